@@ -2,10 +2,10 @@
 
 import click
 
-from bench.engine_cli import engine
-from bench.overhead_cli import overhead
-from bench.secagg_cli import secagg
-from bench.utility_cli import utility
+from bench.engine.cli import engine
+from bench.overhead.cli import overhead
+from bench.secagg.cli import secagg
+from bench.utility.cli import utility
 
 
 @click.group()

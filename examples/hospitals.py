@@ -21,8 +21,8 @@ import click
 import numpy as np
 
 from parties.config import CertificateFiles
-from parties.secagg_client import take_part
-from parties.secagg_server import Deadlines, RoundServer
+from parties.secagg.client import take_part
+from parties.secagg.server import Deadlines, RoundServer
 from parties.tls import make_certificates
 from secagg import (
     Adversary,

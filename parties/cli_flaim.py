@@ -21,13 +21,13 @@ from parties.config import (
     overrides,
 )
 from parties.errors import ConfigError
-from parties.flaim_client import ClientReport, run_client
-from parties.flaim_clients import play_clients
-from parties.flaim_launcher import SERVER, launch_flaim
-from parties.flaim_report import flaim_report, write_server_report
-from parties.flaim_server import ORACLE, run_server
-from parties.flaim_sums import section_of, settings_of
-from parties.flaim_trial import run_simulation
+from parties.flaim.client import ClientReport, run_client
+from parties.flaim.clients import play_clients
+from parties.flaim.launcher import SERVER, launch_flaim
+from parties.flaim.report import flaim_report, write_server_report
+from parties.flaim.server import ORACLE, run_server
+from parties.flaim.sums import section_of, settings_of
+from parties.flaim.trial import run_simulation
 from parties.processes import Supervision
 from parties.progress import Display, JsonLines, Lines, Progress
 from parties.report import RunReport

@@ -13,7 +13,7 @@ Messages may name files, keys, clients, parties and sizes; they never hold a row
     +-- SubmitError             a data owner's submission did not get through
     |   +-- SubmissionRefused   a server answered that it does not take this submission
     |   +-- PartialSubmission   some servers have the submission and some do not
-    +-- RoundTransportError     FLAIM's or SecAgg's connection is of no use any more (`parties.secagg_frames`)
+    +-- RoundTransportError     FLAIM's or SecAgg's connection is of no use any more (`parties.secagg.frames`)
     +-- FlaimProtocolError      FLAIM's server or one of its clients sent what it may not
     +-- FlaimRefused            FLAIM's server or this client will not go on together: another config, another run
 """

@@ -20,7 +20,7 @@ from parties.errors import (
     StoreError,
     SubmitError,
 )
-from parties.secagg_frames import RoundTransportError
+from parties.secagg.frames import RoundTransportError
 from protocols.errors import ChannelError, ConfigurationError, ProtocolError
 from secagg.errors import RoundAborted, SecAggError
 

@@ -21,8 +21,8 @@ from mechanisms.workload import Workload
 from parties.audit.evidence import Attempt, Entry, Evidence, event_of, require_whole
 from parties.audit.findings import Failed, require
 from parties.config import Config
-from parties.flaim_messages import Kind
-from parties.flaim_sums import section_of, settings_of
+from parties.flaim.messages import Kind
+from parties.flaim.sums import section_of, settings_of
 from secagg import wire
 
 CHOICES, SUMS = "flaim.choices", "flaim.sums"

@@ -8,11 +8,13 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from bench import engine, engine_floor, engine_report, networks
+from bench import networks
 from bench.cli import bench
-from bench.engine import Peer, Result
-from bench.engine_goals import judged
-from bench.engine_tasks import TASKS, group_sizes
+from bench.engine import floor, report
+from bench.engine import measure as engine
+from bench.engine.goals import judged
+from bench.engine.measure import Peer, Result
+from bench.engine.tasks import TASKS, group_sizes
 from bench.networks import Network
 from protocols import costs
 from protocols.exchanger import HEADER
@@ -71,9 +73,7 @@ def test_measure_counts_what_the_sockets_carried(loopback: Network, task: str, s
     assert found.fastest <= found.seconds <= found.slowest
     assert found.tls
     assert found.peer is None
-    assert found.floor["seconds"] == pytest.approx(
-        sum(found.floor[part] for part in engine_floor.PARTS)
-    )
+    assert found.floor["seconds"] == pytest.approx(sum(found.floor[part] for part in floor.PARTS))
     if task == "multiply":
         assert (found.bytes_per_party, found.rounds, messages) == (8 * size, 1, 1)
     if task == "truncate":
@@ -142,7 +142,7 @@ def test_engine_sweeps_loopback_only(monkeypatch: pytest.MonkeyPatch) -> None:
         asked.append((task, size, network.name))
         return result(task=task, size=size, network=network.name)
 
-    monkeypatch.setattr("bench.engine_cli.measure", measure)
+    monkeypatch.setattr("bench.engine.cli.measure", measure)
     monkeypatch.setattr(networks, "has_netem", lambda: False)
     arguments = [
         "engine",
@@ -189,8 +189,8 @@ def test_peers_measure_a_task_and_size_once(
 
 
 def test_load_counts_two_streams_for_each_byte_sent() -> None:
-    work = engine_floor.load(sent=100, rounds=3, held=50, drawn=7)
-    assert work == engine_floor.Load(keystream=207, memory=457, sent=100, rounds=3)
+    work = floor.load(sent=100, rounds=3, held=50, drawn=7)
+    assert work == floor.Load(keystream=207, memory=457, sent=100, rounds=3)
 
 
 @pytest.mark.parametrize(("cells", "groups"), [(1, 64), (64, 64), (1000, 7), (10, 250)])
@@ -203,7 +203,7 @@ def test_group_sizes_are_positive_and_even(cells: int, groups: int) -> None:
 
 def test_markdown_has_a_row_for_each_result() -> None:
     results = [result(), result(network="wan", shaping="relay", peer=None)]
-    text = engine_report.markdown(engine_report.document(results, 3), results)
+    text = report.markdown(report.document(results, 3), results)
     rows = [line for line in text.splitlines() if line.startswith("| abs_error")]
     assert [row.split(" | ")[1] for row in rows] == ["loopback", "wan (relay)"]
     # 5 s for 100 cells against 0.5 s for 1,000.
@@ -227,13 +227,13 @@ def test_judged_takes_loopback_at_the_size_of_the_goal() -> None:
     assert found["Box-Muller: samples a second"].met
     # The sizes of a sweep are missing.
     assert not any("dearest" in what for what in found)
-    text = engine_report.markdown(engine_report.document(results, 3), results)
+    text = report.markdown(report.document(results, 3), results)
     assert "| absolute error: rounds | at most 10 | 11 | 9 | no |" in text
     assert "| Box-Muller: samples a second | at least 130,000 | 163,840 | 132,000 | yes |" in text
 
 
 def test_document_names_no_host_and_no_path() -> None:
-    text = json.dumps(engine_report.document([result()], 3))
+    text = json.dumps(report.document([result()], 3))
     assert str(Path.home()) not in text
     assert str(networks.ROOT) not in text
     assert {"commit", "date", "machine", "parameters"} <= set(json.loads(text))

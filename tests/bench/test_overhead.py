@@ -12,9 +12,8 @@ from click.testing import CliRunner
 from bench.cli import bench
 from bench.datasets import DATA_VARIABLE
 from bench.fetch import DatasetError
-from bench.overhead import Subject, formula_results
-from bench.overhead_domains import KNOWN, published_domain
-from bench.overhead_formula import (
+from bench.overhead.domains import KNOWN, published_domain
+from bench.overhead.formula import (
     RECORD_BYTES,
     RECORD_OVERHEAD_BYTES,
     distaim_formula,
@@ -22,12 +21,13 @@ from bench.overhead_formula import (
     round_payload,
     upload_payload,
 )
-from bench.overhead_relay import Relay
-from bench.overhead_upload import Upload, measure_uploads
+from bench.overhead.relay import Relay
+from bench.overhead.tables import Subject, formula_results
+from bench.overhead.upload import Upload, measure_uploads
 from mechanisms.domain import Domain, Integer
 from mechanisms.workload import Workload, draw_workload
-from parties.secagg_client import take_part
-from parties.secagg_server import RoundServer
+from parties.secagg.client import take_part
+from parties.secagg.server import RoundServer
 from parties.tls import make_certificates
 from secagg.client import SecAggClient
 from secagg.keys import Identity

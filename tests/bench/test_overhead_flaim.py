@@ -6,11 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bench.overhead import Population, Subject, formula_results
-from bench.overhead_flaim import measure_flaim, replayed
-from bench.overhead_formula import Payload, flaim_formula
-from bench.overhead_relay import Relay
-from bench.overhead_replay import (
+from bench.overhead.flaim import measure_flaim, replayed
+from bench.overhead.formula import Payload, flaim_formula
+from bench.overhead.relay import Relay
+from bench.overhead.replay import (
     Terms,
     answered_cells,
     mean_payload,
@@ -18,13 +17,14 @@ from bench.overhead_replay import (
     private_settings,
     replay,
 )
+from bench.overhead.tables import Population, Subject, formula_results
 from mechanisms.domain import Domain, Integer
 from mechanisms.workload import Workload, draw_workload
 from parties.config import CertificateFiles
-from parties.flaim_client import ClientReport, run_client
-from parties.flaim_server import run_server
-from parties.flaim_simulation import simulate
-from parties.flaim_sums import settings_of
+from parties.flaim.client import ClientReport, run_client
+from parties.flaim.server import run_server
+from parties.flaim.simulation import simulate
+from parties.flaim.sums import settings_of
 from parties.tls import make_certificates
 from secagg import ThreatModel
 from tests.parties.flaim_support import NAMES, SERVER, Events, codes_of, flaim_config

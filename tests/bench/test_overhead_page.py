@@ -10,14 +10,14 @@ from click.testing import CliRunner
 
 from bench.cli import bench
 from bench.fetch import DatasetError
-from bench.overhead_cli import overhead
-from bench.overhead_formula import forwarded_payload
-from bench.overhead_growth import AXES, cases
-from bench.overhead_jobs import ClientJob, GrowthJob, ServersJob, sweep
-from bench.overhead_page import page, write_page
-from bench.overhead_record import Record, Records
-from bench.overhead_servers import measure_servers
-from bench.overhead_utility import Best, best_rounds
+from bench.overhead.cli import overhead
+from bench.overhead.formula import forwarded_payload
+from bench.overhead.growth import AXES, cases
+from bench.overhead.jobs import ClientJob, GrowthJob, ServersJob, sweep
+from bench.overhead.page import page, write_page
+from bench.overhead.record import Record, Records
+from bench.overhead.servers import measure_servers
+from bench.overhead.utility import Best, best_rounds
 from mechanisms.domain import Domain, Integer
 from mechanisms.workload import draw_workload
 
@@ -187,7 +187,7 @@ def test_a_sweep_writes_the_page_and_does_not_measure_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = OneJob()
-    monkeypatch.setattr("bench.overhead_cli.sweep", lambda: [job])
+    monkeypatch.setattr("bench.overhead.cli.sweep", lambda: [job])
     for _ in range(2):
         done = CliRunner().invoke(bench, ["overhead", "--sweep", "--output", str(tmp_path)])
         assert done.exit_code == 0, done.output

@@ -5,9 +5,9 @@ from unittest import mock
 import pytest
 from click.testing import CliRunner
 
-from bench import secagg as rounds
-from bench import secagg_report
 from bench.cli import bench
+from bench.secagg import report as secagg_report
+from bench.secagg import rounds
 from secagg.masks import packed_bytes
 
 FIELDS = {

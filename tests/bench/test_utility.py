@@ -17,14 +17,14 @@ from bench.fetch import DatasetError
 from bench.metrics import auc_on_held_out, closure_error
 from bench.partition import iid
 from bench.splits import owners_of
-from bench.utility import METHODS, Problem, Result, Settings, measure, problem
-from bench.utility_cli import utility
-from bench.utility_flaim import flaim_settings
-from bench.utility_grid import SWEEPS, settings_of
-from bench.utility_methods import arrival_counts
-from bench.utility_report import write_report
-from bench.utility_store import Entry, Store
-from bench.utility_sweep import run_all
+from bench.utility.cli import utility
+from bench.utility.flaim import flaim_settings
+from bench.utility.grid import SWEEPS, settings_of
+from bench.utility.methods import arrival_counts
+from bench.utility.report import write_report
+from bench.utility.runs import METHODS, Problem, Result, Settings, measure, problem
+from bench.utility.store import Entry, Store
+from bench.utility.sweep import run_all
 from mechanisms.domain import Categorical, Domain
 from mechanisms.metrics import table_answers, workload_error
 from mechanisms.workload import Workload, count_marginals
@@ -54,7 +54,7 @@ def small(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Dataset:
     """The name `magic` stands for the small table."""
     table = small_table()
     workload = Workload(table.domain, (("a", "b", "c"), ("a", "b", "d"), ("b", "c", "d")))
-    monkeypatch.setattr("bench.utility._table", lambda *args: (table, workload))
+    monkeypatch.setattr("bench.utility.runs._table", lambda *args: (table, workload))
     monkeypatch.setenv("SYNCRET_CACHE_DIR", str(tmp_path / "cache"))
     return table
 
@@ -297,7 +297,7 @@ def fake_measure(chosen: Settings, repeat: int) -> Result:
 def test_run_all_runs_what_is_missing_and_goes_on_after_a_failure(
     small: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bench.utility_sweep.measure", fake_measure)
+    monkeypatch.setattr("bench.utility.sweep.measure", fake_measure)
     store = Store(tmp_path / "results.jsonl")
     jobs = [
         (settings(method), repeat) for repeat in (0, 1) for method in ("random", "naive", "aim")
@@ -316,7 +316,7 @@ def test_run_all_runs_what_is_missing_and_goes_on_after_a_failure(
 def test_run_all_runs_equal_settings_once(
     small: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bench.utility_sweep.measure", fake_measure)
+    monkeypatch.setattr("bench.utility.sweep.measure", fake_measure)
     store = Store(tmp_path / "results.jsonl")
     jobs = [(settings(participation=p), 0) for p in (0.1, 0.5)]
     done = []
@@ -386,7 +386,7 @@ def test_every_sweep_has_settings_that_are_valid() -> None:
 def test_command_prints_the_results_and_resumes(
     small: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bench.utility_sweep.measure", fake_measure)
+    monkeypatch.setattr("bench.utility.sweep.measure", fake_measure)
     arguments = [
         "--dataset", "magic", "--method", "aim,distaim,private", "--partition", "iid", "--repeats", "2",
         "--clients", "10", "--results", str(tmp_path / "r.jsonl"), "--json",
@@ -429,7 +429,7 @@ def test_command_says_what_is_wrong(tmp_path: Path, arguments: list[str], said: 
 def test_command_reports_a_failed_run_and_keeps_the_others(
     small: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bench.utility_sweep.measure", fake_measure)
+    monkeypatch.setattr("bench.utility.sweep.measure", fake_measure)
     path = tmp_path / "r.jsonl"
     arguments = "--dataset magic --method random,aim --partition iid --clients 10 --results"
     result = CliRunner().invoke(utility, [*arguments.split(), str(path)])
@@ -444,7 +444,7 @@ def test_command_names_its_example() -> None:
 
 def test_the_command_line_imports_nothing_of_the_bench_extra() -> None:
     script = (
-        "import sys, parties.cli, bench.cli, bench.utility_methods\n"
+        "import sys, parties.cli, bench.cli, bench.utility.methods\n"
         "found = {'sklearn', 'umap', 'joblib', 'dask', 'distributed'} & set(sys.modules)\n"
         "sys.exit(', '.join(found) or None)\n"
     )

@@ -13,14 +13,14 @@ from numpy.typing import NDArray
 from mechanisms.flaim_client import FlaimClient
 from parties import tls
 from parties.config import CertificateFiles, Config, config_from_dict
-from parties.flaim_client import ClientReport, run_client
-from parties.flaim_ledger import StoredLedger
-from parties.flaim_messages import Hello, Kind, Message
-from parties.flaim_record import kind_of
-from parties.flaim_server import run_server
-from parties.flaim_session import ClientSession
-from parties.flaim_sums import settings_of
-from parties.secagg_frames import close, read_frame, write_frame
+from parties.flaim.client import ClientReport, run_client
+from parties.flaim.ledger import StoredLedger
+from parties.flaim.messages import Hello, Kind, Message
+from parties.flaim.record import kind_of
+from parties.flaim.server import run_server
+from parties.flaim.session import ClientSession
+from parties.flaim.sums import settings_of
+from parties.secagg.frames import close, read_frame, write_frame
 from parties.store import Store
 from tests.parties.support import document, free_ports
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from parties.errors import FlaimProtocolError
-from parties.flaim_messages import (
+from parties.flaim.messages import (
     HEADER_BYTES,
     Hello,
     Kind,

@@ -12,10 +12,10 @@ import pytest
 from mechanisms.errors import BudgetExceeded, RoundLost
 from parties.config import CertificateFiles
 from parties.errors import CertificateError, ConfigError, FlaimRefused
-from parties.flaim_client import ClientReport, run_client
-from parties.flaim_messages import Kind, Message, unpack_reason
-from parties.flaim_server import run_server
-from parties.secagg_frames import RoundConnectError, RoundPeerClosed, read_frame, write_frame
+from parties.flaim.client import ClientReport, run_client
+from parties.flaim.messages import Kind, Message, unpack_reason
+from parties.flaim.server import run_server
+from parties.secagg.frames import RoundConnectError, RoundPeerClosed, read_frame, write_frame
 from parties.statuses import TooFewClients
 from parties.store import Store
 from parties.tls import make_certificates

@@ -13,11 +13,11 @@ from mechanisms.flaim_client import FlaimClient
 from mechanisms.flaim_messages import Layout
 from parties.config import Config
 from parties.errors import FlaimProtocolError, FlaimRefused
-from parties.flaim_ledger import StoredLedger
-from parties.flaim_messages import Kind, Message, pack_reason, pack_task, unpack_plain
-from parties.flaim_session import ClientSession, check_rows
-from parties.flaim_sums import session as session_parameters
-from parties.flaim_sums import settings_of
+from parties.flaim.ledger import StoredLedger
+from parties.flaim.messages import Kind, Message, pack_reason, pack_task, unpack_plain
+from parties.flaim.session import ClientSession, check_rows
+from parties.flaim.sums import session as session_parameters
+from parties.flaim.sums import settings_of
 from parties.store import Store
 from secagg import Parameters, SecAggServer
 from secagg.errors import ParametersRefused

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from mechanisms.flaim_messages import Layout
 from parties.config import Config
 from parties.errors import ConfigError
-from parties.flaim_sums import policy, section_of, session, settings_of
+from parties.flaim.sums import policy, section_of, session, settings_of
 from secagg import Parameters
 from secagg.errors import ParameterError, ParametersRefused
 from secagg.graph import strength

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from parties.config import CertificateFiles
-from parties.secagg_client import take_part
-from parties.secagg_record import SessionRecord
-from parties.secagg_server import Deadlines, RoundServer
+from parties.secagg.client import take_part
+from parties.secagg.record import SessionRecord
+from parties.secagg.server import Deadlines, RoundServer
 from parties.tls import make_certificates
 from protocols.transcript import Record, decode, read_transcript
 from secagg import SecAggClient, SecAggServer

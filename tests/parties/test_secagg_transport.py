@@ -16,8 +16,8 @@ import pytest
 
 from parties import tls
 from parties.config import CertificateFiles
-from parties.secagg_client import frame_limit, take_part
-from parties.secagg_frames import (
+from parties.secagg.client import frame_limit, take_part
+from parties.secagg.frames import (
     FrameTooLarge,
     RoundConnectError,
     RoundPeerClosed,
@@ -25,7 +25,7 @@ from parties.secagg_frames import (
     RoundTransportError,
     read_frame,
 )
-from parties.secagg_server import Deadlines, RoundServer
+from parties.secagg.server import Deadlines, RoundServer
 from parties.tls import make_certificates
 from secagg import wire
 from secagg.client import SecAggClient

@@ -14,7 +14,7 @@ from parties.errors import (
     StoreError,
     SubmitError,
 )
-from parties.secagg_frames import RoundTimeout
+from parties.secagg.frames import RoundTimeout
 from parties.statuses import Status, Stopped, TooFewClients, describe
 from protocols.errors import CheckFailed, ConfigurationError, PeerClosed, ProtocolViolation
 from secagg.errors import TooFewSurvivors

@@ -1,0 +1,119 @@
+"""`syncret bench engine`: which tasks, sizes and networks to measure, and where the results go."""
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+from bench.engine.measure import Peers, Result, measure
+from bench.engine.report import document, table, write
+from bench.engine.tasks import TASKS
+from bench.networks import NETWORKS, Network, opened
+
+# What the table needs to stay in one line each.
+_WIDTH = 122
+_EXAMPLE = "Example: syncret bench engine --task abs_error --size 1000000 --repeat 5 --json"
+
+
+@click.command(epilog=_EXAMPLE)
+@click.option(
+    "--task", "tasks", multiple=True, type=click.Choice(list(TASKS)), help="What to measure [all]."
+)
+@click.option(
+    "--size",
+    "sizes",
+    multiple=True,
+    type=click.IntRange(1, 10**8),
+    help="Cells or samples [by task].",
+)
+@click.option("--sweep", is_flag=True, help="On loopback, all sizes of each task.")
+@click.option(
+    "--repeat",
+    default=5,
+    show_default=True,
+    type=click.IntRange(1, 1000),
+    help="Repetitions; the median counts.",
+)
+@click.option(
+    "--network",
+    "networks",
+    multiple=True,
+    type=click.Choice(list(NETWORKS)),
+    default=["loopback"],
+    show_default=True,
+    help="lan: 1 Gbit/s, 1 ms a round trip; wan: 100 Mbit/s, 40 ms.",
+)
+@click.option(
+    "--peer/--no-peer", default=True, show_default=True, help="Measure MPyC's own types beside."
+)
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print JSON and nothing else on standard output."
+)
+@click.option(
+    "--output",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Write engine.json, engine.md and engine.png to this folder.",
+)
+def engine(
+    tasks: tuple[str, ...],
+    sizes: tuple[int, ...],
+    sweep: bool,
+    repeat: int,
+    networks: tuple[str, ...],
+    peer: bool,
+    as_json: bool,
+    output: Path | None,
+) -> None:
+    """The engine: three party processes over mutual TLS, with transcripts, on one machine.
+
+    Each result stands beside the floor (keystream, memory, hashing, sockets for the same bytes) and a peer.
+    """
+    if sweep and sizes:
+        raise click.UsageError("--sweep and --size exclude each other")
+    jobs = [
+        (network, task, size)
+        for network in dict.fromkeys(networks)
+        for task in dict.fromkeys(tasks or TASKS)
+        for size in sizes or _sizes(task, sweep=sweep and network == "loopback")
+    ]
+    try:
+        results = _measured(jobs, repeat, peer=peer)
+    except RuntimeError as error:
+        raise click.ClickException(str(error)) from error
+    found = document(results, repeat)
+    if output is not None:
+        write(found, results, output)
+    if as_json:
+        click.echo(json.dumps(found))
+    else:
+        Console(width=max(Console().width, _WIDTH)).print(table(results))
+
+
+def _sizes(task: str, *, sweep: bool) -> Sequence[int]:
+    return TASKS[task].sizes if sweep else (TASKS[task].default,)
+
+
+def _measured(jobs: list[tuple[str, str, int]], repeat: int, *, peer: bool) -> list[Result]:
+    results = []
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    console, terminal = Console(stderr=True), sys.stderr.isatty()
+    with Progress(*columns, console=console, disable=not terminal) as progress:
+        shown = progress.add_task("measuring", total=len(jobs))
+        for name in dict.fromkeys(network for network, _, _ in jobs):
+            with opened(name) as network:
+                peers = Peers(network) if peer else None
+                for job in jobs:
+                    if job[0] == name:
+                        progress.update(shown, description=f"{job[1]} {job[2]:,} {name}")
+                        results.append(_one(job, repeat, network, peers))
+                        progress.advance(shown)
+    return results
+
+
+def _one(job: tuple[str, str, int], repeat: int, network: Network, peers: Peers | None) -> Result:
+    _, task, size = job
+    return measure(task, size, repeat=repeat, network=network, peers=peers)

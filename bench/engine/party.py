@@ -1,0 +1,237 @@
+"""One party process of an engine measurement: ``python -m bench.engine.party``, its orders as JSON on standard input.
+
+Runs as production does: mutual TLS, and a signed transcript that hashes every message, in a file. The task's input is
+made before the clock starts and the parties meet before each repetition. Prints one ``Report`` as JSON. Benchmark data
+is public.
+"""
+
+import asyncio
+import json
+import os
+import socket
+import stat
+import struct
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from bench.engine import floor
+from bench.engine.tasks import TASKS
+from bench.process_memory import forget_peak, memory
+from parties.config import CertificateFiles
+from parties.tls import signer
+from protocols.context import Context
+from protocols.exchanger import HEADER
+from protocols.memory import keep_freed_memory
+from protocols.mesh import TlsFiles
+from protocols.runtime import PartyRuntime
+from protocols.transcript import Transcript, Value
+
+NAMES = ("party-0", "party-1", "party-2")
+DEADLINE_S = 600.0
+_WARM_SIZE = 1000
+_POLL_S = 0.001
+# In Linux' struct tcp_info: bytes_sent and bytes_retrans, 64 bits each.
+_TCP_INFO_BYTES = 216
+_SENT_OFFSET = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Orders:
+    """What one party process does; ``view`` and ``floor_view`` are its addresses of the mesh and the floor's ring."""
+
+    pid: int
+    view: list[tuple[str, int]]
+    floor_view: list[tuple[str, int]]
+    folder: str
+    task: str
+    size: int
+    repeat: int
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a party saw: seconds by repetition, and per repetition what it sent, as counted at three heights.
+
+    ``payload_bytes`` are those of the per-step counters, ``frame_bytes`` those of the exchangers, ``wire_bytes`` what
+    the kernel says the TCP connections carried, all without the meetings between repetitions. ``cpu_s`` is processor
+    time, of all threads. ``floor`` has seconds by part.
+    """
+
+    seconds: list[float]
+    cpu_s: float
+    payload_bytes: float
+    messages: float
+    frame_bytes: float
+    wire_bytes: float
+    rounds: int
+    peak_bytes: int
+    floor: dict[str, float]
+
+
+class CountingTranscript(Transcript):
+    """A transcript that knows how many messages have been handed to the kernel, by peer: one thread writes to each."""
+
+    def __init__(
+        self, path: Path, *, sign: Callable[[bytes], bytes], header: Mapping[str, Value]
+    ) -> None:
+        super().__init__(path, sign=sign, header=header)
+        self.written = dict.fromkeys(range(3), 0)
+
+    def message(
+        self,
+        *,
+        step: str,
+        round: int | None,
+        direction: str,
+        peer: int,
+        label: int,
+        size: int,
+        digest: bytes,
+    ) -> None:
+        """A message was sent or received."""
+        super().message(
+            step=step, round=round, direction=direction, peer=peer, label=label, size=size, digest=digest
+        )  # fmt: skip
+        if direction == "sent":
+            self.written[peer] += 1
+
+
+def main() -> None:
+    """Read the orders, work, print the report."""
+    fields = json.load(sys.stdin)
+    for name in ("view", "floor_view"):
+        fields[name] = [(host, port) for host, port in fields[name]]
+    keep_freed_memory()
+    report = asyncio.run(_work(Orders(**fields)))
+    sys.stdout.write(json.dumps(asdict(report)) + "\n")
+
+
+async def _work(orders: Orders) -> Report:
+    folder, name = Path(orders.folder), NAMES[orders.pid]
+    files = CertificateFiles(folder / "ca.crt", folder / f"{name}.crt", folder / f"{name}.key")
+    tls = TlsFiles(files.ca, files.cert, files.key, NAMES)
+    header: dict[str, Value] = {
+        "run": "bench",
+        "party": orders.pid,
+        "task": orders.task,
+        "size": orders.size,
+    }
+    recorder = CountingTranscript(folder / f"{name}.jsonl", sign=signer(files), header=header)
+    runtime = PartyRuntime(
+        orders.pid, orders.view, tls=tls, session="bench", timeout_s=DEADLINE_S, recorder=recorder
+    )
+    async with runtime:
+        report = await _repeat(runtime, recorder, orders)
+        work = await _load(runtime.context(), orders, report)
+    recorder.close()
+    report.floor.update(floor.measure(orders.pid, orders.floor_view, tls, work))
+    return report
+
+
+async def _repeat(runtime: PartyRuntime, recorder: CountingTranscript, orders: Orders) -> Report:
+    """The measurement itself, after a small run of the task that loads what is loaded once."""
+    task, ctx = TASKS[orders.task], runtime.context()
+    await task.prepare(ctx.child(), min(orders.size, _WARM_SIZE))(ctx.child())
+    before = memory("VmRSS")
+    job = task.prepare(ctx.child(), orders.size)
+    forget_peak()
+    meeting = await _meeting_wire_bytes(runtime, recorder)
+    first, frames, wire = len(runtime.costs.steps), _frame_bytes(runtime), _wire_bytes()
+    met = (ctx.cost.sent_bytes, ctx.cost.messages)
+    seconds, busy, rounds = [], 0.0, 0
+    for _ in range(orders.repeat):
+        await _meet(ctx)
+        started, used = time.perf_counter(), time.process_time()
+        with ctx.step(orders.task) as c:
+            await job(c)
+        seconds.append(time.perf_counter() - started)
+        busy += time.process_time() - used
+        rounds = c.cost.rounds
+    peak = memory("VmHWM") - before
+    await _meet(ctx)
+    await _flushed(runtime, recorder)
+    # Nested steps keep their own counts. One meeting more than repetitions lies between the readings.
+    steps, meetings = runtime.costs.steps[first:], orders.repeat + 1
+    met_frames = ctx.cost.sent_bytes - met[0] + HEADER.size * (ctx.cost.messages - met[1])
+    return Report(
+        seconds=seconds,
+        cpu_s=busy / orders.repeat,
+        payload_bytes=sum(step.sent_bytes for step in steps) / orders.repeat,
+        messages=sum(step.messages for step in steps) / orders.repeat,
+        frame_bytes=(_frame_bytes(runtime) - frames - met_frames) / orders.repeat,
+        wire_bytes=(_wire_bytes() - wire - meetings * meeting) / orders.repeat,
+        rounds=rounds,
+        peak_bytes=peak,
+        floor={},
+    )
+
+
+async def _load(ctx: Context, orders: Orders, report: Report) -> floor.Load:
+    """What the task moved at the mean party; the same at all three."""
+    everyone = [
+        json.loads(told)
+        for told in await ctx.exchange(json.dumps([report.payload_bytes, report.rounds]).encode())
+    ]
+    task = TASKS[orders.task]
+    return floor.load(
+        sent=int(sum(sent for sent, _ in everyone) / len(everyone)),
+        rounds=max(rounds for _, rounds in everyone),
+        held=task.held_bytes * orders.size,
+        drawn=task.drawn_bytes * orders.size,
+    )
+
+
+async def _meet(ctx: Context) -> None:
+    """Everyone is here; what was sent before has arrived."""
+    await ctx.exchange(b"ready")
+
+
+async def _flushed(runtime: PartyRuntime, recorder: CountingTranscript) -> None:
+    """Wait until the kernel has everything that this party has sent."""
+    costs = [runtime.context().cost, *runtime.costs.steps]
+    posted = sum(cost.messages for cost in costs)
+    while sum(recorder.written.values()) < posted:  # noqa: ASYNC110  # the writing threads know no event
+        await asyncio.sleep(_POLL_S)
+
+
+async def _meeting_wire_bytes(runtime: PartyRuntime, recorder: CountingTranscript) -> int:
+    """What one meeting sends, as the kernel counts."""
+    await _flushed(runtime, recorder)
+    before = _wire_bytes()
+    await _meet(runtime.context())
+    await _flushed(runtime, recorder)
+    return _wire_bytes() - before
+
+
+def _frame_bytes(runtime: PartyRuntime) -> int:
+    others = (party for party in runtime.parties if party.pid != runtime.pid)
+    return sum(int(party.protocol.nbytes_sent) for party in others)
+
+
+def _wire_bytes() -> int:
+    """Bytes that this process's TCP connections have sent, as the kernel counts: TLS records, without retransmissions.
+
+    Asks the descriptors and not the engine, so that nothing which the engine sends can be left out.
+    """
+    total = 0
+    for entry in os.listdir("/proc/self/fd"):
+        try:
+            if not stat.S_ISSOCK(os.stat(int(entry)).st_mode):
+                continue
+            copy = socket.socket(fileno=os.dup(int(entry)))
+        except OSError:
+            continue  # The listing's own descriptor is closed by now.
+        with copy:
+            internet = copy.family in (socket.AF_INET, socket.AF_INET6)
+            if internet and copy.type == socket.SOCK_STREAM:
+                info = copy.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_BYTES)
+                sent, again = struct.unpack_from("=QQ", info, _SENT_OFFSET)
+                total += sent - again
+    return total
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,233 @@
+"""What becomes of the engine's results: JSON with its circumstances, a table, a plot.
+
+Provides ``document``, ``table``, ``markdown``, ``plot`` and ``write``. Nothing names the host, its user or its paths.
+"""
+
+import datetime
+import importlib.metadata
+import json
+import os
+import platform
+import ssl
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from rich import box
+from rich.table import Table
+
+from bench.engine.goals import judged
+from bench.engine.measure import Result
+from bench.engine.tasks import CANDIDATES, DIFFERENCE_BITS, GROUPS, TASKS, TRUNCATED_BITS
+from bench.networks import NETWORKS, ROOT
+from parties.version import version
+
+_FLAGS = {"aes": "AES", "sha_ni": "SHA", "avx2": "AVX2", "avx512f": "AVX-512"}
+_PACKAGES = ("numpy", "cryptography", "blake3", "mpyc")
+_COLUMNS = (
+    "task",
+    "network",
+    "size",
+    "seconds",
+    "fastest to slowest",
+    "per second",
+    "bytes each",
+    "on the wire",
+    "rounds",
+    "peak bytes each",
+    "processor s",
+    "floor s",
+    "peer s (at size)",
+    "peer / own, each",
+)
+# Those that fit a terminal, by shorter names.
+_SHORT = {
+    0: "task", 1: "net", 2: "size", 3: "s", 5: "per s", 6: "bytes", 8: "rounds", 9: "peak", 11: "floor s", 13: "peer x",
+}  # fmt: skip
+
+
+def document(results: Sequence[Result], repeat: int) -> dict[str, object]:
+    """Everything that goes to engine.json and to ``--json``."""
+    shapes = {name: shape for name, shape in NETWORKS.items() if shape is not None}
+    return {
+        "commit": commit(),
+        "version": version(),
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        "machine": machine(),
+        "parameters": {
+            "parties": 3,
+            "repeat": repeat,
+            "groups": GROUPS,
+            "candidates": CANDIDATES,
+            "difference_bits": DIFFERENCE_BITS,
+            "truncated_bits": TRUNCATED_BITS,
+            "networks": {
+                name: {"rate_bits": shape.rate_bits, "round_trip_s": 2 * shape.delay_s}
+                for name, shape in shapes.items()
+            },
+        },
+        "results": [result.to_json() for result in results],
+    }
+
+
+def commit(measured: Sequence[str] = ("protocols", "parties", "bench/*.py")) -> str:
+    """The commit that is measured, with "+" where ``measured`` files differ from it; "unknown" outside a repository."""
+    try:
+        head = _git("rev-parse", "HEAD")
+        changed = _git("status", "--porcelain", "--untracked-files=no", "--", *measured)
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    return head + ("+" if changed else "")
+
+
+def _git(*arguments: str) -> str:
+    command = ["git", *arguments]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+def machine() -> dict[str, object]:
+    """What a reader has to know of the machine: cores, instruction sets, memory, versions."""
+    packages = {name: importlib.metadata.version(name) for name in _PACKAGES}
+    return {
+        "cores": len(os.sched_getaffinity(0)),
+        "cpu": f"{platform.machine()} with {', '.join(_instruction_sets()) or 'no known extensions'}",
+        "memory_gib": round(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / (1 << 30)),
+        "system": platform.system(),
+        "python": platform.python_version(),
+        "openssl": ssl.OPENSSL_VERSION.split(" ")[1],
+        **packages,
+    }
+
+
+def _instruction_sets() -> list[str]:
+    try:
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+    except OSError:
+        return []
+    words = set(text.split())
+    return [name for flag, name in _FLAGS.items() if flag in words]
+
+
+def _row(r: Result) -> tuple[str, ...]:
+    shaping = "" if r.shaping == "none" else f" ({r.shaping})"
+    peer = ("", "")
+    if r.peer is not None:
+        ratio = (r.peer.seconds / r.peer.size) / (r.seconds / r.size)
+        peer = (f"{r.peer.seconds:.3g} ({r.peer.size:,})", f"{ratio:,.0f}")
+    return (
+        r.task,
+        r.network + shaping,
+        f"{r.size:,} {r.unit}",
+        f"{r.seconds:.4f}",
+        f"{r.fastest:.4f} to {r.slowest:.4f}",
+        f"{r.per_second:,.0f}",
+        f"{r.bytes_per_party / r.size:.1f}",
+        f"{r.wire_bytes_per_party / r.size:.1f}",
+        f"{r.rounds}",
+        f"{r.peak_bytes_per_party / r.size:.1f}",
+        f"{r.cpu_seconds:.3f}",
+        f"{r.floor['seconds']:.4f}",
+        *peer,
+    )
+
+
+def table(results: Sequence[Result]) -> Table:
+    """For a terminal: the columns that fit."""
+    shown = Table(title="Engine: three processes, TLS, transcripts", box=box.SIMPLE_HEAD)
+    for number, name in _SHORT.items():
+        shown.add_column(name, justify="left" if number < 2 else "right")
+    for result in results:
+        row = _row(result)
+        shown.add_row(*(row[number] for number in _SHORT))
+    return shown
+
+
+def markdown(found: Mapping[str, object], results: Sequence[Result]) -> str:
+    """The table and its circumstances, in Markdown."""
+    here = found["machine"]
+    circumstances = ", ".join(f"{k} {v}" for k, v in here.items()) if isinstance(here, dict) else ""
+    lines = [
+        "# The engine's speed",
+        "",
+        f"Commit {found['commit']}, {found['date']}. {circumstances}.",
+        "",
+        "Three party processes on one machine, mutual TLS 1.3, every message hashed into a signed transcript.",
+        "Seconds are medians of the slowest party; bytes are those sent by the mean party, for each cell or sample;",
+        "processor seconds are those of the three parties together. `bench/README.md` says what the columns mean.",
+        "",
+        "| " + " | ".join(_COLUMNS) + " |",
+        "|" + " --- |" * len(_COLUMNS),
+        *("| " + " | ".join(_row(result)) + " |" for result in results),
+        "",
+        *_goals(results),
+    ]
+    return "\n".join(lines)
+
+
+def _goals(results: Sequence[Result]) -> list[str]:
+    found = judged(results)
+    if not found:
+        return []
+    lines = [
+        "## Against the goals",
+        "",
+        "| loopback | goal | here | MP-SPDZ | met |",
+        "|" + " --- |" * 5,
+    ]
+    for one in found:
+        bound = f"{'at least' if one.goal.at_least else 'at most'} {one.goal.limit:,}"
+        met = "yes" if one.met else "no"
+        lines.append(
+            f"| {one.goal.what} | {bound} | {_short(one.figure)} | {one.goal.peer} | {met} |"
+        )
+    return [*lines, ""]
+
+
+def _short(figure: float) -> str:
+    return f"{figure:,.0f}" if abs(figure) >= 100 or figure == int(figure) else f"{figure:.3g}"
+
+
+def plot(results: Sequence[Result], path: Path) -> None:
+    """Seconds against size for each task, with the floor and the peer."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    tasks = [task for task in TASKS if any(r.task == task for r in results)]
+    columns = min(3, len(tasks))
+    figure, axes = pyplot.subplots(
+        -(-len(tasks) // columns), columns, figsize=(4.2 * columns, 3.4 * -(-len(tasks) // columns)),
+        squeeze=False, layout="constrained",
+    )  # fmt: skip
+    for axis in axes.flat[len(tasks) :]:
+        axis.remove()
+    for axis, task in zip(axes.flat, tasks, strict=False):
+        of_task = sorted((r for r in results if r.task == task), key=lambda r: r.size)
+        for network, marker in zip(NETWORKS, "osD", strict=True):
+            mine = [r for r in of_task if r.network == network]
+            if mine:
+                label = f"Syncret, {network}"
+                axis.plot(
+                    [r.size for r in mine], [r.seconds for r in mine], marker, ls="-", label=label
+                )
+            if mine and network == "loopback":
+                floor = [r.floor["seconds"] for r in mine]
+                axis.plot([r.size for r in mine], floor, "k--", lw=1, label="floor, loopback")
+                peers = {(r.peer.size, r.peer.seconds) for r in mine if r.peer is not None}
+                if peers:
+                    axis.plot(*zip(*sorted(peers), strict=True), "rx", label="MPyC, loopback")
+        axis.set(title=task, xscale="log", yscale="log", xlabel=TASKS[task].unit, ylabel="seconds")
+        axis.grid(alpha=0.3)
+        axis.legend(fontsize=7)
+    figure.savefig(path, dpi=110, metadata={"Software": None})
+    pyplot.close(figure)
+
+
+def write(found: Mapping[str, object], results: Sequence[Result], folder: Path) -> None:
+    """engine.json, engine.md and engine.png in ``folder``, which is made."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "engine.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    (folder / "engine.md").write_text(markdown(found, results), encoding="utf-8")
+    plot(results, folder / "engine.png")

@@ -1,0 +1,194 @@
+"""The engine's tasks: what a benchmark run times, on inputs that are made before the clock starts.
+
+Provides ``TASKS``. All data is generated and public; inputs are uniform shares or the same constants at all parties,
+and no protocol's work depends on the values.
+"""
+
+import math
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from types import SimpleNamespace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from protocols import absolute, base, discrete, fixed, measure, select, upload
+from protocols import box_muller as gaussian_noise
+from protocols.context import Context
+from protocols.ring import R32, R64
+
+GROUPS = 64
+CANDIDATES = 250
+# A 22-bit bound on differences: tables of 32,768 rows at 6 fractional bits.
+DIFFERENCE_BITS = 23
+MAX_ROWS = 1 << 15
+TRUNCATED_BITS = 20
+# That of 14 columns, 10 rounds and epsilon = 1, delta = 1e-5.
+SIGMA = 20.889
+_BLOCK = 1 << 16
+# The same at all parties; nothing here is secret.
+_SEEDS = upload.UploadSeeds(bytes(16), bytes(range(16)))
+
+Job = Callable[[Context], Awaitable[object]]
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One task of the benchmark.
+
+    ``prepare(ctx, size)`` makes the input and returns what is timed. ``unit`` is what ``size`` counts. ``held_bytes``
+    is what a party holds as input for one unit, ``drawn_bytes`` the keystream of one unit that no message calls for
+    (``floor`` adds that of the messages). ``sizes`` are those of a sweep, ``default`` the one without.
+    ``facts`` are figures of the task that go to its results as they are.
+    """
+
+    prepare: Callable[[Context, int], Job]
+    unit: str
+    default: int
+    sizes: tuple[int, ...]
+    held_bytes: int
+    drawn_bytes: int = 0
+    facts: Callable[[], dict[str, float]] = dict
+
+
+def group_sizes(cells: int, groups: int) -> NDArray[np.int64]:
+    """``cells`` cells in at most ``groups`` groups of nearly one size."""
+    ends = np.linspace(0, cells, min(groups, cells) + 1).astype(np.int64)
+    return ends[1:] - ends[:-1]
+
+
+def _answers(cells: int) -> NDArray[np.uint32]:
+    # In blocks, so that making the input does not set the peak of memory.
+    answers = np.empty(cells, dtype=np.uint32)
+    for start in range(0, cells, _BLOCK):
+        part = answers[start : start + _BLOCK]
+        part[:] = np.arange(start, start + part.size) * 7919 % (MAX_ROWS << 6)
+    return answers
+
+
+def abs_error(ctx: Context, cells: int) -> Job:
+    """Grouped absolute error of ``cells`` cells in 64 groups."""
+    x_sh, answers = base.random(ctx, R32, (cells,)), _answers(cells)
+    sizes = group_sizes(cells, GROUPS)
+    return lambda c: absolute.grouped_absolute_error(
+        c, x_sh, answers, sizes, fraction_bits=6, bits=DIFFERENCE_BITS
+    )
+
+
+def whole_select(ctx: Context, cells: int) -> Job:
+    """A whole selection among 250 candidates of ``cells`` cells in all."""
+    sizes = group_sizes(cells, CANDIDATES)
+    # Answers so small that no candidate's sum can wrap.
+    spec = SimpleNamespace(
+        sizes=sizes,
+        answers=np.ones(cells, np.uint32),
+        gains=(1 << 10,) * sizes.size,
+        offsets=(0,) * sizes.size,
+        max_rows=MAX_ROWS,
+    )
+    x_sh = base.random(ctx, R32, (cells,)).times(0)
+    return lambda c: select.select(c, x_sh, spec)
+
+
+def box_muller(_: Context, samples: int) -> Job:
+    """Standard Gaussian samples."""
+    return lambda c: gaussian_noise.gaussian(c, samples)
+
+
+def discrete_gaussian(_: Context, samples: int) -> Job:
+    """Exact discrete Gaussian samples that nobody knows."""
+    sampler = discrete.Sampler.of(SIGMA)
+    return lambda c: discrete.discrete_gaussian(c, samples, sampler)
+
+
+def measure_marginal(ctx: Context, cells: int) -> Job:
+    """A whole noisy measurement of a marginal of ``cells`` cells, with exact noise that nobody knows."""
+    x_sh = base.random(ctx, R32, (cells,)).times(0)
+    noise = measure.noise_of(measure.DISCRETE)
+    return lambda c: measure.measure(c, x_sh, SIGMA, MAX_ROWS, noise)
+
+
+def distributed_noise(ctx: Context, samples: int) -> Job:
+    """A noisy measurement: every party's own exact samples are drawn, shared and added, and the sum is opened."""
+    x_sh = base.random(ctx, R32, (samples,)).times(0)
+    noise = measure.noise_of(measure.DISTRIBUTED)
+    return lambda c: measure.measure(c, x_sh, SIGMA, MAX_ROWS, noise)
+
+
+def _discrete_facts() -> dict[str, float]:
+    return {"sigma": SIGMA, "statistical_distance": discrete.Sampler.of(SIGMA).distance}
+
+
+def _distributed_facts() -> dict[str, float]:
+    # Of the two parts that one server does not know.
+    part = discrete.Sampler.of(SIGMA / math.sqrt(2))
+    return {"sigma": SIGMA, "statistical_distance": 2 * part.distance}
+
+
+def truncate(ctx: Context, cells: int) -> Job:
+    """Truncation in Z_2^64 by 20 bits."""
+    x_sh = base.random(ctx, R64, (cells,))
+    return lambda c: fixed.truncate(c, x_sh.additive(), TRUNCATED_BITS)
+
+
+def multiply(ctx: Context, cells: int) -> Job:
+    """Multiplication in Z_2^64."""
+    x_sh = base.random(ctx, R64, (cells,))
+    return lambda c: base.multiply(c, x_sh, x_sh)
+
+
+def expand_input(ctx: Context, cells: int) -> Job:
+    """A seeded upload into a party's two components; no messages."""
+    bodies = upload.upload(np.zeros(cells, np.uint32), "seeded", _SEEDS)
+    stored = [upload.parse_upload(pid, "seeded", bodies[pid], cells) for pid in range(3)]
+    mine = stored[ctx.pid]
+    if ctx.pid == 2:
+        mine = upload.open_forwarded(mine, upload.forward_payload(stored[1]))
+
+    async def expand(_: Context) -> object:
+        return upload.components(mine)
+
+    return expand
+
+
+_SWEEP = (10_000, 100_000, 1_000_000, 10_000_000)
+# Adult with its published domain and 64 queries: the closure, and the largest query.
+_ADULT_CLOSURE, _ADULT_LARGEST = 2_870_490, 841_500
+_SAMPLES = (1 << 10, 1 << 15, 1 << 17, 1 << 20)
+
+TASKS: dict[str, Task] = {
+    "abs_error": Task(abs_error, "cells", 1_000_000, _SWEEP, held_bytes=12),
+    "select": Task(
+        whole_select, "cells", 1_000_000, tuple(sorted((*_SWEEP, _ADULT_CLOSURE))), held_bytes=12
+    ),
+    "measure": Task(
+        measure_marginal,
+        "cells",
+        _ADULT_LARGEST,
+        (10_000, _ADULT_LARGEST),
+        held_bytes=8,
+        facts=_discrete_facts,
+    ),
+    "box_muller": Task(box_muller, "samples", 1 << 15, _SAMPLES, held_bytes=0),
+    "discrete_gaussian": Task(
+        discrete_gaussian,
+        "samples",
+        1 << 15,
+        _SAMPLES,
+        held_bytes=0,
+        facts=_discrete_facts,
+    ),
+    # Each party's own samples: a bucket with a sign and two words of a coin, and its input's masks.
+    "distributed_noise": Task(
+        distributed_noise,
+        "samples",
+        1 << 15,
+        _SAMPLES,
+        held_bytes=8,
+        drawn_bytes=24,
+        facts=_distributed_facts,
+    ),
+    "truncate": Task(truncate, "cells", 1_000_000, _SWEEP, held_bytes=8),
+    "multiply": Task(multiply, "cells", 1_000_000, _SWEEP, held_bytes=16),
+    "expand_input": Task(expand_input, "cells", 1_000_000, _SWEEP, held_bytes=0, drawn_bytes=8),
+}

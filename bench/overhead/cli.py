@@ -1,0 +1,182 @@
+"""`syncret bench overhead`: what data owners and servers move, by the paper's formula and counted."""
+
+import datetime
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.table import Table
+
+from bench.datasets import NAMES
+from bench.engine.report import commit, machine
+from bench.fetch import DatasetError
+from bench.overhead.growth import AXES
+from bench.overhead.jobs import ClientJob, GrowthJob, Job, ServersJob, sweep
+from bench.overhead.record import Record, Records
+from bench.overhead.tables import PAPER_ROUNDS, Population
+from parties.errors import PartyError
+from protocols.upload import FORMS, SEEDED
+
+_EXAMPLE = "Example: syncret bench overhead --dataset adult --rounds 4,32,96 --json"
+_MAX_ROUNDS = 10_000
+
+
+class Rounds(click.ParamType[tuple[int, ...]]):
+    """Numbers of rounds, as 4,32,96."""
+
+    name = "T,T,..."
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[int, ...]:
+        """The numbers, each once."""
+        if isinstance(value, tuple):
+            return value
+        try:
+            rounds = tuple(dict.fromkeys(int(part) for part in str(value).split(",")))
+        except ValueError:
+            self.fail(f"{value!r}; expected whole numbers with commas, as 4,32,96", param, ctx)
+        if not all(1 <= number <= _MAX_ROUNDS for number in rounds):
+            self.fail(f"{value!r}; expected rounds from 1 to {_MAX_ROUNDS}", param, ctx)
+        return rounds
+
+
+@click.command(epilog=_EXAMPLE)
+@click.option("--dataset", type=click.Choice(NAMES), help="The table.")
+@click.option("--rounds", type=Rounds(), default=PAPER_ROUNDS, help="T [4,32,96].")
+@click.option(
+    "--clients", type=click.IntRange(3, 100_000), default=Population().clients, show_default=True
+)
+@click.option(
+    "--participation",
+    type=click.FloatRange(0, 1, min_open=True),
+    default=Population().participation,
+    show_default=True,
+    help="Chance of a client to take part in a round.",
+)
+@click.option(
+    "--formula-only", is_flag=True, help="No measurement; no table where the domain is published."
+)
+@click.option(
+    "--generated",
+    is_flag=True,
+    help="Random rows of the published domain, for a table that is not at hand.",
+)
+@click.option(
+    "--servers", is_flag=True, help="A whole DistAIM run: what its servers move and keep."
+)
+@click.option(
+    "--upload",
+    type=click.Choice(FORMS),
+    default=SEEDED,
+    show_default=True,
+    help="Form of the uploads, for --servers.",
+)
+@click.option("--growth", type=click.Choice(AXES), help="A client's traffic along an axis.")
+@click.option(
+    "--sweep",
+    "everything",
+    is_flag=True,
+    help="All that overhead.md shows; what --output has already is kept.",
+)
+@click.option(
+    "--output",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Folder for overhead.json, overhead.md and its pictures, for --sweep.",
+)
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print JSON and nothing else on standard output."
+)
+def overhead(
+    dataset: str | None,
+    rounds: tuple[int, ...],
+    clients: int,
+    participation: float,
+    formula_only: bool,
+    generated: bool,
+    servers: bool,
+    upload: str,
+    growth: str | None,
+    everything: bool,
+    output: Path | None,
+    as_json: bool,
+) -> None:
+    """What a data owner sends and receives: DistAIM and FLAIM, by the paper's formula and counted on the wire.
+
+    DistAIM's owners upload to three ingest servers over mutual TLS on this machine; FLAIM's clients play real SecAgg
+    sessions. MB are 10^6 bytes.
+    """
+    if [dataset is not None, growth is not None, everything].count(True) != 1:
+        raise click.UsageError("expected one of --dataset, --growth and --sweep")
+    if everything != (output is not None):
+        raise click.UsageError("--sweep and --output go together")
+    if servers and (dataset is None or formula_only):
+        raise click.UsageError("--servers runs a table; expected --dataset and no --formula-only")
+    if formula_only and generated:
+        raise click.UsageError("--formula-only needs no rows; expected no --generated")
+    try:
+        if output is not None:
+            _sweep(output)
+            return
+        job: Job
+        if growth is not None:
+            job = GrowthJob(growth)
+        elif servers:
+            if len(rounds) != 1:
+                raise click.UsageError("--servers runs once; expected one number for --rounds")
+            job = ServersJob(str(dataset), rounds[0], clients, upload, generated)
+        else:
+            population = Population(clients, participation)
+            job = ClientJob(str(dataset), rounds, population, formula_only, generated)
+        found = job.run()
+    except (DatasetError, PartyError, ValueError, RuntimeError) as error:
+        raise click.ClickException(str(error)) from error
+    if as_json:
+        click.echo(json.dumps(found))
+    elif job.kind == "client":
+        Console().print(_table(found))
+    else:
+        click.echo(json.dumps(found, indent=1))
+
+
+def _sweep(output: Path) -> None:
+    """Run every job that the folder has no record of, then write the page."""
+    # Drawing takes a second to import.
+    from bench.overhead.page import write_page
+
+    records = Records(output / "overhead.json")
+    jobs = [job for job in sweep() if job.command not in records]
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()
+    with Progress(*columns, console=Console(stderr=True), disable=not sys.stderr.isatty()) as bar:
+        task = bar.add_task("", total=len(jobs))
+        for job in jobs:
+            bar.update(task, description=job.command)
+            if not sys.stderr.isatty():
+                click.echo(job.command, err=True)
+            today = datetime.datetime.now(datetime.UTC).date().isoformat()
+            records.add(Record(job.command, job.kind, job.run(), commit(), today, machine()))
+            bar.advance(task)
+    write_page(records, output)
+
+
+def _table(found: Mapping[str, Any]) -> Table:
+    shown = Table(
+        title=f"{found['dataset']}: {found['candidates']} candidates, {found['closure_cells']:,} cells, "
+        f"{found['maximal_cells']:,} in the maximal queries; MB per participating client"
+    )
+    for column in ("method", "", "T", "formula", "sent", "received", "on the wire"):
+        shown.add_column(column, justify="left" if column in ("method", "") else "right")
+    for result in found["results"]:
+        figures = (result[f"{name}_mb"] for name in ("formula", "sent", "received", "wire"))
+        shown.add_row(
+            result["method"],
+            result.get("upload", result.get("grouping")),
+            str(result["rounds"]),
+            *("" if value is None else f"{value:,.4g}" for value in figures),
+        )
+    return shown

@@ -1,0 +1,153 @@
+"""FLAIM's client in bytes: private FLAIM with SecAgg, all clients in this process, every message the real one.
+
+Provides ``measure_flaim``. Message bytes are those of `parties.flaim.simulation`: briefs, choices, layouts and whole
+SecAgg sessions, packed and parsed as on a wire; choices are by the real exponential mechanism on the clients' rows.
+What a deployed client's connection carries besides (greeting, headers, frames, TLS) is added by formula; a test holds
+the sum against a relay's count of a deployed run. Secret: the rows, published or generated here. Known limits: one
+connection for the whole run; nobody drops out.
+"""
+
+import statistics
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bench.overhead.formula import FRAME_BYTES, RECORD_BYTES, RECORD_OVERHEAD_BYTES
+from bench.overhead.replay import LEAST, ReplayedRound, answered_cells, brief_bytes
+from mechanisms.flaim import FlaimRound
+from mechanisms.flaim_settings import FlaimSettings
+from mechanisms.workload import Workload
+from parties.flaim.messages import HEADER_BYTES
+from parties.flaim.simulation import Traffic, simulate
+
+GREETING_BYTES = 2 * (HEADER_BYTES + FRAME_BYTES + RECORD_OVERHEAD_BYTES) + 104 + 40
+"""HELLO and WELCOME, framed and sealed."""
+GOODBYE_BYTES = HEADER_BYTES + FRAME_BYTES + RECORD_OVERHEAD_BYTES
+HANDSHAKE_BYTES = 3_500
+"""A connection's TLS handshake and goodbye with our certificates, both directions; a few bytes vary with signatures."""
+_SESSION_MESSAGES = 9
+"""Of a client in an unsigned SecAgg session without dropouts, both directions."""
+_PLACE_BYTES = 4
+_CHOICE_BYTES, _LAYOUT_BYTES = 9, 24
+
+
+@dataclass(frozen=True, slots=True)
+class FlaimRun:
+    """The mean of the clients that took part at all: bytes of messages, of the connection, and what they answered.
+
+    ``cells`` of marginals answered, ``model_cells`` of models received, ``rounds`` taken part in (the first, of single
+    columns, among them). ``single_choosers`` of ``chosen_queries``: as the report of a run says.
+    """
+
+    grouping: str
+    rounds_planned: int
+    participants: int
+    sent: float
+    received: float
+    wire: float
+    cells: float
+    model_cells: float
+    rounds: float
+    single_choosers: int
+    chosen_queries: int
+
+
+async def measure_flaim(
+    workload: Workload,
+    tables: Sequence[NDArray[np.int32]],
+    settings: FlaimSettings,
+    *,
+    seed: int | None = None,
+) -> FlaimRun:
+    """Run FLAIM on one table of codes (rows, columns) for each client. Raises as ``simulate``."""
+    outcome = await simulate(tables, workload, settings, secagg=True, seed=seed)
+    sent: dict[int, int] = defaultdict(int)
+    received: dict[int, int] = defaultdict(int)
+    added: dict[int, int] = defaultdict(int)
+    cells: dict[int, int] = defaultdict(int)
+    rounds: dict[int, int] = defaultdict(int)
+    done = {record.round: replayed(record, settings) for record in outcome.result.rounds}
+    for moved in outcome.traffic:
+        sent[moved.client] += moved.sent
+        received[moved.client] += moved.received
+        rounds[moved.client] += 1
+        added[moved.client] += transport_bytes(
+            done[moved.round], settings.grouping, moved.client, moved.sent + moved.received
+        )
+    models: dict[int, int] = defaultdict(int)
+    for moved in outcome.traffic:
+        models[moved.client] += _model_cells(workload, done[moved.round], settings.grouping, moved)
+    for record in done.values():
+        for client, count in answered_cells(workload, record).items():
+            cells[client] += count
+    once = GREETING_BYTES + GOODBYE_BYTES + HANDSHAKE_BYTES
+    return FlaimRun(
+        settings.grouping,
+        settings.rounds,
+        len(sent),
+        statistics.fmean(sent.values()),
+        statistics.fmean(received.values()),
+        statistics.fmean(sent[c] + received[c] + added[c] + once for c in sent),
+        statistics.fmean(cells.values()),
+        statistics.fmean(models.values()),
+        statistics.fmean(rounds.values()),
+        outcome.result.single_choosers,
+        outcome.result.chosen_queries,
+    )
+
+
+def replayed(record: FlaimRound, settings: FlaimSettings) -> ReplayedRound:
+    """A real round in the form that formulas are about; its model is not recorded."""
+    one_way = record.round != 1 and settings.one_way_each_round
+    return ReplayedRound(record.participants, record.choosers, 0, one_way)
+
+
+def _model_cells(workload: Workload, done: ReplayedRound, grouping: str, moved: Traffic) -> int:
+    """The cells of the model in one member's brief: what it received beyond layouts and SecAgg, 4 bytes a cell.
+
+    To a few cells for each column, since the tree's cliques are not recorded.
+    """
+    if not done.choosers:
+        return 0
+    chosen = len(done.choosers) if grouping == "union" else 1
+    sums = len(_sums(done, grouping, moved.client))
+    plain = sum(
+        workload.offsets[q + 1] - workload.offsets[q]
+        for q, clients in done.choosers.items()
+        if grouping == "query" and moved.client in clients and len(clients) < LEAST
+    )
+    secagg_received = moved.secagg - (moved.sent - _CHOICE_BYTES - 4 * plain)
+    brief = moved.received - secagg_received - sums * _LAYOUT_BYTES - 2 * chosen
+    return max(0, (brief - brief_bytes(workload, 0)) // 4)
+
+
+def transport_bytes(done: ReplayedRound, grouping: str, client: int, payload: int) -> int:
+    """What a deployed connection adds to ``payload`` message bytes of one member in one round.
+
+    FLAIM's own messages have a header, a layout the client's place; every message a frame and at least one TLS record.
+    """
+    own, sums = (2, 0) if done.choosers else (0, 0)
+    messages = own
+    for members in _sums(done, grouping, client):
+        sums += 1
+        messages += 1
+        messages += _SESSION_MESSAGES if members >= LEAST else 1
+        own += 1 if members >= LEAST else 2
+    records = messages + payload // RECORD_BYTES
+    return (
+        own * HEADER_BYTES
+        + sums * _PLACE_BYTES
+        + messages * FRAME_BYTES
+        + records * RECORD_OVERHEAD_BYTES
+    )
+
+
+def _sums(done: ReplayedRound, grouping: str, client: int) -> list[int]:
+    """How many members each sum has that ``client`` is in."""
+    if grouping == "union":
+        return [len(done.members)]
+    found = [len(done.members)] if done.one_way else []
+    return found + [len(clients) for clients in done.choosers.values() if client in clients]

@@ -1,0 +1,158 @@
+"""How a client's traffic grows with the cells, the clients, the rounds and the columns.
+
+Provides ``cases``, ``measure_growth`` and ``Point``. Each axis changes one thing and leaves the others as in the
+paper: 64 random three-way queries, 100 clients, participation 0.1, 10 rounds, Adult's published domain. A client has
+440 random rows, as many as Adult's; uploads are the same for any rows. Every point has our formula; those that a small
+machine bears are measured as well. Public.
+"""
+
+import asyncio
+import statistics
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bench.overhead.domains import published_domain
+from bench.overhead.flaim import measure_flaim
+from bench.overhead.formula import MB, upload_payload
+from bench.overhead.replay import THREAT, Terms, mean_payload, private_settings, replay
+from bench.overhead.tables import GROUPINGS, Population
+from bench.overhead.upload import measure_uploads
+from mechanisms.domain import Domain, Integer
+from mechanisms.flaim_settings import FlaimSettings
+from mechanisms.workload import Workload, draw_workload
+from protocols.upload import FORMS
+
+AXES = ("cells", "clients", "rounds", "attributes")
+ROUNDS = 10
+ROWS_PER_CLIENT = 440
+_CELL_COLUMNS = 8
+_CODES = (4, 8, 16, 32, 48)
+_ATTRIBUTE_CODES = 32
+_ATTRIBUTES = (5, 8, 11, 15, 20, 30, 50)
+_CLIENTS = (10, 30, 100, 300, 1_000, 3_000, 10_000)
+_ROUNDS = (1, 4, 10, 32, 96)
+_REPLAYS = 5
+_MOST_CLIENTS = 300
+"""Of a measured point."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Case:
+    """One point of an axis: ``x`` is where it stands there."""
+
+    axis: str
+    x: int
+    workload: Workload
+    population: Population
+    rounds: int = ROUNDS
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """MB of messages of one client, both directions: by our formula, and measured (None where it was not)."""
+
+    x: int
+    method: str
+    variant: str
+    predicted_mb: float
+    measured_mb: float | None
+
+
+def cases(axis: str) -> Sequence[Case]:
+    """The points of an axis. Raises ValueError for a name that is none of ``AXES``."""
+    usual = Population()
+    if axis == "cells":
+        workloads = [draw_workload(_equal_columns(_CELL_COLUMNS, codes)) for codes in _CODES]
+        return [Case(axis, workload.cells, workload, usual) for workload in workloads]
+    if axis == "attributes":
+        return [
+            Case(axis, columns, draw_workload(_equal_columns(columns, _ATTRIBUTE_CODES)), usual)
+            for columns in _ATTRIBUTES
+        ]
+    domain = published_domain("adult")
+    if domain is None:
+        raise RuntimeError("Adult's domain is published")
+    adult = draw_workload(domain)
+    if axis == "clients":
+        return [
+            Case(axis, clients, adult, Population(clients, usual.participation))
+            for clients in _CLIENTS
+        ]
+    if axis == "rounds":
+        return [Case(axis, rounds, adult, usual, rounds) for rounds in _ROUNDS]
+    raise ValueError(f"no axis {axis!r}; expected one of {', '.join(AXES)}")
+
+
+def _equal_columns(count: int, codes: int) -> Domain:
+    return Domain(tuple(Integer(f"c{i:02d}", 0, codes - 1, codes) for i in range(count)))
+
+
+def measure_growth(axis: str) -> Iterator[Point]:
+    """The points of an axis. Raises ValueError for an unknown axis, RuntimeError where a process fails."""
+    uploaded: dict[int, dict[str, float]] = {}
+    for case in cases(axis):
+        key = id(case.workload)
+        if key not in uploaded:
+            uploaded[key] = _uploaded(case)
+        for form in FORMS:
+            predicted = upload_payload(case.workload, form) / MB
+            yield Point(case.x, "distaim", form, predicted, uploaded[key][form])
+        yield from _flaim_points(case)
+
+
+def _uploaded(case: Case) -> dict[str, float]:
+    """MB of an upload by form, measured; neither the clients nor the rounds change it."""
+    with tempfile.TemporaryDirectory(prefix="syncret-overhead-") as folder:
+        codes = _random_rows(case.workload.domain, 1)[0]
+        uploads = asyncio.run(
+            measure_uploads(case.workload, codes, Path(folder), rounds=[case.rounds])
+        )
+    return {one.form: (one.sent_bytes + one.received_bytes) / MB for one in uploads}
+
+
+def _flaim_points(case: Case) -> Iterator[Point]:
+    population, max_rows = case.population, ROWS_PER_CLIENT * case.population.clients
+    for grouping in GROUPINGS:
+        settings = private_settings(
+            case.rounds,
+            participation=population.participation,
+            max_rows=max_rows,
+            grouping=grouping,
+        )
+        measured = None
+        if population.clients <= _MOST_CLIENTS:
+            tables = _random_rows(case.workload.domain, population.clients)
+            found = asyncio.run(measure_flaim(case.workload, tables, settings, seed=1))
+            measured = (found.sent + found.received) / MB
+        predicted = _predicted(case, settings, max_rows) / MB
+        yield Point(case.x, "flaim", grouping, predicted, measured)
+
+
+def _predicted(case: Case, settings: FlaimSettings, max_rows: int) -> float:
+    """Bytes of messages of a client, the mean over a few replays: the model's size differs from one to the next."""
+    terms, means = Terms(max_rows, THREAT), []
+    for seed in range(_REPLAYS):
+        run = replay(
+            case.workload,
+            settings,
+            clients=case.population.clients,
+            rows=ROWS_PER_CLIENT,
+            seed=seed,
+        )
+        mean = mean_payload(case.workload, run, settings.grouping, terms)
+        means.append(mean.sent + mean.received)
+    return statistics.fmean(means)
+
+
+def _random_rows(domain: Domain, clients: int) -> list[NDArray[np.int32]]:
+    """One table of codes for each client."""
+    generator, shape = np.random.default_rng(1), np.array(domain.shape)
+    return [
+        generator.integers(0, shape, (ROWS_PER_CLIENT, len(shape))).astype(np.int32)
+        for _ in range(clients)
+    ]

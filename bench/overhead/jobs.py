@@ -1,0 +1,150 @@
+"""The measurements of `syncret bench overhead`, each with the command that makes it, and the sweep over all of them.
+
+Provides ``ClientJob``, ``ServersJob``, ``GrowthJob`` (``run`` gives what --json prints) and ``sweep``, what
+`make bench-overhead` runs. Public.
+"""
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from typing import ClassVar, Protocol
+
+from bench.overhead.formula import forwarded_payload
+from bench.overhead.growth import AXES, measure_growth
+from bench.overhead.servers import measure_servers
+from bench.overhead.tables import (
+    PAPER_ROUNDS,
+    Population,
+    Subject,
+    document,
+    formula_results,
+    measured_results,
+)
+from protocols.upload import SEEDED
+
+_COMMAND = "syncret bench overhead"
+GENERATED = ("magic", "credit", "intrusion")
+"""Tables of the paper that are seldom at hand: their domains are known."""
+TABLES = ("adult", "census", "covtype", "marketing")
+UTILITY_ROUNDS = (2, 5, 10, 20)
+"""The sweep of `syncret bench utility` over T, on Adult."""
+
+
+class Job(Protocol):
+    """One measurement."""
+
+    kind: ClassVar[str]
+
+    @property
+    def command(self) -> str:
+        """What a stranger types for it."""
+
+    def run(self) -> dict[str, object]:
+        """What --json prints. Raises DatasetError, ValueError, RuntimeError, ChildFailed."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClientJob:
+    """A client's traffic at one table."""
+
+    kind: ClassVar[str] = "client"
+    dataset: str
+    rounds: tuple[int, ...] = PAPER_ROUNDS
+    population: Population = field(default_factory=Population)
+    formula_only: bool = False
+    generated: bool = False
+
+    @property
+    def command(self) -> str:
+        """As a user types it."""
+        usual, words = Population(), [_COMMAND, f"--dataset {self.dataset}"]
+        words.append(f"--rounds {','.join(map(str, self.rounds))}")
+        if self.population.clients != usual.clients:
+            words.append(f"--clients {self.population.clients}")
+        if self.population.participation != usual.participation:
+            words.append(f"--participation {self.population.participation:g}")
+        words += ["--formula-only"] * self.formula_only + ["--generated"] * self.generated
+        return " ".join([*words, "--json"])
+
+    def run(self) -> dict[str, object]:
+        """See ``Job.run``."""
+        subject = Subject.load(self.dataset, rows=not self.formula_only, generated=self.generated)
+        make = formula_results if self.formula_only else measured_results
+        return document(subject, make(subject, self.rounds, self.population), self.population)
+
+
+@dataclass(frozen=True, slots=True)
+class ServersJob:
+    """The three servers of a DistAIM run in which everybody takes part from the first round on."""
+
+    kind: ClassVar[str] = "servers"
+    dataset: str
+    rounds: int
+    clients: int = 100
+    upload: str = SEEDED
+    generated: bool = False
+
+    @property
+    def command(self) -> str:
+        """As a user types it."""
+        words = [_COMMAND, "--servers", f"--dataset {self.dataset}", f"--rounds {self.rounds}"]
+        words += [f"--clients {self.clients}", f"--upload {self.upload}"]
+        return " ".join([*words, *["--generated"] * self.generated, "--json"])
+
+    def run(self) -> dict[str, object]:
+        """See ``Job.run``."""
+        subject = Subject.load(self.dataset, rows=True, generated=self.generated)
+        if subject.codes is None:
+            raise RuntimeError("a subject with rows has codes")
+        found = measure_servers(
+            subject.workload,
+            subject.codes,
+            clients=self.clients,
+            rounds=self.rounds,
+            upload=self.upload,
+        )
+        forwarded = self.clients * forwarded_payload(subject.workload, self.upload)
+        return {"dataset": self.dataset, **asdict(found), "forwarded_by_formula": forwarded}
+
+
+@dataclass(frozen=True, slots=True)
+class GrowthJob:
+    """A client's traffic along an axis."""
+
+    kind: ClassVar[str] = "growth"
+    axis: str
+
+    @property
+    def command(self) -> str:
+        """As a user types it."""
+        return f"{_COMMAND} --growth {self.axis} --json"
+
+    def run(self) -> dict[str, object]:
+        """See ``Job.run``."""
+        return {"axis": self.axis, "points": [asdict(p) for p in measure_growth(self.axis)]}
+
+
+def sweep() -> Iterator[Job]:
+    """Everything that the page shows."""
+    yield ClientJob("adult")
+    for name in GENERATED[:2]:
+        yield ClientJob(name, generated=True)
+    # The others take long: one T at a time, so that an interruption costs little.
+    for number in PAPER_ROUNDS:
+        for name in TABLES[1:]:
+            yield ClientJob(name, (number,))
+        for name in GENERATED[2:]:
+            yield ClientJob(name, (number,), generated=True)
+    # Those at which the utility benchmark has workload errors: Table 3.
+    for name in TABLES:
+        yield ClientJob(name, UTILITY_ROUNDS if name == "adult" else (10,))
+    # What a bank and a hospital network would run: few owners, all in every round.
+    for clients in (5, 20):
+        yield ClientJob("adult", (10, 32), Population(clients, 1.0))
+    # Phones: the same share of rows each, a hundred of them in a round.
+    yield ClientJob("adult", (10,), Population(1_000, 0.1))
+    for clients in (5, 20, 100):
+        yield ServersJob("adult", 10, clients)
+    yield ServersJob("adult", 32, 5)
+    yield ServersJob("adult", 10, 5, "plain")
+    for axis in AXES:
+        yield GrowthJob(axis)

@@ -1,0 +1,311 @@
+"""FLAIM's message sizes without any client: a replayed run of the private variant.
+
+Provides ``replay``: who takes part, who chooses what and how large the model is, round by round, by the rules of
+`mechanisms.flaim` and `mechanisms.pgm.FederatedEstimator` (a target enters the model while the junction tree stays
+below its share of 80 MB). Choices are drawn by the exponential mechanism on a score that is public (``Chances``): a
+client's distance from the model, which only it knows, is taken as that of uniform rows. ``payloads`` and
+``mean_payload`` say what the clients of a round or a run send and receive, replayed or real. Public; the randomness is
+a seed's. Known limits: where queries overlap much, the model, and with it what is received, differs from seed to seed
+by a factor of up to three, as it does from run to run.
+"""
+
+import math
+import statistics
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bench.overhead.formula import Payload, round_payload
+from mechanisms.accounting import rho, rho_from_epsilon_delta
+from mechanisms.domain import Clique
+from mechanisms.flaim_client import selectable
+from mechanisms.flaim_settings import FlaimSettings
+from mechanisms.inference import model_cells
+from mechanisms.pgm import CELLS_PER_MB
+from mechanisms.workload import Workload
+from secagg import ThreatModel, choose
+from secagg.errors import ParameterError
+from secagg.parameters import Parameters
+
+LEAST = 3
+THREAT = ThreatModel(corrupt=0.05)
+"""That of `parties.flaim.simulation`, whose dropouts are SecAgg's default."""
+_MAX_DRAWS = 10_000
+PLAIN_COUNT_BYTES = 4
+_HEADER_BYTES, _BRIEF_BYTES, _CHOICE_BYTES, _LAYOUT_BYTES = 10, 39, 9, 28
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayedRound:
+    """``choosers`` by candidate; ``model_cells`` of the model in the brief; ``one_way``: those are summed as well."""
+
+    members: tuple[int, ...]
+    choosers: Mapping[int, tuple[int, ...]]
+    model_cells: int
+    one_way: bool
+
+
+def replay(
+    workload: Workload,
+    settings: FlaimSettings,
+    *,
+    clients: int,
+    rows: int,
+    seed: int = 1,
+) -> list[ReplayedRound]:
+    """Rounds 0 to settings.rounds of a run; ``clients`` with ``rows`` each are numbered from 0.
+
+    Raises ValueError where the settings' schedule cannot be made.
+    """
+    generator = np.random.default_rng(seed)
+    columns = len(workload.domain.columns)
+    schedule = settings.schedule(columns)
+    tree, chances = _Tree(workload, settings), Chances(workload, settings, rows).probabilities
+    spent = 0.0
+    found: list[ReplayedRound] = []
+    for number in range(settings.rounds + 1):
+        members = _members(generator, clients, settings)
+        if number == 0:
+            found.append(ReplayedRound(members, {}, 0, True))
+            spent += columns * rho(schedule.measurement)
+            continue
+        tree.grow(min(1.0, spent / settings.rho))
+        chosen = np.array([_chosen(generator, chances, tree) for _ in members])
+        choosers = {
+            int(q): tuple(m for m, mine in zip(members, chosen, strict=True) if mine == q)
+            for q in np.unique(chosen)
+        }
+        tree.measured(list(choosers))
+        found.append(ReplayedRound(members, choosers, tree.cells, number > 1))
+        spent += rho(schedule.selection) + (1 + columns * (number > 1)) * rho(schedule.measurement)
+    return found
+
+
+def private_settings(
+    rounds: int,
+    *,
+    participation: float,
+    max_rows: int,
+    grouping: str = "union",
+    epsilon: float = 1.0,
+    delta: float = 1e-5,
+) -> FlaimSettings:
+    """The run that the tables are about: the private variant as the paper has it, noise by the server."""
+    return FlaimSettings.preset(
+        "private",
+        rho=rho_from_epsilon_delta(epsilon, delta),
+        rounds=rounds,
+        participation=participation,
+        min_participants=LEAST,
+        grouping=grouping,
+        max_client_rows=max_rows,
+        iterations=1,
+        final_iterations=1,
+    )
+
+
+def _members(
+    generator: np.random.Generator, clients: int, settings: FlaimSettings
+) -> tuple[int, ...]:
+    while True:
+        drawn = np.flatnonzero(generator.random(clients) < settings.participation)
+        if len(drawn) >= settings.min_participants:
+            return tuple(drawn.tolist())
+
+
+class Chances:
+    """What a client chooses, if its ``rows`` rows were draws from a model in which all values are equally likely.
+
+    The exponential mechanism on w_q (d_q - tau_q - sqrt(2/pi) sigma n_q): d_q the mean distance of such rows from the
+    model, tau_q the mean of that of q's columns. ``probabilities`` (candidates,) do without the model's size limit.
+    """
+
+    def __init__(self, workload: Workload, settings: FlaimSettings, rows: int) -> None:
+        schedule = settings.schedule(len(workload.domain.columns))
+        weights = np.array(workload.weights, float)
+        sizes = np.diff(workload.offsets)
+        away = dict(zip(workload.candidates, _mean_distances(sizes, rows), strict=True))
+        beyond = np.array(
+            [far - statistics.fmean(away[name,] for name in clique) for clique, far in away.items()]
+        )
+        scores = weights * (beyond - math.sqrt(2 / math.pi) * schedule.sigma * sizes)
+        may = selectable(workload, settings, np.ones(len(weights), np.bool_))
+        # With tau, a row moves two distances.
+        exponents = schedule.epsilon * scores / (4 * weights[may].max())
+        chances = np.where(may, np.exp(exponents - exponents[may].max()), 0.0)
+        self.probabilities: NDArray[np.float64] = chances / chances.sum()
+
+
+def _mean_distances(sizes: NDArray[np.int64], rows: int) -> list[float]:
+    """The mean L1 distance of ``rows`` uniform draws over so many cells from their expectation (Poisson's)."""
+    distances = []
+    for size in sizes.tolist():
+        mean = rows / size
+        # E|X - m| = 2 e^-m m^(k+1) / k! with k = floor(m), by logarithms.
+        whole = math.floor(mean)
+        log_term = (whole + 1) * math.log(mean) - mean - math.lgamma(whole + 1)
+        distances.append(2 * size * math.exp(log_term))
+    return distances
+
+
+def _chosen(generator: np.random.Generator, chances: NDArray[np.float64], tree: "_Tree") -> int:
+    """A choice that the model has room for: whatever has none is drawn again."""
+    for _ in range(_MAX_DRAWS):
+        candidate = int(generator.choice(len(chances), p=chances))
+        if tree.allows(candidate):
+            return candidate
+    raise ValueError("the size limit of the model leaves hardly any candidate")
+
+
+class _Tree:
+    """The sizes of the model as more is measured."""
+
+    def __init__(self, workload: Workload, settings: FlaimSettings) -> None:
+        self.cells = 0
+        self._workload = workload
+        self._max_model_mb = settings.max_model_mb
+        self._size: Callable[[Sequence[Clique]], int] = model_cells(workload.domain)
+        self._fitting: list[Clique] = [(name,) for name in workload.domain.names]
+        self._limit = 0.0
+        self._waiting: dict[int, None] = {}
+        self._allowed: dict[int, bool] = {}
+
+    def measured(self, candidates: Sequence[int]) -> None:
+        """More queries have been measured."""
+        self._waiting |= dict.fromkeys(candidates)
+
+    def grow(self, spent: float) -> None:
+        """Take in what fits when a share ``spent`` of the budget is used."""
+        self._limit = self._max_model_mb * spent * CELLS_PER_MB
+        before = len(self._fitting)
+        for number in list(self._waiting):
+            clique = self._workload.candidates[number]
+            if self.allows(number):
+                if clique not in self._fitting:
+                    self._fitting.append(clique)
+                    self._allowed = {}
+                del self._waiting[number]
+        if not self.cells or len(self._fitting) > before:
+            self.cells = self._size(self._fitting)
+        # What there was room for has room below a higher limit.
+        self._allowed = {q: fits for q, fits in self._allowed.items() if fits}
+
+    def allows(self, candidate: int) -> bool:
+        """Whether the model stays below the limit with a candidate."""
+        if candidate not in self._allowed:
+            clique = self._workload.candidates[candidate]
+            known = clique in self._fitting
+            self._allowed[candidate] = known or self._size([*self._fitting, clique]) <= self._limit
+        return self._allowed[candidate]
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What a SecAgg session depends on besides its sum: bound on a client's rows, threat model of the graph."""
+
+    max_rows: int
+    threat: ThreatModel
+
+    def session(self, clients: int, length: int) -> Parameters:
+        """The session's parameters; its noise is the server's and its room in the ring is left out: a bit at most."""
+        try:
+            neighbours, threshold = choose(clients, self.threat)
+        except ParameterError:
+            # Too few for a graph that withstands the dropouts: everybody's neighbours.
+            corrupt = math.ceil(self.threat.corrupt * clients)
+            neighbours, threshold = clients - 1, max(2, corrupt + 1)
+        return Parameters(
+            bytes(32), clients, neighbours, threshold, threshold + 1, length, 0, self.max_rows,
+            graph_seed=bytes(32),
+        )  # fmt: skip
+
+
+def payloads(
+    workload: Workload, done: ReplayedRound, grouping: str, terms: Terms
+) -> dict[int, Payload]:
+    """What each member of a round sends and receives, if nobody drops out."""
+    one_way = sum(workload.domain.shape) if done.one_way else 0
+    chosen = {client: q for q, clients in done.choosers.items() for client in clients}
+    size = {q: workload.offsets[q + 1] - workload.offsets[q] for q in done.choosers}
+    base = _told(workload, done) if done.choosers else Payload(0, 0, 0, 0)
+    if grouping == "union":
+        together = one_way + sum(size.values())
+        every = base + _sum(terms, len(done.members), together, len(done.choosers))
+        return dict.fromkeys(done.members, every)
+    if one_way:
+        base += _sum(terms, len(done.members), one_way, 0)
+    by_query = {
+        q: base + _sum(terms, len(clients), size[q], 1) for q, clients in done.choosers.items()
+    }
+    return {client: by_query[chosen[client]] if chosen else base for client in done.members}
+
+
+def brief_bytes(workload: Workload, model_cells: int) -> int:
+    """A brief with a model of ``model_cells``, to a few bytes a column.
+
+    A clique's head is 3 bytes and 2 for each of its columns: as many cliques as columns, of two columns each.
+    """
+    mask, heads = -(-len(workload.candidates) // 8), 2 + 7 * len(workload.domain.columns)
+    return _BRIEF_BYTES + mask + heads + 4 * (model_cells + sum(workload.domain.shape))
+
+
+def _told(workload: Workload, done: ReplayedRound) -> Payload:
+    """The brief and the answer to it."""
+    brief = brief_bytes(workload, done.model_cells)
+    return Payload(_HEADER_BYTES + _CHOICE_BYTES, _HEADER_BYTES + brief, 1, 1)
+
+
+def _sum(terms: Terms, clients: int, cells: int, chosen: int) -> Payload:
+    """The layout of a sum over ``clients``, and its session; of fewer than three, the counts themselves."""
+    layout = Payload(0, _HEADER_BYTES + _LAYOUT_BYTES + 2 * chosen, 0, 1)
+    if clients < LEAST:
+        return layout + Payload(_HEADER_BYTES + PLAIN_COUNT_BYTES * cells, 0, 1, 0)
+    return layout + round_payload(terms.session(clients, cells))
+
+
+@dataclass(frozen=True, slots=True)
+class Mean:
+    """Per client that takes part at all: bytes, rounds, cells of the marginals it answers and of models it gets."""
+
+    sent: float
+    received: float
+    rounds: float
+    cells: float
+    model_cells: float
+
+
+def mean_payload(
+    workload: Workload, run: Sequence[ReplayedRound], grouping: str, terms: Terms
+) -> Mean:
+    """The mean over the clients of ``run``."""
+    none = Payload(0, 0, 0, 0)
+    moved: dict[int, Payload] = {}
+    rounds: Counter[int] = Counter()
+    cells: Counter[int] = Counter()
+    models: Counter[int] = Counter()
+    for done in run:
+        for client, payload in payloads(workload, done, grouping, terms).items():
+            moved[client] = moved.get(client, none) + payload
+        rounds.update(done.members)
+        for client, answered in answered_cells(workload, done).items():
+            cells[client] += answered
+            models[client] += done.model_cells
+    return Mean(
+        statistics.fmean(payload.sent for payload in moved.values()),
+        statistics.fmean(payload.received for payload in moved.values()),
+        statistics.fmean(rounds.values()),
+        statistics.fmean(cells.values()),
+        statistics.fmean(models.values()),
+    )
+
+
+def answered_cells(workload: Workload, done: ReplayedRound) -> dict[int, int]:
+    """The cells of the marginals that each member answers: its choices, and the columns where they are summed."""
+    cells = dict.fromkeys(done.members, sum(workload.domain.shape) if done.one_way else 0)
+    for q, clients in done.choosers.items():
+        for client in clients:
+            cells[client] += workload.offsets[q + 1] - workload.offsets[q]
+    return cells

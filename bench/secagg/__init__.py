@@ -1,0 +1,1 @@
+"""SecAgg's cost: whole rounds, beside Flower's."""

@@ -1,0 +1,156 @@
+"""`syncret bench secagg`: which rounds to measure, and Flower beside them where asked for."""
+
+import json
+import sys
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+from bench.secagg import report as secagg_report
+from bench.secagg import rounds
+from secagg.errors import ParameterError
+
+_EXAMPLE = (
+    "Example: syncret bench secagg --clients 100 --neighbours 21 --dropout 0.1 --with flower --json"
+)
+
+
+@click.command(epilog=_EXAMPLE)
+@click.option(
+    "--clients",
+    multiple=True,
+    type=click.IntRange(3, 10_000),
+    help="Clients of a round [10, 50, 100].",
+)
+@click.option(
+    "--neighbours",
+    multiple=True,
+    type=click.IntRange(2, 9_999),
+    help="Neighbours of a client; as many as there are others, or more, is the complete graph [21 and complete].",
+)
+@click.option(
+    "--length",
+    "lengths",
+    multiple=True,
+    type=click.IntRange(1, 10**8),
+    help="Counts in a vector [32768].",
+)
+@click.option(
+    "--dropout",
+    "dropouts",
+    multiple=True,
+    type=click.FloatRange(0, 0.5),
+    help="Fraction of clients that drop out after sharing their keys [0 and 0.1].",
+)
+@click.option("--signed", is_flag=True, help="Identities: signed keys and survivor lists.")
+@click.option(
+    "--with",
+    "beside",
+    type=click.Choice(["flower"]),
+    help="Another implementation in the same run; needs the extra of that name.",
+)
+@click.option(
+    "--output",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Also add the rounds to secagg.json and secagg.md in this folder.",
+)
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print JSON and nothing else on standard output."
+)
+def secagg(
+    clients: tuple[int, ...],
+    neighbours: tuple[int, ...],
+    lengths: tuple[int, ...],
+    dropouts: tuple[float, ...],
+    signed: bool,
+    beside: str | None,
+    output: Path | None,
+    as_json: bool,
+) -> None:
+    """Secure aggregation: whole rounds in one process, seconds and bytes of a client and of the server."""
+    if beside and not rounds.flower_available():
+        raise click.UsageError(
+            "Flower is not installed; expected the extra: pip install -c constraints-flower.txt 'syncret[flower]'"
+        )
+    jobs = [
+        (n, k, length, dropout)
+        for n in clients or rounds.DEFAULT_CLIENTS
+        for k in sorted({min(k, n - 1) for k in neighbours or (rounds.DEFAULT_NEIGHBOURS, n)})
+        for length in lengths or (rounds.DEFAULT_LENGTH,)
+        for dropout in dropouts or (0.0, 0.1)
+    ]
+    console = Console(stderr=True)
+    results = []
+    for job in track(jobs, "measuring", console=console, disable=not sys.stderr.isatty()):
+        try:
+            results.append(rounds.measure(*job, signed=signed))
+        except ParameterError as error:
+            raise click.UsageError(str(error)) from error
+        if beside:
+            from bench.secagg import flower as secagg_flower
+
+            results.append(secagg_flower.measure(*job))
+    if output is not None:
+        secagg_report.write(
+            output,
+            _arguments(clients, neighbours, lengths, dropouts, signed, beside),
+            [result.to_json() for result in results],
+        )
+    if as_json:
+        click.echo(json.dumps({"results": [result.to_json() for result in results]}))
+    else:
+        Console().print(_table(results))
+
+
+def _arguments(
+    clients: tuple[int, ...],
+    neighbours: tuple[int, ...],
+    lengths: tuple[int, ...],
+    dropouts: tuple[float, ...],
+    signed: bool,
+    beside: str | None,
+) -> list[str]:
+    """The command's arguments but those that say where results go."""
+    named = {
+        "--clients": clients,
+        "--neighbours": neighbours,
+        "--length": lengths,
+        "--dropout": dropouts,
+        "--with": (beside,) if beside else (),
+    }
+    found = [text for name, values in named.items() for v in values for text in (name, f"{v}")]
+    return [*found, *(["--signed"] if signed else [])]
+
+
+def _table(results: list[rounds.Result]) -> Table:
+    columns = (
+        "",
+        "n",
+        "k",
+        "cells",
+        "drop",
+        "client s",
+        "server s",
+        "wall s",
+        "KB up",
+        "KB down",
+        "exact",
+    )
+    # Without lines it fits 80 columns.
+    table = Table(
+        title="SecAgg, one process, no network; per client but for the server", box=None, padding=(0, 1, 0, 0)
+    )  # fmt: skip
+    for column in columns:
+        table.add_column(column, justify="right" if column else "left", no_wrap=True)
+    for r in results:
+        table.add_row(
+            r.implementation.removeprefix("syncret "), str(r.clients), str(r.neighbours), f"{r.length:,}",
+            f"{r.dropout:.0%}",
+            f"{r.client_seconds_mean:.4f}", f"{r.server_seconds:.3f}", f"{r.wall_seconds:.2f}",
+            f"{r.client_sent_bytes_mean / 1e3:.1f}", f"{r.client_received_bytes_mean / 1e3:.1f}",
+            "yes" if r.exact else "no",
+        )  # fmt: skip
+    return table

@@ -1,0 +1,107 @@
+"""What becomes of the rounds of `syncret bench secagg --output`: ``secagg.json`` and ``secagg.md`` in a folder.
+
+Provides ``write``. A run is one command; running the same command again replaces it, other runs stay. Nothing names the
+host, its user or its paths.
+"""
+
+import datetime
+import json
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from bench.engine.report import commit, machine
+from bench.process_memory import memory
+from bench.secagg.rounds import MAX_COUNT
+from secagg.masks import packed_bytes
+
+Row = Mapping[str, object]
+
+_MEASURED = ("secagg", "bench/secagg*.py")
+_HEAD = """# SecAgg, measured
+
+Whole rounds in one process, every message packed and parsed, no network; `make bench-secagg` runs all the commands
+below. Seconds per client are a mean over all, bytes a mean over those that stay. `exact`: the sum is compared with
+the sum of the survivors' plaintext vectors, cell by cell. Flower 1.41's SecAgg+ runs in the same process on the
+same vectors; "times" is its time by ours. "of bound": bytes sent by 1.3 times the packed vector and 200 bytes per
+neighbour. Seconds are of the clock, on a machine that may have had other work.
+"""
+
+
+def write(folder: Path, arguments: Sequence[str], results: Sequence[Row]) -> None:
+    """Add the ``results`` of ``syncret bench secagg`` with ``arguments`` to the files in ``folder``."""
+    command = shlex.join(["syncret", "bench", "secagg", *arguments])
+    path = folder / "secagg.json"
+    runs = json.loads(path.read_text(encoding="utf-8"))["runs"] if path.exists() else []
+    run = {
+        "command": command,
+        "commit": commit(_MEASURED),
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        "machine": machine(),
+        "peak_memory_mb": _peak_mb(),
+        "results": list(results),
+    }
+    runs = [other for other in runs if other["command"] != command] + [run]
+    runs.sort(key=lambda run: max(row["clients"] for row in run["results"]))
+    folder.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({"runs": runs}, indent=1) + "\n", encoding="utf-8")
+    (folder / "secagg.md").write_text(markdown(runs), encoding="utf-8")
+
+
+def markdown(runs: Sequence[Mapping[str, object]]) -> str:
+    """The page of all ``runs``."""
+    return "\n".join([_HEAD, *(_section(run) for run in runs)])
+
+
+def _peak_mb() -> float | None:
+    try:
+        return round(memory("VmHWM") / 1e6)
+    except OSError:
+        return None
+
+
+def _section(run: Mapping[str, object]) -> str:
+    rows: list[dict[str, object]] = run["results"]  # type: ignore[assignment]
+    own = {_job(row): row for row in rows if row["implementation"] != "flower"}
+    lines = [
+        f"## `{run['command']}`\n",
+        f"Commit {str(run['commit'])[:12]}, {run['date']}; peak memory of the process {run['peak_memory_mb']} MB.\n",
+        "| | n | k | cells | drop | client s | server s | wall s | times | KB up | of bound | KB down | exact |",
+        "| --- |" + " ---: |" * 11 + " --- |",
+    ]
+    for row in rows:
+        times, share = "", ""
+        if row["implementation"] == "flower" and _job(row) in own:
+            ratio = _number(row, "wall_seconds") / _number(own[_job(row)], "wall_seconds")
+            times = f"{ratio:.0f}"
+        elif row["implementation"] != "flower":
+            share = f"{_number(row, 'client_sent_bytes_mean') / _bound(row):.0%}"
+        cells = (
+            row["implementation"], f"{row['clients']:,}", row["neighbours"], f"{row['length']:,}",
+            f"{_number(row, 'dropout'):.0%}", f"{_number(row, 'client_seconds_mean'):.4f}",
+            f"{_number(row, 'server_seconds'):.3f}", f"{_number(row, 'wall_seconds'):.2f}", times,
+            f"{_number(row, 'client_sent_bytes_mean') / 1e3:.1f}", share,
+            f"{_number(row, 'client_received_bytes_mean') / 1e3:.1f}", "yes" if row["exact"] else "NO",
+        )  # fmt: skip
+        lines.append("| " + " | ".join(str(cell) for cell in cells) + " |")
+    return "\n".join([*lines, ""])
+
+
+def _job(row: Row) -> tuple[object, ...]:
+    """Which round it is; Flower counts a client among its own neighbours and needs an odd number of them."""
+    complete = _number(row, "neighbours") >= _number(row, "clients") - 1
+    return row["clients"], complete, row["length"], row["dropout"]
+
+
+def _bound(row: Row) -> float:
+    """What a client may send by the goal: 1.3 times the packed vector, and 200 bytes per neighbour."""
+    bits = (int(_number(row, "clients")) * MAX_COUNT).bit_length()
+    packed = packed_bytes(int(_number(row, "length")), bits)
+    return 1.3 * packed + 200 * _number(row, "neighbours")
+
+
+def _number(row: Row, name: str) -> float:
+    value = row[name]
+    if not isinstance(value, (int, float)):
+        raise TypeError(f"{name} of a round is {value!r}; expected a number")
+    return float(value)

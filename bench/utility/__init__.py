@@ -1,0 +1,1 @@
+"""The utility workbench: every method on every table and partition, with what came out judged."""

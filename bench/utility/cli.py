@@ -1,0 +1,266 @@
+"""`syncret bench utility`: how good the tables of each method are."""
+
+import json
+from collections.abc import Mapping, Sequence
+from itertools import product
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from bench.datasets import NAMES, SYNTHFS
+from bench.fetch import DatasetError
+from bench.splits import NATURAL
+from bench.utility.grid import SWEEPS, settings_of
+from bench.utility.report import SPLITS_FILE, write_report
+from bench.utility.runs import FLAIM_METHODS, METHODS, Result, Settings
+from bench.utility.splits import measure_splits
+from bench.utility.store import Entry, Store
+from bench.utility.sweep import Job, run_all
+from mechanisms.errors import MechanismError
+
+_EXAMPLE = (
+    "Example: syncret bench utility --dataset adult --method aim,distaim,naive,private --partition clustering"
+    " --repeats 3 --json"
+)
+_DEFAULT_STORE = Path("runs") / "utility.jsonl"
+
+
+class _Names(click.ParamType[tuple[str, ...]]):
+    """Names with commas between them."""
+
+    name = "NAME,..."
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, ...]:
+        """The names; the settings check them."""
+        if isinstance(value, tuple):
+            return value
+        names = tuple(part.strip() for part in str(value).split(",") if part.strip())
+        if not names:
+            self.fail("is empty; expected at least one name", param, ctx)
+        return names
+
+
+class _Numbers(click.ParamType[tuple[float, ...]]):
+    """Numbers with commas between them."""
+
+    def __init__(self, kind: type[int] | type[float]) -> None:
+        self._kind = kind
+        self.name = "N,..." if kind is int else "X,..."
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[float, ...]:
+        """The numbers."""
+        if isinstance(value, tuple):
+            return value
+        try:
+            return tuple(self._kind(part) for part in str(value).split(","))
+        except ValueError:
+            self.fail(f"{value!r} is not a list of {self._kind.__name__} numbers", param, ctx)
+
+
+@click.command(epilog=_EXAMPLE)
+@click.option(
+    "--dataset", "datasets", type=_Names(), default="adult", show_default=True,
+    help=f"One or more of {', '.join(NAMES)}.",
+)  # fmt: skip
+@click.option(
+    "--method", "methods", type=_Names(), default="aim,distaim,naive,oracle,private", show_default=True,
+    help=f"Of {', '.join(METHODS)}.",
+)  # fmt: skip
+@click.option(
+    "--partition", type=str, default=None,
+    help="iid, clustering or label-skew; by default clustering (synthfs: natural, its own).",
+)  # fmt: skip
+@click.option(
+    "--beta", type=_Numbers(float), default="0.1", show_default=True, help="Of label-skew."
+)
+@click.option("--skew", type=_Numbers(float), default="3", show_default=True, help="Of synthfs.")
+@click.option("--epsilon", type=_Numbers(float), default="1", show_default=True)
+@click.option("--delta", type=float, default=1e-5, show_default=True)
+@click.option("--rounds", type=_Numbers(int), default="10", show_default=True, help="T.")
+@click.option("--annealed", is_flag=True, help="Annealing in place of a fixed T.")
+@click.option("--clients", type=int, default=100, show_default=True, help="K.")
+@click.option("--participation", type=_Numbers(float), default="0.1", show_default=True, help="p.")
+@click.option("--local-rounds", type=_Numbers(int), default="1", show_default=True, help="s; FLAIM only.")  # fmt: skip
+@click.option(
+    "--tau", type=click.Choice(["none", "oracle", "proxy"]), default=None,
+    help="Ablation: what FLAIM's score takes off for heterogeneity.",
+)  # fmt: skip
+@click.option(
+    "--combine/--no-combine", default=None, help="Ablation: FLAIM's filter-and-combine of one-way marginals."
+)  # fmt: skip
+@click.option("--mpc", is_flag=True, help="distaim as processes over mutual TLS, not in plaintext.")
+@click.option("--iterations", type=int, default=100, show_default=True, help="Of PGM, a round.")
+@click.option("--final-iterations", type=int, default=1000, show_default=True, help="At the end.")
+@click.option(
+    "--max-model-mb", type=float, default=80.0, show_default=True, help="Bound on a model's tables."
+)
+@click.option("--repeats", type=click.IntRange(1), default=1, show_default=True)
+@click.option(
+    "--results", "store_path", type=click.Path(path_type=Path), default=_DEFAULT_STORE, show_default=True,
+    help="JSON lines; what is there already is not run again.",
+)  # fmt: skip
+@click.option("--jobs", type=int, default=1, show_default=True, help="Processes at a time.")
+@click.option(
+    "--dask", default=None, metavar="ADDRESS", help="Run on this Dask scheduler's workers."
+)
+@click.option(
+    "--sweep", "sweeps", type=_Names(), default=None,
+    help=f"In place of the options above, the published runs of {', '.join(SWEEPS)}, or all.",
+)  # fmt: skip
+@click.option(
+    "--output", type=click.Path(path_type=Path), default=None,
+    help="Folder for utility.md and its pictures, made of all that --results has.",
+)  # fmt: skip
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print JSON and nothing else on standard output."
+)
+def utility(
+    datasets: tuple[str, ...],
+    methods: tuple[str, ...],
+    partition: str | None,
+    beta: tuple[float, ...],
+    skew: tuple[float, ...],
+    epsilon: tuple[float, ...],
+    delta: float,
+    rounds: tuple[int, ...],
+    annealed: bool,
+    clients: int,
+    participation: tuple[float, ...],
+    local_rounds: tuple[int, ...],
+    tau: str | None,
+    combine: bool | None,
+    mpc: bool,
+    iterations: int,
+    final_iterations: int,
+    max_model_mb: float,
+    repeats: int,
+    store_path: Path,
+    jobs: int,
+    dask: str | None,
+    sweeps: tuple[str, ...] | None,
+    output: Path | None,
+    as_json: bool,
+) -> None:
+    """Utility: workload error, likelihood and AUC of AIM, DistAIM, FLAIM's variants and baselines.
+
+    Options that take several values with commas are combined with one another.
+    """
+    try:
+        if sweeps is not None:
+            chosen = settings_of(sweeps)
+        else:
+            base = {
+                "delta": delta, "annealed": annealed, "clients": clients, "mpc": mpc,
+                "iterations": iterations, "final_iterations": final_iterations, "max_model_mb": max_model_mb,
+                "tau": tau, "combine": combine,
+            }  # fmt: skip
+            axes = {
+                "dataset": datasets, "method": methods, "beta": beta, "skew": skew, "epsilon": epsilon,
+                "rounds": rounds, "participation": participation, "local_rounds": local_rounds,
+            }  # fmt: skip
+            chosen = _combined(axes, base, partition)
+        store = Store(store_path)
+        entries = _run(chosen, repeats, store, jobs=jobs, dask=dask)
+        if output is not None and sweeps is not None and {"table5", "all"} & set(sweeps):
+            measure_splits(output / SPLITS_FILE, progress=lambda line: click.echo(line, err=True))
+        if output is not None:
+            write_report(store, output)
+    except (DatasetError, MechanismError, ImportError, ValueError) as error:
+        raise click.ClickException(str(error)) from error
+    if as_json:
+        click.echo(json.dumps({"results": [entry.to_json() for entry in entries]}))
+    elif sweeps is None:
+        Console().print(_table(entries))
+
+
+def _combined(
+    axes: Mapping[str, tuple[object, ...]], base: Mapping[str, object], partition: str | None
+) -> list[Settings]:
+    chosen = []
+    for values in product(*axes.values()):
+        given = dict(zip(axes, values, strict=True)) | dict(base)
+        if partition is None:
+            given["partition"] = NATURAL if given["dataset"] == SYNTHFS else "clustering"
+        else:
+            given["partition"] = partition
+        if given["method"] not in FLAIM_METHODS:
+            # So that one command can have ablations beside the methods that have none.
+            given |= {"tau": None, "combine": None, "local_rounds": 1}
+        if given["method"] != "distaim":
+            given["mpc"] = False
+        chosen.append(Settings(**given))  # type: ignore[arg-type]  # checked there
+    return list(dict.fromkeys(chosen))
+
+
+def _run(
+    chosen: Sequence[Settings], repeats: int, store: Store, *, jobs: int, dask: str | None
+) -> list[Entry]:
+    work = [(settings, repeat) for repeat in range(repeats) for settings in chosen]
+    console = Console(stderr=True)
+    live = console.is_terminal
+    columns = (
+        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
+        TextColumn("{task.fields[text]}"),
+    )  # fmt: skip
+    missing = len({(s.digest(), r) for s, r in work if store.find(s, r) is None})
+    with Progress(*columns, console=console, disable=not live, transient=True) as bars:
+        task = bars.add_task("runs", total=missing, text="")
+
+        def say(line: str) -> None:
+            if live:
+                bars.update(task, text=line)
+            else:
+                click.echo(line, err=True)
+
+        done = 0
+
+        def on_done(job: Job, result: Result | str) -> None:
+            nonlocal done
+            done += 1
+            settings, repeat = job
+            what = f"{settings.dataset} {settings.partition} {settings.method} repeat {repeat}"
+            said = result if isinstance(result, str) else f"error {result.workload_error:.3f}"
+            bars.update(task, advance=1)
+            say(f"{done} of {missing}: {what}: {said}")
+
+        failures = run_all(work, store, n_jobs=jobs, dask=dask, progress=say, on_done=on_done)
+    entries = [entry for s, r in work if (entry := store.find(s, r)) is not None]
+    entries.sort(key=lambda entry: chosen.index(entry.settings))
+    if failures:
+        more = f" ({len(failures) - 1} more)" if len(failures) > 1 else ""
+        raise click.ClickException(f"{failures[0]}{more}; what succeeded is in {store.path}")
+    return entries
+
+
+def _table(entries: Sequence[Entry]) -> Table:
+    columns = (
+        "dataset", "partition", "method", "eps", "T", "repeats", "error", "±", "closure", "NLL", "AUC", "s",
+    )  # fmt: skip
+    table = Table(*columns, title="Means over repeats; ± is the deviation between repeats")
+    groups: dict[str, list[Entry]] = {}
+    for entry in entries:
+        groups.setdefault(entry.settings.digest(), []).append(entry)
+    for group in groups.values():
+        s = group[0].settings
+        errors = [entry.result.workload_error for entry in group]
+        mean = sum(errors) / len(errors)
+        spread = (sum((e - mean) ** 2 for e in errors) / max(1, len(errors) - 1)) ** 0.5
+        aucs = [entry.result.auc for entry in group if entry.result.auc is not None]
+
+        def average(name: str, group: Sequence[Entry] = group) -> float:
+            return float(sum(getattr(entry.result, name) for entry in group) / len(group))
+
+        table.add_row(
+            s.dataset, "-" if s.method == "aim" else s.partition, s.method, f"{s.epsilon:g}",
+            "annealed" if s.annealed else str(s.rounds), str(len(group)), f"{mean:.3f}",
+            f"{spread:.3f}" if len(group) > 1 else "-", f"{average('closure_error'):.3f}", f"{average('nll'):.2f}",
+            f"{sum(aucs) / len(aucs):.3f}" if aucs else "-", f"{average('seconds'):.1f}",
+        )  # fmt: skip
+    return table

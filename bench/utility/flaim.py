@@ -1,0 +1,44 @@
+"""FLAIM's variants for the utility benchmark: all clients in this process, with plain sums.
+
+Provides `run_flaim`. Secret: nothing; see `bench.utility.runs`. Sums are those that SecAgg would give
+(tests/parties/test_flaim_simulation.py), so that a sweep need not run it; bytes are the overhead benchmark's matter.
+"""
+
+import numpy as np
+
+from bench.utility.methods import Outcome
+from bench.utility.runs import Problem, Settings
+from mechanisms.accounting import rho_from_epsilon_delta
+from mechanisms.flaim_settings import FlaimSettings
+from parties.flaim.simulation import simulate
+
+
+def flaim_settings(settings: Settings) -> FlaimSettings:
+    """The run that `settings` asks for. Raises ValueError where tau or combine do not go with the variant."""
+    given = {"tau": settings.tau, "combine": settings.combine}
+    return FlaimSettings.preset(
+        settings.method,
+        rho=rho_from_epsilon_delta(settings.epsilon, settings.delta),
+        rounds=settings.rounds,
+        annealed=settings.annealed,
+        local_rounds=settings.local_rounds,
+        participation=settings.participation,
+        measure_share=settings.measure_share,
+        iterations=settings.iterations,
+        final_iterations=settings.final_iterations,
+        max_model_mb=settings.max_model_mb,
+        **{name: value for name, value in given.items() if value is not None},
+    )
+
+
+async def run_flaim(settings: Settings, posed: Problem, rng: np.random.Generator) -> Outcome:
+    """Run `settings`. Raises MechanismError."""
+    if posed.partition is None:
+        raise ValueError("FLAIM needs a table that is split among clients")
+    codes, partition = posed.dataset.train, posed.partition
+    tables = [codes[partition.rows_of(client)] for client in range(partition.clients)]
+    outcome = await simulate(
+        tables, posed.workload, flaim_settings(settings), seed=int(rng.integers(2**62))
+    )
+    result = outcome.result
+    return Outcome(outcome.model, outcome.total, result.rounds_done, result.single_choosers)

@@ -1,0 +1,105 @@
+"""The runs behind the published tables and figures of the utility benchmark.
+
+Provides `SWEEPS` and `settings_of`. Public: everything.
+
+Source: FLAIM paper, section 5: K = 100, p = 0.1, T = 10, epsilon = 1 unless that is what varies. The order is that in
+which runs are done, so that an interrupted sweep has the most important ones.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
+from typing import Any
+
+from bench.datasets import SYNTHFS
+from bench.fetch import DatasetError
+from bench.splits import NATURAL
+from bench.utility.runs import METHODS, Settings
+
+TABLES = ("adult", "marketing", "covtype", "census")
+MAIN = ("aim", "distaim", "naive", "oracle", "private")
+SKEWS = (1.0, 1.5, 2.0, 3.0, 4.0, 5.0)
+EPSILONS = (0.5, 1.0, 2.0, 3.0, 5.0)
+ROUNDS = (2, 5, 10, 20, 50)
+RATES = (0.05, 0.1, 0.2, 0.5, 1.0)
+BETAS = (0.05, 0.1, 0.5, 1.0, 10.0)
+LOCAL = (1, 2, 4)
+ABLATIONS: Mapping[str, Mapping[str, Any]] = {
+    "naive": {"method": "naive"},
+    "oracle: true tau": {"method": "oracle"},
+    "tau only": {"method": "private", "combine": False},
+    "filter-and-combine only": {"method": "private", "tau": "none"},
+    "private: both": {"method": "private"},
+}
+"""Figure 2: what each part of the private variant contributes. `tau only` measures the one-way marginals that tau
+needs but leaves them out of candidates and model."""
+
+
+def default(dataset: str, method: str) -> Settings:
+    """A method on a table, clustering.
+
+    Random choices of large queries fill whatever a model may take, and 1,000 iterations of 80 MB are minutes: 8 MB.
+    """
+    if method == "random":
+        return Settings(dataset=dataset, method=method, max_model_mb=8.0)
+    return Settings(dataset=dataset, method=method)
+
+
+def table1() -> Iterator[Settings]:
+    """Every method on every table, clustering."""
+    for dataset, method in product(TABLES, METHODS):
+        yield default(dataset, method)
+
+
+def table2() -> Iterator[Settings]:
+    """The main methods under each partition."""
+    for dataset, partition, method in product(TABLES, ("clustering", "label-skew", "iid"), MAIN):
+        yield Settings(dataset=dataset, method=method, partition=partition)
+
+
+def figure1() -> Iterator[Settings]:
+    """SynthFS by its skew."""
+    for skew, method in product(SKEWS, MAIN):
+        yield Settings(dataset=SYNTHFS, method=method, partition=NATURAL, skew=skew)
+
+
+def figure2() -> Iterator[Settings]:
+    """Ablations on every table."""
+    for dataset, changes in product(TABLES, ABLATIONS.values()):
+        yield Settings(dataset=dataset, **changes)
+
+
+def figure3() -> Iterator[Settings]:
+    """Adult by epsilon, rounds, participation, label skew and local rounds."""
+    for name, values in (("epsilon", EPSILONS), ("rounds", ROUNDS), ("participation", RATES)):
+        for value, method in product(values, MAIN):
+            yield Settings(dataset="adult", method=method, **{name: value})  # type: ignore[arg-type]
+    for beta, method in product(BETAS, MAIN):
+        yield Settings(dataset="adult", method=method, partition="label-skew", beta=beta)
+    for local_rounds, method in product(LOCAL, ("naive", "private")):
+        yield Settings(dataset="adult", method=method, local_rounds=local_rounds)
+
+
+def table5() -> Iterator[Settings]:
+    """None: it measures partitions, see `bench.utility.splits`."""
+    yield from ()
+
+
+SWEEPS = {
+    "table1": table1,
+    "table2": table2,
+    "table5": table5,
+    "fig1": figure1,
+    "fig2": figure2,
+    "fig3": figure3,
+}
+"""The runs by name."""
+
+
+def settings_of(names: Sequence[str]) -> list[Settings]:
+    """The runs of the sweeps called so (`all`: of every one), each once. Raises DatasetError for an unknown name."""
+    if unknown := [name for name in names if name not in SWEEPS and name != "all"]:
+        raise DatasetError(
+            f"unknown sweep {unknown[0]!r}; expected one of {', '.join(SWEEPS)}, all"
+        )
+    wanted = list(SWEEPS) if "all" in names else names
+    return list(dict.fromkeys(settings for name in wanted for settings in SWEEPS[name]()))

@@ -1,0 +1,113 @@
+"""The methods of the utility benchmark, each from a table split among owners to a model.
+
+Provides `run_method` and `Outcome`. Secret: nothing; see `bench.utility.runs`.
+
+DistAIM without MPC is AIM's loop on a backend that holds the counts in the clear and lets clients arrive as the servers
+do: a client takes part in each round with the rate of participation, is counted from its first round on, and those of
+round 1 are counted in the initial measurements already (FLAIM paper, Algorithm 3). That the choice on shares is the
+same for the same seeds is shown by tests/parties/test_same_choices.py.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bench.partition import Partition
+from bench.utility.runs import Problem, Settings
+from mechanisms.accounting import Ledger, Schedule, fixed_rounds_plan, rho_from_epsilon_delta
+from mechanisms.aim import run_aim
+from mechanisms.annealing import AnnealedPlan
+from mechanisms.model import Model
+from mechanisms.pgm import PgmEstimator
+from mechanisms.plaintext import PlaintextBackend
+from mechanisms.sampling import RandomBytes
+from mechanisms.workload import Workload, count_marginals
+
+MAX_ROWS = 2**24
+"""The public bound on a table's rows that scores are computed for."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Outcome:
+    """A model, how many rows it stands for, and how the run went; see `bench.utility.runs.Result`."""
+
+    model: Model
+    total: int
+    rounds_done: int
+    single_choosers: int | None = None
+
+
+async def run_method(settings: Settings, posed: Problem, rng: np.random.Generator) -> Outcome:
+    """Run `settings.method`. Raises MechanismError; with `mpc` also the errors of a launched run."""
+    if settings.flaim:
+        from bench.utility.flaim import run_flaim
+
+        return await run_flaim(settings, posed, rng)
+    if settings.mpc:
+        from bench.utility.mpc import run_distaim
+
+        return await run_distaim(settings, posed)
+    if settings.method == "aim":
+        arrivals = {0: (1, count_marginals(posed.dataset.train, posed.workload))}
+    else:
+        assert posed.partition is not None  # noqa: S101 (every method but central AIM has one)
+        arrivals = arrival_counts(
+            posed.workload, posed.dataset.train, posed.partition, settings, rng
+        )
+    return await _run_aim(settings, posed.workload, arrivals, rng.bytes)
+
+
+async def _run_aim(
+    settings: Settings,
+    workload: Workload,
+    arrivals: Mapping[int, tuple[int, NDArray[np.uint32]]],
+    random_bytes: RandomBytes,
+) -> Outcome:
+    plan = _schedule(settings, workload)
+    backend = PlaintextBackend(
+        workload, plan, arrivals=arrivals, ledger=Ledger(plan.rho), random_bytes=random_bytes
+    )
+    estimator = PgmEstimator(
+        workload,
+        plan,
+        iterations=settings.iterations,
+        final_iterations=settings.final_iterations,
+        max_model_mb=settings.max_model_mb,
+    )
+    result = await run_aim(workload, plan, backend, estimator, max_rows=MAX_ROWS)
+    if estimator.model is None:
+        raise RuntimeError("the final estimate made no model")
+    return Outcome(estimator.model, result.total, result.rounds_done)
+
+
+def _schedule(settings: Settings, workload: Workload) -> Schedule:
+    rho = rho_from_epsilon_delta(settings.epsilon, settings.delta)
+    columns = len(workload.one_way)
+    if settings.annealed:
+        return AnnealedPlan(rho, columns, measure_share=settings.measure_share)
+    return fixed_rounds_plan(rho, settings.rounds, columns, measure_share=settings.measure_share)
+
+
+def arrival_counts(
+    workload: Workload,
+    codes: NDArray[np.int32],
+    partition: Partition,
+    settings: Settings,
+    rng: np.random.Generator,
+) -> dict[int, tuple[int, NDArray[np.uint32]]]:
+    """By round: how many clients are counted from it on, and the sum of their counts (maximal_cells,).
+
+    Drawn again while nobody comes to round 1, which the initial measurements need.
+    """
+    while True:
+        first = rng.geometric(settings.participation, partition.clients)
+        if (first == 1).any():
+            break
+    arrivals = {}
+    for round in np.unique(first):
+        clients = first == round
+        counts = count_marginals(codes[clients[partition.owners]], workload)
+        arrivals[0 if round == 1 else int(round)] = (int(clients.sum()), counts)
+    return arrivals

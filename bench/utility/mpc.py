@@ -1,0 +1,76 @@
+"""DistAIM as it is deployed, for the utility benchmark: three servers and all owners as processes, over mutual TLS.
+
+Provides `run_distaim`. Secret: shares and tables of a trial, in a temporary folder that is removed afterwards.
+"""
+
+import hashlib
+import tempfile
+from pathlib import Path
+
+from bench.utility.methods import Outcome
+from bench.utility.runs import Problem, Settings
+from mechanisms.model import Model
+from parties.assemble import collect, run_report
+from parties.config import MAX_ROWS, config_from_dict
+from parties.launcher import launch
+from parties.progress import Silent
+from parties.trial import Folder, Request, Trial
+
+
+async def run_distaim(settings: Settings, posed: Problem) -> Outcome:
+    """Run `settings` as `syncret run` would. Raises ConfigError, ChildFailed, StoreError, CertificateError."""
+    trial = _trial(settings, posed)
+    with tempfile.TemporaryDirectory(prefix="syncret-bench-") as place:
+        folder = Folder(Path(place) / "run")
+        folder.open(trial.fingerprint)
+        launched = await launch(trial, folder, progress=Silent())
+        collect(folder)
+        report = run_report(
+            launched.config, posed.workload, folder.party(0), dataset=settings.dataset,
+            clients=settings.clients, wall_s={"total": 0.0},
+        )  # fmt: skip
+        model = Model.load(folder.path / "model")
+    if report.synthetic_rows is None:
+        raise RuntimeError("the run wrote no synthetic table")
+    return Outcome(model, report.synthetic_rows, len(report.selected))
+
+
+def _trial(settings: Settings, posed: Problem) -> Trial:
+    if posed.partition is None:
+        raise ValueError("DistAIM needs a table that is split among owners")
+    sections: dict[str, object] = {
+        "run": {
+            "id": f"bench-{settings.dataset}",
+            "epsilon": settings.epsilon,
+            "delta": settings.delta,
+            "rounds": settings.rounds,
+            "measure_share": settings.measure_share,
+            "iterations": settings.iterations,
+            "final_iterations": settings.final_iterations,
+            "max_model_mb": settings.max_model_mb,
+        },
+        "workload": {
+            "degree": settings.degree,
+            "count": settings.queries,
+            "seed": settings.workload_seed,
+        },
+        "clients": {
+            "expected": settings.clients,
+            "minimum": 1,
+            "rows_per_client": min(len(posed.dataset.train), MAX_ROWS // settings.clients),
+            "participation": settings.participation,
+            "wait_s": 86400.0,
+        },
+    }
+    document = sections | posed.dataset.domain.to_dict()
+    config = config_from_dict(document, source="bench", base=Path.cwd())
+    request = Request(
+        "distaim",
+        settings.dataset,
+        settings.clients,
+        settings.partition,
+        None,
+        settings.partition_seed,
+    )
+    fingerprint = hashlib.sha256(config.digest().encode()).hexdigest()
+    return Trial(request, config, posed.workload, posed.dataset.train, posed.partition, fingerprint)

@@ -1,0 +1,348 @@
+"""Tables and pictures of the utility benchmark, from all the runs of a store.
+
+Provides `write_report`. Public: everything. Every figure is computed from the stored runs; the paper's are quoted
+beside them, where they are known here (`PAPER`). What the store does not have is said to be missing.
+
+Source of the comparison: FLAIM paper, Tables 1, 2 and 5, Figures 1 to 3.
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from statistics import fmean, stdev
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from bench.datasets import SYNTHFS
+from bench.fetch import DatasetError
+from bench.splits import NATURAL
+from bench.utility import grid
+from bench.utility.runs import METHODS, Settings
+from bench.utility.store import Entry, Store
+
+PAPER: Mapping[tuple[str, str], tuple[float, float]] = {
+    ("adult", "naive"): (0.80, 29.28),
+    ("adult", "oracle"): (0.62, 23.91),
+    ("adult", "private"): (0.43, 21.74),
+    ("adult", "distaim"): (0.42, 21.41),
+    ("adult", "aim"): (0.20, 19.30),
+}
+"""The paper's workload error and negative log-likelihood at K = 100, clustering, T = 10, epsilon = 1."""
+
+_COLOURS = {
+    "aim": "#555555", "distaim": "#1b6ca8", "naive": "#c8553d", "oracle": "#e0a030", "private": "#3a7d44",
+    "random": "#8e6c8a", "naivebayes": "#9aa5b1",
+}  # fmt: skip
+SPLITS_FILE = "utility-splits.json"
+
+
+def write_report(store: Store, folder: Path) -> None:
+    """Write utility.md and its pictures into `folder`. Raises DatasetError where that cannot be written."""
+    parts = [_head(store), _methods(store), _partitions(store), _splits(folder)]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, draw in _PICTURES.items():
+            figure = draw(store)
+            if figure is None:
+                parts.append(f"## {_TITLES[name]}\n\nNot run.\n")
+                continue
+            figure.savefig(folder / f"utility-{name}.png", dpi=110)
+            parts.append(f"## {_TITLES[name]}\n\n![{_TITLES[name]}](utility-{name}.png)\n")
+            parts.append(_LISTS[name](store))
+        (folder / "utility.md").write_text("\n".join(parts), encoding="utf-8")
+    except OSError as error:
+        raise DatasetError(f"{folder}: cannot be written: {error.strerror or error}") from error
+
+
+def _head(store: Store) -> str:
+    return (
+        "# Utility\n\n"
+        "Made by `make bench-utility` from `utility.jsonl`; the methods and what was found are in `../README.md`.\n"
+        "Unless said otherwise: K = 100 clients, clustering, p = 0.1, T = 10, epsilon = 1, delta = 1e-5, r = 0.9, 64\n"
+        "random three-way queries (seed 123), 100 PGM iterations a round and 1,000 at the end, 90 % of the rows to\n"
+        "work from. Error: average L1 distance, 0 to 2, between normalised marginals of synthetic and training\n"
+        "rows over the 64 queries (closure: over them and their subsets). NLL: mean over held-out rows, in nats.\n"
+        "AUC: of boosted trees trained on synthetic rows, on held-out rows. ± is the deviation between repeats.\n\n"
+        f"{store.count} runs.\n"
+    )
+
+
+def _methods(store: Store) -> str:
+    lines = [
+        "## Tables 1 and 2: methods",
+        "",
+        "| table | method | repeats | error | closure | NLL | AUC | seconds | paper: error | paper: NLL |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for dataset in grid.TABLES:
+        for method in METHODS:
+            entries = store.all_of(grid.default(dataset, method))
+            if not entries:
+                continue
+            error, likelihood = PAPER.get((dataset, method), (None, None))
+            cells = (
+                dataset, method, str(len(entries)), _spread(entries, "workload_error", 3),
+                _spread(entries, "closure_error", 3), _spread(entries, "nll", 2), _spread(entries, "auc", 3),
+                f"{_mean(entries, 'seconds'):.0f}",
+                "" if error is None else f"{error:.2f}", "" if likelihood is None else f"{likelihood:.2f}",
+            )  # fmt: skip
+            lines.append("| " + " | ".join(cells) + " |")
+    lines += [
+        "",
+        "The paper's figures are given where they are known here; an empty cell is no statement about the paper.",
+        "`random` has models of 8 MB at most, everything else of 80. The seconds are those of one process on the",
+        "machine that ran it, whatever else that did.",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _partitions(store: Store) -> str:
+    lines = [
+        "## The same under other partitions",
+        "",
+        "Workload error; label-skew with beta = 0.1. Central AIM has no partition.",
+        "",
+        "| table | method | clustering | label-skew | iid |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    for dataset in grid.TABLES:
+        for method in grid.MAIN:
+            runs = [
+                store.all_of(Settings(dataset=dataset, method=method, partition=partition))
+                for partition in ("clustering", "label-skew", "iid")
+            ]
+            if method != "aim" and any(runs[1:]):
+                cells = [
+                    _spread(entries, "workload_error", 3) if entries else "not run"
+                    for entries in runs
+                ]
+                lines.append(f"| {dataset} | {method} | " + " | ".join(cells) + " |")
+    return "\n".join([*lines, ""]) if len(lines) > 6 else "## Other partitions\n\nNot run.\n"
+
+
+def _splits(folder: Path) -> str:
+    """Table 5, from what `bench.utility.splits` measured."""
+    title = "## Table 5: heterogeneity of the partitions\n\n"
+    try:
+        rows = json.loads((folder / SPLITS_FILE).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return title + "Not measured.\n"
+    except (OSError, ValueError) as error:
+        raise DatasetError(f"{folder / SPLITS_FILE}: cannot be used: {error}") from error
+    lines = [
+        "Total variation distance (half the L1 distance) between a client's marginals and everybody's, averaged over",
+        "the 64 queries: mean over the clients ± deviation, least and greatest client.",
+        "",
+        "| table | partition | mean | least | greatest | rows of a client |",
+        "| --- | --- | --- | --- | --- | --- |",
+    ]
+    for row in rows:
+        lines.append(
+            f"| {row['dataset']} | {row['partition']} | {row['mean']:.3f} ± {row['deviation']:.3f} |"
+            f" {row['least']:.3f} | {row['greatest']:.3f} | {row['smallest_client']} to {row['largest_client']} |"
+        )
+    return title + "\n".join(lines) + "\n"
+
+
+def _values(entries: Sequence[Entry], name: str) -> list[float]:
+    found = (getattr(entry.result, name) for entry in entries)
+    return [float(value) for value in found if value is not None]
+
+
+def _mean(entries: Sequence[Entry], name: str) -> float:
+    return fmean(_values(entries, name))
+
+
+def _spread(entries: Sequence[Entry], name: str, digits: int) -> str:
+    values = _values(entries, name)
+    if not values:
+        return "-"
+    around = f" ± {stdev(values):.{digits}f}" if len(values) > 1 else ""
+    return f"{fmean(values):.{digits}f}{around}"
+
+
+_Make = Callable[[float, str], Settings]
+Line = tuple[str, list[tuple[float, list[Entry]]]]
+
+
+def _lines(
+    store: Store,
+    values: Sequence[float],
+    methods: Sequence[str],
+    make: _Make,
+) -> list[Line]:
+    """For each method, the runs at each value that has any.
+
+    One run of central AIM stands for every partition: it says nothing at a value that no other method was run at.
+    """
+    found = {(m, v): store.all_of(make(v, m)) for m in methods for v in values}
+    shown = [v for v in values if any(found[m, v] for m in methods if m != "aim")]
+    lines = [(m, [(v, found[m, v]) for v in shown if found[m, v]]) for m in methods]
+    return [line for line in lines if line[1]]
+
+
+def _draw(axes: Axes, lines: Sequence[Line], label: str, *, log: bool, measure: str) -> None:
+    for method, points in lines:
+        x = [value for value, _ in points]
+        y = [_mean(entries, measure) for _, entries in points]
+        spread = [
+            stdev(_values(entries, measure)) if len(entries) > 1 else 0.0 for _, entries in points
+        ]
+        style = {"marker": "o", "markersize": 3, "capsize": 2, "color": _COLOURS[method]}
+        axes.errorbar(x, y, yerr=spread, label=method, **style)  # type: ignore[arg-type]
+    if log:
+        axes.set_xscale("log")
+        ticks = sorted({value for _, points in lines for value, _ in points})
+        axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+        axes.minorticks_off()
+    axes.set_xlabel(label)
+    axes.set_ylabel("workload error" if measure == "workload_error" else "NLL")
+    axes.grid(alpha=0.3)
+
+
+_FIGURE3: Mapping[str, tuple[str, Sequence[float], Sequence[str], _Make]] = {
+    "epsilon": (
+        "epsilon", grid.EPSILONS, grid.MAIN, lambda v, m: Settings(dataset="adult", method=m, epsilon=v),
+    ),
+    "rounds": (
+        "rounds T", grid.ROUNDS, grid.MAIN, lambda v, m: Settings(dataset="adult", method=m, rounds=int(v)),
+    ),
+    "participation": (
+        "participation p", grid.RATES, grid.MAIN, lambda v, m: Settings(dataset="adult", method=m, participation=v),
+    ),
+    "beta": (
+        "label skew beta", grid.BETAS, grid.MAIN,
+        lambda v, m: Settings(dataset="adult", method=m, partition="label-skew", beta=v),
+    ),
+    "local rounds": (
+        "local rounds s", grid.LOCAL, ("naive", "private"),
+        lambda v, m: Settings(dataset="adult", method=m, local_rounds=int(v)),
+    ),
+}  # fmt: skip
+
+
+def _figure1_lines(store: Store) -> list[Line]:
+    return _lines(
+        store, grid.SKEWS, grid.MAIN,
+        lambda v, m: Settings(dataset=SYNTHFS, partition=NATURAL, method=m, skew=v),
+    )  # fmt: skip
+
+
+def _figure1(store: Store) -> Figure | None:
+    lines = _figure1_lines(store)
+    if not lines:
+        return None
+    figure = Figure(figsize=(9, 3.6), layout="constrained")
+    for axes, measure in zip(figure.subplots(1, 2), ("workload_error", "nll"), strict=True):
+        _draw(axes, lines, "skew (exponent of the Zipf law)", log=False, measure=measure)
+    figure.axes[0].legend(fontsize=8)
+    return figure
+
+
+def _ablations(store: Store) -> list[tuple[str, str, list[Entry]]]:
+    found = []
+    for dataset in grid.TABLES:
+        for name, changes in grid.ABLATIONS.items():
+            if entries := store.all_of(Settings(dataset=dataset, **changes)):
+                found.append((dataset, name, entries))
+    return found
+
+
+def _figure2(store: Store) -> Figure | None:
+    found = _ablations(store)
+    datasets = [name for name in grid.TABLES if any(dataset == name for dataset, _, _ in found)]
+    if not any(name in ("tau only", "filter-and-combine only") for _, name, _ in found):
+        return None
+    figure = Figure(figsize=(2.6 * len(datasets) + 1, 3.8), layout="constrained")
+    places = figure.subplots(1, len(datasets), squeeze=False)[0]
+    for axes, dataset in zip(places, datasets, strict=True):
+        bars = [(name, entries) for of, name, entries in found if of == dataset]
+        spread = [
+            stdev(_values(entries, "workload_error")) if len(entries) > 1 else 0.0
+            for _, entries in bars
+        ]
+        axes.bar(
+            range(len(bars)), [_mean(entries, "workload_error") for _, entries in bars], yerr=spread, capsize=2,
+            color="#3a7d44",
+        )  # fmt: skip
+        axes.set_xticks(range(len(bars)), [name for name, _ in bars], rotation=40, ha="right", fontsize=7)  # fmt: skip
+        axes.set_title(dataset, fontsize=9)
+    figure.axes[0].set_ylabel("workload error")
+    return figure
+
+
+def _panel(store: Store, name: str) -> list[Line]:
+    _, values, methods, make = _FIGURE3[name]
+    return _lines(store, values, methods, make)
+
+
+def _varies(lines: Sequence[Line]) -> bool:
+    """Whether there is more than one value to draw."""
+    return len({value for _, points in lines for value, _ in points}) > 1
+
+
+def _figure3(store: Store) -> Figure | None:
+    panels = [
+        (label, lines, name)
+        for name, (label, _, _, _) in _FIGURE3.items()
+        if _varies(lines := _panel(store, name))
+    ]
+    if not panels:
+        return None
+    figure = Figure(figsize=(3.4 * len(panels), 3.6), layout="constrained")
+    places = figure.subplots(1, len(panels), squeeze=False)[0]
+    for axes, (label, lines, name) in zip(places, panels, strict=True):
+        _draw(axes, lines, label, log=name != "local rounds", measure="workload_error")
+    figure.axes[0].legend(fontsize=7)
+    return figure
+
+
+def _list_of(lines: Sequence[Line], label: str) -> str:
+    """The numbers behind a picture."""
+    values = sorted({value for _, points in lines for value, _ in points})
+    text = [f"| {label} | " + " | ".join(f"{value:g}" for value in values) + " |"]
+    text.append("| --- |" + " --- |" * len(values))
+    for method, points in lines:
+        by_value = dict(points)
+        cells = [_spread(by_value[v], "workload_error", 3) if v in by_value else "" for v in values]
+        text.append(f"| {method} | " + " | ".join(cells) + " |")
+    return "\n".join([*text, ""])
+
+
+def _list1(store: Store) -> str:
+    return _list_of(_figure1_lines(store), "error at skew")
+
+
+def _list2(store: Store) -> str:
+    lines = ["| table | FLAIM with | repeats | error | NLL |", "| --- | --- | --- | --- | --- |"]
+    for dataset, name, entries in _ablations(store):
+        lines.append(
+            f"| {dataset} | {name} | {len(entries)} | {_spread(entries, 'workload_error', 3)} |"
+            f" {_spread(entries, 'nll', 2)} |"
+        )
+    return "\n".join([*lines, ""])
+
+
+def _list3(store: Store) -> str:
+    text = []
+    for name, (label, _, _, _) in _FIGURE3.items():
+        lines = _panel(store, name)
+        text.append(
+            _list_of(lines, f"error at {label}") if _varies(lines) else f"{label}: not run.\n"
+        )
+    return "\n".join(text)
+
+
+_TITLES = {
+    "fig1": "Figure 1: SynthFS by its skew",
+    "fig2": "Figure 2: what each part of the private variant does",
+    "fig3": "Figure 3: Adult by epsilon, rounds, participation, label skew and local rounds",
+}
+_PICTURES: Mapping[str, Callable[[Store], Figure | None]] = {
+    "fig1": _figure1,
+    "fig2": _figure2,
+    "fig3": _figure3,
+}
+_LISTS: Mapping[str, Callable[[Store], str]] = {"fig1": _list1, "fig2": _list2, "fig3": _list3}

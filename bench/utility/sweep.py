@@ -1,0 +1,105 @@
+"""Many runs of the utility benchmark: those not yet in the store, on this machine or on a Dask cluster.
+
+Provides `run_all`. Public: everything. A job that fails does not stop the others; what is done is stored at once.
+
+Known limits: a worker loads each table for itself, so on a cluster every machine needs the tables (SYNCRET_DATA_DIR, or
+a network to fetch them) and makes its own UMAP embedding; joblib and Dask move jobs as pickles between processes that
+trust one another.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+
+from bench.extra import need
+from bench.fetch import DatasetError
+from bench.utility.runs import Result, Settings, measure, problem
+from bench.utility.store import Entry, Store
+
+Job = tuple[Settings, int]
+Done = Callable[[Job, Result | str], None]
+
+
+def run_all(
+    jobs: Sequence[Job],
+    store: Store,
+    *,
+    n_jobs: int = 1,
+    dask: str | None = None,
+    progress: Callable[[str], None] = lambda line: None,
+    on_done: Done = lambda job, result: None,
+) -> list[str]:
+    """Run what `store` does not have of `jobs` and add it. Returns the messages of the jobs that failed.
+
+    `n_jobs` processes on this machine (1: in this one), or the workers of the Dask scheduler at address `dask`.
+    Raises, before anything is run, DatasetError where a table cannot be had or the scheduler not be reached, and
+    ImportError without what the bench extra has.
+    """
+    # Runs that differ in nothing that matters are one run.
+    unique = {(s.digest(), r): (s, r) for s, r in reversed(jobs) if store.find(s, r) is None}
+    todo = list(reversed(unique.values()))
+    if todo:
+        need("sklearn", "the classifier's AUC")
+    if dask is not None:
+        need("distributed", "a Dask cluster")
+    elif n_jobs != 1:
+        need("joblib", "more than one process")
+    # Tables and embeddings first, once, in this process: workers then find them in the cache.
+    for settings in {_problem_key(settings): settings for settings, _ in todo}.values():
+        problem(settings, progress=progress)
+    failures = []
+    for job, result in _results(todo, n_jobs, dask):
+        if isinstance(result, str):
+            failures.append(result)
+        else:
+            store.add([Entry(*job, result)])
+        on_done(job, result)
+    return failures
+
+
+def _problem_key(settings: Settings) -> tuple[object, ...]:
+    """What tells one table and split from another."""
+    s = settings
+    if s.method == "aim":
+        return (s.dataset, s.skew)
+    return (s.dataset, s.skew, s.partition, s.beta, s.clients, s.partition_seed)
+
+
+def _results(
+    jobs: Sequence[Job], n_jobs: int, dask: str | None
+) -> Iterator[tuple[Job, Result | str]]:
+    if not jobs:
+        return
+    if n_jobs == 1 and dask is None:
+        for job in jobs:
+            yield _try(job)
+        return
+    import joblib
+
+    if dask is None:
+        with joblib.parallel_config("loky", n_jobs=n_jobs):
+            yield from joblib.Parallel(return_as="generator_unordered")(
+                joblib.delayed(_try)(job) for job in jobs
+            )
+        return
+    from dask.distributed import Client, as_completed
+
+    try:
+        client = Client(dask, timeout=10)  # type: ignore[no-untyped-call]
+    except (OSError, ValueError) as error:
+        raise DatasetError(
+            f"no Dask scheduler at {dask}: {error}; expected an address such as tcp://host:8786"
+        ) from error
+    with client:
+        # A run is never the same as another: Dask must not take one for the other by its arguments.
+        futures = [client.submit(_try, job, pure=False) for job in jobs]
+        for _, result in as_completed(futures, with_results=True):  # type: ignore[no-untyped-call]
+            yield result
+
+
+def _try(job: Job) -> tuple[Job, Result | str]:
+    """One job; what it raises becomes a message, since one failure must not cost the others."""
+    settings, repeat = job
+    try:
+        return job, measure(settings, repeat)
+    except Exception as error:  # noqa: BLE001 (reported by the caller, who goes on)
+        what = f"{settings.method} on {settings.dataset}, {settings.partition}, repeat {repeat}"
+        return job, f"{what}: {type(error).__name__}: {error}"

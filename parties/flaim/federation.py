@@ -1,0 +1,322 @@
+"""FLAIM's clients as the server's loop sees them: a `mechanisms.flaim.Federation` over real connections.
+
+Provides ``NetworkFederation``. Each sum is a SecAgg session of its own among the participants that are asked for it,
+with fresh keys; its messages run over the clients' connections, one session after the other. Who leaves, is silent
+beyond a deadline or breaks the protocol has dropped out of the round, and nobody waits for it. A sum that is left with
+too few is given up: nothing of it is revealed, what it was charged stays spent.
+
+Secret: with ``noise = "server"`` this process sees each sum before it adds the noise (and, with ``grouping =
+"query"``, the counts of a query's only chooser); with ``noise = "distributed"`` it sees nothing without noise. Public:
+what it returns.
+"""
+
+import asyncio
+import contextlib
+import secrets
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mechanisms.errors import FlaimError, RoundLost
+from mechanisms.flaim import Participant, SumRequest, Sums, draw_participants
+from mechanisms.flaim_messages import Brief, decode_choices
+from mechanisms.flaim_settings import FlaimSettings, SumNoise
+from mechanisms.workload import Workload
+from parties.config import Config
+from parties.errors import FlaimProtocolError
+from parties.flaim.gate import Conversation, Gate
+from parties.flaim.messages import (
+    HEADER_BYTES,
+    Kind,
+    Message,
+    is_secagg,
+    pack_reason,
+    pack_task,
+    unpack_plain,
+    unpack_reason,
+)
+from parties.flaim.record import Record
+from parties.flaim.sums import secagg_noise, section_of, session, smallest_sum
+from parties.secagg.frames import RoundTimeout
+from parties.secagg.server import play
+from secagg import SecAggServer, wire
+from secagg.errors import ParameterError, RoundAborted
+from secagg.noise import discrete_gaussian
+
+
+@dataclass(slots=True)
+class SumTally:
+    """How a run's sums were taken: by SecAgg, from a lone chooser without it, not at all; and how many clients left."""
+
+    secagg: int = 0
+    plain: int = 0
+    plain_contributors: int = 0
+    given_up: int = 0
+    dropouts: int = 0
+    least_survivors: int | None = None
+    reasons: list[str] = field(default_factory=list)
+
+
+class NetworkFederation:
+    """See the module. ``tally`` has what the report says about sums."""
+
+    def __init__(
+        self,
+        config: Config,
+        workload: Workload,
+        settings: FlaimSettings,
+        gate: Gate,
+        record: Record,
+    ) -> None:
+        self.tally = SumTally()
+        self._config = config
+        self._workload = workload
+        self._settings = settings
+        self._section = section_of(config)
+        self._gate = gate
+        self._record = record
+        self._stage_s = config.timeouts.receive_s
+        self._round = 0
+        self._participants: tuple[int, ...] = ()
+        self._known: dict[int, Participant] = {}
+
+    @property
+    def population(self) -> Sequence[Participant]:
+        """All clients that were ever here; see ``Federation``."""
+        for number, member in self._gate.present.items():
+            self._known[number] = Participant(number, member.rows)
+        return [self._known[number] for number in sorted(self._known)]
+
+    async def begin_round(self, round: int) -> Sequence[int]:
+        """Draw the round's participants among the clients that are here now; see ``Federation``."""
+        present = sorted(self._gate.present)
+        self._round, self._participants = round, ()
+        if len(present) < self._settings.min_participants:
+            raise RoundLost(
+                f"round {round}: {len(present)} clients are connected; expected at least "
+                f"{self._settings.min_participants} (flaim.minimum)"
+            )
+        drawn = draw_participants(present, self._settings, secrets.token_bytes)
+        self._participants = tuple(drawn)
+        self._record.transcript.note("round", round=round, clients=len(drawn), present=len(present))
+        for number in drawn:
+            member = self._gate.present.get(number)
+            if member is not None:
+                self._record.took_part(number, round, certificate=member.certificate)
+        return self._participants
+
+    async def choices(self, brief: Brief) -> Mapping[int, tuple[int, ...]]:
+        """Ask the participants what they choose; see ``Federation``."""
+        message = Message(Kind.BRIEF, brief.round, brief.encode()).pack()
+        found: dict[int, tuple[int, ...]] = {}
+        with (
+            self._record.step("choose", brief.round),
+            self._gate.conversation(self._participants, round=brief.round) as talk,
+        ):
+            for place in talk.present:
+                talk.post(place, message)
+            async for place, data in self._answers(talk, talk.present, "choices"):
+                try:
+                    body = _body(data, Kind.CHOICES, brief.round, talk.name(place))
+                    chosen = decode_choices(
+                        body, self._workload, round=brief.round, count=self._settings.chosen
+                    )
+                    if not all(brief.allowed[i] for i in chosen):
+                        raise FlaimError("a candidate was chosen that the brief does not allow")
+                except (FlaimError, FlaimProtocolError) as error:
+                    self._out(talk, place, error)
+                    continue
+                found[talk.numbers[place]] = chosen
+        self._participants = tuple(number for number in self._participants if number in found)
+        self._record.choices(
+            brief.round,
+            sum(map(len, found.values())),
+            b"".join(_choice_record(number, found[number]) for number in sorted(found)),
+        )
+        return found
+
+    async def aggregate(self, requests: Sequence[SumRequest]) -> Sequence[Sums | None]:
+        """Take the sums, one session after the other; see ``Federation``."""
+        with self._record.step("aggregate", self._round):
+            return [await self._sum(request) for request in requests]
+
+    async def _sum(self, request: SumRequest) -> Sums | None:
+        layout = request.layout
+        noise = self._settings.sum_noise(layout.sigma)
+        with self._gate.conversation(request.members, round=layout.round) as talk:
+            try:
+                if len(request.members) < smallest_sum(self._section):
+                    return await self._plain(talk, request, noise)
+                return await self._by_secagg(talk, request, noise)
+            except (RoundAborted, ParameterError, RoundLost) as error:
+                self._give_up(talk, request, str(error))
+                return None
+
+    async def _by_secagg(self, talk: Conversation, request: SumRequest, noise: SumNoise) -> Sums:
+        """One SecAgg session. Raises RoundAborted, ParameterError."""
+        layout = request.layout
+        parameters = session(
+            self._config, self._workload, layout, noise, random_bytes=secrets.token_bytes
+        )
+        body = layout.encode()
+        for place in talk.present:
+            task = Message(Kind.LAYOUT, layout.round, pack_task(place, body))
+            talk.post(place, task.pack())
+        talk.allow(wire.max_body(parameters) + wire.OVERHEAD_BYTES)
+        server = SecAggServer(parameters)
+        channel = _SessionChannel(self, talk)
+        await play(server, channel, present=talk.present, stage_s=self._stage_s)
+        survivors = tuple(talk.numbers[place] for place in sorted(server.survivors))
+        self.tally.secagg += 1
+        least = self.tally.least_survivors
+        self.tally.least_survivors = min(least or len(survivors), len(survivors))
+        self._record.sums(layout.round, server.scaled_result)
+        return Sums(server.result, survivors, noise.deviation(len(survivors)))
+
+    async def _plain(self, talk: Conversation, request: SumRequest, noise: SumNoise) -> Sums:
+        """Counts as they are, of too few for SecAgg, with this server's noise. Raises RoundLost if there are none."""
+        layout, cells = request.layout, request.layout.cells(self._workload)
+        if self._section.grouping != "query" or noise.variance:
+            raise RoundLost(f"{len(request.members)} clients for a sum are too few")
+        message = Message(Kind.LAYOUT, layout.round, pack_task(None, layout.encode())).pack()
+        talk.allow(HEADER_BYTES + 4 * cells)
+        for place in talk.present:
+            talk.post(place, message)
+        total: NDArray[np.int64] = np.zeros(cells, np.int64)
+        survivors: list[int] = []
+        high = self._config.clients.rows_per_client
+        async for place, data in self._answers(talk, talk.present, "counts"):
+            name = talk.name(place)
+            try:
+                body = _body(data, Kind.PLAIN, layout.round, name)
+                total += unpack_plain(body, cells, high, name)
+            except FlaimProtocolError as error:
+                self._out(talk, place, error)
+                continue
+            survivors.append(talk.numbers[place])
+        if not survivors:
+            raise RoundLost("nobody answered")
+        total += discrete_gaussian(
+            secagg_noise(noise).variance, cells, random_bytes=secrets.token_bytes
+        )
+        self.tally.plain += 1
+        self.tally.plain_contributors += len(survivors)
+        self._record.sums(layout.round, total)
+        counts = total.astype(np.float64)
+        return Sums(counts, tuple(sorted(survivors)), noise.deviation(len(survivors)))
+
+    async def _answers(
+        self, talk: Conversation, places: Sequence[int], what: str
+    ) -> AsyncIterator[tuple[int, bytes]]:
+        """(place, message) of each that answers within the stage's deadline; the others are out."""
+        waiting, ends = set(places), time.monotonic() + self._stage_s
+        while waiting:
+            try:
+                async with asyncio.timeout(max(0.0, ends - time.monotonic())):
+                    place, data = await talk.receive()
+            except TimeoutError:
+                for place in sorted(waiting):
+                    late = f"sent no {what} within {self._stage_s:g} s"
+                    self._out(talk, place, RoundTimeout(talk.name(place), late))
+                return
+            if place not in waiting:
+                if data is not None:
+                    error = FlaimProtocolError(talk.name(place), "answered twice")
+                    self._out(talk, place, error)
+                continue
+            waiting.discard(place)
+            if data is None:
+                self.dropped(talk, place, "the connection was lost")
+            elif reason := _out_reason(data, talk.name(place)):
+                self.dropped(talk, place, reason)
+            else:
+                yield place, data
+
+    def _out(self, talk: Conversation, place: int, error: Exception) -> None:
+        """Hang up on a client that broke the protocol or a deadline."""
+        self.dropped(talk, place, str(error))
+        talk.expel(place, error)
+
+    def dropped(self, talk: Conversation, place: int, reason: str) -> None:
+        """A participant has dropped out of the round."""
+        self.tally.dropouts += 1
+        self._record.took_part(
+            talk.numbers[place],
+            self._round,
+            certificate=talk.certificate(place),
+            reason=reason or "gave up",
+        )
+
+    def _give_up(self, talk: Conversation, request: SumRequest, reason: str) -> None:
+        self.tally.given_up += 1
+        told = f"round {request.layout.round}: {reason}"
+        self.tally.reasons.append(told)
+        self._record.transcript.note("aborted", round=request.layout.round, reason=reason)
+        skipped = Message(Kind.SKIPPED, request.layout.round, pack_reason(reason)).pack()
+        for place in talk.present:
+            talk.post(place, skipped)
+
+
+class _SessionChannel:
+    """A conversation as a `secagg.server.Channel`: a client may say that it gives up, and dropouts are noted."""
+
+    def __init__(self, federation: NetworkFederation, talk: Conversation) -> None:
+        self._federation = federation
+        self._talk = talk
+        self._out: set[int] = set()
+
+    def name(self, client: int) -> str:
+        return self._talk.name(client)
+
+    def post(self, client: int, message: bytes) -> None:
+        self._talk.post(client, message)
+
+    async def receive(self) -> tuple[int, bytes | None]:
+        client, data = await self._talk.receive()
+        reason = "the connection was lost"
+        if data is not None:
+            reason = _out_reason(data, self.name(client)) or ""
+            if not reason:
+                return client, data
+        self._drop(client, reason)
+        return client, None
+
+    def expel(self, client: int, error: Exception) -> None:
+        self._drop(client, str(error))
+        self._talk.expel(client, error)
+
+    def _drop(self, client: int, reason: str) -> None:
+        if client not in self._out:
+            self._out.add(client)
+            self._federation.dropped(self._talk, client, reason)
+
+
+def _body(data: bytes, kind: Kind, round: int, name: str) -> bytes:
+    """The body of a message of ``kind`` and ``round``. Raises FlaimProtocolError on anything else."""
+    message = Message.unpack(data, name)
+    if message.kind is not kind or message.round != round:
+        raise FlaimProtocolError(
+            name,
+            f"sent {message.kind.name} of round {message.round}; expected {kind.name} of {round}",
+        )
+    return message.body
+
+
+def _out_reason(data: bytes, name: str) -> str | None:
+    """Why a client gives up, if that is what its message says."""
+    if is_secagg(data):
+        return None
+    with contextlib.suppress(FlaimProtocolError):
+        message = Message.unpack(data, name)
+        if message.kind is Kind.OUT:
+            return unpack_reason(message.body) or "gave up"
+    return None
+
+
+def _choice_record(number: int, chosen: tuple[int, ...]) -> bytes:
+    """A client's choices in the transcript: its number 4 | how many 2 | candidates 2 each, big-endian."""
+    head = number.to_bytes(4, "big") + len(chosen).to_bytes(2, "big")
+    return head + np.array(chosen, ">u2").tobytes()

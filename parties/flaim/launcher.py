@@ -1,0 +1,188 @@
+"""FLAIM on one machine: the server and all clients as processes, over mutual TLS on loopback.
+
+Provides ``launch_flaim``: certificates and a port, the server, the clients, and their supervision. The server's
+failure ends the run with its message; a client that fails or is killed has dropped out, and the run goes on without it
+as far as the protocol allows. On any way out no process is left (``parties.processes``). Secret: keys and tables in the
+run folder, in folders of mode 0700; removed when the run is finished. Known limits: one machine holds everything, so
+that a trial protects nobody.
+"""
+
+import asyncio
+import os
+import time
+from dataclasses import dataclass, field
+
+from parties.config import Config
+from parties.flaim.sums import section_of
+from parties.launcher import LOOPBACK, free_ports, prepare_trial
+from parties.processes import Child
+from parties.progress import Progress
+from parties.statuses import ChildFailed, Status
+from parties.trial import Folder, Trial
+
+SERVER = "server"
+ONE_EACH = 8
+"""Up to so many clients have a process each."""
+_GOODBYE_S = 10.0
+_SHOWN = ("listening", "writing", "resumed")
+
+
+@dataclass(slots=True)
+class LaunchedFlaim:
+    """A finished run: its config, how many processes played the clients, which of them failed, seconds to the start."""
+
+    config: Config
+    processes: int
+    failed: list[str] = field(default_factory=list)
+    setup_s: float = 0.0
+
+
+async def launch_flaim(
+    trial: Trial, folder: Folder, *, processes: int | None, progress: Progress
+) -> LaunchedFlaim:
+    """Run ``trial`` in ``folder`` to its end; ``processes`` play the clients (None: one each, or a few).
+
+    Raises ChildFailed with the server's message, StoreError, CertificateError.
+    """
+    started = time.perf_counter()
+    config = await asyncio.to_thread(
+        prepare_trial, trial, folder, (section_of(trial.config).server,), _with_server
+    )
+    progress.event("prepared", "certificates, port and clients' tables are ready")
+    count = processes or default_processes(len(trial.names))
+    run = _Run(trial, folder, progress, LaunchedFlaim(config, min(count, len(trial.names))))
+    try:
+        await run.play(started)
+    finally:
+        await asyncio.shield(asyncio.gather(*(child.stop() for child in run.children)))
+    return run.launched
+
+
+def default_processes(clients: int) -> int:
+    """One for each client where they are few, else as many as there are processors, at least two."""
+    return clients if clients <= ONE_EACH else max(2, os.cpu_count() or 1)
+
+
+def _with_server(trial: Trial, folder: Folder) -> Config:
+    """The config with a server on a free port of this machine and the trial's certificates."""
+    certificates = folder.certificates.resolve()
+    name = section_of(trial.config).server
+    return trial.config.override(
+        {
+            "flaim.address": f"{LOOPBACK}:{free_ports(1)[0]}",
+            "flaim.clients": list(trial.names),
+            "tls": {
+                "ca": str(certificates / "ca.crt"),
+                "cert": str(certificates / f"{name}.crt"),
+                "key": str(certificates / f"{name}.key"),
+            },
+        }
+    )
+
+
+@dataclass(eq=False, slots=True)
+class _Run:
+    """The processes of one run."""
+
+    trial: Trial
+    folder: Folder
+    progress: Progress
+    launched: LaunchedFlaim
+    children: list[Child] = field(default_factory=list)
+    here: set[str] = field(default_factory=set)
+    gone: set[str] = field(default_factory=set)
+    listening: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def play(self, started: float) -> None:
+        """Start the server, then the clients; watch until the server has ended well."""
+        directory = self.folder.party(0)
+        server = await Child.start(
+            SERVER,
+            [
+                "flaim-server", str(self.folder.config), "--dir", str(directory),
+                "--json", "--watch-stdin",
+            ],
+            log=directory / "log.txt",
+        )  # fmt: skip
+        self.children.append(server)
+        self.progress.event("server", "the server is starting", pids=str(server.pid))
+        serving = asyncio.create_task(self._watch_server(server, started))
+        clients = asyncio.create_task(self._clients(server))
+        try:
+            await asyncio.wait((serving, clients), return_when=asyncio.FIRST_EXCEPTION)
+            if clients.done() and clients.exception() is not None and not serving.done():
+                await clients
+            await serving
+            # They have been told goodbye and write their last lines.
+            await asyncio.wait((clients,), timeout=_GOODBYE_S)
+        finally:
+            for task in (serving, clients):
+                task.cancel()
+            await asyncio.gather(serving, clients, return_exceptions=True)
+
+    async def _watch_server(self, server: Child, started: float) -> None:
+        async for event in server.events():
+            name, text, done = str(event["event"]), str(event.get("text", "")), event.get("done")
+            if name == "listening":
+                self.listening.set()
+                self.launched.setup_s = time.perf_counter() - started
+            if name == "clients" and isinstance(done, int):
+                self.progress.event("uploads", text, done=done)
+            elif name == "round-done" and isinstance(done, int):
+                self.progress.event("rounds", text, done=done)
+            elif name in _SHOWN:
+                self.progress.event(name, text)
+        self.listening.set()
+        code = await server.wait()
+        if code != 0:
+            status = Status.KILLED if code < 0 else Status.DEFECT
+            raise ChildFailed(
+                server.describe_end(), server.failure[0] if server.failure else status
+            )
+
+    async def _clients(self, server: Child) -> None:
+        """Start the clients' processes once the server listens, and watch them to their ends."""
+        await self.listening.wait()
+        count = self.launched.processes
+        watchers: list[asyncio.Task[None]] = []
+        for index in range(count):
+            names = self.trial.names[index::count]
+            label = names[0] if len(names) == 1 else f"{len(names)} clients"
+            child = await Child.start(
+                label,
+                [
+                    "flaim-clients", str(self.folder.owners / "job.json"), "--share", f"{index}/{count}",
+                    "--json", "--watch-stdin",
+                ],
+                log=self.folder.owners / f"log-{index}.txt",
+            )  # fmt: skip
+            self.children.append(child)
+            watchers.append(asyncio.create_task(self._watch_clients(child, names, server)))
+        pids = " ".join(str(child.pid) for child in self.children[1:])
+        self.progress.event("started", f"{count} processes play the clients", pids=pids)
+        await asyncio.gather(*watchers)
+
+    async def _watch_clients(self, child: Child, names: tuple[str, ...], server: Child) -> None:
+        async for event in child.events():
+            name, who = str(event["event"]), event.get("client")
+            if name == "joined" and isinstance(who, str):
+                self._arrived({who}, server)
+            elif name == "client-failed" and isinstance(who, str):
+                self._failed({who}, str(event.get("text", "")), server)
+            elif name == "client-done" and isinstance(who, str):
+                self.gone.add(who)
+        code = await child.wait()
+        left = set(names) - self.gone
+        if code != 0 and left:
+            self._failed(left, child.describe_end(), server)
+
+    def _arrived(self, names: set[str], server: Child) -> None:
+        self.here |= names
+        if self.here | self.gone >= set(self.trial.names):
+            server.command("go")
+
+    def _failed(self, names: set[str], text: str, server: Child) -> None:
+        self.gone |= names
+        self.launched.failed.append(text)
+        self.progress.event("client-left", text)
+        self._arrived(set(), server)

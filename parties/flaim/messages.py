@@ -1,0 +1,182 @@
+"""What FLAIM's server and its clients say to one another besides the messages of `secagg.wire`.
+
+Provides ``Message`` with ``pack`` and ``unpack``, the bodies that are not `mechanisms.flaim`'s own (``Hello``,
+``Welcome``, reasons), and ``is_secagg``. Frames on the connection are those of `parties.secagg.frames`: a size in 4
+bytes, then one message. A message of this module is
+
+    "FLAM" | version 1 | kind 1 | round 4 | body
+
+with big-endian integers. In a round a sampled client gets BRIEF and answers CHOICES; for each sum it gets LAYOUT and
+then the messages of one SecAgg session, ANNOUNCE to FINISHED. With `grouping = "query"` a query's only chooser, or one
+of two, answers LAYOUT with PLAIN: its counts, for the server to add noise to. Other secrets are not here but
+a client's link key; choices are private by the mechanism that made them. Authenticity is TLS's. Every size is bounded
+before anything is read.
+"""
+
+import enum
+import struct
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parties.errors import FlaimProtocolError
+
+MAGIC = b"FLAM"
+SECAGG_MAGIC = b"SAGG"
+VERSION = 1
+KEY_BYTES = 32
+DIGEST_BYTES = 32
+MAX_REASON_BYTES = 256
+SMALL_BYTES = 4096
+"""More than any message has that is no brief, layout or vector."""
+NO_ROWS = (1 << 64) - 1
+_HEADER = struct.Struct(">4sBBI")
+_HELLO = struct.Struct(">32s32sQ32s")
+_WELCOME = struct.Struct(">II32s")
+HEADER_BYTES = _HEADER.size
+
+
+class Kind(enum.IntEnum):
+    """What a message is."""
+
+    HELLO = 0
+    WELCOME = 1
+    REFUSED = 2
+    BRIEF = 3
+    CHOICES = 4
+    LAYOUT = 5
+    OUT = 6
+    SKIPPED = 7
+    GOODBYE = 8
+    PLAIN = 9
+
+
+PLACE_BYTES = 4
+NO_PLACE = 0xFFFFFFFF
+"""The place of a client that is asked for a plain vector."""
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message: ``round`` is 0 where there is none."""
+
+    kind: Kind
+    round: int
+    body: bytes = b""
+
+    def pack(self) -> bytes:
+        """The bytes on the wire."""
+        return _HEADER.pack(MAGIC, VERSION, self.kind, self.round) + self.body
+
+    @classmethod
+    def unpack(cls, data: bytes, peer: str) -> "Message":
+        """The inverse of ``pack``. Raises FlaimProtocolError, naming ``peer``, on anything else."""
+        if len(data) < HEADER_BYTES:
+            raise FlaimProtocolError(peer, f"a message of {len(data)} bytes")
+        magic, version, kind, number = _HEADER.unpack_from(data)
+        if magic != MAGIC or version != VERSION:
+            raise FlaimProtocolError(peer, f"not a message of FLAIM's version {VERSION}")
+        try:
+            return cls(Kind(kind), number, data[HEADER_BYTES:])
+        except ValueError:
+            raise FlaimProtocolError(peer, f"a message of unknown kind {kind}") from None
+
+
+def is_secagg(data: bytes) -> bool:
+    """Whether a message is one of `secagg.wire`."""
+    return data[:4] == SECAGG_MAGIC
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """What a client says first: digests (32 bytes) of its config and its workload, its version.
+
+    ``rows`` is the size of its table where sizes are public, else None.
+    """
+
+    config: bytes
+    workload: bytes
+    rows: int | None
+    version: str
+
+    def pack(self) -> bytes:
+        """As a HELLO's body."""
+        rows = NO_ROWS if self.rows is None else self.rows
+        version = self.version.encode()[:32].ljust(32, b"\0")
+        return _HELLO.pack(self.config, self.workload, rows, version)
+
+    @classmethod
+    def unpack(cls, body: bytes, peer: str) -> "Hello":
+        """The inverse of ``pack``. Raises FlaimProtocolError."""
+        if len(body) != _HELLO.size:
+            raise FlaimProtocolError(peer, f"a greeting of {len(body)} bytes")
+        config, workload, rows, version = _HELLO.unpack(body)
+        text = version.rstrip(b"\0").decode(errors="replace")
+        return cls(config, workload, None if rows == NO_ROWS else rows, _printable(text))
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Welcome:
+    """What the server answers: the client's ``number`` among ``clients``, and the ``key`` of their link's record."""
+
+    number: int
+    clients: int
+    key: bytes
+
+    def pack(self) -> bytes:
+        """As a WELCOME's body."""
+        return _WELCOME.pack(self.number, self.clients, self.key)
+
+    @classmethod
+    def unpack(cls, body: bytes, peer: str) -> "Welcome":
+        """The inverse of ``pack``. Raises FlaimProtocolError."""
+        if len(body) != _WELCOME.size:
+            raise FlaimProtocolError(peer, f"a welcome of {len(body)} bytes")
+        number, clients, key = _WELCOME.unpack(body)
+        return cls(number, clients, key)
+
+
+def pack_task(place: int | None, layout: bytes) -> bytes:
+    """As a LAYOUT's body: the client's ``place`` (its id) in the SecAgg session that follows, then the layout.
+
+    None: no session follows; the client answers with its counts as they are (PLAIN), for the server to add noise to.
+    """
+    return (NO_PLACE if place is None else place).to_bytes(PLACE_BYTES, "big") + layout
+
+
+def unpack_task(body: bytes, peer: str) -> tuple[int | None, bytes]:
+    """The inverse of ``pack_task``. Raises FlaimProtocolError."""
+    if len(body) < PLACE_BYTES:
+        raise FlaimProtocolError(peer, f"a layout of {len(body)} bytes")
+    place = int.from_bytes(body[:PLACE_BYTES], "big")
+    return (None if place == NO_PLACE else place), body[PLACE_BYTES:]
+
+
+def pack_plain(counts: NDArray[np.int64]) -> bytes:
+    """As a PLAIN's body: counts (cells,) as 4 bytes each, little-endian."""
+    return counts.astype("<u4").tobytes()
+
+
+def unpack_plain(body: bytes, cells: int, high: int, peer: str) -> NDArray[np.int64]:
+    """The inverse of ``pack_plain``, each count at most ``high``. Raises FlaimProtocolError."""
+    if len(body) != 4 * cells:
+        raise FlaimProtocolError(peer, f"counts of {len(body)} bytes; expected {4 * cells}")
+    counts = np.frombuffer(body, "<u4").astype(np.int64)
+    if int(counts.max(initial=0)) > high:
+        raise FlaimProtocolError(peer, f"a count above {high}")
+    return counts
+
+
+def pack_reason(reason: str) -> bytes:
+    """REFUSED, OUT, SKIPPED, GOODBYE: UTF-8 text, cut to 256 bytes."""
+    return reason.encode()[:MAX_REASON_BYTES].decode(errors="ignore").encode()
+
+
+def unpack_reason(body: bytes) -> str:
+    """The inverse of ``pack_reason``; control characters become question marks."""
+    return _printable(body[:MAX_REASON_BYTES].decode(errors="replace"))
+
+
+def _printable(text: str) -> str:
+    return "".join(letter if letter.isprintable() else "?" for letter in text)

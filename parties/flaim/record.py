@@ -1,0 +1,178 @@
+"""What the FLAIM server writes down: its transcript, and bytes and seconds by step.
+
+Provides ``Record``, a `parties.flaim.gate.Recorder`. The transcript (`protocols.transcript`) has every message to and
+from a client, every opening, every charge before what it pays for, who took part in which round and who left why, and
+what each step cost. Messages stand in it by digests under a key that the two ends of their link share. Public: all of
+it but those keys.
+"""
+
+import hashlib
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mechanisms.accounting import LedgerEntry
+from mechanisms.events import event_to_dict
+from parties.config import CertificateFiles
+from parties.errors import StoreError
+from parties.flaim.messages import Kind, is_secagg
+from parties.report import Opened
+from parties.tls import signer
+from protocols.digests import message_digest
+from protocols.transcript import Transcript, Value
+from secagg import wire
+
+_KIND_AT = 5
+"""Both kinds of messages have their kind in this byte."""
+
+
+@dataclass(slots=True)
+class StepCost:
+    """What one step cost so far: frames' bytes by direction, messages, seconds."""
+
+    sent: int = 0
+    received: int = 0
+    messages: int = 0
+    seconds: float = 0.0
+
+
+@dataclass(eq=False, slots=True)
+class Record:
+    """See the module. ``by_kind`` counts bytes by direction and kind of message, ``by_step`` costs by step."""
+
+    transcript: Transcript
+    names: tuple[str, ...]
+    opened: list[Opened] = field(default_factory=list)
+    by_kind: dict[str, Counter[str]] = field(
+        default_factory=lambda: {"sent": Counter(), "received": Counter()}
+    )
+    by_step: dict[str, StepCost] = field(default_factory=dict)
+    charged: Callable[[LedgerEntry], None] = lambda _: None
+    _label: int = 0
+    _costs: StepCost = field(default_factory=StepCost)
+    _spent: float = 0.0
+
+    @classmethod
+    def open(
+        cls,
+        path: Path,
+        files: CertificateFiles,
+        names: tuple[str, ...],
+        *,
+        header: Mapping[str, Value],
+        spent: float,
+    ) -> "Record":
+        """A transcript at ``path``, begun or continued; ``spent`` is what the ledger has by then. Raises StoreError."""
+        try:
+            transcript = Transcript(path, sign=signer(files), header=header)
+        except OSError as error:
+            raise StoreError(path, f"cannot be written: {error.strerror or error}") from error
+        return cls(transcript, names, _spent=spent)
+
+    def message(
+        self, *, sent: bool, client: int, round: int | None, data: bytes, key: bytes
+    ) -> None:
+        """See ``Recorder``."""
+        self._label += 1
+        direction, step = "sent" if sent else "received", kind_of(data)
+        self.transcript.message(
+            step=step,
+            round=round,
+            direction=direction,
+            peer=client,
+            label=self._label,
+            size=len(data),
+            digest=message_digest(key, np.frombuffer(data, np.uint8)),
+        )
+        self.by_kind[direction][step] += len(data)
+        if sent:
+            self._costs.sent += len(data)
+            self._costs.messages += 1
+        else:
+            self._costs.received += len(data)
+
+    def door(self, *, name: str, certificate: bytes, what: str, reason: str = "") -> None:
+        """See ``Recorder``."""
+        digest = hashlib.sha256(certificate).hexdigest()
+        self.transcript.note(what, client=name, certificate=digest, reason=reason)
+
+    def took_part(self, client: int, round: int, *, certificate: bytes, reason: str = "") -> None:
+        """``client`` takes part in ``round``, or (with a ``reason``) has dropped out of it."""
+        self.transcript.client(
+            client=self.names[client],
+            digest=hashlib.sha256(certificate).hexdigest(),
+            round=round,
+            accepted=not reason,
+            reason=reason,
+        )
+
+    def choices(self, round: int, count: int, value: bytes) -> None:
+        """What the participants chose was opened: ``count`` candidates."""
+        self.transcript.opened(
+            step="choose", round=round, what="flaim.choices", count=count, value=value
+        )
+        self.opened.append(Opened(round, "choose", "flaim.choices", count))
+
+    def sums(self, round: int, scaled: NDArray[np.int64]) -> None:
+        """A noisy sum was opened."""
+        narrow = bool((np.abs(scaled) < 1 << 31).all())
+        self.transcript.opened(
+            step="aggregate",
+            round=round,
+            what="flaim.sums",
+            count=scaled.size,
+            value=scaled.astype("<i4" if narrow else "<i8").tobytes(),
+        )
+        self.opened.append(Opened(round, "aggregate", "flaim.sums", scaled.size))
+
+    def charge(self, entry: LedgerEntry) -> None:
+        """A charge is in the ledger, durably."""
+        self._spent += entry.rho
+        self.transcript.ledger(
+            round=entry.round,
+            step=entry.step,
+            event=event_to_dict(entry.event),
+            rho=entry.rho,
+            spent=self._spent,
+        )
+        self.charged(entry)
+
+    @contextmanager
+    def step(self, name: str, round: int) -> Iterator[None]:
+        """The bytes and seconds within belong to step ``name``."""
+        before, started = self._costs, time.perf_counter()
+        self._costs = StepCost()
+        try:
+            yield
+        finally:
+            cost, self._costs = self._costs, before
+            cost.seconds = time.perf_counter() - started
+            self.transcript.step(
+                step=name,
+                round=round,
+                rounds=0,
+                sent=cost.sent,
+                received=cost.received,
+                messages=cost.messages,
+                seconds=cost.seconds,
+            )
+            total = self.by_step.setdefault(name, StepCost())
+            for item in ("sent", "received", "messages", "seconds"):
+                setattr(total, item, getattr(total, item) + getattr(cost, item))
+
+
+def kind_of(data: bytes) -> str:
+    """What a message is, as transcripts and reports call it: "flaim.brief", "secagg.masked"."""
+    secagg = is_secagg(data)
+    kinds: type[Kind] | type[wire.Kind] = wire.Kind if secagg else Kind
+    try:
+        name = kinds(data[_KIND_AT]).name.lower()
+    except (ValueError, IndexError):
+        return "unknown"
+    return f"{'secagg' if secagg else 'flaim'}.{name}"

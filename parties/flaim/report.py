@@ -1,0 +1,218 @@
+"""From what a run of FLAIM left to its report: who had to be trusted with what, how sums were taken, what it cost.
+
+Provides ``flaim_report`` (of a result.json) and ``write_server_report`` (where no real table is at hand). Public:
+everything that comes in.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from mechanisms.workload import Workload
+from parties.assemble import parameters, read_result, read_synthetic, selected, workload_size
+from parties.comparison import compare_tables
+from parties.config import Config
+from parties.flaim.sums import section_of, settings_of
+from parties.records import LedgerEntry
+from parties.report import (
+    TRIAL_TRUST,
+    Communication,
+    Opened,
+    Parameters,
+    Privacy,
+    RunReport,
+    write_report,
+)
+
+_CHOICES_PRIVATE = (
+    "What each client chose is private by the exponential mechanism that ran on the client itself: against the server "
+    "and everybody else. It is in the transcript."
+)
+_CHOICES_FREE = "What was measured did not depend on anybody's rows."
+
+
+def flaim_report(
+    config: Config,
+    workload: Workload,
+    result: Mapping[str, Any],
+    *,
+    dataset: str,
+    wall_s: Mapping[str, float],
+    trial: bool,
+) -> RunReport:
+    """The report of ``result`` (a result.json) without utility; ``trial``: one machine held everything."""
+    section, settings = section_of(config), settings_of(config)
+    rho_total, entries = result["rho_total"], tuple(map(LedgerEntry.from_dict, result["ledger"]))
+    phases = {**result["seconds"], **_step_seconds(result)}
+    times = {**{k: v for k, v in phases.items() if k != "total"}, **wall_s}
+    total = times.pop("total", phases["total"])
+    clients = config.clients.expected
+    return RunReport(
+        method=f"flaim-{settings.variant}",
+        dataset=dataset,
+        parameters=parameters_of(config),
+        privacy=Privacy(rho_total, entries),
+        workload=workload_size(workload),
+        communication=Communication(
+            sum(result["clients_sent"].values()) / clients,
+            sum(result["clients_received"].values()) / clients,
+            {name: (int(cost["sent"]),) for name, cost in result["steps"].items()},
+            workload.cells * 8 / 1e6,
+            servers=1,
+        ),
+        time_s={"total": total, **times, "other": max(0.0, total - sum(times.values()))},
+        opened=tuple(Opened(**item) for item in result["opened"]),
+        selected=selected(result),
+        seed=config.run.seed,
+        synthetic_rows=result["synthetic_rows"],
+        rounds_done=result["rounds_done"],
+        trust=(*_trust(config, result), *((TRIAL_TRUST_FLAIM,) if trial else ())),
+        notes=_notes(config, result),
+        flaim={
+            "setting": {
+                "variant": settings.variant,
+                "grouping": settings.grouping,
+                "noise": settings.noise,
+                "local_rounds": settings.local_rounds,
+                "sizes": settings.sizes,
+                "clients": clients,
+                "clients_that_came": result["clients"],
+            },
+            "guarantee": _guarantee(config, result),
+            "sums": {
+                "by_secagg": result["sums"]["secagg"],
+                "least_clients_behind_one": result["sums"]["least_survivors"] or 0,
+                "without_secagg_from_one_or_two_clients": result["sums"]["plain"],
+                "given_up": result["sums"]["given_up"],
+                "rounds_lost": len(result["lost_rounds"]),
+                "dropouts": result["sums"]["dropouts"],
+                "noise_deviation_smallest": _deviation(result, 0),
+                "noise_deviation_largest": _deviation(result, -1),
+            },
+            "choosers": {
+                "chosen_queries": result["chosen_queries"],
+                "with_a_single_chooser": result["single_choosers"],
+                "minimum_behind_a_sum": section.minimum,
+            },
+            "clients_sent_bytes_by_kind": dict(result["by_kind"]["received"]),
+            "clients_received_bytes_by_kind": dict(result["by_kind"]["sent"]),
+        },
+    )
+
+
+TRIAL_TRUST_FLAIM = TRIAL_TRUST.replace("all three servers and all owners", "server and clients")
+
+
+def parameters_of(config: Config) -> Parameters:
+    """What was asked for, in FLAIM's words."""
+    return replace(
+        parameters(config, config.clients.expected),
+        noise=section_of(config).noise,
+        upload="secagg",
+    )
+
+
+def _step_seconds(result: Mapping[str, Any]) -> dict[str, float]:
+    return {name: float(cost["seconds"]) for name, cost in result["steps"].items()}
+
+
+def _deviation(result: Mapping[str, Any], index: int) -> float:
+    return float(result["deviation"][index]) if result["deviation"] else 0.0
+
+
+def _guarantee(config: Config, result: Mapping[str, Any]) -> dict[str, object]:
+    """(epsilon, delta) against whom; for one row added to or removed from one client's table."""
+    section, run = section_of(config), config.run
+    full = f"epsilon = {run.epsilon:g}, delta = {run.delta:g}"
+    private = section.variant not in ("oracle",)
+    outside = full if private else "none: variant oracle looks at the pooled table"
+    if section.noise == "distributed" and private:
+        server = f"{full}, with up to {section.corrupt:.0%} of a sum's clients in league with it"
+    elif result["sums"]["plain"]:
+        server = "none: it saw sums before their noise, and some clients' counts bare"
+    else:
+        server = "none: it saw sums over several clients before their noise"
+    return {
+        "unit": "one row added to or removed from one client's table",
+        "against_everybody_but_the_server": outside,
+        "against_the_server": server,
+        "single_clients_counts_hidden_from_the_server": not result["sums"]["plain"],
+        "rho_spent": sum(entry["rho"] for entry in result["ledger"]),
+        "rho_total": result["rho_total"],
+    }
+
+
+def _trust(config: Config, result: Mapping[str, Any]) -> tuple[str, ...]:
+    section = section_of(config)
+    least = result["sums"]["least_survivors"] or section.minimum
+    sums = (
+        f"Counts left the clients masked, in sums over at least {least} of them: the server learnt sums, never one "
+        f"client's counts, provided it followed the protocol and at most {section.corrupt:.0%} of a sum's clients "
+        "told it what they know."
+    )
+    if section.noise == "distributed":
+        noise = (
+            "Every client added noise before it masked its counts: no sum without noise was ever anywhere. The "
+            "guarantee holds against the server too; honest clients are needed, as many as the noise was made for."
+        )
+    else:
+        noise = (
+            "The server added the noise, after it had seen the sums. The guarantee holds against everybody else: "
+            "the other clients, the network, whoever gets the table, the model or this report. Not against the server."
+        )
+    items = [sums, noise]
+    if result["sums"]["plain"]:
+        items.append(
+            f"{result['sums']['plain']} sums were of one or two clients that had chosen a query nobody else had; "
+            'they went to the server bare (grouping = "query"), which then added the noise.'
+        )
+    selects = section.variant in ("naive", "oracle", "private")
+    items.append(_CHOICES_PRIVATE if selects else _CHOICES_FREE)
+    if section.variant == "oracle":
+        items.append(
+            "Variant oracle is an experiment: its choices used the pooled table without noise."
+        )
+    if section.sizes == "public":
+        items.append('How many rows each client has is public in this run (sizes = "public").')
+    items.append(
+        "The privacy guarantee is for one row added to or removed from one client's table. A client that sends other "
+        "counts than its own can bend the result."
+    )
+    return tuple(items)
+
+
+def _notes(config: Config, result: Mapping[str, Any]) -> tuple[str, ...]:
+    notes = []
+    if result["rho_earlier"]:
+        notes.append(
+            f"An attempt before this one was interrupted; the rho of {result['rho_earlier']:.6g} that it had charged "
+            "stays spent, and this run had the rest."
+        )
+    if result["lost_rounds"]:
+        lost = ", ".join(map(str, result["lost_rounds"]))
+        notes.append(
+            f"Rounds {lost} were lost: too few clients were left for a sum, nothing was opened, and what had been "
+            "charged for them stays spent."
+        )
+    if result["stopped"]:
+        notes.append(f"The run ended after {result['rounds_done']} rounds: {result['stopped']}.")
+    if result["clients"] < config.clients.expected:
+        notes.append(
+            f"{result['clients']} of {config.clients.expected} clients came when the run began."
+        )
+    if result["sums"]["dropouts"]:
+        notes.append(
+            f"{result['sums']['dropouts']} times a client dropped out of a round that it had been drawn for."
+        )
+    return tuple(notes)
+
+
+def write_server_report(config: Config, directory: Path) -> None:
+    """The server's report.json and report.html, where no real table is at hand. Raises StoreError."""
+    workload = config.build_workload()
+    report = flaim_report(
+        config, workload, read_result(directory), dataset=config.run.id, wall_s={}, trial=False
+    )
+    shown = compare_tables(workload, read_synthetic(config, directory))
+    write_report(directory, report.to_dict(), pictures=shown)

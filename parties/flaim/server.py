@@ -1,0 +1,287 @@
+"""The FLAIM server: takes its clients in, runs Algorithm 1 over them, leaves model, table, result and transcript.
+
+Provides ``run_server``. The ledger is durable: a charge is on the disk before the clients are asked for what it pays
+for. A server that is started again in the same folder begins anew with what is left of the budget. Secret: with
+``noise = "server"`` the sums before their noise, which are never written down. Public: everything in the folder but
+``store``, which holds no more than the ledger. Source: FLAIM paper, Algorithm 1.
+
+    transcript.jsonl   every message, opening and charge (`protocols.transcript`)
+    result.json        rounds, choices, sums, ledger, bytes
+    model/             the final model
+    synthetic.csv      the synthetic table
+"""
+
+import asyncio
+import contextlib
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mechanisms.accounting import Ledger
+from mechanisms.errors import MechanismError
+from mechanisms.flaim import FlaimEstimator, FlaimResult, FlaimRound, run_flaim
+from mechanisms.flaim_settings import FlaimSettings
+from mechanisms.model import Model
+from mechanisms.pgm import FederatedEstimator, Target
+from mechanisms.workload import Workload
+from parties.config import CertificateFiles, Config
+from parties.errors import CertificateError, ConfigError
+from parties.flaim.federation import NetworkFederation
+from parties.flaim.gate import Gate
+from parties.flaim.ledger import StoredLedger
+from parties.flaim.record import Record
+from parties.flaim.result import RESULT, ServerFacts, flaim_document
+from parties.flaim.sums import settings_of
+from parties.outputs import disk_errors, write_json, write_synthetic
+from parties.processes import allow_files
+from parties.progress import Progress
+from parties.statuses import TooFewClients
+from parties.store import Store
+from parties.tls import load_identity
+from parties.version import version
+from protocols.transcript import Value
+
+ORACLE = "oracle"
+
+
+async def run_server(
+    config: Config, directory: Path, *, progress: Progress, closed: asyncio.Event
+) -> None:
+    """Serve the run of ``config`` in ``directory`` until it is finished.
+
+    ``closed`` is set by whoever knows that no more clients will come. Raises ConfigError, CertificateError, StoreError,
+    TooFewClients, MechanismError (the budget is spent already, among others); the clients have been told by then.
+    """
+    section = config.require_flaim()
+    if section.variant == ORACLE:
+        raise ConfigError(
+            config.source,
+            "flaim.variant",
+            "is 'oracle', which needs the pooled table; expected another one, or a simulation (syncret flaim "
+            "--simulate)",
+        )
+    files = config.require_tls()
+    held = load_identity(files).name
+    if held != section.server:
+        raise CertificateError(
+            f"{files.cert}: is for {held!r}; expected the certificate of {section.server!r} (flaim.server)"
+        )
+    workload, settings = config.build_workload(), settings_of(config)
+    allow_files()
+    with Store(directory / "store", config.digest()) as store:
+        earlier = store.spent()
+        _check_first_sums(StoredLedger(store, settings.rho), workload, settings)
+        record = _open_record(config, directory, files, workload, settings, spent=earlier)
+        ledger = StoredLedger(store, settings.rho, told=record.charge)
+        run = _Run(config, directory, workload, settings, ledger, record, progress, closed, earlier)
+        try:
+            with disk_errors(directory):
+                await run.serve(files)
+                record.transcript.close()
+        except BaseException as error:
+            with contextlib.suppress(OSError, ValueError):
+                record.transcript.close(f"failed: {farewell(error)}")
+            raise
+    progress.event("finished", "finished")
+
+
+def _check_first_sums(ledger: Ledger, workload: Workload, settings: FlaimSettings) -> None:
+    """Before anybody is asked to come: the first sums have to be paid for. Raises BudgetExceeded."""
+    event = settings.sum_noise(settings.schedule(len(workload.domain.columns)).sigma).event
+    ledger.require((event,) * len(workload.one_way))
+
+
+def _open_record(
+    config: Config,
+    directory: Path,
+    files: CertificateFiles,
+    workload: Workload,
+    settings: FlaimSettings,
+    *,
+    spent: float,
+) -> Record:
+    header: dict[str, Value] = {
+        "protocol": "flaim",
+        "run": config.run.id,
+        "name": config.require_flaim().server,
+        "config": cast("Value", config.agreed()),
+        "config_sha256": config.digest(),
+        "workload_sha256": workload.digest(),
+        "version": version(),
+        "variant": settings.variant,
+        "noise": settings.noise,
+        "rho_total": settings.rho,
+    }
+    return Record.open(
+        directory / "transcript.jsonl",
+        files,
+        config.require_flaim().clients,
+        header=header,
+        spent=spent,
+    )
+
+
+def farewell(error: BaseException) -> str:
+    """What clients are told: messages made for them in full, of anything else its class alone."""
+    if isinstance(error, asyncio.CancelledError):
+        return "the server was stopped"
+    told = isinstance(error, MechanismError | TooFewClients)
+    return str(error) if told else f"the server failed ({type(error).__name__})"
+
+
+@dataclass(eq=False, slots=True)
+class _Run:
+    """One attempt at a run."""
+
+    config: Config
+    directory: Path
+    workload: Workload
+    settings: FlaimSettings
+    ledger: StoredLedger
+    record: Record
+    progress: Progress
+    closed: asyncio.Event
+    earlier: float
+    seconds: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
+
+    async def serve(self, files: CertificateFiles) -> None:
+        """Open the gate, wait, run, write, say goodbye."""
+        gate = Gate(
+            self.config,
+            files,
+            workload_digest=self.workload.digest(),
+            recorder=self.record,
+            on_change=lambda: self._arrived(gate),
+        )
+        async with gate:
+            address = self.config.require_flaim().address
+            self.progress.event("listening", f"taking clients at {address}")
+            try:
+                await self._inside(gate)
+            except BaseException as error:
+                gate.dismiss(farewell(error))
+                raise
+
+    def _arrived(self, gate: Gate) -> None:
+        here, expected = len(gate.present), len(gate.names)
+        self.progress.event("clients", f"{here} of {expected} clients are connected", done=here)
+
+    async def _inside(self, gate: Gate) -> None:
+        started = time.perf_counter()
+        if self.earlier:
+            self.record.transcript.note("earlier", spent=self.earlier)
+            self.progress.event(
+                "resumed",
+                f"an attempt before this one has spent rho {self.earlier:.6g} of {self.settings.rho:.6g}; "
+                "beginning anew with the rest",
+            )
+        joined = await self._gather(gate)
+        self.seconds["join"] = time.perf_counter() - started
+        federation = NetworkFederation(self.config, self.workload, self.settings, gate, self.record)
+        schedule = self.settings.schedule(len(self.workload.domain.columns))
+        inner = FederatedEstimator(
+            self.workload,
+            iterations=self.settings.round_iterations,
+            final_iterations=self.settings.final_iterations,
+            max_model_mb=self.settings.max_model_mb,
+        )
+        estimator = _Timed(inner, self)
+        result = await run_flaim(
+            self.workload,
+            self.settings,
+            schedule,
+            federation,
+            estimator,
+            self.ledger,
+            on_round=self._round_done,
+        )
+        rows = await self._write(result)
+        self.record.transcript.note(
+            "finished", rounds=result.rounds_done, clients=len(federation.population)
+        )
+        # Before the result, which counts the bytes of these messages too.
+        gate.farewell("the run is finished")
+        names = gate.names
+        self.seconds["total"] = time.perf_counter() - started
+        facts = ServerFacts(
+            clients=joined,
+            clients_sent={names[i]: count for i, count in sorted(gate.received.items())},
+            clients_received={names[i]: count for i, count in sorted(gate.sent.items())},
+            by_kind=self.record.by_kind,
+            steps={name: asdict(cost) for name, cost in self.record.by_step.items()},
+            sums=asdict(federation.tally),
+            lost={names[i]: reason for i, reason in sorted(gate.lost.items())},
+            earlier_rho=self.earlier,
+            seconds=dict(self.seconds),
+            opened=self.record.opened,
+        )
+        document = flaim_document(
+            result, self.workload, self.settings, ledger=self.ledger, rows=rows, facts=facts
+        )
+        write_json(self.directory / RESULT, document)
+
+    async def _gather(self, gate: Gate) -> int:
+        """Wait for the clients; returns how many there are. Raises TooFewClients."""
+        clients = self.config.clients
+        waiting = asyncio.ensure_future(gate.wait_for(clients.expected, clients.wait_s))
+        closing = asyncio.ensure_future(self.closed.wait())
+        try:
+            await asyncio.wait((waiting, closing), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            waiting.cancel()
+            closing.cancel()
+        least = max(clients.minimum, self.settings.min_participants)
+        if len(gate.present) < least:
+            within = (
+                "before the rest had left"
+                if self.closed.is_set()
+                else f"within {clients.wait_s:g} s"
+            )
+            raise TooFewClients(
+                f"{len(gate.present)} of {clients.expected} clients came {within}; expected at least {least} "
+                "(clients.minimum, flaim.minimum)"
+            )
+        return len(gate.present)
+
+    def _round_done(self, done: FlaimRound) -> None:
+        if done.lost:
+            text = f"round {done.round} is lost: too few clients were left, nothing was opened"
+        else:
+            text = f"round {done.round} of {self.settings.rounds} done"
+        chosen: list[Value] = [*sorted({m.candidate for m in done.measurements if not m.one_way})]
+        self.record.transcript.note("selected", round=done.round, candidates=chosen)
+        self.record.transcript.seal(f"round {done.round}")
+        self.progress.event("round-done", text, done=done.round, lost=done.lost)
+
+    async def _write(self, result: FlaimResult) -> int:
+        started = time.perf_counter()
+        self.progress.event("writing", "writing the synthetic table")
+        rows = await asyncio.to_thread(
+            write_synthetic, self.directory, result.model, self.config, total=result.total
+        )
+        self.seconds["write"] = time.perf_counter() - started
+        return rows
+
+
+class _Timed:
+    """An estimator whose time is noted."""
+
+    def __init__(self, inner: FlaimEstimator, run: _Run) -> None:
+        self._inner = inner
+        self._run = run
+
+    async def estimate(
+        self, targets: Sequence[tuple[int, Target]], *, spent: float, final: bool
+    ) -> tuple[Model, NDArray[np.bool_]]:
+        """See ``FlaimEstimator.estimate``."""
+        started = time.perf_counter()
+        try:
+            return await self._inner.estimate(targets, spent=spent, final=final)
+        finally:
+            self._run.seconds["estimate"] += time.perf_counter() - started

@@ -1,0 +1,243 @@
+"""One client of FLAIM, without I/O and without a clock: what it answers to each message of the server.
+
+Provides ``ClientSession``. It drives a `mechanisms.flaim_client.FlaimClient`, which charges the client's own ledger
+before it looks at a row, and one `secagg.SecAggClient` for each sum, with a policy from the client's own config. What
+the server asks for beyond that config, the session's minima or the budget is refused, and nothing is sent.
+
+    BRIEF    -> CHOICES                 what this client chose, private by the exponential mechanism
+    LAYOUT   -> nothing, or PLAIN       its vector is counted; plain where grouping = "query" and it is nearly alone
+    secagg   -> secagg                  the session that takes the sum
+    SKIPPED  -> nothing                 the round was given up
+
+Secret: the rows, vectors and keys. Public: answers are private, masked or about nobody's rows. Known limits: a client
+of a semi-honest server; noise = "server" is added by the server, and nobody but the server can say that it was.
+"""
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from mechanisms.errors import FlaimError
+from mechanisms.flaim_client import FlaimClient
+from mechanisms.flaim_messages import Brief, Layout, encode_choices
+from mechanisms.workload import Workload
+from parties.config import Config
+from parties.errors import FlaimProtocolError, FlaimRefused
+from parties.flaim.ledger import StoredLedger
+from parties.flaim.messages import (
+    SMALL_BYTES,
+    Kind,
+    Message,
+    is_secagg,
+    pack_plain,
+    pack_reason,
+    unpack_reason,
+    unpack_task,
+)
+from parties.flaim.sums import frame_bytes, policy, section_of, smallest_sum
+from secagg.client import Awaits, SecAggClient
+from secagg.errors import ParameterError, PeerAborted, RoundAborted
+
+_CLIQUE_BYTES = 64
+"""More than a clique of a brief's model takes besides its cells and its columns."""
+
+
+@dataclass(slots=True)
+class Tally:
+    """What a client did: rounds it took part in, sums its counts went into, sums that were given up."""
+
+    rounds: int = 0
+    sums: int = 0
+    given_up: int = 0
+
+
+class SharedBriefs:
+    """The brief of a round, decoded once for all clients of a process: they are sent the same bytes."""
+
+    def __init__(self, workload: Workload) -> None:
+        self._workload = workload
+        self._lock = threading.Lock()
+        self._body = b""
+        self._brief: Brief | None = None
+
+    def __call__(self, body: bytes) -> Brief:
+        """As `Brief.decode`. Raises FlaimError."""
+        with self._lock:
+            if self._brief is None or body != self._body:
+                brief = Brief.decode(body, self._workload)
+                if brief.model is not None:
+                    _ = brief.totals  # What scoring computes once and then keeps.
+                self._body, self._brief = body, brief
+            return self._brief
+
+
+class ClientSession:
+    """One client's side of a run; ``over`` once the server has said goodbye."""
+
+    def __init__(
+        self,
+        config: Config,
+        workload: Workload,
+        client: FlaimClient,
+        ledger: StoredLedger,
+        *,
+        server: str,
+        random_bytes: Callable[[int], bytes],
+        decode: Callable[[bytes], Brief] | None = None,
+    ) -> None:
+        """``ledger`` becomes the client's own. ``server`` is the server's name, for messages.
+
+        ``decode`` stands in for `Brief.decode` where several clients share a process (``SharedBriefs``).
+        """
+        client.ledger = ledger
+        self.over = False
+        self.tally = Tally()
+        self._config = config
+        self._workload = workload
+        self._client = client
+        self._ledger = ledger
+        self._server = server
+        self._random_bytes = random_bytes
+        self._decode = decode or (lambda body: Brief.decode(body, workload))
+        self._sum: SecAggClient | None = None
+        self._clients = config.clients.expected
+        self._largest_brief = _largest_brief(config, workload)
+        self._counted = 0
+        self._gave_up = False
+
+    @property
+    def limit(self) -> int:
+        """The largest message that the server may send now."""
+        return max(self._largest_brief, SMALL_BYTES, frame_bytes(self._clients))
+
+    @property
+    def busy(self) -> bool:
+        """Whether a sum is being taken: the server's next message is due within its deadlines."""
+        return self._sum is not None
+
+    def lost(self) -> None:
+        """The connection is lost: a sum that was being taken goes on without this client."""
+        if self._sum is not None:
+            self.tally.given_up += 1
+        self._sum, self._gave_up = None, True
+
+    def receive(self, data: bytes) -> bytes | None:
+        """The answer to one message of the server; None where none is due.
+
+        Raises FlaimProtocolError and SecAggError (the server broke the protocol or asks for too little protection),
+        FlaimError (a message that does not fit this run), BudgetExceeded (nothing more can be afforded), FlaimRefused
+        (the server sends this client away). The connection has to be closed after any of them.
+        """
+        if is_secagg(data):
+            return self._secagg(data)
+        message = Message.unpack(data, self._server)
+        match message.kind:
+            case Kind.BRIEF:
+                return self._choose(message)
+            case Kind.LAYOUT:
+                return self._count(message)
+            case Kind.SKIPPED:
+                self.lost()
+                return None
+            case Kind.GOODBYE:
+                self.over = True
+                return None
+            case Kind.REFUSED:
+                raise FlaimRefused(f"{self._server}: {unpack_reason(message.body)}")
+            case _:
+                raise FlaimProtocolError(self._server, f"sent {message.kind.name} to a client")
+
+    def _choose(self, message: Message) -> bytes:
+        """Score the workload against the server's model, choose, and say what."""
+        self._idle("BRIEF")
+        brief = self._decode(message.body)
+        if brief.round != message.round:
+            raise FlaimProtocolError(self._server, f"sent a brief of round {brief.round}")
+        with self._ledger.together():
+            chosen = self._client.choose(brief)
+        return Message(Kind.CHOICES, message.round, encode_choices(message.round, chosen)).pack()
+
+    def _count(self, message: Message) -> bytes | None:
+        """Count what a sum asks for, once its session is one that this client's own config allows."""
+        self._idle("LAYOUT")
+        place, body = unpack_task(message.body, self._server)
+        layout = Layout.decode(body, self._workload)
+        if layout.round != message.round:
+            raise FlaimProtocolError(self._server, f"sent a layout of round {layout.round}")
+        self._check_size(layout, plain=place is None)
+        noise = self._client.noise_of(layout)
+        with self._ledger.together():
+            counts = self._client.count(layout)
+        self.tally.sums += 1
+        if layout.round != self._counted or not self.tally.rounds:
+            self._counted, self.tally.rounds = layout.round, self.tally.rounds + 1
+        if place is None:
+            return Message(Kind.PLAIN, message.round, pack_plain(counts)).pack()
+        try:
+            demanded = policy(self._config, self._workload, layout, noise)
+        except ParameterError as error:
+            raise FlaimProtocolError(
+                self._server, f"asks for a sum that no session can take: {error}"
+            ) from error
+        self._sum = SecAggClient(place, counts, demanded, random_bytes=self._random_bytes)
+        return None
+
+    def _check_size(self, layout: Layout, *, plain: bool) -> None:
+        section = section_of(self._config)
+        least = smallest_sum(section)
+        if layout.clients > self._clients:
+            raise FlaimProtocolError(
+                self._server,
+                f"asks for a sum over {layout.clients} clients; expected at most {self._clients}",
+            )
+        if plain and not (section.grouping == "query" and layout.clients < least):
+            raise FlaimProtocolError(
+                self._server, "asks for counts without SecAgg; this run's config does not allow it"
+            )
+        if not plain and layout.clients < least:
+            raise FlaimProtocolError(
+                self._server,
+                f"asks for a sum over {layout.clients} clients; expected at least {least}",
+            )
+
+    def _secagg(self, data: bytes) -> bytes | None:
+        if self._sum is None:
+            if self._gave_up:
+                return None  # The server's last words on a sum that this client gave up at the same time.
+            raise FlaimProtocolError(self._server, "sent a message of SecAgg outside of any sum")
+        try:
+            answer = self._sum.receive(data)
+        except PeerAborted:
+            self.lost()
+            return None
+        except RoundAborted as error:
+            # Nothing was revealed: this sum is given up, the run goes on.
+            self.lost()
+            return Message(Kind.OUT, 0, pack_reason(str(error))).pack()
+        if self._sum.awaits is Awaits.NOTHING:
+            self._sum = None
+        return answer
+
+    def _idle(self, kind: str) -> None:
+        if self._sum is not None:
+            raise FlaimProtocolError(self._server, f"sent {kind} while a sum was being taken")
+        self._gave_up = False
+
+
+def _largest_brief(config: Config, workload: Workload) -> int:
+    """Bytes that a BRIEF can take: a model within the size limit, and a mask of the candidates.
+
+    ``run.max_model_mb`` is of 8-byte cells, a brief's are 4 bytes. The initial model is of one-way marginals.
+    """
+    columns = len(workload.domain.columns)
+    cells = int(config.run.max_model_mb * 1e6 / 8) + 2 * sum(workload.domain.shape)
+    return 1024 + 4 * cells + columns * (_CLIQUE_BYTES + 2 * columns) + len(workload.candidates)
+
+
+def check_rows(config: Config, rows: int) -> None:
+    """Raises FlaimError where a table is larger than the run's public bound, or empty."""
+    bound = config.clients.rows_per_client
+    if not 0 < rows <= bound:
+        raise FlaimError(
+            f"the table has {rows} rows; expected 1 to {bound} (clients.rows_per_client in {config.source})"
+        )

@@ -1,0 +1,1 @@
+"""SecAgg over TLS connections: a round's server and clients as processes."""
