@@ -1,0 +1,39 @@
+"""What single values of a config have to be; a failure is a ConfigError with the key, whose file is not known yet."""
+
+import math
+import re
+from collections.abc import Sequence
+
+from parties.errors import ConfigError
+
+NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+"""What run ids, party names and client names look like: they appear in URLs, file names and certificates."""
+
+
+def check(condition: bool, key: str, message: str) -> None:
+    """Raises ConfigError with ``key`` and ``message`` unless ``condition`` holds."""
+    if not condition:
+        raise ConfigError("", key, message)
+
+
+def check_number(key: str, value: float, *, low: float, high: float = math.inf) -> None:
+    """Refuse a value that is not finite, below ``low`` or above ``high``."""
+    check(math.isfinite(value) and low <= value <= high, key, f"is {value}; {_range(low, high)}")
+
+
+def _range(low: float, high: float) -> str:
+    return f"expected at least {low:g}" + ("" if math.isinf(high) else f" and at most {high:g}")
+
+
+def check_name(key: str, value: str) -> None:
+    """Refuse a run, party or client name that cannot stand in a URL, a file name and a certificate."""
+    check(
+        NAME_PATTERN.fullmatch(value) is not None,
+        key,
+        f"is {value!r}; expected 1 to 63 letters, digits, '.', '_' or '-', the first a letter or digit",
+    )
+
+
+def check_choice(key: str, value: str, allowed: Sequence[str]) -> None:
+    """Refuse a value that is not one of ``allowed``."""
+    check(value in allowed, key, f"is {value!r}; expected one of {', '.join(allowed)}")

@@ -1,0 +1,61 @@
+"""Configs from where they are: a file, a command's options, the agreed part in a transcript."""
+
+import re
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+
+from parties.config.sections import ANNEALED
+from parties.config.whole import Config, apply_overrides, config_from_dict
+from parties.errors import ConfigError
+
+
+def overrides(given: Mapping[str, object]) -> dict[str, object]:
+    """What a command's options change in a config: those that were given, and defaults that depend on them anew."""
+    changes = {key: value for key, value in given.items() if value is not None}
+    if "clients.participation" in changes:
+        changes["clients.minimum"] = None  # Its default depends on the participation.
+    if changes.get("run.schedule") == ANNEALED and "run.rounds" not in changes:
+        changes["run.rounds"] = None  # The budget says how many.
+    return changes
+
+
+def load_config(path: Path, overrides: Mapping[str, object] | None = None) -> Config:
+    """The config of ``path``, with ``overrides`` by dotted key ("run.rounds") applied before it is checked.
+
+    Raises ConfigError with file and key: unreadable file, broken TOML, unknown or missing key, wrong type or value.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ConfigError(str(path), "", "is not UTF-8 text; expected a TOML config") from error
+    except OSError as error:
+        raise ConfigError(
+            str(path), "", f"cannot be read: {error.strerror or error}; expected a TOML config"
+        ) from error
+    try:
+        document = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(str(path), "", f"is not valid TOML: {error}") from error
+    apply_overrides(document, overrides or {})
+    document.setdefault("run", {})
+    if isinstance(document["run"], dict):
+        document["run"].setdefault(
+            "id", re.sub(r"[^A-Za-z0-9._-]+", "-", path.stem).strip("-._") or "run"
+        )
+    return config_from_dict(document, source=str(path), base=path.resolve().parent)
+
+
+def agreed_config(agreed: Mapping[str, object]) -> Config:
+    """A Config from what ``Config.agreed`` gives; its addresses are placeholders. Raises ConfigError."""
+    names = agreed.get("party")
+    parties = [
+        {"name": name, "mesh": f"party-{pid}.invalid:1", "ingest": f"party-{pid}.invalid:2"}
+        for pid, name in enumerate(names if isinstance(names, list) else [])
+    ]
+    document = {key: value for key, value in agreed.items() if key != "party"}
+    return config_from_dict(
+        document | ({"party": parties} if parties else {}),
+        source="agreed configuration",
+        base=Path(),
+    )

@@ -1,0 +1,243 @@
+"""TOML tables in, sections out, and back: keys known, required ones there, types right. Raises ConfigError.
+
+The file is not known here: whoever reads it puts its name into the error (`parties.config.whole`).
+"""
+
+import difflib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, fields
+from typing import TypeVar
+
+from mechanisms.annealing import CENTRAL_ROUNDS
+from mechanisms.domain import Domain
+from mechanisms.errors import MechanismError
+from parties.config.checks import check
+from parties.config.sections import (
+    ANNEALED,
+    Address,
+    ClientsSection,
+    FlaimSection,
+    PartySection,
+    RunSection,
+    TimeoutsSection,
+    TlsSection,
+    WorkloadSection,
+)
+from parties.errors import ConfigError
+
+_SECTIONS = (
+    "run", "workload", "clients", "column", "missing", "party", "flaim", "tls", "timeouts",
+)  # fmt: skip
+_Section = TypeVar("_Section")
+
+
+def check_sections(document: Mapping[str, object]) -> None:
+    """Refuse a document with an unknown section, or without one that has to be there."""
+    _known(document, _SECTIONS, "")
+    for name in ("run", "clients", "column"):
+        check(name in document, name, f"is missing; expected {_heading(name)}")
+
+
+def read_run(document: Mapping[str, object]) -> RunSection:
+    """[run]; with schedule = "annealed" its rounds follow from the columns."""
+    table = document["run"]
+    annealed = isinstance(table, Mapping) and table.get("schedule") == ANNEALED
+    rounds = CENTRAL_ROUNDS * len(_tables(document, "column"))
+    return _section(RunSection, document, "run", defaults={"rounds": rounds} if annealed else {})
+
+
+def read_workload(document: Mapping[str, object]) -> WorkloadSection:
+    """[workload]: drawn queries or listed ones, not both."""
+
+    def count(key: str, value: object) -> int | None:
+        return None if value == "all" else _integer(key, value, or_else=' or "all"')
+
+    def queries(key: str, value: object) -> tuple[tuple[str, ...], ...]:
+        if not isinstance(value, Sequence) or isinstance(value, str):
+            raise ConfigError("", key, f"is {_kind(value)}; expected lists of column names")
+        for query in value:
+            ok = isinstance(query, Sequence) and not isinstance(query, str)
+            check(
+                ok and all(isinstance(c, str) for c in query), key, "expected lists of column names"
+            )
+        return tuple(tuple(query) for query in value)
+
+    section = _section(
+        WorkloadSection, document, "workload", convert={"count": count, "queries": queries}
+    )
+    table = document.get("workload", {})
+    drawn = {"degree", "count", "seed"} & set(table if isinstance(table, Mapping) else ())
+    check(
+        section.queries is None or not drawn,
+        "workload.queries",
+        f"stands beside {', '.join(sorted(drawn))}; expected either a list or a drawing",
+    )
+    return section
+
+
+def read_clients(document: Mapping[str, object]) -> ClientsSection:
+    """[clients]; the default of ``minimum`` depends on the participation."""
+    table = document["clients"]
+    table = table if isinstance(table, Mapping) else {}
+    everyone = table.get("participation", 1.0) == 1
+    minimum = table.get("expected", 1) if everyone else 1
+    return _section(ClientsSection, document, "clients", defaults={"minimum": minimum})
+
+
+def read_domain(document: Mapping[str, object]) -> Domain:
+    """[[column]] and [missing]."""
+    tables = {key: document[key] for key in ("column", "missing") if key in document}
+    _tables(document, "column")
+    try:
+        return Domain.from_dict(tables)
+    except MechanismError as error:
+        raise ConfigError("", "column", str(error)) from error
+
+
+def read_parties(document: Mapping[str, object]) -> tuple[PartySection, ...]:
+    """All [[party]] tables."""
+    return tuple(_party(table, index) for index, table in enumerate(_tables(document, "party")))
+
+
+def read_tls(document: Mapping[str, object]) -> TlsSection | None:
+    """[tls], or None where there is none."""
+    return _section(TlsSection, document, "tls") if "tls" in document else None
+
+
+def read_timeouts(document: Mapping[str, object]) -> TimeoutsSection:
+    """[timeouts]."""
+    return _section(TimeoutsSection, document, "timeouts")
+
+
+def read_flaim(document: Mapping[str, object]) -> FlaimSection | None:
+    """[flaim], or None where there is none."""
+
+    def address(key: str, value: object) -> Address:
+        try:
+            return Address.parse(_string(key, value))
+        except ValueError as error:
+            raise ConfigError("", key, str(error)) from error
+
+    def names(key: str, value: object) -> tuple[str, ...]:
+        ok = isinstance(value, Sequence) and not isinstance(value, str)
+        check(ok, key, f"is {_kind(value)}; expected a list of names")
+        return tuple(_string(key, name) for name in value)  # type: ignore[attr-defined]
+
+    if "flaim" not in document:
+        return None
+    return _section(FlaimSection, document, "flaim", convert={"address": address, "clients": names})
+
+
+def flaim_dict(section: FlaimSection) -> dict[str, object]:
+    """[flaim] as its TOML table."""
+    values = section_dict(section) | {"clients": list(section.clients)}
+    return values | ({} if section.address is None else {"address": str(section.address)})
+
+
+def section_dict(section: object) -> dict[str, object]:
+    """A section as its TOML table, without the keys that are None."""
+    values = {item.name: getattr(section, item.name) for item in fields(section)}  # type: ignore[arg-type]
+    return {key: value for key, value in values.items() if value is not None}
+
+
+def workload_dict(section: WorkloadSection) -> dict[str, object]:
+    """[workload] as its TOML table."""
+    if section.queries is not None:
+        return {"queries": [list(query) for query in section.queries]}
+    return {"degree": section.degree, "count": section.count or "all", "seed": section.seed}
+
+
+def _section(
+    cls: type[_Section],
+    document: Mapping[str, object],
+    name: str,
+    *,
+    convert: Mapping[str, Callable[[str, object], object]] | None = None,
+    defaults: Mapping[str, object] | None = None,
+) -> _Section:
+    """``cls`` from the table [name]: keys known, required ones there, types right; ``convert`` by key."""
+    table = document.get(name, {})
+    if not isinstance(table, Mapping):
+        raise ConfigError("", name, f"is {_kind(table)}; expected {_heading(name)}")
+    values: dict[str, object] = dict(defaults or {})
+    items = fields(cls)  # type: ignore[arg-type]
+    _known(table, [item.name for item in items], name)
+    for item in items:
+        key = f"{name}.{item.name}"
+        if item.name in table:
+            reader = (convert or {}).get(item.name, _READERS.get(item.type))
+            values[item.name] = reader(key, table[item.name]) if reader else table[item.name]
+        elif item.name not in values:
+            check(item.default is not MISSING, key, f"is missing; expected it in {_heading(name)}")
+    return cls(**values)
+
+
+def _party(table: Mapping[str, object], index: int) -> PartySection:
+    def address(key: str, value: object) -> Address:
+        try:
+            return Address.parse(_string(key, value))
+        except ValueError as error:
+            raise ConfigError("", key, f"{error} (party {index})") from error
+
+    return _section(
+        PartySection, {"party": table}, "party", convert={"mesh": address, "ingest": address}
+    )
+
+
+def _tables(document: Mapping[str, object], name: str) -> list[Mapping[str, object]]:
+    value = document.get(name, [])
+    ok = isinstance(value, Sequence) and all(isinstance(item, Mapping) for item in value)
+    check(ok, name, f"is {_kind(value)}; expected {_heading(name)}")
+    return list(value)  # type: ignore[call-overload,no-any-return]
+
+
+def _known(table: Mapping[str, object], allowed: Sequence[str], section: str) -> None:
+    for key in table:
+        if key not in allowed:
+            near = difflib.get_close_matches(key, allowed, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"expected one of {', '.join(allowed)}"
+            what = "key" if section else "section"
+            raise ConfigError("", f"{section}.{key}".strip("."), f"is an unknown {what}; {hint}")
+
+
+def _heading(name: str) -> str:
+    return f"[[{name}]] tables" if name in ("column", "party") else f"a [{name}] table"
+
+
+def _kind(value: object) -> str:
+    return {dict: "a table", list: "a list", str: "text", bool: "true or false"}.get(
+        type(value), f"{value!r}"
+    )
+
+
+def _integer(key: str, value: object, or_else: str = "") -> int:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise ConfigError("", key, f"is {_kind(value)}; expected a whole number{or_else}")
+    return value
+
+
+def _number(key: str, value: object) -> float:
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        raise ConfigError("", key, f"is {_kind(value)}; expected a number")
+    return float(value)
+
+
+def _boolean(key: str, value: object) -> bool:
+    if not isinstance(value, bool):
+        raise ConfigError("", key, f"is {_kind(value)}; expected true or false")
+    return value
+
+
+def _string(key: str, value: object) -> str:
+    if not isinstance(value, str):
+        raise ConfigError("", key, f"is {_kind(value)}; expected text")
+    return value
+
+
+_READERS: Mapping[object, Callable[[str, object], object]] = {
+    int: _integer,
+    int | None: _integer,
+    float: _number,
+    str: _string,
+    bool: _boolean,
+}

@@ -1,0 +1,239 @@
+"""The sections of a config as frozen dataclasses; values are checked when they are made. All of it is public.
+
+Units are in the names (``_s`` seconds, ``_mb`` megabytes). Raises ConfigError.
+"""
+
+import math
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+from parties.config.checks import check, check_choice, check_name, check_number
+from protocols.measure import DISCRETE, NOISES
+from protocols.select import FRACTION_BITS
+
+MAX_ROWS = 2 ** (30 - FRACTION_BITS)
+"""Largest table whose sums of absolute count differences, at 6 fractional bits, stay below 2^32."""
+SCHEDULES = FIXED, ANNEALED = "fixed", "annealed"
+UPLOADS = ("seeded", "plain")
+FLAIM_VARIANTS = ("naive", "oracle", "private", "random", "naivebayes")
+FLAIM_GROUPINGS = ("union", "query")
+FLAIM_NOISES = ("server", "distributed")
+FLAIM_SIZES = ("public", "estimated")
+
+
+@dataclass(frozen=True, slots=True)
+class RunSection:
+    """[run]: ``epsilon`` and ``delta`` are the run's whole budget; ``rows`` None writes the estimated total.
+
+    ``schedule`` fixed: ``rounds`` alike. ``schedule`` annealed: finer rounds once the model has settled; ``rounds`` is
+    then 16 a column, which the budget would last for if it never did, and need not be given.
+    ``seed`` only feeds public choices (which synthetic rows are drawn from the model), never noise or shares.
+    ``record_replay`` makes a server keep its keys, shares and received messages for an auditor (`parties.tape`):
+    secret. It is each server's own affair, and not part of what the parties agree on.
+    """
+
+    id: str
+    epsilon: float
+    delta: float
+    rounds: int
+    schedule: str = FIXED
+    measure_share: float = 0.9
+    noise: str = DISCRETE
+    upload: str = "seeded"
+    iterations: int = 100
+    final_iterations: int = 1000
+    max_model_mb: float = 80.0
+    rows: int | None = None
+    seed: int | None = None
+    record_replay: bool = False
+
+    def __post_init__(self) -> None:
+        check_name("run.id", self.id)
+        check(0 < self.epsilon < math.inf, "run.epsilon", f"is {self.epsilon}; expected above 0")
+        check(0 < self.delta < 1, "run.delta", f"is {self.delta}; expected between 0 and 1")
+        check_number("run.rounds", self.rounds, low=1, high=10_000)
+        share = self.measure_share
+        check(0 < share < 1, "run.measure_share", f"is {share}; expected between 0 and 1")
+        check_choice("run.schedule", self.schedule, SCHEDULES)
+        check_choice("run.noise", self.noise, NOISES)
+        check_choice("run.upload", self.upload, UPLOADS)
+        check_number("run.iterations", self.iterations, low=1)
+        check_number("run.final_iterations", self.final_iterations, low=1)
+        check_number("run.max_model_mb", self.max_model_mb, low=1)
+        if self.rows is not None:
+            check_number("run.rows", self.rows, low=1)
+        if self.seed is not None:
+            check_number("run.seed", self.seed, low=0)
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadSection:
+    """[workload]: ``count`` random queries of ``degree`` columns (None: all of them), or the ``queries`` listed."""
+
+    degree: int = 3
+    count: int | None = 64
+    seed: int = 123
+    queries: tuple[tuple[str, ...], ...] | None = None
+
+    def __post_init__(self) -> None:
+        check_number("workload.degree", self.degree, low=1)
+        if self.count is not None:
+            check_number("workload.count", self.count, low=1)
+        check_number("workload.seed", self.seed, low=0)
+        check(
+            self.queries is None or (all(self.queries) and len(self.queries) > 0),
+            "workload.queries",
+            "is empty or has an empty query; expected lists of column names",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ClientsSection:
+    """[clients]: how many data owners are ``expected`` at most, and the public bound on each one's rows.
+
+    A client takes part in each of the rounds 1..T with probability ``participation`` and is counted from the first of
+    them on; those of round 1 are counted in the initial measurements (round 0) already. A round waits up to ``wait_s``
+    seconds for clients and needs ``minimum`` of them counted (default: all expected if everyone participates, else 1).
+    """
+
+    expected: int
+    rows_per_client: int
+    minimum: int
+    participation: float = 1.0
+    wait_s: float = 60.0
+
+    def __post_init__(self) -> None:
+        check_number("clients.expected", self.expected, low=1)
+        check_number("clients.rows_per_client", self.rows_per_client, low=1)
+        check_number("clients.minimum", self.minimum, low=1, high=self.expected)
+        p = self.participation
+        check(0 < p <= 1, "clients.participation", f"is {p}; expected above 0 and at most 1")
+        check_number("clients.wait_s", self.wait_s, low=0, high=31 * 86400)
+        check(
+            self.max_rows <= MAX_ROWS,
+            "clients.rows_per_client",
+            f"times clients.expected is {self.max_rows} rows; expected at most {MAX_ROWS}",
+        )
+
+    @property
+    def max_rows(self) -> int:
+        """Public bound on the rows of the whole table."""
+        return self.expected * self.rows_per_client
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """A TCP address; ``host`` a name or an IP address without brackets."""
+
+    host: str
+    port: int
+
+    def __post_init__(self) -> None:
+        if not self.host or not 0 < self.port < 65536:
+            raise ValueError(f"{self.host!r}:{self.port} is not a TCP address")
+
+    @classmethod
+    def parse(cls, text: str) -> "Address":
+        """From "host:port" or "[::1]:port". Raises ValueError."""
+        host, _, port = text.rpartition(":")
+        bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
+        if not port.isdecimal() or (":" in bare and bare == host):
+            raise ValueError(f"is {text!r}; expected host:port, such as 127.0.0.1:7000")
+        return cls(bare, int(port))
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class PartySection:
+    """[[party]]: ``name`` is the server's common name; servers meet at ``mesh``, owners at ``ingest``."""
+
+    name: str
+    mesh: Address
+    ingest: Address
+
+    def __post_init__(self) -> None:
+        check_name("party.name", self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class CertificateFiles:
+    """PEM files of one identity: the authority ``ca``, the certificate ``cert``, its private key ``key``."""
+
+    ca: Path
+    cert: Path
+    key: Path
+
+
+@dataclass(frozen=True, slots=True)
+class TlsSection:
+    """[tls]: PEM files; "{pid}" stands for the server's number. Relative to the config's folder."""
+
+    ca: str
+    cert: str
+    key: str
+
+    def files(self, base: Path, pid: int | None = None) -> CertificateFiles:
+        """The paths for server ``pid``, or for a data owner (None: "{pid}" is left as it is)."""
+
+        def resolve(name: str) -> Path:
+            return base / (name if pid is None else name.replace("{pid}", str(pid)))
+
+        return CertificateFiles(resolve(self.ca), resolve(self.cert), resolve(self.key))
+
+
+@dataclass(frozen=True, slots=True)
+class TimeoutsSection:
+    """[timeouts], in seconds: reaching a peer, waiting for one message of a peer, one data owner's whole upload."""
+
+    connect_s: float = 30.0
+    receive_s: float = 60.0
+    submit_s: float = 60.0
+
+    def __post_init__(self) -> None:
+        for item in fields(self):
+            check_number(f"timeouts.{item.name}", getattr(self, item.name), low=0.1, high=86400)
+
+
+@dataclass(frozen=True, slots=True)
+class FlaimSection:
+    """[flaim]: which variant of FLAIM, by which sums, and who meets where (see PROTOCOLS sections 7 and 8).
+
+    A round needs ``minimum`` clients behind every sum; of a round's clients the fractions ``corrupt`` and ``dropouts``
+    are what its SecAgg withstands. ``server`` and ``clients`` are the names in their certificates, ``address`` is
+    where the server listens; a trial on one machine makes its own. A client bears ``idle_s`` seconds of silence
+    between rounds.
+    """
+
+    variant: str = "private"
+    local_rounds: int = 1
+    grouping: str = "union"
+    noise: str = "server"
+    sizes: str = "public"
+    minimum: int = 3
+    corrupt: float = 0.05
+    dropouts: float = 0.33
+    idle_s: float = 3600.0
+    server: str = "flaim-server"
+    address: Address | None = None
+    clients: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        check_choice("flaim.variant", self.variant, FLAIM_VARIANTS)
+        check_number("flaim.local_rounds", self.local_rounds, low=1, high=1000)
+        check_choice("flaim.grouping", self.grouping, FLAIM_GROUPINGS)
+        check_choice("flaim.noise", self.noise, FLAIM_NOISES)
+        check_choice("flaim.sizes", self.sizes, FLAIM_SIZES)
+        check_number("flaim.minimum", self.minimum, low=3)
+        for name in ("corrupt", "dropouts"):
+            check_number(f"flaim.{name}", getattr(self, name), low=0, high=0.9)
+        check_number("flaim.idle_s", self.idle_s, low=1, high=31 * 86400)
+        for name in (self.server, *self.clients):
+            check_name("flaim.clients" if name != self.server else "flaim.server", name)
+        names = [self.server, *self.clients]
+        check(
+            len(set(names)) == len(names),
+            "flaim.clients",
+            "has a name twice, or the server's; expected different names",
+        )

@@ -1,0 +1,210 @@
+"""A whole configuration: sections that fit together, what the parties agree on, and the way to TOML and back."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+
+import tomli_w
+
+from mechanisms.annealing import CENTRAL_ROUNDS
+from mechanisms.domain import Domain
+from mechanisms.errors import MechanismError
+from mechanisms.workload import Workload, draw_workload
+from parties.config import reading
+from parties.config.checks import check
+from parties.config.sections import (
+    ANNEALED,
+    CertificateFiles,
+    ClientsSection,
+    FlaimSection,
+    PartySection,
+    RunSection,
+    TimeoutsSection,
+    TlsSection,
+    WorkloadSection,
+)
+from parties.errors import ConfigError
+
+PARTIES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """A whole run. ``parties`` is empty or has three entries; ``base`` is the folder that [tls] paths start from."""
+
+    run: RunSection
+    workload: WorkloadSection
+    clients: ClientsSection
+    domain: Domain
+    parties: tuple[PartySection, ...]
+    tls: TlsSection | None
+    timeouts: TimeoutsSection
+    base: Path
+    source: str = field(default="config", compare=False)
+    flaim: FlaimSection | None = None
+
+    def __post_init__(self) -> None:
+        if self.flaim is not None:
+            expected, named = self.clients.expected, len(self.flaim.clients)
+            check(
+                named in (0, expected),
+                "flaim.clients",
+                f"has {named} names; expected {expected}, as many as clients.expected",
+            )
+        check(
+            len(self.parties) in (0, PARTIES),
+            "party",
+            f"stands {len(self.parties)} times; expected exactly {PARTIES} [[party]] tables",
+        )
+        annealed = CENTRAL_ROUNDS * len(self.domain.names)
+        check(
+            self.run.schedule != ANNEALED or self.run.rounds == annealed,
+            "run.rounds",
+            f'is {self.run.rounds} beside schedule = "{ANNEALED}", which has {annealed} at most (16 a column) and '
+            "fewer as it goes; expected none",
+        )
+        names = [party.name for party in self.parties]
+        check(len(set(names)) == len(names), "party.name", f"repeats in {names}; expected three")
+        ends = [str(end) for party in self.parties for end in (party.mesh, party.ingest)]
+        check(len(set(ends)) == len(ends), "party", f"addresses repeat in {ends}; expected six")
+
+    @property
+    def max_rows(self) -> int:
+        """Public bound on the rows of the whole table."""
+        return self.clients.max_rows
+
+    def require_parties(self) -> tuple[PartySection, ...]:
+        """The three parties. Raises ConfigError where the config has none."""
+        if not self.parties:
+            raise ConfigError(
+                self.source,
+                "party",
+                "is missing; expected three [[party]] tables: name, mesh, ingest",
+            )
+        return self.parties
+
+    def require_flaim(self) -> FlaimSection:
+        """[flaim] with an address and the clients' names. Raises ConfigError where something is missing."""
+        section = self.flaim
+        for key in ("address", "clients"):
+            if not getattr(section, key, None):
+                raise ConfigError(
+                    self.source,
+                    f"flaim.{key}",
+                    "is missing; expected a [flaim] table with address (host:port of the server) and clients (a list "
+                    "of the names in their certificates)",
+                )
+        return section  # type: ignore[return-value]
+
+    def require_tls(self, pid: int | None = None) -> CertificateFiles:
+        """The certificate files of server ``pid`` or (None) of a data owner. Raises ConfigError if there are none."""
+        if self.tls is None:
+            raise ConfigError(
+                self.source, "tls", "is missing; expected ca, cert and key (PEM files)"
+            )
+        return self.tls.files(self.base, pid)
+
+    def build_workload(self) -> Workload:
+        """The workload that [workload] describes. Raises ConfigError where it does not fit the domain."""
+        section = self.workload
+        try:
+            if section.queries is not None:
+                return Workload(self.domain, section.queries)
+            return draw_workload(
+                self.domain, degree=section.degree, count=section.count, seed=section.seed
+            )
+        except MechanismError as error:
+            raise ConfigError(self.source, "workload", str(error)) from error
+
+    def to_dict(self) -> dict[str, object]:
+        """The TOML document as a dictionary, every default filled in; [tls] paths absolute."""
+        document: dict[str, object] = {
+            "run": reading.section_dict(self.run),
+            "workload": reading.workload_dict(self.workload),
+            "clients": reading.section_dict(self.clients),
+            "timeouts": reading.section_dict(self.timeouts),
+        }
+        if self.tls is not None:
+            paths = {item.name: getattr(self.tls, item.name) for item in fields(self.tls)}
+            document["tls"] = {
+                key: str((self.base / path).absolute()) for key, path in paths.items()
+            }
+        document |= self.domain.to_dict()
+        if self.flaim is not None:
+            document["flaim"] = reading.flaim_dict(self.flaim)
+        if self.parties:
+            document["party"] = [
+                {"name": party.name, "mesh": str(party.mesh), "ingest": str(party.ingest)}
+                for party in self.parties
+            ]
+        return document
+
+    def resolved_toml(self) -> str:
+        """The config as TOML with every default filled in; loads to an equal Config from any folder."""
+        return tomli_w.dumps(self.to_dict())
+
+    def digest(self) -> str:
+        """Hex SHA-256 of ``agreed``."""
+        return agreed_digest(self.agreed())
+
+    def agreed(self) -> dict[str, object]:
+        """All that the parties of a run have to agree on: not [tls], [timeouts], addresses and run.record_replay."""
+        document = self.to_dict()
+        agreed = {key: value for key, value in document.items() if key not in ("tls", "timeouts")}
+        run = reading.section_dict(self.run)
+        agreed["run"] = {key: value for key, value in run.items() if key != "record_replay"}
+        agreed["party"] = [party.name for party in self.parties]
+        if self.flaim is not None:
+            table = reading.flaim_dict(self.flaim)
+            agreed["flaim"] = {k: v for k, v in table.items() if k not in ("address", "idle_s")}
+        return agreed
+
+    def override(self, values: Mapping[str, object]) -> "Config":
+        """A copy with other values by dotted key ("run.rounds", "party"); None removes a key. Raises ConfigError."""
+        document = self.to_dict()
+        apply_overrides(document, values)
+        return config_from_dict(document, source=self.source, base=self.base)
+
+
+def agreed_digest(agreed: Mapping[str, object]) -> str:
+    """Hex SHA-256 of what ``Config.agreed`` gives, in canonical JSON."""
+    canonical = json.dumps(agreed, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return hashlib.sha256(b"syncret config 1\n" + canonical.encode()).hexdigest()
+
+
+def apply_overrides(document: dict[str, object], values: Mapping[str, object]) -> None:
+    """Set ``values`` by dotted key in a TOML ``document``; None removes the key."""
+    for key, value in values.items():
+        section, _, name = key.partition(".")
+        table = document.setdefault(section, {}) if name else document
+        if not isinstance(table, dict):
+            raise ConfigError("overrides", key, f"[{section}] is not a table")
+        if value is None:
+            table.pop(name or section, None)
+        else:
+            table[name or section] = value
+
+
+def config_from_dict(document: Mapping[str, object], *, source: str, base: Path) -> Config:
+    """A checked Config from a TOML document; ``source`` names it in errors. Raises ConfigError."""
+    try:
+        reading.check_sections(document)
+        return Config(
+            run=reading.read_run(document),
+            workload=reading.read_workload(document),
+            clients=reading.read_clients(document),
+            domain=reading.read_domain(document),
+            parties=reading.read_parties(document),
+            tls=reading.read_tls(document),
+            timeouts=reading.read_timeouts(document),
+            base=base,
+            source=source,
+            flaim=reading.read_flaim(document),
+        )
+    except ConfigError as error:
+        if error.source:
+            raise
+        message = str(error).removeprefix(f": {error.key}: ")
+        raise ConfigError(source, error.key, message) from error.__cause__
