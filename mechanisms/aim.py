@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from mechanisms.accounting import Schedule
 from mechanisms.errors import BudgetExceeded, EstimationError
 from mechanisms.scores import ScoreSpec, build_spec
+from mechanisms.totals import GrowingTotal, NoisyTotal
 from mechanisms.workload import Workload
 
 
@@ -32,7 +33,7 @@ class Measurement:
     """A released marginal: ``noisy`` float64 (n_q,) counts of candidate ``candidate`` in C order.
 
     ``sigma`` is the deviation that each count was charged for, in rows; ``clients`` is how many clients
-    were counted when it was taken, in round ``round``.
+    were counted when it was taken, in round ``round``. ``total``: the sum of the counts, exactly rounded.
     """
 
     round: int
@@ -40,12 +41,17 @@ class Measurement:
     noisy: NDArray[np.float64]
     sigma: float
     clients: int
+    total: NoisyTotal = field(init=False)
 
     def __post_init__(self) -> None:
         if self.noisy.ndim != 1 or not np.isfinite(self.noisy).all():
             raise ValueError("noisy counts are a vector of finite numbers")
         if not self.sigma > 0 or self.clients < 1:
             raise ValueError("sigma is positive, and at least one client was counted")
+
+        rows = math.fsum(self.noisy.tolist())
+        variance = self.noisy.size * self.sigma * self.sigma
+        object.__setattr__(self, "total", NoisyTotal(rows, variance, self.clients))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -187,25 +193,14 @@ async def run_aim(
     return AimResult(tuple(measurements), final, rounds_done, clients, total)
 
 
-def rows_per_client(measurements: Sequence[Measurement]) -> float:
-    """The rows that one client has on average, from all measurements.
-
-    The sum S_i of a measurement has mean lambda K_i and variance v_i = n_i sigma_i^2 when K_i
-    clients were counted: weighted least squares gives sum(S_i K_i / v_i) / sum(K_i^2 / v_i). It is
-    kept from falling below one row in all. Raises ``EstimationError`` without measurements.
-    """
-    if not measurements:
-        raise EstimationError("nothing was measured, so the number of rows is unknown")
-    sums = np.array([m.noisy.sum() for m in measurements])
-    clients = np.array([m.clients for m in measurements], np.float64)
-    variances = np.array([m.noisy.size * m.sigma**2 for m in measurements])
-    rate = float((sums * clients / variances).sum() / (clients**2 / variances).sum())
-    return max(rate, 1.0 / float(clients.max()))
-
-
 def estimated_total(measurements: Sequence[Measurement], clients: int, max_rows: int) -> int:
-    """The estimated rows of ``clients`` clients, a whole number in 1 .. max_rows."""
-    return min(max(1, round(rows_per_client(measurements) * clients)), max_rows)
+    """The estimated rows of the first ``clients`` clients, a whole number in 1 .. max_rows."""
+    return min(max(1, round(rows_counted(measurements).at(clients))), max_rows)
+
+
+def rows_counted(measurements: Sequence[Measurement]) -> GrowingTotal:
+    """What ``measurements`` say about the rows of the clients counted. Raises ``EstimationError`` if empty."""
+    return GrowingTotal([m.total for m in measurements])
 
 
 def _settled(

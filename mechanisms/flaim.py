@@ -21,7 +21,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mechanisms.accounting import Ledger, Schedule
-from mechanisms.aim import Measurement, rows_per_client
 from mechanisms.errors import BudgetExceeded, EstimationError, FlaimError, RoundLost
 from mechanisms.events import DiscreteGaussianEvent, Event
 from mechanisms.flaim_client import selectable
@@ -30,6 +29,7 @@ from mechanisms.flaim_settings import FlaimSettings
 from mechanisms.model import Model
 from mechanisms.pgm import Target, merge
 from mechanisms.sampling import RandomBytes
+from mechanisms.totals import NoisyTotal, rows_per_client
 from mechanisms.workload import Workload
 
 MAX_CANDIDATES = 1 << 16
@@ -379,7 +379,9 @@ class _Run:
         """The rows of one client on average, from the sums of one-way marginals."""
         return rows_per_client(
             [
-                Measurement(m.round, m.candidate, m.noisy, m.deviation, len(m.contributors))
+                NoisyTotal(
+                    math.fsum(m.noisy.tolist()), m.noisy.size * m.deviation**2, len(m.contributors)
+                )
                 for m in self._measured
                 if m.one_way
             ]

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mechanisms.accounting import Schedule
-from mechanisms.aim import Estimate, Measurement, rows_per_client
+from mechanisms.aim import Estimate, Measurement, rows_counted
 from mechanisms.domain import Clique, Domain
 from mechanisms.errors import EstimationError
 from mechanisms.inference import JunctionTree, model_cells
@@ -222,9 +222,9 @@ class _Point:
 def _targets(
     workload: Workload, measurements: Sequence[Measurement]
 ) -> Iterator[tuple[Clique, Target]]:
-    rate = rows_per_client(measurements)
+    rows = rows_counted(measurements)
     for m in measurements:
-        clique, total = workload.candidates[m.candidate], rate * m.clients
+        clique, total = workload.candidates[m.candidate], rows.at(m.clients)
         mean = m.noisy.reshape(workload.domain.sizes(clique)) / total
         yield clique, Target(mean, (total / m.sigma) ** 2)
 

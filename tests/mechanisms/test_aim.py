@@ -14,7 +14,6 @@ from mechanisms.aim import (
     Measurement,
     RoundRecord,
     estimated_total,
-    rows_per_client,
     run_aim,
 )
 from mechanisms.errors import BudgetExceeded, EstimationError
@@ -220,19 +219,6 @@ def measurement(
     total: float, *, cells: int = 4, sigma: float = 2.0, clients: int = 1
 ) -> Measurement:
     return Measurement(0, 0, np.full(cells, total / cells), sigma, clients)
-
-
-def test_rows_per_client_weights_sums_by_variance_and_clients() -> None:
-    both = [measurement(100, clients=2), measurement(500, cells=16, sigma=1.0, clients=5)]
-    assert rows_per_client(both) == pytest.approx((100 * 2 + 500 * 5) / (4 + 25))
-    better = [measurement(100, sigma=1.0), measurement(200, sigma=2.0)]
-    assert rows_per_client(better) == pytest.approx((100 + 200 / 4) / (1 + 1 / 4))
-
-
-def test_rows_per_client_is_kept_positive() -> None:
-    assert rows_per_client([measurement(-50, clients=4)]) == 1 / 4
-    with pytest.raises(EstimationError):
-        rows_per_client([])
 
 
 def test_estimated_total_is_whole_and_bounded() -> None:
