@@ -20,6 +20,7 @@ MAIN = ("aim", "distaim", "naive", "oracle", "private")
 SKEWS = (1.0, 1.5, 2.0, 3.0, 4.0, 5.0)
 EPSILONS = (0.5, 1.0, 2.0, 3.0, 5.0)
 ROUNDS = (2, 5, 10, 20, 50)
+TABLE3_ROUNDS = (4, 10, 32, 96)
 RATES = (0.05, 0.1, 0.2, 0.5, 1.0)
 BETAS = (0.05, 0.1, 0.5, 1.0, 10.0)
 LOCAL = (1, 2, 4)
@@ -79,6 +80,12 @@ def figure3() -> Iterator[Settings]:
         yield Settings(dataset="adult", method=method, local_rounds=local_rounds)
 
 
+def table3() -> Iterator[Settings]:
+    """DistAIM and private FLAIM by T, of which the overhead tables take the best; a few rounds first."""
+    for rounds, dataset, method in product(TABLE3_ROUNDS, TABLES, ("distaim", "private")):
+        yield Settings(dataset=dataset, method=method, rounds=rounds)
+
+
 def table5() -> Iterator[Settings]:
     """None: it measures partitions, see `bench.utility.splits`."""
     yield from ()
@@ -87,6 +94,7 @@ def table5() -> Iterator[Settings]:
 SWEEPS = {
     "table1": table1,
     "table2": table2,
+    "table3": table3,
     "table5": table5,
     "fig1": figure1,
     "fig2": figure2,
