@@ -7,23 +7,22 @@ them the section is left out.
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from bench.overhead.jobs import FLEET
 from bench.overhead.record import Record
 from bench.overhead.utility import Best
 
 _TABLE = "adult"
 _ROUNDS = 10
-_FLEET = 10_000
 
 
 def choice(
     clients: Sequence[Record],
     servers: Sequence[Record],
-    growth: Sequence[Record],
     best: Sequence[Best],
 ) -> str:
     """The section, or nothing where a figure is missing."""
     banks, hospitals = _client(clients, 5, 1.0), _client(clients, 20, 1.0)
-    phones = _client(clients, 1_000, 0.1)
+    phones = _client(clients, FLEET, 0.1)
     bank_servers, hospital_servers = _servers(servers, 5), _servers(servers, 20)
     if not (banks and hospitals and phones and bank_servers and hospital_servers):
         return ""
@@ -39,7 +38,7 @@ def choice(
             ),
             _bank(banks, bank_servers, best),
             _network(hospitals, hospital_servers),
-            _fleet(phones, growth),
+            _fleet(phones),
         )
     )
 
@@ -76,36 +75,20 @@ def _network(found: Mapping[str, Any], servers: Mapping[str, Any]) -> str:
     )
 
 
-def _fleet(found: Mapping[str, Any], growth: Sequence[Record]) -> str:
+def _fleet(found: Mapping[str, Any]) -> str:
     upload, phone = _result(found, "distaim", "seeded"), _result(found, "flaim", "union")
     by_query = _result(found, "flaim", "query")
-    gigabytes = f"{4 * float(found['maximal_cells']) * _FLEET / 1e9:,.0f} GB"
+    gigabytes = f"{4 * float(found['maximal_cells']) * FLEET / 1e9:,.0f} GB"
     rounds, single = f"{phone['rounds_joined']:.1f}", f"{by_query['single_choosers'] or 0:.0%}"
     return (
-        f"**A phone fleet** ({_FLEET:,} devices with a handful of rows, a tenth of them in a round): FLAIM with "
+        f"**A phone fleet** ({FLEET:,} devices with a handful of rows, a tenth of them in a round): FLAIM with "
         f"grouping `union`. A phone that takes part moves {1000 * phone['wire_mb']:.0f} KB over T = {_ROUNDS} rounds "
-        f"(measured with {found['clients']:,} clients, each in {rounds} rounds on average{_grown(growth)}), against "
+        f"(each in {rounds} of them on average), against "
         f"{upload['wire_mb']:.1f} MB for one upload to DistAIM's servers, of which the second would have to store "
         f"{gigabytes} and pass them on to the third (4 bytes a cell and client, as the servers' tables confirm). "
         f"`query` costs a phone {1000 * by_query['wire_mb']:.0f} KB, and {single} of its queries had a single chooser, "
         "whose counts the server then sees before it adds noise: it is not for people who do not trust the server."
     )
-
-
-def _grown(growth: Sequence[Record]) -> str:
-    """The formula's figure for the whole fleet, where the growth over clients was recorded."""
-    points = [
-        p for record in growth for p in _points(record) if record.document["axis"] == "clients"
-    ]
-    for point in points:
-        if (point["x"], point["method"], point["variant"]) == (_FLEET, "flaim", "union"):
-            return f"; by the formula {1000 * point['predicted_mb']:.0f} KB of messages with {_FLEET:,}"
-    return ""
-
-
-def _points(record: Record) -> Sequence[Mapping[str, Any]]:
-    points: Sequence[Mapping[str, Any]] = record.document["points"]  # type: ignore[assignment]
-    return points
 
 
 def _row(who: str, found: Mapping[str, Any], servers: Mapping[str, Any]) -> tuple[str, ...]:

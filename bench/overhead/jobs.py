@@ -25,8 +25,10 @@ _COMMAND = "syncret bench overhead"
 GENERATED = ("magic", "credit", "intrusion")
 """Tables of the paper that are seldom at hand: their domains are known."""
 TABLES = ("adult", "census", "covtype", "marketing")
-UTILITY_ROUNDS = (2, 5, 10, 20)
-"""The sweep of `syncret bench utility` over T, on Adult."""
+UTILITY_ROUNDS = (2, 5, 10, 20, 50)
+"""The sweep of `syncret bench utility` over T, on Adult; the others' are `PAPER_ROUNDS` and 10."""
+FLEET = 10_000
+"""Phones."""
 
 
 class Job(Protocol):
@@ -140,8 +142,8 @@ def sweep() -> Iterator[Job]:
     # What a bank and a hospital network would run: few owners, all in every round.
     for clients in (5, 20):
         yield ClientJob("adult", (10, 32), Population(clients, 1.0))
-    # Phones: the same share of rows each, a hundred of them in a round.
-    yield ClientJob("adult", (10,), Population(1_000, 0.1))
+    # Phones: four rows each, a thousand of them in a round.
+    yield ClientJob("adult", (10,), Population(FLEET, 0.1))
     for clients in (5, 20, 100):
         yield ServersJob("adult", 10, clients)
     yield ServersJob("adult", 32, 5)

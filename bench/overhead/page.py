@@ -47,7 +47,7 @@ def page(records: Records, best: Sequence[Best]) -> str:
         _client_cost(clients),
         _servers(servers),
         _growth(records.of("growth")),
-        choice(measured, servers, records.of("growth"), best),
+        choice(measured, servers, best),
         _commands(records),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"

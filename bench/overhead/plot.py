@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from matplotlib.axes import Axes
+
 from bench.overhead.record import Record
 
 _LABELS = {
@@ -39,16 +41,23 @@ def plot_growth(records: Sequence[Record], path: Path) -> None:
                 (p for p in points if (p["method"], p["variant"]) == (method, variant)),
                 key=lambda point: point["x"],
             )
-            lines = [(p["x"], p["predicted_mb"]) for p in mine if p["predicted_mb"] is not None]
-            marks = [(p["x"], p["measured_mb"]) for p in mine if p["measured_mb"] is not None]
+            lines = [(p["x"], p["predicted_mb"]) for p in mine]
+            marks = [(p["x"], p["measured_mb"]) for p in mine]
             name = {"distaim": "DistAIM", "flaim": "FLAIM"}[method]
-            if lines:
+            if mine:
+                # What lies over another line is dashed, and its marks are hollow.
+                over = variant == "query"
                 panel.plot(
-                    *zip(*lines, strict=True), color=colour, lw=1.2, label=f"{name} {variant}"
+                    *zip(*lines, strict=True),
+                    "--" if over else "-",
+                    color=colour,
+                    lw=1.2,
+                    label=f"{name} {variant}",
                 )
-            if marks:
-                panel.plot(*zip(*marks, strict=True), "o", color=colour, ms=5)
+                inside = "none" if over else colour
+                panel.plot(*zip(*marks, strict=True), "o", color=colour, mfc=inside, ms=5 + over)
         panel.set(xscale="log", yscale="log", xlabel=label, ylabel="MB of one client")
+        _ticks(panel, {p["x"] for p in points})
         panel.grid(alpha=0.3, which="both", lw=0.4)
     if records:
         axes[0, 0].legend(fontsize=8)
@@ -64,11 +73,15 @@ def plot_tables(tables: Sequence[Mapping[str, Any]], path: Path) -> None:
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
+    # One panel is left over for the legend.
+    columns = 4
+    rows = len(tables) // columns + 1
     figure, axes = pyplot.subplots(
-        1, max(1, len(tables)), figsize=(2.6 * max(1, len(tables)) + 1, 3.6),
-        squeeze=False, sharey=True, layout="constrained",
+        rows, columns, figsize=(10, 3 * rows + 0.5), squeeze=False, sharey=True, layout="constrained"
     )  # fmt: skip
-    for panel, table in zip(axes[0], tables, strict=False):
+    for panel in axes.flat[len(tables) :]:
+        panel.set_axis_off()
+    for panel, table in zip(axes.flat, tables, strict=False):
         results: Sequence[Mapping[str, Any]] = table["results"]
         for (method, variant), colour in _COLOURS.items():
             mine = [
@@ -97,8 +110,17 @@ def plot_tables(tables: Sequence[Mapping[str, Any]], path: Path) -> None:
                 )
         panel.set(xscale="log", yscale="log", xlabel="T", title=str(table["dataset"]))
         panel.grid(alpha=0.3, which="both", lw=0.4)
-    axes[0, 0].set_ylabel("MB of one client on the wire")
+        _ticks(panel, {r["rounds"] for r in results})
+    for panel in axes[:, 0]:
+        panel.set_ylabel("MB of one client on the wire")
     if tables:
-        axes[0, 0].legend(fontsize=6)
+        axes[-1, -1].legend(*axes[0, 0].get_legend_handles_labels(), loc="center")
     figure.savefig(path, dpi=110, metadata={"Software": None})
     pyplot.close(figure)
+
+
+def _ticks(panel: Axes, values: set[int]) -> None:
+    """Marks the measured values on the logarithmic axis, and nothing between them."""
+    ticks = sorted(values)
+    panel.set_xticks(ticks, [f"{x:,}" for x in ticks], fontsize=8)
+    panel.set_xticks([], minor=True)
