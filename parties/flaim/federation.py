@@ -1,9 +1,10 @@
 """FLAIM's clients as the server's loop sees them: a `mechanisms.flaim.Federation` over real connections.
 
-Provides ``NetworkFederation``. Each sum is a SecAgg session of its own among the participants that are asked for it,
-with fresh keys; its messages run over the clients' connections, one session after the other. Who leaves, is silent
-beyond a deadline or breaks the protocol has dropped out of the round, and nobody waits for it. A sum that is left with
-too few is given up: nothing of it is revealed, what it was charged stays spent.
+Provides ``NetworkFederation``, and ``side_by_side``, the order of a round's sums. Each sum is a SecAgg session of its own
+among the participants that are asked for it, with fresh keys; its messages run over the clients' connections. Sums with
+no client in common are taken at the same time, so that a client that is silent in one holds up no other. Who leaves, is
+silent beyond a deadline or breaks the protocol has dropped out of the round, and nobody waits for it. A sum that is left
+with too few is given up: nothing of it is revealed, what it was charged stays spent.
 
 Secret: with ``noise = "server"`` this process sees each sum before it adds the noise (and, with ``grouping =
 "query"``, the counts of a query's only chooser); with ``noise = "distributed"`` it sees nothing without noise. Public:
@@ -14,8 +15,9 @@ import asyncio
 import contextlib
 import secrets
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,6 +47,10 @@ from parties.secagg.server import play
 from secagg import SecAggServer, wire
 from secagg.errors import ParameterError, RoundAborted
 from secagg.noise import discrete_gaussian
+
+_T = TypeVar("_T")
+SIDE_BY_SIDE = 8
+"""Sums of one round that are taken at a time: a session's vectors and its clients' messages are in memory meanwhile."""
 
 
 @dataclass(slots=True)
@@ -139,11 +145,21 @@ class NetworkFederation:
         return found
 
     async def aggregate(self, requests: Sequence[SumRequest]) -> Sequence[Sums | None]:
-        """Take the sums, one session after the other; see ``Federation``."""
+        """Take the sums, side by side where no client is in two of them; see ``Federation``."""
+        found: dict[int, _Opening | None] = {}
+        written = 0
         with self._record.step("aggregate", self._round):
-            return [await self._sum(request) for request in requests]
+            async with contextlib.aclosing(side_by_side(requests, self._sum)) as ending:
+                async for number, opened in ending:
+                    found[number] = opened
+                    # The record has the openings in the order of the requests, whichever ended first.
+                    while written in found:
+                        if (earlier := found[written]) is not None:
+                            self._record.sums(self._round, earlier.scaled)
+                        written += 1
+        return [None if opened is None else opened.sums for _, opened in sorted(found.items())]
 
-    async def _sum(self, request: SumRequest) -> Sums | None:
+    async def _sum(self, request: SumRequest) -> "_Opening | None":
         layout = request.layout
         noise = self._settings.sum_noise(layout.sigma)
         with self._gate.conversation(request.members, round=layout.round) as talk:
@@ -155,7 +171,9 @@ class NetworkFederation:
                 self._give_up(talk, request, str(error))
                 return None
 
-    async def _by_secagg(self, talk: Conversation, request: SumRequest, noise: SumNoise) -> Sums:
+    async def _by_secagg(
+        self, talk: Conversation, request: SumRequest, noise: SumNoise
+    ) -> "_Opening":
         """One SecAgg session. Raises RoundAborted, ParameterError."""
         layout = request.layout
         parameters = session(
@@ -173,10 +191,10 @@ class NetworkFederation:
         self.tally.secagg += 1
         least = self.tally.least_survivors
         self.tally.least_survivors = min(least or len(survivors), len(survivors))
-        self._record.sums(layout.round, server.scaled_result)
-        return Sums(server.result, survivors, noise.deviation(len(survivors)))
+        sums = Sums(server.result, survivors, noise.deviation(len(survivors)))
+        return _Opening(sums, server.scaled_result)
 
-    async def _plain(self, talk: Conversation, request: SumRequest, noise: SumNoise) -> Sums:
+    async def _plain(self, talk: Conversation, request: SumRequest, noise: SumNoise) -> "_Opening":
         """Counts as they are, of too few for SecAgg, with this server's noise. Raises RoundLost if there are none."""
         layout, cells = request.layout, request.layout.cells(self._workload)
         if self._section.grouping != "query" or noise.variance:
@@ -199,14 +217,18 @@ class NetworkFederation:
             survivors.append(talk.numbers[place])
         if not survivors:
             raise RoundLost("nobody answered")
-        total += discrete_gaussian(
-            secagg_noise(noise).variance, cells, random_bytes=secrets.token_bytes
+        # Of a large query this takes a while, and other sums are under way.
+        total += await asyncio.to_thread(
+            discrete_gaussian,
+            secagg_noise(noise).variance,
+            cells,
+            random_bytes=secrets.token_bytes,
         )
         self.tally.plain += 1
         self.tally.plain_contributors += len(survivors)
-        self._record.sums(layout.round, total)
         counts = total.astype(np.float64)
-        return Sums(counts, tuple(sorted(survivors)), noise.deviation(len(survivors)))
+        sums = Sums(counts, tuple(sorted(survivors)), noise.deviation(len(survivors)))
+        return _Opening(sums, total)
 
     async def _answers(
         self, talk: Conversation, places: Sequence[int], what: str
@@ -258,6 +280,38 @@ class NetworkFederation:
         skipped = Message(Kind.SKIPPED, request.layout.round, pack_reason(reason)).pack()
         for place in talk.present:
             talk.post(place, skipped)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Opening:
+    """A noisy sum, and the integers (cells,) that were opened, for the record."""
+
+    sums: Sums
+    scaled: NDArray[np.int64]
+
+
+async def side_by_side(
+    requests: Sequence[SumRequest], take: Callable[[SumRequest], Coroutine[None, None, _T]]
+) -> AsyncGenerator[tuple[int, _T], None]:
+    """(position, what ``take`` gives) of every request as it ends; a client has its sums in the requests' order."""
+    waiting = list(range(len(requests)))
+    running: dict[asyncio.Task[_T], int] = {}
+    try:
+        while waiting or running:
+            taken = {client for number in running.values() for client in requests[number].members}
+            for number in tuple(waiting):
+                if len(running) < SIDE_BY_SIDE and taken.isdisjoint(requests[number].members):
+                    waiting.remove(number)
+                    running[asyncio.create_task(take(requests[number]))] = number
+                # Nobody overtakes a request that waits for one of its own clients.
+                taken.update(requests[number].members)
+            ended, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+            for task in ended:
+                yield running.pop(task), task.result()
+    finally:
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
 
 
 class _SessionChannel:

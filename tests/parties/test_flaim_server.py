@@ -54,10 +54,19 @@ def transcript(folder: Path) -> list[dict]:
         {"flaim.noise": "distributed"},
         {"flaim.variant": "naive", "flaim.local_rounds": 2},
         {"flaim.variant": "random", "flaim.grouping": "query"},
+        {"flaim.variant": "naive", "flaim.grouping": "query", "flaim.local_rounds": 2},
         {"flaim.variant": "naivebayes", "flaim.sizes": "estimated"},
         {"flaim.grouping": "query", "clients.participation": 0.7, "flaim.sizes": "estimated"},
     ],
-    ids=["private", "distributed", "naive", "random-by-query", "naivebayes", "private-by-query"],
+    ids=[
+        "private",
+        "distributed",
+        "naive",
+        "random-by-query",
+        "naive-by-query",
+        "naivebayes",
+        "private-by-query",
+    ],
 )
 async def test_run_finishes_with_model_result_and_transcript(
     certificates: dict[str, CertificateFiles], tmp_path: Path, overrides: dict[str, object]
