@@ -1,10 +1,10 @@
 """FLAIM's clients as the server's loop sees them: a `mechanisms.flaim.Federation` over real connections.
 
-Provides ``NetworkFederation``, and ``side_by_side``, the order of a round's sums. Each sum is a SecAgg session of its own
-among the participants that are asked for it, with fresh keys; its messages run over the clients' connections. Sums with
-no client in common are taken at the same time, so that a client that is silent in one holds up no other. Who leaves, is
-silent beyond a deadline or breaks the protocol has dropped out of the round, and nobody waits for it. A sum that is left
-with too few is given up: nothing of it is revealed, what it was charged stays spent.
+Provides ``NetworkFederation``, and ``side_by_side``, the order of a round's sums. Each sum is a SecAgg session of its
+own among the participants that are asked for it, with fresh keys; its messages run over the clients' connections. Sums
+with no client in common are taken at the same time, so that a client that is silent in one holds up no other. Who
+leaves, is silent beyond a deadline or breaks the protocol has dropped out of the round, and nobody waits for it. A sum
+that is left with too few is given up: nothing of it is revealed, what it was charged stays spent.
 
 Secret: with ``noise = "server"`` this process sees each sum before it adds the noise (and, with ``grouping =
 "query"``, the counts of a query's only chooser); with ``noise = "distributed"`` it sees nothing without noise. Public:
