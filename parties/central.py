@@ -21,12 +21,12 @@ from mechanisms.plaintext import PlaintextBackend
 from mechanisms.scores import ScoreSpec
 from parties.assemble import AIM_TRUST, notes, parameters, selected, workload_size
 from parties.errors import StoreError
+from parties.estimation import make_estimator
 from parties.outputs import result_document, write_synthetic
 from parties.planning import make_plan
 from parties.progress import Progress, round_text
 from parties.records import LedgerEntry
 from parties.report import Communication, Opened, Privacy, RunReport
-from parties.server import make_estimator
 from parties.trial import Folder, Trial
 
 

@@ -1,4 +1,4 @@
-"""The commands of FLAIM: `flaim` on one machine, `flaim-server` and `flaim-client` for hosts of their own."""
+"""The command `flaim`: FLAIM on one machine."""
 
 import json
 import time
@@ -8,35 +8,30 @@ from pathlib import Path
 import click
 
 from bench.partition import PARTITIONS
-from mechanisms.table import encode, read_table
+from mechanisms.table import read_table
 from parties.assemble import collect, finish_trial, read_result, tidy
 from parties.config import (
     FLAIM_GROUPINGS,
     FLAIM_NOISES,
     FLAIM_VARIANTS,
     SCHEDULES,
-    CertificateFiles,
-    Config,
     load_config,
     overrides,
 )
+from parties.display import Display
 from parties.errors import ConfigError
-from parties.flaim.client import ClientReport, run_client
-from parties.flaim.clients import play_clients
 from parties.flaim.launcher import SERVER, launch_flaim
-from parties.flaim.report import flaim_report, write_server_report
-from parties.flaim.server import ORACLE, run_server
+from parties.flaim.report import flaim_report
+from parties.flaim.server import ORACLE
 from parties.flaim.sums import section_of, settings_of
 from parties.flaim.trial import run_simulation
 from parties.processes import Supervision
-from parties.progress import Display, JsonLines, Lines, Progress
+from parties.progress import Progress
 from parties.report import RunReport
-from parties.running import common_options, make_private, run_supervised
-from parties.tls import load_identity
+from parties.running import common_options, run_supervised
 from parties.trial import Folder, Request, Trial, load_trial
 
 _PATH = click.Path(path_type=Path)
-_WATCH = click.option("--watch-stdin", is_flag=True, hidden=True)
 
 
 @click.command(
@@ -229,115 +224,3 @@ def _summary(report: Mapping[str, object], folder: Folder) -> None:
         click.echo(f"{name:<16}{text}")
     for name in ("synthetic.csv", "report.html", "report.json"):
         click.echo(f"{'':<16}{folder.path / name}")
-
-
-@click.command(
-    "flaim-server",
-    epilog="Example: syncret flaim-server flaim.toml --dir /var/lib/syncret/stays-2026",
-)
-@click.argument("config", type=_PATH)
-@click.option(
-    "--dir",
-    "directory",
-    type=_PATH,
-    default=None,
-    help="The server's folder; by default flaim-server beside the config.",
-)
-@_WATCH
-@common_options
-def flaim_server(config: Path, directory: Path | None, watch_stdin: bool, as_json: bool) -> None:
-    """Run the FLAIM server, in the foreground, until the run is finished.
-
-    It listens at flaim.address, waits up to clients.wait_s seconds for the clients that flaim.clients names, and goes
-    on without those that do not come or leave. It writes model, synthetic table, report and transcript. Started again
-    after a stop or a crash it begins anew with what is left of the budget. With --json, events are JSON lines.
-    """
-    progress: Progress = JsonLines() if as_json else Lines("server")
-    place = directory or config.absolute().parent / "flaim-server"
-
-    async def serve(supervision: Supervision) -> None:
-        loaded = load_config(config)
-        make_private(place)
-        await run_server(loaded, place, progress=progress, closed=supervision.go)
-
-    run_supervised(serve, watch_stdin=watch_stdin, events=progress if as_json else None)
-    # A launcher has the real table at hand and writes a fuller report.
-    if not watch_stdin:
-        write_server_report(load_config(config), place)
-        progress.event("report", f"wrote {place / 'report.html'}")
-
-
-@click.command("flaim-client", epilog="Example: syncret flaim-client flaim.toml --data stays.csv")
-@click.argument("config", type=_PATH)
-@click.option("--data", type=_PATH, required=True, help="The table: CSV with a header, or .csv.gz.")
-@click.option("--ca", type=_PATH, default=None, help="The run's authority, if not [tls] ca.")
-@click.option("--cert", type=_PATH, default=None, help="Your certificate, if not [tls] cert.")
-@click.option("--key", type=_PATH, default=None, help="Its private key, if not [tls] key.")
-@click.option(
-    "--dir",
-    "directory",
-    type=_PATH,
-    default=None,
-    help="This client's ledger; by default beside the table. Keep it: without it your budget is forgotten.",
-)
-@common_options
-def flaim_client(
-    config: Path,
-    data: Path,
-    ca: Path | None,
-    cert: Path | None,
-    key: Path | None,
-    directory: Path | None,
-    as_json: bool,
-) -> None:
-    """Take part in a run of FLAIM with your own table, which stays here, until the server says goodbye.
-
-    What the server asks for is checked against your config, and charged to a ledger of your own before anything is
-    sent; beyond your budget nothing is. Prints what was released.
-    """
-    loaded = load_config(config)
-    own = loaded.require_tls() if not (ca and cert and key) else CertificateFiles(ca, cert, key)
-    files = CertificateFiles(ca or own.ca, cert or own.cert, key or own.key)
-    name = load_identity(files).name
-    place = directory or data.with_name(f".{data.name}.{loaded.run.id}.{name}.flaim")
-    codes = encode(loaded.domain, read_table(data), source=data)
-    found: list[ClientReport] = []
-    progress = Lines(name)
-
-    async def take_part(supervision: Supervision) -> None:
-        found.append(await run_client(loaded, codes, files, place, progress=progress))
-
-    run_supervised(take_part, watch_stdin=False, events=None)
-    click.echo(
-        json.dumps(found[0].to_dict(), indent=2) if as_json else _client_text(found[0], loaded)
-    )
-
-
-def _client_text(report: ClientReport, config: Config) -> str:
-    return "\n".join(
-        (
-            f"run {config.run.id}: {report.client} took part in {report.rounds} rounds and {report.sums} sums, "
-            f"{report.given_up} of them given up",
-            f"rho {report.rho_spent:.6g} of {report.rho_total:.6g} spent by its own ledger",
-            f"{report.sent_bytes} bytes sent, {report.received_bytes} received in {report.seconds:.1f} s",
-        )
-    )
-
-
-@click.command("flaim-clients", hidden=True)
-@click.argument("job", type=_PATH)
-@click.option("--share", required=True, help="i/n: the clients whose number is i modulo n.")
-@_WATCH
-@common_options
-def flaim_clients(job: Path, share: str, watch_stdin: bool, as_json: bool) -> None:
-    """Play a share of a trial's clients; `syncret flaim` starts this."""
-    progress: Progress = JsonLines() if as_json else Lines()
-    index, _, count = share.partition("/")
-
-    async def play(supervision: Supervision) -> None:
-        await play_clients(job, (int(index), int(count)), progress=progress)
-
-    run_supervised(play, watch_stdin=watch_stdin, events=progress if as_json else None)
-
-
-COMMANDS = (flaim, flaim_server, flaim_client, flaim_clients)

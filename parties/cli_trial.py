@@ -13,11 +13,10 @@ from bench.demo_data import DEMO_CONFIG, demo_table
 from bench.partition import PARTITIONS
 from mechanisms.table import read_table
 from parties.assemble import collect, finish_trial, run_report, tidy
-from parties.central import run_central
 from parties.config import SCHEDULES, UPLOADS, Config, config_from_dict, load_config, overrides
+from parties.display import Display
 from parties.launcher import launch
 from parties.processes import Supervision
-from parties.progress import Display
 from parties.report import RunReport
 from parties.running import common_options, run_supervised
 from parties.trial import METHODS, Folder, Request, Trial, load_trial
@@ -140,6 +139,8 @@ def _run_trial(
 
 async def _report_of(trial: Trial, folder: Folder, display: Display) -> RunReport:
     if trial.request.method == "aim":
+        from parties.central import run_central
+
         return await run_central(trial, folder, progress=display)
     started = time.perf_counter()
     launched = await launch(trial, folder, progress=display)

@@ -1,9 +1,9 @@
 """The model between the servers: the lead estimates it and broadcasts what the others need for the next selection.
 
-Provides ``LeadEstimator`` and ``FollowingEstimator``, the two ends of one broadcast. While the lead works it says so
-at short intervals, so that the others' receive deadline only means silence. Everything here is public
-post-processing of released measurements. Known limits: the followers trust the lead's model,
-which decides how good the choices are and never how private.
+Provides ``make_estimator``, and ``LeadEstimator`` and ``FollowingEstimator``, the two ends of one broadcast. While the
+lead works it says so at short intervals, so that the others' receive deadline only means silence. Everything here is
+public post-processing of released measurements. Known limits: the followers trust the lead's model, which decides how
+good the choices are and never how private.
 """
 
 import asyncio
@@ -12,8 +12,11 @@ from typing import Any
 
 import numpy as np
 
+from mechanisms.accounting import Schedule
 from mechanisms.aim import Estimate, Estimator, Measurement
+from mechanisms.pgm import PgmEstimator
 from mechanisms.workload import Workload
+from parties.config import Config
 from parties.inputs import Inputs
 from protocols.context import Context
 from protocols.errors import ProtocolViolation
@@ -23,6 +26,17 @@ LONGEST_SILENCE_S = 2.0
 """A lead that works notices within this time that it lost a peer."""
 _WORKING = b"w"
 _ESTIMATE = b"e"
+
+
+def make_estimator(config: Config, workload: Workload, plan: Schedule) -> PgmEstimator:
+    """Private-PGM with the config's iterations and size limit."""
+    return PgmEstimator(
+        workload,
+        plan,
+        iterations=config.run.iterations,
+        final_iterations=config.run.final_iterations,
+        max_model_mb=config.run.max_model_mb,
+    )
 
 
 def silence_s(receive_s: float) -> float:

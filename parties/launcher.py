@@ -21,7 +21,7 @@ import numpy as np
 
 from parties.config import Config
 from parties.errors import StoreError
-from parties.owners import OwnersJob, read_receipts
+from parties.jobs import OwnersJob, read_receipts
 from parties.processes import Child
 from parties.progress import Progress
 from parties.statuses import ChildFailed, Status

@@ -23,7 +23,6 @@ from typing import Any
 from mechanisms.aim import AimResult, estimated_total
 from mechanisms.model import Model
 from mechanisms.sampling import public_generator
-from mechanisms.table import decode
 from mechanisms.workload import Workload
 from parties.config import Config
 from parties.errors import StoreError
@@ -108,6 +107,9 @@ def result_document(
 
 def write_synthetic(directory: Path, model: Model, config: Config, *, total: int) -> int:
     """Draw the rows, write ``synthetic.csv`` and ``model/``; returns the number of rows. Raises StoreError."""
+    # Pandas takes a fifth of a second to import, which only the lead needs.
+    from mechanisms.table import decode
+
     rows = config.run.rows or total
     seed = secrets.randbits(64) if config.run.seed is None else config.run.seed
     generator = public_generator(seed)

@@ -1,71 +1,25 @@
 """A trial's data owners: one process that plays all of them, each as a real upload over mutual TLS.
 
-Provides ``OwnersJob``, which the launcher writes and this process reads, and ``run_owners``. Every owner has a
-certificate, a table and a submission of its own; only the process is shared. Owners whose receipt is there already do
-nothing, and one that was cut off sends the same submission again. Secret: the tables and the owners' seeds, in files of
-mode 0600 below the run folder, removed when the run is finished. Known limits: the process counts and shares for one
-owner at a time, a few uploads overlap.
+Provides ``run_owners``. Every owner has a certificate, a table and a submission of its own; only the process is shared.
+Owners whose receipt is there already do nothing, and one that was cut off sends the same submission again. Secret: the
+tables and the owners' seeds, in files of mode 0600 below the run folder, removed when the run is finished. Known
+limits: the process counts and shares for one owner at a time, a few uploads overlap.
 """
 
 import asyncio
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from parties.config import CertificateFiles, load_config
-from parties.errors import StoreError, SubmitError
+from parties.errors import SubmitError
+from parties.jobs import CONCURRENT, OwnersJob, read_receipts
 from parties.progress import Progress
 from parties.submit import Receipt, submit
-
-CONCURRENT = 8
-
-
-@dataclass(frozen=True, slots=True)
-class OwnersJob:
-    """Paths: the ``config``, ``codes`` int32 (rows, columns) and ``owners`` int32 (rows,) as .npy, and three folders.
-
-    ``certificates`` holds NAME.crt and NAME.key, ``states`` the owners' submission states; ``receipts`` is appended to.
-    ``names`` (clients,) are the owners' names, by the index that ``owners`` uses.
-    """
-
-    config: str
-    codes: str
-    owners: str
-    certificates: str
-    states: str
-    receipts: str
-    names: tuple[str, ...]
-
-    def write(self, path: Path) -> None:
-        """Write the job for ``read``. Raises OSError."""
-        path.write_text(json.dumps(asdict(self)), encoding="utf-8")
-
-    @classmethod
-    def read(cls, path: Path) -> "OwnersJob":
-        """The job that ``write`` wrote. Raises StoreError where it is missing or damaged."""
-        try:
-            fields = json.loads(path.read_text(encoding="utf-8"))
-            return cls(**{**fields, "names": tuple(fields["names"])})
-        except (OSError, ValueError, TypeError, KeyError) as error:
-            raise StoreError(path, f"is not a job for data owners: {error}") from error
-
-
-def read_receipts(path: Path) -> dict[str, dict[str, object]]:
-    """Receipts by client; a torn last line, which a crash leaves, is not one."""
-    receipts: dict[str, dict[str, object]] = {}
-    if path.exists():
-        for line in path.read_bytes().split(b"\n")[:-1]:
-            try:
-                receipt = json.loads(line)
-            except ValueError:
-                continue
-            receipts[str(receipt["client"])] = receipt
-    return receipts
 
 
 async def run_owners(path: Path, *, progress: Progress) -> None:

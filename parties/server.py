@@ -15,15 +15,12 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from mechanisms.accounting import Schedule
 from mechanisms.errors import MechanismError
-from mechanisms.pgm import PgmEstimator
-from mechanisms.workload import Workload
 from parties.agreement import Identity, identity_of
 from parties.computation import Lead, Place, compute
 from parties.config import CertificateFiles, Config
 from parties.errors import CertificateError, StoreError
-from parties.estimation import LEAD
+from parties.estimation import LEAD, make_estimator
 from parties.ingest import start_ingest
 from parties.inputs import Inputs
 from parties.outputs import CostsFile, disk_errors, write_synthetic
@@ -42,17 +39,6 @@ from protocols.transcript import Transcript, Value
 
 CLOSE_S = 8.0
 """How long leaving the mesh may take after a failure."""
-
-
-def make_estimator(config: Config, workload: Workload, plan: Schedule) -> PgmEstimator:
-    """Private-PGM with the config's iterations and size limit."""
-    return PgmEstimator(
-        workload,
-        plan,
-        iterations=config.run.iterations,
-        final_iterations=config.run.final_iterations,
-        max_model_mb=config.run.max_model_mb,
-    )
 
 
 async def run_party(

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from parties.config import CertificateFiles, load_config
 from parties.flaim.client import ClientReport, run_client
 from parties.flaim.session import SharedBriefs
-from parties.owners import CONCURRENT, OwnersJob
+from parties.jobs import CONCURRENT, OwnersJob
 from parties.processes import allow_files
 from parties.progress import Progress
 from parties.statuses import ChildFailed, describe

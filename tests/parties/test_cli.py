@@ -7,6 +7,7 @@ import sys
 import tomllib
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner
 
@@ -18,7 +19,9 @@ from tests.parties.small import write_small
 from tests.parties.support import free_ports
 
 ROOT = Path(__file__).resolve().parents[2]
-PUBLIC = [name for name, command in cli.commands.items() if not command.hidden]
+CONTEXT = click.Context(cli)
+COMMANDS = {name: cli.get_command(CONTEXT, name) for name in cli.list_commands(CONTEXT)}
+PUBLIC = [name for name, command in COMMANDS.items() if command and not command.hidden]
 
 
 @pytest.mark.parametrize("name", [n for n in PUBLIC if n != "bench"])
@@ -27,6 +30,26 @@ def test_commands_have_help_with_an_example_and_json(name: str) -> None:
     assert shown.exit_code == 0
     assert f"Example: syncret {name}" in " ".join(shown.output.split())
     assert "--json" in shown.output
+
+
+def test_help_lists_the_public_commands() -> None:
+    listed = CliRunner().invoke(cli, ["--help"]).output
+    for name, command in COMMANDS.items():
+        assert command is not None
+        assert command.name == name
+        assert (f"  {name} " in listed) == (not command.hidden)
+
+
+@pytest.mark.parametrize("name", ["party", "owners", "flaim-server", "flaim-clients"])
+def test_processes_of_a_run_import_neither_tables_nor_pictures(name: str) -> None:
+    script = (
+        "import sys, click, parties.cli as c\n"
+        f"c.cli.get_command(click.Context(c.cli), {name!r})\n"
+        "found = {'pandas', 'matplotlib', 'jax', 'mbi', 'rich'} & set(sys.modules)\n"
+        "sys.exit(', '.join(sorted(found)) or None)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_guarded_prints_one_message_when_a_command_fails(

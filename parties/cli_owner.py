@@ -1,0 +1,87 @@
+"""The commands of data owners: `submit`; and `owners`, which plays all of a trial's."""
+
+import json
+from pathlib import Path
+
+import click
+
+from parties.config import CertificateFiles, load_config
+from parties.owners import run_owners
+from parties.processes import Supervision
+from parties.progress import JsonLines, Lines, Progress
+from parties.running import common_options, run_supervised
+from parties.submit import Receipt, submit_table
+from parties.tls import load_identity
+
+_PATH = click.Path(path_type=Path)
+
+
+@click.command(epilog="Example: syncret submit syncret.toml --data stays.csv")
+@click.argument("config", type=_PATH)
+@click.option("--data", type=_PATH, required=True, help="The table: CSV with a header, or .csv.gz.")
+@click.option("--ca", type=_PATH, default=None, help="The run's authority, if not [tls] ca.")
+@click.option("--cert", type=_PATH, default=None, help="Your certificate, if not [tls] cert.")
+@click.option("--key", type=_PATH, default=None, help="Its private key, if not [tls] key.")
+@click.option(
+    "--state",
+    type=_PATH,
+    default=None,
+    help="What sending the same submission again needs; by default beside the table. Secret, like the table.",
+)
+@common_options
+def submit(
+    config: Path,
+    data: Path,
+    ca: Path | None,
+    cert: Path | None,
+    key: Path | None,
+    state: Path | None,
+    as_json: bool,
+) -> None:
+    """Check a table against the config's domain, count, share, upload to the three servers, print the receipt.
+
+    Run again after a failure it sends the same submission, which counts once.
+    """
+    loaded = load_config(config)
+    own = loaded.require_tls() if not (ca and cert and key) else CertificateFiles(ca, cert, key)
+    files = CertificateFiles(ca or own.ca, cert or own.cert, key or own.key)
+    name = load_identity(files).name
+    place = state or data.with_name(f".{data.name}.{loaded.run.id}.{name}.submission")
+    found: list[Receipt] = []
+
+    async def send(supervision: Supervision) -> None:
+        found.append(await submit_table(loaded, data, files, state=place))
+
+    run_supervised(send, watch_stdin=False, events=None)
+    click.echo(json.dumps(found[0].to_dict(), indent=2) if as_json else _receipt_text(found[0]))
+
+
+def _receipt_text(receipt: Receipt) -> str:
+    if receipt.first_round is None:
+        return (
+            f"{receipt.client} was not drawn for any round of run {receipt.run}; nothing was sent"
+        )
+    lines = [
+        f"run {receipt.run}: the submission of {receipt.client} is at all three servers",
+        f"counted from round {receipt.first_round} on; {receipt.cells} cells, form {receipt.form}, "
+        f"{receipt.sent_bytes} bytes sent in {receipt.seconds:.1f} s",
+        f"digest {receipt.digest}",
+    ]
+    lines += [f"  {s.party}: {s.status}, {s.sent_bytes} bytes" for s in receipt.servers]
+    return "\n".join(lines)
+
+
+@click.command(hidden=True)
+@click.argument("job", type=_PATH)
+@click.option("--watch-stdin", is_flag=True)
+@common_options
+def owners(job: Path, watch_stdin: bool, as_json: bool) -> None:
+    """Play all data owners of a trial; `syncret run` starts this, and says go once the servers listen."""
+    progress: Progress = JsonLines() if as_json else Lines()
+
+    async def play(supervision: Supervision) -> None:
+        if watch_stdin:
+            await supervision.go.wait()
+        await run_owners(job, progress=progress)
+
+    run_supervised(play, watch_stdin=watch_stdin, events=progress if as_json else None)
