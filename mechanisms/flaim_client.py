@@ -25,7 +25,8 @@ from mechanisms.accounting import Ledger
 from mechanisms.errors import BudgetExceeded, FlaimError
 from mechanisms.events import DiscreteGaussianEvent, Event, ExponentialEvent
 from mechanisms.exact_noise import discrete_gaussian_noise
-from mechanisms.flaim_messages import Brief, Layout, allowed_answers, candidate_totals
+from mechanisms.flaim_answers import candidate_totals, moved_answers
+from mechanisms.flaim_messages import Brief, Layout
 from mechanisms.flaim_settings import FlaimSettings, SumNoise
 from mechanisms.inference import model_cells
 from mechanisms.model import Model
@@ -177,9 +178,13 @@ class FlaimClient:
             chosen.append(self._select(brief, left, answers, totals))
             if len(chosen) == count:
                 break
-            model = self._update(model, chosen[-1], brief)
-            answers = allowed_answers(self._workload, model, brief.allowed)
-            totals = candidate_totals(self._workload, answers)
+            moved = self._update(model, chosen[-1], brief)
+            if moved is not model:
+                clique = self._workload.candidates[chosen[-1]]
+                answers, totals = moved_answers(
+                    self._workload, (answers, totals), moved, clique, brief.allowed
+                )
+            model = moved
         return tuple(chosen)
 
     def _select(

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from mechanisms.domain import Clique, Domain
 from mechanisms.errors import FlaimError
+from mechanisms.flaim_answers import allowed_answers, candidate_totals
 from mechanisms.model import Model
 from mechanisms.workload import Workload
 
@@ -224,27 +225,6 @@ def decode_choices(data: bytes, workload: Workload, *, round: int, count: int) -
 def one_way_cells(workload: Workload) -> int:
     """How many values all columns have together."""
     return sum(workload.domain.shape)
-
-
-def allowed_answers(
-    workload: Workload, model: Model, allowed: NDArray[np.bool_]
-) -> NDArray[np.uint32]:
-    """The model's answers (cells,) to the allowed candidates in units of 2^-32, 0 elsewhere."""
-    answers = np.zeros(workload.cells, np.uint32)
-    numbers = np.flatnonzero(allowed).tolist()
-    found = model.answers_q32([workload.candidates[i] for i in numbers])
-    start = 0
-    for i in numbers:
-        cells = workload.slice(i)
-        end = start + cells.stop - cells.start
-        answers[cells] = found[start:end]
-        start = end
-    return answers
-
-
-def candidate_totals(workload: Workload, answers: NDArray[np.uint32]) -> NDArray[np.int64]:
-    """The sums (candidates,) of every candidate's part of an expanded vector (cells,)."""
-    return np.add.reduceat(answers, np.array(workload.offsets[:-1]), dtype=np.int64)
 
 
 class _Reader:

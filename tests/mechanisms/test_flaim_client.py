@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from mechanisms.accounting import DiscreteGaussianEvent, ExponentialEvent
 from mechanisms.errors import BudgetExceeded, FlaimError
-from mechanisms.flaim_client import FlaimClient, candidate_totals, true_answers
+from mechanisms.flaim_answers import candidate_totals
+from mechanisms.flaim_client import FlaimClient, true_answers
 from mechanisms.flaim_messages import Brief, Layout
 from mechanisms.flaim_settings import FlaimSettings
 from mechanisms.metrics import table_answers

@@ -1,0 +1,98 @@
+"""A model's answers to the candidates as a client scores against them, and what one change of the model changes.
+
+Provides ``allowed_answers``, ``moved_answers`` and ``candidate_totals``. Columns that no clique of the model connects
+are independent: a candidate's answer is the product of those of its connected parts, few of which are different, and
+a model that was brought to a measurement answers as before wherever no column is connected with that.
+
+Public: everything; it is post-processing of the server's model and of a client's local measurement.
+
+Representation: probabilities in units of 2^-32, rounded to the nearest, 1 as 2^32 - 1; the candidates one after the
+other, as in ``Workload``. Equal to ``Model.answers_q32`` up to the last bits of the doubles that are rounded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mechanisms.domain import Clique
+from mechanisms.model import Model
+from mechanisms.workload import Workload
+
+
+def allowed_answers(
+    workload: Workload, model: Model, allowed: NDArray[np.bool_]
+) -> NDArray[np.uint32]:
+    """The model's answers (cells,) to the allowed candidates, 0 elsewhere."""
+    answers = np.zeros(workload.cells, np.uint32)
+    _fill(answers, workload, model, np.flatnonzero(allowed).tolist())
+    return answers
+
+
+def moved_answers(
+    workload: Workload,
+    before: tuple[NDArray[np.uint32], NDArray[np.int64]],
+    model: Model,
+    clique: Clique,
+    allowed: NDArray[np.bool_],
+) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
+    """Answers (cells,) of ``model`` and their totals (candidates,), where ``before`` has those of another one.
+
+    ``model`` is the other one times a function of ``clique``, which is in one of its own cliques.
+    """
+    answers, totals = before[0].copy(), before[1].copy()
+    parts = _parts(model)
+    moved = parts[clique[0]]
+    numbers = [
+        i
+        for i in np.flatnonzero(allowed).tolist()
+        if any(parts[name] == moved for name in workload.candidates[i])
+    ]
+    _fill(answers, workload, model, numbers)
+    for i in numbers:
+        totals[i] = answers[workload.slice(i)].sum(dtype=np.int64)
+    return answers, totals
+
+
+def candidate_totals(workload: Workload, answers: NDArray[np.uint32]) -> NDArray[np.int64]:
+    """The sums (candidates,) of every candidate's part of an expanded vector (cells,)."""
+    return np.add.reduceat(answers, np.array(workload.offsets[:-1]), dtype=np.int64)
+
+
+def _fill(
+    answers: NDArray[np.uint32], workload: Workload, model: Model, numbers: Sequence[int]
+) -> None:
+    """Writes the answers to the candidates ``numbers`` to their places."""
+    parts = _parts(model)
+    split = {i: _split(workload.candidates[i], parts) for i in numbers}
+    wanted = list(dict.fromkeys(part for cliques in split.values() for part in cliques))
+    found = dict(zip(wanted, model.answers(wanted), strict=True))
+    for i, cliques in split.items():
+        names = workload.candidates[i]
+        table = np.full((1,) * len(names), 2.0**32)
+        for clique in cliques:
+            missing = tuple(axis for axis, name in enumerate(names) if name not in clique)
+            table = table * np.expand_dims(found[clique], missing)
+        np.rint(table, out=table)
+        np.clip(table, 0.0, 2.0**32 - 1, out=table)
+        answers[workload.slice(i)] = table.reshape(-1)
+
+
+def _split(names: Clique, parts: dict[str, int]) -> list[Clique]:
+    """The connected parts of a candidate, smallest number of a part first."""
+    return [
+        tuple(name for name in names if parts[name] == part)
+        for part in sorted({parts[name] for name in names})
+    ]
+
+
+def _parts(model: Model) -> dict[str, int]:
+    """For each column the number of the part that it belongs to: cliques that share a column are connected."""
+    parts: dict[str, int] = {}
+    for number, clique in enumerate(model.cliques):
+        met = {parts[name] for name in clique if name in parts}
+        parts |= {name: number for name, part in parts.items() if part in met}
+        parts |= dict.fromkeys(clique, number)
+    return parts
