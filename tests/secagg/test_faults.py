@@ -1,7 +1,7 @@
 """Every stage with every fault, both ways: each ends in its own error or in survival, and the sum stays exact."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pytest
@@ -522,3 +522,58 @@ def test_client_reveals_only_after_a_threshold_of_signatures(passed_on: int) -> 
     assert revealed is (passed_on >= network.parameters.threshold)
     expected = [] if revealed else [errors.InconsistentSurvivors]
     assert [type(e) for _, e in network.at_client] == expected
+
+
+def shortened(to: int) -> Callable[[Network, bytes], list[bytes]]:
+    """A list of keys or ciphertexts with its first ``to`` entries only."""
+
+    def fault(_: Network, message: bytes) -> list[bytes]:
+        body = wire.open_envelope(message, 9999).body
+        size = (len(body) - 4) // int.from_bytes(body[:4], "big")
+        return [rewritten(message, body=to.to_bytes(4, "big") + body[4 : 4 + to * size])]
+
+    return fault
+
+
+@pytest.mark.parametrize("signed", [False, True])
+@pytest.mark.parametrize(("kind", "silent"), [(Kind.KEYS, Kind.SHARES), (Kind.INBOX, Kind.MASKED)])
+@pytest.mark.parametrize("missing", [0, 1])
+def test_client_goes_on_with_a_threshold_of_neighbours_only(
+    signed: bool, kind: Kind, silent: Kind, missing: int
+) -> None:
+    parameters = parameters_for(signed)
+    network = Network(parameters, kind, shortened(parameters.threshold - missing)).run()
+    refused = [u for u, error in network.at_client if type(error) is errors.TooFewNeighbours]
+    assert refused == [VICTIM] * missing
+    assert ((VICTIM, silent) in network.seen) is not bool(missing)
+
+
+@pytest.mark.parametrize("signed", [False, True])
+def test_client_reveals_nothing_where_too_few_neighbours_survive(signed: bool) -> None:
+    parameters = replace(parameters_for(signed), min_survivors=5)
+    neighbours = parameters.graph.neighbours(VICTIM)
+    changes = dict.fromkeys(neighbours[parameters.threshold - 1 :], False)
+    assert CLIENTS - len(changes) >= parameters.min_survivors
+    network = Network(parameters, Kind.SURVIVORS, survivors_with(changes)).run()
+    assert [(u, type(e)) for u, e in network.at_client] == [(VICTIM, errors.TooFewNeighbours)]
+    assert (VICTIM, Kind.REVEAL) not in network.seen
+
+
+def test_client_takes_messages_of_the_server_to_itself_alone() -> None:
+    network = Network(parameters_for(False), Kind.ANNOUNCE, lambda _, m: []).run()
+    client, announce = network.clients[VICTIM], network.server.start()[VICTIM][1]
+    for change in ({"sender": OTHER}, {"recipient": OTHER}):
+        with pytest.raises(errors.ForeignMessage):
+            client.receive(rewritten(announce, **change))
+        assert client.awaits is Awaits.ANNOUNCE
+    assert client.receive(announce) is not None
+
+
+@pytest.mark.parametrize("signed", [False, True])
+def test_shares_are_gone_once_revealed_and_recovered_secrets_once_used(signed: bool) -> None:
+    network = Network(parameters_for(signed), Kind.FINISHED, lambda _, m: []).run()
+    client, server = network.clients[VICTIM], network.server
+    assert client.awaits is Awaits.FINISHED
+    assert (client._secrets, client._shares) == (None, {})
+    assert server.stage is Stage.DONE
+    assert (server._revealed, server._signatures, server._total.size) == ({}, {}, 0)

@@ -19,9 +19,9 @@ from secagg.errors import (
     ValueOutOfRange,
 )
 from secagg.graph import ThreatModel, choose
-from secagg.masks import packed_bytes
+from secagg.masks import packed_bytes, word
 from secagg.noise import Noise, NoiseKind, distributed_noise, excess, scale_for, server_noise
-from secagg.parameters import ClientPolicy
+from secagg.parameters import ClientPolicy, Parameters
 from secagg.server import SecAggServer, Stage
 from secagg.simulation import policy_for, run_round
 from tests.secagg.support import exact_sum, identities, seeded, session, vectors
@@ -86,6 +86,34 @@ def test_run_round_does_not_wrap_where_everybody_holds_an_extreme(extreme: str) 
 def test_bits_are_the_fewest_that_hold_the_sum(low: int, high: int, bits: int) -> None:
     assert session(8, low=low, high=high).bits == bits
     assert 1 << bits > 8 * (high - low) >= 1 << (bits - 1)
+
+
+@pytest.mark.parametrize("survivors", [5, 8])
+def test_ring_tells_noise_below_zero_from_noise_above_the_largest_sum(survivors: int) -> None:
+    noise = distributed_noise(40.0, 1, 8)
+    encoding = session(8, low=0, high=20, noise=noise).encoding
+    assert noise.margin(8) > encoding.span
+    extremes = np.array([-encoding.margin, -1, 0, survivors * 20, survivors * 20 + encoding.margin])
+    total = extremes.astype(word(encoding.bits)) & word(encoding.bits)((1 << encoding.bits) - 1)
+    assert encoding.decode(total, survivors).tolist() == extremes.tolist()
+
+
+@pytest.mark.parametrize(
+    "changes", [{"bits": 1}, {"bits": -1}, {"numerator": 2, "denominator": 2}, {"numerator": 1}]
+)
+def test_parameters_have_one_form_with_the_ring_that_follows(changes: dict[str, int]) -> None:
+    parameters = session(8, noise=distributed_noise(6.0, 1, 3))
+    data = bytearray(parameters.to_bytes())
+    assert Parameters.from_bytes(bytes(data)) == parameters
+    variance = parameters.noise.variance
+    if "bits" in changes:
+        data[-33] += changes["bits"]
+    else:
+        numerator = variance.numerator * changes["numerator"]
+        denominator = variance.denominator * changes.get("denominator", 0)
+        data[73:89] = numerator.to_bytes(8, "big") + denominator.to_bytes(8, "big")
+    with pytest.raises(ParameterError):
+        Parameters.from_bytes(bytes(data))
 
 
 @pytest.mark.parametrize("sign", [1, -1])
