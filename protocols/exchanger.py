@@ -7,7 +7,7 @@ their arrays without a further copy, and hashed in the same threads (``digests``
 payloads are shares; they are never logged.
 
 Known limits: a deadline counts from the wait for a message to its last byte; a peer may make this party hold up to
-``MAX_BUFFERED_BYTES`` that it has not asked for yet.
+``MAX_BUFFERED_BYTES`` that it has not asked for yet, empty messages counted as ``_HELD_BYTES`` each.
 """
 
 import asyncio
@@ -34,6 +34,8 @@ FAREWELL = 0
 MAX_FRAME_BYTES = 1 << 28
 MAX_BUFFERED_BYTES = 1 << 31
 MAX_REASON_BYTES = 500
+# What a message takes that waits to be asked for, beside its payload.
+_HELD_BYTES = 512
 # A payload below this size travels in one write with its header.
 _SMALL = 1 << 14
 # How long a broken sending side leaves the last word to the receiving side, which may find a farewell.
@@ -47,6 +49,10 @@ class Received(NamedTuple):
 
     payload: Payload
     digest: bytes
+
+    def __repr__(self) -> str:
+        # asyncio's logs show the arguments of callbacks and the results of futures; a payload is secret.
+        return f"Received({self.payload.size} bytes)"
 
 
 class PeerExchanger(MessageExchanger):  # type: ignore[misc]  # MPyC is untyped
@@ -108,7 +114,7 @@ class PeerExchanger(MessageExchanger):  # type: ignore[misc]  # MPyC is untyped
         """The payload with label ``pc``, awaited for at most ``timeout_s`` seconds."""
         arrived: Received | None = self.buffers.pop(pc, None)
         if arrived is not None:
-            self.buffered_bytes -= arrived.payload.size
+            self.buffered_bytes -= arrived.payload.size + _HELD_BYTES
             return arrived
         if self._error is not None:
             raise self._error
@@ -180,7 +186,7 @@ class PeerExchanger(MessageExchanger):  # type: ignore[misc]  # MPyC is untyped
             )
             return
         self.buffers[label] = received
-        self.buffered_bytes += received.payload.size
+        self.buffered_bytes += received.payload.size + _HELD_BYTES
         if self.buffered_bytes > MAX_BUFFERED_BYTES:
             self._lost(
                 ProtocolViolation(

@@ -148,7 +148,7 @@ async def test_receive_finds_messages_by_label_in_any_order(tls: list[TlsFiles])
         link.says.sendall(b"".join(frame(label, bytes([label])) for label in (1, 2, 3, 4)))
         assert [(await one).payload.tobytes() for one in early] == [b"\3", b"\1"]
         await until(lambda: len(link.exchanger.buffers) == 2)
-        assert link.exchanger.buffered_bytes == 2
+        assert link.exchanger.buffered_bytes == 2 + 2 * exchanger_module._HELD_BYTES
         late = [await link.exchanger.receive(label, LONG_S) for label in (4, 2)]
         assert [one.payload.tobytes() for one in late] == [b"\4", b"\2"]
         assert link.exchanger.buffered_bytes == 0
@@ -254,6 +254,20 @@ async def test_receive_reports_a_violation_when_the_peer_floods(
     monkeypatch.setattr(exchanger_module, "MAX_BUFFERED_BYTES", 10_000)
     async with linked(tls) as link:
         await violation(link, b"".join(frame(label, bytes(1000)) for label in range(1, 12)))
+
+
+async def test_receive_reports_a_violation_when_the_peer_floods_with_empty_messages(
+    tls: list[TlsFiles], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exchanger_module, "MAX_BUFFERED_BYTES", 10_000)
+    async with linked(tls) as link:
+        await violation(link, b"".join(frame(label, b"") for label in range(1, 50)))
+
+
+def test_received_shows_no_payload() -> None:
+    """asyncio puts arguments and results of what fails into its log."""
+    received = exchanger_module.Received(array(bytes([123] * 5)), bytes([124] * 32))
+    assert repr(received) == f"{received}" == "Received(5 bytes)"
 
 
 # Lost peers.
