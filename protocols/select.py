@@ -60,8 +60,8 @@ async def select(ctx: Context, x_sh: Share, spec: SelectSpec) -> int:
 
     Shapes: x (cells,) in Z_2^32, the candidates' counts one after the other; returns the chosen index in [0, G).
     Leaks: the index.
-    Rounds: 9 for the errors of 10^6 cells below 2^22, 9 for the lift, 16 for each level of the maximum, 31 for the
-        weights and 12 for the choice (exact formula: tests/protocols/test_costs.py).
+    Rounds: 9 for the errors of 10^6 cells below 2^22, 9 for the lift, 15 for each level of the maximum, 27 for the
+        weights and 11 for the choice, at 40 bits of score (exact: ``costs.select``).
     Communication: ``grouped_absolute_error`` for the cells; some kilobytes a candidate for the rest.
     Raises: ValueError for a specification whose sums could wrap; ChannelError, ProtocolViolation, CheckFailed.
     Source: Pereira et al., Protocol 2; README section 3. Steps are numbered as there.
@@ -89,14 +89,19 @@ async def select(ctx: Context, x_sh: Share, spec: SelectSpec) -> int:
 def bounds(spec: SelectSpec) -> tuple[int, int]:
     """Bits of a cell's signed difference, and of a signed difference of two scores.
 
-    Raises ValueError where a sum of differences could reach 2^32, a score 2^62 or a prefix sum of weights 2^127.
+    Raises ValueError where a sum of differences could reach 2^32, a score 2^62 or a prefix sum of weights 2^127. A sum
+    of differences is at most the candidate's counts and answers; its answers may be rounded up by one unit a cell.
     """
-    if len(spec.sizes) > MAX_CANDIDATES:
-        raise ValueError(
-            f"{len(spec.sizes)} candidates; a selection takes at most {MAX_CANDIDATES}"
-        )
+    if not 1 <= len(spec.sizes) <= MAX_CANDIDATES:
+        raise ValueError(f"{len(spec.sizes)} candidates; a selection takes 1 to {MAX_CANDIDATES}")
     cells = int(spec.sizes.sum())
     largest = max(spec.max_rows << FRACTION_BITS, int(spec.answers.max(initial=0)))
+    starts = np.cumsum(spec.sizes) - spec.sizes
+    answered = int(np.add.reduceat(spec.answers, starts, dtype=np.uint64).max())
+    if answered > largest + cells:
+        raise ValueError(
+            f"a candidate's answers add up to {answered}; at most {largest} + {cells} fit max_rows = {spec.max_rows}"
+        )
     a_max = 2 * largest + cells
     if a_max >= 1 << 32:
         raise ValueError(
@@ -124,7 +129,7 @@ async def maximum(ctx: Context, t_sh: Share, bits: int) -> Share:
 
     Shapes: t in Z_2^128, with bits <= 64.
     Leaks: none.
-    Rounds: 7 + levels(bits - 1) + levels(15) at most, for each of ceil(log16(n)) levels.
+    Rounds: 5 + levels(bits - 1) + levels(15) at most, for each of ceil(log16(n)) levels.
     Communication: ``msb`` for 7.5 pairs a candidate; 2 n elements.
     Raises: ChannelError, ProtocolViolation.
     Source: own; a binary tournament needs the same rounds for every halving.

@@ -37,7 +37,8 @@ def spec_of(sizes: list[int]) -> SimpleNamespace:
     cells = sum(sizes)
     return SimpleNamespace(
         sizes=np.array(sizes),
-        answers=np.full(cells, 640, np.uint32),
+        # A candidate's answers add up to no more than its rows and cells.
+        answers=np.full(cells, 640 if cells < 1000 else 1, np.uint32),
         gains=(1 << 20,) * len(sizes),
         offsets=(0,) * len(sizes),
         max_rows=1000,

@@ -1,5 +1,7 @@
 """Secure selection against the exact plaintext reference of ``mechanisms.scores``, and what it opens."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -9,11 +11,13 @@ from mechanisms import events, scores
 from mechanisms.scores import ScoreSpec, plain_scores, select_index
 from protocols import measure
 from protocols import select as select_module
-from protocols.base import random
+from protocols.base import known, random
 from protocols.context import Context
+from protocols.errors import CheckFailed
 from protocols.fixed import EXPONENT_LIMIT
-from protocols.ring import R32, R128
-from protocols.select import bounds, maximum, select
+from protocols.ring import R32, R128, Ring
+from protocols.select import MAX_CANDIDATES, bounds, maximum, select
+from protocols.shares import Share
 from tests.protocols.local import components, reconstruct, run_parties, share_of
 
 
@@ -115,6 +119,103 @@ def test_bounds_rejects_what_could_wrap() -> None:
         bounds(spec_of(generator, 20, gain=1, max_rows=2**25 - 1))
     with pytest.raises(ValueError, match="epsilon or max_rows"):
         bounds(spec_of(generator, 3, gain=1 << 44))
+
+
+def spec_at_the_bounds(gain: int) -> SimpleNamespace:
+    """Two candidates whose errors are the largest and the smallest that 1,024 rows allow: 2^17 and 0."""
+    return SimpleNamespace(
+        sizes=np.array([2, 2]), answers=np.array([1 << 16, 0] * 2, np.uint32),
+        gains=(gain,) * 2, offsets=(0, 0), max_rows=1024,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("best", [0, 1])
+@pytest.mark.parametrize("gain", [1 << 16, 3 << 43])
+def test_select_holds_at_the_bounds(gain: int, best: int) -> None:
+    """A cell's difference, a candidate's error and the scores' difference at their largest: 32 to 10^10 nats."""
+    counts = np.array([0, 1024, 1024, 0])
+    parts = components(R32, np.roll(counts, 2 * best))
+    spec = spec_at_the_bounds(gain)
+    for seed in range(1, 4):
+        outcome = run_parties(lambda c: select(c, share_of(c, parts, R32), spec), seed=seed)
+        assert outcome.results == [best] * 3
+
+
+def test_bounds_are_exact() -> None:
+    assert bounds(spec_at_the_bounds(3 << 43)) == (18, 63)
+    with pytest.raises(ValueError, match="63 bits"):
+        bounds(spec_at_the_bounds(1 << 45))
+    wide = spec_at_the_bounds(1)
+    wide.max_rows, wide.sizes, wide.answers = (
+        (1 << 25) - 1,
+        np.array([127]),
+        np.zeros(127, np.uint32),
+    )
+    assert bounds(wide)[0] == 32
+    wide.sizes, wide.answers = np.array([128]), np.zeros(128, np.uint32)
+    with pytest.raises(ValueError, match="below 2\\^32"):
+        bounds(wide)
+
+
+@pytest.mark.parametrize("groups", [0, MAX_CANDIDATES + 1])
+def test_bounds_rejects_another_number_of_candidates(groups: int) -> None:
+    spec = SimpleNamespace(
+        sizes=np.ones(groups, np.int64), answers=np.zeros(groups, np.uint32),
+        gains=(1,) * groups, offsets=(0,) * groups, max_rows=10,
+    )  # fmt: skip
+    with pytest.raises(ValueError, match="takes 1 to 8191"):
+        bounds(spec)
+    spec.sizes, spec.answers = (
+        np.ones(MAX_CANDIDATES, np.int64),
+        np.zeros(MAX_CANDIDATES, np.uint32),
+    )
+    spec.gains, spec.offsets = (1,) * MAX_CANDIDATES, (0,) * MAX_CANDIDATES
+    bounds(spec)
+
+
+def test_bounds_rejects_answers_of_more_rows_than_there_may_be() -> None:
+    """Each cell fits; a candidate's sum of differences would leave its bound."""
+    spec = spec_at_the_bounds(1)
+    spec.answers = np.array([1 << 16, 4, 0, 0], np.uint32)
+    bounds(spec)
+    spec.answers[1] = 5
+    with pytest.raises(ValueError, match="add up to 65541"):
+        bounds(spec)
+
+
+@pytest.mark.parametrize(
+    ("drawn", "chosen"), [(0, 0), ((1 << 63) - 1, 0), (1 << 63, 1), ((1 << 64) - 1, 1)]
+)
+def test_select_takes_the_draw_to_its_ends(
+    drawn: int, chosen: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two equal weights: u = (U + 1) / 2^64 reaches 1/2 at U = 2^63 - 1, and 1 at the largest U."""
+    halves = np.array([drawn >> 32, drawn & 0xFFFFFFFF], np.uint32)
+
+    def fixed_draw(ctx: Context, ring: Ring, shape: tuple[int, ...]) -> Share:
+        return known(ctx, ring, 0, halves if ctx.pid != 1 else None, shape)
+
+    monkeypatch.setattr(select_module, "random", fixed_draw)
+    parts = components(R32, [5, 6, 5, 6])
+    spec = spec_at_the_bounds(1 << 20)
+    assert run_parties(lambda c: select(c, share_of(c, parts, R32), spec)).results == [chosen] * 3
+
+
+def test_select_fails_when_nobody_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What counts out of range can come to: every prefix sum is called too short."""
+    original = select_module.msb
+
+    async def always(ctx: Context, x_sh: Share, bits: int) -> Share:
+        short = await original(ctx, x_sh, bits)
+        return ~(short ^ short)
+
+    monkeypatch.setattr(select_module, "msb", always)
+    spec = SimpleNamespace(
+        sizes=np.array([2]), answers=np.zeros(2, np.uint32), gains=(1,), offsets=(0,), max_rows=10
+    )
+    parts = components(R32, [1, 2])
+    with pytest.raises(CheckFailed, match="did not end in one candidate"):
+        run_parties(lambda c: select(c, share_of(c, parts, R32), spec))
 
 
 @pytest.mark.slow
