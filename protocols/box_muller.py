@@ -4,9 +4,9 @@ A pair of samples is R (cos, sin) of a uniform angle, R = sqrt(-2 ln u). Secret:
 knows a sample. Source: Pereira et al. (arXiv 2210.07332), Protocol 3; README section 4.
 
 Representation: Z_2^64 with 26 fractional bits. Known limits: a sample has finite precision and range. |z| is at
-most 7.55 (tail mass beyond: 4.4e-14 a sample), and the error of a sample against exact arithmetic on the same bits
-is below 2^-18 (both measured in tests/protocols/test_box_muller.py); the guarantee of the Gaussian mechanism is
-therefore approximate.
+most 7.55 (radii beyond 7.539, a mass of 2^-41 a pair, come out smaller), and the error of a sample against exact
+arithmetic on the same bits is below 2^-18 (both measured in tests/protocols/test_box_muller.py); the guarantee of the
+Gaussian mechanism is therefore approximate.
 """
 
 from decimal import Decimal
@@ -42,7 +42,7 @@ async def gaussian(ctx: Context, count: int) -> Share:
 
     Leaks: none.
     Rounds: 22; blocks overlap.
-    Communication: about 405 bytes a sample and mean party (exact: tests/protocols/test_costs.py).
+    Communication: about 403 bytes a sample and mean party (exact: ``costs.gaussian``).
     Raises: ChannelError, ProtocolViolation.
     Source: README section 4.
     """

@@ -133,9 +133,10 @@ def _alias(
 class Sampler:
     """How z = z1 + ``factor`` z2 (z1 alone where the factor is 0) is sampled for a given sigma.
 
-    ``distance`` bounds the statistical distance of z from the discrete Gaussian with deviation parameter ``sigma``:
-    rounding and cut tails of the table, exactly, and for a sum the error of its smoothing (Micciancio, Walter
-    2017): given z, the sum over z2 is constant up to 2 exp(-2 pi^2 tau^2), with tau = sigma1^2 / sigma.
+    ``distance`` bounds the statistical distance of z from the discrete Gaussian with deviation parameter ``sigma`` (for
+    a sum sigma1 sqrt(1 + factor^2), of which ``sigma`` is the rounded value): rounding and cut tails of the table,
+    exactly, and for a sum the error of its smoothing (Micciancio, Walter 2017): given z, the sum over z2 is constant up
+    to 2 exp(-2 pi^2 tau^2), with tau = sigma1^2 / sigma.
     """
 
     table: AliasTable
@@ -156,7 +157,8 @@ class Sampler:
     def of(cls, sigma: float, security_bits: int = SECURITY_BITS) -> "Sampler":
         """The cheapest sampler for ``sigma``, rounded up by at most one part in 10^12, within distance 2^-security.
 
-        Raises ValueError for a sigma outside [0.3, 1,500], at 2^-128 [0.3, 398], or security outside 16 .. 128 bits.
+        Raises ValueError for a sigma outside [0.3, 1,500], at 2^-128 [0.3, 398], or security outside 16 .. 128 bits; at
+        2^-65 also for 388.02 < sigma < 388.49, where a sum of two would be too rough.
         """
         if not SMALLEST_SECURITY <= security_bits <= LARGEST_SECURITY:
             raise ValueError(
@@ -169,10 +171,12 @@ class Sampler:
             )
         coin_bits = security_bits + 2
         factor = _factor(sigma, _reach(security_bits))
-        base = Fraction(sigma if factor == 0 else sigma / math.hypot(1, factor) * (1 + 1e-13))
+        # A square root is the same on every machine, which hypot need not be, and tables have to be.
+        spread = math.sqrt(1 + factor * factor)
+        base = Fraction(sigma if factor == 0 else sigma / spread * (1 + 1e-13))
         table = AliasTable.of(base, coin_bits)
         distance = table_distance(table) * (1 if factor == 0 else 2)
-        reached = float(base) * math.hypot(1, factor) if factor else sigma
+        reached = float(base) * spread
         if factor:
             tau = float(base) ** 2 / reached
             distance += 2.1 * math.exp(-2 * (math.pi * tau) ** 2)
@@ -218,8 +222,8 @@ async def discrete_gaussian(ctx: Context, count: int, sampler: Sampler) -> Share
     """Samples (count,) of the sampler's distribution, in Z_2^32, in blocks of 2^15.
 
     Leaks: none.
-    Rounds: 4 + levels(b) + levels(c) + 2 + levels(b) for one table; blocks overlap.
-    Communication: about 71 bytes a sample and mean party for 27 > sigma > 13, twice that for a sum (``costs``).
+    Rounds: 6 + 2 levels(b) + levels(c); blocks overlap.
+    Communication: about 72 bytes a sample and mean party for 13 < sigma <= 26, twice that for a sum (``costs``).
     Raises: ChannelError, ProtocolViolation.
     Source: README section 5.
     """

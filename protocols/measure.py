@@ -28,8 +28,8 @@ NOISES = (DISCRETE, BOX_MULLER, DISTRIBUTED)
 
 _OPENED = "measure.counts"
 _SIGMA_BITS = 12
-# The mass of the Gaussian beyond ``LARGEST_SAMPLE``.
-_BOX_MULLER_TAIL = 4.4e-14
+# The probability that a pair's u is below 2^-41, where the run of random bits ends: R comes out too small then.
+_BOX_MULLER_TAIL = 2.0**-41
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,8 +150,8 @@ def sample_distance(noise: str, security_bits: int = SECURITY_BITS) -> float:
     """A bound on what one noisy count adds to delta because its noise is not exactly of the kind that is charged.
 
     Exact noise: the sampler's statistical distance, of two samplers where two parties' noise counts. Box-Muller: the
-    mass of the tail that cannot be reached; its finite precision (below 2^-18 of sigma) comes on top and is not
-    expressed in delta.
+    mass of the radii that cannot be reached, for a pair of samples and hence for one; its finite precision (below
+    2^-18 of sigma) comes on top and is not expressed in delta.
     """
     if noise == BOX_MULLER:
         return _BOX_MULLER_TAIL

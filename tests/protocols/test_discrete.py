@@ -6,8 +6,10 @@ samples has to reject.
 """
 
 import math
+from decimal import Decimal, localcontext
 from fractions import Fraction
 from functools import cache
+from itertools import product
 from types import SimpleNamespace
 
 import numpy as np
@@ -134,6 +136,31 @@ def test_sampler_is_within_its_distance_at_every_switch(security_bits: int, sigm
     assert sampler.distance <= 2.0**-security_bits
     assert sigma <= sampler.sigma <= sigma * (1 + 1e-12)
     assert sampler.largest > 6 * sigma
+    # Two tables, and a sum over z2 that depends on z by 2 exp(-2 pi^2 tau^2), tau = sigma1 / sqrt(1 + k^2).
+    tables = (2 if sampler.factor else 1) * table_distance(sampler.table)
+    tau = float(sampler.table.sigma) / math.sqrt(1 + sampler.factor**2)
+    smoothing = 2 * math.exp(-2 * (math.pi * tau) ** 2) if sampler.factor else 0.0
+    assert sampler.distance >= tables + smoothing
+
+
+def test_sampler_distance_bounds_the_exact_one_of_a_sum() -> None:
+    """Where the sum is roughest at 2^-64: all probabilities of z1 + k z2, to 60 digits, against the Gaussian's."""
+    sampler = Sampler.of(390.87)
+    table, k = sampler.table, sampler.factor
+    units = [int(p * 2 ** (table.index_bits + table.coin_bits)) for p in table.probabilities()]
+    signed = {s * m: u * (1 if m else 2) for m, u in enumerate(units) if u for s in (-1, 1)}
+    sampled: dict[int, int] = {}
+    for (a, p), (b, q) in product(signed.items(), signed.items()):
+        sampled[a + k * b] = sampled.get(a + k * b, 0) + p * q
+    with localcontext() as context:
+        context.prec = 60
+        variance = table.sigma**2 * (1 + k * k)
+        scale = -Decimal(variance.denominator) / (2 * variance.numerator)
+        reach = max(sampled)
+        exact = {y: (scale * y * y).exp() for y in range(-reach, reach + 1)}
+        total, mass = sum(exact.values()), Decimal(sum(sampled.values()))
+        difference = sum(abs(sampled.get(y, 0) / mass - p / total) for y, p in exact.items())
+    assert 2.0**-67 < float(difference) / 2 <= sampler.distance
 
 
 def test_sampler_sum_has_the_smoothing_that_its_distance_claims() -> None:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from protocols import discrete, measure
+from protocols.box_muller import SAMPLE_BITS, radius_table
 from protocols.context import Context
 from protocols.ring import R32
 from tests.protocols.local import components, run_parties, share_of
@@ -89,6 +90,15 @@ def test_noise_of_checks_and_states_what_it_does(noise: str, security_bits: int)
         part = 2.0 / math.sqrt(2) if noise == measure.DISTRIBUTED else 2.0
         terms = 2 if noise == measure.DISTRIBUTED else 1
         assert terms * discrete.Sampler.of(part, security_bits).distance <= distance
+
+
+def test_sample_distance_covers_what_box_muller_cannot_reach() -> None:
+    """The mass of the radii beyond the largest that comes out: exp(-R^2 / 2), for a pair and hence for one of it."""
+    table = np.ldexp(np.array(radius_table(), np.float64), -SAMPLE_BITS)
+    largest = max(float(np.polyval(row[::-1], -0.5)) for row in table)
+    beyond = math.exp(-(largest**2) / 2)
+    assert beyond < measure.sample_distance(measure.BOX_MULLER) * (1 + 1e-5)
+    assert beyond > measure.sample_distance(measure.BOX_MULLER) / 2
 
 
 def test_noise_of_refuses_another_kind() -> None:
