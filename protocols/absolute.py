@@ -39,7 +39,7 @@ async def grouped_absolute_error(
     Leaks: none.
     Rounds: 4 + levels(bits - 1); blocks overlap.
     Communication: of each block, the planes of ``boolean.msb`` and 8 bytes a cell by the block's party 0; G elements.
-        At bits = 23 that is 12.0 bytes a cell for the mean party.
+        At bits = 23 that is 11.0 bytes a cell for the mean party.
     Raises: ValueError for shapes that do not fit; ChannelError, ProtocolViolation.
     Source: README section 3, step 2, with the sign as a product: |d| = (1 - 2 v01)(1 - 2 v2)(a + b), where party
         0 knows v01 = v0 ^ v1 and a = d0 + d1, and parties 1 and 2 know v2 and b = d2, so that no product per cell

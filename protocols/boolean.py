@@ -199,7 +199,7 @@ async def words_to_ring(ctx: Context, x_bsh: Share, count: int, ring: Ring) -> S
 
     Party 1 adds a mask r of w bits, the holders of component 0 learn x + r mod 2^w, and the carry puts the wrap right.
     Leaks: none; x + r mod 2^w is uniform to parties 0 and 2.
-    Rounds: 5 + levels(w).
+    Rounds: 4 + levels(w).
     Communication: by all, the planes of one ``add_carries`` of w planes, w more, and n elements; by party 1 besides 3 w
         planes and n elements, by party 0 n elements.
     Raises: ChannelError, ProtocolViolation.

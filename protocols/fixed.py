@@ -140,7 +140,7 @@ async def exp2_negative(ctx: Context, z_sh: Share, bits: int, fraction_bits: int
 
     Shapes: z (n,) with f fractional bits, z < 2^(bits - 1) as an integer; returns (n,) with f fractional bits.
     Leaks: none.
-    Rounds: 2 + levels(bits - 1) for the bits, 1 + levels(bits - 4 - f) for the limit, 4 to cut, 12 for the power.
+    Rounds: 2 + levels(bits - 1) for the bits, 1 + levels(bits - 4 - f) for the limit, 4 to cut, 10 for the power.
     Communication: a few hundred bytes a value.
     Raises: ChannelError, ProtocolViolation.
     Source: README section 3, step 4. The relative error is at most 2^-21 at f = 48, nearly all of it the rounding of
