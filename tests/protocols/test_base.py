@@ -113,6 +113,24 @@ def test_random_is_fresh_and_common() -> None:
     assert len({value for values_ in drawn for value in values_}) == 9
 
 
+def test_private_randomness_is_fresh_in_every_context() -> None:
+    """A private mask that came back in another context would show the difference of what it masks."""
+
+    async def program(ctx: Context) -> list[int]:
+        places = [ctx, ctx, ctx.child(), ctx.child(rotate=1)]
+        places += await ctx.gather(_itself, _itself)
+        with ctx.step("step") as c:
+            places.append(c)
+        return [int(place.private(R64, ())) for place in places]
+
+    drawn = [value for result in run_parties(program).results for value in result]
+    assert len(set(drawn)) == 3 * 7
+
+
+async def _itself(ctx: Context) -> Context:
+    return ctx
+
+
 def test_share_input_rejects_missing_value_and_wrong_shape() -> None:
     async def program(ctx: Context) -> None:
         value = np.zeros(2, np.uint32) if ctx.pid == 0 else None
@@ -162,6 +180,21 @@ async def _public(ctx: Context) -> tuple[list[bytes], bytes, bytes | None]:
     said = await ctx.broadcast(1, mine if ctx.pid == 1 else None)
     handed = await ctx.transfer(1, 2, b"x2" if ctx.pid == 1 else None)
     return everyone, said, handed
+
+
+@pytest.mark.parametrize("call", ["exchange", "broadcast", "transfer"])
+def test_public_messages_are_limited_in_size(call: str) -> None:
+    async def program(ctx: Context, limit: int) -> None:
+        if call == "exchange":
+            await ctx.exchange(bytes(100), max_bytes=limit)
+        elif call == "broadcast":
+            await ctx.broadcast(0, bytes(100) if ctx.pid == 0 else None, max_bytes=limit)
+        else:
+            await ctx.transfer(0, 1, bytes(100) if ctx.pid == 0 else None, max_bytes=limit)
+
+    run_parties(lambda c: program(c, 100))
+    with pytest.raises(ProtocolViolation, match=r"sent 100 bytes .* at most 99 are"):
+        run_parties(lambda c: program(c, 99))
 
 
 def test_public_messages_arrive_where_they_should() -> None:

@@ -22,10 +22,10 @@ from protocols.errors import (
 )
 from protocols.exchanger import HEADER, MAX_FRAME_BYTES
 from protocols.mesh import TlsFiles
-from protocols.ring import R32
-from protocols.runtime import PartyRuntime
+from protocols.ring import R32, R64
+from protocols.runtime import PartyRuntime, digest_key, root_path
 from protocols.shares import Share
-from tests.protocols.local import components, share_of
+from tests.protocols.local import LocalMesh, LocalParty, components, share_of
 from tests.protocols.lone_party import exchange_for_ever
 from tests.protocols.network import Link, Proxy, all_ended, connected, free_addresses, runtimes
 
@@ -48,6 +48,23 @@ async def test_connect_gives_each_key_to_its_two_holders(tls: list[TlsFiles]) ->
         assert len(set(secrets)) == 6
         assert {len(key) for key in secrets} == {16}
         assert not any(repr(key) in repr(party) for key in secrets for party in parties)
+
+
+def test_digest_key_differs_by_link_and_hides_the_links_key() -> None:
+    """An auditor may learn digests; the third party, who has the two other components, must not try messages."""
+    keys = [bytes([i] * 16) for i in range(3)]
+    derived = [digest_key(key) for key in keys]
+    assert len(set(derived)) == 3
+    assert not any(key in other for key in keys for other in derived)
+
+
+def test_sessions_share_neither_keystreams_nor_labels() -> None:
+    """Even where their keys were the same."""
+    party = LocalParty(LocalMesh(1), 0)
+    contexts = [Context(party, root_path(session)) for session in ("first", "second")]
+    assert len({int(ctx.private(R64, ())) for ctx in contexts}) == 2
+    assert len({int(ctx.common(0, R64, ())) for ctx in contexts}) == 2
+    assert len({ctx._next_label() for ctx in contexts}) == 2
 
 
 async def test_runtime_carries_the_protocols(tls: list[TlsFiles]) -> None:
