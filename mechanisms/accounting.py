@@ -20,7 +20,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from decimal import Decimal, localcontext
+from decimal import Decimal, Overflow, localcontext
 from fractions import Fraction
 from functools import lru_cache
 from typing import Literal, Protocol, TypeAlias, get_args
@@ -40,7 +40,6 @@ from mechanisms.events import (
 )
 
 __all__ = [
-    "ROUNDING",
     "DiscreteGaussianEvent",
     "Event",
     "ExponentialEvent",
@@ -59,9 +58,6 @@ __all__ = [
     "rho",
     "rho_from_epsilon_delta",
 ]
-
-# What a sum of charges may pass its budget by, relatively: nothing. Plans round so that they fit.
-ROUNDING = 0.0
 
 Variant: TypeAlias = Literal["aim", "distaim", "naive", "oracle", "private", "random", "naivebayes"]
 
@@ -113,10 +109,12 @@ def delta_from_rho(rho: float, epsilon: float) -> float:
         return 0.0
     with localcontext() as context:
         context.prec = _DIGITS
+        # An infinite bound is 1, and one that underflows the least double.
+        context.traps[Overflow] = False
         alpha, cost = Decimal(_best_alpha(rho, epsilon)), Decimal(rho)
         exponent = (alpha - 1) * (alpha * cost - Decimal(epsilon)) + alpha * (1 - 1 / alpha).ln()
         delta = exponent.exp() / (alpha - 1) * (1 + _SLOP)
-        return 1.0 if delta >= 1 else _up(Fraction(delta))
+        return 1.0 if delta >= 1 else max(_up(Fraction(delta)), math.ulp(0.0))
 
 
 def _best_alpha(rho: float, epsilon: float) -> float:
@@ -178,8 +176,11 @@ def _delta_left(epsilon: float, delta: float, distance: float) -> Decimal:
 
 
 def _up(exact: Fraction) -> float:
-    """The least double that is not below ``exact``."""
-    nearest = float(exact)
+    """The least double that is not below ``exact``; infinity is one."""
+    try:
+        nearest = float(exact)
+    except OverflowError:
+        return math.inf
     return nearest if Fraction(nearest) >= exact else math.nextafter(nearest, math.inf)
 
 

@@ -5,7 +5,8 @@ Provides ``AnnealedPlan``, a ``Schedule`` (``mechanisms.accounting``).
 Public: everything; decisions depend on released measurements and models alone, so that all servers
 that are told the same models decide the same.
 
-Source: McKenna et al. 2022 (AIM) and FLAIM paper, Algorithm 2, lines 17 to 20.
+Source: McKenna et al. 2022 (AIM) and FLAIM paper, Algorithm 2, lines 17 to 20. Feldman, Zrnic 2021: costs that are
+chosen by what was released before add up like fixed ones as long as their sum never passes the budget.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ class AnnealedPlan:
 
     State: the rounds decided so far, ``rounds`` of them known to be the last or T, and what
     ``write_off`` was told.
-    Raises ``ValueError`` if a number is out of range.
+    Raises ``ValueError`` if a number is out of range or the variant selects nothing.
     """
 
     def __init__(
@@ -79,6 +80,8 @@ class AnnealedPlan:
             measure_share=measure_share, selection_slack=selection_slack, noise=noise,
             variant=variant, local_rounds=local_rounds, local_measurements=local_measurements,
         )  # fmt: skip
+        if not self._first.selects:
+            raise ValueError(f"variant = {variant!r} selects nothing, so that nothing can settle")
         self._share = Fraction(measure_share)
         self._lost = Fraction(0)
         self.rounds: int = self._first.rounds

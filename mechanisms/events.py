@@ -11,6 +11,7 @@ marginal by 1: hence the defaults of ``sensitivity`` and ``cells``.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import ClassVar, Literal, TypeAlias, get_args
@@ -150,5 +151,6 @@ def noise_deviation(noise: NoiseKind, sigma: float) -> float:
 
 def check_positive(name: str, value: float) -> None:
     """Raises ``ValueError`` unless ``value`` is positive and finite."""
-    if not (value > 0 and math.isfinite(value)):
+    # A whole number may be more than a double holds.
+    if not 0 < value <= sys.float_info.max:
         raise ValueError(f"{name} = {value}; it has to be positive and finite")

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from mechanisms.accounting import ExponentialEvent, Ledger, Schedule
+from mechanisms.accounting import Ledger, Schedule
 from mechanisms.events import NoiseKind, distributed_part, measurement_event
 from mechanisms.exact_noise import discrete_gaussian_noise
 from mechanisms.sampling import RandomBytes, gaussian_noise, random_uint64
@@ -74,8 +74,13 @@ class PlaintextBackend:
         return self._clients
 
     async def select(self, spec: ScoreSpec, scale: float) -> int:
-        """The choice of the exact reference mechanism, ``scores.select_index``."""
-        self.ledger.charge(self._round, "select", ExponentialEvent(scale))
+        """The choice of the reference mechanism, ``scores.select_index``; charged with the plan's slack.
+
+        Raises ``ValueError`` for an epsilon that is not the plan's.
+        """
+        if scale != self._plan.epsilon:
+            raise ValueError(f"a selection with epsilon {scale} is not in the plan")
+        self.ledger.charge(self._round, "select", self._plan.selection)
         scores = plain_scores(self._workload.gather(self._expanded, spec.candidates), spec)
         return select_index(scores, random_uint64(self._random_bytes))
 

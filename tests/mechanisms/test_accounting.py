@@ -2,6 +2,8 @@
 
 import math
 import warnings
+from dataclasses import replace
+from fractions import Fraction
 
 import pytest
 from hypothesis import given
@@ -60,13 +62,28 @@ def test_delta_from_rho_is_no_less_than_autodps_for_gaussians(sigma: float, delt
     assert rho_from_epsilon_delta(from_renyi, delta) == pytest.approx(cost, rel=0.02)
 
 
+def test_delta_from_rho_never_falls_to_zero_nor_above_one() -> None:
+    assert delta_from_rho(0.0, 20.0) == 0
+    assert delta_from_rho(1e-10, 20.0) == math.ulp(0.0)
+    assert delta_from_rho(1e300, 20.0) == 1
+
+
+def test_a_cost_that_no_double_holds_is_infinite_and_refused() -> None:
+    ledger = Ledger(1e300)
+    for event in (GaussianEvent(1e-200), ExponentialEvent(1e200)):
+        assert rho(event) == math.inf
+        with pytest.raises(BudgetExceeded):
+            ledger.charge(0, "step", event)
+    assert ledger.entries == []
+
+
 def test_rho_of_events() -> None:
     assert rho(GaussianEvent(2.0)) == 1 / 8
     assert rho(GaussianEvent(2.0, sensitivity=3.0)) == 9 / 8
     assert rho(ExponentialEvent(0.5)) == 1 / 32
 
 
-@pytest.mark.parametrize("bad", [0.0, -1.0, math.inf, math.nan])
+@pytest.mark.parametrize("bad", [0.0, -1.0, math.inf, math.nan, 10**400])
 def test_numbers_out_of_range_are_refused(bad: float) -> None:
     for make in (
         GaussianEvent,
@@ -108,6 +125,9 @@ def test_fixed_rounds_plan_spends_all_and_no_more(
 def test_plan_refuses_to_cost_more_than_its_budget() -> None:
     with pytest.raises(ValueError, match="the plan costs"):
         Plan(rho=0.03, rounds=10, columns=14, sigma=20.0, epsilon=0.05)
+    plan = fixed_rounds_plan(0.03, 10, 14)
+    with pytest.raises(ValueError, match="the plan costs"):
+        replace(plan, rounds=11)
 
 
 @given(st.lists(st.floats(0.01, 1.0), max_size=20), st.floats(0.1, 3.0))
@@ -116,13 +136,13 @@ def test_charge_never_exceeds_the_budget(costs: list[float], budget: float) -> N
     for cost in costs:
         event: Event = GaussianEvent(math.sqrt(1 / (2 * cost)))
         before = list(ledger.entries)
-        if ledger.spent + cost > budget * (1 + 2e-9):
+        if sum(Fraction(c) for c in (rho(event), *(e.rho for e in before))) > Fraction(budget):
             with pytest.raises(BudgetExceeded, match="refused"):
                 ledger.charge(1, "measure", event)
             assert ledger.entries == before
-        elif ledger.spent + cost < budget:
+        else:
             assert ledger.charge(1, "measure", event) == ledger.entries[-1]
-    assert ledger.spent <= budget * (1 + 1e-9)
+    assert ledger.spent <= budget
 
 
 def test_require_counts_all_events_together_and_charges_none() -> None:

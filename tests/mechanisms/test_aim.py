@@ -21,7 +21,7 @@ from mechanisms.metrics import table_answers, workload_error
 from mechanisms.pgm import PgmEstimator
 from mechanisms.plaintext import PlaintextBackend
 from mechanisms.sampling import public_generator
-from mechanisms.scores import plain_scores, select_index
+from mechanisms.scores import build_spec, plain_scores, select_index
 from mechanisms.workload import Workload, count_marginals, draw_workload
 from tests.mechanisms.tables import domain_of, random_codes, random_stream
 
@@ -154,6 +154,20 @@ async def test_backend_refuses_a_release_that_the_ledger_cannot_pay() -> None:
     with pytest.raises(BudgetExceeded):
         await of.measure(0, PLAN.sigma)
     assert len(of.ledger.entries) == 4
+
+
+async def test_backend_refuses_a_selection_that_is_not_in_the_plan() -> None:
+    of = backend()
+    await of.begin_round(0)
+    cells = sum(WORKLOAD.domain.size(query) for query in WORKLOAD.candidates[:2])
+    spec = build_spec(
+        WORKLOAD, [0, 1], np.zeros(WORKLOAD.cells, np.uint32),
+        total=1, sigma=1.0, epsilon=2 * PLAN.epsilon, max_rows=MAX_ROWS,
+    )  # fmt: skip
+    assert spec.answers.shape == (cells,)
+    with pytest.raises(ValueError, match="not in the plan"):
+        await of.select(spec, 2 * PLAN.epsilon)
+    assert of.ledger.entries == []
 
 
 async def test_run_aim_selects_only_what_is_allowed_and_asked_for() -> None:

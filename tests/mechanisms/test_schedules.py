@@ -136,7 +136,7 @@ def test_event_survives_json_exactly(event: Event) -> None:
 
 @pytest.mark.parametrize(
     "change",
-    [{"kind": "laplace"}, {"kind": None}, {"extra": 1}, {"sigma": "1"}, {"sigma": -1.0},
+    [{"kind": "laplace"}, {"kind": None}, {"extra": 1}, {"sigma": "1"}, {"sigma": -1.0}, {"sigma": 10**400},
      {"parts": 2.5}, {"parts": True}, {"sigma": 0.4}],
 )  # fmt: skip
 def test_event_from_dict_rejects_anything_else(change: dict[str, object]) -> None:
@@ -289,6 +289,12 @@ def test_annealed_plan_stays_within_its_reach(
     )
 
 
+@pytest.mark.parametrize("variant", ["random", "naivebayes"])
+def test_annealed_plan_refuses_a_variant_that_selects_nothing(variant: str) -> None:
+    with pytest.raises(ValueError, match="selects nothing"):
+        AnnealedPlan(BUDGET, 2, variant=variant)  # type: ignore[arg-type]
+
+
 def test_annealed_plan_refuses_what_does_not_follow() -> None:
     plan = AnnealedPlan(BUDGET, 2)
     with pytest.raises(ValueError, match="round 2 cannot be decided"):
@@ -363,8 +369,8 @@ async def test_run_aim_goes_on_with_an_annealed_plan_as_if_never_interrupted(kep
 
 @pytest.mark.parametrize("noise", NOISE_KINDS)
 async def test_run_aim_charges_and_samples_the_plans_kind_of_noise(noise: str) -> None:
-    """Central AIM is charged what the plan says, event by event, before and for the noise that it adds."""
-    plan = fixed_rounds_plan(0.5, 3, 3, noise=noise)  # type: ignore[arg-type]
+    """Central AIM is charged what the plan says, slack included, event by event, for the noise that it adds."""
+    plan = fixed_rounds_plan(0.5, 3, 3, noise=noise, selection_slack=1e-3)  # type: ignore[arg-type]
     of = PlaintextBackend.pooled(
         WORKLOAD, plan, codes=CODES, ledger=Ledger(plan.rho), random_bytes=random_stream(1)
     )
