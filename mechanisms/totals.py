@@ -12,11 +12,10 @@ Source: Rauch, Tung, Striebel 1965 (the smoother).
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
-
-import numpy as np
 
 from mechanisms.errors import EstimationError
 
@@ -63,8 +62,16 @@ class GrowingTotal:
 
     def at(self, clients: int) -> float:
         """The estimated rows of the first ``clients`` clients, at least one."""
-        deviation = float(np.interp(clients, self._clients, self._deviations))
-        return max(1.0, self._rate * clients + deviation)
+        return max(1.0, self._rate * clients + self._deviation(clients))
+
+    def _deviation(self, clients: int) -> float:
+        """That of the walk: linear between its points, and after them that of the last."""
+        known, found = self._clients, self._deviations
+        i = bisect_right(known, clients)
+        if i == len(known):
+            return found[-1]
+        share = (clients - known[i - 1]) / (known[i] - known[i - 1])
+        return found[i - 1] + share * (found[i] - found[i - 1])
 
 
 def _merged(totals: Sequence[NoisyTotal]) -> list[NoisyTotal]:
