@@ -91,7 +91,7 @@ class Integer:
 
     Where the width is not whole, bins differ by one number at most.
 
-    Raises ``DomainError`` if the bounds are out of order or there is no bin.
+    Raises ``DomainError`` if the bounds are out of order or beyond 64 bits, or there is no bin.
     """
 
     name: str
@@ -105,6 +105,10 @@ class Integer:
         _check_bins(self.name, self.bins)
         if self.low > self.high:
             raise DomainError(f"column {self.name!r}: low = {self.low} is above high = {self.high}")
+        if self.low < -(2**63) or self.high >= 2**63:
+            raise DomainError(
+                f"column {self.name!r}: low = {self.low}, high = {self.high}; 64 bits hold whole numbers"
+            )
 
     @property
     def values(self) -> int:
@@ -128,7 +132,7 @@ class Integer:
 
     def code_of(self, value: str) -> int | None:
         """The code of a written value that is not missing, or None if it is not allowed."""
-        number = _parse_whole(value)
+        number = parse_whole(value)
         if number is None or not self.low <= number <= self.high:
             return None
         return (number - self.low) * self.used_bins // self.values
@@ -155,7 +159,8 @@ class Integer:
 class Real:
     """A column of numbers ``low`` .. ``high``, both included, in ``bins`` bins of equal width.
 
-    Raises ``DomainError`` if the bounds are not finite or out of order, or there is no bin.
+    Raises ``DomainError`` if the bounds are not finite or out of order, there is no bin, or bins cannot be
+    told from one another in 15 digits.
     """
 
     name: str
@@ -172,7 +177,12 @@ class Real:
                 f"column {self.name!r}: low = {self.low}, high = {self.high};"
                 " real bounds are finite and low is below high"
             )
-        if self.decimals > 15 or max(-self.low, self.high) * 10**self.decimals >= 2**53:
+        width = (self.high - self.low) / self.bins
+        if (
+            not 0 < width < math.inf
+            or self.decimals > 15
+            or max(-self.low, self.high) * 10**self.decimals >= 2**53
+        ):
             raise DomainError(
                 f"column {self.name!r}: bins of low = {self.low} .. high = {self.high} need more than"
                 " 15 digits; use another unit or fewer bins"
@@ -202,11 +212,8 @@ class Real:
 
     def code_of(self, value: str) -> int | None:
         """The code of a written value that is not missing, or None if it is not allowed."""
-        try:
-            number = float(value)
-        except ValueError:
-            return None
-        if not self.low <= number <= self.high:
+        number = parse_number(value)
+        if number is None or not self.low <= number <= self.high:
             return None
         return min(bisect_right(self.edges, number) - 1, self.bins - 1)
 
@@ -364,7 +371,10 @@ def _value(where: str, table: Mapping[str, object], key: str, kind: type[_T]) ->
 
 def _number(where: str, table: Mapping[str, object], key: str) -> float:
     value = table[key]
-    return float(value) if type(value) is int else _value(where, table, key, float)
+    try:
+        return float(value) if type(value) is int else _value(where, table, key, float)
+    except OverflowError:
+        raise DomainError(f"{where}: {key} is more than a double holds") from None
 
 
 def _missing(where: str, table: Mapping[str, object]) -> bool:
@@ -402,10 +412,20 @@ def _duplicates(values: Iterable[str]) -> list[str]:
     return [value for value, count in Counter(values).items() if count > 1]
 
 
-def _parse_whole(value: str) -> int | None:
+def parse_whole(value: str) -> int | None:
     """A whole number written as ``39``, ``-1`` or ``39.0``; None for anything else."""
     whole, point, fraction = value.strip().partition(".")
     if point and fraction.strip("0"):
         return None
     digits = whole[1:] if whole[:1] in ("+", "-") else whole
-    return int(whole) if digits.isascii() and digits.isdigit() else None
+    # No column holds a number of a hundred digits, and Python refuses to read one of 4,301.
+    return int(whole) if digits.isascii() and digits.isdigit() and len(digits) < 100 else None
+
+
+def parse_number(value: str) -> float | None:
+    """A finite number as tables have it; None for anything else, ``1_000`` and ``inf`` included."""
+    try:
+        number = float(value)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) and value.isascii() and "_" not in value else None

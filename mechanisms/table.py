@@ -14,9 +14,10 @@ Limits: comma-separated UTF-8 with one header row, plain or gzip.
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import gzip
-import math
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TextIO
@@ -25,8 +26,17 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from mechanisms.domain import DEFAULT_MISSING_VALUES, Categorical, Column, Domain, Integer, Real
-from mechanisms.errors import DataError
+from mechanisms.domain import (
+    DEFAULT_MISSING_VALUES,
+    Categorical,
+    Column,
+    Domain,
+    Integer,
+    Real,
+    parse_number,
+    parse_whole,
+)
+from mechanisms.errors import DataError, DomainError
 
 # A drafted column of more categories than this is more likely an identifier.
 MANY_CATEGORIES = 100
@@ -47,7 +57,7 @@ def read_table(path: str | Path) -> pd.DataFrame:
         for line, row in _csv_rows(path):
             lines.append(line)
             rows.append(row)
-    except (OSError, EOFError) as error:
+    except (OSError, EOFError, zlib.error) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise DataError(f"{path}: cannot be read: {reason}") from error
     except UnicodeDecodeError as error:
@@ -113,9 +123,9 @@ def decode(
 def draft_domain(path: str | Path) -> tuple[Domain, list[str]]:
     """A domain that fits a table, and notes on everything that was read from the table for it.
 
-    Whole numbers give an ``Integer`` column, other numbers a ``Real`` one, the rest categories;
-    bounds and categories are those that occur. They have to be replaced by public knowledge before
-    the domain is used. Raises: ``DataError`` as ``read_table`` does.
+    Whole numbers give an ``Integer`` column, other numbers a ``Real`` one, the rest categories, numbers that
+    bins cannot tell apart among them; bounds and categories are those that occur. They have to be replaced by
+    public knowledge before the domain is used. Raises: ``DataError`` as ``read_table`` does.
     """
     frame = read_table(path)
     columns, notes = [], []
@@ -221,14 +231,15 @@ def _draft_column(name: str, values: list[str]) -> Column:
     present = [value for value in values if value not in DEFAULT_MISSING_VALUES]
     if not present:
         return Categorical(name, tuple(sorted(values)))
-    numbers = [_parse_number(value) for value in present]
-    finite = [number for number in numbers if number is not None]
-    if len(finite) < len(present):
-        return Categorical(name, tuple(sorted(present)), missing)
-    low, high = min(finite), max(finite)
-    if all(number.is_integer() and abs(number) < 2**53 for number in finite):
-        return Integer(name, int(low), int(high), missing=missing)
-    return Real(name, low, high if high > low else low + 1, missing=missing)
+    whole = [n for value in present if (n := parse_whole(value)) is not None]
+    numbers = [x for value in present if (x := parse_number(value)) is not None]
+    with contextlib.suppress(DomainError):
+        if len(whole) == len(present):
+            return Integer(name, min(whole), max(whole), missing=missing)
+        if len(numbers) == len(present):
+            low, high = min(numbers), max(numbers)
+            return Real(name, low, high if high > low else low + 1, missing=missing)
+    return Categorical(name, tuple(sorted(present)), missing)
 
 
 def _draft_note(column: Column) -> str:
@@ -239,11 +250,3 @@ def _draft_note(column: Column) -> str:
     else:
         note = f"{column.name}: low = {column.low} and high = {column.high} were read from the data"
     return note + ("; that values are missing, too" if column.missing else "")
-
-
-def _parse_number(value: str) -> float | None:
-    try:
-        number = float(value)
-    except ValueError:
-        return None
-    return number if math.isfinite(number) else None

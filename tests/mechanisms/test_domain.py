@@ -62,6 +62,8 @@ def test_size_is_one_bin_a_value_when_integers_are_few() -> None:
         ("nan", None),
         ("1e2", None),
         ("٤٢", None),
+        ("4_2", None),
+        ("4" * 5000, None),
     ],
 )
 def test_code_of_takes_whole_numbers_in_bounds_only(value: str, code: int | None) -> None:
@@ -80,6 +82,8 @@ def test_code_of_takes_whole_numbers_in_bounds_only(value: str, code: int | None
         ("nan", None),
         ("inf", None),
         ("", None),
+        ("1_0", None),
+        ("١", None),
     ],
 )
 def test_code_of_takes_numbers_in_bounds_only(value: str, code: int | None) -> None:
@@ -111,7 +115,10 @@ def test_bin_multiples_reach_both_bounds() -> None:
         (lambda: Integer("n", 5, 9, bins=0), "bins = 0"),
         (lambda: Real("x", 1.0, 1.0), "low is below high"),
         (lambda: Real("x", 0.0, float("inf")), "finite"),
+        (lambda: Integer("n", 0, 2**63), "64 bits"),
         (lambda: Real("x", 1e12, 1e12 + 1e-3), "another unit"),
+        (lambda: Real("x", -1e308, 1e308), "another unit"),
+        (lambda: Real("x", 0.0, 5e-324), "another unit"),
         (lambda: Domain(()), "no columns"),
         (lambda: Domain((AGE, AGE)), "'age' is described more than once"),
         (lambda: Domain((COLOUR,), missing_values=()), "missing.values is empty"),
@@ -156,6 +163,7 @@ INTEGER = {"name": "n", "kind": "integer", "low": 0, "high": 99}
         ({"column": [{**INTEGER, "bin": 3}]}, "column 'n': unknown key 'bin'"),
         ({"column": [{**INTEGER, "kind": "date"}]}, "kind = 'date'"),
         ({"column": [{"name": "n", "kind": "integer", "low": 0}]}, "'high' is missing"),
+        ({"column": [{**INTEGER, "kind": "real", "low": -(10**400)}]}, "low is more than a double"),
         ({"column": [{**INTEGER, "low": "0"}]}, "low = '0'; a value of type int"),
         ({"column": [{**INTEGER, "low": True}]}, "low = True; a value of type int"),
         ({"column": [{**INTEGER, "missing": 1}]}, "missing = 1; a value of type bool"),

@@ -71,7 +71,13 @@ def test_read_table_says_what_is_wrong_with_a_file(
     assert str(path) in str(caught.value)
 
 
-@pytest.mark.parametrize("content", [b"not gzip", gzip.compress(CSV.encode())[:-12]])
+DAMAGED = bytearray(gzip.compress(CSV.encode() * 100))
+DAMAGED[60] ^= 0xFF
+
+
+@pytest.mark.parametrize(
+    "content", [b"not gzip", gzip.compress(CSV.encode())[:-12], bytes(DAMAGED)]
+)
 def test_read_table_refuses_damaged_gzip(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "table.csv.gz"
     path.write_bytes(content)
@@ -165,6 +171,24 @@ def test_draft_domain_fits_its_table(tmp_path: Path) -> None:
     assert len(notes) == 5
     assert "low = 1 and high = 30 were read from the data" in notes[0]
     assert all("read from the data" in note for note in notes)
+
+
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [
+        (["1e3", "2"], Real),
+        (["1_000", "2"], Categorical),
+        (["0", "1e-300"], Categorical),
+        (["0", "9007199254740993"], Integer),
+        (["0", "1" + "0" * 20], Categorical),
+        (["123456789.25"], Real),
+    ],
+)
+def test_draft_domain_fits_odd_numbers(tmp_path: Path, values: list[str], kind: type) -> None:
+    path = write(tmp_path, "\n".join(["x", *values]))
+    domain, _ = draft_domain(path)
+    assert isinstance(domain.columns[0], kind)
+    assert len(set(encode(domain, read_table(path))[:, 0].tolist())) == len(values)
 
 
 def test_draft_domain_warns_of_identifiers(tmp_path: Path) -> None:
