@@ -14,6 +14,7 @@ of the large tables, their seeds. Limits: a subsample is the authors' own only w
 """
 
 import os
+import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -186,10 +187,21 @@ def _published_table(
 def _read(path: Path) -> pd.DataFrame:
     try:
         frame = pd.read_csv(path, dtype=str, keep_default_na=False, skipinitialspace=True)
-    except (OSError, ValueError, EOFError) as error:
+    except (OSError, ValueError, EOFError, zlib.error) as error:
         raise DatasetError(f"{path}: cannot be read as CSV: {error}") from error
     if frame.empty:
         raise DatasetError(f"{path}: has no rows")
+    # pandas takes a surplus first value of all rows for their name, and fills up rows that are too short; no
+    # published table has an empty value in its last column.
+    if not isinstance(frame.index, pd.RangeIndex):
+        raise DatasetError(
+            f"{path}: rows have more values than the header's {frame.shape[1]} columns"
+        )
+    if (short := (frame.iloc[:, -1] == "").to_numpy()).any():
+        raise DatasetError(
+            f"{path}, row {int(short.argmax()) + 1}: has no value for {frame.columns[-1]!r}, the last of"
+            f" {frame.shape[1]} columns"
+        )
     # The index is the line in the file, for messages.
     frame.index = pd.RangeIndex(2, len(frame) + 2)
     return frame

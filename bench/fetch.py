@@ -10,6 +10,7 @@ Limits: HTTP and HTTPS only; no resumption of a partial download.
 
 import contextlib
 import hashlib
+import http.client
 import os
 import sys
 import tempfile
@@ -63,8 +64,8 @@ def cache_folder() -> Path:
 def fetch(file: RemoteFile, *, progress: Callable[[str], None] = lambda line: None) -> Path:
     """The checked file in the cache, downloaded if it is not there.
 
-    Raises DatasetError where it cannot be fetched, is larger than its limit, or has another SHA-256; nothing of a
-    refused download stays.
+    Raises DatasetError where it cannot be fetched whole, is larger than its limit, or has another SHA-256; nothing
+    of a refused download stays.
     """
     path = cache_folder() / "published" / file.name
     if not path.exists():
@@ -72,8 +73,8 @@ def fetch(file: RemoteFile, *, progress: Callable[[str], None] = lambda line: No
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             _download(file, path)
-        except OSError as error:
-            reason = getattr(error, "reason", None) or error.strerror or error
+        except (OSError, http.client.HTTPException) as error:
+            reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or error
             raise DatasetError(f"{file.url}: cannot be fetched: {reason}") from error
     expected, found = file.sha256 or _first_digest(path), _digest(path)
     if found != expected:
@@ -101,6 +102,10 @@ def _download(file: RemoteFile, path: Path) -> None:
                     )
                 digest.update(block)
                 target.write(block)
+            # A connection that was lost looks like the end of the file.
+            announced = source.headers.get("Content-Length")
+            if announced is not None and announced != str(size):
+                raise DatasetError(f"{file.url}: {announced} bytes announced, {size} received")
         if file.sha256 is not None and digest.hexdigest() != file.sha256:
             raise DatasetError(
                 f"{file.url}: sent a file whose SHA-256 is {digest.hexdigest()}, expected {file.sha256}"

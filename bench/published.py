@@ -5,8 +5,10 @@ other public loaders pin (scikit-learn for covtype and intrusion, see `bench.fet
 """
 
 import gzip
+import hashlib
 import io
 import zipfile
+import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -200,7 +202,7 @@ def _read(path: Path, publication: Publication, skip: int) -> pd.DataFrame:
                 skipinitialspace=True,
                 index_col=False,
             )
-    except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile) as error:
+    except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile, zlib.error) as error:
         raise DatasetError(f"{path}: cannot be read: {error}") from error
     return frame
 
@@ -214,8 +216,6 @@ def _unpacked(path: Path, publication: Publication) -> BinaryIO:
 
 
 def _member(path: Path, member: str) -> bytes:
-    import hashlib
-
     with zipfile.ZipFile(path) as archive:
         content = archive.read(member)
     expected = _MEMBER_DIGESTS.get(member)

@@ -6,7 +6,7 @@ import http.server
 import io
 import threading
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +24,7 @@ class Site:
     def __init__(self, address: str) -> None:
         self.address = address
         self.files: dict[str, bytes] = {}
+        self.announced: int | None = None
         self.asked: list[str] = []
 
     def put(self, name: str, content: bytes, *, pinned: bool = True) -> RemoteFile:
@@ -40,6 +41,8 @@ def site() -> Iterator[Site]:
             found.asked.append(self.path)
             content = found.files.get(self.path)
             self.send_response(404 if content is None else 200)
+            if found.announced is not None:
+                self.send_header("Content-Length", str(found.announced))
             self.end_headers()
             self.wfile.write(content or b"")
 
@@ -105,9 +108,27 @@ def test_fetch_stops_at_the_limit(site: Site) -> None:
         fetch(RemoteFile(file.url, file.sha256, limit_bytes=999))
 
 
+def test_fetch_refuses_a_file_that_was_cut_off(site: Site) -> None:
+    file = site.put("table.csv", b"a,b\n1,2\n", pinned=False)
+    site.announced = 100
+    with pytest.raises(DatasetError, match="100 bytes announced, 8 received"):
+        fetch(file)
+    assert list((cache_folder() / "published").iterdir()) == []
+    site.announced = 8
+    assert fetch(file).read_bytes() == b"a,b\n1,2\n"
+
+
 def test_fetch_names_the_address_where_there_is_nothing(site: Site) -> None:
     with pytest.raises(DatasetError, match=r"nothing\.csv: cannot be fetched"):
         fetch(RemoteFile(f"{site.address}/nothing.csv", None))
+
+
+def test_fetch_names_the_address_of_what_is_no_answer(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http.server.BaseHTTPRequestHandler, "protocol_version", "nonsense")
+    with pytest.raises(DatasetError, match=r"table\.csv: cannot be fetched"):
+        fetch(site.put("table.csv", b"a"))
 
 
 @pytest.mark.parametrize("url", ["file:///etc/passwd", "ftp://host/x"])
@@ -244,6 +265,36 @@ def test_load_refuses_a_value_outside_a_published_code(own_folders: Path) -> Non
 def test_load_refuses_a_table_without_its_columns(own_folders: Path) -> None:
     (own_folders / "magic.csv").write_text("a,b\n1,2\n", encoding="utf-8")
     with pytest.raises(DatasetError, match="has no column 'class'"):
+        datasets.load("magic")
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda lines: [lines[0], *(line + ",g" for line in lines[1:])], "more values than"),
+        (lambda lines: [*lines, "1,2,3"], "row 201: has no value for 'class'"),
+        (lambda lines: [*lines, lines[1] + ",g"], "cannot be read as CSV"),
+        (lambda lines: lines[:1], "has no rows"),
+    ],
+)
+def test_load_refuses_rows_of_another_length(
+    own_folders: Path, change: Callable[[list[str]], list[str]], says: str
+) -> None:
+    write_magic(own_folders)
+    path = own_folders / "magic.csv"
+    lines = path.read_text(encoding="utf-8").splitlines()
+    path.write_text("\n".join(change(lines)) + "\n", encoding="utf-8")
+    with pytest.raises(DatasetError, match=says):
+        datasets.load("magic")
+
+
+def test_load_refuses_damaged_gzip(own_folders: Path) -> None:
+    write_magic(own_folders)
+    plain = own_folders / "magic.csv"
+    packed = bytearray(gzip.compress(plain.read_bytes()))
+    packed[200] ^= 0xFF
+    (own_folders / "magic.csv.gz").write_bytes(packed)
+    with pytest.raises(DatasetError, match=r"magic\.csv\.gz: cannot be read"):
         datasets.load("magic")
 
 
