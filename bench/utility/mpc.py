@@ -11,7 +11,7 @@ from bench.utility.methods import Outcome
 from bench.utility.runs import Problem, Settings
 from mechanisms.model import Model
 from parties.assemble import collect, run_report
-from parties.config import MAX_ROWS, config_from_dict
+from parties.config import ANNEALED, MAX_ROWS, config_from_dict
 from parties.launcher import launch
 from parties.progress import Silent
 from parties.trial import Folder, Request, Trial
@@ -38,16 +38,18 @@ async def run_distaim(settings: Settings, posed: Problem) -> Outcome:
 def _trial(settings: Settings, posed: Problem) -> Trial:
     if posed.partition is None:
         raise ValueError("DistAIM needs a table that is split among owners")
+    # The budget says how many rounds an annealed run has.
+    schedule = {"schedule": ANNEALED} if settings.annealed else {"rounds": settings.rounds}
     sections: dict[str, object] = {
         "run": {
             "id": f"bench-{settings.dataset}",
             "epsilon": settings.epsilon,
             "delta": settings.delta,
-            "rounds": settings.rounds,
             "measure_share": settings.measure_share,
             "iterations": settings.iterations,
             "final_iterations": settings.final_iterations,
             "max_model_mb": settings.max_model_mb,
+            **schedule,
         },
         "workload": {
             "degree": settings.degree,

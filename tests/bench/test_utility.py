@@ -21,6 +21,7 @@ from bench.utility.cli import utility
 from bench.utility.flaim import flaim_settings
 from bench.utility.grid import SWEEPS, settings_of
 from bench.utility.methods import arrival_counts
+from bench.utility.mpc import _trial
 from bench.utility.report import write_report
 from bench.utility.runs import METHODS, Problem, Result, Settings, measure, problem
 from bench.utility.store import Entry, Store
@@ -195,6 +196,13 @@ def test_measure_is_better_than_nothing_and_repeatable(small: Dataset, method: s
     again = measure(settings(method), 0)
     assert replace(again, seconds=0) == replace(result, seconds=0)
     assert measure(settings(method), 1) != result
+
+
+@pytest.mark.parametrize("annealed", [False, True])
+def test_mpc_has_the_schedule_asked_for(small: Dataset, annealed: bool) -> None:
+    chosen = settings("distaim", mpc=True, annealed=annealed)
+    run = _trial(chosen, problem(chosen)).config.run
+    assert (run.schedule, run.rounds) == (("annealed", 64) if annealed else ("fixed", 3))
 
 
 @pytest.mark.parametrize(
