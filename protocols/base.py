@@ -1,4 +1,4 @@
-"""Zero shares, input, reshare, multiply, open: the only functions that send what is derived from secrets.
+"""Zero shares, input, reshare, multiply, open: with ``fixed.truncate`` the only ones that send what secrets decide.
 
 Communication is counted in ring elements of the value's size n, sent per party. Leaks: nothing but what ``open_value``
 opens. Source: Araki et al. (CCS 2016), section 2; README section 1.

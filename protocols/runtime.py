@@ -239,16 +239,7 @@ class PartyRuntime(Runtime):  # type: ignore[misc]  # MPyC is untyped
         received: Received = await self.parties[peer].protocol.receive(label, limit)
         size = received.payload.size
         cost.received_bytes += size
-        if self._recorder is not None:
-            self._recorder.message(
-                step=cost.step,
-                round=cost.round,
-                direction="received",
-                peer=peer,
-                label=label,
-                size=size,
-                digest=received.digest,
-            )
+        self._record("received", cost, peer, label, size, received.digest)
         return received.payload
 
     def opened(self, opening: Opening, value: bytes) -> None:
@@ -264,12 +255,16 @@ class PartyRuntime(Runtime):  # type: ignore[misc]  # MPyC is untyped
             )
 
     def _was_sent(self, peer: int, label: int, size: int, digest: bytes) -> None:
-        cost = self._sending.pop((peer, label))
+        self._record("sent", self._sending.pop((peer, label)), peer, label, size, digest)
+
+    def _record(
+        self, direction: str, cost: StepCost, peer: int, label: int, size: int, digest: bytes
+    ) -> None:
         if self._recorder is not None:
             self._recorder.message(
                 step=cost.step,
                 round=cost.round,
-                direction="sent",
+                direction=direction,
                 peer=peer,
                 label=label,
                 size=size,

@@ -2,8 +2,8 @@
 
 Secret: every component. Shares and terms print their type, ring and shape, compare by identity and refuse ``bool()``,
 ``len()`` and pickling. An ``Additive`` is one party's unmasked summand of a value; nothing here turns it into
-bytes, and the only way from it to a ``Share`` is ``base.reshare``, which masks before it sends (Araki et al., CCS
-2016, section 2.2: sending the summand itself leaks, and no test of the result would notice).
+bytes, and the only ways from it to a ``Share`` are ``base.reshare`` and ``fixed.truncate``, which mask before they send
+(Araki et al., CCS 2016, section 2.2: sending the summand itself leaks, and no test of the result would notice).
 """
 
 from typing import Any, NoReturn
@@ -183,7 +183,7 @@ class Additive(_Secret):
         return Additive(self.ring, term)
 
     def masked(self, mask: RingArray) -> RingArray:
-        """The term plus ``mask``, which it overwrites: for ``base`` alone, which owns the masks and the channel."""
+        """The term plus ``mask``, which it overwrites: for ``base.reshare`` and ``fixed.truncate`` alone."""
         return self.ring.add(self._term, mask, out=mask)
 
 
