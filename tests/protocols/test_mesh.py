@@ -305,6 +305,15 @@ async def test_connect_names_the_file_when_credentials_are_unusable(
     assert str(named) in str(caught.value)
 
 
+@pytest.mark.parametrize("server", [False, True])
+def test_tls_files_accept_no_older_protocol_and_no_peer_without_certificate(
+    tls: list[TlsFiles], server: bool
+) -> None:
+    context = tls[0].context(server=server)
+    assert context.minimum_version is ssl.TLSVersion.TLSv1_3
+    assert context.verify_mode is ssl.CERT_REQUIRED
+
+
 def test_tls_files_are_refused_when_two_parties_share_a_name(tls: list[TlsFiles]) -> None:
     with pytest.raises(ConfigurationError, match="three different"):
         TlsFiles(tls[0].ca, tls[0].cert, tls[0].key, ("a", "b", "a"))

@@ -184,21 +184,34 @@ def test_bounds_rejects_answers_of_more_rows_than_there_may_be() -> None:
 
 
 @pytest.mark.parametrize(
-    ("drawn", "chosen"), [(0, 0), ((1 << 63) - 1, 0), (1 << 63, 1), ((1 << 64) - 1, 1)]
+    ("groups", "drawn", "chosen"),
+    [
+        (2, 0, 0),
+        (2, (1 << 63) - 1, 0),
+        (2, 1 << 63, 1),
+        (2, (1 << 64) - 1, 1),
+        (3, 0x55555555_00000000, 0),
+        (3, 0x55555555_55555554, 0),
+        (3, 0x55555555_55555555, 1),
+    ],
 )
-def test_select_takes_the_draw_to_its_ends(
-    drawn: int, chosen: int, monkeypatch: pytest.MonkeyPatch
+def test_select_uses_all_bits_of_the_draw(
+    groups: int, drawn: int, chosen: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two equal weights: u = (U + 1) / 2^64 reaches 1/2 at U = 2^63 - 1, and 1 at the largest U."""
+    """Equal weights, and u = (U + 1) / 2^64 at 1, and at and just above 1/2 and 1/3."""
     halves = np.array([drawn >> 32, drawn & 0xFFFFFFFF], np.uint32)
 
     def fixed_draw(ctx: Context, ring: Ring, shape: tuple[int, ...]) -> Share:
         return known(ctx, ring, 0, halves if ctx.pid != 1 else None, shape)
 
     monkeypatch.setattr(select_module, "random", fixed_draw)
-    parts = components(R32, [5, 6, 5, 6])
-    spec = spec_at_the_bounds(1 << 20)
-    assert run_parties(lambda c: select(c, share_of(c, parts, R32), spec)).results == [chosen] * 3
+    parts = components(R32, [5] * groups)
+    spec = SimpleNamespace(
+        sizes=np.ones(groups, np.int64), answers=np.zeros(groups, np.uint32),
+        gains=(1 << 20,) * groups, offsets=(0,) * groups, max_rows=10,
+    )  # fmt: skip
+    outcome = run_parties(lambda c: select(c, share_of(c, parts, R32), spec))
+    assert outcome.results == [chosen] * 3
 
 
 def test_select_fails_when_nobody_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
