@@ -19,7 +19,7 @@ from protocols.bitslice import from_bits, words_for
 from protocols.context import Context
 from protocols.ring import BITS, R32, R64, R128, Ring, RingArray
 from protocols.shares import Share
-from tests.protocols.local import components, run_parties, share_of
+from tests.protocols.local import components, reconstruct, run_parties, share_of
 from tests.protocols.test_costs import spec_of
 
 RUNS = 200
@@ -126,6 +126,57 @@ def test_view_is_uniform(name: str, party: int) -> None:
     program, opened = PROTOCOLS[name]
     runs = RUNS // 2 if name in COMPOSED else RUNS
     assert find_leak(bits_received(program, party, opened=opened, runs=runs)) is None
+
+
+@pytest.mark.parametrize("party", [0, 1, 2])
+def test_random_is_known_to_nobody(party: int) -> None:
+    """A party's own keys leave each of the values as it would be without them."""
+
+    async def program(ctx: Context) -> Share:
+        return base.random(ctx, R64, (1,))
+
+    values = [reconstruct(run_parties(program, variant=v, known_to=party).results) for v in range(RUNS)]  # fmt: skip
+    assert find_leak(np.unpackbits(np.array(values).view(np.uint8), axis=1)) is None
+
+
+# Noise and choices, and how many different ones there are at least, by sample, in 40 runs.
+UNKNOWN: dict[str, tuple[Protocol, float]] = {
+    "discrete_gaussian": (lambda c: discrete.discrete_gaussian(c, 64, discrete.Sampler.of(3.0)), 5),
+    "discrete_gaussian-sum": (lambda c: discrete.discrete_gaussian(c, 64, discrete.Sampler.of(200.0)), 25),
+    "gaussian": (lambda c: box_muller.gaussian(c, 64), 40),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("party", [0, 1, 2])
+@pytest.mark.parametrize("name", UNKNOWN)
+def test_samples_are_known_to_nobody(name: str, party: int) -> None:
+    """With a party's keys fixed, each sample still takes both signs evenly and many magnitudes.
+
+    Positive ones by sample, as a chi-square statistic of 64 degrees of freedom; beyond 128 once in 10^5.
+    """
+    program, least = UNKNOWN[name]
+    runs = 40
+    rows = [reconstruct(run_parties(program, variant=v, known_to=party).results) for v in range(runs)]  # fmt: skip
+    z = np.array(rows)
+    z = z.view(np.dtype(f"i{z.itemsize}"))
+    positive, nonzero = (z > 0).sum(axis=0), np.maximum((z != 0).sum(axis=0), 1)
+    assert float(((positive - nonzero / 2) ** 2 / (nonzero / 4)).sum()) < 128
+    assert np.mean([len(set(column)) for column in np.abs(z).T]) >= least
+
+
+@pytest.mark.parametrize("party", [0, 1, 2])
+def test_choice_is_known_to_nobody_before_it_is_opened(party: int) -> None:
+    """With a party's keys fixed, equal candidates are still all chosen: fewer than 4 of 6 once in 10^6."""
+    spec = spec_of([1] * 6)
+    parts = secret(R32, *[3] * 6)
+    chosen = {
+        run_parties(
+            lambda c: select_module.select(c, share_of(c, parts, R32), spec),
+            variant=v, known_to=party,
+        ).results[party]
+        for v in range(25)
+    }  # fmt: skip
+    assert len(chosen) >= 4
 
 
 def test_view_of_some_party_is_never_empty() -> None:
