@@ -13,7 +13,7 @@ import hashlib
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -36,7 +36,7 @@ from protocols.upload import (
 
 _DIGEST_BYTES = 32
 _BATCH_BYTES = 1 << 25
-_FIRST_PAUSE_S = 0.05
+_FIRST_PAUSE_S = 0.15
 _LOOK_S = 0.2
 _FORWARDER, _FORWARDED_TO = 1, 2
 
@@ -52,10 +52,11 @@ class Listed:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class _Forwarded:
-    """Components x2 by client (secret), at server 2; and what was wrong with others."""
+    """By client: components x2 (secret), at server 2; what was wrong with others; bodies read already (secret)."""
 
-    parts: dict[str, bytes]
-    problems: dict[str, str]
+    parts: dict[str, bytes] = field(default_factory=dict)
+    problems: dict[str, str] = field(default_factory=dict)
+    bodies: dict[str, bytes] = field(default_factory=dict)
 
 
 class Membership:
@@ -210,8 +211,7 @@ class Membership:
             document = _parse(reply, pid)
             rejected |= document if isinstance(document, dict) else {}
         accepted = [s for s in batch if s.submission.client not in rejected]
-        parts = forwarded.parts
-        self._total = await asyncio.to_thread(self._sum, self._require_total(), accepted, parts)
+        self._total = await asyncio.to_thread(self._sum, self._require_total(), accepted, forwarded)
         self._rejected |= {s.submission.client for s in batch} & set(rejected)
         for stored in batch:
             submission = stored.submission
@@ -231,32 +231,31 @@ class Membership:
         total that is left does not hold.
         """
         if self._config.run.upload != SEEDED:
-            return _Forwarded({}, {})
+            return _Forwarded()
+        bodies = await asyncio.to_thread(self._read, batch)
         payload = None
         if ctx.pid == _FORWARDER:
-            payload = await asyncio.to_thread(self._forward_payload, batch)
+            payload = await asyncio.to_thread(self._forward_payload, bodies)
         received = await ctx.transfer(_FORWARDER, _FORWARDED_TO, payload)
         if received is None:
-            return _Forwarded({}, {})
-        return await asyncio.to_thread(self._open_forwarded, batch, received)
+            return _Forwarded(bodies=bodies)
+        return await asyncio.to_thread(self._open_forwarded, bodies, received)
 
-    def _forward_payload(self, due: Sequence[StoredSubmission]) -> bytes:
-        parts = []
-        for stored in due:
-            client = stored.submission.client
-            body = self._store.read_submission(client)
-            parts.append(forward_payload(parse_upload(_FORWARDER, SEEDED, body, self._cells)))
-        return b"".join(parts)
+    def _read(self, batch: Sequence[StoredSubmission]) -> dict[str, bytes]:
+        clients = [stored.submission.client for stored in batch]
+        return {client: self._store.read_submission(client) for client in clients}
 
-    def _open_forwarded(self, due: Sequence[StoredSubmission], received: bytes) -> "_Forwarded":
+    def _forward_payload(self, bodies: Mapping[str, bytes]) -> bytes:
+        uploads = [parse_upload(_FORWARDER, SEEDED, b, self._cells) for b in bodies.values()]
+        return b"".join(forward_payload(upload) for upload in uploads)
+
+    def _open_forwarded(self, bodies: dict[str, bytes], received: bytes) -> "_Forwarded":
         size = 4 * self._cells
-        if len(received) != size * len(due):
+        if len(received) != size * len(bodies):
             raise ProtocolViolation("server 1 forwarded another number of components", _FORWARDER)
-        forwarded = _Forwarded({}, {})
-        for number, stored in enumerate(due):
-            client = stored.submission.client
+        forwarded = _Forwarded(bodies=bodies)
+        for number, (client, body) in enumerate(bodies.items()):
             part = received[number * size : (number + 1) * size]
-            body = self._store.read_submission(client)
             try:
                 open_forwarded(parse_upload(_FORWARDED_TO, SEEDED, body, self._cells), part)
             except CheckFailed as error:
@@ -287,17 +286,18 @@ class Membership:
         return problems
 
     def _sum(
-        self, total: Total, accepted: Sequence[StoredSubmission], forwarded: Mapping[str, bytes]
+        self, total: Total, accepted: Sequence[StoredSubmission], forwarded: _Forwarded
     ) -> Total:
         own, next_ = total.own.copy(), total.next.copy()
         for stored in accepted:
             submission = stored.submission
+            body = forwarded.bodies.get(submission.client)
             own_part, next_part = upload_components(
                 self._ctx.pid,
                 submission.form,
-                self._store.read_submission(submission.client),
+                self._store.read_submission(submission.client) if body is None else body,
                 self._cells,
-                forwarded=forwarded.get(submission.client),
+                forwarded=forwarded.parts.get(submission.client),
             )
             own += own_part
             next_ += next_part

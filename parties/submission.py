@@ -10,7 +10,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 
 from parties.config import NAME_PATTERN, UPLOADS
 
@@ -61,7 +61,8 @@ class Submission:
 
     def canonical(self) -> str:
         """Canonical JSON of all fields."""
-        return json.dumps(asdict(self), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+        values = {item.name: getattr(self, item.name) for item in fields(self)}
+        return json.dumps(values, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
 
     def digest(self) -> str:
         """Hex SHA-256 of all fields; the nonce makes two submissions differ even where all else is equal."""

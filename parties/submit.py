@@ -34,10 +34,10 @@ from mechanisms.workload import Workload, count_marginals
 from parties.config import CertificateFiles, Config, PartySection
 from parties.errors import PartialSubmission, SubmissionRefused, SubmitError
 from parties.submission import RING_BITS, Submission
-from parties.tls import client_context, explain, load_identity
+from parties.tls import client_contexts, explain, load_identity
 from protocols.upload import UploadSeeds, upload
 
-_CHUNK = 1 << 16
+_CHUNK = 1 << 18
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.2, 2.0
 _MAX_ANSWER = 1 << 16
 # Linux, struct tcp_info: bytes acknowledged by the peer and bytes received, two 64-bit numbers.
@@ -213,10 +213,8 @@ async def deliver(config: Config, prepared: Prepared, files: CertificateFiles) -
     """
     started = time.monotonic()
     parties = config.require_parties()
-    links = [
-        _Link(config, party, pid, client_context(files, party.name))
-        for pid, party in enumerate(parties)
-    ]
+    contexts = client_contexts(files, [party.name for party in parties])
+    links = [_Link(config, party, pid, contexts[pid]) for pid, party in enumerate(parties)]
     results = await asyncio.gather(
         *(link.deliver(prepared.submission, prepared.bodies[link.pid]) for link in links),
         return_exceptions=True,

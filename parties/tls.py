@@ -148,7 +148,6 @@ def peer_name(connection: ssl.SSLObject | ssl.SSLSocket) -> str:
 
 
 def _context(files: CertificateFiles, protocol: int) -> ssl.SSLContext:
-    load_identity(files)
     context = ssl.SSLContext(protocol)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.check_hostname = False
@@ -188,6 +187,7 @@ def server_context(files: CertificateFiles) -> ssl.SSLContext:
 
     Who the peer is, is for the caller to judge by ``peer_name``. Raises CertificateError.
     """
+    load_identity(files)
     context = _context(files, ssl.PROTOCOL_TLS_SERVER)
     context.sslobject_class = _AlertingObject
     return context
@@ -198,7 +198,16 @@ def client_context(files: CertificateFiles, expected_name: str) -> ssl.SSLContex
 
     Works with asyncio and with blocking sockets. Raises CertificateError.
     """
+    return client_contexts(files, [expected_name])[0]
 
+
+def client_contexts(files: CertificateFiles, expected_names: Sequence[str]) -> list[ssl.SSLContext]:
+    """As ``client_context``, one for each name; ``files`` are checked once. Raises CertificateError."""
+    load_identity(files)
+    return [_client_context(files, name) for name in expected_names]
+
+
+def _client_context(files: CertificateFiles, expected_name: str) -> ssl.SSLContext:
     def check(connection: ssl.SSLObject | ssl.SSLSocket) -> None:
         try:
             name = peer_name(connection)

@@ -166,6 +166,27 @@ def test_submissions_are_in_client_order_up_to_a_round(store: Store) -> None:
     ]
 
 
+def test_submissions_that_come_between_two_looks_are_seen(store: Store) -> None:
+    seen = []
+    for client in ("clinic-c", "clinic-a", "clinic-b"):
+        put(store, make_submission(client), b"x")
+        seen.append([item.submission.client for item in store.submissions()])
+    assert seen == [
+        ["clinic-c"],
+        ["clinic-a", "clinic-c"],
+        ["clinic-a", "clinic-b", "clinic-c"],
+    ]
+
+
+def test_add_traffic_leaves_the_next_entry_durable_on_return(store: Store) -> None:
+    def synchronous() -> int:
+        return int(store._db.execute("PRAGMA synchronous").fetchone()[0])
+
+    before = synchronous()
+    store.add_traffic("clinic-a", received=1, sent=1)
+    assert synchronous() == before == 2, "2 is FULL"
+
+
 def test_clients_whose_names_differ_in_case_are_two(store: Store) -> None:
     put(store, make_submission("clinic"), b"lower")
     put(store, make_submission("CLINIC"), b"upper")
