@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 
 from protocols import discrete, measure
+from protocols.base import known
 from protocols.box_muller import SAMPLE_BITS, radius_table
 from protocols.context import Context
-from protocols.ring import R32
-from tests.protocols.local import components, run_parties, share_of
+from protocols.ring import R32, R64
+from protocols.shares import Share
+from tests.protocols.local import components, reconstruct, run_parties, share_of
 from tests.protocols.test_box_muller import reject_normal
 from tests.protocols.test_discrete import chi_square
 
@@ -90,6 +92,7 @@ def test_noise_of_checks_and_states_what_it_does(noise: str, security_bits: int)
         part = 2.0 / math.sqrt(2) if noise == measure.DISTRIBUTED else 2.0
         terms = 2 if noise == measure.DISTRIBUTED else 1
         assert terms * discrete.Sampler.of(part, security_bits).distance <= distance
+        assert distance == terms * 2.0**-security_bits
 
 
 def test_sample_distance_covers_what_box_muller_cannot_reach() -> None:
@@ -119,6 +122,34 @@ def test_measure_differs_from_run_to_run(kind: str) -> None:
 def test_measure_rejects_what_does_not_fit(kind: str, sigma: float, max_rows: int) -> None:
     with pytest.raises(ValueError, match=r"do not fit|noise within|noise is for"):
         measured(kind, [1], sigma, max_rows)
+
+
+@pytest.mark.parametrize("noise", [measure.DISCRETE, measure.DISTRIBUTED])
+def test_range_is_exact(noise: str) -> None:
+    """The largest count with the largest noise is 2^31 - 1; one row more is refused, beforehand and in the protocol."""
+    parts, sigma = (3, 2.0 / math.sqrt(2)) if noise == measure.DISTRIBUTED else (1, 2.0)
+    most = 2**31 - 1 - parts * discrete.Sampler.of(sigma).largest
+    measure.check_measure(noise, 2.0, most)
+    run_parties(lambda c: measure.noise_of(noise).samples(c, 1, 2.0, most))
+    with pytest.raises(ValueError, match="do not fit 32 bits"):
+        measure.check_measure(noise, 2.0, most + 1)
+    with pytest.raises(ValueError, match="do not fit 32 bits"):
+        run_parties(lambda c: measure.noise_of(noise).samples(c, 1, 2.0, most + 1))
+
+
+def test_box_muller_noise_rounds_sigma_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Samples of 7 and a sigma just above 100: rounded down, the noise would be 700 exactly and always."""
+    seven = np.full(1000, 7 << SAMPLE_BITS, np.uint64)
+
+    async def sevens(ctx: Context, count: int) -> Share:
+        return known(ctx, R64, 0, seven if ctx.pid != 1 else None, (count,))
+
+    monkeypatch.setattr(measure, "gaussian", sevens)
+    outcome = run_parties(lambda c: measure.box_muller_noise(c, 1000, 100 + 2.0**-13, 10))
+    noise = R32.decode(reconstruct(outcome.results)) - 700 * 64
+    assert set(noise.tolist()) == {0, 1}
+    # 7 * 2^-12 * 64 of them are rounded up: 109, with a standard deviation of 10.
+    assert 60 < noise.sum() < 160
 
 
 @pytest.mark.parametrize("kind", KINDS)
