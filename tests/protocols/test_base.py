@@ -1,5 +1,7 @@
 """Input, reshare, multiply, open and the ways to components, against plain ring arithmetic."""
 
+import asyncio
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -9,7 +11,14 @@ from protocols import base
 from protocols.context import Context
 from protocols.errors import CheckFailed, ProtocolViolation
 from protocols.ring import BITS, R32, R64, R128, Ring
-from tests.protocols.local import LocalParty, components, reconstruct, run_parties, share_of
+from tests.protocols.local import (
+    LocalMesh,
+    LocalParty,
+    components,
+    reconstruct,
+    run_parties,
+    share_of,
+)
 
 RINGS = [R32, R64, R128, BITS]
 SHAPES = [(), (0,), (1,), (7,), (2, 3)]
@@ -125,6 +134,30 @@ def test_private_randomness_is_fresh_in_every_context() -> None:
 
     drawn = [value for result in run_parties(program).results for value in result]
     assert len(set(drawn)) == 3 * 7
+
+
+def test_gather_ends_what_waits_when_one_fails() -> None:
+    """The other half of a protocol would wait for messages that do not come."""
+    ended: list[bool] = []
+
+    async def fails(_: Context) -> None:
+        await asyncio.sleep(0)
+        raise CheckFailed("half of it")
+
+    async def waits(_: Context) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append(True)
+
+    async def main() -> None:
+        ctx = Context(LocalParty(LocalMesh(1), 0), b"test")
+        async with asyncio.timeout(10):
+            await ctx.gather(waits, fails, waits)
+
+    with pytest.raises(CheckFailed, match="half of it"):
+        asyncio.run(main())
+    assert ended == [True, True]
 
 
 async def _itself(ctx: Context) -> Context:
