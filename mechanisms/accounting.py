@@ -18,6 +18,7 @@ Proposition 14 (sums). Limits: no subsampling amplification.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal, Overflow, localcontext
@@ -133,7 +134,7 @@ def rho_from_epsilon_delta(epsilon: float, delta: float, *, distance: float = 0.
     events say: it takes (1 + e^epsilon) distance out of delta, for both of two neighbouring tables.
 
     Raises ``ValueError`` unless epsilon is positive and finite, delta lies between 0 and 1, and
-    something is left of it.
+    something is left of it, 2^-1022 at least.
     """
     check_positive("epsilon", epsilon)
     if not 0 < delta < 1:
@@ -167,8 +168,13 @@ def _delta_left(epsilon: float, delta: float, distance: float) -> Decimal:
         raise ValueError(f"distance = {distance}; it lies between 0 and 1")
     with localcontext() as context:
         context.prec = _DIGITS
-        left = Decimal(delta) - (1 + Decimal(epsilon).exp()) * Decimal(distance) * (1 + _SLOP)
-    if left <= 0:
+        context.traps[Overflow] = False
+        taken = Decimal(0)
+        if distance:
+            taken = (1 + Decimal(epsilon).exp()) * Decimal(distance) * (1 + _SLOP)
+        left = Decimal(delta) - taken
+    # Below this, doubles are too few to be rounded to.
+    if left < sys.float_info.min:
         raise ValueError(
             f"delta = {delta}: it does not cover a statistical distance of {distance:g} at this epsilon"
         )

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import json
 import math
+import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +29,12 @@ from mechanisms.domain import Clique, Domain
 from mechanisms.errors import DomainError, EstimationError
 
 LOG_FLOOR = 100.0
+
+# What reading a file raises that is missing, or not what ``Model.save`` wrote.
+_DAMAGES = (
+    OSError, ValueError, KeyError, TypeError, EOFError, NotImplementedError, BadZipFile, zlib.error,
+    DomainError,
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -149,7 +156,7 @@ class Model:
                 marginals = tuple(arrays[f"clique_{i}"] for i in range(len(tree["cliques"])))
             cliques = tuple(tuple(clique) for clique in tree["cliques"])
             return cls(Domain.from_dict(tree["domain"]), cliques, tuple(tree["parents"]), marginals)
-        except (OSError, ValueError, KeyError, TypeError, BadZipFile, DomainError) as error:
+        except _DAMAGES as error:
             raise EstimationError(f"{folder}: is not a saved model: {error}") from error
 
     def _shared(self, i: int) -> Clique:

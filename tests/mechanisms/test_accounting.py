@@ -68,6 +68,16 @@ def test_delta_from_rho_never_falls_to_zero_nor_above_one() -> None:
     assert delta_from_rho(1e300, 20.0) == 1
 
 
+@pytest.mark.parametrize(
+    ("epsilon", "delta", "distance"), [(1.0, 1e-320, 0.0), (1e300, 1e-5, 1e-300), (1.0, 1e-5, 1e-5)]
+)
+def test_rho_from_epsilon_delta_refuses_where_too_little_is_left(
+    epsilon: float, delta: float, distance: float
+) -> None:
+    with pytest.raises(ValueError, match="does not cover"):
+        rho_from_epsilon_delta(epsilon, delta, distance=distance)
+
+
 def test_a_cost_that_no_double_holds_is_infinite_and_refused() -> None:
     ledger = Ledger(1e300)
     for event in (GaussianEvent(1e-200), ExponentialEvent(1e200)):

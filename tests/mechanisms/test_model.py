@@ -123,7 +123,7 @@ def test_load_gives_back_what_save_wrote(model: Model, tmp_path: Path) -> None:
         assert (left == right).all()
 
 
-@pytest.mark.parametrize("broken", ["absent", "json", "npz", "zip", "shape"])
+@pytest.mark.parametrize("broken", ["absent", "json", "npz", "zip", "deflate", "shape"])
 def test_load_says_where_a_model_is_damaged(model: Model, tmp_path: Path, broken: str) -> None:
     model.save(tmp_path)
     if broken == "absent":
@@ -135,6 +135,11 @@ def test_load_says_where_a_model_is_damaged(model: Model, tmp_path: Path, broken
     if broken == "zip":
         whole = (tmp_path / "marginals.npz").read_bytes()
         (tmp_path / "marginals.npz").write_bytes(whole[:-30])
+    if broken == "deflate":
+        archive = bytearray((tmp_path / "marginals.npz").read_bytes())
+        # The first bytes after the header of the first member, which names it.
+        archive[archive.index(b"clique_0.npy") + 40] ^= 0xFF
+        (tmp_path / "marginals.npz").write_bytes(archive)
     if broken == "shape":
         text = (tmp_path / "model.json").read_text()
         (tmp_path / "model.json").write_text(text.replace('"c5"', '"c4"'))
