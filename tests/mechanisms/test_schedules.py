@@ -213,6 +213,19 @@ def test_annealed_plan_spends_all_and_no_more(
         assert ledger.spent == pytest.approx(budget, rel=1e-9)
 
 
+@given(st.lists(st.booleans(), min_size=1, max_size=12), st.floats(1e-3, 1))
+def test_annealed_plan_ends_on_a_round_no_smaller_than_the_one_before(
+    answers: list[bool], budget: float
+) -> None:
+    """A round is only taken when as much again is left, so that no scrap is left for the last."""
+    plan = AnnealedPlan(budget, 3, rounds_per_column=8)
+    rounds = len(play(plan, answers))
+    before, last = (sum(rho(event) for event in plan.events(r)) for r in (rounds - 1, rounds))
+    assert last >= before * (1 - 1e-8)
+    # The finest there could have been is four times the one before, and twice that would be two rounds.
+    assert last <= 8 * before * (1 + 1e-8)
+
+
 @given(st.lists(st.booleans(), min_size=1, max_size=6), st.data())
 def test_annealed_plan_goes_on_where_its_history_ends(
     answers: list[bool], data: st.DataObject
