@@ -369,6 +369,27 @@ async def test_connect_is_not_held_up_by_strangers(
     assert time.monotonic() - started < 5
 
 
+async def test_connect_keeps_no_more_strangers_than_there_are_places(
+    addresses: list[Address], tls: list[TlsFiles], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One more silent stranger ends the oldest."""
+    monkeypatch.setattr(mesh_module, "_MAX_WELCOMES", 4)
+    loop = asyncio.get_running_loop()
+    connecting = asyncio.ensure_future(part(0, addresses, tls[0]).connect())
+    strangers = [await dialled(addresses[0]) for _ in range(10)]
+    try:
+        async with asyncio.timeout(5):
+            assert [await loop.sock_recv(raw, 1) for raw in strangers[:6]] == [b""] * 6
+        for raw in strangers[6:]:
+            with pytest.raises(BlockingIOError):
+                raw.recv(1)
+    finally:
+        for raw in strangers:
+            raw.close()
+        connecting.cancel()
+        await asyncio.gather(connecting, return_exceptions=True)
+
+
 async def test_connect_ignores_those_without_the_right_certificate(
     addresses: list[Address], tls: list[TlsFiles], authority: Authority
 ) -> None:
