@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 import secagg
 from secagg import wire
 from secagg.errors import (
+    MalformedMessage,
     ParameterError,
     ParametersRefused,
     RoundAborted,
@@ -24,6 +25,7 @@ from secagg.noise import Noise, NoiseKind, distributed_noise, excess, scale_for,
 from secagg.parameters import ClientPolicy, Parameters
 from secagg.server import SecAggServer, Stage
 from secagg.simulation import policy_for, run_round
+from secagg.wire import Kind
 from tests.secagg.support import exact_sum, identities, seeded, session, vectors
 
 STAGES = [Stage.ADVERTISE, Stage.SHARES, Stage.MASKED, Stage.SIGNATURE, Stage.REVEAL]
@@ -114,6 +116,20 @@ def test_parameters_have_one_form_with_the_ring_that_follows(changes: dict[str, 
         data[73:89] = numerator.to_bytes(8, "big") + denominator.to_bytes(8, "big")
     with pytest.raises(ParameterError):
         Parameters.from_bytes(bytes(data))
+
+
+def test_wire_refuses_bodies_beyond_the_limit_repeated_ids_and_clients_that_do_not_exist() -> None:
+    message = wire.pack_envelope(wire.Envelope(Kind.MASKED, 1, wire.SERVER, bytes(16), bytes(99)))
+    assert wire.open_envelope(message, 99).body == bytes(99)
+    with pytest.raises(MalformedMessage, match="at most 98"):
+        wire.open_envelope(message, 98)
+    entry = (5).to_bytes(4, "big") + b"x"
+    assert wire.decode_list((1).to_bytes(4, "big") + entry, 1, [5, 6]) == {5: b"x"}
+    with pytest.raises(MalformedMessage, match="ascending"):
+        wire.decode_list((2).to_bytes(4, "big") + entry + entry, 1, [5, 6])
+    assert wire.decode_survivors(b"\xff\xe0", 11).all()
+    with pytest.raises(MalformedMessage, match="do not exist"):
+        wire.decode_survivors(b"\xff\xf0", 11)
 
 
 @pytest.mark.parametrize("sign", [1, -1])
