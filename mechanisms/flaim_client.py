@@ -78,6 +78,10 @@ class FlaimClient:
         """What this client tells the server about its size: None where sizes are estimated."""
         return self._rows if self._settings.sizes == "public" else None
 
+    def rejoin(self) -> None:
+        """The connection is a new one: a server that was started again may count its rounds from 0. Charges stay."""
+        self._round, self._chosen = 0, ()
+
     def choose(self, brief: Brief) -> tuple[int, ...]:
         """This round's choices: candidates in the order chosen. ``encode_choices`` makes them a message.
 

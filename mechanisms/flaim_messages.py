@@ -14,7 +14,6 @@ anything is read, and nothing may follow.
 from __future__ import annotations
 
 import itertools
-import math
 import struct
 from dataclasses import dataclass
 from functools import cached_property
@@ -34,6 +33,9 @@ VERSION = 1
 # arithmetic of scores fits into 63 bits.
 MAX_ROWS = 1 << 29
 MAX_TOTAL = 1 << 33
+
+# Noise beyond that drowns any table, and no session of secure aggregation has room for it.
+MAX_DEVIATION = 2.0**31
 
 _BRIEF = struct.Struct(">BIdddQBB")
 _TREE = struct.Struct(">H")
@@ -70,8 +72,8 @@ class Brief:
 
     def __post_init__(self) -> None:
         numbers = (self.epsilon, self.sigma, self.penalty)
-        if not all(math.isfinite(number) and number >= 0 for number in numbers):
-            raise FlaimError("a brief's epsilon and deviations are finite and not negative")
+        if not all(0 <= number < MAX_DEVIATION for number in numbers):
+            raise FlaimError("a brief's epsilon and deviations are below 2^31 and not negative")
         if not (0 <= self.rows < MAX_ROWS and 1 <= self.round < 1 << 31):
             raise FlaimError("a brief's round is below 2^31, its rows are below 2^29")
         if self.allowed.shape != (len(self.workload.candidates),) or not self.allowed.any():
@@ -158,8 +160,8 @@ class Layout:
     chosen: tuple[int, ...]
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.sigma) and self.sigma > 0):
-            raise FlaimError("a layout's sigma is positive and finite")
+        if not 0 < self.sigma < MAX_DEVIATION:
+            raise FlaimError("a layout's sigma is positive and below 2^31")
         if any(not 0 <= number < 1 << 31 for number in (self.round, self.group)):
             raise FlaimError("a layout's round and group are below 2^31")
         if not 1 <= self.clients < 1 << 31:

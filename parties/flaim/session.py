@@ -36,7 +36,7 @@ from parties.flaim.messages import (
 )
 from parties.flaim.sums import frame_bytes, policy, section_of, smallest_sum
 from secagg.client import Awaits, SecAggClient
-from secagg.errors import ParameterError, PeerAborted, RoundAborted
+from secagg.errors import ParameterError, PeerAborted, ProtocolViolation, RoundAborted
 
 _CLIQUE_BYTES = 64
 """More than a clique of a brief's model takes besides its cells and its columns."""
@@ -117,6 +117,10 @@ class ClientSession:
 
     def lost(self) -> None:
         """The connection is lost: a sum that was being taken goes on without this client."""
+        self._give_up()
+        self._client.rejoin()
+
+    def _give_up(self) -> None:
         if self._sum is not None:
             self.tally.given_up += 1
         self._sum, self._gave_up = None, True
@@ -137,7 +141,7 @@ class ClientSession:
             case Kind.LAYOUT:
                 return self._count(message)
             case Kind.SKIPPED:
-                self.lost()
+                self._give_up()
                 return None
             case Kind.GOODBYE:
                 self.over = True
@@ -208,11 +212,14 @@ class ClientSession:
         try:
             answer = self._sum.receive(data)
         except PeerAborted:
-            self.lost()
+            self._give_up()
             return None
-        except RoundAborted as error:
-            # Nothing was revealed: this sum is given up, the run goes on.
-            self.lost()
+        except (RoundAborted, ProtocolViolation) as error:
+            if isinstance(error, ProtocolViolation) and error.peer is None:
+                raise
+            # Nothing was revealed: this sum is given up, the run goes on. What another client did wrong (keys, shares)
+            # must not end this one's run.
+            self._give_up()
             return Message(Kind.OUT, 0, pack_reason(str(error))).pack()
         if self._sum.awaits is Awaits.NOTHING:
             self._sum = None

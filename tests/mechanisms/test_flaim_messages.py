@@ -1,6 +1,7 @@
 """FLAIM's messages: there and back, and no bytes that do anything but fit or be refused."""
 
 import itertools
+import math
 
 import numpy as np
 import pytest
@@ -191,6 +192,18 @@ def test_brief_refuses_a_model_that_gives_no_probabilities() -> None:
     ones = np.ones(one_way_cells(WORKLOAD))
     with pytest.raises(FlaimError, match="one-way"):
         _ = Brief(WORKLOAD, 1, 0.1, 1.0, 1.0, 0, allowed, None, ones).one_way_q32
+
+
+@pytest.mark.parametrize("number", [-1.0, 2.0**31, math.inf, math.nan])
+def test_deviations_are_bounded_before_any_noise_is_made_from_them(number: float) -> None:
+    allowed = np.ones(COUNT, np.bool_)
+    with pytest.raises(FlaimError, match="below 2"):
+        Layout(1, 0, 3, number, True, ())
+    for place in range(3):
+        numbers = [1.0, 1.0, 1.0]
+        numbers[place] = number
+        with pytest.raises(FlaimError, match="below 2"):
+            Brief(WORKLOAD, 1, *numbers, 0, allowed, None, None)
 
 
 def test_layout_names_its_marginals_one_way_first() -> None:

@@ -10,16 +10,23 @@ import pytest
 from mechanisms.errors import BudgetExceeded, FlaimError
 from mechanisms.events import DiscreteGaussianEvent
 from mechanisms.flaim_client import FlaimClient
-from mechanisms.flaim_messages import Layout
+from mechanisms.flaim_messages import Brief, Layout
 from parties.config import Config
 from parties.errors import FlaimProtocolError, FlaimRefused
 from parties.flaim.ledger import StoredLedger
-from parties.flaim.messages import Kind, Message, pack_reason, pack_task, unpack_plain
+from parties.flaim.messages import (
+    Kind,
+    Message,
+    pack_reason,
+    pack_task,
+    unpack_plain,
+    unpack_reason,
+)
 from parties.flaim.session import ClientSession, check_rows
 from parties.flaim.sums import session as session_parameters
 from parties.flaim.sums import settings_of
 from parties.store import Store
-from secagg import Parameters, SecAggServer
+from secagg import Parameters, SecAggServer, wire
 from secagg.errors import ParametersRefused
 from tests.parties.flaim_support import codes_of
 from tests.parties.support import make_config
@@ -204,6 +211,55 @@ def test_client_gives_up_a_sum_whose_server_does(client: Client) -> None:
     # Late words on that sum are ignored; the next layout begins another.
     assert client.session.receive(abort) is None
     assert client.session.receive(client.layout(round=1)) is None
+
+
+def test_client_gives_up_a_sum_that_another_client_spoils_and_stays(client: Client) -> None:
+    client.session.receive(client.layout())
+    server = SecAggServer(client.parameters())
+    others = range(1, 6)
+    answer = client.session.receive(server.start()[0][1])
+    assert answer is not None
+    outgoing = server.receive(0, answer)
+    for u in others:
+        # Everybody else has the same keys: who answers to one of them is not known.
+        body = wire.encode_keys(
+            wire.PublicKeys(bytes([9]) + bytes(31), bytes([16]) + bytes(31), b"")
+        )
+        session = server.parameters.digest[:16]
+        message = wire.Envelope(wire.Kind.ADVERTISE, u, wire.SERVER, session, body)
+        outgoing = server.receive(u, wire.pack_envelope(message))
+    (keys,) = [message for u, message in outgoing if u == 0]
+    answer = client.session.receive(keys)
+    assert answer is not None
+    message = Message.unpack(answer, SERVER)
+    assert message.kind is Kind.OUT
+    assert "client 2 came before" in unpack_reason(message.body)
+    assert not client.session.busy
+    assert client.session.tally.given_up == 1
+    assert client.session.receive(client.layout(round=1)) is None
+
+
+def test_client_answers_a_server_that_counts_from_the_start_on_a_new_connection_only(
+    make: Make,
+) -> None:
+    client = make(config_of(variant="random"))
+    allowed = np.ones(len(client.workload.candidates), np.bool_)
+
+    def brief(number: int) -> bytes:
+        body = Brief(client.workload, number, 0.0, 1.0, 1.0, 0, allowed, None, None).encode()
+        return Message(Kind.BRIEF, number, body).pack()
+
+    assert client.session.receive(brief(3)) is not None
+    for number in (2, 3):
+        with pytest.raises(FlaimError, match="after one for 3"):
+            client.session.receive(brief(number))
+    assert client.session.receive(client.layout(round=3)) is None
+    spent = client.ledger.spent
+    client.session.lost()
+    assert client.session.receive(brief(1)) is not None
+    # What it was charged before stays, and what it chose then is forgotten.
+    assert client.session.receive(client.layout(round=3)) is None
+    assert client.ledger.spent == pytest.approx(2 * spent)
 
 
 def test_check_rows_states_the_bound() -> None:
