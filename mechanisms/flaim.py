@@ -159,8 +159,11 @@ async def run_flaim(
     ledger: Ledger,
     *,
     on_round: Callable[[FlaimRound], None] = lambda done: None,
+    history: Sequence[FlaimRound] = (),
 ) -> FlaimResult:
     """Runs FLAIM; ``schedule`` is ``settings.schedule(columns)``. ``on_round`` is called after each round.
+
+    ``history``: the rounds of an interrupted run, 0 first, which are not taken again; not of an adaptive schedule.
 
     Every release is charged to ``ledger`` before anybody is asked for it. A round that loses too many
     participants is charged and opens nothing, and the next one follows; the run ends early, and says so in
@@ -170,20 +173,23 @@ async def run_flaim(
     Raises ``RoundLost`` if that happens to the first sums, ``BudgetExceeded`` if they cannot be paid for,
     ``EstimationError`` if no query may be chosen, ``FlaimError`` for clients that do not fit the settings.
     """
-    run = _Run(workload, settings, schedule, federation, ledger)
+    if history and schedule.adaptive:
+        raise ValueError("an adaptive schedule begins anew: what was decided before is not known")
+    run = _Run(workload, settings, schedule, federation, ledger, history)
     run.check()
     stopped = ""
 
     # One-way marginals first, so that there is a model to score against. Where they are measured in
     # every round, these are the first round's.
-    first = await run.measure(0, await federation.begin_round(0), {}, one_way=True)
-    if first.lost:
-        raise RoundLost("too few clients stayed for the first sums: no model can be made")
-    on_round(first)
+    if not history:
+        first = await run.measure(0, await federation.begin_round(0), {}, one_way=True)
+        if first.lost:
+            raise RoundLost("too few clients stayed for the first sums: no model can be made")
+        on_round(first)
 
     # Algorithm 1, lines 3 to 15: everybody chooses for itself, the sums are taken, the model is fitted.
     before: Model | None = None
-    number = 1 if settings.chosen else 2
+    number = next_round(settings, history)
     while number <= schedule.rounds:
         model, allowed = await estimator.estimate(run.targets(), spent=run.spent, final=False)
         if schedule.adaptive:
@@ -191,7 +197,7 @@ async def run_flaim(
             if schedule.rounds < number:
                 break
         try:
-            ledger.require(run.events(number))
+            ledger.require(round_events(workload, settings, schedule, number))
             members = await federation.begin_round(number)
         except (BudgetExceeded, RoundLost) as error:
             stopped = str(error)
@@ -206,6 +212,22 @@ async def run_flaim(
     return run.result(model, number - 1, stopped)
 
 
+def next_round(settings: FlaimSettings, history: Sequence[FlaimRound]) -> int:
+    """The round that follows the first sums, or those of ``history``."""
+    first = 1 if settings.chosen else 2
+    return max([first, *(done.round + 1 for done in history)])
+
+
+def round_events(
+    workload: Workload, settings: FlaimSettings, schedule: Schedule, number: int
+) -> tuple[Event, ...]:
+    """What round ``number`` still has to be charged: of the first, one-way marginals are paid for."""
+    events = schedule.events(number)
+    if number == 1 and settings.one_way_each_round:
+        return events[: -len(workload.one_way)]
+    return events
+
+
 class _Run:
     """A run under way: what was released so far, and what one round consists of."""
 
@@ -216,13 +238,14 @@ class _Run:
         schedule: Schedule,
         federation: Federation,
         ledger: Ledger,
+        history: Sequence[FlaimRound],
     ) -> None:
         self._workload = workload
         self._settings = settings
         self._schedule = schedule
         self._federation = federation
         self._ledger = ledger
-        self._rounds: list[FlaimRound] = []
+        self._rounds = list(history)
 
     def check(self) -> None:
         """Raises ``FlaimError`` if the clients or the workload do not fit the settings."""
@@ -250,13 +273,6 @@ class _Run:
     def spent(self) -> float:
         """The share of the budget used by now."""
         return min(1.0, self._ledger.spent / self._settings.rho)
-
-    def events(self, number: int) -> tuple[Event, ...]:
-        """What round ``number`` still has to be charged: of the first, one-way marginals are paid for."""
-        events = self._schedule.events(number)
-        if number == 1 and self._settings.one_way_each_round:
-            return events[: -len(self._workload.one_way)]
-        return events
 
     async def choose(
         self, number: int, members: Sequence[int], model: Model, allowed: NDArray[np.bool_]

@@ -76,7 +76,10 @@ class NetworkFederation:
         settings: FlaimSettings,
         gate: Gate,
         record: Record,
+        *,
+        known: Sequence[Participant] = (),
     ) -> None:
+        """``known``: the clients of earlier attempts."""
         self.tally = SumTally()
         self._config = config
         self._workload = workload
@@ -87,7 +90,7 @@ class NetworkFederation:
         self._stage_s = config.timeouts.receive_s
         self._round = 0
         self._participants: tuple[int, ...] = ()
-        self._known: dict[int, Participant] = {}
+        self._known = {participant.client: participant for participant in known}
 
     @property
     def population(self) -> Sequence[Participant]:

@@ -25,7 +25,8 @@ from parties.flaim.messages import Kind, is_secagg
 from parties.report import Opened
 from parties.tls import signer
 from protocols.digests import message_digest
-from protocols.transcript import Transcript, Value
+from protocols.errors import CheckFailed
+from protocols.transcript import Transcript, Value, read
 from secagg import wire
 
 _KIND_AT = 5
@@ -68,12 +69,17 @@ class Record:
         header: Mapping[str, Value],
         spent: float,
     ) -> "Record":
-        """A transcript at ``path``, begun or continued; ``spent`` is what the ledger has by then. Raises StoreError."""
+        """A transcript at ``path``, begun or continued; ``spent`` is what the ledger has by then. Raises StoreError.
+
+        ``opened`` has what earlier attempts opened, too.
+        """
         try:
+            before = read(path).records if path.exists() else ()
             transcript = Transcript(path, sign=signer(files), header=header)
         except OSError as error:
             raise StoreError(path, f"cannot be written: {error.strerror or error}") from error
-        return cls(transcript, names, _spent=spent)
+        opened = [_opened(record) for record in before if record and record["kind"] == "opened"]
+        return cls(transcript, names, opened, _spent=spent)
 
     def message(
         self, *, sent: bool, client: int, round: int | None, data: bytes, key: bytes
@@ -165,6 +171,13 @@ class Record:
             total = self.by_step.setdefault(name, StepCost())
             for item in ("sent", "received", "messages", "seconds"):
                 setattr(total, item, getattr(total, item) + getattr(cost, item))
+
+
+def _opened(record: Mapping[str, Value]) -> Opened:
+    number, count = record["round"], record["count"]
+    if not (isinstance(number, int) and isinstance(count, int)):
+        raise CheckFailed("an opening in the transcript has no round or no count")
+    return Opened(number, str(record["step"]), str(record["what"]), count)
 
 
 def kind_of(data: bytes) -> str:

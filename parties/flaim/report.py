@@ -192,8 +192,8 @@ def _notes(config: Config, result: Mapping[str, Any]) -> tuple[str, ...]:
     if result["lost_rounds"]:
         lost = ", ".join(map(str, result["lost_rounds"]))
         notes.append(
-            f"Rounds {lost} were lost: too few clients were left for a sum, nothing was opened, and what had been "
-            "charged for them stays spent."
+            f"Rounds {lost} were lost: the server was interrupted, or too few clients were left for a sum; what had "
+            "been charged for them stays spent."
         )
     if result["stopped"]:
         notes.append(f"The run ended after {result['rounds_done']} rounds: {result['stopped']}.")

@@ -1,9 +1,11 @@
 """The FLAIM server: takes its clients in, runs Algorithm 1 over them, leaves model, table, result and transcript.
 
 Provides ``run_server``. The ledger is durable: a charge is on the disk before the clients are asked for what it pays
-for. A server that is started again in the same folder begins anew with what is left of the budget. Secret: with
+for; so are the finished rounds (`parties.flaim.history`). A server that is started again in the same folder goes on
+after the last of them: the round that was interrupted is lost, as one is that loses its clients. Without the first
+sums, or with an annealed schedule, it begins anew with what is left of the budget. Secret: with
 ``noise = "server"`` the sums before their noise, which are never written down. Public: everything in the folder but
-``store``, which holds no more than the ledger. Source: FLAIM paper, Algorithm 1.
+``store``, which holds the ledger and the finished rounds. Source: FLAIM paper, Algorithm 1.
 
     transcript.jsonl   every message, opening and charge (`protocols.transcript`)
     result.json        rounds, choices, sums, ledger, bytes
@@ -24,8 +26,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mechanisms.accounting import Ledger
-from mechanisms.errors import MechanismError
-from mechanisms.flaim import FlaimEstimator, FlaimResult, FlaimRound, run_flaim
+from mechanisms.errors import BudgetExceeded, MechanismError
+from mechanisms.flaim import (
+    FlaimEstimator,
+    FlaimResult,
+    FlaimRound,
+    Participant,
+    next_round,
+    round_events,
+    run_flaim,
+)
 from mechanisms.flaim_settings import FlaimSettings
 from mechanisms.model import Model
 from mechanisms.pgm import FederatedEstimator, Target
@@ -34,6 +44,7 @@ from parties.config import CertificateFiles, Config
 from parties.errors import CertificateError, ConfigError
 from parties.flaim.federation import NetworkFederation
 from parties.flaim.gate import Gate
+from parties.flaim.history import History
 from parties.flaim.ledger import StoredLedger
 from parties.flaim.record import Record
 from parties.flaim.result import RESULT, ServerFacts, flaim_document
@@ -76,10 +87,27 @@ async def run_server(
     allow_files()
     with Store(directory / "store", config.digest()) as store:
         earlier = store.spent()
-        _check_first_sums(StoredLedger(store, settings.rho), workload, settings)
+        history = History(store.directory / "rounds", workload)
+        before = StoredLedger(store, settings.rho)
+        _check_budget(before, workload, settings, history, finished=(directory / RESULT).exists())
+        if settings.annealed:
+            history.clear()
+        elif history.rounds:
+            history.give_up(entry.round for entry in before.entries)
         record = _open_record(config, directory, files, workload, settings, spent=earlier)
         ledger = StoredLedger(store, settings.rho, told=record.charge)
-        run = _Run(config, directory, workload, settings, ledger, record, progress, closed, earlier)
+        run = _Run(
+            config,
+            directory,
+            workload,
+            settings,
+            ledger,
+            record,
+            history,
+            progress,
+            closed,
+            earlier,
+        )
         try:
             with disk_errors(directory):
                 await run.serve(files)
@@ -91,10 +119,29 @@ async def run_server(
     progress.event("finished", "finished")
 
 
-def _check_first_sums(ledger: Ledger, workload: Workload, settings: FlaimSettings) -> None:
-    """Before anybody is asked to come: the first sums have to be paid for. Raises BudgetExceeded."""
-    event = settings.sum_noise(settings.schedule(len(workload.domain.columns)).sigma).event
-    ledger.require((event,) * len(workload.one_way))
+def _check_budget(
+    ledger: Ledger,
+    workload: Workload,
+    settings: FlaimSettings,
+    history: History,
+    *,
+    finished: bool,
+) -> None:
+    """Before anybody is asked to come: something has to be left to do, and to be paid for. Raises BudgetExceeded.
+
+    An interrupted run with first sums has its model to finish; one that is ``finished`` needs a round more.
+    """
+    schedule = settings.schedule(len(workload.domain.columns))
+    if settings.annealed or not history.rounds:
+        event = settings.sum_noise(schedule.sigma).event
+        ledger.require((event,) * len(workload.one_way))
+    elif finished:
+        number = next_round(settings, history.rounds)
+        if number > schedule.rounds:
+            raise BudgetExceeded(
+                f"the run is finished: all of its {schedule.rounds} rounds are taken"
+            )
+        ledger.require(round_events(workload, settings, schedule, number))
 
 
 def _open_record(
@@ -145,6 +192,7 @@ class _Run:
     settings: FlaimSettings
     ledger: StoredLedger
     record: Record
+    history: History
     progress: Progress
     closed: asyncio.Event
     earlier: float
@@ -174,17 +222,29 @@ class _Run:
 
     async def _inside(self, gate: Gate) -> None:
         started = time.perf_counter()
+        before = self.history.rounds
         if self.earlier:
             self.record.transcript.note("earlier", spent=self.earlier)
+            number = next_round(self.settings, before)
+            then = f"going on with round {number}" if before else "beginning anew"
             self.progress.event(
                 "resumed",
                 f"an attempt before this one has spent rho {self.earlier:.6g} of {self.settings.rho:.6g}; "
-                "beginning anew with the rest",
+                f"{then}, with the rest",
             )
-        joined = await self._gather(gate)
-        self.seconds["join"] = time.perf_counter() - started
-        federation = NetworkFederation(self.config, self.workload, self.settings, gate, self.record)
         schedule = self.settings.schedule(len(self.workload.domain.columns))
+        # Nobody is waited for where only the model is left to be made.
+        ready = bool(before) and next_round(self.settings, before) > schedule.rounds
+        joined = len(gate.present) if ready else await self._gather(gate)
+        self.seconds["join"] = time.perf_counter() - started
+        federation = NetworkFederation(
+            self.config,
+            self.workload,
+            self.settings,
+            gate,
+            self.record,
+            known=self.history.population,
+        )
         inner = FederatedEstimator(
             self.workload,
             iterations=self.settings.round_iterations,
@@ -199,7 +259,8 @@ class _Run:
             federation,
             estimator,
             self.ledger,
-            on_round=self._round_done,
+            on_round=lambda done: self._round_done(done, federation.population),
+            history=before,
         )
         rows = await self._write(result)
         self.record.transcript.note(
@@ -249,7 +310,7 @@ class _Run:
             )
         return len(gate.present)
 
-    def _round_done(self, done: FlaimRound) -> None:
+    def _round_done(self, done: FlaimRound, population: Sequence[Participant]) -> None:
         if done.lost:
             text = f"round {done.round} is lost: too few clients were left, nothing was opened"
         else:
@@ -257,6 +318,8 @@ class _Run:
         chosen: list[Value] = [*sorted({m.candidate for m in done.measurements if not m.one_way})]
         self.record.transcript.note("selected", round=done.round, candidates=chosen)
         self.record.transcript.seal(f"round {done.round}")
+        # What is here is in the sealed transcript.
+        self.history.save(done, population)
         self.progress.event("round-done", text, done=done.round, lost=done.lost)
 
     async def _write(self, result: FlaimResult) -> int:

@@ -4,6 +4,7 @@ import asyncio
 import json
 import socket
 from collections import Counter
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -220,7 +221,7 @@ async def test_run_ends_in_an_error_where_the_first_sum_is_lost(
     assert not (tmp_path / "server" / "synthetic.csv").exists()
 
 
-async def test_server_started_again_has_what_is_left_of_the_budget(
+async def test_server_started_again_takes_the_rounds_that_are_left(
     certificates: dict[str, CertificateFiles], tmp_path: Path
 ) -> None:
     config = flaim_config(certificates, {"run.rounds": 4})
@@ -238,7 +239,30 @@ async def test_server_started_again_has_what_is_left_of_the_budget(
     second = result(again)
     assert second["rho_earlier"] == pytest.approx(spent)
     assert sum(entry["rho"] for entry in second["ledger"]) <= second["rho_total"] * (1 + 1e-12)
-    assert second["rounds_done"] < 4
+    assert first["rounds_done"] == 2
+    assert (second["rounds_done"], second["lost_rounds"]) == (4, first["lost_rounds"])
+    assert second["participants"][:3] == first["participants"]
+    assert [item for item in second["opened"] if item["round"] <= 2] == first["opened"]
+
+
+async def test_server_begins_anew_where_the_schedule_is_annealed(
+    certificates: dict[str, CertificateFiles], tmp_path: Path
+) -> None:
+    annealed = {"run.schedule": "annealed", "run.rounds": None, "flaim.variant": "naive"}
+    config = flaim_config(certificates, annealed)
+    faults = {
+        index: leaving(config, certificates, tmp_path, index, at="flaim.brief", round=2)
+        for index in range(5)
+    }
+    await play(config, certificates, tmp_path, faults)
+    first = result(tmp_path)
+    await play(config, certificates, tmp_path)
+    second = result(tmp_path)
+    assert first["rounds_done"] == 2
+    begun = [r["round"] for r in transcript(tmp_path) if r.get("what") == "round"]
+    assert begun.count(0) == 2
+    costs = [Fraction(entry["rho"]) for entry in second["ledger"]]
+    assert sum(costs) <= Fraction(second["rho_total"])
 
 
 async def test_server_refuses_to_begin_where_the_budget_is_spent(
