@@ -108,11 +108,12 @@ def label_skew(
     The smaller `beta`, the more a class sits with few clients; beta -> infinity is the iid split. A client that would
     be left without a row takes one from the client that has most.
 
-    Raises ValueError for fewer rows than clients or a beta that is not positive.
+    Raises ValueError for fewer rows than clients or a beta that is not positive or 1e300 and more.
     """
     _check_counts(len(labels), clients)
-    if not (np.isfinite(beta) and beta > 0):
-        raise ValueError(f"beta is {beta}; expected a positive number")
+    # Above that, NumPy's shares overflow.
+    if not 0 < beta < 1e300:
+        raise ValueError(f"beta is {beta}; expected a positive number below 1e300")
     rng = np.random.default_rng(seed)
     owners = np.empty(len(labels), dtype=np.int32)
     for value in np.unique(labels):

@@ -201,8 +201,8 @@ def test_partition_rows_refuses_a_label_that_is_no_column() -> None:
         partition_rows("label-skew", table(3, (2,)), (2,), clients=2, seed=0, label=1)
 
 
-@pytest.mark.parametrize("beta", [0.0, -1.0, float("nan"), float("inf")])
-def test_label_skew_refuses_a_beta_that_is_not_positive(beta: float) -> None:
+@pytest.mark.parametrize("beta", [0.0, -1.0, 1e308, float("nan"), float("inf")])
+def test_label_skew_refuses_a_beta_out_of_range(beta: float) -> None:
     with pytest.raises(ValueError, match="expected a positive number"):
         label_skew(np.zeros(5, dtype=np.int32), clients=2, seed=0, beta=beta)
 
