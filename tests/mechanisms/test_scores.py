@@ -112,6 +112,32 @@ def test_build_spec_refuses_what_does_not_fit(change: dict[str, object], says: s
         build_spec(WORKLOAD, **{**arguments, **change})  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"candidates": (), "sizes": np.zeros(0, np.int64), "gains": (), "offsets": ()}, "at least one"),
+        ({"gains": (1,)}, "at least one"),
+        ({"sizes": np.array([3, 0])}, "one entry for each cell"),
+        ({"sizes": np.array([2, 2])}, "one entry for each cell"),
+        ({"answers": np.array([1, 2**31, 0], np.uint32)}, "2\\^31 or more"),
+        ({"max_rows": 0}, "max_rows = 0"),
+        ({"max_rows": 2**25}, "33554431 fits"),
+    ],
+)  # fmt: skip
+def test_score_spec_is_checked_when_made(change: dict[str, object], says: str) -> None:
+    arguments: dict[str, object] = {
+        "candidates": (0, 1),
+        "sizes": np.array([1, 2]),
+        "answers": np.array([1, 2**31 - 1, 0], np.uint32),
+        "gains": (1, 1),
+        "offsets": (0, 0),
+        "max_rows": 2**25 - 1,
+    }
+    ScoreSpec(**arguments)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=says):
+        ScoreSpec(**{**arguments, **change})  # type: ignore[arg-type]
+
+
 def test_plain_scores_refuse_counts_of_other_candidates() -> None:
     spec = spec_of(probabilities_q32(WORKLOAD, 0))
     with pytest.raises(ValueError, match="counts of shape"):
