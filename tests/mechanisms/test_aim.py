@@ -288,6 +288,34 @@ def test_measurement_is_checked_when_made(
         Measurement(0, 0, np.array(noisy), sigma, clients)
 
 
+@pytest.mark.parametrize("sizes", [(1,), (1, 1), (1, 3, 1), (3, 4)])
+@pytest.mark.parametrize("rows", [0, 1])
+async def test_run_aim_makes_a_table_where_noise_is_all_there_is(
+    sizes: tuple[int, ...], rows: int
+) -> None:
+    """Columns of one code, no row or one, and sums that are negative as often as not."""
+    domain = domain_of(*sizes)
+    workload = draw_workload(domain, len(sizes), None)
+    plan = fixed_rounds_plan(1e-4, 2, len(sizes))
+    totals = []
+    for seed in range(6):
+        estimator = PgmEstimator(workload, plan, iterations=20, final_iterations=50)
+        of = PlaintextBackend.pooled(
+            workload, plan, codes=random_codes(domain, rows, 1), ledger=Ledger(plan.rho),
+            random_bytes=random_stream(seed),
+        )  # fmt: skip
+        result = await run_aim(workload, plan, of, estimator, max_rows=MAX_ROWS)
+        assert result.rounds_done == 2
+        assert estimator.model is not None
+        for answer in estimator.model.answers(workload.candidates):
+            assert answer.sum() == pytest.approx(1)
+        synthetic = estimator.model.sample(result.total, public_generator(1))
+        assert synthetic.shape == (result.total, len(sizes))
+        assert (synthetic < sizes).all()
+        totals.append(result.total)
+    assert min(totals) == 1 < max(totals)
+
+
 async def test_run_aim_finds_the_structure_of_a_table() -> None:
     # Columns follow one another nine times in ten; independent columns have an error of 0.9.
     domain = domain_of(4, 4, 4, 4)
