@@ -127,6 +127,19 @@ def test_exp_coin_shows_one_with_its_probability(gamma: Fraction) -> None:
     assert stats.binomtest(ones, 50_000, expected).pvalue < ALARM
 
 
+def geometric_p_value(v: np.ndarray) -> float:
+    """Of the chi-square test against P(v) = (1 - 1/e) e^-v, cells 0 .. 7 and the rest."""
+    expected = np.append((1 - math.exp(-1)) * np.exp(-np.arange(8)), math.exp(-8)) * v.size
+    return float(stats.chisquare(np.bincount(np.minimum(v, 8), minlength=9), expected).pvalue)
+
+
+def test_laplace_wholes_are_geometric_far_out() -> None:
+    """The tail of the noise, where the test of whole samples has too few: the control ends at 7."""
+    v = exact_noise._Laplace(random_stream(5), 4)._geometric(COUNT)
+    assert geometric_p_value(v) > ALARM
+    assert geometric_p_value(np.minimum(v, 7)) < ALARM
+
+
 @pytest.mark.parametrize("kind", NOISE_KINDS)
 def test_noise_has_the_variance_of_its_kind(kind: str) -> None:
     """Variance of 100,000 samples within 4.42 standard errors; the kinds differ by half of it."""
