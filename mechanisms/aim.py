@@ -33,7 +33,8 @@ class Measurement:
     """A released marginal: ``noisy`` float64 (n_q,) counts of candidate ``candidate`` in C order.
 
     ``sigma`` is the deviation that each count was charged for, in rows; ``clients`` is how many clients
-    were counted when it was taken, in round ``round``. ``total``: the sum of the counts, exactly rounded.
+    were counted when it was taken, in round ``round``. ``total``: the sum of the counts, exactly rounded, with the
+    variance that they were charged for; distributed noise has half as much again.
     """
 
     round: int
