@@ -13,6 +13,7 @@ from mechanisms.aim import (
     Estimate,
     Measurement,
     RoundRecord,
+    _settled,
     estimated_total,
     run_aim,
 )
@@ -22,7 +23,8 @@ from mechanisms.metrics import table_answers, workload_error
 from mechanisms.pgm import PgmEstimator
 from mechanisms.plaintext import PlaintextBackend
 from mechanisms.sampling import public_generator
-from mechanisms.scores import build_spec, plain_scores, select_index
+from mechanisms.scores import ScoreSpec, build_spec, plain_scores, score_offset, select_index
+from mechanisms.totals import NoisyTotal
 from mechanisms.workload import Workload, count_marginals, draw_workload
 from tests.mechanisms.tables import domain_of, random_codes, random_stream
 
@@ -248,6 +250,71 @@ async def test_backend_selects_as_the_reference_does() -> None:
         assert chosen == select_index(scores, int.from_bytes(b"\x7f" * 8, "big"))
 
 
+class Asked(PlaintextBackend):
+    """Keeps the specification that it was asked to select by last, and the totals of all."""
+
+    spec: ScoreSpec
+    totals: tuple[float, ...] = ()
+
+    async def select(self, spec: ScoreSpec, scale: float) -> int:
+        self.spec = spec
+        self.totals += (float(spec.answers[: spec.sizes[0]].sum()) / 64,)
+        return await super().select(spec, scale)
+
+
+async def test_run_aim_scales_the_models_answers_to_the_clients_of_the_round() -> None:
+    # A thousand rows come with ten clients in each of rounds 0, 2 and 3.
+    parts = {
+        round: (10, count_marginals(CODES[1000 * i : 1000 * (i + 1)], WORKLOAD))
+        for i, round in enumerate((0, 2, 3))
+    }
+    of = Asked(
+        WORKLOAD, PLAN, arrivals=parts, ledger=Ledger(PLAN.rho), random_bytes=random_stream(1)
+    )
+    await run(of)
+    assert of.totals == pytest.approx((1000, 2000, 3000), rel=0.1)
+
+
+@pytest.mark.parametrize("kind", NOISE_KINDS)
+async def test_run_aim_expects_of_a_score_the_noise_that_is_added(kind: NoiseKind) -> None:
+    """With distributed noise that is more than is charged for."""
+    plan = fixed_rounds_plan(0.5, 1, 4, noise=kind)
+    arrivals = {0: (1, count_marginals(CODES, WORKLOAD))}
+    of = Asked(
+        WORKLOAD, plan, arrivals=arrivals, ledger=Ledger(plan.rho), random_bytes=random_stream(1)
+    )
+    await run_aim(WORKLOAD, plan, of, UniformEstimator(), max_rows=MAX_ROWS)
+    sizes = of.spec.sizes.tolist()
+    assert of.spec.offsets == tuple(
+        score_offset(gain, plan.noise_sigma, size)
+        for gain, size in zip(of.spec.gains, sizes, strict=True)
+    )
+
+
+def test_settled_is_moved_by_no_more_than_noise() -> None:
+    """||after - before||_1 of the measured marginal, in rows, against sqrt(2/pi) sigma n_q."""
+    plan = fixed_rounds_plan(0.5, 3, 4, noise="distributed")
+    index = WORKLOAD.candidates.index(("c0", "c1"))
+    cells = WORKLOAD.domain.size(("c0", "c1"))
+    rows = 5000.0
+    last = Measurement(1, index, np.full(cells, rows / cells), plan.sigma, 10)
+    allowed = math.sqrt(2 / math.pi) * plan.noise_sigma * cells
+
+    def settled(moved: float, *, elsewhere: bool = False) -> bool:
+        before, after = (np.full(WORKLOAD.cells, 2**20, np.uint32) for _ in range(2))
+        where = WORKLOAD.slice(index)
+        after[where.stop if elsewhere else where.start] += np.uint32(moved / rows * 2**32 / 2)
+        before[where.stop - 1] += np.uint32(moved / rows * 2**32 / 2)
+        every = np.ones(len(WORKLOAD.candidates), bool)
+        estimates = Estimate(every, before), Estimate(every, after)
+        return _settled(WORKLOAD, plan, [last], *estimates, max_rows=MAX_ROWS)
+
+    assert settled(0.999 * allowed)
+    assert not settled(1.001 * allowed)
+    # What other marginals do has no part in it.
+    assert settled(1.999 * allowed, elsewhere=True)
+
+
 async def test_run_aim_counts_clients_as_they_arrive() -> None:
     parts = {
         round: (10, count_marginals(CODES[1000 * i : 1000 * (i + 1)], WORKLOAD))
@@ -267,6 +334,10 @@ def measurement(
     total: float, *, cells: int = 4, sigma: float = 2.0, clients: int = 1
 ) -> Measurement:
     return Measurement(0, 0, np.full(cells, total / cells), sigma, clients)
+
+
+def test_measurement_knows_its_total() -> None:
+    assert measurement(10.0, clients=3).total == NoisyTotal(10.0, 4 * 2.0**2, 3)
 
 
 def test_estimated_total_is_whole_and_bounded() -> None:

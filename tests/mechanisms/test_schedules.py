@@ -376,7 +376,7 @@ async def test_run_aim_anneals_on_an_annealed_plan() -> None:
     assert 0.5 in steps
 
 
-@pytest.mark.parametrize("kept", [2, 3, 4, 6])
+@pytest.mark.parametrize("kept", [2, 3, 4, 5, 6, 7])
 async def test_run_aim_goes_on_with_an_annealed_plan_as_if_never_interrupted(kept: int) -> None:
     whole = await run(annealed())
     again = annealed()
