@@ -67,6 +67,8 @@ class FlaimClient:
         self._random_bytes = random_bytes
         self._oracle = oracle
         self._counts: _Counts | None = None
+        # The latest round that was asked about on this connection, and the round of the choices.
+        self._latest = 0
         self._round = 0
         self._chosen: tuple[int, ...] = ()
 
@@ -80,7 +82,11 @@ class FlaimClient:
 
     def rejoin(self) -> None:
         """The connection is a new one: a server that was started again may count its rounds from 0. Charges stay."""
-        self._round, self._chosen = 0, ()
+        self._latest = 0
+
+    def chose_of(self, layout: Layout) -> bool:
+        """Whether a sum has any of this client's choices of its round, as far as they are not counted yet."""
+        return layout.round == self._round and not set(layout.chosen).isdisjoint(self._chosen)
 
     def choose(self, brief: Brief) -> tuple[int, ...]:
         """This round's choices: candidates in the order chosen. ``encode_choices`` makes them a message.
@@ -89,15 +95,15 @@ class FlaimClient:
         does not fit the settings or comes out of order.
         """
         settings = self._settings
-        if brief.round <= self._round:
-            raise FlaimError(f"a brief for round {brief.round} after one for {self._round}")
+        if brief.round <= self._latest:
+            raise FlaimError(f"a brief for round {brief.round} after one for {self._latest}")
         candidates = self._check_brief(brief)
         count = min(settings.local_rounds, len(candidates))
         if settings.selects:
             local = (DiscreteGaussianEvent(brief.sigma),) * (count - 1)
             self._charge(brief.round, (ExponentialEvent(brief.epsilon),) * count, "select")
             self._charge(brief.round, local, "local")
-        self._round, self._chosen = brief.round, ()
+        self._latest, self._round, self._chosen = brief.round, brief.round, ()
         choose = self._choose_privately if settings.selects else self._choose_uniformly
         self._chosen = choose(brief, candidates, count)
         return self._chosen
@@ -108,8 +114,8 @@ class FlaimClient:
         Each count lies in 0 .. max_client_rows. Noise as ``noise_of`` says has to be added before it is opened.
         Raises as ``choose``.
         """
-        if layout.round < self._round:
-            raise FlaimError(f"a layout for round {layout.round} after a brief for {self._round}")
+        if layout.round < self._latest:
+            raise FlaimError(f"a layout for round {layout.round} after a brief for {self._latest}")
         mine = set(self._chosen) if layout.round == self._round else set()
         filled = [i for i in layout.chosen if i in mine]
         self._check_layout(layout)

@@ -5,7 +5,8 @@ before it looks at a row, and one `secagg.SecAggClient` for each sum, with a pol
 the server asks for beyond that config, the session's minima or the budget is refused, and nothing is sent.
 
     BRIEF    -> CHOICES                 what this client chose, private by the exponential mechanism
-    LAYOUT   -> nothing, or PLAIN       its vector is counted; plain where grouping = "query" and it is nearly alone
+    LAYOUT   -> nothing, or PLAIN       its vector is counted; plain where grouping = "query" and it is nearly alone;
+                                        OUT where it has none of what this client chose
     secagg   -> secagg                  the session that takes the sum
     SKIPPED  -> nothing                 the round was given up
 
@@ -121,6 +122,7 @@ class ClientSession:
         self._client.rejoin()
 
     def _give_up(self) -> None:
+        """This client takes no part in the present sum: what the server still says on it is ignored."""
         if self._sum is not None:
             self.tally.given_up += 1
         self._sum, self._gave_up = None, True
@@ -169,6 +171,10 @@ class ClientSession:
         if layout.round != message.round:
             raise FlaimProtocolError(self._server, f"sent a layout of round {layout.round}")
         self._check_size(layout, plain=place is None)
+        if layout.chosen and not self._client.chose_of(layout):
+            # This process did not choose (one before it did): zeros would count as this client's rows.
+            self._give_up()
+            return Message(Kind.OUT, 0, pack_reason("chose none of this")).pack()
         noise = self._client.noise_of(layout)
         with self._ledger.together():
             counts = self._client.count(layout)

@@ -10,7 +10,7 @@ import pytest
 from mechanisms.errors import BudgetExceeded, FlaimError
 from mechanisms.events import DiscreteGaussianEvent
 from mechanisms.flaim_client import FlaimClient
-from mechanisms.flaim_messages import Brief, Layout
+from mechanisms.flaim_messages import Brief, Layout, decode_choices
 from parties.config import Config
 from parties.errors import FlaimProtocolError, FlaimRefused
 from parties.flaim.ledger import StoredLedger
@@ -257,9 +257,38 @@ def test_client_answers_a_server_that_counts_from_the_start_on_a_new_connection_
     spent = client.ledger.spent
     client.session.lost()
     assert client.session.receive(brief(1)) is not None
-    # What it was charged before stays, and what it chose then is forgotten.
+    # What it was charged before stays.
     assert client.session.receive(client.layout(round=3)) is None
     assert client.ledger.spent == pytest.approx(2 * spent)
+
+
+def test_client_keeps_its_choices_over_a_new_connection_and_leaves_sums_that_have_none(
+    make: Make,
+) -> None:
+    client = make(config_of(variant="random"))
+    allowed = np.ones(len(client.workload.candidates), np.bool_)
+    brief = Brief(client.workload, 3, 0.0, 1.0, 1.0, 0, allowed, None, None).encode()
+    answer = client.session.receive(Message(Kind.BRIEF, 3, brief).pack())
+    assert answer is not None
+    body = Message.unpack(answer, SERVER).body
+    (mine,) = decode_choices(body, client.workload, round=3, count=1)
+    other = (mine + 1) % len(allowed)
+
+    def layout(round: int, chosen: int) -> bytes:
+        sigma = client.settings.schedule(3).sigma
+        body = Layout(round, 0, 6, sigma, False, (chosen,)).encode()
+        return Message(Kind.LAYOUT, round, pack_task(0, body)).pack()
+
+    for round, chosen in ((3, other), (4, mine)):
+        answer = client.session.receive(layout(round, chosen))
+        assert answer is not None
+        assert Message.unpack(answer, SERVER).kind is Kind.OUT
+    assert client.ledger.spent == 0
+    # The session that the server had announced by then is ignored.
+    assert client.session.receive(announce(client.parameters())) is None
+    client.session.lost()
+    assert client.session.receive(layout(3, mine)) is None
+    assert client.ledger.spent > 0
 
 
 def test_check_rows_states_the_bound() -> None:
