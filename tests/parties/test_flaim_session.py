@@ -233,7 +233,7 @@ def test_client_gives_up_a_sum_that_another_client_spoils_and_stays(client: Clie
     assert answer is not None
     message = Message.unpack(answer, SERVER)
     assert message.kind is Kind.OUT
-    assert "client 2 came before" in unpack_reason(message.body)
+    assert "came before" in unpack_reason(message.body)
     assert not client.session.busy
     assert client.session.tally.given_up == 1
     assert client.session.receive(client.layout(round=1)) is None
@@ -249,6 +249,8 @@ def test_client_answers_a_server_that_counts_from_the_start_on_a_new_connection_
         body = Brief(client.workload, number, 0.0, 1.0, 1.0, 0, allowed, None, None).encode()
         return Message(Kind.BRIEF, number, body).pack()
 
+    with pytest.raises(FlaimProtocolError, match="a brief of round 3"):
+        client.session.receive(brief(3)[:9] + b"\x04" + brief(3)[10:])
     assert client.session.receive(brief(3)) is not None
     for number in (2, 3):
         with pytest.raises(FlaimError, match="after one for 3"):
