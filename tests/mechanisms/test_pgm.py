@@ -158,6 +158,20 @@ def test_estimate_answers_all_candidates_and_keeps_the_model() -> None:
     assert workload_error(workload, table_answers(workload, CODES), synthetic) < 1e-3
 
 
+def test_estimate_goes_on_from_the_one_before() -> None:
+    estimator = PgmEstimator(WORKLOAD, PLAN, iterations=5)
+
+    def distance() -> float:
+        asyncio.run(estimator.estimate(CHAIN, round=1, final=False))
+        assert estimator.model is not None
+        answers = estimator.model.answers([WORKLOAD.candidates[m.candidate] for m in CHAIN])
+        pairs = zip(CHAIN, answers, strict=True)
+        return float(sum(np.abs(a.reshape(-1) - m.noisy / len(CODES)).sum() for m, a in pairs))
+
+    first = distance()
+    assert distance() < 0.7 * first
+
+
 def test_estimate_repeats_when_measurements_do() -> None:
     first, second = (
         asyncio.run(PgmEstimator(WORKLOAD, PLAN).estimate(CHAIN, round=1, final=False))
