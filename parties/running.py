@@ -6,7 +6,6 @@ import sys
 import traceback
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -125,9 +124,7 @@ def guarded(cli: click.Group, arguments: list[str] | None = None) -> int:
         return int(Status.INTERRUPTED)
     except BrokenPipeError:
         return int(Status.DEFECT)
-    except BaseExceptionGroup as group:
-        return _failed(_first(group), state)
-    except Exception as error:  # noqa: BLE001  # Whatever it is, the user gets one message and a status.
+    except (Exception, BaseExceptionGroup) as error:  # noqa: BLE001  # Whatever it is: one message and a status.
         return _failed(error, state)
     return int(Status.DONE)
 
@@ -138,11 +135,6 @@ def _failed(error: BaseException, state: State) -> int:
     failure = describe(error)
     _say(failure.message)
     return int(failure.status)
-
-
-def _first(group: BaseExceptionGroup[Any]) -> BaseException:
-    error = group.exceptions[0]
-    return _first(error) if isinstance(error, BaseExceptionGroup) else error
 
 
 def _say(message: str) -> None:

@@ -102,7 +102,9 @@ _STATUSES: tuple[tuple[type[BaseException], Status], ...] = (
 
 
 def describe(error: BaseException) -> Failure:
-    """The status and message that ``error`` ends a command with."""
+    """The status and message that ``error``, or the first of a group, ends a command with."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
     if isinstance(error, Stopped | ChildFailed):
         return Failure(error.status, str(error))
     if isinstance(error, KeyboardInterrupt | asyncio.CancelledError):
@@ -118,4 +120,6 @@ def _text(error: BaseException) -> str:
     if isinstance(error, OSError) and error.strerror:
         where = f"{error.filename}: " if error.filename else ""
         return f"{where}{error.strerror}; expected a place that can be read and written"
+    if isinstance(error, ChannelError):
+        return f"{error}; started again by the same command, the servers go on after the last finished round"
     return str(error) or type(error).__name__

@@ -229,7 +229,7 @@ class Store:
                 return True
             raise SubmissionConflict(
                 self.directory,
-                f"client {submission.client!r} is stored with another submission; expected the same one again",
+                f"client {submission.client!r} is stored with another submission",
             )
         if self.closed_to_clients:
             raise RunClosed(self.directory, f"run {submission.run!r} takes no submissions any more")

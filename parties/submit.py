@@ -12,6 +12,7 @@ Source: `protocols` README section 2; FLAIM paper, Alg. 3. Known limits: bytes a
 
 import asyncio
 import contextlib
+import errno
 import hashlib
 import json
 import os
@@ -21,7 +22,7 @@ import ssl
 import struct
 import sys
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -30,9 +31,10 @@ import numpy as np
 from aiohttp.connector import AddrInfoType
 from numpy.typing import NDArray
 
+from mechanisms.errors import DataError
 from mechanisms.workload import Workload, count_marginals
 from parties.config import CertificateFiles, Config, PartySection
-from parties.errors import PartialSubmission, SubmissionRefused, SubmitError
+from parties.errors import PartialSubmission, StoreError, SubmissionRefused, SubmitError
 from parties.submission import RING_BITS, Submission
 from parties.tls import client_contexts, explain, load_identity
 from protocols.upload import UploadSeeds, upload
@@ -143,8 +145,8 @@ async def submit(
     Shapes: codes int32 (rows, columns of the domain). ``first_round`` None draws the round. ``workload`` saves building
     the config's again where many clients share a process. The deadline is timeouts.submit_s.
 
-    Raises SubmitError (too many rows, another submission in ``state``), SubmissionRefused, PartialSubmission (some
-    servers have it: run again with the same ``state``), CertificateError, ConfigError.
+    Raises DataError (too many rows), StoreError (``state`` cannot be used), SubmitError, SubmissionRefused,
+    PartialSubmission (some servers have it: run again with the same ``state``), CertificateError, ConfigError.
     """
     client = load_identity(files).name
     workload = workload or config.build_workload()
@@ -159,10 +161,10 @@ async def submit(
 
 
 def check_rows(config: Config, rows: int) -> None:
-    """Raises SubmitError where a client has no rows, or more than the run's public bound."""
+    """Raises DataError where a client has no rows, or more than the run's public bound."""
     bound = config.clients.rows_per_client
     if not 0 < rows <= bound:
-        raise SubmitError(
+        raise DataError(
             f"the table has {rows} rows; expected 1 to {bound} (clients.rows_per_client in {config.source})"
         )
 
@@ -178,16 +180,18 @@ def prepare(
 ) -> Prepared | None:
     """Draw the round and the seeds, or take them from ``state``, and share ``counts``; None: does not take part.
 
-    Raises SubmitError where ``state`` cannot be used: unreadable, unwritable, or of another submission.
+    Raises StoreError where ``state`` cannot be used: unreadable, unwritable, or of another submission.
     """
     known = _read_state(state) if state is not None and state.exists() else None
     if known is None:
         known = _State.draw(config, counts, client, first_round)
         if state is not None:
             _write_state(state, known)
-    elif not known.fits(config, counts, client, first_round):
-        raise SubmitError(
-            f"{state}: is of another submission; expected the client, config, round and table it was made with"
+    elif state is not None and not known.fits(config, counts, client, first_round):
+        raise StoreError(
+            state,
+            "is of another submission; expected the client, config, round and table it was made with, or, if no "
+            "server has that submission, another file or none",
         )
     if known.first_round is None:
         return None
@@ -227,7 +231,7 @@ async def deliver(config: Config, prepared: Prepared, files: CertificateFiles) -
         elif isinstance(result, BaseException):
             raise result
     if failures:
-        raise _failure(servers, failures)
+        raise _failure(servers, failures, _reasons(links, results))
     submission = prepared.submission
     return Receipt(
         run=submission.run,
@@ -241,8 +245,18 @@ async def deliver(config: Config, prepared: Prepared, files: CertificateFiles) -
     )
 
 
-def _failure(servers: tuple[ServerReceipt, ...], failures: dict[str, Exception]) -> SubmitError:
-    reasons = "; ".join(str(error) for error in failures.values())
+def _reasons(links: Sequence["_Link"], results: Sequence[object]) -> str:
+    """What went wrong at whom; what is the same at several servers is said once."""
+    said: dict[str, list[str]] = {}
+    for link, result in zip(links, results, strict=True):
+        if isinstance(result, SubmitError):
+            said.setdefault(str(result).removeprefix(link.where), []).append(link.where)
+    return "; ".join(", ".join(where) + reason for reason, where in said.items())
+
+
+def _failure(
+    servers: tuple[ServerReceipt, ...], failures: dict[str, Exception], reasons: str
+) -> SubmitError:
     reached = tuple(server.party for server in servers)
     if reached:
         refused = any(isinstance(error, SubmissionRefused) for error in failures.values())
@@ -262,7 +276,7 @@ def _failure(servers: tuple[ServerReceipt, ...], failures: dict[str, Exception])
             return SubmissionRefused(
                 error.party, error.status, f"no server has the submission: {reasons}"
             )
-    return SubmitError(f"no server has the submission: {reasons}")
+    return SubmitError(f"no server has the submission: {reasons}. Run the same command again")
 
 
 class _Retry(Exception):
@@ -279,7 +293,7 @@ class _Link:
         self._config = config
         self._party = party
         self._context = context
-        self._where = f"{party.name} at {party.ingest}"
+        self.where = f"{party.name} at {party.ingest}"
         self._sent = 0
         self._received = 0
         self._attempts = 0
@@ -299,7 +313,7 @@ class _Link:
                     await asyncio.sleep(pause_s)
                     pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
         except TimeoutError as error:
-            raise SubmitError(f"{self._where}: {last} (tried for {limit_s:g} s)") from error
+            raise SubmitError(f"{self.where}: {last} (tried for {limit_s:g} s)") from error
 
     async def _attempt(self, submission: Submission, body: bytes) -> ServerReceipt:
         sockets: list[socket.socket] = []
@@ -367,13 +381,13 @@ class _Link:
         if status not in (200, 201):
             error = answer.get("error")
             detail = error if isinstance(error, dict) else {}
-            message = ", ".join(
-                f"{key} {str(detail.get(key))[:200]}" for key in ("where", "expected")
-            )
-            message = f"answered {status}: {str(detail.get('what'))[:200]} ({message})"
+            shown = {key: str(value)[:200] for key, value in detail.items()}
+            message = f"answered {status}: {shown.get('what', 'no reason')}"
+            message += f" ({shown['where']})" if "where" in shown else ""
+            message += f"; expected {shown['expected']}" if "expected" in shown else ""
             if status == 408 or status >= 500:
                 raise _Retry(message)
-            raise SubmissionRefused(self._party.name, status, f"{self._where} {message}")
+            raise SubmissionRefused(self._party.name, status, f"{self.where} {message}")
         right = {
             "run": submission.run,
             "client": submission.client,
@@ -385,7 +399,7 @@ class _Link:
         for key, value in right.items():
             if answer.get(key) != value:
                 raise SubmitError(
-                    f"{self._where}: its receipt has {key} {str(answer.get(key))[:80]!r}; expected {value!r}"
+                    f"{self.where}: its receipt has {key} {str(answer.get(key))[:80]!r}; expected {value!r}"
                 )
 
     def _explained(self, error: Exception) -> Exception:
@@ -395,11 +409,22 @@ class _Link:
             certificate = getattr(cause, "certificate_error", None) or getattr(
                 cause, "os_error", None
             )
-            meaning = explain(certificate or cause, self._where)
+            meaning = explain(certificate or cause, self.where)
             if meaning is not None:
                 return SubmitError(meaning)
             cause = cause.__cause__
-        return _Retry(f"cannot be reached: {str(error) or type(error).__name__}")
+        return _Retry(f"cannot be reached: {_network_reason(error)}")
+
+
+def _network_reason(error: Exception) -> str:
+    """A failure below HTTP without the library's decoration."""
+    system = getattr(error, "os_error", error)
+    number = system.errno if isinstance(system, OSError) else None
+    if number == errno.ECONNREFUSED:
+        return "nothing listens there"
+    if number is not None and number > 0:
+        return os.strerror(number)
+    return getattr(system, "strerror", None) or str(error) or type(error).__name__
 
 
 def _socket_bytes(sockets: list[socket.socket]) -> tuple[int, int] | None:
@@ -475,10 +500,12 @@ def _read_state(path: Path) -> _State:
         state = _State(**known)
         UploadSeeds(bytes.fromhex(state.s0), bytes.fromhex(state.s1))
     except OSError as error:
-        raise SubmitError(f"{path}: cannot be read: {error.strerror or error}") from error
+        raise StoreError(
+            path, f"cannot be read: {error.strerror or error}; expected a file of your own"
+        ) from error
     except (ValueError, TypeError) as error:
-        raise SubmitError(
-            f"{path}: is not the state of a submission; expected another file name"
+        raise StoreError(
+            path, "is not the state of a submission; expected another file name"
         ) from error
     return state
 
@@ -497,6 +524,7 @@ def _write_state(path: Path, state: _State) -> None:
     except OSError as error:
         with contextlib.suppress(OSError):
             temporary.unlink()
-        raise SubmitError(
-            f"{path}: cannot be written: {error.strerror or error}; expected a writable folder with free space"
+        raise StoreError(
+            path,
+            f"cannot be written: {error.strerror or error}; expected a writable folder with free space",
         ) from error

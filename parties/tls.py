@@ -236,7 +236,8 @@ def _client_context(files: CertificateFiles, expected_name: str) -> ssl.SSLConte
 
 def explain(error: BaseException, peer: str) -> str | None:
     """What a TLS failure with ``peer`` means for the user; None where the error is no TLS failure."""
-    text = str(error)
+    # With a single argument, Python shows an SSLError as a tuple.
+    text = str(error.args[0] if len(error.args) == 1 else error)
     if isinstance(error, ssl.SSLCertVerificationError):
         # Only OpenSSL's own failures have the attribute; those of ``client_context`` say it all in their text.
         reason = getattr(error, "verify_message", None)

@@ -58,6 +58,16 @@ def test_describe_names_the_file_when_the_disk_is_full() -> None:
     assert failure.message.startswith("/x/y: No space left on device")
 
 
+def test_describe_takes_the_first_of_a_group_and_of_groups_within() -> None:
+    group = ExceptionGroup("tasks", [ExceptionGroup("inner", [SubmitError("refused")])])
+    assert describe(group) == describe(SubmitError("refused"))
+
+
+def test_describe_says_how_to_go_on_after_the_loss_of_a_server() -> None:
+    said = describe(PeerClosed("party 2 closed the connection", pid=2)).message
+    assert said.startswith("party 2 closed the connection; started again by the same command")
+
+
 def test_statuses_are_distinct_and_fit_a_byte() -> None:
     assert len({int(status) for status in Status}) == len(Status)
     assert all(0 <= status < 256 for status in Status)
