@@ -9,7 +9,7 @@ from parties.estimation import LEAD
 from parties.processes import Supervision
 from parties.progress import JsonLines, Lines, Progress
 from parties.running import common_options, make_private, run_supervised
-from parties.server import run_party
+from parties.server import own_files, run_party
 from protocols.memory import keep_freed_memory
 
 _PATH = click.Path(path_type=Path)
@@ -45,6 +45,7 @@ def party(config: Path, pid: int, directory: Path | None, watch_stdin: bool, as_
 
     async def serve(supervision: Supervision) -> None:
         loaded = load_config(config)
+        own_files(loaded, pid)  # Before anything is written.
         make_private(place)
         keep_freed_memory()
         await run_party(loaded, pid, place, progress=progress, closed=supervision.go)

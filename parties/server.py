@@ -39,6 +39,19 @@ from protocols.transcript import Transcript, Value
 
 CLOSE_S = 8.0
 """How long leaving the mesh may take after a failure."""
+_FINISHED = "finished"
+
+
+def own_files(config: Config, pid: int) -> CertificateFiles:
+    """The certificate files of server ``pid``, checked. Raises ConfigError, CertificateError."""
+    name = config.require_parties()[pid].name
+    files = config.require_tls(pid)
+    held = load_identity(files).name
+    if held != name:
+        raise CertificateError(
+            f"{files.cert}: is for {held!r}; expected the certificate of party {pid}, {name!r}"
+        )
+    return files
 
 
 async def run_party(
@@ -49,13 +62,7 @@ async def run_party(
     ``closed`` is set by whoever knows that no more data owners will come. Raises ConfigError, CertificateError,
     StoreError, TooFewClients, ProtocolError, MechanismError.
     """
-    name = config.require_parties()[pid].name
-    files = config.require_tls(pid)
-    held = load_identity(files).name
-    if held != name:
-        raise CertificateError(
-            f"{files.cert}: is for {held!r}; expected the certificate of party {pid}, {name!r}"
-        )
+    files = own_files(config, pid)
     workload = config.build_workload()
     plan = make_plan(config, workload)
     bits = security_bits(config, workload)
@@ -82,6 +89,7 @@ async def run_party(
             with disk_errors(directory):
                 await _serve(place, files, identity)
                 transcript.close()
+            store.set_meta(_FINISHED, "yes")
         except BaseException as error:
             with contextlib.suppress(OSError, ValueError):
                 transcript.close(f"failed: {_farewell(error)}")
@@ -219,6 +227,8 @@ def _lead(place: Place) -> Lead:
     def write(total: int) -> None:
         if estimator.model is None:
             raise RuntimeError("the final estimate made no model")
+        if place.store.meta(_FINISHED):
+            return  # Started again after its end: the table that may be published stays the only one.
         write_synthetic(place.directory, estimator.model, place.config, total=total)
 
     return Lead(estimator, write)

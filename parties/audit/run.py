@@ -27,7 +27,7 @@ from parties.audit.findings import (
 from parties.audit.privacy import Terms
 from parties.audit.replay import replay_folder, whose
 from parties.config import Config
-from parties.errors import ConfigError
+from parties.errors import ConfigError, StoreError
 from parties.planning import make_plan, security_bits
 
 FILES = tuple(f"party-{pid}.jsonl" for pid in range(3))
@@ -66,12 +66,14 @@ def audit_folder(
     """Make every check on the run in ``directory``, and judge the recordings in the servers' folders ``replays``.
 
     ``certificates`` are in the run's own folder unless given. Without ``directory``, recordings are judged against the
-    transcripts in their own folders.
+    transcripts in their own folders. Raises StoreError where ``directory`` holds no transcripts.
     """
     findings = Findings()
     if directory is None:
         _replays(findings, None, replays)
         return Audit(tuple(findings.checks), findings.ok, None, None)
+    if not (directory / "transcripts").is_dir():
+        raise StoreError(directory / "transcripts", "is not a folder; expected a run's transcripts")
     public = certificates or directory / "certificates"
     if (directory / "transcripts" / SERVER_FILE).exists():
         evidence = _one_server(findings, directory, public)

@@ -268,5 +268,8 @@ def test_command_says_what_is_missing(tmp_path: Path, capsys: pytest.CaptureFixt
     assert status == Status.STORAGE
     assert "nowhere: is not a folder" in said
     status, _, said = run_command(capsys, str(tmp_path))
+    assert status == Status.STORAGE
+    (tmp_path / "transcripts").mkdir()
+    status, _, said = run_command(capsys, str(tmp_path))
     assert status == Status.AUDIT
     assert "files" in said

@@ -15,6 +15,7 @@ from parties.cli import cli
 from parties.config import load_config
 from parties.running import guarded
 from parties.statuses import Status
+from tests.parties.commands import snapshot
 from tests.parties.small import write_small
 from tests.parties.support import free_ports
 
@@ -171,6 +172,47 @@ def test_party_and_submit_run_a_deployment(
     assert not (tmp_path / "party-1" / "synthetic.csv").exists()
     assert oct((tmp_path / "party-1").stat().st_mode)[-3:] == "700"
     assert tomllib.loads(config.read_text())["run"]["id"] == "small"
+
+
+def test_party_makes_no_folder_with_the_certificate_of_another(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = three_hosts(tmp_path)
+    (tmp_path / "tls" / "server-1.crt").write_bytes(
+        (tmp_path / "tls" / "server-0.crt").read_bytes()
+    )
+    (tmp_path / "tls" / "server-1.key").write_bytes(
+        (tmp_path / "tls" / "server-0.key").read_bytes()
+    )
+    before = snapshot(tmp_path)
+    assert guarded(cli, ["party", str(config), "--pid", "1"]) == Status.CERTIFICATE
+    assert "is for 'alpha'; expected the certificate of party 1, 'beta'" in capsys.readouterr().err
+    assert snapshot(tmp_path) == before
+
+
+def test_submit_says_which_file_cannot_be_used_and_how_many_rows_are_too_many(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = three_hosts(tmp_path)
+    tls, table = tmp_path / "tls", tmp_path / "north.csv"
+    table.write_text("sex,ward,age\nf,x,1\n")
+    arguments = ["submit", str(config), "--data", str(table), "--ca", str(tls / "ca.crt")]
+    arguments += ["--cert", str(tls / "north.crt"), "--key", str(tls / "north.key")]
+    state = str(table / "state")
+    assert guarded(cli, [*arguments, "--state", state]) == Status.STORAGE
+    assert f"{state}: cannot be written: File exists; expected a" in capsys.readouterr().err
+    bound = load_config(config).clients.rows_per_client
+    table.write_text("sex,ward,age\n" + "f,x,1\n" * (bound + 1))
+    assert guarded(cli, arguments) == Status.DATA
+    assert f"the table has {bound + 1} rows; expected 1 to {bound}" in capsys.readouterr().err
+
+
+def test_audit_leaves_alone_a_folder_that_holds_no_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert guarded(cli, ["audit", str(tmp_path)]) == Status.STORAGE
+    assert "is not a folder; expected a run's transcripts" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_submit_names_line_and_column_and_sends_nothing(

@@ -17,6 +17,7 @@ from mechanisms.accounting import rho_from_epsilon_delta
 from mechanisms.errors import BudgetExceeded
 from mechanisms.events import ExponentialEvent
 from mechanisms.workload import count_marginals
+from parties.audit.run import audit_folder
 from parties.config import CertificateFiles, Config
 from parties.errors import CertificateError, ConfigError, StoreError
 from parties.planning import make_plan
@@ -34,6 +35,7 @@ from protocols.errors import (
     ProtocolViolation,
     ReceiveTimeout,
 )
+from tests.parties.audit_runs import collect
 from tests.parties.mesh import EVERYONE, Cluster, Recording, make_uniform
 from tests.parties.support import OWNERS, PARTIES, free_ports, make_codes, make_config
 
@@ -140,6 +142,19 @@ async def test_run_party_continues_after_the_last_finished_round_when_one_was_ki
     budget = rho_from_epsilon_delta(1.0, 1e-5)
     assert sum(e.rho for e in done[0].elements()) <= budget * (1 + 1e-9)
     assert result(cluster)["rounds_done"] == (4 if not extra else 3)
+
+
+async def test_run_party_started_again_after_its_end_changes_no_result_and_passes_the_audit(
+    cluster: Cluster,
+) -> None:
+    assert await cluster.run(owners=EVERYONE) == [None] * 3
+    table, before = cluster.directory(0) / "synthetic.csv", ledgers(cluster)
+    published = table.read_bytes()
+    assert await cluster.run() == [None] * 3
+    assert table.read_bytes() == published
+    assert ledgers(cluster) == before
+    found = audit_folder(collect(cluster, cluster.folder / "run"))
+    assert [check for check in found.checks if check.status == "fail"] == []
 
 
 async def test_run_party_ends_a_round_early_when_a_charge_was_lost(cluster: Cluster) -> None:
