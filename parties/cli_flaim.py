@@ -106,7 +106,8 @@ def flaim(
     """Split one table among clients and run FLAIM on this machine: a server and the clients as processes.
 
     They meet over mutual TLS, and every sum is taken by secure aggregation. With --simulate everything is in this
-    process. The same command on the folder of an interrupted run begins anew with what is left of the budget.
+    process. The same command on the folder of an interrupted run goes on after its last finished round; a simulation
+    begins anew, and so does an annealed schedule, with what is left of the budget.
     """
     values: dict[str, object] = {
         "run.rounds": rounds,

@@ -37,7 +37,9 @@ def flaim_server(config: Path, directory: Path | None, watch_stdin: bool, as_jso
 
     It listens at flaim.address, waits up to clients.wait_s seconds for the clients that flaim.clients names, and goes
     on without those that do not come or leave. It writes model, synthetic table, report and transcript. Started again
-    after a stop or a crash it begins anew with what is left of the budget. With --json, events are JSON lines.
+    after a stop or a crash it goes on after the last finished round; the interrupted one is lost. Without the first
+    sums, or with an annealed schedule, it begins anew with what is left of the budget. With --json, events are JSON
+    lines.
     """
     progress: Progress = JsonLines() if as_json else Lines("server")
     place = directory or config.absolute().parent / "flaim-server"

@@ -3,9 +3,11 @@
 Provides ``settings_of`` (a run's `FlaimSettings` from its config), ``session`` (the parameters of one sum) and
 ``policy`` (what a client insists on). All public.
 
-A session of n clients withstands ceil(corrupt n) of them in league with the server. With distributed noise the honest
-survivors have to be as many as the noise was made for, however many corrupt ones survive: the minimum of survivors
-grows with n. Where no neighbour graph of n clients withstands the configured dropouts as well, everybody is
+A session of n clients withstands ceil(corrupt n) of them in league with the server. The fraction is of the clients of
+each sum, not of the run: participants are a sample, and a small one can have more. With 5 corrupt of 100, a sum over 20
+has more than the one that corrupt = 0.05 allows for one time in four; 0.25 covers all five. With distributed noise the
+honest survivors have to be as many as the noise was made for, however many corrupt ones survive: the minimum of
+survivors grows with n. Where no neighbour graph of n clients withstands the configured dropouts as well, everybody is
 everybody's neighbour and fewer dropouts are survived; that costs rounds, never secrets. Source: PROTOCOLS section 7.
 """
 

@@ -14,8 +14,10 @@ from mechanisms.errors import BudgetExceeded, RoundLost
 from parties.config import CertificateFiles
 from parties.errors import CertificateError, ConfigError, FlaimRefused
 from parties.flaim.client import ClientReport, run_client
+from parties.flaim.ledger import StoredLedger
 from parties.flaim.messages import Kind, Message, unpack_reason
 from parties.flaim.server import run_server
+from parties.flaim.sums import settings_of
 from parties.secagg.frames import RoundConnectError, RoundPeerClosed, read_frame, write_frame
 from parties.statuses import TooFewClients
 from parties.store import Store
@@ -231,7 +233,11 @@ async def test_server_started_again_takes_the_rounds_that_are_left(
     }
     await play(config, certificates, tmp_path, faults)
     first = result(tmp_path)
-    spent = sum(entry["rho"] for entry in first["ledger"])
+    # As if it had been killed in round 3, after a charge.
+    settings = settings_of(config)
+    with Store(tmp_path / "server" / "store", config.digest()) as store:
+        StoredLedger(store, settings.rho).charge(3, "select", settings.schedule(3).selection)
+        spent = store.spent()
     again = tmp_path / "again"
     again.mkdir()
     (tmp_path / "server").rename(again / "server")
@@ -240,7 +246,8 @@ async def test_server_started_again_takes_the_rounds_that_are_left(
     assert second["rho_earlier"] == pytest.approx(spent)
     assert sum(entry["rho"] for entry in second["ledger"]) <= second["rho_total"] * (1 + 1e-12)
     assert first["rounds_done"] == 2
-    assert (second["rounds_done"], second["lost_rounds"]) == (4, first["lost_rounds"])
+    assert (second["rounds_done"], second["lost_rounds"]) == (4, [2, 3])
+    assert [e["round"] for e in second["ledger"] if e["step"] == "select"] == [1, 2, 3, 4]
     assert second["participants"][:3] == first["participants"]
     assert [item for item in second["opened"] if item["round"] <= 2] == first["opened"]
 
