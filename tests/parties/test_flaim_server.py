@@ -252,6 +252,23 @@ async def test_server_started_again_takes_the_rounds_that_are_left(
     assert [item for item in second["opened"] if item["round"] <= 2] == first["opened"]
 
 
+async def test_server_killed_after_the_last_round_makes_the_model_without_clients(
+    certificates: dict[str, CertificateFiles], tmp_path: Path
+) -> None:
+    config = flaim_config(certificates)
+    await play(config, certificates, tmp_path)
+    first, folder = result(tmp_path), tmp_path / "server"
+    for name in ("result.json", "synthetic.csv"):
+        (folder / name).unlink()
+    events = Events()
+    await run_server(config, folder, progress=events, closed=asyncio.Event())
+    second = result(tmp_path)
+    assert second["clients"] == 0
+    for name in ("ledger", "opened", "selected", "participants", "rounds_done", "rows_estimated"):
+        assert second[name] == first[name]
+    assert (folder / "synthetic.csv").exists()
+
+
 async def test_server_begins_anew_where_the_schedule_is_annealed(
     certificates: dict[str, CertificateFiles], tmp_path: Path
 ) -> None:
