@@ -50,11 +50,14 @@ def test_marginals_are_those_of_the_whole_distribution(
         assert np.allclose(answer, brute_force(potentials, (clique,))[0], atol=1e-11)
 
 
-def test_marginals_survive_cliques_that_disagree_by_more_than_a_double_holds() -> None:
+@pytest.mark.parametrize("apart", [2000.0, 720.0])
+def test_marginals_survive_cliques_that_disagree_by_more_than_a_double_holds(apart: float) -> None:
+    # e^-720 is a double of eleven bits.
     contained = [("c0", "c1"), ("c1", "c2")]
-    left, right = np.zeros((3, 2)), np.zeros((2, 4))
-    left[:, 0], right[0, :] = -2000.0, 1000.0
-    right[1, :] = -1500.0
+    rng = np.random.default_rng(3)
+    left, right = rng.normal(0, 1, (3, 2)), rng.normal(0, 1, (2, 4))
+    left[:, 0] -= apart
+    right[1, :] -= apart
     tree = JunctionTree(DOMAIN, contained)
     home = {tree._above[q][0]: table for q, table in zip(contained, (left, right), strict=True)}
     assert tree._in_products([[home[i]] if i in home else [] for i in range(4)]) is None

@@ -73,6 +73,8 @@ def test_answers_q32_round_and_stay_in_range() -> None:
     answers = model.answers_q32([("c0",), ("c0", "c1")])
     assert answers.dtype == np.uint32
     assert answers.tolist() == [2**32 - 1, 2**30, 3 * 2**30]
+    thirds = Model(domain, model.cliques, (-1, -1), (np.array([1.0]), np.array([1 / 3, 2 / 3])))
+    assert thirds.answers_q32([("c1",)]).tolist() == [2**32 // 3, 2 * 2**32 // 3 + 1]
 
 
 def test_sample_meets_clique_marginals_up_to_rounding(model: Model) -> None:
@@ -96,6 +98,16 @@ def test_sample_keeps_conditional_independence(model: Model) -> None:
         np.add.at(counts, tuple(codes[:, [DOMAIN.index(name) for name in clique]].T), 1)
         (expected,) = model.answers([clique])
         assert (np.abs(counts - rows * expected) <= 6 * np.sqrt(rows * expected) + 1).all()
+
+
+def test_sample_draws_for_rows_that_are_alone_in_their_group() -> None:
+    # Each of 4,000 rows has a parent of its own: a quarter of them each, by five deviations of a binomial.
+    domain = domain_of(4000, 4)
+    marginals = (np.full(4000, 1 / 4000), np.full((4000, 4), 1 / 16000))
+    model = Model(domain, (("c0",), ("c0", "c1")), (-1, 0), marginals)
+    codes = model.sample(4000, public_generator(7))
+    assert len(np.unique(codes[:, 0])) == 4000
+    assert np.abs(np.bincount(codes[:, 1], minlength=4) - 1000).max() < 5 * np.sqrt(750)
 
 
 def test_sample_is_in_random_order(model: Model) -> None:
