@@ -28,8 +28,9 @@ NOISES = (DISCRETE, BOX_MULLER, DISTRIBUTED)
 
 _OPENED = "measure.counts"
 _SIGMA_BITS = 12
-# The probability that a pair's u is below 2^-41, where the run of random bits ends: R comes out too small then.
-_BOX_MULLER_TAIL = 2.0**-41
+# A pair's u is below 2^-41, where the run of random bits ends, with this probability; R comes out too small then. One
+# of the two samples alone is off by 5.1e-14, less than this eighth of it (README section 4).
+_BOX_MULLER_TAIL = 2.0**-41 / 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,8 +151,8 @@ def sample_distance(noise: str, security_bits: int = SECURITY_BITS) -> float:
     """A bound on what one noisy count adds to delta because its noise is not exactly of the kind that is charged.
 
     Exact noise: the sampler's statistical distance, of two samplers where two parties' noise counts. Box-Muller: the
-    mass of the radii that cannot be reached, for a pair of samples and hence for one; its finite precision (below
-    2^-18 of sigma) comes on top and is not expressed in delta.
+    mass of the radii that cannot be reached, for marginals of 8 cells and more; its finite precision (below 2^-18 of
+    sigma) comes on top and is not expressed in delta.
     """
     if noise == BOX_MULLER:
         return _BOX_MULLER_TAIL

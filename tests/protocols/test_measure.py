@@ -96,12 +96,11 @@ def test_noise_of_checks_and_states_what_it_does(noise: str, security_bits: int)
 
 
 def test_sample_distance_covers_what_box_muller_cannot_reach() -> None:
-    """The mass of the radii beyond the largest that comes out: exp(-R^2 / 2), for a pair and hence for one of it."""
+    """The mass of the radii beyond the largest that comes out, exp(-R^2 / 2), is that of a release of 8 cells."""
     table = np.ldexp(np.array(radius_table(), np.float64), -SAMPLE_BITS)
     largest = max(float(np.polyval(row[::-1], -0.5)) for row in table)
     beyond = math.exp(-(largest**2) / 2)
-    assert beyond < measure.sample_distance(measure.BOX_MULLER) * (1 + 1e-5)
-    assert beyond > measure.sample_distance(measure.BOX_MULLER) / 2
+    assert beyond == pytest.approx(8 * measure.sample_distance(measure.BOX_MULLER), rel=1e-5)
 
 
 def test_noise_of_refuses_another_kind() -> None:
