@@ -215,11 +215,6 @@ class Graph:
         """Whose signatures make a survivor list the session's only one: the neighbours of the ring's first client."""
         return self.neighbours(self._order[0])
 
-    @property
-    def complete(self) -> bool:
-        """Whether everybody is everybody's neighbour."""
-        return self.neighbour_count == self.clients - 1
-
 
 @lru_cache(maxsize=16)
 def draw(clients: int, neighbours: int, seed: bytes, session: bytes) -> Graph:

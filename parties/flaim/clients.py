@@ -71,19 +71,6 @@ async def play_clients(path: Path, share: tuple[int, int], *, progress: Progress
         )
 
 
-def read_reports(path: Path) -> list[dict[str, object]]:
-    """The reports of the clients that have finished; a torn line, which a kill leaves, is not one."""
-    found: list[dict[str, object]] = []
-    if path.exists():
-        for line in path.read_bytes().split(b"\n")[:-1]:
-            try:
-                report = json.loads(line)
-            except ValueError:
-                continue
-            found.append(report)
-    return found
-
-
 def _append(path: Path, report: ClientReport) -> None:
     with path.open("ab") as file:
         file.write(json.dumps(report.to_dict()).encode() + b"\n")
