@@ -1,10 +1,10 @@
 """The `syncret` command: each of its commands is imported when it is asked for, since all together take a second."""
 
 import importlib
+import os
 
 import click
 
-from parties.running import guarded, leave
 from parties.version import version
 
 _COMMANDS = {
@@ -54,4 +54,9 @@ def cli() -> None:
 
 def main() -> None:
     """The console script."""
+    try:
+        from parties.running import guarded, leave
+    except KeyboardInterrupt:
+        click.echo("syncret: error: stopped by Ctrl-C", err=True)
+        os._exit(130)
     leave(guarded(cli))

@@ -106,7 +106,7 @@ def result_document(
 
 
 def write_synthetic(directory: Path, model: Model, config: Config, *, total: int) -> int:
-    """Draw the rows, write ``synthetic.csv`` and ``model/``; returns the number of rows. Raises StoreError."""
+    """Draw the rows, write ``synthetic.csv`` and ``model/``, durably; returns the number of rows. Raises StoreError."""
     # Pandas takes a fifth of a second to import, which only the lead needs.
     from mechanisms.table import decode
 
@@ -119,7 +119,10 @@ def write_synthetic(directory: Path, model: Model, config: Config, *, total: int
     try:
         model.save(directory / "model")
         table.to_csv(partial, index=False)
+        for written in (partial, *(directory / "model").iterdir(), directory / "model"):
+            _sync(written)
         os.replace(partial, path)
+        _sync(directory)
     except OSError as error:
         raise _unwritable(path, error) from error
     return rows
@@ -133,6 +136,15 @@ def write_json(path: Path, document: Mapping[str, object]) -> None:
         os.replace(partial, path)
     except OSError as error:
         raise _unwritable(path, error) from error
+
+
+def _sync(path: Path) -> None:
+    """Make a file, or the entries of a folder, durable. Raises OSError."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _unwritable(path: Path, error: OSError) -> StoreError:

@@ -227,8 +227,9 @@ def _lead(place: Place) -> Lead:
     def write(total: int) -> None:
         if estimator.model is None:
             raise RuntimeError("the final estimate made no model")
-        if place.store.meta(_FINISHED):
-            return  # Started again after its end: the table that may be published stays the only one.
+        # Started again after its end: the table that may be published by now stays the only one.
+        if place.store.meta(_FINISHED) and (place.directory / "synthetic.csv").exists():
+            return
         write_synthetic(place.directory, estimator.model, place.config, total=total)
 
     return Lead(estimator, write)

@@ -27,7 +27,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from parties.config import NAME_PATTERN, CertificateFiles
-from parties.errors import CertificateError
+from parties.errors import CertificateError, StoreError
 
 CA_NAME = "Syncret development CA"
 _BACKDATE = datetime.timedelta(minutes=5)
@@ -269,7 +269,8 @@ def make_certificates(
     """A development authority in ``directory`` (made, or the one already there) and one certificate per name.
 
     Writes ca.crt, ca.key and NAME.crt, NAME.key for ``parties`` (servers, which are clients of one another) and
-    ``clients`` (data owners). Writes nothing where a name is unusable or has files already. Raises CertificateError.
+    ``clients`` (data owners). Writes nothing where a name is unusable or has files already. Raises CertificateError,
+    StoreError.
     """
     names = [*parties, *clients]
     files = {
@@ -316,8 +317,8 @@ def _authority(
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise CertificateError(
-            f"{directory}: cannot be made: {error.strerror or error}; expected a writable folder"
+        raise StoreError(
+            directory, f"cannot be made: {error.strerror or error}; expected a writable folder"
         ) from error
     key = ed25519.Ed25519PrivateKey.generate()
     # Two authorities of one name would be told apart by their signatures only, with a misleading alert.
@@ -379,6 +380,6 @@ def _write_pair(
         with contextlib.suppress(OSError):
             cert_path.unlink(missing_ok=True)
             key_path.unlink(missing_ok=True)
-        raise CertificateError(
-            f"{key_path.parent}: cannot write: {error.strerror or error}; expected a writable folder"
+        raise StoreError(
+            key_path.parent, f"cannot write: {error.strerror or error}; expected a writable folder"
         ) from error

@@ -53,6 +53,22 @@ def test_processes_of_a_run_import_neither_tables_nor_pictures(name: str) -> Non
     assert (done.returncode, done.stderr) == (0, "")
 
 
+def test_main_says_one_line_when_it_is_stopped_while_it_starts() -> None:
+    script = (
+        "import builtins, parties.cli\n"
+        "real = builtins.__import__\n"
+        "def stopped(name, *rest):\n"
+        "    if name == 'parties.running':\n"
+        "        raise KeyboardInterrupt\n"
+        "    return real(name, *rest)\n"
+        "builtins.__import__ = stopped\n"
+        "parties.cli.main()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)  # fmt: skip
+    assert done.returncode == Status.INTERRUPTED
+    assert done.stderr == "syncret: error: stopped by Ctrl-C\n"
+
+
 def test_guarded_prints_one_message_when_a_command_fails(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

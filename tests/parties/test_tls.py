@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 
 from parties import tls
 from parties.config import CertificateFiles
-from parties.errors import CertificateError
+from parties.errors import CertificateError, StoreError
 from parties.tls import (
     client_context,
     explain,
@@ -272,7 +272,7 @@ def test_make_certificates_writes_nothing_when_a_name_is_unusable(
 
 def test_make_certificates_refuses_an_unwritable_folder(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(CertificateError, match="cannot be made"):
+    with pytest.raises(StoreError, match="cannot be made"):
         make_certificates(tmp_path / "file" / "certs", ["a"])
 
 
@@ -281,7 +281,7 @@ def test_make_certificates_leaves_no_half_pair_when_the_disk_is_full(tmp_path: P
     before = sorted(tmp_path.iterdir())
     with (
         file_size_limit(300),
-        pytest.raises(CertificateError, match="cannot write: File too large"),
+        pytest.raises(StoreError, match="cannot write: File too large"),
     ):
         make_certificates(tmp_path, ["party-1"])
     assert sorted(tmp_path.iterdir()) == before
