@@ -20,14 +20,16 @@ from bench.splits import owners_of
 from bench.utility.cli import utility
 from bench.utility.flaim import flaim_settings
 from bench.utility.grid import SWEEPS, settings_of
-from bench.utility.methods import arrival_counts
+from bench.utility.methods import Outcome, _schedule, arrival_counts
 from bench.utility.mpc import _trial
 from bench.utility.report import write_report
 from bench.utility.runs import METHODS, Problem, Result, Settings, measure, problem
 from bench.utility.store import Entry, Store
 from bench.utility.sweep import run_all
+from mechanisms.accounting import rho, rho_from_epsilon_delta
 from mechanisms.domain import Categorical, Domain
-from mechanisms.metrics import table_answers, workload_error
+from mechanisms.metrics import nll, table_answers, workload_error
+from mechanisms.model import Model
 from mechanisms.workload import Workload, count_marginals
 
 RESULT = Result(0.5, 0.4, 0.45, 20.0, 0.7, 1.5, 10, 100, 0.1)
@@ -195,7 +197,58 @@ def test_measure_is_better_than_nothing_and_repeatable(small: Dataset, method: s
     assert (result.single_choosers is None) == (method in ("aim", "distaim"))
     again = measure(settings(method), 0)
     assert replace(again, seconds=0) == replace(result, seconds=0)
-    assert measure(settings(method), 1) != result
+    other = measure(settings(method), 1)
+    assert replace(other, seconds=0) != replace(result, seconds=0)
+
+
+def test_measure_holds_errors_against_training_rows_and_the_rest_against_held_out_ones(
+    small: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workload = Workload(small.domain, (("a", "b"), ("c", "d")))
+    counts = count_marginals(small.train[:50], workload)
+    marginals = tuple(
+        counts[start:end].reshape(small.domain.sizes(query)) / 50
+        for query, start, end in zip(
+            workload.maximal, workload.maximal_offsets, workload.maximal_offsets[1:], strict=False
+        )
+    )
+    model = Model(small.domain, workload.maximal, (-1, -1), marginals)
+
+    async def fixed(*_: object) -> Outcome:
+        return Outcome(model, 70, 3)
+
+    monkeypatch.setattr("bench.utility.methods.run_method", fixed)
+    chosen = settings()
+    result = measure(chosen, 5)
+    seed = [int(chosen.digest(), 16), 5, 1]
+    synthetic = model.sample(70, np.random.default_rng(seed))
+    posed = problem(chosen).workload
+    real, written = (table_answers(posed, codes) for codes in (small.train, synthetic))
+    said = model.answers_q32(posed.candidates).astype(float)
+    assert result.workload_error == workload_error(posed, real, written)
+    assert result.closure_error == closure_error(posed, real, written)
+    assert result.model_error == pytest.approx(workload_error(posed, real, said))
+    assert result.nll == nll(model, small.test) != nll(model, small.train)
+    assert result.auc == auc_on_held_out(synthetic, small.test, 3)
+    assert (result.rows, result.rounds_done) == (70, 3)
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 1.0, 4.0])
+def test_every_method_divides_the_budget_of_its_epsilon(small: Dataset, epsilon: float) -> None:
+    workload = problem(settings()).workload
+    budget = rho_from_epsilon_delta(epsilon, 1e-6)
+    for annealed in (False, True):
+        chosen = settings(
+            "distaim", epsilon=epsilon, delta=1e-6, measure_share=0.7, annealed=annealed
+        )
+        plan = _schedule(chosen, workload)
+        assert plan.rho == budget
+        assert plan.adaptive == annealed
+        assert plan.rounds == (64 if annealed else 3)
+        assert rho(plan.measurement) * (plan.rounds + 4) == pytest.approx(0.7 * budget)
+        federated = flaim_settings(replace(chosen, method="private"))
+        assert (federated.rho, federated.measure_share) == (budget, 0.7)
+        assert federated.annealed == annealed
 
 
 @pytest.mark.parametrize("annealed", [False, True])
