@@ -6,7 +6,7 @@ import click
 
 from parties.config import load_config
 from parties.estimation import LEAD
-from parties.processes import Supervision
+from parties.processes import Supervision, allow_files
 from parties.progress import JsonLines, Lines, Progress
 from parties.running import common_options, make_private, run_supervised
 from parties.server import own_files, run_party
@@ -48,6 +48,7 @@ def party(config: Path, pid: int, directory: Path | None, watch_stdin: bool, as_
         own_files(loaded, pid)  # Before anything is written.
         make_private(place)
         keep_freed_memory()
+        allow_files()
         await run_party(loaded, pid, place, progress=progress, closed=supervision.go)
 
     run_supervised(serve, watch_stdin=watch_stdin, events=progress if as_json else None)

@@ -124,6 +124,7 @@ def write_synthetic(directory: Path, model: Model, config: Config, *, total: int
         os.replace(partial, path)
         _sync(directory)
     except OSError as error:
+        _drop(partial)
         raise _unwritable(path, error) from error
     return rows
 
@@ -135,7 +136,13 @@ def write_json(path: Path, document: Mapping[str, object]) -> None:
         partial.write_text(json.dumps(document, allow_nan=False) + "\n", encoding="utf-8")
         os.replace(partial, path)
     except OSError as error:
+        _drop(partial)
         raise _unwritable(path, error) from error
+
+
+def _drop(partial: Path) -> None:
+    with contextlib.suppress(OSError):
+        partial.unlink(missing_ok=True)
 
 
 def _sync(path: Path) -> None:

@@ -9,6 +9,7 @@ figures and the pictures of real marginals are not differentially private; the p
 Known limits: text in English; sizes are decimal (1 MB = 10^6 bytes).
 """
 
+import contextlib
 import json
 import math
 import os
@@ -309,7 +310,8 @@ def _write_whole(path: Path, content: str) -> None:
         partial.write_text(content, encoding="utf-8")
         os.replace(partial, path)
     except OSError as error:
-        partial.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            partial.unlink(missing_ok=True)
         message = (
             f"cannot be written: {error.strerror or error}; expected a writable folder with space"
         )

@@ -42,6 +42,7 @@ from protocols.upload import UploadSeeds, upload
 _CHUNK = 1 << 18
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.2, 2.0
 _MAX_ANSWER = 1 << 16
+_STATUSES = "stored", "already stored"
 # Linux, struct tcp_info: bytes acknowledged by the peer and bytes received, two 64-bit numbers.
 _TCP_INFO_BYTES = struct.Struct("@120xQQ")
 
@@ -276,7 +277,13 @@ def _failure(
             return SubmissionRefused(
                 error.party, error.status, f"no server has the submission: {reasons}"
             )
-    return SubmitError(f"no server has the submission: {reasons}. Run the same command again")
+    later = any(isinstance(error, _Unreached) for error in failures.values())
+    advice = ". Run the same command again when the servers are up" if later else ""
+    return SubmitError(f"no server has the submission: {reasons}{advice}")
+
+
+class _Unreached(SubmitError):
+    """A server that could not be reached, or did not answer, until the deadline."""
 
 
 class _Retry(Exception):
@@ -313,7 +320,7 @@ class _Link:
                     await asyncio.sleep(pause_s)
                     pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
         except TimeoutError as error:
-            raise SubmitError(f"{self.where}: {last} (tried for {limit_s:g} s)") from error
+            raise _Unreached(f"{self.where}: {last} (tried for {limit_s:g} s)") from error
 
     async def _attempt(self, submission: Submission, body: bytes) -> ServerReceipt:
         sockets: list[socket.socket] = []
@@ -366,7 +373,9 @@ class _Link:
             yield chunk
 
     async def _read_answer(self, response: aiohttp.ClientResponse) -> dict[str, object]:
-        raw = await response.content.read(_MAX_ANSWER)
+        raw = b""
+        while part := await response.content.read(_MAX_ANSWER - len(raw)):
+            raw += part
         self._received += len(raw)
         try:
             answer = json.loads(raw)
@@ -401,6 +410,11 @@ class _Link:
                 raise SubmitError(
                     f"{self.where}: its receipt has {key} {str(answer.get(key))[:80]!r}; expected {value!r}"
                 )
+        if answer.get("status") not in _STATUSES:
+            raise SubmitError(
+                f"{self.where}: its receipt has status {str(answer.get('status'))[:80]!r}; expected "
+                f"{' or '.join(map(repr, _STATUSES))}"
+            )
 
     def _explained(self, error: Exception) -> Exception:
         """TLS failures are final, as CertificateError would be; others may pass."""

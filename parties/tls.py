@@ -370,16 +370,21 @@ def _write_pair(
         serialization.PrivateFormat.PKCS8,
         serialization.NoEncryption(),
     )
+    made: list[Path] = []
     try:
-        descriptor = os.open(key_path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(pem)
-        cert_path.write_bytes(cert.public_bytes(serialization.Encoding.PEM))
+        for path, content, mode in (
+            (key_path, pem, 0o600),
+            (cert_path, cert.public_bytes(serialization.Encoding.PEM), 0o666),
+        ):
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+            made.append(path)
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(content)
     except OSError as error:
-        # Half a pair would stand in the way of the next try.
+        # Half a pair would stand in the way of the next try; what another process has made meanwhile stays.
         with contextlib.suppress(OSError):
-            cert_path.unlink(missing_ok=True)
-            key_path.unlink(missing_ok=True)
+            for path in made:
+                path.unlink()
         raise StoreError(
             key_path.parent, f"cannot write: {error.strerror or error}; expected a writable folder"
         ) from error

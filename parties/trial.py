@@ -184,7 +184,11 @@ class Folder:
             )
         self.resumed = mark is not None
         try:
-            for folder in (self.path, *self.parties, self.owners):
+            self.path.mkdir(parents=True, exist_ok=True)
+            if mark is None:
+                # First of all: the same command takes up whatever comes after.
+                self._write_mark(fingerprint, finished=False)
+            for folder in (*self.parties, self.owners):
                 folder.mkdir(parents=True, exist_ok=True)
             for folder in (self.path / "parties", self.owners, *self.parties):
                 folder.chmod(0o700)
@@ -192,8 +196,6 @@ class Folder:
             raise StoreError(
                 self.path, f"cannot be made: {error.strerror or error}; expected a writable place"
             ) from error
-        if mark is None:
-            self._write_mark(fingerprint, finished=False)
 
     def finish(self, fingerprint: str) -> None:
         """Mark the run as finished. Raises StoreError."""

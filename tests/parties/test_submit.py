@@ -356,6 +356,30 @@ async def test_submit_believes_only_a_receipt_for_its_submission(
     assert (time.monotonic() - started > 0.9) == tries_again
 
 
+@pytest.mark.parametrize("status", [None, "lost", 7])
+def test_submit_refuses_a_receipt_that_does_not_say_stored(status: object) -> None:
+    config = make_config()
+    party = config.parties[0]
+    workload = config.build_workload()
+    counts = count_marginals(CODES, workload)
+    ready = prepare(config, counts, "clinic-a", workload=workload, first_round=1)
+    assert ready is not None
+    submission = ready.submission
+    link = submit_module._Link(config, party, 0, ssl.create_default_context())
+    right: dict[str, object] = {
+        "run": "trial",
+        "client": submission.client,
+        "party": party.name,
+        "pid": 0,
+        "digest": submission.digest(),
+        "first_round": submission.first_round,
+        "status": "stored",
+    }
+    link._check_answer(submission, 201, right)
+    with pytest.raises(SubmitError, match=r"its receipt has status .* expected 'stored' or"):
+        link._check_answer(submission, 201, right | {"status": status})
+
+
 # Taking part
 
 

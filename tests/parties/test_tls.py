@@ -288,6 +288,21 @@ def test_make_certificates_leaves_no_half_pair_when_the_disk_is_full(tmp_path: P
     make_certificates(tmp_path, ["party-1"])
 
 
+def test_make_certificates_leaves_alone_what_came_in_between(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def meanwhile(*arguments: object) -> object:
+        (tmp_path / "north.key").write_text("of another process")
+        return real(*arguments)  # type: ignore[arg-type]
+
+    real = tls._authority
+    monkeypatch.setattr(tls, "_authority", meanwhile)
+    with pytest.raises(StoreError, match="cannot write: File exists"):
+        make_certificates(tmp_path, [], ["north"])
+    assert (tmp_path / "north.key").read_text() == "of another process"
+    assert not (tmp_path / "north.crt").exists()
+
+
 def test_signer_verifies_under_the_certificate(tmp_path: Path, certificates: Certificates) -> None:
     files = certificates["party-0"]
     key = x509.load_pem_x509_certificate(files.cert.read_bytes()).public_key()
