@@ -241,11 +241,30 @@ def test_load_says_what_to_do_without_a_network(
 def test_load_draws_a_subsample_of_a_large_table(
     own_folders: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    import pandas as pd
+
     write_magic(own_folders)
     recipe = datasets.Recipe("class", binned=published.MAGIC_COLUMNS[:-1], rows=100)
     monkeypatch.setitem(datasets.RECIPES, "magic", recipe)  # type: ignore[arg-type]
     table = datasets.load("magic")
     assert len(table.train) + len(table.test) == 100
+    # The authors' draws, in pandas' words.
+    drawn = pd.read_csv(own_folders / "magic.csv").sample(n=100, random_state=1034)
+    train = drawn.reset_index(drop=True).sample(frac=0.9, random_state=571).sort_index()
+    assert (table.train[:, 10] == (train["class"] == "h")).all()
+
+
+def test_load_leaves_out_what_the_recipe_drops(
+    own_folders: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_magic(own_folders)
+    recipe = datasets.Recipe(
+        "class",
+        binned=published.MAGIC_COLUMNS[1:-1],
+        dropped=(published.MAGIC_COLUMNS[0], "absent"),
+    )
+    monkeypatch.setitem(datasets.RECIPES, "magic", recipe)  # type: ignore[arg-type]
+    assert datasets.load("magic").domain.names == published.MAGIC_COLUMNS[1:]
 
 
 @pytest.mark.parametrize("name", ["", "Adult", "../adult", "mnist"])

@@ -123,6 +123,15 @@ def test_clustering_finds_groups_that_are_far_apart() -> None:
     assert result.note == "k-means on the rows' svd embedding"
 
 
+def test_clustering_ends_with_every_row_at_the_nearest_mean() -> None:
+    codes = table(200, (9, 9))
+    points = codes.astype(float)
+    owners = clustering(codes, (9, 9), clients=5, seed=1, embedding=lambda *_: points).owners
+    means = np.stack([points[owners == k].mean(axis=0) for k in range(5)])
+    distance = ((points[:, None] - means) ** 2).sum(axis=2)
+    assert np.allclose(distance[np.arange(200), owners], distance.min(axis=1))
+
+
 def test_clustering_still_gives_everyone_a_row_when_all_rows_are_equal() -> None:
     codes = np.zeros((10, 3), dtype=np.int32)
     result = clustering(codes, (2, 2, 2), clients=10, seed=1)
