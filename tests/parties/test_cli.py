@@ -53,6 +53,18 @@ def test_processes_of_a_run_import_neither_tables_nor_pictures(name: str) -> Non
     assert (done.returncode, done.stderr) == (0, "")
 
 
+def test_all_commands_together_import_nothing_of_the_bench_extra() -> None:
+    script = (
+        "import sys, click, parties.cli as c\n"
+        "context = click.Context(c.cli)\n"
+        "assert all(c.cli.get_command(context, n) for n in c.cli.list_commands(context))\n"
+        "found = {'sklearn', 'umap', 'joblib', 'dask', 'distributed'} & set(sys.modules)\n"
+        "sys.exit(', '.join(found) or None)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_main_says_one_line_when_it_is_stopped_while_it_starts() -> None:
     script = (
         "import builtins, parties.cli\n"
