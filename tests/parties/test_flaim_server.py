@@ -369,6 +369,11 @@ async def test_server_takes_in_nobody_it_does_not_expect(
         answer = await greet(config, reader, writer, rows=10)
         seen.append((answer.kind, unpack_reason(answer.body)))
         writer.close()
+        # More rows than the public bound.
+        reader, writer = await connect(config, certificates[NAMES[2]])
+        answer = await greet(config, reader, writer, rows=101)
+        seen.append((answer.kind, unpack_reason(answer.body)))
+        writer.close()
         with pytest.raises(CertificateError):
             await run_client(config, codes_of(2), mixed, tmp_path / "x", progress=Events())
         return await run_client(
@@ -376,12 +381,13 @@ async def test_server_takes_in_nobody_it_does_not_expect(
         )
 
     await play(config, certificates, tmp_path, {2: intruders})
-    assert [kind for kind, _ in seen] == [Kind.REFUSED, Kind.REFUSED]  # type: ignore[misc]
+    assert [kind for kind, _ in seen] == [Kind.REFUSED] * 3  # type: ignore[misc]
     assert "not among this run's clients" in str(seen[0])
     assert "connected already" in str(seen[1])
+    assert "declares 101 rows; expected at most 100" in str(seen[2])
     assert result(tmp_path)["clients"] == 6
     refused = [r for r in transcript(tmp_path) if r.get("what") == "refused"]
-    assert [r["client"] for r in refused] == ["stranger", NAMES[0]]
+    assert [r["client"] for r in refused] == ["stranger", NAMES[0], NAMES[2]]
 
 
 async def test_client_tells_nothing_to_a_server_of_another_name(
@@ -429,7 +435,8 @@ async def test_server_hangs_up_on_a_client_that_talks_nonsense(
     await play(config, certificates, tmp_path, {2: nonsense})
     found = result(tmp_path)
     assert found["rounds_done"] == 2
-    assert "clinic-c" in found["lost"]
+    # For what it said, and not for what it did not say when it was asked.
+    assert "within" not in found["lost"]["clinic-c"]
 
 
 async def test_server_says_what_is_wrong_before_it_listens(
