@@ -28,8 +28,8 @@ DISTAIM_TRUST = (
     "Two servers acting together, or a server that deviates from the protocol, are outside this guarantee.",
     "Opened were the chosen query of each round and each noisy measurement, nothing else. How many data owners took "
     "part, and the sizes and times of messages, are visible too.",
-    "The privacy guarantee is for one row added to or removed from the whole table. It holds while every data owner "
-    "keeps to the agreed bound on its rows: an owner that submits counts beyond it can bend the choice of queries.",
+    "The privacy guarantee is for one row added to or removed from the whole table. It holds whatever the other data "
+    "owners submit; an owner that submits counts which are not those of its table can bend the result.",
 )
 TRIAL_TRUST = (
     "This was a trial: one machine ran all three servers and all owners and held the whole table. It protects nobody; "

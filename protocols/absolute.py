@@ -1,6 +1,6 @@
 """Grouped absolute error on shares: sum |2^f x - y| over the cells of each candidate, for a selection's scores.
 
-Secret: the counts x and the errors. Public: the model's answers y, the groups and a bound on the difference. Works
+Secret: the counts x and the errors. Public: the model's answers y, the groups and how many bits are kept. Works
 in blocks of cells, several in flight; the roles of the parties rotate from block to block, so that all send the
 same.
 """
@@ -34,8 +34,9 @@ async def grouped_absolute_error(
     """a_q = sum over the cells of group q of |2^f x - y|.
 
     Shapes: x (n,) in Z_2^32; answers (n,), in units of 2^-f; sizes (G,), positive, adding up to n; returns (G,) in
-        Z_2^32.
-        ``bits`` is a public bound: |2^f x - y| < 2^(bits - 1) for every cell.
+        Z_2^32, of which ``bits`` bits count: that many are enough where a_q < 2^(bits - 1). Modulo 2^bits it is, for
+        whatever x, a sum of distances of 2^f x - y from the next multiple of 2^bits: one more in a cell of x
+        changes it by at most 2^f.
     Leaks: none.
     Rounds: 4 + levels(bits - 1); blocks overlap.
     Communication: of each block, the planes of ``boolean.msb`` and 8 bytes a cell by the block's party 0; G elements.
@@ -78,7 +79,9 @@ async def grouped_absolute_error(
 
 
 async def absolute_terms(ctx: Context, d_sh: Share, bits: int) -> Additive:
-    """Additive terms of |d| for d (n,), |d| < 2^(bits - 1); see ``grouped_absolute_error``.
+    """Additive terms, modulo 2^bits, of |d| for d (n,) taken between -2^(bits - 1) and 2^(bits - 1).
+
+    See ``grouped_absolute_error``.
 
     Rounds: 3 + levels(bits - 1). Communication: the planes of ``boolean.msb``; 2 n elements by party 0.
     """

@@ -11,7 +11,7 @@ from protocols.base import known, multiply, reshare, reveal_component, share_inp
 from protocols.bitslice import from_planes, to_bits, to_planes, words_for
 from protocols.context import Context
 from protocols.ring import BITS, Ring, RingArray
-from protocols.shares import Share, concatenate, cross_product, joined, product
+from protocols.shares import Share, concatenate, cross_product, joined, product, stack
 
 
 def levels(count: int) -> int:
@@ -243,6 +243,32 @@ async def lift(ctx: Context, x_sh: Share, ring: Ring) -> Share:
     b_sh = known(ctx, ring, 2, None if b is None else _widen(ring, b), x_sh.shape)
     carry = await carry_out(ctx, await reshare(ctx, cross_product(a_bsh, b_planes)), propagate)
     return a_sh + b_sh - (await bits_to_ring(ctx, carry, x_sh.size, ring)).times(1 << small.bits)
+
+
+async def lift_magnitude(ctx: Context, x_sh: Share, bits: int, ring: Ring) -> Share:
+    """How far x modulo 2^bits is from 0, as an element of a larger ring: min(x, 2^bits - x), at most 2^(bits - 1).
+
+    That is |x| wherever |x| <= 2^(bits - 1); and it changes by at most 1 when x does, for whatever x.
+
+    Shapes: (n,).
+    Leaks: none.
+    Rounds: 5 + levels(bits - 1).
+    Communication: the planes of ``msb``, 3 n elements of the larger ring, and 3 n more by party 0.
+    Raises: ChannelError, ProtocolViolation.
+    Source: own; with c the carry into plane bits - 1, s that plane of x, and l = 2^(bits - 1): the lower planes are
+        y = a + b - l c of the summands' own, and the magnitude is y + s (l - 2 y).
+    """
+    half = 1 << (bits - 1)
+    a, b = (
+        None if part is None else _widen(ring, part & (half - 1)) for part in summands(ctx, x_sh)
+    )
+    a_sh, (carry, top) = await ctx.both(
+        lambda c: share_input(c, ring, 0, a, x_sh.shape),
+        lambda c: summand_carry(c, x_sh, bits),
+    )
+    both = await bits_to_ring(ctx, stack(carry, top ^ carry), x_sh.size, ring)
+    y_sh = a_sh + known(ctx, ring, 2, b, x_sh.shape) - both[0].times(half)
+    return y_sh - await reshare(ctx, product(both[1], y_sh.times(2) - half))
 
 
 def _widen(ring: Ring, x: RingArray) -> RingArray:

@@ -124,6 +124,14 @@ def lift(cells: int, bits: int, itemsize: int) -> Cost:
     return inputs + _everyone(planes) + carry_out(cells, bits) + bits_to_ring(cells, itemsize)
 
 
+def lift_magnitude(cells: int, bits: int, itemsize: int) -> Cost:
+    """``boolean.lift_magnitude`` of ``bits`` bits."""
+    size = cells * itemsize
+    return (
+        (_dealt(0, size) | msb(cells, bits)) + bits_to_ring(2 * cells, itemsize) + _everyone(size)
+    )
+
+
 def truncate(elements: int, itemsize: int) -> Cost:
     """``fixed.truncate`` and ``fixed.multiply_fixed``."""
     size = elements * itemsize
@@ -200,19 +208,19 @@ def open_value(elements: int, itemsize: int) -> Cost:
     return _everyone(elements * itemsize + _DIGEST)
 
 
-def select(sizes: Sequence[int], difference_bits: int, score_bits: int) -> Cost:
+def select(sizes: Sequence[int], error_bits: int, score_bits: int) -> Cost:
     """``select.select``, with the bits of ``select.bounds``: step "select.abs_error", then "select.choose"."""
     count = len(sizes)
-    return grouped_absolute_error(sum(sizes), count, difference_bits) + select_choose(
-        count, score_bits
+    return grouped_absolute_error(sum(sizes), count, error_bits) + select_choose(
+        count, error_bits, score_bits
     )
 
 
-def select_choose(count: int, score_bits: int) -> Cost:
+def select_choose(count: int, error_bits: int, score_bits: int) -> Cost:
     """``select.select`` among ``count`` candidates, after their errors."""
     prefix_bits = WEIGHT_BITS + count.bit_length() + _UNIFORM_BITS + 2
     return (
-        lift(count + 2, 32, _WIDE)
+        (lift_magnitude(count, error_bits, _WIDE) | lift(2, 32, _WIDE))
         + maximum(count, score_bits)
         + exp2_negative(count, score_bits + _LOG2E_BITS + 1, WEIGHT_BITS)
         + _everyone(_WIDE)

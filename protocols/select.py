@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from protocols.absolute import grouped_absolute_error
 from protocols.base import multiply, open_value, random, reshare
 from protocols.bitslice import from_bits, to_bits
-from protocols.boolean import and_all, bits_to_ring, lift, msb
+from protocols.boolean import and_all, bits_to_ring, lift, lift_magnitude, msb
 from protocols.context import Context
 from protocols.errors import CheckFailed
 from protocols.fixed import exp2_negative
@@ -59,63 +59,68 @@ async def select(ctx: Context, x_sh: Share, spec: SelectSpec) -> int:
     """Choose a candidate with probability proportional to exp(max(t_q, max t - 24 ln 2)).
 
     Shapes: x (cells,) in Z_2^32, the candidates' counts one after the other; returns the chosen index in [0, G).
-    Leaks: the index.
-    Rounds: 9 for the errors of 10^6 cells below 2^22, 9 for the lift, 15 for each level of the maximum, 27 for the
+    Leaks: the index. One row changes every t_q by at most 2^6 gain_q, whatever x is modulo 2^32.
+    Rounds: 9 for the errors of 10^6 cells below 2^22, 10 for their magnitudes, 15 for each level of the maximum, 27 for the
         weights and 11 for the choice, at 40 bits of score (exact: ``costs.select``).
     Communication: ``grouped_absolute_error`` for the cells; some kilobytes a candidate for the rest.
     Raises: ValueError for a specification whose sums could wrap; ChannelError, ProtocolViolation, CheckFailed.
     Source: Pereira et al., Protocol 2; README section 3. Steps are numbered as there.
     """
-    difference_bits, score_bits = bounds(spec)
-    # 1, 2. Absolute errors a_q, one element per candidate.
+    error_bits, score_bits = bounds(spec)
+    # 1, 2. Absolute errors a_q modulo 2^error_bits, one element per candidate.
     with ctx.step("select.abs_error", round=ctx.cost.round) as c:
         a_sh = await grouped_absolute_error(
-            c, x_sh, spec.answers, spec.sizes, fraction_bits=FRACTION_BITS, bits=difference_bits
+            c, x_sh, spec.answers, spec.sizes, fraction_bits=FRACTION_BITS, bits=error_bits
         )
     with ctx.step("select.choose", round=ctx.cost.round) as c:
-        # 3. Into the wide ring, together with the 64 random bits of u; t_q is linear there.
-        wide = await lift(c, concatenate(a_sh, random(c, R32, (2,))), R128)
-        a_wide, high, low = wide[:-2], wide[-2:-1], wide[-1:]
+        # 3. Into the wide ring, as magnitudes; t_q is linear there. Beside them the 64 random bits of u.
+        draw = random(c, R32, (2,))
+        a_wide, u_parts = await c.both(
+            lambda c: lift_magnitude(c, a_sh, error_bits, R128), lambda c: lift(c, draw, R128)
+        )
         t_sh = a_wide.times(_wide(spec.gains)) - _wide(spec.offsets)
         # 4. Weights 2^-z with z = (max t - t) log2 e, limited.
         m_sh = await maximum(c, t_sh, score_bits)
         z_sh = (m_sh - t_sh).times(LOG2E_SCALED)
         e_sh = await exp2_negative(c, z_sh, score_bits + _LOG2E_BITS + 1, WEIGHT_BITS)
         # 5, 6. The first q whose prefix sum reaches u times the total, u uniform on (0, 1].
-        u_sh = high.times(1 << 32) + low + 1
+        u_sh = u_parts[:1].times(1 << 32) + u_parts[1:] + 1
         return await _first_reaching(c, e_sh, u_sh)
 
 
 def bounds(spec: SelectSpec) -> tuple[int, int]:
-    """Bits of a cell's signed difference, and of a signed difference of two scores.
+    """Bits that are kept of the errors a_q, with a sign, and of a signed difference of two scores.
 
-    Raises ValueError where a sum of differences could reach 2^32, a score 2^62 or a prefix sum of weights 2^127. A sum
-    of differences is at most the candidate's counts and answers; its answers may be rounded up by one unit a cell.
+    A candidate's error is at most its counts and answers; its answers may be rounded up by one unit a cell. That
+    is below 2^(error bits - 1), and so is, modulo 2^(error bits), the error of counts that are no table's.
+    Raises ValueError where an error could reach 2^31, a score 2^62 or a prefix sum of weights 2^127.
     """
     if not 1 <= len(spec.sizes) <= MAX_CANDIDATES:
         raise ValueError(f"{len(spec.sizes)} candidates; a selection takes 1 to {MAX_CANDIDATES}")
-    cells = int(spec.sizes.sum())
     largest = max(spec.max_rows << FRACTION_BITS, int(spec.answers.max(initial=0)))
     starts = np.cumsum(spec.sizes) - spec.sizes
-    answered = int(np.add.reduceat(spec.answers, starts, dtype=np.uint64).max())
-    if answered > largest + cells:
+    answered = np.add.reduceat(spec.answers, starts, dtype=np.int64)
+    if (over := answered > largest + spec.sizes).any():
         raise ValueError(
-            f"a candidate's answers add up to {answered}; at most {largest} + {cells} fit max_rows = {spec.max_rows}"
+            f"a candidate's answers add up to {answered[over][0]}; at most {largest} + {spec.sizes[over][0]} fit "
+            f"max_rows = {spec.max_rows}"
         )
-    a_max = 2 * largest + cells
-    if a_max >= 1 << 32:
+    a_max = 2 * largest + int(spec.sizes.max())
+    if a_max >= 1 << 31:
         raise ValueError(
-            f"max_rows = {spec.max_rows} is too large: 2 * {largest} + {cells} has to stay below 2^32"
+            f"max_rows = {spec.max_rows} is too large: 2 * {largest} + {spec.sizes.max()} has to stay below 2^31"
         )
+    error_bits = a_max.bit_length() + 1
+    reach = 1 << (error_bits - 1)
     highest = max(
-        gain * a_max - offset for gain, offset in zip(spec.gains, spec.offsets, strict=True)
+        gain * reach - offset for gain, offset in zip(spec.gains, spec.offsets, strict=True)
     )
     score_bits = (highest + max(spec.offsets)).bit_length() + 1
     if score_bits > 63:
         raise ValueError(
             f"scores of {score_bits} bits: epsilon or max_rows is too large, 63 bits are supported"
         )
-    return largest.bit_length() + 1, score_bits
+    return error_bits, score_bits
 
 
 def _wide(values: Sequence[int]) -> NDArray[np.object_]:
@@ -196,7 +201,7 @@ async def _first_reaching(ctx: Context, e_sh: Share, u_sh: Share) -> int:
     one_hot = await open_value(ctx, first, "select.index")
     if sorted(one_hot.tolist()) != [0] * (count - 1) + [1]:
         raise CheckFailed(
-            "the selection did not end in one candidate: a count was out of the range that an owner may submit"
+            "the selection did not end in one candidate: a share is not what the protocol made it"
         )
     return int(np.flatnonzero(one_hot)[0])
 

@@ -18,8 +18,8 @@ sends the digest of its ``next`` component to the next server, which compares it
 hold the component: to the third, a digest of x2 would be a test for guesses of the counts.
 
 Secret: counts, seeds, bodies, components. Public: form, number of cells, sizes. Source: README section 2.
-Known limits: whether the counts are those of a real table is not checked; README section 3 says what that can cost the
-other clients.
+Known limits: whether the counts are those of a real table is not checked; README section 3 says why the privacy of the
+other clients does not depend on it.
 """
 
 import enum

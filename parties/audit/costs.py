@@ -176,11 +176,11 @@ def _select(candidates: list[int], plan: Schedule, terms: Terms) -> tuple[Cost, 
         epsilon=plan.epsilon,
         max_rows=terms.config.max_rows,
     )
-    difference_bits, score_bits = bounds(spec)
+    error_bits, score_bits = bounds(spec)
     sizes = [int(size) for size in spec.sizes]
     return (
-        formulas.grouped_absolute_error(sum(sizes), len(sizes), difference_bits),
-        formulas.select_choose(len(sizes), score_bits),
+        formulas.grouped_absolute_error(sum(sizes), len(sizes), error_bits),
+        formulas.select_choose(len(sizes), error_bits, score_bits),
     )
 
 

@@ -11,8 +11,8 @@ from parties.config.checks import check, check_choice, check_name, check_number
 from protocols.measure import DISCRETE, NOISES
 from protocols.select import FRACTION_BITS
 
-MAX_ROWS = 2 ** (30 - FRACTION_BITS)
-"""Largest table whose sums of absolute count differences, at 6 fractional bits, stay below 2^32."""
+MAX_ROWS = 2 ** (29 - FRACTION_BITS)
+"""Largest table whose sums of absolute count differences, at 6 fractional bits, stay below 2^31."""
 SCHEDULES = FIXED, ANNEALED = "fixed", "annealed"
 UPLOADS = ("seeded", "plain")
 FLAIM_VARIANTS = ("naive", "oracle", "private", "random", "naivebayes")

@@ -100,6 +100,27 @@ def test_lift_keeps_unsigned_values(small: Ring, ring: Ring) -> None:
         assert [int(v) for v in reconstruct(outcome.results)] == values
 
 
+@pytest.mark.parametrize("bits", [2, 3, 18, 31, 32])
+def test_lift_magnitude_is_the_distance_from_the_next_multiple(bits: int) -> None:
+    size, half = 1 << bits, 1 << (bits - 1)
+    edges = [0, 1, half - 1, half, half + 1, size - 1, size, size + half, (1 << 32) - 1]
+    values = [value % (1 << 32) for value in edges]
+    for seed in range(10):
+        parts = components(R32, np.array(values, dtype=object), seed)
+        outcome = run_parties(
+            lambda c, parts=parts: boolean.lift_magnitude(c, share_of(c, parts, R32), bits, R128)
+        )
+        expected = [min(value % size, size - value % size) for value in values]
+        assert [int(v) for v in reconstruct(outcome.results)] == expected
+
+
+@pytest.mark.parametrize("shape", [(0,), (1,), (64,), (65,)])
+def test_lift_magnitude_keeps_shapes(shape: tuple[int, ...]) -> None:
+    parts = components(R32, np.full(shape, -5), 3)
+    outcome = run_parties(lambda c: boolean.lift_magnitude(c, share_of(c, parts, R32), 10, R64))
+    assert reconstruct(outcome.results).tolist() == np.full(shape, 5).tolist()
+
+
 @pytest.mark.parametrize("planes", [1, 2, 3, 5, 8, 40])
 def test_prefix_or_and_and_all_match_numpy(planes: int) -> None:
     bits = (np.random.default_rng(planes).random((planes, 100)) < 0.2).astype(np.uint8)

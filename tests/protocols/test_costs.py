@@ -109,6 +109,11 @@ for n in (1, 64, 100):
         f"lift-{n}", costs.lift(n, 32, 16), lambda c, n=n: boolean.lift(c, shared(c, R32, n), R128)
     )
     case(
+        f"lift_magnitude-{n}",
+        costs.lift_magnitude(n, 24, 16),
+        lambda c, n=n: boolean.lift_magnitude(c, shared(c, R32, n), 24, R128),
+    )
+    case(
         f"truncate-{n}",
         costs.truncate(n, 8),
         lambda c, n=n: fixed.truncate(c, shared(c, R64, n).additive(), 20),
@@ -202,7 +207,7 @@ def test_costs_meet_the_design_goals() -> None:
     assert error.rounds <= 10
     assert max(error.sent) < 15 * 1_000_000
     sizes = [4000] * 250
-    assert costs.select(sizes, 23, 40).rounds < 120
+    assert costs.select(sizes, 24, 41).rounds < 120
     assert max(costs.gaussian(32_768).sent) < 800 * 32_768
     assert (
         max(costs.discrete_gaussian(3 * 32_768, discrete.Sampler.of(20.89)).sent) < 100 * 3 * 32_768

@@ -87,6 +87,7 @@ PROTOCOLS: dict[str, tuple[Protocol, int]] = {
     "bits_to_ring": (lambda c: boolean.bits_to_ring(c, share_of(c, BIT_PARTS, BITS), 64, R64), 0),
     "words_to_ring": (lambda c: boolean.words_to_ring(c, share_of(c, BIT_PARTS, BITS), 64, R64), 0),
     "lift": (lambda c: boolean.lift(c, share_of(c, R32_PARTS, R32), R128), 0),
+    "lift_magnitude": (lambda c: boolean.lift_magnitude(c, share_of(c, R32_PARTS, R32), 18, R128), 0),
     "prefix_or": (lambda c: boolean.prefix_or(c, share_of(c, BIT_PARTS, BITS)), 0),
     "truncate-64": (lambda c: fixed.truncate(c, share_of(c, R64_PARTS, R64).additive(), 20), 0),
     "truncate-128": (lambda c: fixed.truncate(c, share_of(c, R128_PARTS, R128).additive(), 20), 0),

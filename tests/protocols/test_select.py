@@ -1,5 +1,6 @@
 """Secure selection against the exact plaintext reference of ``mechanisms.scores``, and what it opens."""
 
+from collections.abc import Sequence
 from types import SimpleNamespace
 
 import numpy as np
@@ -11,7 +12,9 @@ from mechanisms import events, scores
 from mechanisms.scores import ScoreSpec, plain_scores, select_index
 from protocols import measure
 from protocols import select as select_module
+from protocols.absolute import grouped_absolute_error
 from protocols.base import known, random
+from protocols.boolean import lift, lift_magnitude
 from protocols.context import Context
 from protocols.errors import CheckFailed
 from protocols.fixed import EXPONENT_LIMIT
@@ -113,10 +116,10 @@ def test_maximum_of_ties_is_the_value_once() -> None:
 
 def test_bounds_rejects_what_could_wrap() -> None:
     generator = np.random.default_rng(1)
-    fits = spec_of(generator, 3, gain=1, max_rows=2**24)
+    fits = spec_of(generator, 3, gain=1, max_rows=2**23)
     assert bounds(fits)[0] == 32
     with pytest.raises(ValueError, match="max_rows"):
-        bounds(spec_of(generator, 20, gain=1, max_rows=2**25 - 1))
+        bounds(spec_of(generator, 20, gain=1, max_rows=2**24))
     with pytest.raises(ValueError, match="epsilon or max_rows"):
         bounds(spec_of(generator, 3, gain=1 << 44))
 
@@ -130,7 +133,7 @@ def spec_at_the_bounds(gain: int) -> SimpleNamespace:
 
 
 @pytest.mark.parametrize("best", [0, 1])
-@pytest.mark.parametrize("gain", [1 << 16, 3 << 43])
+@pytest.mark.parametrize("gain", [1 << 16, 3 << 42])
 def test_select_holds_at_the_bounds(gain: int, best: int) -> None:
     """A cell's difference, a candidate's error and the scores' difference at their largest: 32 to 10^10 nats."""
     counts = np.array([0, 1024, 1024, 0])
@@ -142,19 +145,96 @@ def test_select_holds_at_the_bounds(gain: int, best: int) -> None:
 
 
 def test_bounds_are_exact() -> None:
-    assert bounds(spec_at_the_bounds(3 << 43)) == (18, 63)
+    assert bounds(spec_at_the_bounds(3 << 42)) == (19, 63)
     with pytest.raises(ValueError, match="63 bits"):
-        bounds(spec_at_the_bounds(1 << 45))
+        bounds(spec_at_the_bounds(1 << 44))
     wide = spec_at_the_bounds(1)
     wide.max_rows, wide.sizes, wide.answers = (
-        (1 << 25) - 1,
+        (1 << 24) - 1,
         np.array([127]),
         np.zeros(127, np.uint32),
     )
     assert bounds(wide)[0] == 32
     wide.sizes, wide.answers = np.array([128]), np.zeros(128, np.uint32)
-    with pytest.raises(ValueError, match="below 2\\^32"):
+    with pytest.raises(ValueError, match="below 2\\^31"):
         bounds(wide)
+
+
+SIZES, BITS = [1, 3, 2], 12
+ANY = st.lists(
+    st.one_of(st.integers(0, 2**32 - 1), st.integers(-3, 3).map(lambda n: (2**5 * n + 31) % 2**32)),
+    min_size=6,
+    max_size=6,
+)  # fmt: skip
+
+
+def errors_of(counts: Sequence[int], answers: Sequence[int]) -> list[int]:
+    """Distances of 2^6 x - y from the next multiple of 2^12, summed over each candidate; the distance of that."""
+
+    def distance(value: int) -> int:
+        return min(value % 2**BITS, -value % 2**BITS)
+
+    cells = [distance(64 * x - y) for x, y in zip(counts, answers, strict=True)]
+    ends = np.cumsum(SIZES)
+    return [distance(sum(cells[e - s : e])) for s, e in zip(SIZES, ends, strict=True)]
+
+
+@given(
+    counts=ANY,
+    answers=st.lists(st.integers(0, 2**11), min_size=6, max_size=6),
+    cell=st.integers(0, 5),
+)
+def test_errors_of_whatever_was_submitted_move_by_a_row_at_most(
+    counts: list[int], answers: list[int], cell: int
+) -> None:
+    parts = components(R32, np.array(counts, dtype=object))
+
+    async def program(ctx: Context) -> Share:
+        a_sh = await grouped_absolute_error(
+            ctx, share_of(ctx, parts, R32), np.array(answers, np.uint32), np.array(SIZES),
+            fraction_bits=6, bits=BITS,
+        )  # fmt: skip
+        return await lift_magnitude(ctx, a_sh, BITS, R128)
+
+    found = [int(a) for a in reconstruct(run_parties(program).results)]
+    assert found == errors_of(counts, answers)
+    more = [x + (i == cell) for i, x in enumerate(counts)]
+    moved = [abs(a - b) for a, b in zip(found, errors_of(more, answers), strict=True)]
+    assert max(moved) <= 64
+    assert sum(move > 0 for move in moved) <= 1
+
+
+def choices_beside(honest: int, draws: int) -> list[int]:
+    """Choices between two candidates of equal counts, where a client adds to a cell what makes it wrap at 60 rows.
+
+    A row moves a score by 0.001 nats.
+    """
+    spec = ScoreSpec(
+        (0, 1), np.array([2, 2]), np.full(4, 64 * 50, np.uint32), (1 << 12,) * 2, (0, 0), 10_000
+    )
+    error_bits, _ = bounds(spec)
+    submitted = ((1 << (error_bits - 1)) + 64 * 50) // 64 - 60 + 1
+    parts = components(R32, np.array([honest + submitted, 100 - honest, 50, 50]))
+    return [
+        run_parties(lambda c: select(c, share_of(c, parts, R32), spec), seed=seed).results[0]
+        for seed in range(1, draws + 1)
+    ]
+
+
+def test_select_tells_of_a_row_no_more_beside_a_client_whose_counts_wrap() -> None:
+    assert [choices_beside(honest, 8) for honest in (58, 59, 61)] == [choices_beside(60, 8)] * 3
+
+
+def test_select_tells_a_row_where_wrapped_errors_are_taken_as_they_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The control: by unsigned values of the errors, the same client learns whether the cell has 60 rows."""
+
+    async def as_it_is(ctx: Context, x_sh: Share, bits: int, ring: Ring) -> Share:
+        return await lift(ctx, x_sh, ring)
+
+    monkeypatch.setattr(select_module, "lift_magnitude", as_it_is)
+    assert set(choices_beside(58, 4)).isdisjoint(choices_beside(61, 4))
 
 
 @pytest.mark.parametrize("groups", [0, MAX_CANDIDATES + 1])
@@ -176,10 +256,10 @@ def test_bounds_rejects_another_number_of_candidates(groups: int) -> None:
 def test_bounds_rejects_answers_of_more_rows_than_there_may_be() -> None:
     """Each cell fits; a candidate's sum of differences would leave its bound."""
     spec = spec_at_the_bounds(1)
-    spec.answers = np.array([1 << 16, 4, 0, 0], np.uint32)
+    spec.answers = np.array([1 << 16, 2, 0, 0], np.uint32)
     bounds(spec)
-    spec.answers[1] = 5
-    with pytest.raises(ValueError, match="add up to 65541"):
+    spec.answers[1] = 3
+    with pytest.raises(ValueError, match="add up to 65539"):
         bounds(spec)
 
 
@@ -215,7 +295,7 @@ def test_select_uses_all_bits_of_the_draw(
 
 
 def test_select_fails_when_nobody_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What counts out of range can come to: every prefix sum is called too short."""
+    """What a corrupted computation can come to: every prefix sum is called too short."""
     original = select_module.msb
 
     async def always(ctx: Context, x_sh: Share, bits: int) -> Share:
