@@ -60,8 +60,8 @@ async def select(ctx: Context, x_sh: Share, spec: SelectSpec) -> int:
 
     Shapes: x (cells,) in Z_2^32, the candidates' counts one after the other; returns the chosen index in [0, G).
     Leaks: the index. One row changes every t_q by at most 2^6 gain_q, whatever x is modulo 2^32.
-    Rounds: 9 for the errors of 10^6 cells below 2^22, 10 for their magnitudes, 15 for each level of the maximum, 27 for the
-        weights and 11 for the choice, at 40 bits of score (exact: ``costs.select``).
+    Rounds: 9 for the errors of 10^6 cells below 2^22, 10 for their magnitudes, 15 for each level of the maximum, 27
+        for the weights and 11 for the choice, at 40 bits of score (exact: ``costs.select``).
     Communication: ``grouped_absolute_error`` for the cells; some kilobytes a candidate for the rest.
     Raises: ValueError for a specification whose sums could wrap; ChannelError, ProtocolViolation, CheckFailed.
     Source: Pereira et al., Protocol 2; README section 3. Steps are numbered as there.
