@@ -114,8 +114,9 @@ async def events_of(process: asyncio.subprocess.Process) -> AsyncIterator[dict]:
         yield json.loads(line)
 
 
+@pytest.mark.parametrize("kill_after", [3, ROUNDS])
 async def test_server_killed_between_rounds_goes_on_after_the_last_one(
-    certificates: dict[str, CertificateFiles], config: Config, tmp_path: Path
+    certificates: dict[str, CertificateFiles], config: Config, tmp_path: Path, kill_after: int
 ) -> None:
     path, folder = tmp_path / "flaim.toml", tmp_path / "server"
     path.write_text(config.resolved_toml())
@@ -128,7 +129,7 @@ async def test_server_killed_between_rounds_goes_on_after_the_last_one(
     try:
         async with server_process(path, folder) as process:
             async for event in events_of(process):
-                if event["event"] == "round-done" and event["done"] == 3:
+                if event["event"] == "round-done" and event["done"] == kill_after:
                     break
             process.kill()
         with Store(folder / "store", config.digest()) as store:
