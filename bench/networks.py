@@ -18,12 +18,13 @@ import functools
 import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from parties.ports import free_ports
 
 Address = tuple[str, int]
 # By party: the addresses of parties 0, 1, 2 as that party sees them; it listens on its own.
@@ -93,15 +94,6 @@ def opened(name: str) -> Iterator[Network]:
             yield Network(name, "netem", hosts, exits)
         else:
             yield Network(name, "none" if shape is None else "relay", [], exits)
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports of loopback that nobody listens on."""
-    with contextlib.ExitStack() as held:
-        listeners = [
-            held.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)
-        ]
-        return [listener.getsockname()[1] for listener in listeners]
 
 
 # Namespaces.

@@ -11,7 +11,6 @@ limits: one machine holds everything, so that a trial protects nobody; ports are
 
 import asyncio
 import shutil
-import socket
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -22,13 +21,13 @@ import numpy as np
 from parties.config import Config
 from parties.errors import StoreError
 from parties.jobs import OwnersJob, read_receipts
+from parties.ports import LOOPBACK, free_ports
 from parties.processes import Child
 from parties.progress import Progress
 from parties.statuses import ChildFailed, Status
 from parties.tls import make_certificates
 from parties.trial import Folder, Trial
 
-LOOPBACK = "127.0.0.1"
 PARTY_NAMES = ("party-0", "party-1", "party-2")
 _OTHERS_S = 2.0
 """How long to wait for other servers' messages after one has failed: the one that names the cause may come later."""
@@ -126,18 +125,6 @@ def with_parties(trial: Trial, folder: Folder) -> Config:
         "key": str(certificates / "party-{pid}.key"),
     }
     return trial.config.override({"party": parties, "tls": tls})
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports of the loopback interface that were free a moment ago."""
-    sockets = [socket.socket(socket.AF_INET, socket.SOCK_STREAM) for _ in range(count)]
-    try:
-        for item in sockets:
-            item.bind((LOOPBACK, 0))
-        return [int(item.getsockname()[1]) for item in sockets]
-    finally:
-        for item in sockets:
-            item.close()
 
 
 async def _run(

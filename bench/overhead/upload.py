@@ -18,12 +18,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.networks import ROOT, free_ports
+from bench.networks import ROOT
 from bench.overhead.ingest import store_folder
 from bench.overhead.owner import Done, Job
 from bench.overhead.relay import Counted, Relay
 from mechanisms.workload import Workload
 from parties.config import CertificateFiles, Config, config_from_dict
+from parties.ports import free_ports
 from parties.tls import make_certificates
 from protocols.upload import FORMS
 

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 
 from parties.config import Config
 from parties.flaim.sums import section_of
-from parties.launcher import LOOPBACK, free_ports, prepare_trial
+from parties.launcher import prepare_trial
+from parties.ports import LOOPBACK, free_ports
 from parties.processes import Child
 from parties.progress import Progress
 from parties.statuses import ChildFailed, Status

@@ -11,6 +11,7 @@ import pytest
 from bench import networks
 from bench.networks import Shape
 from bench.relay import Link
+from parties.ports import free_ports
 
 SLOW = Shape(rate_bits=8_000_000, delay_s=0.03)
 
@@ -66,7 +67,7 @@ def test_link_sends_one_after_the_other_at_its_rate() -> None:
 
 
 def test_relayed_delays_both_ways_and_limits_the_rate() -> None:
-    ports = networks.free_ports(3)
+    ports = free_ports(3)
     with networks.relayed(SLOW, ports) as views:
         assert [view[pid] for pid, view in enumerate(views)] == [
             ("127.0.0.1", port) for port in ports
@@ -89,7 +90,7 @@ def test_relayed_delays_both_ways_and_limits_the_rate() -> None:
 
 def test_relayed_waits_for_a_party_that_listens_later() -> None:
     with (
-        networks.relayed(SLOW, networks.free_ports(3)) as views,
+        networks.relayed(SLOW, free_ports(3)) as views,
         socket.create_connection(views[2][0], timeout=10) as dialled,
     ):
         dialled.sendall(b"early")

@@ -20,9 +20,10 @@ from parties.flaim.record import kind_of
 from parties.flaim.server import run_server
 from parties.flaim.session import ClientSession
 from parties.flaim.sums import settings_of
+from parties.ports import free_ports
 from parties.secagg.frames import close, read_frame, write_frame
 from parties.store import Store
-from tests.parties.support import document, free_ports
+from tests.parties.support import document
 
 SERVER = "flaim-server"
 NAMES = tuple(f"clinic-{letter}" for letter in "abcdef")

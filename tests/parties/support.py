@@ -2,7 +2,6 @@
 
 import contextlib
 import resource
-import socket
 from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path
 
@@ -11,6 +10,7 @@ from numpy.typing import NDArray
 
 from parties.config import CertificateFiles, Config, config_from_dict
 from parties.ingest import start_ingest
+from parties.ports import free_ports
 from parties.store import Store
 from parties.submission import Submission
 
@@ -46,18 +46,6 @@ def make_config(overrides: Mapping[str, object] | None = None) -> Config:
     """The small run as a Config, with overrides by dotted key."""
     config = config_from_dict(document(), source="trial.toml", base=Path())
     return config.override(overrides) if overrides else config
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on at this moment."""
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for item in sockets:
-            item.bind(("127.0.0.1", 0))
-        return [item.getsockname()[1] for item in sockets]
-    finally:
-        for item in sockets:
-            item.close()
 
 
 def make_codes(rows: int, seed: int = 0) -> NDArray[np.int32]:

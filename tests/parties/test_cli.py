@@ -13,11 +13,11 @@ from click.testing import CliRunner
 
 from parties.cli import cli
 from parties.config import load_config
+from parties.ports import free_ports
 from parties.running import guarded
 from parties.statuses import Status
 from tests.parties.commands import snapshot
 from tests.parties.small import write_small
-from tests.parties.support import free_ports
 
 ROOT = Path(__file__).resolve().parents[2]
 CONTEXT = click.Context(cli)

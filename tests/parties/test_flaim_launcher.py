@@ -10,11 +10,11 @@ import pytest
 
 from parties.cli import cli
 from parties.config import load_config
+from parties.ports import free_ports
 from parties.running import guarded
 from parties.statuses import Status
 from tests.parties.commands import Run, assert_nothing_runs, processes, snapshot
 from tests.parties.small import write_small
-from tests.parties.support import free_ports
 
 
 def start(folder: Path, *options: str, clients: int = 4, rounds: int = 3) -> Run:

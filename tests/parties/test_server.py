@@ -21,6 +21,7 @@ from parties.audit.run import audit_folder
 from parties.config import CertificateFiles, Config
 from parties.errors import CertificateError, ConfigError, StoreError
 from parties.planning import make_plan
+from parties.ports import free_ports
 from parties.records import LedgerEntry
 from parties.server import run_party
 from parties.statuses import TooFewClients
@@ -37,7 +38,7 @@ from protocols.errors import (
 )
 from tests.parties.audit_runs import collect
 from tests.parties.mesh import EVERYONE, Cluster, Recording, make_uniform
-from tests.parties.support import OWNERS, PARTIES, free_ports, make_codes, make_config
+from tests.parties.support import OWNERS, PARTIES, make_codes, make_config
 
 
 @pytest.fixture(autouse=True)
