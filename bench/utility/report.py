@@ -39,7 +39,8 @@ SPLITS_FILE = "utility-splits.json"
 
 def write_report(store: Store, folder: Path) -> None:
     """Write utility.md and its pictures into `folder`. Raises DatasetError where that cannot be written."""
-    parts = [_head(store), _methods(store), _partitions(store), _splits(folder)]
+    tables = (_head, _methods, _partitions, _rounds)
+    parts = [*(table(store) for table in tables), _splits(folder)]
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, draw in _PICTURES.items():
@@ -120,6 +121,31 @@ def _partitions(store: Store) -> str:
                 ]
                 lines.append(f"| {dataset} | {method} | " + " | ".join(cells) + " |")
     return "\n".join([*lines, ""]) if len(lines) > 6 else "## Other partitions\n\nNot run.\n"
+
+
+def _rounds(store: Store) -> str:
+    """Errors and likelihoods by T, of which the overhead tables take the best (Table 3)."""
+    title = "## Table 3: by the number of rounds T\n\n"
+    found = {
+        (dataset, method, number): entries
+        for dataset in grid.TABLES
+        for method in grid.TABLE3_METHODS
+        for number in sorted({*grid.TABLE3_ROUNDS, *grid.ROUNDS})
+        if (entries := store.all_of(Settings(dataset=dataset, method=method, rounds=number)))
+    }
+    if not found:
+        return title + "Not run.\n"
+    numbers = sorted({number for _, _, number in found})
+    lines = []
+    for dataset, method in dict.fromkeys((dataset, method) for dataset, method, _ in found):
+        runs = [found.get((dataset, method, number), []) for number in numbers]
+        for name, kind, digits in (("workload_error", "error", 3), ("nll", "NLL", 2)):
+            cells = [_spread(entries, name, digits) if entries else "" for entries in runs]
+            lines.append("| " + " | ".join([dataset, method, kind, *cells]) + " |")
+    heads = ["table", "method", "", *(f"T = {number}" for number in numbers)]
+    return title + "\n".join(
+        ["| " + " | ".join(heads) + " |", "|" + " --- |" * len(heads), *lines, ""]
+    )
 
 
 def _splits(folder: Path) -> str:

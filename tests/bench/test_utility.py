@@ -348,6 +348,18 @@ def test_store_refuses_a_file_of_something_else(tmp_path: Path) -> None:
         Store(path)
 
 
+def test_report_has_errors_by_the_number_of_rounds(tmp_path: Path) -> None:
+    store = Store(tmp_path / "results.jsonl")
+    for rounds, error in ((4, 0.5), (96, 0.25)):
+        chosen = Settings(dataset="census", method="distaim", rounds=rounds)
+        store.add([Entry(chosen, 0, replace(RESULT, workload_error=error, nll=31.0))])
+    write_report(store, tmp_path)
+    text = (tmp_path / "utility.md").read_text(encoding="utf-8")
+    assert "| table | method |  | T = 4 | T = 96 |" in text
+    assert "| census | distaim | error | 0.500 | 0.250 |" in text
+    assert "| census | distaim | NLL | 31.00 | 31.00 |" in text
+
+
 def fake_measure(chosen: Settings, repeat: int) -> Result:
     """At the place of a real run, in tests of what is around it."""
     if chosen.method == "random":
