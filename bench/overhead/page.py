@@ -74,12 +74,13 @@ def _is_papers_population(found: Mapping[str, Any]) -> bool:
 
 
 def _opening(records: Records) -> str:
-    made = list(dict.fromkeys((record.date, record.commit[:12]) for record in records))
-    first, last = min(made), max(made, key=lambda one: one[0])
+    commits = {record.commit for record in records}
+    dates = sorted({record.date for record in records})
+    when = dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"
     machine = next((record.machine for record in records), {})
     here = ", ".join(f"{key} {value}" for key, value in machine.items())
-    commits = f"{first[0]} to {last[0]}, {len(made)} commits (`overhead.json` has each record's)"
-    return f"# The overhead tables, on the wire\n\nMeasured {commits}; {here}.\n\n{_PREFACE}"
+    made = f"{when}, {len(commits)} commits (`overhead.json` has each record's)"
+    return f"# The overhead tables, on the wire\n\nMeasured {made}; {here}.\n\n{_PREFACE}"
 
 
 _PREFACE = """\
