@@ -49,7 +49,6 @@ class Measurement:
             raise ValueError("noisy counts are a vector of finite numbers")
         if not self.sigma > 0 or self.clients < 1:
             raise ValueError("sigma is positive, and at least one client was counted")
-
         rows = math.fsum(self.noisy.tolist())
         variance = self.noisy.size * self.sigma * self.sigma
         object.__setattr__(self, "total", NoisyTotal(rows, variance, self.clients))

@@ -24,7 +24,7 @@ from parties.comparison import compare_tables
 from parties.config import ANNEALED, Config
 from parties.errors import StoreError
 from parties.outputs import read_attempts
-from parties.planning import security_bits
+from parties.planning import sampling_distance
 from parties.records import LedgerEntry
 from parties.report import (
     DISTAIM_TRUST,
@@ -41,7 +41,7 @@ from parties.report import (
     write_report,
 )
 from parties.trial import Folder, Trial
-from protocols.measure import DISTRIBUTED, sample_distance
+from protocols.measure import DISTRIBUTED
 
 DISTRIBUTED_TRUST = (
     "Each server added noise of its own: what one server does not know has the variance that is charged, and the "
@@ -149,14 +149,12 @@ def run_report(
     """
     result = read_result(directory)
     opened = _opened(directory / "transcript.jsonl")
-    samples = sum(item.count for item in opened if item.what == "measure.counts")
     traffic = result["client_bytes"]
     count = max(1, clients or traffic["clients"])
     trust = DISTAIM_TRUST + ((DISTRIBUTED_TRUST,) if config.run.noise == DISTRIBUTED else ())
     if clients is not None:
         trust += (TRIAL_TRUST,)
     # A sum of statistical distances counts for both of two neighbouring tables.
-    inexact = samples * sample_distance(config.run.noise, security_bits(config, workload))
     return RunReport(
         method="distaim",
         trust=trust,
@@ -165,7 +163,7 @@ def run_report(
         privacy=Privacy(
             result["rho_total"],
             _ledger(result),
-            (1 + math.exp(config.run.epsilon)) * inexact,
+            (1 + math.exp(config.run.epsilon)) * sampling_distance(config, workload),
         ),
         workload=workload_size(workload),
         communication=Communication(

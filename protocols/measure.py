@@ -28,9 +28,8 @@ NOISES = (DISCRETE, BOX_MULLER, DISTRIBUTED)
 
 _OPENED = "measure.counts"
 _SIGMA_BITS = 12
-# A pair's u is below 2^-41, where the run of random bits ends, with this probability; R comes out too small then. One
-# of the two samples alone is off by 5.1e-14, less than this eighth of it (README section 4).
-_BOX_MULLER_TAIL = 2.0**-41 / 8
+# A pair's u is below 2^-41, where the run of random bits ends, with this probability; R comes out too small then.
+_BOX_MULLER_TAIL = 2.0**-41
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,12 +146,13 @@ def noise_of(kind: str, security_bits: int = SECURITY_BITS) -> Noise:
     raise ValueError(f"noise = {kind!r}; expected one of {', '.join(NOISES)}")
 
 
-def sample_distance(noise: str, security_bits: int = SECURITY_BITS) -> float:
-    """A bound on what one noisy count adds to delta because its noise is not exactly of the kind that is charged.
+def release_distance(noise: str, security_bits: int = SECURITY_BITS) -> float:
+    """A bound on what one noisy marginal adds to delta because its noise is not exactly of the kind that is charged.
 
-    Exact noise: the sampler's statistical distance, of two samplers where two parties' noise counts. Box-Muller: the
-    mass of the radii that cannot be reached, for marginals of 8 cells and more; its finite precision (below 2^-18 of
-    sigma) comes on top and is not expressed in delta.
+    A row changes one of the marginal's cells; the noise on the others is the same on both of two neighbouring tables,
+    exact or not, so that one sample counts. Exact noise: the sampler's statistical distance, of two samplers where two
+    parties' noise counts. Box-Muller: the mass of the radii of a pair that cannot be reached; its finite precision
+    (below 2^-18 of sigma) comes on top and is not expressed in delta.
     """
     if noise == BOX_MULLER:
         return _BOX_MULLER_TAIL

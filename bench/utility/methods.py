@@ -24,9 +24,7 @@ from mechanisms.pgm import PgmEstimator
 from mechanisms.plaintext import PlaintextBackend
 from mechanisms.sampling import RandomBytes
 from mechanisms.workload import Workload, count_marginals
-
-MAX_ROWS = 2**24
-"""The public bound on a table's rows that scores are computed for."""
+from parties.config import MAX_ROWS
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -148,8 +148,8 @@ def completeness(evidence: Evidence) -> str:
     sessions = evidence.sessions
     last_ones = all(sessions[-1].attempts[book.pid] is book.attempts[-1] for book in evidence.books)
     require(bool(sessions) and last_ones, "the three transcripts do not end in the same mesh")
-    clean = [session for session in sessions if session.clean]
-    for session in clean[1:]:
+    first = next((n for n, session in enumerate(sessions) if session.clean), len(sessions))
+    for session in sessions[first + 1 :]:
         idle = not any(attempt.notes("round") for attempt in session.present)
         require(idle, "a round was run after all three had finished the run")
     restarts = sum(len(book.attempts) - 1 for book in evidence.books)

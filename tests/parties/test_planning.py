@@ -7,13 +7,13 @@ import pytest
 from mechanisms.annealing import AnnealedPlan
 from mechanisms.events import NOISE_KINDS
 from parties.errors import ConfigError
-from parties.planning import make_plan, security_bits
+from parties.planning import make_plan, sampling_distance, security_bits
 from protocols.discrete import LARGEST_SECURITY, SECURITY_BITS
-from protocols.measure import sample_distance
+from protocols.measure import release_distance
 from tests.parties.support import make_config
 
-# 15 one-way counts, and 30 of the largest candidate in each of 4 rounds.
-RELEASED = 15 + 4 * 30
+# Marginals: 3 columns, and one in each of 4 rounds. A row changes one count of each.
+RELEASED = 3 + 4
 
 
 @pytest.mark.parametrize("noise", ["discrete-gaussian", "distributed"])
@@ -21,8 +21,9 @@ RELEASED = 15 + 4 * 30
 def test_security_bits_leave_nearly_all_of_delta(epsilon: float, noise: str) -> None:
     config = make_config({"run.epsilon": epsilon, "run.delta": 1e-9, "run.noise": noise})
     bits = security_bits(config, config.build_workload())
-    taken = (1 + math.exp(epsilon)) * RELEASED * sample_distance(noise, bits)
+    taken = (1 + math.exp(epsilon)) * RELEASED * release_distance(noise, bits)
     assert taken <= 1e-9 / 1000
+    assert taken == (1 + math.exp(epsilon)) * sampling_distance(config, config.build_workload())
     assert SECURITY_BITS <= bits <= LARGEST_SECURITY
     if bits > SECURITY_BITS:
         assert taken * 2**8 > 1e-9 / 4096

@@ -6,6 +6,8 @@ import json
 import socket
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import numpy as np
 import pytest
@@ -17,6 +19,9 @@ from mechanisms.accounting import rho_from_epsilon_delta
 from mechanisms.errors import BudgetExceeded
 from mechanisms.events import ExponentialEvent
 from mechanisms.workload import count_marginals
+from parties.audit.evidence import Evidence, Session
+from parties.audit.findings import Failed
+from parties.audit.identity import completeness
 from parties.audit.run import audit_folder
 from parties.config import CertificateFiles, Config
 from parties.errors import CertificateError, ConfigError, StoreError
@@ -156,6 +161,13 @@ async def test_run_party_started_again_after_its_end_changes_no_result_and_passe
     assert ledgers(cluster) == before
     found = audit_folder(collect(cluster, cluster.folder / "run"))
     assert [check for check in found.checks if check.status == "fail"] == []
+    # A round in a mesh between the two, whether or not that ended well, would be one too many.
+    assert found.evidence is not None
+    run, again = found.evidence.sessions
+    between = Session("between", (run.attempts[0], None, None))
+    evidence = SimpleNamespace(books=found.evidence.books, sessions=[run, between, again])
+    with pytest.raises(Failed, match="a round was run after all three"):
+        completeness(cast("Evidence", evidence))
 
 
 async def test_run_party_ends_a_round_early_when_a_charge_was_lost(cluster: Cluster) -> None:

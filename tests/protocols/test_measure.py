@@ -85,7 +85,7 @@ def test_noise_of_checks_and_states_what_it_does(noise: str, security_bits: int)
             measured("with", values, 1e7, 10)
     finally:
         del KINDS["with"]
-    distance = measure.sample_distance(noise, security_bits)
+    distance = measure.release_distance(noise, security_bits)
     exact = noise != measure.BOX_MULLER
     assert (distance <= 2.0 ** (1 - security_bits)) == exact
     if exact:
@@ -95,12 +95,12 @@ def test_noise_of_checks_and_states_what_it_does(noise: str, security_bits: int)
         assert distance == terms * 2.0**-security_bits
 
 
-def test_sample_distance_covers_what_box_muller_cannot_reach() -> None:
-    """The mass of the radii beyond the largest that comes out, exp(-R^2 / 2), is that of a release of 8 cells."""
+def test_release_distance_covers_what_box_muller_cannot_reach() -> None:
+    """The mass of the radii beyond the largest that comes out, exp(-R^2 / 2), is what a release is charged."""
     table = np.ldexp(np.array(radius_table(), np.float64), -SAMPLE_BITS)
     largest = max(float(np.polyval(row[::-1], -0.5)) for row in table)
     beyond = math.exp(-(largest**2) / 2)
-    assert beyond == pytest.approx(8 * measure.sample_distance(measure.BOX_MULLER), rel=1e-5)
+    assert beyond == pytest.approx(measure.release_distance(measure.BOX_MULLER), rel=1e-5)
 
 
 def test_noise_of_refuses_another_kind() -> None:
