@@ -25,6 +25,7 @@ from mechanisms.model import Model
 from mechanisms.sampling import public_generator
 from mechanisms.workload import Workload
 from parties.config import Config
+from parties.durable import sync
 from parties.errors import StoreError
 from parties.records import LedgerEntry
 from protocols.context import Costs
@@ -120,9 +121,9 @@ def write_synthetic(directory: Path, model: Model, config: Config, *, total: int
         model.save(directory / "model")
         table.to_csv(partial, index=False)
         for written in (partial, *(directory / "model").iterdir(), directory / "model"):
-            _sync(written)
+            sync(written)
         os.replace(partial, path)
-        _sync(directory)
+        sync(directory)
     except OSError as error:
         _drop(partial)
         raise _unwritable(path, error) from error
@@ -143,15 +144,6 @@ def write_json(path: Path, document: Mapping[str, object]) -> None:
 def _drop(partial: Path) -> None:
     with contextlib.suppress(OSError):
         partial.unlink(missing_ok=True)
-
-
-def _sync(path: Path) -> None:
-    """Make a file, or the entries of a folder, durable. Raises OSError."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _unwritable(path: Path, error: OSError) -> StoreError:

@@ -32,6 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mechanisms.errors import BudgetExceeded
+from parties.durable import sync
 from parties.errors import RunClosed, RunFull, StoreError, SubmissionConflict
 from parties.records import Checkpoint, LedgerEntry, StoredSubmission, Total
 from parties.submission import Submission
@@ -505,11 +506,7 @@ class Store:
         target = self.directory / name
         with _guarded(target, "write"):
             source.replace(target)
-            folder = os.open(target.parent, os.O_RDONLY)
-            try:
-                os.fsync(folder)
-            finally:
-                os.close(folder)
+            sync(target.parent)
 
     def _write(self, name: str, data: bytes) -> None:
         with self.incoming() as incoming:

@@ -34,6 +34,7 @@ from numpy.typing import NDArray
 from mechanisms.errors import DataError
 from mechanisms.workload import Workload, count_marginals
 from parties.config import CertificateFiles, Config, PartySection
+from parties.durable import sync
 from parties.errors import PartialSubmission, StoreError, SubmissionRefused, SubmitError
 from parties.submission import RING_BITS, Submission
 from parties.tls import client_contexts, explain, load_identity
@@ -535,6 +536,7 @@ def _write_state(path: Path, state: _State) -> None:
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
+        sync(path.parent)
     except OSError as error:
         with contextlib.suppress(OSError):
             temporary.unlink()

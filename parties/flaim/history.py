@@ -11,7 +11,6 @@ little-endian doubles, and 32 bytes of SHA-256 over everything before.
 
 import hashlib
 import json
-import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ import numpy as np
 
 from mechanisms.flaim import FlaimMeasurement, FlaimRound, Participant
 from mechanisms.workload import Workload
+from parties.durable import write_whole
 from parties.errors import StoreError
 from parties.outputs import disk_errors
 
@@ -59,7 +59,7 @@ class History:
         path = self._path(len(self.rounds))
         with disk_errors(path):
             self._directory.mkdir(mode=0o700, exist_ok=True)
-            _write_durably(path, data + hashlib.sha256(data).digest())
+            write_whole(path, data + hashlib.sha256(data).digest())
         self.rounds, self.population = (*self.rounds, done), tuple(population)
 
     def give_up(self, charged: Iterable[int]) -> None:
@@ -108,17 +108,3 @@ class History:
             tuple(found),
             document["lost"],
         )
-
-
-def _write_durably(path: Path, data: bytes) -> None:
-    beside = path.with_suffix(".part")
-    with beside.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    beside.replace(path)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
