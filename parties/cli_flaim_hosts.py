@@ -5,14 +5,14 @@ from pathlib import Path
 
 import click
 
-from parties.config import CertificateFiles, Config, load_config
+from parties.config import Config, load_config
 from parties.flaim.client import ClientReport, run_client
 from parties.flaim.clients import play_clients
 from parties.flaim.server import run_server
+from parties.owner_options import Owner, owner_options
 from parties.processes import Supervision
 from parties.progress import JsonLines, Lines, Progress
 from parties.running import common_options, make_private, run_supervised
-from parties.tls import load_identity
 
 _PATH = click.Path(path_type=Path)
 _WATCH = click.option("--watch-stdin", is_flag=True, hidden=True)
@@ -60,11 +60,7 @@ def flaim_server(config: Path, directory: Path | None, watch_stdin: bool, as_jso
 
 
 @click.command("flaim-client", epilog="Example: syncret flaim-client flaim.toml --data stays.csv")
-@click.argument("config", type=_PATH)
-@click.option("--data", type=_PATH, required=True, help="The table: CSV with a header, or .csv.gz.")
-@click.option("--ca", type=_PATH, default=None, help="The run's authority, if not [tls] ca.")
-@click.option("--cert", type=_PATH, default=None, help="Your certificate, if not [tls] cert.")
-@click.option("--key", type=_PATH, default=None, help="Its private key, if not [tls] key.")
+@owner_options
 @click.option(
     "--dir",
     "directory",
@@ -73,15 +69,7 @@ def flaim_server(config: Path, directory: Path | None, watch_stdin: bool, as_jso
     help="This client's ledger; by default beside the table. Keep it: without it your budget is forgotten.",
 )
 @common_options
-def flaim_client(
-    config: Path,
-    data: Path,
-    ca: Path | None,
-    cert: Path | None,
-    key: Path | None,
-    directory: Path | None,
-    as_json: bool,
-) -> None:
+def flaim_client(owner: Owner, directory: Path | None, as_json: bool) -> None:
     """Take part in a run of FLAIM with your own table, which stays here, until the server says goodbye.
 
     What the server asks for is checked against your config, and charged to a ledger of your own before anything is
@@ -90,21 +78,18 @@ def flaim_client(
     # Pandas takes a fifth of a second to import, which the other commands here do without.
     from mechanisms.table import encode, read_table
 
-    loaded = load_config(config)
-    own = loaded.require_tls() if not (ca and cert and key) else CertificateFiles(ca, cert, key)
-    files = CertificateFiles(ca or own.ca, cert or own.cert, key or own.key)
-    name = load_identity(files).name
-    place = directory or data.with_name(f".{data.name}.{loaded.run.id}.{name}.flaim")
-    codes = encode(loaded.domain, read_table(data), source=data)
+    config = owner.config
+    place = directory or owner.beside("flaim")
+    codes = encode(config.domain, read_table(owner.data), source=owner.data)
     found: list[ClientReport] = []
-    progress = Lines(name)
+    progress = Lines(owner.name)
 
     async def take_part(supervision: Supervision) -> None:
-        found.append(await run_client(loaded, codes, files, place, progress=progress))
+        found.append(await run_client(config, codes, owner.files, place, progress=progress))
 
     run_supervised(take_part, watch_stdin=False, events=None)
     click.echo(
-        json.dumps(found[0].to_dict(), indent=2) if as_json else _client_text(found[0], loaded)
+        json.dumps(found[0].to_dict(), indent=2) if as_json else _client_text(found[0], config)
     )
 
 

@@ -5,23 +5,18 @@ from pathlib import Path
 
 import click
 
-from parties.config import CertificateFiles, load_config
+from parties.owner_options import Owner, owner_options
 from parties.owners import run_owners
 from parties.processes import Supervision
 from parties.progress import JsonLines, Lines, Progress
 from parties.running import common_options, run_supervised
 from parties.submit import Receipt, submit_table
-from parties.tls import load_identity
 
 _PATH = click.Path(path_type=Path)
 
 
 @click.command(epilog="Example: syncret submit syncret.toml --data stays.csv")
-@click.argument("config", type=_PATH)
-@click.option("--data", type=_PATH, required=True, help="The table: CSV with a header, or .csv.gz.")
-@click.option("--ca", type=_PATH, default=None, help="The run's authority, if not [tls] ca.")
-@click.option("--cert", type=_PATH, default=None, help="Your certificate, if not [tls] cert.")
-@click.option("--key", type=_PATH, default=None, help="Its private key, if not [tls] key.")
+@owner_options
 @click.option(
     "--state",
     type=_PATH,
@@ -29,28 +24,16 @@ _PATH = click.Path(path_type=Path)
     help="What sending the same submission again needs; by default beside the table. Secret, like the table.",
 )
 @common_options
-def submit(
-    config: Path,
-    data: Path,
-    ca: Path | None,
-    cert: Path | None,
-    key: Path | None,
-    state: Path | None,
-    as_json: bool,
-) -> None:
+def submit(owner: Owner, state: Path | None, as_json: bool) -> None:
     """Check a table against the config's domain, count, share, upload to the three servers, print the receipt.
 
     Run again after a failure it sends the same submission, which counts once.
     """
-    loaded = load_config(config)
-    own = loaded.require_tls() if not (ca and cert and key) else CertificateFiles(ca, cert, key)
-    files = CertificateFiles(ca or own.ca, cert or own.cert, key or own.key)
-    name = load_identity(files).name
-    place = state or data.with_name(f".{data.name}.{loaded.run.id}.{name}.submission")
+    place = state or owner.beside("submission")
     found: list[Receipt] = []
 
     async def send(supervision: Supervision) -> None:
-        found.append(await submit_table(loaded, data, files, state=place))
+        found.append(await submit_table(owner.config, owner.data, owner.files, state=place))
 
     run_supervised(send, watch_stdin=False, events=None)
     click.echo(json.dumps(found[0].to_dict(), indent=2) if as_json else _receipt_text(found[0]))

@@ -1,0 +1,61 @@
+"""What every command of a data owner is given: the config, its table and its certificate.
+
+Provides ``owner_options`` and ``Owner``. Secret: what the private key's file holds.
+"""
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from parties.config import CertificateFiles, Config, load_config
+from parties.tls import load_identity
+
+_PATH = click.Path(path_type=Path)
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """The data owner called ``name`` in its certificate, with its table in ``data``."""
+
+    config: Config
+    data: Path
+    files: CertificateFiles
+    name: str
+
+    def beside(self, ending: str) -> Path:
+        """A hidden file or folder of this run beside the table."""
+        return self.data.with_name(f".{self.data.name}.{self.config.run.id}.{self.name}.{ending}")
+
+
+def owner_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add CONFIG, --data, --ca, --cert and --key; the command gets them as ``owner``.
+
+    The command raises ConfigError, CertificateError.
+    """
+
+    @click.argument("config", type=_PATH)
+    @click.option(
+        "--data", type=_PATH, required=True, help="The table: CSV with a header, or .csv.gz."
+    )
+    @click.option("--ca", type=_PATH, default=None, help="The run's authority, if not [tls] ca.")
+    @click.option("--cert", type=_PATH, default=None, help="Your certificate, if not [tls] cert.")
+    @click.option("--key", type=_PATH, default=None, help="Its private key, if not [tls] key.")
+    @functools.wraps(command)
+    def with_owner(
+        config: Path,
+        data: Path,
+        ca: Path | None,
+        cert: Path | None,
+        key: Path | None,
+        **others: Any,
+    ) -> None:
+        loaded = load_config(config)
+        own = CertificateFiles(ca, cert, key) if ca and cert and key else loaded.require_tls()
+        files = CertificateFiles(ca or own.ca, cert or own.cert, key or own.key)
+        command(owner=Owner(loaded, data, files, load_identity(files).name), **others)
+
+    return with_owner
