@@ -8,7 +8,7 @@ import click
 from parties.config import Config, load_config
 from parties.flaim.client import ClientReport, run_client
 from parties.flaim.clients import play_clients
-from parties.flaim.server import run_server
+from parties.flaim.server import own_files, run_server
 from parties.owner_options import Owner, owner_options
 from parties.processes import Supervision
 from parties.progress import JsonLines, Lines, Progress
@@ -46,6 +46,7 @@ def flaim_server(config: Path, directory: Path | None, watch_stdin: bool, as_jso
 
     async def serve(supervision: Supervision) -> None:
         loaded = load_config(config)
+        own_files(loaded)  # Before anything is written.
         make_private(place)
         await run_server(loaded, place, progress=progress, closed=supervision.go)
 

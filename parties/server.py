@@ -19,7 +19,7 @@ from mechanisms.errors import MechanismError
 from parties.agreement import Identity, identity_of
 from parties.computation import Lead, Place, compute
 from parties.config import CertificateFiles, Config
-from parties.errors import CertificateError, StoreError
+from parties.errors import StoreError
 from parties.estimation import LEAD, make_estimator
 from parties.ingest import start_ingest
 from parties.inputs import Inputs
@@ -29,7 +29,7 @@ from parties.progress import Progress
 from parties.statuses import TooFewClients
 from parties.store import Store
 from parties.tape import FOLDER, WARNING, KeptStore, Tape, TapedTransport
-from parties.tls import load_identity, signer
+from parties.tls import check_holder, signer
 from parties.version import version
 from protocols.context import Context
 from protocols.errors import ProtocolError
@@ -45,13 +45,7 @@ _FINISHED = "finished"
 def own_files(config: Config, pid: int) -> CertificateFiles:
     """The certificate files of server ``pid``, checked. Raises ConfigError, CertificateError."""
     name = config.require_parties()[pid].name
-    files = config.require_tls(pid)
-    held = load_identity(files).name
-    if held != name:
-        raise CertificateError(
-            f"{files.cert}: is for {held!r}; expected the certificate of party {pid}, {name!r}"
-        )
-    return files
+    return check_holder(config.require_tls(pid), name, f"party {pid}")
 
 
 async def run_party(

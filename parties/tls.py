@@ -122,6 +122,16 @@ def load_identity(files: CertificateFiles) -> Identity:
     return Identity(name, certificate.not_valid_after_utc)
 
 
+def check_holder(files: CertificateFiles, name: str, role: str) -> CertificateFiles:
+    """``files``, checked as ``load_identity`` does, and those of ``name``, who is ``role``. Raises CertificateError."""
+    held = load_identity(files).name
+    if held != name:
+        raise CertificateError(
+            f"{files.cert}: is for {held!r}; expected the certificate of {role}, {name!r}"
+        )
+    return files
+
+
 def signer(files: CertificateFiles) -> Callable[[bytes], bytes]:
     """A function that signs with the certificate's key: Ed25519, or ECDSA with SHA-256 for an elliptic curve.
 

@@ -41,7 +41,7 @@ from mechanisms.model import Model
 from mechanisms.pgm import FederatedEstimator, Target
 from mechanisms.workload import Workload
 from parties.config import CertificateFiles, Config
-from parties.errors import CertificateError, ConfigError
+from parties.errors import ConfigError
 from parties.flaim.federation import NetworkFederation
 from parties.flaim.gate import Gate
 from parties.flaim.history import History
@@ -54,11 +54,16 @@ from parties.processes import allow_files
 from parties.progress import Progress
 from parties.statuses import TooFewClients
 from parties.store import Store
-from parties.tls import load_identity
+from parties.tls import check_holder
 from parties.version import version
 from protocols.transcript import Value
 
 ORACLE = "oracle"
+
+
+def own_files(config: Config) -> CertificateFiles:
+    """The server's certificate files, checked. Raises ConfigError, CertificateError."""
+    return check_holder(config.require_tls(), config.require_flaim().server, "flaim.server")
 
 
 async def run_server(
@@ -77,12 +82,7 @@ async def run_server(
             "is 'oracle', which needs the pooled table; expected another one, or a simulation (syncret flaim "
             "--simulate)",
         )
-    files = config.require_tls()
-    held = load_identity(files).name
-    if held != section.server:
-        raise CertificateError(
-            f"{files.cert}: is for {held!r}; expected the certificate of {section.server!r} (flaim.server)"
-        )
+    files = own_files(config)
     workload, settings = config.build_workload(), settings_of(config)
     allow_files()
     with Store(directory / "store", config.digest()) as store:

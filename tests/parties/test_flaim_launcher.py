@@ -253,4 +253,9 @@ def test_server_and_clients_on_hosts_of_their_own(tmp_path: Path) -> None:
     # The same run again: the server's budget is spent.
     again = Run("flaim-server", str(config), "--dir", str(tmp_path / "server"))
     assert again.end()[0] == Status.BUDGET
+    # With the certificate of a client nothing is written.
+    config.write_text(config.read_text().replace("tls/flaim-server.", "tls/north."))
+    wrong = Run("flaim-server", str(config), "--dir", str(tmp_path / "other"))
+    assert wrong.end()[0] == Status.CERTIFICATE
+    assert not (tmp_path / "other").exists()
     assert_nothing_runs(tmp_path)

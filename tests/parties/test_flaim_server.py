@@ -447,7 +447,11 @@ async def test_server_says_what_is_wrong_before_it_listens(
     taken = f"127.0.0.1:{listener.getsockname()[1]}"
     for overrides, error, said in (
         ({"flaim.variant": "oracle"}, ConfigError, "pooled table"),
-        ({"flaim.server": "someone"}, CertificateError, "expected the certificate of 'someone'"),
+        (
+            {"flaim.server": "someone"},
+            CertificateError,
+            "expected the certificate of flaim.server, 'someone'",
+        ),
         ({"flaim.address": taken}, ConfigError, "cannot listen"),
         ({"flaim.noise": "distributed", "flaim.grouping": "query"}, ConfigError, "grouping"),
     ):
