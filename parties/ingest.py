@@ -15,6 +15,7 @@ log. Known limits: connections are bounded in time, not in number, once a client
 
 import asyncio
 import errno
+import functools
 import logging
 import ssl
 from collections.abc import Awaitable, Callable
@@ -286,7 +287,29 @@ def _refusal(error: IngestError | StoreError) -> web.Response:
 
 
 class _Connection(web.RequestHandler):
-    """aiohttp's connection with errors below the application (no HTTP, a bug of ours) in the same JSON form."""
+    """aiohttp's connection with errors below the application (no HTTP, a bug of ours) in the same JSON form.
+
+    It is none of aiohttp's while its TLS handshake lasts: one that is over only after ``closed`` ends at once.
+    """
+
+    def __init__(
+        self,
+        manager: web.Server,
+        closed: asyncio.Event,
+        *,
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        super().__init__(
+            manager, loop=loop, keepalive_timeout=IDLE_TIMEOUT_S, lingering_time=LINGER_S
+        )
+        self._closed = closed
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """See asyncio.Protocol."""
+        if self._closed.is_set() and isinstance(transport, asyncio.Transport):
+            transport.abort()
+            return
+        super().connection_made(transport)
 
     def handle_error(
         self,
@@ -309,13 +332,17 @@ class _Connection(web.RequestHandler):
 class Ingest:
     """A listening ingest API; ``close`` ends it and its connections."""
 
-    def __init__(self, runner: web.AppRunner, server: asyncio.Server) -> None:
+    def __init__(
+        self, runner: web.AppRunner, server: asyncio.Server, closed: asyncio.Event
+    ) -> None:
         self._runner = runner
         self._server = server
+        self._closed = closed
 
     async def close(self) -> None:
         """Stop listening and drop the connections that are left; requests under way get a moment to finish."""
         self._server.close()
+        self._closed.set()
         await self._runner.cleanup()
         await self._server.wait_closed()
 
@@ -344,14 +371,10 @@ async def start_ingest(store: Store, config: Config, pid: int, files: Certificat
     if manager is None:
         raise RuntimeError("the HTTP server was not set up")
 
-    def connection() -> _Connection:
-        return _Connection(
-            manager, loop=loop, keepalive_timeout=IDLE_TIMEOUT_S, lingering_time=LINGER_S
-        )
-
+    closed = asyncio.Event()
     try:
         server = await loop.create_server(
-            connection,
+            functools.partial(_Connection, manager, closed, loop=loop),
             address.host,
             address.port,
             ssl=context,
@@ -365,4 +388,4 @@ async def start_ingest(store: Store, config: Config, pid: int, files: Certificat
             f"party.ingest of {config.require_parties()[pid].name}",
             f"cannot listen on {address}: {reason}; expected a free port of this host",
         ) from error
-    return Ingest(runner, server)
+    return Ingest(runner, server, closed)

@@ -103,6 +103,7 @@ class Gate:
         self._tasks: set[asyncio.Task[None]] = set()
         self._sending: set[asyncio.Task[None]] = set()
         self._listener: asyncio.Server | None = None
+        self._closed = False
 
     async def __aenter__(self) -> Self:
         address = self._config.require_flaim().address
@@ -136,6 +137,7 @@ class Gate:
             self._listener.close()
         await asyncio.gather(*self._sending, return_exceptions=True)
         members = list(self.present.values())
+        self._closed = True
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -183,6 +185,10 @@ class Gate:
             self.expel(member, error)
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        # A handshake may be over only after the gate was closed.
+        if self._closed:
+            writer.transport.abort()
+            return
         _spawn(self._tasks, self._serve(reader, writer))
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -190,6 +196,9 @@ class Gate:
             member = await self._let_in(reader, writer)
         except (CertificateError, RoundTransportError, ssl.SSLError, OSError):
             member = None
+        except asyncio.CancelledError:
+            writer.transport.abort()
+            raise
         if member is not None:
             await self._listen(member, reader)
         await close(writer)

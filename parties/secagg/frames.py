@@ -83,6 +83,9 @@ async def close(writer: asyncio.StreamWriter, *, timeout_s: float = 2.0) -> None
             await writer.wait_closed()
     except (OSError, TimeoutError):
         writer.transport.abort()
+    except asyncio.CancelledError:
+        writer.transport.abort()
+        raise
 
 
 def keep_alive(writer: asyncio.StreamWriter) -> None:

@@ -186,6 +186,7 @@ class RoundServer:
     ) -> None:
         if self._listener is not None:
             self._listener.close()
+        self._started = True  # Whoever finishes its handshake now comes too late.
         tasks = self._listening | self._sending
         for task in tasks:
             task.cancel()

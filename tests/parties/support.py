@@ -1,8 +1,10 @@
 """What the tests of `parties` share: a small run with free ports and its three listening servers."""
 
+import asyncio
 import contextlib
 import resource
-from collections.abc import AsyncIterator, Iterator, Mapping
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -96,3 +98,16 @@ async def running_servers(
             stack.push_async_callback(ingest.close)
             stores[pid] = store
         yield stores
+
+
+async def hangs_up_after_a_late_handshake(
+    port: int, context: ssl.SSLContext, name: str, end: Callable[[], Awaitable[object]]
+) -> None:
+    """Connect to the server, `end` it, and only then shake hands: no connection may stay open."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    await asyncio.sleep(0.1)
+    await end()
+    with contextlib.suppress(ConnectionError, ssl.SSLError):
+        await writer.start_tls(context, server_hostname=name)
+        assert await asyncio.wait_for(reader.read(), 2) == b""
+    writer.transport.abort()

@@ -1,6 +1,7 @@
 """A whole run of FLAIM over real connections in one loop: clients that leave at every stage, lie, or are refused."""
 
 import asyncio
+import contextlib
 import json
 import socket
 from collections import Counter
@@ -21,7 +22,7 @@ from parties.flaim.sums import settings_of
 from parties.secagg.frames import RoundConnectError, RoundPeerClosed, read_frame, write_frame
 from parties.statuses import TooFewClients
 from parties.store import Store
-from parties.tls import make_certificates
+from parties.tls import client_context, make_certificates
 from protocols.transcript import decode, read_transcript
 from tests.parties.flaim_support import (
     EVERY_STAGE,
@@ -35,6 +36,7 @@ from tests.parties.flaim_support import (
     leaving,
     play,
 )
+from tests.parties.support import hangs_up_after_a_late_handshake
 
 
 @pytest.fixture(scope="module")
@@ -411,6 +413,33 @@ async def test_client_tells_nothing_to_a_server_of_another_name(
 async def read_until_closed(reader: asyncio.StreamReader) -> None:
     while True:
         await read_frame(reader, SERVER, limit=1 << 20, timeout_s=10)
+
+
+@pytest.mark.parametrize("handshake", ["before", "after"])
+async def test_server_that_ends_hangs_up_on_clients_that_have_not_greeted(
+    certificates: dict[str, CertificateFiles], tmp_path: Path, handshake: str
+) -> None:
+    config = flaim_config(certificates)
+    address = config.require_flaim().address
+    assert address is not None
+    (tmp_path / "server").mkdir()
+    running = asyncio.create_task(
+        run_server(config, tmp_path / "server", progress=Events(), closed=asyncio.Event())
+    )
+
+    async def end() -> None:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+    reader, writer = await connect(config, certificates[NAMES[0]])
+    if handshake == "before":
+        await end()
+        with contextlib.suppress(ConnectionError):
+            assert await asyncio.wait_for(reader.read(), 2) == b""
+    else:
+        context = client_context(certificates[NAMES[1]], SERVER)
+        await hangs_up_after_a_late_handshake(address.port, context, SERVER, end)
+    writer.transport.abort()
 
 
 @pytest.mark.parametrize(

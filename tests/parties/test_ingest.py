@@ -22,7 +22,12 @@ from parties.store import Store
 from parties.submission import BODY_HEADER, DIGEST_HEADER, Submission
 from parties.tls import client_context
 from protocols.upload import component_digests, parse_upload, seeded_upload
-from tests.parties.support import file_size_limit, make_config, running_servers
+from tests.parties.support import (
+    file_size_limit,
+    hangs_up_after_a_late_handshake,
+    make_config,
+    running_servers,
+)
 
 Certificates = dict[str, CertificateFiles]
 PID = 1
@@ -470,6 +475,16 @@ async def test_close_ends_open_connections(
     writer.transport.abort()
     with pytest.raises(ConnectionRefusedError):
         await asyncio.open_connection("127.0.0.1", server.port)
+
+
+async def test_close_ends_connections_that_are_in_their_handshake(
+    tmp_path: Path, certificates: Certificates
+) -> None:
+    config, context = make_config(), client_context(certificates["clinic-a"], "party-1")
+    port = config.parties[PID].ingest.port
+    with Store(tmp_path / "store", config.digest()) as store:
+        listening = await start_ingest(store, config, PID, certificates["party-1"])
+        await hangs_up_after_a_late_handshake(port, context, "party-1", listening.close)
 
 
 def test_submission_digest_binds_every_field() -> None:

@@ -34,6 +34,7 @@ from secagg.keys import Identity
 from secagg.parameters import Parameters
 from secagg.server import SecAggServer
 from secagg.simulation import policy_for
+from tests.parties.support import hangs_up_after_a_late_handshake
 from tests.secagg.support import exact_sum, identities, session, vectors
 
 NAMES = [f"owner-{u}" for u in range(5)]
@@ -301,6 +302,17 @@ async def test_server_takes_nobody_without_a_certificate_of_its_authority(
 
         with pytest.raises((ssl.SSLError, ConnectionError)):
             await probe()
+
+
+async def test_server_that_ends_hangs_up_on_clients_in_their_handshake(
+    files: dict[str, CertificateFiles],
+) -> None:
+    async with contextlib.AsyncExitStack() as stack:
+        running = await stack.enter_async_context(
+            RoundServer(make_server(), NAMES, files=files[SERVER])
+        )
+        context = tls.client_context(files[NAMES[0]], SERVER)
+        await hangs_up_after_a_late_handshake(running.port, context, SERVER, stack.aclose)
 
 
 @pytest.mark.parametrize("name", ["impostor", None])
