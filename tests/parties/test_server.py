@@ -311,10 +311,12 @@ async def test_run_party_names_the_folder_when_it_cannot_be_used(cluster: Cluste
 async def test_run_party_ends_when_too_few_clients_come(
     tmp_path: Path, certificates: dict[str, CertificateFiles]
 ) -> None:
-    cluster = Cluster(make_config({"clients.wait_s": 0.5}), tmp_path, certificates)
+    cluster = Cluster(make_config({"clients.wait_s": 2.0}), tmp_path, certificates)
     ended = await cluster.run(owners=EVERYONE[:1])
+    assert any(isinstance(error, TooFewClients) for error in ended)
     for error in ended:
-        assert isinstance(error, TooFewClients)
+        # A server whose clock is behind hears it from another.
+        assert isinstance(error, (TooFewClients, PeerClosed))
         assert "1 data owners are complete at all three servers" in str(error)
         assert "clients.minimum = 3" in str(error)
 
