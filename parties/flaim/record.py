@@ -138,7 +138,7 @@ class Record:
         self.opened.append(Opened(round, "aggregate", "flaim.sums", scaled.size))
 
     def charge(self, entry: LedgerEntry) -> None:
-        """A charge is in the ledger, durably."""
+        """A charge, on the disk before the ledger has it."""
         self._spent += entry.rho
         self.transcript.ledger(
             round=entry.round,

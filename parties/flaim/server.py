@@ -45,7 +45,7 @@ from parties.errors import ConfigError
 from parties.flaim.federation import NetworkFederation
 from parties.flaim.gate import Gate
 from parties.flaim.history import History
-from parties.flaim.ledger import StoredLedger
+from parties.flaim.ledger import StoredLedger, adopt_charges
 from parties.flaim.record import Record
 from parties.flaim.result import RESULT, ServerFacts, flaim_document
 from parties.flaim.sums import settings_of
@@ -59,6 +59,7 @@ from parties.version import version
 from protocols.transcript import Value
 
 ORACLE = "oracle"
+TRANSCRIPT = "transcript.jsonl"
 
 
 def own_files(config: Config) -> CertificateFiles:
@@ -86,6 +87,8 @@ async def run_server(
     workload, settings = config.build_workload(), settings_of(config)
     allow_files()
     with Store(directory / "store", config.digest()) as store:
+        with disk_errors(directory):
+            adopt_charges(store, directory / TRANSCRIPT)
         earlier = store.spent()
         history = History(store.directory / "rounds", workload)
         before = StoredLedger(store, settings.rho)
@@ -166,7 +169,7 @@ def _open_record(
         "rho_total": settings.rho,
     }
     return Record.open(
-        directory / "transcript.jsonl",
+        directory / TRANSCRIPT,
         files,
         config.require_flaim().clients,
         header=header,

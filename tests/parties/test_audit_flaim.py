@@ -13,6 +13,7 @@ from mechanisms.events import event_from_dict
 from parties.audit.page import render_audit
 from parties.audit.run import Audit, audit_folder
 from parties.config import CertificateFiles, Config, agreed_digest
+from parties.store import Store
 from parties.tls import make_certificates
 from protocols.transcript import decode, encode
 from tests.parties.audit_runs import Lines
@@ -98,17 +99,25 @@ async def test_audit_passes_a_run_whose_clients_leave(
     assert_clean(collect(config, tmp_path, certificates))
 
 
+@pytest.mark.parametrize("killed", [False, True])
 async def test_audit_passes_a_run_that_begins_anew(
-    certificates: Certificates, tmp_path: Path
+    certificates: Certificates, tmp_path: Path, killed: bool
 ) -> None:
-    """The second attempt has what is left of the budget."""
+    """The second attempt has what is left of the budget; ``killed``: between a transcript's charge and the ledger's."""
     config = flaim_config(certificates, {"run.rounds": 4, "timeouts.receive_s": 2.0})
     gone = {
         i: leaving(config, certificates, tmp_path, i, at="flaim.layout", round=0) for i in range(4)
     }
     with pytest.raises(MechanismError):
         await play(config, certificates, tmp_path, gone)
+    with Store(tmp_path / "server" / "store", config.digest()) as store:
+        charged = store.ledger()
+        if killed:
+            store._db.execute("DELETE FROM ledger WHERE entry = (SELECT max(entry) FROM ledger)")
+            assert store.ledger() == charged[:-1]
     await play(config, certificates, tmp_path)
+    with Store(tmp_path / "server" / "store", config.digest()) as store:
+        assert store.ledger()[: len(charged)] == charged
     run = collect(config, tmp_path, certificates)
     audit = assert_clean(run)
     assert audit.evidence is not None

@@ -11,14 +11,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from mechanisms.accounting import rho
+from mechanisms.events import DiscreteGaussianEvent, event_to_dict
 from mechanisms.flaim import FlaimMeasurement, FlaimRound, Participant
 from parties.config import CertificateFiles, Config
 from parties.errors import StoreError
 from parties.flaim.client import ClientReport, run_client
 from parties.flaim.history import History
+from parties.flaim.ledger import adopt_charges
 from parties.flaim.sums import settings_of
 from parties.store import Store
 from parties.tls import make_certificates
+from protocols.errors import CheckFailed
+from protocols.transcript import Value, canonical
 from tests.parties.flaim_support import NAMES, SERVER, Events, codes_of, flaim_config
 from tests.parties.test_audit_flaim import assert_clean, collect
 
@@ -178,3 +183,23 @@ async def test_server_killed_between_rounds_goes_on_after_the_last_one(
     audit = assert_clean(run)
     assert audit.evidence is not None
     assert len(audit.evidence.books[0].attempts) == 2
+
+
+@pytest.mark.parametrize(
+    "change", [{"rho": "much"}, {"round": None}, {"event": {"kind": "guess"}}, {"rho": -1.0}]
+)
+def test_adopt_charges_refuses_a_charge_that_is_none(
+    tmp_path: Path, change: dict[str, Value]
+) -> None:
+    path = tmp_path / "transcript.jsonl"
+    event = DiscreteGaussianEvent(3.0)
+    charge = {"round": 1, "step": "measure", "event": event_to_dict(event), "rho": rho(event)}
+    lines = [
+        canonical({"kind": "header", "t": 0}),
+        canonical({"kind": "ledger", "t": 0, "spent": 1.0, **charge, **change}),
+    ]
+    path.write_bytes(b"\n".join([*lines, b""]))
+    with Store(tmp_path / "store", "ab" * 32) as store:
+        with pytest.raises(CheckFailed, match="charge in the transcript"):
+            adopt_charges(store, path)
+        assert store.ledger() == []
