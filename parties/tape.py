@@ -106,11 +106,9 @@ class TapedTransport:
         """See ``Transport``."""
         self._inner.post(peer, label, payload, cost)
 
-    async def fetch(
-        self, peer: int, label: int, cost: StepCost, timeout_s: float | None
-    ) -> Payload:
+    async def fetch(self, peer: int, label: int, cost: StepCost) -> Payload:
         """See ``Transport``."""
-        payload = await self._inner.fetch(peer, label, cost, timeout_s)
+        payload = await self._inner.fetch(peer, label, cost)
         self._tape.received(peer, label, payload)
         return payload
 

@@ -76,9 +76,7 @@ class Transport(Protocol):
     def post(self, peer: int, label: int, payload: Payload, cost: StepCost) -> None:
         """Hand a message to the channel; does not wait."""
 
-    async def fetch(
-        self, peer: int, label: int, cost: StepCost, timeout_s: float | None
-    ) -> Payload:
+    async def fetch(self, peer: int, label: int, cost: StepCost) -> Payload:
         """Wait for the message with this label, within a deadline."""
 
     def opened(self, opening: Opening, value: bytes) -> None:
@@ -208,8 +206,6 @@ class Context:
         self,
         sends: Mapping[int, Payload],
         expects: Mapping[int, int],
-        *,
-        timeout_s: float | None = None,
     ) -> dict[int, Payload]:
         """One round: send a payload to each of some roles, wait for payloads of known sizes from others.
 
@@ -220,7 +216,7 @@ class Context:
             self._transport.post(self._real(role), label, payload, self.cost)
         received: dict[int, Payload] = {}
         for role, size in expects.items():
-            payload = await self._transport.fetch(self._real(role), label, self.cost, timeout_s)
+            payload = await self._transport.fetch(self._real(role), label, self.cost)
             if payload.size != size:
                 raise ProtocolViolation(
                     f"party {self._real(role)} sent {payload.size} bytes"
@@ -231,16 +227,14 @@ class Context:
         self.depth += 1
         return received
 
-    async def exchange(
-        self, payload: bytes, *, max_bytes: int = MAX_PUBLIC_BYTES, timeout_s: float | None = None
-    ) -> list[bytes]:
+    async def exchange(self, payload: bytes, *, max_bytes: int = MAX_PUBLIC_BYTES) -> list[bytes]:
         """Everyone's public bytes, by role: each party sends its own to both others. One round."""
         label = self._next_label()
         for role in (self.next_pid, self.prev_pid):
             self._post_public(role, label, payload)
         everyone = [payload] * 3
         for role in (self.next_pid, self.prev_pid):
-            everyone[role] = await self._fetch_public(role, label, max_bytes, timeout_s)
+            everyone[role] = await self._fetch_public(role, label, max_bytes)
         self.depth += 1
         return everyone
 
@@ -250,13 +244,12 @@ class Context:
         payload: bytes | None,
         *,
         max_bytes: int = MAX_PUBLIC_BYTES,
-        timeout_s: float | None = None,
     ) -> bytes:
         """``root``'s public bytes at every party; the others pass None. One round."""
         label = self._next_label()
         self.depth += 1
         if self.pid != root:
-            return await self._fetch_public(root, label, max_bytes, timeout_s)
+            return await self._fetch_public(root, label, max_bytes)
         if payload is None:
             raise ValueError("the root of a broadcast has to say something")
         for role in (self.next_pid, self.prev_pid):
@@ -278,19 +271,13 @@ class Context:
             if payload is None:
                 raise ValueError("the sender of a transfer has to say something")
             self._post_public(receiver, label, payload)
-        return (
-            await self._fetch_public(sender, label, max_bytes, None)
-            if self.pid == receiver
-            else None
-        )
+        return await self._fetch_public(sender, label, max_bytes) if self.pid == receiver else None
 
     def _post_public(self, role: int, label: int, payload: bytes) -> None:
         self._transport.post(self._real(role), label, np.frombuffer(payload, np.uint8), self.cost)
 
-    async def _fetch_public(
-        self, role: int, label: int, max_bytes: int, timeout_s: float | None
-    ) -> bytes:
-        payload = await self._transport.fetch(self._real(role), label, self.cost, timeout_s)
+    async def _fetch_public(self, role: int, label: int, max_bytes: int) -> bytes:
+        payload = await self._transport.fetch(self._real(role), label, self.cost)
         if payload.size > max_bytes:
             raise ProtocolViolation(
                 f"party {self._real(role)} sent {payload.size} bytes"

@@ -231,12 +231,9 @@ class PartyRuntime(Runtime):  # type: ignore[misc]  # MPyC is untyped
         self._program_counter[0] = label
         self._send_message(peer, payload)
 
-    async def fetch(
-        self, peer: int, label: int, cost: StepCost, timeout_s: float | None
-    ) -> Payload:
+    async def fetch(self, peer: int, label: int, cost: StepCost) -> Payload:
         """Wait for the message from ``peer`` with ``label``."""
-        limit = self._timeout_s if timeout_s is None else timeout_s
-        received: Received = await self.parties[peer].protocol.receive(label, limit)
+        received: Received = await self.parties[peer].protocol.receive(label, self._timeout_s)
         size = received.payload.size
         cost.received_bytes += size
         self._record("received", cost, peer, label, size, received.digest)

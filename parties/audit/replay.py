@@ -102,9 +102,7 @@ class PlayedTransport:
         cost.messages += 1
         self.sent.append(self._message(peer, label, payload, cost))
 
-    async def fetch(
-        self, peer: int, label: int, cost: StepCost, timeout_s: float | None
-    ) -> Payload:
+    async def fetch(self, peer: int, label: int, cost: StepCost) -> Payload:
         """See ``Transport``. Raises ReplayEnded where nothing was received."""
         # As in a run, others go on while this one waits.
         await asyncio.sleep(0)
