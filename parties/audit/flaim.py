@@ -27,6 +27,7 @@ from parties.flaim.sums import section_of, settings_of
 from secagg import wire
 
 CHOICES, SUMS = "flaim.choices", "flaim.sums"
+MASKED = f"secagg.{wire.Kind.MASKED.name.lower()}"
 _PERMITTED = {CHOICES: "choose", SUMS: "aggregate"}
 STEPS = frozenset(
     [f"flaim.{kind.name.lower()}" for kind in Kind]
@@ -337,7 +338,7 @@ def ledger(evidence: Evidence, terms: FlaimTerms) -> str:
 
 
 def clients(evidence: Evidence, terms: FlaimTerms) -> str:
-    """Those who take part are clients of the run with one certificate each, enough of them where a sum was opened."""
+    """Those who take part are clients of the run with one certificate each; a sum is over enough who sent vectors."""
     certificates: dict[str, str] = {}
     seen: set[str] = set()
     for attempt in evidence.books[0].attempts:
@@ -347,6 +348,7 @@ def clients(evidence: Evidence, terms: FlaimTerms) -> str:
                 seen.add(entry.text("client"))
         for found in rounds_of(attempt, terms):
             here: set[str] = set()
+            masked: set[int] = set()
             for entry in found.entries:
                 if entry.kind == "client":
                     _same_certificate(entry, "digest", certificates, terms)
@@ -360,10 +362,17 @@ def clients(evidence: Evidence, terms: FlaimTerms) -> str:
                         here.add(name)
                     else:
                         here.discard(name)
+                elif entry.kind == "received" and entry.text("step") == MASKED:
+                    masked.add(entry.number("peer"))
                 elif entry.kind == "opened" and entry.record["what"] == SUMS:
-                    least = (
-                        terms.settings.min_participants if terms.settings.grouping == "union" else 1
+                    union = terms.settings.grouping == "union"
+                    # By query a client may have dropped out of one sum before another.
+                    silent = here - {n for i, n in enumerate(terms.names) if i in masked}
+                    require(
+                        not (union and silent),
+                        f"line {entry.line}: {min(silent, default='')!r} is counted without a masked vector",
                     )
+                    least = terms.settings.min_participants if union else 1
                     require(
                         len(here) >= least,
                         f"line {entry.line}: a sum over {len(here)} clients was opened; {least} is the least",

@@ -5,12 +5,14 @@ checked against what the server wrote. Known limits: as for a FLAIM server, one 
 session whose parameters have no noise opens an exact sum.
 """
 
+from collections import Counter
 from collections.abc import Callable
 
 from parties.audit.evidence import Attempt, Evidence, require_whole
 from parties.audit.findings import Failed, require
 from secagg import wire
 from secagg.errors import ParameterError
+from secagg.masks import packed_bytes
 from secagg.noise import NoiseKind
 from secagg.parameters import Parameters
 
@@ -89,7 +91,7 @@ def messages(evidence: Evidence) -> str:
 
 
 def clients(evidence: Evidence) -> str:
-    """Each client of the session survived or dropped out; those who survived are enough."""
+    """Each client of the session survived or dropped out; those who survived sent their vectors, and are enough."""
     parameters, attempt = parameters_of(evidence), _attempt(evidence)
     listed = [entry.text("client") for entry in attempt.of("client")]
     survivors = sum(entry.record["accepted"] is True for entry in attempt.of("client"))
@@ -98,6 +100,15 @@ def clients(evidence: Evidence) -> str:
         return "The session ended without a sum."
     named = [str(name) for name in evidence.books[0].header.items("clients")]
     require(listed == named, "the clients that are listed are not those of the session")
+    size = wire.OVERHEAD_BYTES + packed_bytes(parameters.length, parameters.bits)
+    sent = Counter(
+        (entry.number("peer"), entry.number("bytes"))
+        for entry in attempt.of("received")
+        if entry.text("step") == "secagg.masked"
+    )
+    for client, entry in enumerate(attempt.of("client")):
+        there = not entry.record["accepted"] or sent[client, size] == 1
+        require(there, f"{named[client]!r} is counted without one masked vector of {size} bytes")
     require(
         survivors >= parameters.min_survivors,
         f"a sum over {survivors} clients was opened; {parameters.min_survivors} are the least",

@@ -17,7 +17,7 @@ from parties.store import Store
 from parties.tls import make_certificates
 from protocols.transcript import decode, encode
 from tests.parties.audit_runs import Lines
-from tests.parties.flaim_support import NAMES, SERVER, flaim_config, leaving, play
+from tests.parties.flaim_support import EVERY_STAGE, NAMES, SERVER, flaim_config, leaving, play
 from tests.parties.tampering import (
     doubling,
     dropping,
@@ -87,7 +87,7 @@ async def test_audit_passes_an_honest_run(
     assert_clean(collect(config, tmp_path, certificates))
 
 
-@pytest.mark.parametrize("stage", ["flaim.brief", "flaim.layout", "secagg.inbox"])
+@pytest.mark.parametrize("stage", EVERY_STAGE)
 async def test_audit_passes_a_run_whose_clients_leave(
     certificates: Certificates, tmp_path: Path, stage: str
 ) -> None:
@@ -205,6 +205,9 @@ MANIPULATIONS: dict[str, tuple[Callable[[Lines], object], bool, str]] = {
     "another certificate": (setting("client", "digest", "0" * 64), True, "clients"),
     "a client counted twice": (doubling("client"), True, "clients"),
     "a sum of two": (lone_sum, True, "clients"),
+    "a vector that never came": (
+        setting("received", "step", "secagg.reveal", step="secagg.masked"), True, "clients",
+    ),
     "fewer clients than listed": (setting("note", "clients", 1, what="round"), True, "clients"),
     "seal of a round left out": (dropping("seal", reason="round 1"), True, "completeness"),
     "more rounds in the end": (setting("note", "rounds", 7, what="finished"), True, "completeness"),

@@ -59,6 +59,10 @@ MANIPULATIONS: dict[str, tuple[Callable[[Lines], object], bool, str]] = {
         lambda lines: [r.update(accepted=False) for r in lines if r["kind"] == "client"], True, "clients",
     ),
     "a client left out": (dropping("client"), True, "clients"),
+    "a shorter vector": (setting("received", "bytes", 9, step="secagg.masked"), True, "clients"),
+    "a vector that never came": (
+        setting("received", "step", "secagg.reveal", step="secagg.masked"), True, "clients",
+    ),
     "other parameters": (setting("header", "parameters_sha256", "0" * 64), True, "configuration"),
     "parameters are garbage": (setting("header", "parameters", "00"), True, "configuration"),
     "another client": (lambda lines: find(lines, "header")["clients"].pop(), True, "configuration"),
