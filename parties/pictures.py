@@ -165,7 +165,7 @@ def draw_columns(columns: Sequence[ColumnShares]) -> Figure:
     with _style():
         # Margins by hand: matplotlib takes as long to find them as to draw.
         height = 0.4 + 2.0 * down
-        margins = {"left": 0.06, "right": 0.99, "bottom": 0.3 / height, "top": 1 - 0.6 / height}
+        margins = {"left": 0.06, "right": 0.985, "bottom": 0.3 / height, "top": 1 - 0.6 / height}
         figure = Figure(figsize=(_WIDTH_IN, height))
         grid = figure.subplots(
             down, across, squeeze=False, gridspec_kw={**margins, "wspace": 0.22, "hspace": 0.42}

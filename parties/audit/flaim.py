@@ -100,11 +100,19 @@ def completeness(evidence: Evidence) -> str:
                 sealed.count(f"round {number}") == 1, f"there is not one seal for round {number}"
             )
     # A server that was killed after its last round makes the table in an attempt without one.
-    begun = [e.number("round") for attempt in book.attempts for e in attempt.notes("round")]
+    begun = [number for attempt in book.attempts for number in _rounds_begun(attempt)]
     done = begun[-1] if begun else 0
     said = finished[0].number("rounds")
     require(said == done, f"{said} rounds are said to be done; the last one is {done}")
     return "The transcript reaches from its header to the closing seal of a finished run."
+
+
+def _rounds_begun(attempt: Attempt) -> list[int]:
+    """Their numbers, but for one that an interrupted attempt had not paid for: it is taken again, or never."""
+    begun = [entry.number("round") for entry in attempt.notes("round")]
+    paid = {entry.number("round") for entry in attempt.of("ledger")}
+    interrupted = not attempt.clean and begun and begun[-1] not in paid
+    return begun[:-1] if interrupted else begun
 
 
 def clocks(evidence: Evidence) -> str:
@@ -338,7 +346,10 @@ def ledger(evidence: Evidence, terms: FlaimTerms) -> str:
 
 
 def clients(evidence: Evidence, terms: FlaimTerms) -> str:
-    """Those who take part are clients of the run with one certificate each; a sum is over enough who sent vectors."""
+    """Those who take part are clients of the run with one certificate each, enough of them where a sum was opened.
+
+    Where it was taken over everybody, each of them sent a masked vector.
+    """
     certificates: dict[str, str] = {}
     seen: set[str] = set()
     for attempt in evidence.books[0].attempts:

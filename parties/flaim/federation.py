@@ -90,6 +90,9 @@ class NetworkFederation:
         self._stage_s = config.timeouts.receive_s
         self._round = 0
         self._participants: tuple[int, ...] = ()
+        # Of the round's participants; by their numbers.
+        self._certificates: dict[int, bytes] = {}
+        self._dropped: set[int] = set()
         self._known = {participant.client: participant for participant in known}
 
     @property
@@ -103,6 +106,7 @@ class NetworkFederation:
         """Draw the round's participants among the clients that are here now; see ``Federation``."""
         present = sorted(self._gate.present)
         self._round, self._participants = round, ()
+        self._certificates, self._dropped = {}, set()
         if len(present) < self._settings.min_participants:
             raise RoundLost(
                 f"round {round}: {len(present)} clients are connected; expected at least "
@@ -112,9 +116,8 @@ class NetworkFederation:
         self._participants = tuple(drawn)
         self._record.transcript.note("round", round=round, clients=len(drawn), present=len(present))
         for number in drawn:
-            member = self._gate.present.get(number)
-            if member is not None:
-                self._record.took_part(number, round, certificate=member.certificate)
+            self._certificates[number] = self._gate.present[number].certificate
+            self._record.took_part(number, round, certificate=self._certificates[number])
         return self._participants
 
     async def choices(self, brief: Brief) -> Mapping[int, tuple[int, ...]]:
@@ -166,6 +169,10 @@ class NetworkFederation:
         layout = request.layout
         noise = self._settings.sum_noise(layout.sigma)
         with self._gate.conversation(request.members, round=layout.round) as talk:
+            # Some may have left since they chose, while others still did.
+            for place in sorted(set(range(len(talk.numbers))) - set(talk.present)):
+                if talk.numbers[place] not in self._dropped:
+                    self.dropped(talk, place, "the connection was lost")
             try:
                 if len(request.members) < smallest_sum(self._section):
                     return await self._plain(talk, request, noise)
@@ -267,11 +274,13 @@ class NetworkFederation:
 
     def dropped(self, talk: Conversation, place: int, reason: str) -> None:
         """A participant has dropped out of the round."""
+        number = talk.numbers[place]
         self.tally.dropouts += 1
+        self._dropped.add(number)
         self._record.took_part(
-            talk.numbers[place],
+            number,
             self._round,
-            certificate=talk.certificate(place),
+            certificate=self._certificates[number],
             reason=reason or "gave up",
         )
 

@@ -104,6 +104,7 @@ class Gate:
         self._sending: set[asyncio.Task[None]] = set()
         self._listener: asyncio.Server | None = None
         self._closed = False
+        self._writers: set[asyncio.StreamWriter] = set()
 
     async def __aenter__(self) -> Self:
         address = self._config.require_flaim().address
@@ -142,6 +143,9 @@ class Gate:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await asyncio.gather(*(close(member.writer) for member in members))
+        # Of those who were greeting or leaving, too.
+        for writer in self._writers:
+            writer.transport.abort()
 
     async def wait_for(self, count: int, wait_s: float) -> int:
         """Wait until ``count`` clients are present, at most ``wait_s`` seconds; returns how many are."""
@@ -189,6 +193,7 @@ class Gate:
         if self._closed:
             writer.transport.abort()
             return
+        self._writers.add(writer)
         _spawn(self._tasks, self._serve(reader, writer))
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -196,12 +201,10 @@ class Gate:
             member = await self._let_in(reader, writer)
         except (CertificateError, RoundTransportError, ssl.SSLError, OSError):
             member = None
-        except asyncio.CancelledError:
-            writer.transport.abort()
-            raise
         if member is not None:
             await self._listen(member, reader)
         await close(writer)
+        self._writers.discard(writer)
 
     async def _let_in(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
@@ -342,11 +345,6 @@ class Conversation:
     def name(self, client: int) -> str:
         """See ``Channel``."""
         return self._gate.names[self.numbers[client]]
-
-    def certificate(self, client: int) -> bytes:
-        """Its certificate, in DER; empty where it was never there."""
-        member = self._members[client]
-        return b"" if member is None else member.certificate
 
     def post(self, client: int, message: bytes) -> None:
         """See ``Channel``."""

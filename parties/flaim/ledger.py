@@ -12,6 +12,7 @@ from pathlib import Path
 
 from mechanisms.accounting import Ledger, LedgerEntry, rho
 from mechanisms.events import Event, event_from_dict, event_to_dict
+from parties.errors import StoreError
 from parties.records import LedgerEntry as LedgerRow
 from parties.store import Store
 from protocols.errors import CheckFailed
@@ -59,14 +60,20 @@ class StoredLedger(Ledger):
             raise
 
 
-def adopt_charges(store: Store, transcript: Path) -> None:
+def adopt_charges(store: Store, transcript: Path, config_digest: str) -> None:
     """Enter the charge that a process which was killed had written in its transcript but not in the ledger.
 
-    Raises StoreError, and CheckFailed where the file is no transcript.
+    Raises StoreError, also where the transcript is another run's, and CheckFailed where the file is no transcript.
     """
-    if transcript.exists():
-        records = read(transcript).records
-        store.adopt_entries([_entry(item) for item in records if item and item["kind"] == "ledger"])
+    if not transcript.exists():
+        return
+    records = [record for record in read(transcript).records if record]
+    if any(record.get("config_sha256", config_digest) != config_digest for record in records):
+        raise StoreError(
+            transcript,
+            "is of another configuration; expected an empty folder, or the config it was made with",
+        )
+    store.adopt_entries([_entry(record) for record in records if record["kind"] == "ledger"])
 
 
 def _entry(record: Record) -> LedgerRow:

@@ -9,7 +9,7 @@ it but those keys.
 import hashlib
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -54,7 +54,6 @@ class Record:
         default_factory=lambda: {"sent": Counter(), "received": Counter()}
     )
     by_step: dict[str, StepCost] = field(default_factory=dict)
-    charged: Callable[[LedgerEntry], None] = lambda _: None
     _label: int = 0
     _costs: StepCost = field(default_factory=StepCost)
     _spent: float = 0.0
@@ -147,7 +146,6 @@ class Record:
             rho=entry.rho,
             spent=self._spent,
         )
-        self.charged(entry)
 
     @contextmanager
     def step(self, name: str, round: int) -> Iterator[None]:

@@ -73,7 +73,8 @@ async def run_server(
     """Serve the run of ``config`` in ``directory`` until it is finished.
 
     ``closed`` is set by whoever knows that no more clients will come. Raises ConfigError, CertificateError, StoreError,
-    TooFewClients, MechanismError (the budget is spent already, among others); the clients have been told by then.
+    CheckFailed (of a transcript that is none), TooFewClients, MechanismError (the budget is spent already, among
+    others); the clients have been told by then.
     """
     section = config.require_flaim()
     if section.variant == ORACLE:
@@ -88,7 +89,7 @@ async def run_server(
     allow_files()
     with Store(directory / "store", config.digest()) as store:
         with disk_errors(directory):
-            adopt_charges(store, directory / TRANSCRIPT)
+            adopt_charges(store, directory / TRANSCRIPT, config.digest())
         earlier = store.spent()
         history = History(store.directory / "rounds", workload)
         before = StoredLedger(store, settings.rho)

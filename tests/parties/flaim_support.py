@@ -105,7 +105,14 @@ async def play(
     return events, clients
 
 
-def leaving(
+Turn = Callable[[asyncio.StreamReader], Awaitable[bool]]
+
+
+async def _goes_on(_: asyncio.StreamReader) -> bool:
+    return False
+
+
+def following(
     config: Config,
     certificates: Mapping[str, CertificateFiles],
     folder: Path,
@@ -113,11 +120,12 @@ def leaving(
     *,
     at: str,
     round: int = 1,
-    silent: bool = False,
+    before: Turn = _goes_on,
+    after: Turn = _goes_on,
 ) -> Fault:
-    """A client that follows the protocol until it gets a message of the kind ``at`` in ``round``, and then leaves.
+    """A client that follows the protocol, but for a message of the kind ``at`` in ``round``.
 
-    ``silent``: it stays connected instead and says nothing any more.
+    It waits for ``before`` before it answers that one, for ``after`` when it has, and leaves where one of them is true.
     """
 
     async def fault() -> None:
@@ -132,23 +140,47 @@ def leaving(
                     server=SERVER, random_bytes=np.random.bytes,
                 )  # fmt: skip
                 await greet(config, reader, writer, rows=client.declared_rows)
-                while True:
+                while not session.over:
                     data = await read_frame(reader, SERVER, limit=1 << 20, timeout_s=30)
                     kind = kind_of(data)
                     if kind.startswith("flaim"):
                         now = Message.unpack(data, SERVER).round
-                    if kind == at and now == round:
-                        if silent:
-                            await reader.read()
+                    there = kind == at and now == round
+                    if there and await before(reader):
                         return
                     answer = session.receive(data)
                     if answer is not None:
                         await write_frame(writer, answer, SERVER, timeout_s=10)
+                    if there and await after(reader):
+                        return
         finally:
             writer.transport.abort()
             await close(writer)
 
     return fault
+
+
+def leaving(
+    config: Config,
+    certificates: Mapping[str, CertificateFiles],
+    folder: Path,
+    index: int,
+    *,
+    at: str,
+    round: int = 1,
+    silent: bool = False,
+) -> Fault:
+    """A client that leaves when it gets a message of the kind ``at`` in ``round``.
+
+    ``silent``: it stays connected until the server hangs up, and says nothing any more.
+    """
+
+    async def leave(reader: asyncio.StreamReader) -> bool:
+        if silent:
+            await reader.read()
+        return True
+
+    return following(config, certificates, folder, index, at=at, round=round, before=leave)
 
 
 async def connect(

@@ -1,6 +1,7 @@
 """The auditor on FLAIM servers: honest runs of every kind pass, and what a server cannot have done is found."""
 
 import asyncio
+import errno
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -8,16 +9,28 @@ from pathlib import Path
 import pytest
 
 from mechanisms.accounting import rho
-from mechanisms.errors import MechanismError
+from mechanisms.errors import MechanismError, RoundLost
 from mechanisms.events import event_from_dict
+from mechanisms.flaim_messages import Brief
 from parties.audit.page import render_audit
 from parties.audit.run import Audit, audit_folder
 from parties.config import CertificateFiles, Config, agreed_digest
+from parties.errors import StoreError
+from parties.flaim.federation import NetworkFederation
+from parties.records import LedgerEntry
 from parties.store import Store
 from parties.tls import make_certificates
-from protocols.transcript import decode, encode
+from protocols.transcript import Transcript, decode, encode
 from tests.parties.audit_runs import Lines
-from tests.parties.flaim_support import EVERY_STAGE, NAMES, SERVER, flaim_config, leaving, play
+from tests.parties.flaim_support import (
+    EVERY_STAGE,
+    NAMES,
+    SERVER,
+    flaim_config,
+    following,
+    leaving,
+    play,
+)
 from tests.parties.tampering import (
     doubling,
     dropping,
@@ -99,29 +112,121 @@ async def test_audit_passes_a_run_whose_clients_leave(
     assert_clean(collect(config, tmp_path, certificates))
 
 
-@pytest.mark.parametrize("killed", [False, True])
 async def test_audit_passes_a_run_that_begins_anew(
-    certificates: Certificates, tmp_path: Path, killed: bool
+    certificates: Certificates, tmp_path: Path
 ) -> None:
-    """The second attempt has what is left of the budget; ``killed``: between a transcript's charge and the ledger's."""
+    """The second attempt has what is left of the budget."""
     config = flaim_config(certificates, {"run.rounds": 4, "timeouts.receive_s": 2.0})
     gone = {
         i: leaving(config, certificates, tmp_path, i, at="flaim.layout", round=0) for i in range(4)
     }
     with pytest.raises(MechanismError):
         await play(config, certificates, tmp_path, gone)
-    with Store(tmp_path / "server" / "store", config.digest()) as store:
-        charged = store.ledger()
-        if killed:
-            store._db.execute("DELETE FROM ledger WHERE entry = (SELECT max(entry) FROM ledger)")
-            assert store.ledger() == charged[:-1]
     await play(config, certificates, tmp_path)
-    with Store(tmp_path / "server" / "store", config.digest()) as store:
-        assert store.ledger()[: len(charged)] == charged
     run = collect(config, tmp_path, certificates)
     audit = assert_clean(run)
     assert audit.evidence is not None
     assert len(audit.evidence.books[0].attempts) == 2
+
+
+async def test_audit_passes_a_run_whose_clients_leave_between_choice_and_sum(
+    certificates: Certificates, tmp_path: Path
+) -> None:
+    """One has chosen and is gone while another still chooses: it has dropped out, and the audit counts it as that."""
+    config, gone = flaim_config(certificates), asyncio.Event()
+
+    async def leave(_: asyncio.StreamReader) -> bool:
+        gone.set()
+        return True
+
+    async def dawdle(_: asyncio.StreamReader) -> bool:
+        await gone.wait()
+        await asyncio.sleep(0.5)
+        return False
+
+    brief = "flaim.brief"
+    faults = {
+        1: following(config, certificates, tmp_path, 1, at=brief, after=leave),
+        2: following(config, certificates, tmp_path, 2, at=brief, before=dawdle),
+    }
+    await play(config, certificates, tmp_path, faults)
+    audit = assert_clean(collect(config, tmp_path, certificates))
+    assert audit.evidence is not None
+    left = [
+        (entry.text("client"), entry.number("round"))
+        for attempt in audit.evidence.books[0].attempts
+        for entry in attempt.of("client")
+        if not entry.record["accepted"]
+    ]
+    assert left == [(NAMES[1], 1)]
+
+
+async def test_audit_passes_a_run_stopped_before_a_round_was_paid_for(
+    certificates: Certificates, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That round is in the transcript, and the next attempt ends before it."""
+    random = {"run.rounds": 3, "flaim.variant": "random", "timeouts.receive_s": 3.0}
+    config = flaim_config(certificates, random)
+
+    async def choices(federation: NetworkFederation, brief: Brief) -> object:
+        if brief.round == 2:
+            raise OSError(errno.EIO, "stopped")
+        return await original(federation, brief)
+
+    async def nobody(_: NetworkFederation, round: int) -> object:
+        raise RoundLost(f"round {round}: too few")
+
+    original = NetworkFederation.choices
+    with monkeypatch.context() as patch:
+        patch.setattr(NetworkFederation, "choices", choices)
+        with pytest.raises(StoreError, match="stopped"):
+            await play(config, certificates, tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(NetworkFederation, "begin_round", nobody)
+        await play(config, certificates, tmp_path)
+    assert_clean(collect(config, tmp_path, certificates))
+
+
+@pytest.mark.parametrize(
+    ("charges", "overrides"),
+    [
+        (2, {}),
+        (5, {"flaim.noise": "distributed"}),
+        (6, {"flaim.variant": "naive", "flaim.local_rounds": 2}),
+        (4, {"flaim.variant": "random", "flaim.grouping": "query"}),
+    ],
+)
+async def test_audit_passes_a_run_killed_between_transcript_and_ledger(
+    certificates: Certificates,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    charges: int,
+    overrides: dict[str, object],
+) -> None:
+    config = flaim_config(certificates, {"run.rounds": 4, "timeouts.receive_s": 3.0, **overrides})
+    made: list[LedgerEntry] = []
+
+    def charge(
+        store: Store, round: int, step: str, event: str, rho: float, budget: float
+    ) -> object:
+        if store.directory.parent.name == "server":
+            made.append(LedgerEntry(round, step, event, rho))
+            if len(made) == charges:
+                raise StoreError(store.directory, "killed")
+        return original(store, round, step, event, rho, budget)
+
+    original = Store.charge
+    with monkeypatch.context() as patch:
+        patch.setattr(Store, "charge", charge)
+        patch.setattr(Transcript, "close", lambda self, *_: self._file.close())
+        with pytest.raises(StoreError, match="killed"):
+            await play(config, certificates, tmp_path)
+    with Store(tmp_path / "server" / "store", config.digest()) as store:
+        assert store.ledger() == made[:-1]
+    await play(config, certificates, tmp_path)
+    with Store(tmp_path / "server" / "store", config.digest()) as store:
+        assert store.ledger()[:charges] == made
+    assert_clean(collect(config, tmp_path, certificates))
 
 
 @pytest.fixture(scope="module")

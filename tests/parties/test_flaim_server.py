@@ -15,6 +15,7 @@ from mechanisms.errors import BudgetExceeded, RoundLost
 from parties.config import CertificateFiles
 from parties.errors import CertificateError, ConfigError, FlaimRefused
 from parties.flaim.client import ClientReport, run_client
+from parties.flaim.gate import Gate
 from parties.flaim.ledger import StoredLedger
 from parties.flaim.messages import Kind, Message, unpack_reason
 from parties.flaim.server import run_server
@@ -433,12 +434,45 @@ async def test_server_that_ends_hangs_up_on_clients_that_have_not_greeted(
 
     reader, writer = await connect(config, certificates[NAMES[0]])
     if handshake == "before":
+        # A client has finished its handshake before the server has: let that one come in.
+        await asyncio.sleep(0.2)
         await end()
         with contextlib.suppress(ConnectionError):
             assert await asyncio.wait_for(reader.read(), 2) == b""
     else:
         context = client_context(certificates[NAMES[1]], SERVER)
         await hangs_up_after_a_late_handshake(address.port, context, SERVER, end)
+    writer.transport.abort()
+
+
+class Deaf:
+    """A recorder that writes nothing down."""
+
+    def message(
+        self, *, sent: bool, client: int, round: int | None, data: bytes, key: bytes
+    ) -> None: ...
+
+    def door(self, *, name: str, certificate: bytes, what: str, reason: str = "") -> None: ...
+
+
+async def test_gate_that_closes_while_a_client_comes_in_hangs_up(
+    certificates: dict[str, CertificateFiles],
+) -> None:
+    """The client's task is cancelled before its first step."""
+    config, came = flaim_config(certificates), asyncio.Event()
+
+    class Watched(Gate):
+        async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            came.set()
+            await super()._accept(reader, writer)
+
+    digest = config.build_workload().digest()
+    async with Watched(config, certificates[SERVER], workload_digest=digest, recorder=Deaf()):
+        coming = asyncio.create_task(connect(config, certificates[NAMES[0]]))
+        await came.wait()
+    reader, writer = await coming
+    with contextlib.suppress(ConnectionError):
+        assert await asyncio.wait_for(reader.read(), 2) == b""
     writer.transport.abort()
 
 

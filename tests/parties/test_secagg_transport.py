@@ -23,6 +23,7 @@ from parties.secagg.frames import (
     RoundPeerClosed,
     RoundTimeout,
     RoundTransportError,
+    close,
     read_frame,
 )
 from parties.secagg.server import Deadlines, RoundServer
@@ -370,6 +371,31 @@ async def test_take_part_ends_within_its_deadline_whatever_the_server_does(
         if isinstance(caught.value, RoundTransportError):
             assert SERVER in str(caught.value)
         await asyncio.sleep(0.8)
+
+
+async def test_close_that_is_cancelled_does_not_wait_for_the_peer(
+    files: dict[str, CertificateFiles],
+) -> None:
+    writers: asyncio.Queue[asyncio.StreamWriter] = asyncio.Queue()
+
+    async def handle(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await writers.put(writer)
+
+    context = tls.server_context(files[SERVER])
+    async with await asyncio.start_server(handle, "127.0.0.1", 0, ssl=context) as listener:
+        _, peer = await connect(listener.sockets[0].getsockname()[1], files[NAMES[0]])
+        writer = await writers.get()
+        connection = writer.get_extra_info("socket")
+        peer.transport.pause_reading()  # type: ignore[attr-defined]
+        closing = asyncio.create_task(close(writer, timeout_s=60))
+        await asyncio.sleep(0.1)
+        assert not closing.done()
+        assert connection.fileno() >= 0
+        closing.cancel()
+        await asyncio.gather(closing, return_exceptions=True)
+        await asyncio.sleep(0)
+        assert connection.fileno() == -1
+        peer.transport.abort()
 
 
 def test_round_server_wants_one_name_for_each_client(files: dict[str, CertificateFiles]) -> None:
