@@ -15,7 +15,8 @@ messages (shares are encrypted until revealed).
 Source: Bonawitz et al. 2017, figure 4; Bell et al. 2020, algorithm 2. Deviations: the graph is not the server's word
 but a function of the announced seed; survivors are one bit per client for the whole session, so that the request
 cannot name both secrets of a neighbour, and every client can count them; the seed is committed to; those whose
-signatures count are the same for everybody, so that no two clients can be shown different survivors.
+signatures count are the same for everybody, so that no two clients can be shown different survivors; a damaged share
+is missing and does not stop its holder.
 """
 
 import hashlib
@@ -30,6 +31,7 @@ from numpy.typing import NDArray
 from secagg import keys, shamir, wire
 from secagg.errors import (
     BothSecretsRequest,
+    DecryptionFailed,
     DuplicateMessage,
     ForeignMessage,
     InconsistentSurvivors,
@@ -111,8 +113,8 @@ class SecAggClient:
         self._answered: NDArray[np.bool_] | None = None
         self._public: dict[int, PublicKeys] = {}
         self._secrets: _Secrets | None = None
-        # By neighbour: shares of its seed and of its mask key.
-        self._shares: dict[int, tuple[bytes, bytes]] = {}
+        # By neighbour that sent any: shares of its seed and of its mask key, None where they were damaged.
+        self._shares: dict[int, tuple[bytes, bytes] | None] = {}
 
     def __repr__(self) -> str:
         return f"SecAggClient({self.client}, awaits={self.awaits.name})"
@@ -228,9 +230,7 @@ class SecAggClient:
             raise TooFewNeighbours(
                 f"{len(sealed)} neighbours shared their keys; expected at least {parameters.threshold}"
             )
-        for v, ciphertext in sealed.items():
-            both = keys.unseal(self._share_key(v, self.client), ciphertext, b"", v)
-            self._shares[v] = (both[:32], both[32:])
+        self._shares = {v: self._opened(v, ciphertext) for v, ciphertext in sealed.items()}
         encoding = parameters.encoding
         y = encoding.encode(self._values() if callable(self._values) else self._values)
         if parameters.noise.kind is NoiseKind.DISTRIBUTED:
@@ -294,6 +294,18 @@ class SecAggClient:
             seen |= {offered.cipher, offered.mask}
         return public
 
+    def _opened(self, sender: int, ciphertext: bytes) -> tuple[bytes, bytes] | None:
+        """The shares that ``sender`` sealed to this client; None where they are damaged.
+
+        Then they are missing, and this client goes on: whoever sends them could choose who drops out otherwise, and
+        cut the graph.
+        """
+        try:
+            both = keys.unseal(self._share_key(sender, self.client), ciphertext, b"", sender)
+        except DecryptionFailed:
+            return None
+        return both[:32], both[32:]
+
     def _check_survivors(self, alive: NDArray[np.bool_]) -> None:
         parameters, count = self._session, int(alive.sum())
         if count < parameters.min_survivors:
@@ -315,8 +327,9 @@ class SecAggClient:
 
     def _reveal_shares(self, alive: NDArray[np.bool_]) -> bytes:
         revealed = {
-            v: Revealed(not alive[v], key_share if not alive[v] else seed_share)
-            for v, (seed_share, key_share) in self._shares.items()
+            v: Revealed(not alive[v], shares[0] if alive[v] else shares[1])
+            for v, shares in self._shares.items()
+            if shares is not None
         }
         self._forget()
         self.awaits = Awaits.FINISHED

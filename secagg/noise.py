@@ -63,10 +63,10 @@ class Noise:
 
     def margin(self, clients: int) -> int:
         """What the noise in a sum over ``clients`` may add to it or take from it: twelve deviations."""
-        if self.kind is not NoiseKind.DISTRIBUTED:
+        if self.kind is NoiseKind.NONE:
             return 0
-        total = TAIL * TAIL * clients * self.variance
-        return isqrt(ceil(total)) + 1
+        parts = clients if self.kind is NoiseKind.DISTRIBUTED else 1
+        return isqrt(ceil(TAIL * TAIL * parts * self.variance)) + 1
 
 
 def server_noise(sigma: float, scale: int = 1) -> Noise:

@@ -299,6 +299,11 @@ class ClientPolicy:
                 None,
                 "announce",
             )
+        sparse = asked.neighbours < asked.clients - 1
+        fewest = asked.clients - self.threat.dropped_clients(asked.clients)
+        if sparse and self.threat.adversary is Adversary.SEMI_HONEST:
+            # Of fewer the graph may fall apart, into sums over less than all of them.
+            _at_least("minimum of survivors on a sparse graph", asked.min_survivors, fewest)
 
 
 def _at_least(name: str, asked: int, least: int) -> None:

@@ -90,6 +90,8 @@ class SecAggServer:
         self._answered: set[int] = set()
         self._gone: set[int] = set()
         self._keys: dict[int, PublicKeys] = {}
+        self._seen: set[bytes] = set()
+        self._probe = AgreementKey(secrets.token_bytes(32))
         self._commitments: dict[int, bytes] = {}
         self._sealed: dict[int, dict[int, bytes]] = {}
         self._holders: dict[int, list[int]] = {}
@@ -319,12 +321,14 @@ class SecAggServer:
                 mask = pair_mask_key(parameters, key, d, u, self._keys[u].mask)
                 # The survivor u added the mask where d > u: take away what it added.
                 add_mask(self._total, mask, negative=d > u)
-        total = parameters.encoding.decode(self._total, len(self.survivors))
         if parameters.noise.kind is NoiseKind.SERVER:
-            total = total + discrete_gaussian(
-                parameters.noise.variance, total.size, random_bytes=self._random_bytes
+            # In the ring, before anything is looked at: a client may have sent any element of it, so that whether the
+            # sum wraps or leaves its range would tell about the others' part of it.
+            noise = discrete_gaussian(
+                parameters.noise.variance, self._total.size, random_bytes=self._random_bytes
             )
-        self._scaled_sum = total
+            self._total += noise.astype(self._total.dtype)
+        self._scaled_sum = parameters.encoding.decode(self._total, len(self.survivors))
         self.stage = Stage.DONE
         self._forget()
         return self._each(Kind.FINISHED, lambda _: b"")
@@ -333,19 +337,25 @@ class SecAggServer:
 
     def _checked_keys(self, client: int, body: bytes) -> PublicKeys:
         public = wire.decode_keys(body, self.parameters.signed)
+        # What would make the neighbours leave is not passed on to them.
+        offered = {public.cipher, public.mask}
+        if len(offered) < 2 or offered & self._seen:
+            raise ProtocolViolation("a public key that came before", client)
+        for key in offered:
+            self._probe.agree(key, client)
         if self._roster is not None:
             message = signed_keys(self.parameters, client, public.cipher, public.mask)
             keys.verify(self._roster, client, public.signature, message)
+        self._seen |= offered
         return public
 
     def _checked_shares(self, client: int, body: bytes) -> dict[int, Revealed]:
         neighbours = self._holders[client]
         revealed = wire.decode_revealed(body, neighbours)
-        for v in neighbours:
-            if v not in revealed or revealed[v].key == (v in self.survivors):
-                raise MalformedMessage(
-                    f"the share for client {v} is missing or of its other secret; expected one of each neighbour's"
-                )
+        # Some may be missing: those that came damaged.
+        for v, share in revealed.items():
+            if share.key == (v in self.survivors):
+                raise MalformedMessage(f"the share for client {v} is of its other secret")
         return revealed
 
     def _recovered_seed(self, client: int) -> bytes:
@@ -362,7 +372,7 @@ class SecAggServer:
     def _recovered(self, client: int, fits: Callable[[bytes], bool]) -> bytes:
         """The secret of ``client`` from t of its shares; where they do not fit, from the next t around the circle."""
         threshold = self.parameters.threshold
-        holders = [v for v in self._holders[client] if v in self._revealed]
+        holders = [v for v in self._holders[client] if client in self._revealed.get(v, {})]
         if len(holders) < threshold:
             raise TooFewShares(
                 f"{len(holders)} shares of client {client}'s secret; expected at least {threshold}"

@@ -122,6 +122,11 @@ def graph(section: FlaimSection, clients: int) -> tuple[int, int]:
 def least_survivors(section: FlaimSection, clients: int, threshold: int) -> int:
     """The fewest survivors of ``clients`` whose sum is opened."""
     least = max(smallest_sum(section), threshold + 1)
+    if graph(section, clients)[0] < clients - 1:
+        # A sparse graph was chosen for this many dropouts; of more it may fall apart.
+        least = max(
+            least, clients - ThreatModel(dropouts=section.dropouts).dropped_clients(clients)
+        )
     if section.noise == "distributed":
         honest = section.minimum - _corrupt(section, section.minimum)
         least = max(least, honest + _corrupt(section, clients))

@@ -28,6 +28,7 @@ from parties.flaim.sums import settings_of
 from parties.store import Store
 from secagg import Parameters, SecAggServer, wire
 from secagg.errors import ParametersRefused
+from secagg.keys import AgreementKey
 from tests.parties.flaim_support import codes_of
 from tests.parties.support import make_config
 
@@ -213,23 +214,25 @@ def test_client_gives_up_a_sum_whose_server_does(client: Client) -> None:
     assert client.session.receive(client.layout(round=1)) is None
 
 
-def test_client_gives_up_a_sum_that_another_client_spoils_and_stays(client: Client) -> None:
+def test_client_gives_up_a_sum_whose_keys_are_spoiled_and_stays(client: Client) -> None:
     client.session.receive(client.layout())
     server = SecAggServer(client.parameters())
     others = range(1, 6)
     answer = client.session.receive(server.start()[0][1])
     assert answer is not None
     outgoing = server.receive(0, answer)
+    session = server.parameters.digest[:16]
     for u in others:
-        # Everybody else has the same keys: who answers to one of them is not known.
-        body = wire.encode_keys(
-            wire.PublicKeys(bytes([9]) + bytes(31), bytes([16]) + bytes(31), b"")
-        )
-        session = server.parameters.digest[:16]
+        cipher, mask = (AgreementKey(bytes([u + i]) * 32).public for i in (0, 100))
+        body = wire.encode_keys(wire.PublicKeys(cipher, mask, b""))
         message = wire.Envelope(wire.Kind.ADVERTISE, u, wire.SERVER, session, body)
         outgoing = server.receive(u, wire.pack_envelope(message))
     (keys,) = [message for u, message in outgoing if u == 0]
-    answer = client.session.receive(keys)
+    entries = wire.decode_list(wire.open_envelope(keys, 1 << 16).body, 2 * 32, list(others))
+    # Two have the same keys: who answers to one of them is not known.
+    body = wire.encode_list(entries | {2: entries[1]})
+    message = wire.Envelope(wire.Kind.KEYS, wire.SERVER, 0, session, body)
+    answer = client.session.receive(wire.pack_envelope(message))
     assert answer is not None
     message = Message.unpack(answer, SERVER)
     assert message.kind is Kind.OUT

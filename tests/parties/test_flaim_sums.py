@@ -55,6 +55,9 @@ def test_session_is_what_clients_insist_on(
     found = strength(clients, parameters.neighbours, parameters.threshold, threat)
     assert found.security_bits >= 40
     assert parameters.min_survivors >= minimum
+    if parameters.neighbours < clients - 1:
+        # Of fewer a sparse graph may fall apart.
+        assert parameters.min_survivors >= clients - math.ceil(dropouts * clients - 1e-9)
     # However many of the corrupt survive, there are as many honest ones as the noise was made for.
     if noise == "distributed":
         honest = parameters.min_survivors - math.ceil(section_of(config).corrupt * clients - 1e-9)
