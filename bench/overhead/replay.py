@@ -34,6 +34,8 @@ LEAST = 3
 THREAT = ThreatModel(corrupt=0.05)
 """That of `parties.flaim.simulation`, whose dropouts are SecAgg's default."""
 _MAX_DRAWS = 10_000
+_LEAST_CHANCE = 0.001
+"""Of a draw to have enough members: a thousand draws for a round are few, a million are not."""
 PLAIN_COUNT_BYTES = 4
 _HEADER_BYTES, _BRIEF_BYTES, _CHOICE_BYTES, _LAYOUT_BYTES = 10, 39, 9, 28
 
@@ -58,8 +60,9 @@ def replay(
 ) -> list[ReplayedRound]:
     """Rounds 0 to settings.rounds of a run; ``clients`` with ``rows`` each are numbered from 0.
 
-    Raises ValueError where the settings' schedule cannot be made.
+    Raises ValueError where the settings' schedule cannot be made, or as ``check_members``.
     """
+    check_members(clients, settings.participation, settings.min_participants)
     generator = np.random.default_rng(seed)
     columns = len(workload.domain.columns)
     schedule = settings.schedule(columns)
@@ -105,6 +108,19 @@ def private_settings(
         iterations=1,
         final_iterations=1,
     )
+
+
+def check_members(clients: int, participation: float, least: int = LEAST) -> None:
+    """Raises ValueError where hardly any draw has ``least`` members, so that drawing again would not end."""
+    fewer = math.fsum(
+        math.comb(clients, count) * participation**count * (1 - participation) ** (clients - count)
+        for count in range(least)
+    )
+    if 1 - fewer < _LEAST_CHANCE:
+        raise ValueError(
+            f"participation {participation:g} of {clients} clients: hardly any round would have {least} members; "
+            "expected more clients or a larger participation"
+        )
 
 
 def _members(

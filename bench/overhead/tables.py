@@ -20,7 +20,15 @@ from bench.overhead.domains import published_domain, published_rows
 from bench.overhead.flaim import FlaimRun, measure_flaim
 from bench.overhead.formula import MB, distaim_formula, flaim_formula
 from bench.overhead.member import Member, measure_member
-from bench.overhead.replay import THREAT, Mean, Terms, mean_payload, private_settings, replay
+from bench.overhead.replay import (
+    THREAT,
+    Mean,
+    Terms,
+    check_members,
+    mean_payload,
+    private_settings,
+    replay,
+)
 from bench.overhead.upload import Upload, measure_uploads
 from bench.partition import iid
 from mechanisms.workload import Workload, draw_workload
@@ -124,7 +132,7 @@ def formula_results(
 ) -> list[Result]:
     """The paper's formula for both methods, before any run: FLAIM's choices and models are those of a replayed one.
 
-    Raises ValueError where the privacy budget has no room for so many rounds.
+    Raises ValueError where the privacy budget has no room for so many rounds, or as ``check_members``.
     """
     population = population or Population()
     results = [
@@ -159,11 +167,12 @@ def measured_results(
     """Both methods with real messages: uploads over TLS to three servers, FLAIM's clients with SecAgg.
 
     ``seed`` is that of FLAIM's draws, so that a table can be made again. Raises RuntimeError where a process fails,
-    ValueError without rows or with a budget too small.
+    ValueError without rows, with a budget too small or with a population that has hardly any round.
     """
     if subject.codes is None:
         raise ValueError("there are no rows to measure with")
     population = population or Population()
+    check_members(population.clients, population.participation)
     split = iid(len(subject.codes), clients=population.clients, seed=seed)
     tables = [subject.codes[split.rows_of(client)] for client in range(population.clients)]
     with tempfile.TemporaryDirectory(prefix="syncret-overhead-") as folder:

@@ -22,7 +22,7 @@ from bench.overhead.formula import (
     upload_payload,
 )
 from bench.overhead.relay import Relay
-from bench.overhead.tables import Subject, formula_results
+from bench.overhead.tables import Population, Subject, document, formula_results, measured_results
 from bench.overhead.upload import Upload, measure_uploads
 from mechanisms.domain import Domain, Integer
 from mechanisms.workload import Workload, draw_workload
@@ -216,7 +216,57 @@ async def test_a_round_over_tls_has_the_formulas_records(tmp_path: Path) -> None
         assert small.received < counted.received < small.received + CONNECTION_BYTES
 
 
+# Both methods, measured
+
+
+def test_what_is_measured_has_every_key_and_a_number_in_it() -> None:
+    small = draw_workload(domain(4, 3, 5, 2), degree=3, count=2)
+    codes = np.random.default_rng(0).integers(0, small.domain.shape, (80, 4)).astype(np.int32)
+    subject, population = Subject("made up", small, len(codes), codes), Population(4, 1.0)
+    results = measured_results(subject, [2], population)
+    found = json.loads(json.dumps(document(subject, results, population)))
+    assert (found["clients"], found["participation"]) == (4, 1.0)
+    kinds = [(e["method"], e.get("upload", e.get("grouping"))) for e in found["results"]]
+    assert kinds == [
+        ("distaim", "seeded"), ("distaim", "plain"), ("flaim", "union"), ("flaim", "query"),
+    ]  # fmt: skip
+    for entry in found["results"]:
+        kind = "upload" if entry["method"] == "distaim" else "grouping"
+        assert set(entry) >= ENTRY | {kind}
+        assert entry["rounds"] == 2
+        for key in ("formula_mb", "sent_mb", "received_mb", "wire_mb"):
+            assert isinstance(entry[key], float), key
+            assert entry[key] > 0, key
+        assert entry["client_cpu_s"] > 0
+        assert entry["client_peak_mb"] >= 0
+        assert entry["wire_mb"] > entry["sent_mb"] + entry["received_mb"]
+        # All single columns first, then T rounds; an upload is one.
+        assert entry["rounds_joined"] == (1 if entry["method"] == "distaim" else 3)
+    seeded, plain = found["results"][:2]
+    assert plain["sent_mb"] == 48 * small.maximal_cells / 1e6
+    assert seeded["sent_mb"] == pytest.approx((4 * small.maximal_cells + 96) / 1e6)
+
+
 # Bad input
+
+
+@pytest.mark.parametrize(("clients", "participation"), [(100, 0.0001), (3, 0.05), (100_000, 1e-30)])
+def test_a_population_that_has_hardly_a_round_is_refused(
+    clients: int, participation: float
+) -> None:
+    codes = np.zeros((9, 4), np.int32)
+    subject = Subject("made up", draw_workload(domain(2, 3, 4, 5)), 9, codes)
+    population = Population(clients, participation)
+    for make in (formula_results, measured_results):
+        with pytest.raises(ValueError, match=f"participation {participation:g} of {clients}"):
+            make(subject, [2], population)
+
+
+def test_a_refused_population_is_an_error_and_no_endless_run() -> None:
+    words = "overhead --dataset adult --participation 0.0001 --rounds 2 --formula-only --json"
+    done = CliRunner().invoke(bench, words.split())
+    assert done.exit_code == 1
+    assert "hardly any round would have 3 members" in done.output
 
 
 @pytest.mark.parametrize(
