@@ -28,6 +28,8 @@ GREETING_BYTES = 2 * (HEADER_BYTES + FRAME_BYTES + RECORD_OVERHEAD_BYTES) + 104 
 GOODBYE_BYTES = HEADER_BYTES + FRAME_BYTES + RECORD_OVERHEAD_BYTES
 HANDSHAKE_BYTES = 3_500
 """A connection's TLS handshake and goodbye with our certificates, both directions; a few bytes vary with signatures."""
+CONNECTION_BYTES = GREETING_BYTES + GOODBYE_BYTES + HANDSHAKE_BYTES
+"""What one connection takes whatever is said on it. A client that comes back for a round has it again."""
 _SESSION_MESSAGES = 9
 """Of a client in an unsigned SecAgg session without dropouts, both directions."""
 _PLACE_BYTES = 4
@@ -83,14 +85,13 @@ async def measure_flaim(
     for record in done.values():
         for client, count in answered_cells(workload, record).items():
             cells[client] += count
-    once = GREETING_BYTES + GOODBYE_BYTES + HANDSHAKE_BYTES
     return FlaimRun(
         settings.grouping,
         settings.rounds,
         len(sent),
         statistics.fmean(sent.values()),
         statistics.fmean(received.values()),
-        statistics.fmean(sent[c] + received[c] + added[c] + once for c in sent),
+        statistics.fmean(sent[c] + received[c] + added[c] + CONNECTION_BYTES for c in sent),
         statistics.fmean(cells.values()),
         statistics.fmean(models.values()),
         statistics.fmean(rounds.values()),

@@ -30,8 +30,8 @@ from protocols.upload import FORMS
 AXES = ("cells", "clients", "rounds", "attributes")
 ROUNDS = 10
 ROWS_PER_CLIENT = 440
-_CELL_COLUMNS = 8
-_CODES = (4, 8, 16, 32, 48)
+CELL_COLUMNS = 8
+CODES = (4, 8, 16, 32, 48)
 _ATTRIBUTE_CODES = 32
 _ATTRIBUTES = (5, 8, 11, 15, 20, 30, 50)
 _CLIENTS = (10, 30, 100, 300, 1_000, 3_000, 10_000)
@@ -65,7 +65,7 @@ def cases(axis: str) -> Sequence[Case]:
     """The points of an axis. Raises ValueError for a name that is none of ``AXES``."""
     usual = Population()
     if axis == "cells":
-        workloads = [draw_workload(_equal_columns(_CELL_COLUMNS, codes)) for codes in _CODES]
+        workloads = [draw_workload(_equal_columns(CELL_COLUMNS, codes)) for codes in CODES]
         return [Case(axis, workload.cells, workload, usual) for workload in workloads]
     if axis == "attributes":
         return [
