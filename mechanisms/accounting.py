@@ -489,6 +489,12 @@ class Ledger:
         self.entries.append(entry)
         return entry
 
+    def charge_all(self, round: int, charges: Sequence[tuple[str, Event]]) -> None:
+        """Enters (step, event) charges, all or none, as ``charge`` does."""
+        self.require([event for _, event in charges])
+        for step, event in charges:
+            self.charge(round, step, event)
+
     def require(self, events: Sequence[Event]) -> None:
         """Raises ``BudgetExceeded`` if the budget does not cover all of ``events``."""
         check_budget(self.budget, [entry.rho for entry in self.entries], events)

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from mechanisms.sampling import RandomBytes
 
+MAX_SIGMA = 1 << 20
 _BITS = 64
 
 
@@ -32,7 +33,7 @@ def discrete_gaussian_noise(
     Shapes: (count,). ``sigma`` is taken for the rational number that the double is. Raises: ``ValueError`` unless
     it is positive and below 2^20.
     """
-    if not 0 < sigma < 1 << 20:
+    if not 0 < sigma < MAX_SIGMA:
         raise ValueError(f"sigma = {sigma}; it lies between 0 and 2^20")
     variance = Fraction(sigma) ** 2
     scale = math.floor(sigma) + 1

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from mechanisms.accounting import Ledger
 from mechanisms.errors import BudgetExceeded, FlaimError
 from mechanisms.events import DiscreteGaussianEvent, Event, ExponentialEvent
-from mechanisms.exact_noise import discrete_gaussian_noise
+from mechanisms.exact_noise import MAX_SIGMA, discrete_gaussian_noise
 from mechanisms.flaim_answers import candidate_totals, moved_answers
 from mechanisms.flaim_messages import Brief, Layout
 from mechanisms.flaim_settings import FlaimSettings, SumNoise
@@ -100,9 +100,12 @@ class FlaimClient:
         candidates = self._check_brief(brief)
         count = min(settings.local_rounds, len(candidates))
         if settings.selects:
-            local = (DiscreteGaussianEvent(brief.sigma),) * (count - 1)
-            self._charge(brief.round, (ExponentialEvent(brief.epsilon),) * count, "select")
-            self._charge(brief.round, local, "local")
+            local = DiscreteGaussianEvent(brief.sigma)
+            self._charge(
+                brief.round,
+                [("select", ExponentialEvent(brief.epsilon))] * count
+                + [("local", local)] * (count - 1),
+            )
         self._latest, self._round, self._chosen = brief.round, brief.round, ()
         choose = self._choose_privately if settings.selects else self._choose_uniformly
         self._chosen = choose(brief, candidates, count)
@@ -120,7 +123,7 @@ class FlaimClient:
         filled = [i for i in layout.chosen if i in mine]
         self._check_layout(layout)
         marginals = len(filled) + (len(self._workload.one_way) if layout.one_way else 0)
-        self._charge(layout.round, (self.noise_of(layout).event,) * marginals, "measure")
+        self._charge(layout.round, [("measure", self.noise_of(layout).event)] * marginals)
         counts = self._counted()
         vector = np.zeros(layout.cells(self._workload), np.int64)
         start = 0
@@ -144,6 +147,8 @@ class FlaimClient:
             raise FlaimError(f"a brief, but variant {settings.variant} makes no choices")
         if settings.selects and not (brief.epsilon > 0 and brief.sigma > 0):
             raise FlaimError("a brief without epsilon or sigma")
+        if settings.local_measurements and not brief.sigma < MAX_SIGMA:
+            raise FlaimError(f"a brief with sigma = {brief.sigma}; expected less than {MAX_SIGMA}")
         if settings.selects and brief.model is None:
             raise FlaimError("a brief without a model to score against")
         if settings.tau == "proxy" and brief.one_way is None:
@@ -158,17 +163,19 @@ class FlaimClient:
         return candidates
 
     def _check_layout(self, layout: Layout) -> None:
-        least = 1 if self._settings.grouping == "query" else self._settings.min_participants
+        by_query = self._settings.grouping == "query"
+        if by_query and layout.one_way + len(layout.chosen) != 1:
+            raise FlaimError("a sum over several queries; this run takes each by itself")
+        least = 1 if by_query and not layout.one_way else self._settings.min_participants
         if layout.clients < least:
             raise FlaimError(f"a sum over {layout.clients} clients; {least} were agreed on")
 
-    def _charge(self, round: int, events: Sequence[Event], step: str) -> None:
+    def _charge(self, round: int, charges: Sequence[tuple[str, Event]]) -> None:
+        """Before anything is computed from the rows, so that no failure after that can take it back."""
         try:
-            self.ledger.require(events)
+            self.ledger.charge_all(round, charges)
         except BudgetExceeded as error:
-            raise BudgetExceeded(f"round {round}, {step}: {error}") from None
-        for event in events:
-            self.ledger.charge(round, step, event)
+            raise BudgetExceeded(f"round {round}, {charges[0][0]}: {error}") from None
 
     def _counted(self) -> _Counts:
         if self._counts is None:

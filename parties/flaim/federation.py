@@ -174,7 +174,7 @@ class NetworkFederation:
                 if talk.numbers[place] not in self._dropped:
                     self.dropped(talk, place, "the connection was lost")
             try:
-                if len(request.members) < smallest_sum(self._section):
+                if len(request.members) < smallest_sum(self._section, one_way=layout.one_way):
                     return await self._plain(talk, request, noise)
                 return await self._by_secagg(talk, request, noise)
             except (RoundAborted, ParameterError, RoundLost) as error:
@@ -207,7 +207,7 @@ class NetworkFederation:
     async def _plain(self, talk: Conversation, request: SumRequest, noise: SumNoise) -> "_Opening":
         """Counts as they are, of too few for SecAgg, with this server's noise. Raises RoundLost if there are none."""
         layout, cells = request.layout, request.layout.cells(self._workload)
-        if self._section.grouping != "query" or noise.variance:
+        if self._section.grouping != "query" or layout.one_way or noise.variance:
             raise RoundLost(f"{len(request.members)} clients for a sum are too few")
         message = Message(Kind.LAYOUT, layout.round, pack_task(None, layout.encode())).pack()
         talk.allow(HEADER_BYTES + 4 * cells)

@@ -258,6 +258,10 @@ class Gate:
                     f"has another {what} ({theirs.hex()[:12]}, version {hello.version}); expected {ours.hex()[:12]}, "
                     f"version {version()}: the same file at the server and at all clients",
                 )
+        declared = self._config.require_flaim().sizes == "public"
+        if declared != (hello.rows is not None):
+            what = "no number of rows" if declared else "its number of rows"
+            raise FlaimProtocolError(name, f"declares {what}, unlike flaim.sizes")
         bound = self._config.clients.rows_per_client
         if hello.rows is not None and not 0 <= hello.rows <= bound:
             raise FlaimProtocolError(name, f"declares {hello.rows} rows; expected at most {bound}")

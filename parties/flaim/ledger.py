@@ -5,9 +5,8 @@ count, and ``adopt_charges``. What an earlier process charged stays spent, whate
 client's ledger says how often it was asked, never what for. Known limits: see `parties.store`.
 """
 
-import contextlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from mechanisms.accounting import Ledger, LedgerEntry, rho
@@ -48,13 +47,12 @@ class StoredLedger(Ledger):
         self.entries.append(entry)
         return entry
 
-    @contextlib.contextmanager
-    def together(self) -> Iterator[None]:
-        """Charges within become durable at the end, all or none: one write to the disk for a round."""
+    def charge_all(self, round: int, charges: Sequence[tuple[str, Event]]) -> None:
+        """See ``Ledger.charge_all``: one write to the disk, which is over when this returns."""
         before = list(self.entries)
         try:
             with self._store.together():
-                yield
+                super().charge_all(round, charges)
         except BaseException:
             self.entries[:] = before
             raise

@@ -12,7 +12,7 @@ from typing import Any
 from mechanisms.workload import Workload
 from parties.assemble import parameters, read_result, read_synthetic, selected, workload_size
 from parties.comparison import compare_tables
-from parties.config import Config
+from parties.config import Config, FlaimSection
 from parties.flaim.sums import section_of, settings_of
 from parties.records import LedgerEntry
 from parties.report import (
@@ -132,24 +132,34 @@ def _guarantee(config: Config, result: Mapping[str, Any]) -> dict[str, object]:
     elif result["sums"]["plain"]:
         server = "none: it saw sums before their noise, and some clients' counts bare"
     else:
-        server = "none: it saw sums over several clients before their noise"
+        server = "none: it saw sums before their noise, and knew who had chosen what"
+    hidden = section.noise == "distributed" or not (
+        result["sums"]["plain"] or result["single_choosers"]
+    )
     return {
-        "unit": "one row added to or removed from one client's table",
+        "unit": _unit(section),
         "against_everybody_but_the_server": outside,
         "against_the_server": server,
-        "single_clients_counts_hidden_from_the_server": not result["sums"]["plain"],
+        "single_clients_counts_hidden_from_the_server": hidden,
         "rho_spent": sum(entry["rho"] for entry in result["ledger"]),
         "rho_total": result["rho_total"],
     }
+
+
+def _unit(section: FlaimSection) -> str:
+    unit = "one row added to or removed from one client's table"
+    if section.sizes == "estimated":
+        return unit
+    return f"{unit}, its declared number of rows, which is public, being the same"
 
 
 def _trust(config: Config, result: Mapping[str, Any]) -> tuple[str, ...]:
     section = section_of(config)
     least = result["sums"]["least_survivors"] or section.minimum
     sums = (
-        f"Counts left the clients masked, in sums over at least {least} of them: the server learnt sums, never one "
-        f"client's counts, provided it followed the protocol and at most {section.corrupt:.0%} of a sum's clients "
-        "told it what they know."
+        f"Counts left the clients masked, in sums over at least {least} of them: the server learnt sums and nothing "
+        f"else of them, provided it followed the protocol and at most {section.corrupt:.0%} of a sum's clients told "
+        "it what they know."
     )
     if section.noise == "distributed":
         noise = (
@@ -162,6 +172,12 @@ def _trust(config: Config, result: Mapping[str, Any]) -> tuple[str, ...]:
             "the other clients, the network, whoever gets the table, the model or this report. Not against the server."
         )
     items = [sums, noise]
+    if section.noise != "distributed" and result["single_choosers"]:
+        items.append(
+            f"{result['single_choosers']} of {result['chosen_queries']} chosen queries had a single chooser. The "
+            "others' part of such a sum is zeros and the server knows who chose what, so it saw that client's counts, "
+            'before their noise. With noise = "distributed" it does not.'
+        )
     if result["sums"]["plain"]:
         items.append(
             f"{result['sums']['plain']} sums were of one or two clients that had chosen a query nobody else had; "
@@ -174,7 +190,11 @@ def _trust(config: Config, result: Mapping[str, Any]) -> tuple[str, ...]:
             "Variant oracle is an experiment: its choices used the pooled table without noise."
         )
     if section.sizes == "public":
-        items.append('How many rows each client has is public in this run (sizes = "public").')
+        items.append(
+            'How many rows each client has is public in this run (sizes = "public"): the guarantee is for tables that '
+            "differ in one row and declare the same number. For one row replaced by another rho is four times as much "
+            "at most."
+        )
     items.append(
         "The privacy guarantee is for one row added to or removed from one client's table. A client that sends other "
         "counts than its own can bend the result."

@@ -159,8 +159,7 @@ class ClientSession:
         brief = self._decode(message.body)
         if brief.round != message.round:
             raise FlaimProtocolError(self._server, f"sent a brief of round {brief.round}")
-        with self._ledger.together():
-            chosen = self._client.choose(brief)
+        chosen = self._client.choose(brief)
         return Message(Kind.CHOICES, message.round, encode_choices(message.round, chosen)).pack()
 
     def _count(self, message: Message) -> bytes | None:
@@ -176,8 +175,7 @@ class ClientSession:
             self._give_up()
             return Message(Kind.OUT, 0, pack_reason("chose none of this")).pack()
         noise = self._client.noise_of(layout)
-        with self._ledger.together():
-            counts = self._client.count(layout)
+        counts = self._client.count(layout)
         self.tally.sums += 1
         if layout.round != self._counted or not self.tally.rounds:
             self._counted, self.tally.rounds = layout.round, self.tally.rounds + 1
@@ -194,13 +192,14 @@ class ClientSession:
 
     def _check_size(self, layout: Layout, *, plain: bool) -> None:
         section = section_of(self._config)
-        least = smallest_sum(section)
+        least = smallest_sum(section, one_way=layout.one_way)
         if layout.clients > self._clients:
             raise FlaimProtocolError(
                 self._server,
                 f"asks for a sum over {layout.clients} clients; expected at most {self._clients}",
             )
-        if plain and not (section.grouping == "query" and layout.clients < least):
+        alone = section.grouping == "query" and not layout.one_way
+        if plain and not (alone and layout.clients < least):
             raise FlaimProtocolError(
                 self._server, "asks for counts without SecAgg; this run's config does not allow it"
             )

@@ -198,7 +198,7 @@ class _World:
                 self._count(layout.round, k, received=len(message))
                 counts[k] = self._clients[k].count(layout)
         noise = self._settings.sum_noise(layout.sigma)
-        if len(request.members) < smallest_sum(self._section):
+        if len(request.members) < smallest_sum(self._section, one_way=layout.one_way):
             return self._plain(layout, counts, noise)
         try:
             parameters = self._parameters(layout, noise)
@@ -218,7 +218,7 @@ class _World:
         return Parameters(
             session=stream(SESSION_BYTES), graph_seed=stream(SESSION_BYTES),
             clients=layout.clients, neighbours=neighbours, threshold=threshold,
-            min_survivors=least_survivors(self._section, layout.clients, threshold),
+            min_survivors=least_survivors(self._section, layout, threshold),
             length=layout.cells(self._workload), low=0, high=self._settings.max_client_rows,
             scale=noise.scale, noise=secagg_noise(noise),
         )  # fmt: skip

@@ -76,9 +76,9 @@ def _corrupt(section: FlaimSection, clients: int) -> int:
     return ThreatModel(corrupt=section.corrupt).corrupt_clients(clients)
 
 
-def smallest_sum(section: FlaimSection) -> int:
-    """The clients that a sum needs to be taken by SecAgg. By query, any three who chose it are enough."""
-    return section.minimum if section.grouping == "union" else SMALLEST_SESSION
+def smallest_sum(section: FlaimSection, *, one_way: bool) -> int:
+    """The clients that a sum needs to be taken by SecAgg. Of a query by itself any three who chose it are enough."""
+    return SMALLEST_SESSION if section.grouping == "query" and not one_way else section.minimum
 
 
 def session(
@@ -98,7 +98,7 @@ def session(
         clients=clients,
         neighbours=neighbours,
         threshold=threshold,
-        min_survivors=least_survivors(section, clients, threshold),
+        min_survivors=least_survivors(section, layout, threshold),
         length=layout.cells(workload),
         low=0,
         high=config.clients.rows_per_client,
@@ -119,9 +119,10 @@ def graph(section: FlaimSection, clients: int) -> tuple[int, int]:
         return clients - 1, threshold
 
 
-def least_survivors(section: FlaimSection, clients: int, threshold: int) -> int:
-    """The fewest survivors of ``clients`` whose sum is opened."""
-    least = max(smallest_sum(section), threshold + 1)
+def least_survivors(section: FlaimSection, layout: Layout, threshold: int) -> int:
+    """The fewest survivors of ``layout.clients`` whose sum is opened."""
+    clients = layout.clients
+    least = max(smallest_sum(section, one_way=layout.one_way), threshold + 1)
     if graph(section, clients)[0] < clients - 1:
         # A sparse graph was chosen for this many dropouts; of more it may fall apart.
         least = max(
@@ -153,8 +154,8 @@ def policy(config: Config, workload: Workload, layout: Layout, noise: SumNoise) 
         length=layout.cells(workload),
         low=0,
         high=config.clients.rows_per_client,
-        min_clients=max(clients, smallest_sum(section)),
-        min_survivors=least_survivors(section, clients, threshold),
+        min_clients=max(clients, smallest_sum(section, one_way=layout.one_way)),
+        min_survivors=least_survivors(section, layout, threshold),
         min_neighbours=neighbours,
         min_threshold=threshold,
         scale=noise.scale,

@@ -74,7 +74,7 @@ def _facts(trial: Trial, outcome: FlaimOutcome, settings: FlaimSettings) -> Serv
     for item in outcome.traffic:
         sent[names[item.client]] += item.sent
         received[names[item.client]] += item.received
-    least = smallest_sum(section_of(trial.config))
+    least = smallest_sum(section_of(trial.config), one_way=False)
     for done in result.rounds:
         for client in done.participants:
             up, down = framing(done, client, settings, smallest=least)

@@ -214,8 +214,9 @@ def test_count_gives_what_was_chosen_and_zeros_elsewhere() -> None:
     assert not owner.count(Layout(1, 1, 3, 2.0, False, (mine,))).any()
 
 
-def test_count_refuses_other_rounds_and_sums_over_too_few() -> None:
-    owner = client(CODES, settings_of(min_participants=5))
+@pytest.mark.parametrize("grouping", ["union", "query"])
+def test_count_refuses_other_rounds_and_sums_over_too_few(grouping: str) -> None:
+    owner = client(CODES, settings_of(min_participants=5, grouping=grouping))
     owner.choose(brief(round=4))
     with pytest.raises(FlaimError, match="round 3"):
         owner.count(Layout(3, 0, 5, 2.0, True, ()))

@@ -41,7 +41,10 @@ def test_flaim_leaves_the_run_folder_and_prints_only_json(tmp_path: Path) -> Non
     assert report["rounds_done"] == 3
     assert report["privacy"]["rho_spent"] <= report["privacy"]["rho_total"]
     assert report["parameters"]["noise"] == "distributed"
-    assert report["flaim"]["guarantee"]["against_the_server"].startswith("epsilon = 3")
+    guarantee = report["flaim"]["guarantee"]
+    assert guarantee["against_the_server"].startswith("epsilon = 3")
+    assert guarantee["single_clients_counts_hidden_from_the_server"] is True
+    assert "declared number of rows" in guarantee["unit"]
     assert report["flaim"]["sums"]["by_secagg"] == 4
     assert 0 <= report["utility"]["workload_error"] <= 2
     assert report["communication"]["client_sent_bytes_mean"] > 1000
@@ -77,6 +80,12 @@ def test_flaim_goes_on_without_a_client_that_was_killed(tmp_path: Path) -> None:
     assert report["rounds_done"] == 40
     assert report["flaim"]["setting"]["clients_that_came"] == 5
     assert report["flaim"]["sums"]["least_clients_behind_one"] == 4
+    # The server adds the noise, and knows whose counts those of a lone chooser are; 40 rounds of five have some.
+    assert report["flaim"]["choosers"]["with_a_single_chooser"] > 0
+    guarantee = report["flaim"]["guarantee"]
+    assert guarantee["single_clients_counts_hidden_from_the_server"] is False
+    assert guarantee["against_the_server"].startswith("none")
+    assert any("had a single chooser" in sentence for sentence in report["trust"])
     assert_nothing_runs(tmp_path)
 
 

@@ -372,6 +372,11 @@ async def test_server_takes_in_nobody_it_does_not_expect(
         answer = await greet(config, reader, writer, rows=10)
         seen.append((answer.kind, unpack_reason(answer.body)))
         writer.close()
+        # No number of rows, where the run's sizes are public.
+        reader, writer = await connect(config, certificates[NAMES[2]])
+        answer = await greet(config, reader, writer, rows=None)
+        seen.append((answer.kind, unpack_reason(answer.body)))
+        writer.close()
         # More rows than the public bound.
         reader, writer = await connect(config, certificates[NAMES[2]])
         answer = await greet(config, reader, writer, rows=101)
@@ -384,13 +389,14 @@ async def test_server_takes_in_nobody_it_does_not_expect(
         )
 
     await play(config, certificates, tmp_path, {2: intruders})
-    assert [kind for kind, _ in seen] == [Kind.REFUSED] * 3  # type: ignore[misc]
+    assert [kind for kind, _ in seen] == [Kind.REFUSED] * 4  # type: ignore[misc]
     assert "not among this run's clients" in str(seen[0])
     assert "connected already" in str(seen[1])
-    assert "declares 101 rows; expected at most 100" in str(seen[2])
+    assert "declares no number of rows, unlike flaim.sizes" in str(seen[2])
+    assert "declares 101 rows; expected at most 100" in str(seen[3])
     assert result(tmp_path)["clients"] == 6
     refused = [r for r in transcript(tmp_path) if r.get("what") == "refused"]
-    assert [r["client"] for r in refused] == ["stranger", NAMES[0], NAMES[2]]
+    assert [r["client"] for r in refused] == ["stranger", NAMES[0], NAMES[2], NAMES[2]]
 
 
 async def test_client_tells_nothing_to_a_server_of_another_name(

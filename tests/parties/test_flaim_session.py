@@ -1,5 +1,7 @@
 """One client against a server that asks for what it may not: nothing is sent, and nothing is charged for it."""
 
+import contextlib
+import sqlite3
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +13,7 @@ from mechanisms.errors import BudgetExceeded, FlaimError
 from mechanisms.events import DiscreteGaussianEvent
 from mechanisms.flaim_client import FlaimClient
 from mechanisms.flaim_messages import Brief, Layout, decode_choices
+from mechanisms.model import Model
 from parties.config import Config
 from parties.errors import FlaimProtocolError, FlaimRefused
 from parties.flaim.ledger import StoredLedger
@@ -153,16 +156,75 @@ def test_client_refuses_another_request_while_a_sum_is_taken(client: Client) -> 
 
 
 def test_client_gives_plain_counts_only_where_its_config_says_by_query(make: Make) -> None:
-    client = make(config_of(grouping="query", variant="naivebayes"))
-    answer = client.session.receive(client.layout(clients=1, place=None, round=1))
+    client = make(config_of(grouping="query", variant="random", minimum=5))
+    workload, spent = client.workload, client.ledger.spent
+    allowed = np.ones(len(workload.candidates), np.bool_)
+    brief = Brief(workload, 1, 0.0, 1.0, 1.0, 0, allowed, None, None).encode()
+    choices = client.session.receive(Message(Kind.BRIEF, 1, brief).pack())
+    assert choices is not None
+    body = Message.unpack(choices, "x").body
+    (chosen,) = decode_choices(body, workload, round=1, count=1)
+
+    def layout(clients: int, place: int | None, *queries: int, one_way: bool = False) -> bytes:
+        sigma = client.settings.schedule(3).sigma
+        asked = pack_task(place, Layout(1, 0, clients, sigma, one_way, queries).encode())
+        return Message(Kind.LAYOUT, 1, asked).pack()
+
+    other = (chosen + 1) % len(workload.candidates)
+    # One-way sums are over everybody: nobody is ever alone in one, and they are not mixed with what was chosen.
+    for asked, error in (
+        (layout(1, None, one_way=True), FlaimProtocolError),
+        (layout(4, 0, one_way=True), FlaimProtocolError),
+        (layout(3, None, chosen), FlaimProtocolError),
+        (layout(2, None, chosen, one_way=True), FlaimProtocolError),
+        (layout(2, None, *sorted((chosen, other))), FlaimError),
+    ):
+        with pytest.raises(error):
+            client.session.receive(asked)
+    assert client.ledger.spent == spent
+    answer = client.session.receive(layout(1, None, chosen))
     assert answer is not None
     message = Message.unpack(answer, "x")
     assert message.kind is Kind.PLAIN
-    counts = unpack_plain(message.body, 15, 100, "x")
-    assert counts.sum() == 3 * len(codes_of(2))
-    assert client.ledger.spent > 0
-    with pytest.raises(FlaimProtocolError, match="without SecAgg"):
-        client.session.receive(client.layout(clients=3, place=None, round=2))
+    cells = workload.slice(chosen)
+    counts = unpack_plain(message.body, cells.stop - cells.start, 100, "x")
+    assert counts.sum() == len(codes_of(2))
+    assert client.ledger.spent > spent
+
+
+def test_charges_are_on_the_disk_before_the_rows_are_looked_at(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = make(config_of(variant="naive", local_rounds=2))
+    stored: list[int] = []
+
+    def looked(self: FlaimClient) -> object:
+        with contextlib.closing(sqlite3.connect(client.store.directory / "store.sqlite")) as disk:
+            stored.append(disk.execute("SELECT count(*) FROM ledger").fetchone()[0])
+        raise RuntimeError("the rows are looked at")
+
+    monkeypatch.setattr(FlaimClient, "_counted", looked)
+    workload = client.workload
+    allowed = np.ones(len(workload.candidates), np.bool_)
+    domain = workload.domain
+    uniform = Model(
+        domain,
+        tuple((name,) for name in domain.names),
+        (-1,) * len(domain.names),
+        tuple(np.full(size, 1 / size) for size in domain.shape),
+    )
+    for sigma, error in ((2.0**20, FlaimError), (30.0, RuntimeError)):
+        brief = Brief(workload, 1, 0.05, sigma, 1.0, 0, allowed, uniform, None).encode()
+        with pytest.raises(error):
+            client.session.receive(Message(Kind.BRIEF, 1, brief).pack())
+        if error is FlaimError:
+            assert client.ledger.spent == 0
+    # Two choices and a local measurement; no failure takes them back.
+    assert stored == [3]
+    assert len(client.store.ledger()) == len(client.ledger.entries) == 3
+    with pytest.raises(RuntimeError):
+        client.session.receive(client.layout(round=1))
+    assert stored == [3, 6]
 
 
 def test_client_refuses_what_its_stored_ledger_does_not_cover(make: Make) -> None:
@@ -189,9 +251,7 @@ def test_charges_of_a_round_are_durable_together_or_not_at_all(tmp_path: Path) -
         ledger = StoredLedger(store, 1.0)
 
         def charge(*sigmas: float) -> None:
-            with ledger.together():
-                for sigma in sigmas:
-                    ledger.charge(1, "measure", DiscreteGaussianEvent(sigma))
+            ledger.charge_all(1, [("measure", DiscreteGaussianEvent(sigma)) for sigma in sigmas])
 
         charge(10.0)
         with pytest.raises(BudgetExceeded):
@@ -228,9 +288,10 @@ def test_client_gives_up_a_sum_whose_keys_are_spoiled_and_stays(client: Client) 
         message = wire.Envelope(wire.Kind.ADVERTISE, u, wire.SERVER, session, body)
         outgoing = server.receive(u, wire.pack_envelope(message))
     (keys,) = [message for u, message in outgoing if u == 0]
-    entries = wire.decode_list(wire.open_envelope(keys, 1 << 16).body, 2 * 32, list(others))
+    first, second, *_ = neighbours = server.parameters.graph.neighbours(0)
+    entries = wire.decode_list(wire.open_envelope(keys, 1 << 16).body, 2 * 32, neighbours)
     # Two have the same keys: who answers to one of them is not known.
-    body = wire.encode_list(entries | {2: entries[1]})
+    body = wire.encode_list(entries | {second: entries[first]})
     message = wire.Envelope(wire.Kind.KEYS, wire.SERVER, 0, session, body)
     answer = client.session.receive(wire.pack_envelope(message))
     assert answer is not None
