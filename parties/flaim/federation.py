@@ -6,9 +6,9 @@ with no client in common are taken at the same time, so that a client that is si
 leaves, is silent beyond a deadline or breaks the protocol has dropped out of the round, and nobody waits for it. A sum
 that is left with too few is given up: nothing of it is revealed, what it was charged stays spent.
 
-Secret: with ``noise = "server"`` this process sees each sum before it adds the noise (and, with ``grouping =
-"query"``, the counts of a query's only chooser); with ``noise = "distributed"`` it sees nothing without noise. Public:
-what it returns.
+Secret: with ``noise = "server"`` this process sees each sum before its noise, and so the counts of a query's only
+chooser, whatever the grouping: it knows that the others' part is zeros. With ``noise = "distributed"`` it sees nothing
+without noise. Public: what it returns.
 """
 
 import asyncio
