@@ -18,12 +18,13 @@ other parties' transcripts show what is missing. One process at a time may write
 """
 
 import base64
+import contextlib
 import hashlib
 import json
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
@@ -48,8 +49,8 @@ class Transcript:
     ``sign`` signs bytes with the key of the party's certificate. ``header`` is what an auditor has to know first: run,
     party, configuration digest, versions. An existing file is continued.
 
-    Raises OSError where the file cannot be written, CheckFailed where an existing one is not a transcript; it is then
-    left as it was.
+    Raises OSError where the file cannot be written, and again from then on; CheckFailed where an existing one is not a
+    transcript, which is then left as it was.
     """
 
     def __init__(
@@ -57,6 +58,7 @@ class Transcript:
     ) -> None:
         self._sign = sign
         self._lock = threading.Lock()
+        self._failed: OSError | None = None
         before = read(path) if path.exists() else None
         self._head = before.head if before else START
         self._file = path.open("ab")
@@ -179,12 +181,24 @@ class Transcript:
 
     def _append(self, kind: str, fields: Mapping[str, Value], t: int) -> None:
         line = canonical({"kind": kind, "t": t, **fields})
-        self._file.write(line + b"\n")
+        with self._all_or_nothing():
+            self._file.write(line + b"\n")
         self._head = chain(self._head, line)
+
+    @contextlib.contextmanager
+    def _all_or_nothing(self) -> Iterator[None]:
+        """Refuse to write after a write that failed: it may have left half a record, which a restart cuts off."""
+        if self._failed is not None:
+            raise OSError(self._failed.errno, self._failed.strerror)
+        try:
+            yield
+        except OSError as error:
+            self._failed = error
+            raise
 
     def flush(self) -> None:
         """Put everything so far on the disk."""
-        with self._lock:
+        with self._lock, self._all_or_nothing():
             self._file.flush()
             os.fsync(self._file.fileno())
 

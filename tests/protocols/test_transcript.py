@@ -32,6 +32,7 @@ from protocols.transcript import (
     read,
     read_transcript,
 )
+from tests.parties.support import file_size_limit
 from tests.protocols.network import connected
 
 HEADER = {"run": "demo", "party": 0, "config": "00" * 32}
@@ -327,6 +328,27 @@ def test_close_closes_the_file_when_the_key_cannot_sign(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="key is gone"):
         transcript.close()
     assert transcript._file.closed
+
+
+def test_transcript_writes_nothing_after_half_a_record_and_goes_on_when_opened_again(
+    tmp_path: Path,
+) -> None:
+    """The disk was full for a moment: what comes after half a record would be lost with it."""
+    path = tmp_path / "t.jsonl"
+    transcript = open_transcript(path)
+    send(transcript)
+    transcript.flush()
+    size = path.stat().st_size
+    with file_size_limit(size + 5000), pytest.raises(OSError, match="too large"):
+        transcript.note("counted", clients=["somebody"] * 5000)
+    for write in (partial(send, transcript), transcript.flush, transcript.close):
+        with pytest.raises(OSError, match="too large"):
+            write()
+    assert path.stat().st_size == size + 5000
+    assert read(path).torn == 5000
+    open_transcript(path).close()
+    kinds = [record["kind"] for record in read_transcript(path, verify=verify)]
+    assert kinds == ["header", "sent", "resumed", "seal"]
 
 
 def test_transcript_keeps_its_chain_when_threads_write_at_once(tmp_path: Path) -> None:
