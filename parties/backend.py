@@ -174,6 +174,8 @@ class MpcBackend:
         self._transcript.note("selecting", round=self._round, candidates=mask)
         with self._ctx.step("select", round=self._round) as c:
             position = await select(c, self._gather(spec), spec)
+        # What the store keeps is never opened again: the record of it comes first.
+        self._transcript.flush()
         save_selection(self._store, self._round, spec.candidates[position])
         self._selected(spec.candidates[position], f"out of {len(spec.candidates)}")
         return position
@@ -208,6 +210,7 @@ class MpcBackend:
                 c, counts, sigma, self._max_rows, self._noise,
                 prepared=self._take_prepared(counts.size),
             )  # fmt: skip
+        self._transcript.flush()
         checkpoint = Checkpoint(self._round, candidate, sigma, self._clients, noisy)
         self._store.save_checkpoint(checkpoint)
         return noisy

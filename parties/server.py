@@ -28,7 +28,7 @@ from parties.planning import make_plan, security_bits
 from parties.progress import Progress
 from parties.statuses import TooFewClients
 from parties.store import Store
-from parties.tape import FOLDER, WARNING, KeptStore, Tape, TapedTransport
+from parties.tape import FOLDER, WARNING, KeptStore, Tape, TapedTranscript, TapedTransport
 from parties.tls import check_holder, signer
 from parties.version import version
 from protocols.context import Context
@@ -39,7 +39,8 @@ from protocols.transcript import Transcript, Value
 
 CLOSE_S = 8.0
 """How long leaving the mesh may take after a failure."""
-_FINISHED = "finished"
+_TABLE = "table"
+"""What the lead's store has once the synthetic table is written."""
 
 
 def own_files(config: Config, pid: int) -> CertificateFiles:
@@ -65,7 +66,9 @@ async def run_party(
         _recording(config, pid, directory, progress) as inputs,
         _store(config, directory, inputs, plan.rounds) as store,
     ):
-        transcript = open_transcript(directory, files, identity, config=config, pid=pid)
+        transcript = open_transcript(
+            directory, files, identity, config=config, pid=pid, inputs=inputs
+        )
         place = Place(
             config,
             pid,
@@ -83,7 +86,6 @@ async def run_party(
             with disk_errors(directory):
                 await _serve(place, files, identity)
                 transcript.close()
-            store.set_meta(_FINISHED, "yes")
         except BaseException as error:
             with contextlib.suppress(OSError, ValueError):
                 transcript.close(f"failed: {_farewell(error)}")
@@ -116,7 +118,13 @@ def _store(config: Config, directory: Path, inputs: Inputs, rounds: int) -> Stor
 
 
 def open_transcript(
-    directory: Path, files: CertificateFiles, identity: Identity, *, config: Config, pid: int
+    directory: Path,
+    files: CertificateFiles,
+    identity: Identity,
+    *,
+    config: Config,
+    pid: int,
+    inputs: Inputs,
 ) -> Transcript:
     """This server's transcript, begun or continued. Raises StoreError, CertificateError."""
     agreed: dict[str, Value] = json.loads(json.dumps(config.agreed()))
@@ -134,6 +142,8 @@ def open_transcript(
     }
     path = directory / "transcript.jsonl"
     try:
+        if isinstance(inputs, Tape):
+            return TapedTranscript(path, sign=signer(files), header=header, tape=inputs)
         return Transcript(path, sign=signer(files), header=header)
     except OSError as error:
         raise StoreError(path, f"cannot be written: {error.strerror or error}") from error
@@ -221,10 +231,11 @@ def _lead(place: Place) -> Lead:
     def write(total: int) -> None:
         if estimator.model is None:
             raise RuntimeError("the final estimate made no model")
-        # Started again after its end: the table that may be published by now stays the only one.
-        if place.store.meta(_FINISHED) and (place.directory / "synthetic.csv").exists():
+        # Started again after this: the table that may be published by now stays the only one.
+        if place.store.meta(_TABLE) and (place.directory / "synthetic.csv").exists():
             return
         write_synthetic(place.directory, estimator.model, place.config, total=total)
+        place.store.set_meta(_TABLE, "yes")
 
     return Lead(estimator, write)
 

@@ -1,12 +1,13 @@
 """What a server's messages depend on, kept for a replay: its keys, what it received, and what it took from elsewhere.
 
 Provides ``Tape`` (an ``Inputs`` that writes what it is asked for to a file), ``TapedTransport`` and ``KeptStore``,
-through which the rest gets there, and ``read_tape``. SECRET: a tape holds the server's keys, its shares of every
-client's counts and all that it received; together with another server's tape it gives away the data. It is made for
-an auditor who may see one server's share, and only where ``record_replay`` asks for it.
+through which the rest gets there, ``TapedTranscript`` and ``read_tape``. SECRET: a tape holds the server's keys, its
+shares of every client's counts and all that it received; together with another server's tape it gives away the data.
+It is made for an auditor who may see one server's share, and only where ``record_replay`` asks for it.
 
 Representation: a magic line, then items: kind (1 byte), length of the name (2), length of the value (8), both. Names of
-received messages are "peer/label". Known limit: what a crash cuts off is missing, and with it the rest of that attempt.
+received messages are "peer/label". Every item is in the file before it is used, and on the disk before the transcript's
+records of what came of it are: of a server that was killed, the tape tells at least as much as the transcript.
 """
 
 import json
@@ -26,6 +27,7 @@ from parties.store import Store
 from parties.submission import Submission
 from protocols.context import Opening, Payload, StepCost, Transport
 from protocols.errors import CheckFailed
+from protocols.transcript import Transcript, Value
 
 FOLDER, SERVER = "replay", "server.txt"
 WARNING = (
@@ -51,6 +53,7 @@ class Tape(Inputs):
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         self._file = os.fdopen(descriptor, "wb")
         self._file.write(_MAGIC)
+        self._file.flush()
 
     def __repr__(self) -> str:
         return "Tape(...)"
@@ -69,14 +72,39 @@ class Tape(Inputs):
         """A message that this server received."""
         self._write(_RECEIVED, f"{peer}/{label}", payload.tobytes())
 
+    def sync(self) -> None:
+        """Put everything so far on the disk."""
+        os.fsync(self._file.fileno())
+
     def close(self) -> None:
-        """Write out and close."""
+        """Close."""
         self._file.close()
 
     def _write(self, kind: bytes, name: str, value: bytes) -> None:
         encoded = name.encode()
         self._file.write(_ITEM.pack(kind, len(encoded), len(value)) + encoded)
         self._file.write(value)
+        self._file.flush()
+
+
+class TapedTranscript(Transcript):
+    """A ``Transcript`` that is on the disk no sooner than what ``tape`` holds by then."""
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        sign: Callable[[bytes], bytes],
+        header: Mapping[str, Value],
+        tape: Tape,
+    ) -> None:
+        self._tape = tape
+        super().__init__(path, sign=sign, header=header)
+
+    def flush(self) -> None:
+        """See ``Transcript.flush``."""
+        self._tape.sync()
+        super().flush()
 
 
 class TapedTransport:
@@ -184,7 +212,8 @@ class Recording:
 def read_tape(path: Path) -> Recording:
     """What a tape holds up to where it breaks off. Raises CheckFailed where it is no tape, OSError."""
     data = memoryview(path.read_bytes())
-    if bytes(data[: len(_MAGIC)]) != _MAGIC:
+    first = bytes(data[: len(_MAGIC)])
+    if not _MAGIC.startswith(first):
         raise CheckFailed(f"{path} is not a recording for a replay")
     inputs: list[tuple[str, bytes]] = []
     keys: dict[str, bytes] = {}

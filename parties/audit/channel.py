@@ -107,8 +107,6 @@ def _may_be_lost(entry: Entry, attempt: Attempt, sessions: Mapping[str, Session]
     session = sessions[attempt.session]
     if session.clean:
         return False
-    if step == "agree":
-        return len(session.present) < 3
     return step == "finish" or entry.number("round") >= session.sealed_round
 
 

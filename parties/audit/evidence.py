@@ -243,6 +243,12 @@ class Attempt:
         last = self.entries[-1] if self.entries else self.opening
         return last.kind == "seal" and last.record["reason"] == "end"
 
+    @property
+    def idle(self) -> bool:
+        """Whether it met nobody, charged nothing and opened nothing."""
+        done = ("sent", "received", "client", "step", "ledger", "opened")
+        return not any(self.of("note", *done))
+
     @cached_property
     def sealed_round(self) -> int:
         """The last round whose end it sealed, -1 where there is none."""
@@ -285,6 +291,11 @@ class Book:
             Attempt(self.pid, self.entries[start], self.entries[start + 1 : end])
             for start, end in zip(starts, ends, strict=True)
         ]
+
+    @property
+    def last(self) -> Attempt:
+        """The last attempt but for idle ones: a server that is started after its run may be alone."""
+        return next((a for a in reversed(self.attempts) if not a.idle), self.attempts[-1])
 
     @property
     def header(self) -> Entry:

@@ -138,7 +138,7 @@ def completeness(evidence: Evidence) -> str:
     for book in evidence.books:
         who = f"server {book.pid}'s transcript"
         require_whole(book)
-        last = book.attempts[-1]
+        last = book.last
         require(last.clean, f"{who} does not end with the closing seal of a finished run")
         require(
             len(last.notes("finished")) == 1, f"{who} does not say once that the run was finished"
@@ -146,7 +146,7 @@ def completeness(evidence: Evidence) -> str:
         for attempt in book.attempts:
             _rounds_sealed(attempt, who)
     sessions = evidence.sessions
-    last_ones = all(sessions[-1].attempts[book.pid] is book.attempts[-1] for book in evidence.books)
+    last_ones = all(sessions[-1].attempts[book.pid] is book.last for book in evidence.books)
     require(bool(sessions) and last_ones, "the three transcripts do not end in the same mesh")
     first = next((n for n, session in enumerate(sessions) if session.clean), len(sessions))
     for session in sessions[first + 1 :]:

@@ -53,18 +53,17 @@ def openings(evidence: Evidence, terms: Terms) -> str:
     """Only choices and noisy counts were opened, as many and as large as the configuration allows."""
     totals: Counter[str] = Counter()
     for session in evidence.sessions:
-        for attempt in session.present:
-            found = _openings_of(attempt, terms)
-            if attempt is session.present[0]:
-                totals.update(found)
+        # A server that was killed may lack the last one.
+        found = [_openings_of(attempt, terms) for attempt in session.present]
+        longest = max(found, key=len)
+        totals.update(longest)
     for book in evidence.books:
         for attempt in book.attempts:
             stray = list(attempt.of("opened")) if attempt.session is None else []
             require(not stray, f"server {book.pid} opened something outside a mesh of three")
     lost = len(evidence.sessions) - 1
     rounds = finished_rounds(evidence)
-    chosen = {r for s in evidence.sessions for a in s.present for r in _rounds_of(a, CHOICE)}
-    measured = {r for s in evidence.sessions for a in s.present for r in _rounds_of(a, COUNTS)}
+    chosen, measured = rounds_opened(evidence, CHOICE), rounds_opened(evidence, COUNTS)
     due = set(range(1, rounds + 1))
     require(due <= chosen, f"round {min(due - chosen, default=0)} opened no choice")
     require(due <= measured, f"round {min(due - measured, default=0)} opened no noisy counts")
@@ -83,13 +82,15 @@ def openings(evidence: Evidence, terms: Terms) -> str:
     )
 
 
-def _rounds_of(attempt: Attempt, what: str) -> set[int]:
-    return {e.number("round") for e in attempt.of("opened") if e.record["what"] == what}
+def rounds_opened(evidence: Evidence, what: str) -> set[int]:
+    """The rounds in which any server of any mesh opened such a value."""
+    entries = [e for s in evidence.sessions for a in s.present for e in a.of("opened")]
+    return {e.number("round") for e in entries if e.record["what"] == what}
 
 
 def finished_rounds(evidence: Evidence) -> int:
     """How many rounds the run had, as server 0 says at the end; -1 where it does not."""
-    notes = evidence.books[0].attempts[-1].notes("finished")
+    notes = evidence.books[0].last.notes("finished")
     return notes[-1].number("rounds") if notes else -1
 
 
@@ -293,11 +294,16 @@ def ledger(evidence: Evidence, terms: Terms) -> str:
 def _numbers_of_charges(
     evidence: Evidence, entries: Counter[tuple[int, str, str, float]], terms: Terms
 ) -> None:
-    """One charge for each release of the finished rounds, and at most one for each interruption."""
+    """One charge for each release of the finished rounds, and at most one for each interruption.
+
+    A choice whose measurement was lost, and not covered again, was a release after the last finished round.
+    """
     rounds = finished_rounds(evidence)
     planned = Counter({(0, "measure"): len(terms.workload.one_way)})
     for number in range(1, rounds + 1):
         planned.update([(number, "select"), (number, "measure")])
+    if rounds + 1 in rounds_opened(evidence, CHOICE):
+        planned[rounds + 1, "select"] += 1
     made: Counter[tuple[int, str]] = Counter()
     for (number, step, _, _), times in entries.items():
         made[number, step] += times
@@ -415,7 +421,7 @@ def clients(evidence: Evidence, terms: Terms) -> str:
     """The three counted the same data owners, each once, in the numbers that they say and the configuration allows."""
     expected, minimum = terms.config.clients.expected, terms.config.clients.minimum
     submissions: dict[str, str] = {}
-    most = 0
+    ever = 0
     for session in evidence.sessions:
         lists = [
             [tuple(e.record[f] for f in ("client", "digest", "round", "accepted")) for e in a.of("client")]
@@ -423,12 +429,13 @@ def clients(evidence: Evidence, terms: Terms) -> str:
         ]  # fmt: skip
         _same_clients(lists, session)
         for attempt in session.present:
-            most = max(most, _counted(attempt, submissions))
+            ever = max(ever, _counted(attempt, submissions))
     require(
-        most <= expected,
-        f"{most} data owners were counted; the configuration expects {expected} at most",
+        ever <= expected,
+        f"{ever} data owners were counted; the configuration expects {expected} at most",
     )
-    finished = evidence.books[0].attempts[-1].notes("finished")
+    finished = evidence.books[0].last.notes("finished")
+    most = _most_clients(evidence)
     counted = finished[-1].number("clients") if finished else most
     require(
         counted == most,
@@ -438,6 +445,13 @@ def clients(evidence: Evidence, terms: Terms) -> str:
         most >= minimum, f"{most} data owners were counted; the configuration asks for {minimum}"
     )
     return f"All three counted the same {most} data owners, each once, of {minimum} to {expected} that were expected."
+
+
+def _most_clients(evidence: Evidence) -> int:
+    """How many were counted in the finished rounds: those of a round that was lost are in no result."""
+    rounds = [e for s in evidence.sessions for a in s.present for e in a.notes("round")]
+    last = finished_rounds(evidence)
+    return max((e.number("clients") for e in rounds if e.number("round") <= last), default=0)
 
 
 def _same_clients(lists: Sequence[Sequence[tuple[object, ...]]], session: Session) -> None:

@@ -126,13 +126,20 @@ class Cluster:
             await asyncio.gather(submitting, return_exceptions=True)
         return results
 
-    async def submit(self, owners: Sequence[str], rows: int = 20) -> None:
+    async def submit(
+        self, owners: Sequence[str], rows: int = 20, first_rounds: Mapping[str, int] | None = None
+    ) -> None:
         """Every owner submits its own table; those that fail are silent."""
-        states = [self.folder / f"{owner}.state" for owner in owners]
         await asyncio.gather(
             *(
-                submit(self.config, make_codes(rows, seed), self.certificates[owner], state=state)
-                for seed, (owner, state) in enumerate(zip(owners, states, strict=True))
+                submit(
+                    self.config,
+                    make_codes(rows, seed),
+                    self.certificates[owner],
+                    state=self.folder / f"{owner}.state",
+                    first_round=(first_rounds or {}).get(owner, 1),
+                )
+                for seed, owner in enumerate(owners)
             ),
             return_exceptions=True,
         )

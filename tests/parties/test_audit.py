@@ -106,6 +106,17 @@ def test_audit_passes_when_a_record_was_torn_by_a_crash_and_the_run_went_on(
     assert_clean(run)
 
 
+def test_audit_passes_when_a_server_lost_that_it_told_its_state(
+    tmp_path: Path, certificates: Certificates
+) -> None:
+    """Killed while data owners were awaited: the record of a message may be written after the seal."""
+    run = make_run(tmp_path, certificates, SMALL, kill=(1, "waiting", None))
+    lines = read_lines(run, 1)
+    dropping("sent", step="agree")(lines)
+    write_lines(run, 1, lines, certificates[PARTIES[1]])
+    assert_clean(run)
+
+
 def test_audit_is_the_same_on_every_machine(honest: Path, tmp_path: Path) -> None:
     """Nothing depends on when and where it is made."""
     there = copy_run(honest, tmp_path)

@@ -21,7 +21,7 @@ from parties.statuses import Status
 from parties.tape import Recording, Tape, read_tape
 from protocols.context import Context
 from protocols.discrete import Sampler
-from tests.parties.audit_runs import make_run, read_lines, write_lines
+from tests.parties.audit_runs import make_run, read_lines, sealed_anew, write_lines
 from tests.parties.support import PARTIES, make_config
 from tests.parties.tampering import dropping, find, flip, setting
 
@@ -227,6 +227,34 @@ def test_replay_needs_the_recording_of_every_mesh(recorded: Path, tmp_path: Path
     shutil.copyfile(next((recorded / "server-1" / "replay").glob("*.tape")), tape)
     with pytest.raises(Failed):
         replay_folder(folder)
+
+
+def test_replay_takes_a_recording_that_a_kill_ended_before_it_began(
+    recorded: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "server-0"
+    shutil.copytree(recorded / "server-0", folder)
+    for number in range(3):
+        (folder / "replay" / f"attempt-{number}.tape").write_bytes(
+            b"syncret tape 1\n"[: 7 * number]
+        )
+    assert "of 1 mesh" in replay_folder(folder)
+
+
+def test_replay_takes_a_recording_whose_messages_no_transcript_kept_once(
+    recorded: Path, tmp_path: Path, certificates: Certificates
+) -> None:
+    """The server was killed before its first seal; without a restart there is no attempt for the recording."""
+    folder = tmp_path / "server-1"
+    shutil.copytree(recorded / "server-1", folder)
+    lines = read_lines(recorded / "run", 1)
+    (tape,) = (folder / "replay").glob("*.tape")
+    shutil.copyfile(tape, tape.with_name("attempt-0.tape"))
+    with pytest.raises(Failed, match="belongs to no attempt"):
+        replay_folder(folder)
+    begun = [lines[0], lines[0] | {"kind": "resumed"}, *lines[1:]]
+    (folder / "transcript.jsonl").write_bytes(sealed_anew(begun, certificates[PARTIES[1]]))
+    assert "of 2 meshes" in replay_folder(folder)
 
 
 def test_command_judges_recordings(

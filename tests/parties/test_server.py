@@ -19,7 +19,7 @@ from mechanisms.accounting import rho_from_epsilon_delta
 from mechanisms.errors import BudgetExceeded
 from mechanisms.events import ExponentialEvent
 from mechanisms.workload import count_marginals
-from parties.audit.evidence import Evidence, Session
+from parties.audit.evidence import Attempt, Evidence, Session
 from parties.audit.findings import Failed
 from parties.audit.identity import completeness
 from parties.audit.run import audit_folder
@@ -168,6 +168,20 @@ async def test_run_party_started_again_after_its_end_changes_no_result_and_passe
     evidence = SimpleNamespace(books=found.evidence.books, sessions=[run, between, again])
     with pytest.raises(Failed, match="a round was run after all three"):
         completeness(cast("Evidence", evidence))
+
+
+async def test_run_party_started_alone_after_the_end_passes_the_audit(cluster: Cluster) -> None:
+    assert await cluster.run(owners=EVERYONE) == [None] * 3
+    for pids in ((1,), (0, 2)):
+        assert None not in await cluster.run(pids=pids)
+    found = audit_folder(collect(cluster, cluster.folder / "run"))
+    assert [check for check in found.checks if check.status == "fail"] == []
+    # What met somebody, on the other hand, would be the end.
+    assert found.evidence is not None
+    book = found.evidence.books[1]
+    book.attempts.append(Attempt(1, book.attempts[-1].opening, book.attempts[0].entries[:1]))
+    with pytest.raises(Failed, match="does not end with the closing seal"):
+        completeness(found.evidence)
 
 
 async def test_run_party_ends_a_round_early_when_a_charge_was_lost(cluster: Cluster) -> None:
