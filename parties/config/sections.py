@@ -49,7 +49,11 @@ class RunSection:
 
     def __post_init__(self) -> None:
         check_name("run.id", self.id)
-        check(0 < self.epsilon < math.inf, "run.epsilon", f"is {self.epsilon}; expected above 0")
+        check(
+            0 < self.epsilon < math.inf,
+            "run.epsilon",
+            f"is {self.epsilon}; expected a finite number above 0",
+        )
         check(0 < self.delta < 1, "run.delta", f"is {self.delta}; expected between 0 and 1")
         check_number("run.rounds", self.rounds, low=1, high=10_000)
         share = self.measure_share
@@ -61,7 +65,11 @@ class RunSection:
         check_number("run.final_iterations", self.final_iterations, low=1)
         check_number("run.max_model_mb", self.max_model_mb, low=1)
         if self.rows is not None:
-            check_number("run.rows", self.rows, low=1)
+            check(
+                1 <= self.rows <= MAX_ROWS,
+                "run.rows",
+                f"is {self.rows}; expected at least 1 and at most {MAX_ROWS}",
+            )
         if self.seed is not None:
             check_number("run.seed", self.seed, low=0)
 

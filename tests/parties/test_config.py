@@ -85,9 +85,9 @@ def test_clients_minimum_defaults_to_one_when_not_everyone_participates() -> Non
         ({"clients": None}, "clients", "is missing"),
         ({"run.epsilon": "1"}, "run.epsilon", "is text; expected a number"),
         ({"run.epsilon": True}, "run.epsilon", "is true or false; expected a number"),
-        ({"run.epsilon": 0}, "run.epsilon", "expected above 0"),
-        ({"run.epsilon": float("nan")}, "run.epsilon", "expected above 0"),
-        ({"run.epsilon": float("inf")}, "run.epsilon", "expected above 0"),
+        ({"run.epsilon": 0}, "run.epsilon", "expected a finite number above 0"),
+        ({"run.epsilon": float("nan")}, "run.epsilon", "expected a finite number above 0"),
+        ({"run.epsilon": float("inf")}, "run.epsilon", "expected a finite number above 0"),
         ({"run.delta": 1.0}, "run.delta", "between 0 and 1"),
         ({"run.rounds": 0}, "run.rounds", "at least 1"),
         ({"run.rounds": 2.5}, "run.rounds", "expected a whole number"),
@@ -103,6 +103,7 @@ def test_clients_minimum_defaults_to_one_when_not_everyone_participates() -> Non
         ({"run.upload": "zip"}, "run.upload", "expected one of seeded, plain"),
         ({"run.id": "../up"}, "run.id", "letters, digits"),
         ({"run.rows": 0}, "run.rows", "at least 1"),
+        ({"run.rows": MAX_ROWS + 1}, "run.rows", f"at most {MAX_ROWS}"),
         ({"run": 3}, "run", "expected a [run] table"),
         ({"workload.count": "some"}, "workload.count", 'a whole number or "all"'),
         ({"workload.queries": [["sex"]]}, "workload.queries", "stands beside"),
@@ -241,6 +242,10 @@ def test_annealed_schedule_needs_no_rounds_and_survives_toml() -> None:
     again = config_from_dict(tomllib.loads(config.resolved_toml()), source="x", base=config.base)
     assert again == config
     assert again.digest() != make_config({"run.rounds": 48}).digest()
+
+
+def test_run_rows_may_be_as_many_as_a_table_may_have() -> None:
+    assert make_config({"run.rows": MAX_ROWS}).run.rows == MAX_ROWS
 
 
 def test_override_leaves_the_original_alone() -> None:
