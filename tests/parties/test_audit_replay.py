@@ -1,6 +1,7 @@
 """Replay: an honest server's messages are recomputed, one that deviates is found, and so is a recording that lies."""
 
 import json
+import os
 import shutil
 import stat
 from collections.abc import Callable
@@ -18,7 +19,7 @@ from parties.cli import cli
 from parties.config import CertificateFiles
 from parties.running import guarded
 from parties.statuses import Status
-from parties.tape import Recording, Tape, read_tape
+from parties.tape import Recording, Tape, TapedTranscript, read_tape
 from protocols.context import Context
 from protocols.discrete import Sampler
 from tests.parties.audit_runs import make_run, read_lines, sealed_anew, write_lines
@@ -227,6 +228,23 @@ def test_replay_needs_the_recording_of_every_mesh(recorded: Path, tmp_path: Path
     shutil.copyfile(next((recorded / "server-1" / "replay").glob("*.tape")), tape)
     with pytest.raises(Failed):
         replay_folder(folder)
+
+
+def test_tape_is_on_the_disk_before_the_transcript(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tape = Tape(tmp_path, 0)
+    path = tmp_path / "t.jsonl"
+    transcript = TapedTranscript(path, sign=bytes, header={}, tape=tape)
+    synced: list[int] = []
+    monkeypatch.setattr("os.fsync", lambda file: synced.append(os.fstat(file).st_ino))
+    tape.keep("nonce", lambda: b"1")
+    transcript.seal("round 1")
+    (held,) = (tmp_path / "replay").glob("*.tape")
+    assert synced == [held.stat().st_ino, path.stat().st_ino]
+    assert read_tape(held).inputs == [("nonce", b"1")]
+    transcript.close()
+    tape.close()
 
 
 def test_replay_takes_a_recording_that_a_kill_ended_before_it_began(
