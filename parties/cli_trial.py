@@ -16,6 +16,7 @@ from parties.assemble import collect, finish_trial, run_report, tidy
 from parties.config import SCHEDULES, UPLOADS, Config, config_from_dict, load_config, overrides
 from parties.display import Display
 from parties.launcher import launch
+from parties.planning import make_plan
 from parties.processes import Supervision
 from parties.report import RunReport
 from parties.running import common_options, run_supervised
@@ -115,6 +116,8 @@ def _run_trial(
 ) -> None:
     """Check everything, run, write the report, say what came out."""
     trial = load_trial(config, frame, request, source=source)
+    # Servers refuse a noise that cannot be sampled as well, but then the folder is there.
+    make_plan(trial.config, trial.workload)
     place = out or Path("runs") / f"{config.run.id}-{time.strftime('%Y%m%d-%H%M%S')}"
     folder = Folder(place)
     if folder.finished:
@@ -187,7 +190,7 @@ def _summary_rows(report: Mapping[str, object]) -> list[tuple[str, str]]:
         (
             "privacy",
             f"epsilon = {parameters['epsilon']:g}, delta = {parameters['delta']:g}; "
-            f"rho {privacy['rho_spent']:.5f} of {privacy['rho_total']:.5f} spent",
+            f"rho {privacy['rho_spent']:.4g} of {privacy['rho_total']:.4g} spent",
         ),
         ("chosen queries", f"{len(queries)}: {shown}"),
         (

@@ -5,6 +5,7 @@ everything. Source: FLAIM paper, Lemma 4.1 and Algorithm 2, lines 17 to 20.
 """
 
 import math
+from dataclasses import replace
 
 from mechanisms.accounting import Schedule, fixed_rounds_plan, rho_from_epsilon_delta
 from mechanisms.annealing import AnnealedPlan
@@ -24,29 +25,84 @@ def make_plan(config: Config, workload: Workload) -> Schedule:
     """The division of the config's budget over its rounds, of a run that has not begun.
 
     What the noise's samplers and the selection's probabilities differ from the mechanisms that are charged comes out
-    of delta and epsilon first. Raises ConfigError where the run may come to a noise that cannot be sampled.
+    of delta and epsilon first. Raises ConfigError, which says what to change, where the run may come to a noise that
+    cannot be sampled.
     """
-    run, noise = config.run, noise_kind(config)
-    bits, columns = security_bits(config, workload), len(workload.one_way)
-    distance = sampling_distance(config, workload)
     try:
-        budget = rho_from_epsilon_delta(run.epsilon, run.delta, distance=distance)
-        plan: Schedule
-        if run.schedule == ANNEALED:
-            plan = AnnealedPlan(
-                budget, columns,
-                measure_share=run.measure_share, selection_slack=SELECTION_SLACK, noise=noise,
-            )  # fmt: skip
-        else:
-            plan = fixed_rounds_plan(
-                budget, run.rounds, columns,
-                measure_share=run.measure_share, selection_slack=SELECTION_SLACK, noise=noise,
-            )  # fmt: skip
-        for sigma in plan.reach:
-            check_measure(noise, sigma, config.max_rows, security_bits=bits)
+        return _plan(config, workload)
     except ValueError as problem:
-        raise ConfigError(config.source, "run", f"cannot be carried out: {problem}") from problem
+        expected = _remedies(config, workload)
+        raise ConfigError(
+            config.source, "run", f"cannot be carried out: {problem}; expected {expected}"
+        ) from problem
+
+
+def _plan(config: Config, workload: Workload) -> Schedule:
+    """``make_plan``, with ValueError for what cannot be carried out."""
+    plan, bits = _divided(config, workload), security_bits(config, workload)
+    for sigma in plan.reach:
+        check_measure(noise_kind(config), sigma, config.max_rows, security_bits=bits)
     return plan
+
+
+def _budget(config: Config, workload: Workload) -> float:
+    distance = sampling_distance(config, workload)
+    return rho_from_epsilon_delta(config.run.epsilon, config.run.delta, distance=distance)
+
+
+def _divided(config: Config, workload: Workload) -> Schedule:
+    """The division, whatever noise it comes to."""
+    run, noise, columns = config.run, noise_kind(config), len(workload.one_way)
+    budget = _budget(config, workload)
+    if run.schedule == ANNEALED:
+        return AnnealedPlan(
+            budget, columns,
+            measure_share=run.measure_share, selection_slack=SELECTION_SLACK, noise=noise,
+        )  # fmt: skip
+    return fixed_rounds_plan(
+        budget, run.rounds, columns,
+        measure_share=run.measure_share, selection_slack=SELECTION_SLACK, noise=noise,
+    )  # fmt: skip
+
+
+def _remedies(config: Config, workload: Workload) -> str:
+    """Which keys to change so that a config without a plan gets one."""
+    try:
+        _budget(config, workload)
+    except ValueError:
+        least = _least_delta(config, workload)
+        if config.run.delta > least:
+            return "a smaller run.epsilon or a larger run.delta"
+        return f"a run.delta of more than {least:.2g}"
+    fine = _too_fine(config, workload)
+    found = [f"a {'smaller' if fine else 'larger'} run.epsilon"]
+    if config.run.schedule != ANNEALED and _works(config, workload, rounds=10_000 if fine else 1):
+        found.append(f"{'more' if fine else 'fewer'} run.rounds")
+    if config.run.noise != BOX_MULLER and _works(config, workload, noise=BOX_MULLER):
+        found.append(f'run.noise = "{BOX_MULLER}"')
+    return " or ".join(found)
+
+
+def _least_delta(config: Config, workload: Workload) -> float:
+    """What the finest samplers take out of delta, at an epsilon of 1 where the config's is larger."""
+    distance = _marginals(config, workload) * release_distance(config.run.noise, LARGEST_SECURITY)
+    return (1 + math.exp(min(config.run.epsilon, 1.0))) * distance
+
+
+def _too_fine(config: Config, workload: Workload) -> bool:
+    """Whether the noise is too small for a sampler, and not too large; samplers begin below 1 and end far above."""
+    try:
+        return min(_divided(config, workload).reach) < 1
+    except ValueError:
+        return False
+
+
+def _works(config: Config, workload: Workload, **changes: int | str) -> bool:
+    try:
+        _plan(replace(config, run=replace(config.run, **changes)), workload)  # type: ignore[arg-type]
+    except ValueError:
+        return False
+    return True
 
 
 def noise_kind(config: Config) -> NoiseKind:
@@ -70,8 +126,9 @@ def security_bits(config: Config, workload: Workload) -> int:
     if run.noise == BOX_MULLER:
         return SECURITY_BITS
     all_of_them = release_distance(run.noise, 0) * _marginals(config, workload)
-    # In logarithms: e^epsilon may be more than a double holds.
-    needed = math.log2(all_of_them / (_SHARE_OF_DELTA * run.delta)) + run.epsilon / math.log(2) + 1
+    # In logarithms: e^epsilon may be more than a double holds, and a share of delta less.
+    needed = math.log2(all_of_them) - math.log2(_SHARE_OF_DELTA) - math.log2(run.delta)
+    needed += run.epsilon / math.log(2) + 1
     steps = math.ceil(max(0.0, min(needed, LARGEST_SECURITY) - SECURITY_BITS) / _STEP_BITS)
     return SECURITY_BITS + steps * _STEP_BITS
 

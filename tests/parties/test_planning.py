@@ -1,6 +1,7 @@
 """The division of a budget: alike for both schedules, and exact enough for any epsilon that delta allows."""
 
 import math
+import re
 
 import pytest
 
@@ -42,6 +43,40 @@ def test_make_plan_refuses_an_epsilon_that_no_sampler_covers() -> None:
         config = make_config({"run.epsilon": epsilon, "run.delta": 1e-9})
         with pytest.raises(ConfigError, match="does not cover a statistical distance"):
             make_plan(config, config.build_workload())
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"run.epsilon": 0.001}, 'a larger run.epsilon or run.noise = "box-muller"'),
+        (
+            {"run.epsilon": 0.012, "run.rounds": 1000},
+            'a larger run.epsilon or fewer run.rounds or run.noise = "box-muller"',
+        ),
+        (
+            {"run.epsilon": 0.001, "run.rounds": None, "run.schedule": "annealed"},
+            'a larger run.epsilon or run.noise = "box-muller"',
+        ),
+        ({"run.epsilon": 1e-12, "run.noise": "box-muller"}, "a larger run.epsilon or fewer"),
+        ({"run.epsilon": 60.0, "run.rounds": 1}, "a smaller run.epsilon or more run.rounds"),
+        ({"run.epsilon": 80.0}, "a smaller run.epsilon or a larger run.delta"),
+        ({"run.delta": 1e-300}, "a run.delta of more than 7.6e-38"),
+        ({"run.delta": 5e-324}, "a run.delta of more than 7.6e-38"),
+    ],
+)
+def test_make_plan_says_which_key_to_change(changes: dict[str, object], expected: str) -> None:
+    config = make_config(changes)
+    with pytest.raises(ConfigError, match=re.escape(f"; expected {expected}")) as caught:
+        make_plan(config, config.build_workload())
+    assert str(caught.value).startswith("trial.toml: run: cannot be carried out")
+
+
+def test_make_plan_takes_what_it_advises() -> None:
+    rounds: dict[str, object] = {"run.epsilon": 0.012, "run.rounds": 1}
+    noise: dict[str, object] = {"run.epsilon": 0.001, "run.noise": "box-muller"}
+    for changes in (rounds, noise, {"run.delta": 7.7e-38}):
+        config = make_config(changes)
+        make_plan(config, config.build_workload())
 
 
 def test_make_plan_follows_the_schedule() -> None:
