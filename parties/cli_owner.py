@@ -33,7 +33,16 @@ def submit(owner: Owner, state: Path | None, as_json: bool) -> None:
     found: list[Receipt] = []
 
     async def send(supervision: Supervision) -> None:
-        found.append(await submit_table(owner.config, owner.data, owner.files, state=place))
+        lines = Lines()
+        found.append(
+            await submit_table(
+                owner.config,
+                owner.data,
+                owner.files,
+                state=place,
+                told=lambda text: lines.event("retry", text),
+            )
+        )
 
     run_supervised(send, watch_stdin=False, events=None)
     click.echo(json.dumps(found[0].to_dict(), indent=2) if as_json else _receipt_text(found[0]))

@@ -57,6 +57,7 @@ class _Api:
     store: Store
     config: Config
     pid: int
+    digest: str
     workload: str
     cells: int
 
@@ -113,6 +114,14 @@ class _Api:
                 f"round {submission.first_round} does not exist",
                 where="header Syncret-Round",
                 expected=f"1 to {self.config.run.rounds}",
+            )
+        if submission.config != self.digest:
+            # Another epsilon, say: the owner did not agree to what this run does with its rows.
+            raise IngestError(
+                422,
+                f"made with another configuration ({submission.config[:12]})",
+                where="header Syncret-Config",
+                expected=f"{self.digest[:12]}: the same config at the servers and at every data owner",
             )
 
     def check_length(self, request: web.Request, size: int) -> None:
@@ -351,7 +360,7 @@ def create_app(store: Store, config: Config, pid: int) -> web.Application:
     """The HTTP application of server ``pid``. Raises ConfigError where the config has no parties or no workload."""
     config.require_parties()
     workload = config.build_workload()
-    api = _Api(store, config, pid, workload.digest(), workload.maximal_cells)
+    api = _Api(store, config, pid, config.digest(), workload.digest(), workload.maximal_cells)
     app = web.Application(middlewares=[api.answer])
     app.router.add_get("/v1/runs/{run}", api.get)
     app.router.add_put("/v1/runs/{run}/submission", api.put, expect_handler=api.expect)

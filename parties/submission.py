@@ -19,6 +19,7 @@ _LABEL = b"syncret submission 1\n"
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _NONCE = re.compile(r"[0-9a-f]{32}")
 _HEADERS = {
+    "config": "Syncret-Config",
     "workload": "Syncret-Workload",
     "cells": "Syncret-Cells",
     "ring": "Syncret-Ring",
@@ -34,12 +35,14 @@ BODY_HEADER = "Syncret-Body-Digest"
 class Submission:
     """One client's taking part in one run, the same at all three servers.
 
-    ``workload`` is the workload's hex digest, ``cells`` the length of the count vector, ``ring`` its bits, ``form`` the
-    upload form, ``first_round`` (1..T) the round it is first counted in, ``nonce`` 32 hex digits that the client drew.
+    ``config`` is the hex digest of the configuration that the client agreed to, ``workload`` the workload's, ``cells`` the
+    length of the count vector, ``ring`` its bits, ``form`` the upload form, ``first_round`` (1..T) the round it is first
+    counted in, ``nonce`` 32 hex digits that the client drew.
     """
 
     run: str
     client: str
+    config: str
     workload: str
     cells: int
     ring: int
@@ -52,6 +55,7 @@ class Submission:
             _require(
                 NAME_PATTERN.fullmatch(value), name, "1 to 63 letters, digits, '.', '_' or '-'"
             )
+        _require(_DIGEST.fullmatch(self.config), "config", "64 hex digits")
         _require(_DIGEST.fullmatch(self.workload), "workload", "64 hex digits")
         _require(self.cells > 0, "cells", "a positive number")
         _require(self.ring == RING_BITS, "ring", str(RING_BITS))
@@ -83,6 +87,7 @@ class Submission:
         submission = cls(
             run=run,
             client=client,
+            config=headers[_HEADERS["config"]],
             workload=headers[_HEADERS["workload"]],
             cells=_whole(headers, "cells"),
             ring=_whole(headers, "ring"),

@@ -124,13 +124,14 @@ async def submit_table(
     *,
     first_round: int | None = None,
     state: Path | None = None,
+    told: Callable[[str], None] = lambda _: None,
 ) -> Receipt:
     """Submit the CSV file ``table``; as ``submit``. Raises DataError where the table does not fit the domain."""
     # Pandas takes a fifth of a second to import, which coded rows do without.
     from mechanisms.table import encode, read_table
 
     codes = encode(config.domain, read_table(table), source=table)
-    return await submit(config, codes, files, first_round=first_round, state=state)
+    return await submit(config, codes, files, first_round=first_round, state=state, told=told)
 
 
 async def submit(
@@ -141,11 +142,13 @@ async def submit(
     first_round: int | None = None,
     state: Path | None = None,
     workload: Workload | None = None,
+    told: Callable[[str], None] = lambda _: None,
 ) -> Receipt:
     """Count, share and upload one data owner's coded rows; the client's name is its certificate's.
 
     Shapes: codes int32 (rows, columns of the domain). ``first_round`` None draws the round. ``workload`` saves building
-    the config's again where many clients share a process. The deadline is timeouts.submit_s.
+    the config's again where many clients share a process. The deadline is timeouts.submit_s; ``told`` hears of every
+    server that has to be tried again, and why.
 
     Raises DataError (too many rows), StoreError (``state`` cannot be used), SubmitError, SubmissionRefused,
     PartialSubmission (some servers have it: run again with the same ``state``), CertificateError, ConfigError.
@@ -159,7 +162,7 @@ async def submit(
     )
     if prepared is None:
         return Receipt(config.run.id, client, None, config.run.upload, counts.size, None, (), 0.0)
-    return await deliver(config, prepared, files)
+    return await deliver(config, prepared, files, told=told)
 
 
 def check_rows(config: Config, rows: int) -> None:
@@ -200,6 +203,7 @@ def prepare(
     submission = Submission(
         run=config.run.id,
         client=client,
+        config=config.digest(),
         workload=workload.digest(),
         cells=workload.maximal_cells,
         ring=RING_BITS,
@@ -211,7 +215,13 @@ def prepare(
     return Prepared(submission, upload(counts, config.run.upload, seeds))
 
 
-async def deliver(config: Config, prepared: Prepared, files: CertificateFiles) -> Receipt:
+async def deliver(
+    config: Config,
+    prepared: Prepared,
+    files: CertificateFiles,
+    *,
+    told: Callable[[str], None] = lambda _: None,
+) -> Receipt:
     """Send all three bodies at once, each tried again until the deadline, and check the receipts.
 
     Raises PartialSubmission where only one or two servers have the submission, SubmissionRefused or SubmitError where
@@ -220,7 +230,7 @@ async def deliver(config: Config, prepared: Prepared, files: CertificateFiles) -
     started = time.monotonic()
     parties = config.require_parties()
     contexts = client_contexts(files, [party.name for party in parties])
-    links = [_Link(config, party, pid, contexts[pid]) for pid, party in enumerate(parties)]
+    links = [_Link(config, party, pid, contexts[pid], told) for pid, party in enumerate(parties)]
     results = await asyncio.gather(
         *(link.deliver(prepared.submission, prepared.bodies[link.pid]) for link in links),
         return_exceptions=True,
@@ -276,11 +286,11 @@ def _failure(
     for error in failures.values():
         if isinstance(error, SubmissionRefused):
             return SubmissionRefused(
-                error.party, error.status, f"no server has the submission: {reasons}"
+                error.party, error.status, f"no server has confirmed the submission: {reasons}"
             )
     later = any(isinstance(error, _Unreached) for error in failures.values())
     advice = ". Run the same command again when the servers are up" if later else ""
-    return SubmitError(f"no server has the submission: {reasons}{advice}")
+    return SubmitError(f"no server has confirmed the submission: {reasons}{advice}")
 
 
 class _Unreached(SubmitError):
@@ -295,9 +305,15 @@ class _Link:
     """One client's way to one server, over as many tries as the deadline allows."""
 
     def __init__(
-        self, config: Config, party: PartySection, pid: int, context: ssl.SSLContext
+        self,
+        config: Config,
+        party: PartySection,
+        pid: int,
+        context: ssl.SSLContext,
+        told: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.pid = pid
+        self._told = told
         self._config = config
         self._party = party
         self._context = context
@@ -317,7 +333,11 @@ class _Link:
                     try:
                         return await self._attempt(submission, body)
                     except _Retry as error:
-                        last = str(error)
+                        if str(error) != last:
+                            last = str(error)
+                            self._told(
+                                f"{self.where}: {last}; trying again, for {limit_s:g} s in all"
+                            )
                     await asyncio.sleep(pause_s)
                     pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
         except TimeoutError as error:

@@ -5,7 +5,7 @@ Provides ``add_mask`` (adds or subtracts the keystream of a seed), ``word`` (the
 element of the ring is equally likely, the top value included, and the key has 256 bits, all of them from HKDF.
 Arithmetic is on whole words; 2^b divides 2^32 and 2^64, so that dropping the upper bits once at the end is the same as
 dropping them at every step. Secret: keys, keystreams, unmasked vectors. Public: masked vectors.
-Source: PROTOCOLS section 7; packing is a bit stream, least significant bit first.
+Source: Bonawitz et al. 2017; packing is a bit stream, least significant bit first.
 """
 
 import numpy as np

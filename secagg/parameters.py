@@ -3,7 +3,7 @@
 Provides ``Parameters`` (everything both sides must agree on; its digest goes into every key, signature and message),
 ``Encoding`` (which values a client may hold and the ring that holds their sum) and ``ClientPolicy``. All public.
 The ring is the smallest Z_2^b in which the sum of all clients' declared ranges, with the noise's margin on both sides,
-cannot wrap. Source: PROTOCOLS section 7. Known limits: sums beyond 63 bits are refused.
+cannot wrap. Source: `secagg` README. Known limits: sums beyond 63 bits are refused.
 """
 
 import hashlib

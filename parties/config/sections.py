@@ -206,7 +206,7 @@ class TimeoutsSection:
 
 @dataclass(frozen=True, slots=True)
 class FlaimSection:
-    """[flaim]: which variant of FLAIM, by which sums, and who meets where (see PROTOCOLS sections 7 and 8).
+    """[flaim]: which variant of FLAIM, by which sums, and who meets where.
 
     A round needs ``minimum`` clients behind every sum; of a round's clients the fractions ``corrupt`` and ``dropouts``
     are what its SecAgg withstands. ``server`` and ``clients`` are the names in their certificates, ``address`` is

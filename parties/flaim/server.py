@@ -93,7 +93,14 @@ async def run_server(
         earlier = store.spent()
         history = History(store.directory / "rounds", workload)
         before = StoredLedger(store, settings.rho)
-        _check_budget(before, workload, settings, history, finished=(directory / RESULT).exists())
+        finished = (directory / RESULT).exists()
+        try:
+            _check_budget(before, workload, settings, history, finished=finished)
+        except BudgetExceeded:
+            if not finished:
+                raise
+            progress.event("finished", "the run was finished before; nothing is left to do")
+            return
         if settings.annealed:
             history.clear()
         elif history.rounds:
@@ -116,6 +123,8 @@ async def run_server(
             with disk_errors(directory):
                 await run.serve(files)
                 record.transcript.close()
+                # The last of all: where it is there, the run is over.
+                write_json(directory / RESULT, run.document)
         except BaseException as error:
             with contextlib.suppress(OSError, ValueError):
                 record.transcript.close(f"failed: {farewell(error)}")
@@ -200,6 +209,7 @@ class _Run:
     progress: Progress
     closed: asyncio.Event
     earlier: float
+    document: dict[str, object] = field(default_factory=dict)
     seconds: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
 
     async def serve(self, files: CertificateFiles) -> None:
@@ -286,10 +296,9 @@ class _Run:
             seconds=dict(self.seconds),
             opened=self.record.opened,
         )
-        document = flaim_document(
+        self.document = flaim_document(
             result, self.workload, self.settings, ledger=self.ledger, rows=rows, facts=facts
         )
-        write_json(self.directory / RESULT, document)
 
     async def _gather(self, gate: Gate) -> int:
         """Wait for the clients; returns how many there are. Raises TooFewClients."""

@@ -8,7 +8,7 @@ each sum, not of the run: participants are a sample, and a small one can have mo
 has more than the one that corrupt = 0.05 allows for one time in four; 0.25 covers all five. With distributed noise the
 honest survivors have to be as many as the noise was made for, however many corrupt ones survive: the minimum of
 survivors grows with n. Where no neighbour graph of n clients withstands the configured dropouts as well, everybody is
-everybody's neighbour and fewer dropouts are survived; that costs rounds, never secrets. Source: PROTOCOLS section 7.
+everybody's neighbour and fewer dropouts are survived; that costs rounds, never secrets. Source: `secagg` README.
 """
 
 import math

@@ -61,6 +61,7 @@ def make_submission(client: str = "clinic-a", **changes: object) -> Submission:
     values: dict[str, object] = {
         "run": "trial",
         "client": client,
+        "config": "ef" * 32,
         "workload": "ab" * 32,
         "cells": 56,
         "ring": 32,

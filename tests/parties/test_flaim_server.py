@@ -292,17 +292,33 @@ async def test_server_begins_anew_where_the_schedule_is_annealed(
     assert sum(costs) <= Fraction(second["rho_total"])
 
 
-async def test_server_refuses_to_begin_where_the_budget_is_spent(
+async def test_server_started_again_after_its_end_changes_nothing(
     certificates: dict[str, CertificateFiles], tmp_path: Path
 ) -> None:
     config = flaim_config(certificates)
     await play(config, certificates, tmp_path)
     before = transcript(tmp_path)
     events = Events()
-    with pytest.raises(BudgetExceeded):
-        await run_server(config, tmp_path / "server", progress=events, closed=asyncio.Event())
-    assert events.seen == []
+    await run_server(config, tmp_path / "server", progress=events, closed=asyncio.Event())
+    assert [name for name, _ in events.seen] == ["finished"]
     assert transcript(tmp_path) == before
+
+
+async def test_server_refuses_to_begin_where_the_budget_is_spent(
+    certificates: dict[str, CertificateFiles], tmp_path: Path
+) -> None:
+    config, folder = flaim_config(certificates), tmp_path / "server"
+    folder.mkdir()
+    settings, events = settings_of(config), Events()
+    with Store(folder / "store", config.digest()) as store:
+        ledger = StoredLedger(store, settings.rho)
+        with contextlib.suppress(BudgetExceeded):
+            while True:
+                ledger.charge(0, "measure", settings.sum_noise(settings.schedule(3).sigma).event)
+    with pytest.raises(BudgetExceeded):
+        await run_server(config, folder, progress=events, closed=asyncio.Event())
+    assert events.seen == []
+    assert not (folder / "transcript.jsonl").exists()
 
 
 async def test_client_refuses_a_certificate_that_is_not_of_this_run(

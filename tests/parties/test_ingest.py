@@ -51,6 +51,7 @@ class Server:
         values: dict[str, object] = {
             "run": "trial",
             "client": client,
+            "config": self.config.digest(),
             "workload": self.config.build_workload().digest(),
             "cells": CELLS,
             "ring": 32,
@@ -208,6 +209,7 @@ async def test_get_tells_the_public_parameters(server: Server) -> None:
         ({"cells": 57}, 422, "header Syncret-Cells", "56"),
         ({"form": "plain"}, 422, "header Syncret-Form", "seeded"),
         ({"first_round": 5}, 422, "header Syncret-Round", "1 to 4"),
+        ({"config": "cd" * 32}, 422, "header Syncret-Config", "same config"),
     ],
 )
 async def test_put_refuses_what_does_not_fit_the_run(
@@ -488,11 +490,12 @@ async def test_close_ends_connections_that_are_in_their_handshake(
 
 
 def test_submission_digest_binds_every_field() -> None:
-    server = Submission("trial", "a", "ab" * 32, 5, 32, "seeded", 1, "0f" * 16)
+    server = Submission("trial", "a", "ef" * 32, "ab" * 32, 5, 32, "seeded", 1, "0f" * 16)
     digests = {server.digest()}
     for changes in (
         {"run": "other"},
         {"client": "b"},
+        {"config": "cd" * 32},
         {"workload": "cd" * 32},
         {"cells": 6},
         {"form": "plain"},
@@ -501,6 +504,6 @@ def test_submission_digest_binds_every_field() -> None:
     ):
         values = {**json.loads(server.canonical()), **changes}
         digests.add(Submission.from_canonical(json.dumps(values)).digest())
-    assert len(digests) == 8
+    assert len(digests) == 9
     assert server.headers(b"x")[BODY_HEADER] == hashlib.sha256(b"x").hexdigest()
     assert ssl.HAS_TLSv1_3

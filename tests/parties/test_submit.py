@@ -173,6 +173,20 @@ async def test_submit_says_who_has_it_when_one_server_is_missing_and_can_be_run_
         assert statuses(again) == ["already stored"] * 3
 
 
+async def test_submit_is_refused_where_the_owner_agreed_to_another_configuration(
+    tmp_path: Path, certificates: Certificates
+) -> None:
+    config = make_config()
+    async with running_servers(config, tmp_path, certificates) as stores:
+        smaller = config.override({"run.epsilon": 0.1})
+        with pytest.raises(SubmissionRefused, match="another configuration") as caught:
+            await submit(smaller, CODES, certificates["clinic-a"])
+        assert "the same config at the servers and at every data owner" in str(caught.value)
+        assert all(store.submissions() == [] for store in stores.values())
+        # What each host has for itself does not count.
+        await submit(config.override({"timeouts.submit_s": 7.0}), CODES, certificates["clinic-a"])
+
+
 async def test_submit_without_its_state_is_refused_the_second_time(
     tmp_path: Path, certificates: Certificates
 ) -> None:
@@ -218,8 +232,12 @@ async def test_submit_waits_for_a_server_that_starts_late(
     tmp_path: Path, certificates: Certificates
 ) -> None:
     config = make_config()
-    task = asyncio.create_task(submit(config, CODES, certificates["clinic-a"]))
+    said: list[str] = []
+    task = asyncio.create_task(submit(config, CODES, certificates["clinic-a"], told=said.append))
     await asyncio.sleep(0.5)
+    # Each once, however often it was tried.
+    assert [text.split()[0] for text in sorted(said)] == ["party-0", "party-1", "party-2"]
+    assert all("nothing listens there; trying again, for 5 s in all" in text for text in said)
     async with running_servers(config, tmp_path, certificates):
         receipt = await task
     assert statuses(receipt) == ["stored"] * 3
@@ -349,7 +367,7 @@ async def test_submit_believes_only_a_receipt_for_its_submission(
     config = make_config({"timeouts.submit_s": 1.0})
     started = time.monotonic()
     async with answering(config, certificates, status, text) as sizes:
-        with pytest.raises(SubmitError, match="no server has the submission") as caught:
+        with pytest.raises(SubmitError, match="no server has confirmed the submission") as caught:
             await submit(config, CODES, certificates["clinic-a"])
     assert message in str(caught.value)
     assert (len(sizes) > 3) == tries_again
