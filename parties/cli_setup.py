@@ -1,6 +1,7 @@
 """The commands that come before a run: `domain` drafts a config, `certs` makes certificates."""
 
 import json
+import math
 import sys
 from pathlib import Path
 
@@ -8,11 +9,12 @@ import click
 import tomli_w
 
 from mechanisms.table import draft_domain
-from parties.errors import ConfigError
+from parties.errors import StoreError
 from parties.running import common_options
 from parties.tls import make_certificates
 
 _PATH = click.Path(path_type=Path)
+_MOST_DAYS = 36_500
 
 
 @click.command(epilog="Example: syncret domain stays.csv > stays.toml")
@@ -36,9 +38,12 @@ def domain(table: Path, out: Path | None, as_json: bool) -> None:
     try:
         with out.open("x", encoding="utf-8") as file:
             file.write(text)
+    except FileExistsError as error:
+        raise StoreError(out, "is there already; expected the name of a new file") from error
     except OSError as error:
-        raise ConfigError(
-            str(out), "", f"cannot be written: {error.strerror or error}; expected a new file"
+        raise StoreError(
+            out,
+            f"cannot be written: {error.strerror or error}; expected a new file in a folder that can be written",
         ) from error
 
 
@@ -75,6 +80,13 @@ def _marked(columns: str) -> str:
     )
 
 
+def _a_number(ctx: click.Context, parameter: click.Parameter, value: float) -> float:
+    """``value``, which is within its range; click lets NaN through."""
+    if math.isnan(value):
+        raise click.BadParameter(f"{value} is no number.", ctx, parameter)
+    return value
+
+
 @click.command(
     epilog="Example: syncret certs tls --party alpha --party beta --party gamma --client north"
 )
@@ -86,7 +98,14 @@ def _marked(columns: str) -> str:
     help="A server's name; may be repeated. Default: party-0..2.",
 )
 @click.option("--client", "clients", multiple=True, help="A data owner's name; may be repeated.")
-@click.option("--days", type=click.FloatRange(min=0, min_open=True), default=365, show_default=True)
+@click.option(
+    "--days",
+    type=click.FloatRange(min=0, max=_MOST_DAYS, min_open=True),
+    callback=_a_number,
+    default=365,
+    show_default=True,
+    help="How long they are valid.",
+)
 @common_options
 def certs(
     directory: Path, parties: tuple[str, ...], clients: tuple[str, ...], days: float, as_json: bool

@@ -119,8 +119,37 @@ def test_domain_drafts_a_config_that_loads_and_marks_what_it_read(tmp_path: Path
     out = tmp_path / "other.toml"
     assert guarded(cli, ["domain", str(table), "--out", str(out)]) == 0
     assert out.read_text() == drafted.output
-    assert guarded(cli, ["domain", str(table), "--out", str(out)]) == Status.CONFIG
+    assert guarded(cli, ["domain", str(table), "--out", str(out)]) == Status.STORAGE
     assert out.read_text() == drafted.output
+
+
+def test_domain_says_what_is_wrong_with_the_place_for_its_draft(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = tmp_path / "stays.csv"
+    table.write_text("sex\nf\n")
+    for out, said in (
+        (table, "is there already; expected the name of a new file"),
+        (tmp_path / "no" / "x.toml", "No such file or directory; expected a new file in a folder"),
+    ):
+        assert guarded(cli, ["domain", str(table), "--out", str(out)]) == Status.STORAGE
+        shown = capsys.readouterr().err
+        assert shown.startswith(f"syncret: error: {out}: ")
+        assert said in shown
+    assert table.read_text() == "sex\nf\n"
+
+
+@pytest.mark.parametrize("days", ["nan", "inf", "1e12", "36501", "0", "-1"])
+def test_certs_makes_nothing_for_a_number_of_days_that_no_certificate_can_have(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], days: str
+) -> None:
+    assert guarded(cli, ["certs", str(tmp_path / "tls"), "--days", days]) == Status.USAGE
+    assert "--days" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_certs_are_valid_for_a_century_at_most(tmp_path: Path) -> None:
+    assert guarded(cli, ["certs", str(tmp_path / "tls"), "--days", "36500"]) == Status.DONE
 
 
 def test_certs_makes_an_authority_and_adds_to_it(tmp_path: Path) -> None:
