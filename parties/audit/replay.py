@@ -151,9 +151,7 @@ def replay_folder(folder: Path, transcripts: Path | None = None) -> str:
     pid = whose(folder)
     if pid is None:
         raise Failed(f"{folder / FOLDER} holds no recording; record_replay has to be on in a run")
-    book = _book(
-        (transcripts / f"party-{pid}.jsonl") if transcripts else folder / "transcript.jsonl"
-    )
+    book = _book(_transcript_of(folder, pid, transcripts))
     tapes = sorted((folder / FOLDER).glob("attempt-*.tape"))
     require(
         bool(tapes), f"{folder / FOLDER} holds no recording; record_replay has to be on in a run"
@@ -189,6 +187,14 @@ def replay_folder(folder: Path, transcripts: Path | None = None) -> str:
         f"Server {pid} sent what the protocol makes of its keys, its inputs and what it received: all {messages} "
         f"messages of {judged} {'mesh' if judged == 1 else 'meshes'} were recomputed."
     )
+
+
+def _transcript_of(folder: Path, pid: int, transcripts: Path | None) -> Path:
+    """The server's own, or the one that a trial has moved from its server's folder into that of the run."""
+    own, moved = folder / "transcript.jsonl", folder.resolve().parent.parent / "transcripts"
+    if transcripts is None and not own.exists() and moved.is_dir():
+        transcripts = moved
+    return own if transcripts is None else transcripts / f"party-{pid}.jsonl"
 
 
 def whose(folder: Path) -> int | None:

@@ -89,7 +89,8 @@ def _replays(findings: Findings, directory: Path | None, replays: Sequence[Path]
         def replay(folder: Path = folder) -> str:
             return replay_folder(folder, directory and directory / "transcripts")
 
-        findings.run(f"replay {whose(folder)}", replay)
+        pid = whose(folder)
+        findings.run(f"replay {folder.name if pid is None else pid}", replay)
 
 
 def _three_servers(

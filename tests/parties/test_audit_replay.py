@@ -46,6 +46,21 @@ def test_replay_recomputes_every_message_of_an_honest_server(recorded: Path, pid
     assert said == replay_folder(recorded / f"server-{pid}", recorded / "run" / "transcripts")
 
 
+def test_replay_finds_the_transcript_in_the_folder_of_a_trial(
+    recorded: Path, tmp_path: Path
+) -> None:
+    """A trial's transcripts are in the run's folder, its recordings in parties/N."""
+    server = tmp_path / "run" / "parties" / "1"
+    shutil.copytree(recorded / "server-1", server)
+    (server / "transcript.jsonl").unlink()
+    shutil.copytree(recorded / "run" / "transcripts", tmp_path / "run" / "transcripts")
+    assert replay_folder(server) == replay_folder(recorded / "server-1")
+    shutil.rmtree(server / "replay")
+    found = audit_folder(None, replays=[server])
+    assert [check.name for check in found.checks] == ["replay 1"]
+    assert "holds no recording" in found.checks[0].detail
+
+
 @pytest.mark.parametrize(
     ("overrides", "kill"),
     [
