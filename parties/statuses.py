@@ -87,7 +87,6 @@ _STATUSES: tuple[tuple[type[BaseException], Status], ...] = (
     (SubmitError, Status.NETWORK),
     (RoundTransportError, Status.NETWORK),
     (FlaimProtocolError, Status.PROTOCOL),
-    (FlaimRefused, Status.PROTOCOL),
     (RoundAborted, Status.CLIENTS),
     (SecAggError, Status.PROTOCOL),
     (IngestError, Status.NETWORK),
@@ -109,11 +108,26 @@ def describe(error: BaseException) -> Failure:
         return Failure(error.status, str(error))
     if isinstance(error, KeyboardInterrupt | asyncio.CancelledError):
         return Failure(Status.INTERRUPTED, "stopped by Ctrl-C")
+    if isinstance(error, FlaimRefused):
+        return Failure(_refused(error), str(error))
     for kind, status in _STATUSES:
         if isinstance(error, kind):
             return Failure(status, _text(error))
     text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     return Failure(Status.DEFECT, f"internal error: {text} (--debug shows where)")
+
+
+def _refused(error: FlaimRefused) -> Status:
+    """By what FLAIM's server says when it sends a client away (`parties.flaim.server.farewell`).
+
+    Its words are all that a client has: the message carries no status. Anything else is a disagreement.
+    """
+    reason = str(error).partition(": ")[2]
+    if reason == "the server was stopped" or reason.startswith("the server failed ("):
+        return Status.NETWORK
+    if reason.endswith("(clients.minimum, flaim.minimum)"):
+        return Status.CLIENTS
+    return Status.PROTOCOL
 
 
 def _text(error: BaseException) -> str:

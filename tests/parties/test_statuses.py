@@ -2,6 +2,8 @@
 
 import asyncio
 import errno
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -14,10 +16,13 @@ from parties.errors import (
     StoreError,
     SubmitError,
 )
+from parties.flaim.gate import Gate
+from parties.flaim.server import _Run, farewell
 from parties.secagg.frames import RoundTimeout
-from parties.statuses import Status, Stopped, TooFewClients, describe
+from parties.statuses import Failure, Status, Stopped, TooFewClients, describe
 from protocols.errors import CheckFailed, ConfigurationError, PeerClosed, ProtocolViolation
 from secagg.errors import TooFewSurvivors
+from tests.parties.support import make_config
 
 
 @pytest.mark.parametrize(
@@ -39,6 +44,10 @@ from secagg.errors import TooFewSurvivors
         (RoundTimeout("north", "silent"), Status.NETWORK),
         (FlaimProtocolError("north", "sent garbage"), Status.PROTOCOL),
         (FlaimRefused("another config"), Status.PROTOCOL),
+        (
+            FlaimRefused("server refuses: north: is connected already; expected one"),
+            Status.PROTOCOL,
+        ),
         (TooFewSurvivors("two"), Status.CLIENTS),
         (Stopped("stopped by SIGTERM", Status.TERMINATED), Status.TERMINATED),
         (KeyboardInterrupt(), Status.INTERRUPTED),
@@ -51,6 +60,41 @@ def test_describe_gives_a_status_and_a_message(error: BaseException, status: Sta
     assert failure.status == status
     assert failure.message
     assert "Traceback" not in failure.message
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (asyncio.CancelledError(), Status.NETWORK),
+        (StoreError(Path("/x"), "full"), Status.NETWORK),
+        (EstimationError("overflow"), Status.PROTOCOL),
+    ],
+)
+def test_describe_goes_by_the_words_that_a_flaim_server_leaves_with(
+    error: BaseException, status: Status
+) -> None:
+    failure = describe(FlaimRefused(f"flaim-server: {farewell(error)}"))
+    assert failure.status == status
+    assert failure.message.startswith("flaim-server: ")
+
+
+@pytest.mark.parametrize("closed", [False, True])
+def test_describe_tells_a_flaim_client_that_too_few_came(closed: bool) -> None:
+    async def too_few() -> str:
+        flaim = {"address": "127.0.0.1:7300", "clients": ["a", "b", "c"]}
+        config = make_config({"clients.wait_s": 0.0, "flaim": flaim})
+        run = SimpleNamespace(
+            config=config, settings=SimpleNamespace(min_participants=3), closed=asyncio.Event()
+        )
+        if closed:
+            run.closed.set()
+        gate = Gate(config, None, workload_digest="", recorder=None, on_change=None)  # type: ignore[arg-type]
+        with pytest.raises(TooFewClients) as caught:
+            await _Run._gather(run, gate)  # type: ignore[arg-type]
+        return farewell(caught.value)
+
+    error = FlaimRefused(f"flaim-server: {asyncio.run(too_few())}")
+    assert describe(error) == Failure(Status.CLIENTS, str(error))
 
 
 def test_describe_names_the_file_when_the_disk_is_full() -> None:
