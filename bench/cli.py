@@ -1,4 +1,10 @@
-"""`syncret bench`: the measurements that a stranger can repeat. One module for each command."""
+"""`syncret bench`: the measurements that a stranger can repeat. One module for each command.
+
+SIGTERM ends a command as Ctrl-C does: what it has started is stopped, too.
+"""
+
+import signal
+from types import FrameType
 
 import click
 
@@ -6,9 +12,42 @@ from bench.engine.cli import engine
 from bench.overhead.cli import overhead
 from bench.secagg.cli import secagg
 from bench.utility.cli import utility
+from parties.statuses import Status, Stopped
 
 
-@click.group()
+class _Terminable(click.Group):
+    """A group whose commands end by SIGTERM as by Ctrl-C, but for the status."""
+
+    def invoke(self, ctx: click.Context) -> object:
+        """Run the command. Raises Stopped after SIGTERM."""
+        terminated = False
+
+        def terminate(number: int, frame: FrameType | None) -> None:
+            nonlocal terminated
+            terminated = True
+            # An event loop has a handler of its own; where Ctrl-C is ignored, as in the background, there is none.
+            handler = signal.getsignal(signal.SIGINT)
+            if callable(handler):
+                handler(signal.SIGINT, frame)
+            else:
+                raise KeyboardInterrupt
+
+        before = signal.signal(signal.SIGTERM, terminate)
+        try:
+            return super().invoke(ctx)
+        except (KeyboardInterrupt, click.Abort) as stopped:
+            if not terminated:
+                raise
+            raise Stopped("stopped by SIGTERM", Status.TERMINATED) from stopped
+        finally:
+            signal.signal(signal.SIGTERM, before)
+
+
+@click.group(
+    cls=_Terminable,
+    epilog="Example: syncret bench engine --task abs_error --size 1000000. "
+    "Each command's --help has one of its own.",
+)
 def bench() -> None:
     """Measure Syncret on this machine."""
 

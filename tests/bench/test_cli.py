@@ -1,0 +1,110 @@
+"""`syncret bench` as a group: its help, and how SIGTERM ends what it has started."""
+
+import contextlib
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from bench.cli import bench
+from parties.cli import cli
+from parties.running import guarded
+from parties.statuses import Status
+from tests.parties.commands import LIMIT_S, Run
+
+
+def test_bench_has_help_with_an_example() -> None:
+    shown = CliRunner().invoke(cli, ["bench", "--help"])
+    assert "Example: syncret bench engine --task" in " ".join(shown.output.split())
+
+
+@pytest.fixture
+def ends(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """A command `wait` that signals its own process, and what was done at its end."""
+    done: list[str] = []
+
+    @click.command()
+    @click.argument("number", type=int)
+    def wait(number: int) -> None:
+        try:
+            os.kill(os.getpid(), number)
+            signal.pause()
+        except Exception:  # noqa: BLE001  # As a benchmark does that goes on after a failure.
+            done.append("went on")
+        finally:
+            done.append("cleaned up")
+
+    monkeypatch.setitem(bench.commands, "wait", wait)
+    return done
+
+
+@pytest.mark.parametrize(
+    ("number", "status", "said"),
+    [
+        (signal.SIGTERM, Status.TERMINATED, "stopped by SIGTERM"),
+        (signal.SIGINT, Status.INTERRUPTED, "stopped by Ctrl-C"),
+    ],
+)
+def test_bench_cleans_up_when_it_is_stopped(
+    ends: list[str],
+    capsys: pytest.CaptureFixture[str],
+    number: signal.Signals,
+    status: Status,
+    said: str,
+) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    assert guarded(cli, ["bench", "wait", str(int(number))]) == status
+    assert capsys.readouterr().err.strip() == f"syncret: error: {said}"
+    assert ends == ["cleaned up"]
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_bench_is_stopped_where_interrupts_are_ignored(ends: list[str]) -> None:
+    """As in the background of a script."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        assert guarded(cli, ["bench", "wait", str(int(signal.SIGTERM))]) == Status.TERMINATED
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert ends == ["cleaned up"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks for children in /proc")
+def test_bench_engine_leaves_no_party_behind_after_sigterm() -> None:
+    options = ("--task", "abs_error", "--size", "1000000", "--repeat", "1000", "--no-peer")
+    run = Run("bench", "engine", *options)
+    try:
+        parties = _until_three_parties(run.process.pid)
+        run.process.terminate()
+        status, output = run.end()
+    finally:
+        run.process.kill()
+    assert (status, output) == (Status.TERMINATED, "")
+    assert run.said[-1] == "syncret: error: stopped by SIGTERM"
+    # Its children were waited for.
+    assert not [pid for pid in parties if Path(f"/proc/{pid}").exists()]
+
+
+def _until_three_parties(pid: int) -> list[int]:
+    deadline = time.monotonic() + LIMIT_S
+    while len(found := _parties(pid)) < 3:
+        assert time.monotonic() < deadline, "three parties were not started"
+        time.sleep(0.05)
+    return found
+
+
+def _parties(pid: int) -> list[int]:
+    """The children of process `pid` that are parties."""
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return [int(child) for child in children if _is_party(child)]
+
+
+def _is_party(pid: str) -> bool:
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        return b"bench.engine.party" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    return False
