@@ -17,6 +17,7 @@ from __future__ import annotations
 import contextlib
 import csv
 import gzip
+import re
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -124,8 +125,8 @@ def draft_domain(path: str | Path) -> tuple[Domain, list[str]]:
     """A domain that fits a table, and notes on everything that was read from the table for it.
 
     Whole numbers give an ``Integer`` column, other numbers a ``Real`` one, the rest categories, numbers that
-    bins cannot tell apart among them; bounds and categories are those that occur. They have to be replaced by
-    public knowledge before the domain is used. Raises: ``DataError`` as ``read_table`` does.
+    bins cannot tell apart and codes such as ``007`` among them; bounds and categories are those that occur.
+    They have to be replaced by public knowledge before the domain is used. Raises: ``DataError`` as ``read_table`` does.
     """
     frame = read_table(path)
     columns, notes = [], []
@@ -133,7 +134,7 @@ def draft_domain(path: str | Path) -> tuple[Domain, list[str]]:
         values = [str(value) for value in frame[name].unique()]
         column = _draft_column(str(name), values)
         columns.append(column)
-        notes.append(_draft_note(column))
+        notes.append(_draft_note(column, values))
     return Domain(tuple(columns)), notes
 
 
@@ -171,13 +172,15 @@ def _encode_column(
     bad = [i for i, code in enumerate(table) if code is None]
     if bad:
         row = int(np.flatnonzero(np.isin(positions, bad))[0])
-        shown = str(values.iloc[row])
-        shown = shown if len(shown) <= 40 else shown[:37] + "..."
         raise DataError(
             f"{source}, line {values.index[row]}, column {column.name!r} ({_kind(column)}):"
-            f" the value {shown!r} is not allowed; it has to be {_allowed(domain, column)}"
+            f" the value {_shown(str(values.iloc[row]))} is not allowed; it has to be {_allowed(domain, column)}"
         )
     return np.array(table, np.int32)[positions]
+
+
+def _shown(value: str) -> str:
+    return repr(value if len(value) <= 40 else value[:37] + "...")
 
 
 def _code(domain: Domain, column: Column, value: object) -> int | None:
@@ -228,25 +231,56 @@ def _write_decimal(multiple: int, decimals: int) -> str:
 
 def _draft_column(name: str, values: list[str]) -> Column:
     missing = any(value in DEFAULT_MISSING_VALUES for value in values)
-    present = [value for value in values if value not in DEFAULT_MISSING_VALUES]
+    present = _present(values)
     if not present:
         return Categorical(name, tuple(sorted(values)))
-    whole = [n for value in present if (n := parse_whole(value)) is not None]
-    numbers = [x for value in present if (x := parse_number(value)) is not None]
-    with contextlib.suppress(DomainError):
-        if len(whole) == len(present):
-            return Integer(name, min(whole), max(whole), missing=missing)
-        if len(numbers) == len(present):
-            low, high = min(numbers), max(numbers)
-            return Real(name, low, high if high > low else low + 1, missing=missing)
+    if not any(_has_leading_zero(value) for value in present):
+        with contextlib.suppress(DomainError):
+            return _draft_numbers(name, present, missing=missing)
     return Categorical(name, tuple(sorted(present)), missing)
 
 
-def _draft_note(column: Column) -> str:
+def _draft_numbers(name: str, present: list[str], *, missing: bool) -> Column:
+    """Raises ``DomainError`` where a value is no number, or bins cannot tell the numbers apart."""
+    whole = [n for value in present if (n := parse_whole(value)) is not None]
+    if len(whole) == len(present):
+        return Integer(name, min(whole), max(whole), missing=missing)
+    numbers = [x for value in present if (x := parse_number(value)) is not None]
+    if len(numbers) < len(present):
+        raise DomainError(f"{name}: not all values are numbers")
+    low, high = min(numbers), max(numbers)
+    return Real(name, low, high if high > low else low + 1, missing=missing)
+
+
+def _present(values: list[str]) -> list[str]:
+    return [value for value in values if value not in DEFAULT_MISSING_VALUES]
+
+
+def _has_leading_zero(value: str) -> bool:
+    """Whether a number is written as codes are (``007``), which a number column would not give back."""
+    return bool(re.match(r"[+-]?0\d", value)) and parse_number(value) is not None
+
+
+def _draft_note(column: Column, values: list[str]) -> str:
     if isinstance(column, Categorical):
         note = f"{column.name}: its {len(column.categories)} categories were read from the data"
         if len(column.categories) > MANY_CATEGORIES:
             note += "; that many look like an identifier: group them or drop the column"
+        note += _why_not_numbers(_present(values))
     else:
         note = f"{column.name}: low = {column.low} and high = {column.high} were read from the data"
     return note + ("; that values are missing, too" if column.missing else "")
+
+
+def _why_not_numbers(present: list[str]) -> str:
+    """What made categories of a column that has numbers; "" where it has none."""
+    others = [value for value in present if parse_number(value) is None]
+    if len(others) == len(present):
+        return ""
+    if others:
+        return (
+            f"; not a numeric column, since {_shown(others[0])} is no number (the first such value)"
+        )
+    if codes := [value for value in present if _has_leading_zero(value)]:
+        return f"; not a numeric column, since {_shown(codes[0])} begins with a zero, as codes do"
+    return "; not a numeric column, since bins cannot tell its numbers apart"

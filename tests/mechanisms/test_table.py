@@ -182,6 +182,11 @@ def test_draft_domain_fits_its_table(tmp_path: Path) -> None:
         (["0", "9007199254740993"], Integer),
         (["0", "1" + "0" * 20], Categorical),
         (["123456789.25"], Real),
+        (["01010", "90210"], Categorical),
+        (["1", "-007"], Categorical),
+        (["1.5", "00.5"], Categorical),
+        (["0", "0.5", "-0.25"], Real),
+        (["0", "10"], Integer),
     ],
 )
 def test_draft_domain_fits_odd_numbers(tmp_path: Path, values: list[str], kind: type) -> None:
@@ -195,3 +200,31 @@ def test_draft_domain_warns_of_identifiers(tmp_path: Path) -> None:
     rows = "".join(f"user-{i}\n" for i in range(101))
     _, notes = draft_domain(write(tmp_path, "id\n" + rows))
     assert "identifier" in notes[0]
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        (["1", "nan", "inf"], "not a numeric column, since 'nan' is no number (the first such"),
+        (["1.5", "1e400"], "since '1e400' is no number"),
+        (["7", "07"], "since '07' begins with a zero, as codes do"),
+        (["0", "1e-300"], "since bins cannot tell its numbers apart"),
+        (["1", "x" * 50], f"since '{'x' * 37}...' is no number"),
+    ],
+)
+def test_draft_domain_says_why_numbers_became_categories(
+    tmp_path: Path, values: list[str], said: str
+) -> None:
+    (note,) = draft_domain(write(tmp_path, "\n".join(["x", *values])))[1]
+    assert said in note
+
+
+def test_draft_domain_does_not_wonder_at_words(tmp_path: Path) -> None:
+    assert "numeric" not in draft_domain(write(tmp_path, "x\na\nb\n"))[1][0]
+
+
+def test_decode_keeps_the_zeros_of_codes_in_a_drafted_domain(tmp_path: Path) -> None:
+    path = write(tmp_path, "zip\n01010\n90210\n")
+    domain, _ = draft_domain(path)
+    codes = encode(domain, read_table(path))
+    assert decode(domain, codes, public_generator(1))["zip"].tolist() == ["01010", "90210"]
