@@ -73,7 +73,8 @@ def secagg(
     """Secure aggregation: whole rounds in one process, seconds and bytes of a client and of the server."""
     if beside and not rounds.flower_available():
         raise click.UsageError(
-            "Flower is not installed; expected the extra: pip install -c constraints-flower.txt 'syncret[flower]'"
+            "Flower is not installed; expected `make bench-secagg`, or in an environment of its own: "
+            "pip install -c constraints-flower.txt -e '.[flower]'"
         )
     jobs = [
         (n, k, length, dropout)
