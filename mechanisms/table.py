@@ -126,7 +126,9 @@ def draft_domain(path: str | Path) -> tuple[Domain, list[str]]:
 
     Whole numbers give an ``Integer`` column, other numbers a ``Real`` one, the rest categories, numbers that
     bins cannot tell apart and codes such as ``007`` among them; bounds and categories are those that occur.
-    They have to be replaced by public knowledge before the domain is used. Raises: ``DataError`` as ``read_table`` does.
+    They have to be replaced by public knowledge before the domain is used.
+
+    Raises: ``DataError`` as ``read_table`` does.
     """
     frame = read_table(path)
     columns, notes = [], []
