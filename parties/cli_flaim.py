@@ -198,7 +198,7 @@ def _summary(report: Mapping[str, object], folder: Folder) -> None:
         (
             "privacy",
             f"epsilon = {section('parameters')['epsilon']:g}, delta = {section('parameters')['delta']:g}; "
-            f"rho {privacy['rho_spent']:.5f} of {privacy['rho_total']:.5f} spent",
+            f"rho {privacy['rho_spent']:.4g} of {privacy['rho_total']:.4g} spent",
         ),
         ("against server", f"{section('guarantee', facts)['against_the_server']}"),
         (
