@@ -4,7 +4,8 @@ Provides ``FlaimSettings`` with ``preset`` for each variant, ``SumNoise``, and t
 
 Public: everything. Every side makes the same record from its own configuration.
 
-Source: FLAIM paper (Maddock, Cormode, Maple, KDD 2024), Algorithm 1 and Lemma 4.1. Deviation: each client pays for its local measurements, see README.md.
+Source: FLAIM paper (Maddock, Cormode, Maple, KDD 2024), Algorithm 1 and Lemma 4.1. Deviation:
+each client pays for its local measurements, see README.md.
 """
 
 from __future__ import annotations

@@ -35,8 +35,8 @@ BODY_HEADER = "Syncret-Body-Digest"
 class Submission:
     """One client's taking part in one run, the same at all three servers.
 
-    ``config`` is the hex digest of the configuration that the client agreed to, ``workload`` the workload's, ``cells`` the
-    length of the count vector, ``ring`` its bits, ``form`` the upload form, ``first_round`` (1..T) the round it is first
+    ``config`` is the hex digest of the configuration that the client agreed to, ``workload`` the workload's; ``cells``
+    the length of the count vector, ``ring`` its bits, ``form`` the upload form; ``first_round`` (1..T) the one it is first
     counted in, ``nonce`` 32 hex digits that the client drew.
     """
 
