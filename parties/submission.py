@@ -36,8 +36,8 @@ class Submission:
     """One client's taking part in one run, the same at all three servers.
 
     ``config`` is the hex digest of the configuration that the client agreed to, ``workload`` the workload's; ``cells``
-    the length of the count vector, ``ring`` its bits, ``form`` the upload form; ``first_round`` (1..T) the one it is first
-    counted in, ``nonce`` 32 hex digits that the client drew.
+    the length of the count vector, ``ring`` its bits, ``form`` the upload form; ``first_round`` (1..T) the one it is
+    first counted in, ``nonce`` 32 hex digits that the client drew.
     """
 
     run: str
