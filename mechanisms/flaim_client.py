@@ -175,7 +175,8 @@ class FlaimClient:
         try:
             self.ledger.charge_all(round, charges)
         except BudgetExceeded as error:
-            raise BudgetExceeded(f"round {round}, {charges[0][0]}: {error}") from None
+            steps = ", ".join(dict.fromkeys(step for step, _ in charges))
+            raise BudgetExceeded(f"round {round}, {steps}: {error}") from None
 
     def _counted(self) -> _Counts:
         if self._counts is None:

@@ -25,10 +25,10 @@ from mechanisms.model import Model
 from mechanisms.sampling import public_generator
 from mechanisms.workload import Workload
 from parties.config import Config
-from parties.durable import sync
 from parties.errors import StoreError
 from parties.records import LedgerEntry
 from protocols.context import Costs
+from protocols.durable import sync
 
 
 class CostsFile:

@@ -32,10 +32,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mechanisms.errors import BudgetExceeded
-from parties.durable import sync
 from parties.errors import RunClosed, RunFull, StoreError, SubmissionConflict
 from parties.records import Checkpoint, LedgerEntry, StoredSubmission, Total
 from parties.submission import Submission
+from protocols.durable import sync
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;

@@ -34,10 +34,10 @@ from numpy.typing import NDArray
 from mechanisms.errors import DataError
 from mechanisms.workload import Workload, count_marginals
 from parties.config import CertificateFiles, Config, PartySection
-from parties.durable import sync
 from parties.errors import PartialSubmission, StoreError, SubmissionRefused, SubmitError
 from parties.submission import RING_BITS, Submission
 from parties.tls import client_contexts, explain, load_identity
+from protocols.durable import sync
 from protocols.upload import UploadSeeds, upload
 
 _CHUNK = 1 << 18

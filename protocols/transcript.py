@@ -29,6 +29,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
+from protocols.durable import sync
 from protocols.errors import CheckFailed
 
 Value: TypeAlias = str | int | float | bool | list["Value"] | dict[str, "Value"] | None
@@ -72,7 +73,7 @@ class Transcript:
         cut = before.torn if before else 0
         self._write(kind, {"format": FORMAT, "time": begun, "cut": cut, **header})
         self.flush()
-        _sync_folder(path.parent)
+        sync(path.parent)
 
     @property
     def head(self) -> str:
@@ -201,15 +202,6 @@ class Transcript:
         with self._lock, self._all_or_nothing():
             self._file.flush()
             os.fsync(self._file.fileno())
-
-
-def _sync_folder(folder: Path) -> None:
-    """Put a new file's entry on the disk."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def canonical(record: Mapping[str, Value]) -> bytes:

@@ -19,9 +19,9 @@ import numpy as np
 
 from mechanisms.flaim import FlaimMeasurement, FlaimRound, Participant
 from mechanisms.workload import Workload
-from parties.durable import write_whole
 from parties.errors import StoreError
 from parties.outputs import disk_errors
+from protocols.durable import write_whole
 
 _DIGEST_BYTES = 32
 

@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 
 from mechanisms.accounting import Ledger
 from mechanisms.errors import BudgetExceeded, MechanismError
+from mechanisms.events import Event
 from mechanisms.flaim import (
     FlaimEstimator,
     FlaimResult,
@@ -93,12 +94,7 @@ async def run_server(
         earlier = store.spent()
         history = History(store.directory / "rounds", workload)
         before = StoredLedger(store, settings.rho)
-        finished = (directory / RESULT).exists()
-        try:
-            _check_budget(before, workload, settings, history, finished=finished)
-        except BudgetExceeded:
-            if not finished:
-                raise
+        if _is_over(before, workload, settings, history, ended=(directory / RESULT).exists()):
             progress.event("finished", "the run was finished before; nothing is left to do")
             return
         if settings.annealed:
@@ -132,29 +128,32 @@ async def run_server(
     progress.event("finished", "finished")
 
 
-def _check_budget(
-    ledger: Ledger,
-    workload: Workload,
-    settings: FlaimSettings,
-    history: History,
-    *,
-    finished: bool,
-) -> None:
-    """Before anybody is asked to come: something has to be left to do, and to be paid for. Raises BudgetExceeded.
+def _is_over(
+    ledger: Ledger, workload: Workload, settings: FlaimSettings, history: History, *, ended: bool
+) -> bool:
+    """Whether a run that has ``ended``, with a result, has no further round, or none that is covered.
 
-    An interrupted run with first sums has its model to finish; one that is ``finished`` needs a round more.
+    One that was interrupted after its first sums has its model to finish. Raises BudgetExceeded, before anybody is
+    asked to come, where there is no result and the first sums are not covered.
     """
     schedule = settings.schedule(len(workload.domain.columns))
+    needed: Sequence[Event]
     if settings.annealed or not history.rounds:
-        event = settings.sum_noise(schedule.sigma).event
-        ledger.require((event,) * len(workload.one_way))
-    elif finished:
+        needed = (settings.sum_noise(schedule.sigma).event,) * len(workload.one_way)
+    elif not ended:
+        return False
+    else:
         number = next_round(settings, history.rounds)
         if number > schedule.rounds:
-            raise BudgetExceeded(
-                f"the run is finished: all of its {schedule.rounds} rounds are taken"
-            )
-        ledger.require(round_events(workload, settings, schedule, number))
+            return True
+        needed = round_events(workload, settings, schedule, number)
+    try:
+        ledger.require(needed)
+    except BudgetExceeded:
+        if ended:
+            return True
+        raise
+    return False
 
 
 def _open_record(

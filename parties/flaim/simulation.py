@@ -218,7 +218,7 @@ class _World:
         return Parameters(
             session=stream(SESSION_BYTES), graph_seed=stream(SESSION_BYTES),
             clients=layout.clients, neighbours=neighbours, threshold=threshold,
-            min_survivors=least_survivors(self._section, layout, threshold),
+            min_survivors=least_survivors(self._section, layout, neighbours, threshold),
             length=layout.cells(self._workload), low=0, high=self._settings.max_client_rows,
             scale=noise.scale, noise=secagg_noise(noise),
         )  # fmt: skip

@@ -98,7 +98,7 @@ def session(
         clients=clients,
         neighbours=neighbours,
         threshold=threshold,
-        min_survivors=least_survivors(section, layout, threshold),
+        min_survivors=least_survivors(section, layout, neighbours, threshold),
         length=layout.cells(workload),
         low=0,
         high=config.clients.rows_per_client,
@@ -119,15 +119,14 @@ def graph(section: FlaimSection, clients: int) -> tuple[int, int]:
         return clients - 1, threshold
 
 
-def least_survivors(section: FlaimSection, layout: Layout, threshold: int) -> int:
+def least_survivors(section: FlaimSection, layout: Layout, neighbours: int, threshold: int) -> int:
     """The fewest survivors of ``layout.clients`` whose sum is opened."""
     clients = layout.clients
     least = max(smallest_sum(section, one_way=layout.one_way), threshold + 1)
-    if graph(section, clients)[0] < clients - 1:
+    if neighbours < clients - 1:
         # A sparse graph was chosen for this many dropouts; of more it may fall apart.
-        least = max(
-            least, clients - ThreatModel(dropouts=section.dropouts).dropped_clients(clients)
-        )
+        dropped = ThreatModel(dropouts=section.dropouts).dropped_clients(clients)
+        least = max(least, clients - dropped)
     if section.noise == "distributed":
         honest = section.minimum - _corrupt(section, section.minimum)
         least = max(least, honest + _corrupt(section, clients))
@@ -155,7 +154,7 @@ def policy(config: Config, workload: Workload, layout: Layout, noise: SumNoise) 
         low=0,
         high=config.clients.rows_per_client,
         min_clients=max(clients, smallest_sum(section, one_way=layout.one_way)),
-        min_survivors=least_survivors(section, layout, threshold),
+        min_survivors=least_survivors(section, layout, neighbours, threshold),
         min_neighbours=neighbours,
         min_threshold=threshold,
         scale=noise.scale,
