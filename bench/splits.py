@@ -23,7 +23,13 @@ from numpy.typing import NDArray
 from bench.datasets import Dataset
 from bench.extra import need
 from bench.fetch import DatasetError, cache_folder
-from bench.partition import PARTITIONS, Partition, clustering, partition_rows, umap_embedding
+from parties.trial.partition import (
+    PARTITIONS,
+    Partition,
+    clustering,
+    partition_rows,
+    umap_embedding,
+)
 
 NATURAL = "natural"
 SPLITS = (*PARTITIONS, NATURAL)

@@ -20,12 +20,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 RandomBytes: TypeAlias = Callable[[int], bytes]
+PublicGenerator: TypeAlias = np.random.Generator  # noqa: TID251
 
 # Noise lies on the grid 2^-NOISE_BITS, the one that noisy counts are opened on.
 NOISE_BITS = 6
 
 
-def public_generator(seed: int) -> np.random.Generator:  # noqa: TID251
+def public_generator(seed: int) -> PublicGenerator:
     """NumPy's default generator from a public seed. Never for noise or for a selection."""
     return np.random.default_rng(seed)  # noqa: TID251
 

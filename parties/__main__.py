@@ -1,5 +1,5 @@
 """`python -m parties` is `syncret`."""
 
-from parties.cli import main
+from parties.commands.main import main
 
 main()

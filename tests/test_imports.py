@@ -14,7 +14,7 @@ ENGINES = {"protocols", "secagg", "mechanisms"}
 PACKAGES = ENGINES | {"parties", "bench"}
 FORBIDDEN = {
     **{package: PACKAGES - {package} for package in ENGINES},
-    # A trial run splits its table with bench.partition, and the benchmarks start parties.
+    # A trial run splits its table with parties.trial.partition, and the benchmarks start parties.
     "parties": set(),
     "bench": set(),
 }

@@ -11,8 +11,8 @@ import sys
 from pathlib import Path
 
 from parties.config import load_config
-from parties.ingest import start_ingest
-from parties.store import Store
+from parties.distaim.ingest import start_ingest
+from parties.distaim.store import Store
 
 
 async def _serve(pid: int, paths: list[Path]) -> None:

@@ -18,7 +18,7 @@ import numpy as np
 from bench.process_memory import forget_peak, memory
 from mechanisms.workload import count_marginals
 from parties.config import CertificateFiles, load_config
-from parties.submit import deliver, prepare
+from parties.distaim.submit import deliver, prepare
 
 _T = TypeVar("_T")
 

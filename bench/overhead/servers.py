@@ -18,14 +18,14 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.partition import iid
 from mechanisms.workload import Workload
-from parties.assemble import read_result
 from parties.config import MAX_ROWS, config_from_dict
-from parties.launcher import launch
-from parties.outputs import read_attempts
+from parties.distaim.outputs import read_attempts
 from parties.progress import FieldValue
-from parties.trial import Folder, Request, Trial
+from parties.report.result import read_result
+from parties.trial.launcher import launch
+from parties.trial.partition import iid
+from parties.trial.request import Folder, Request, Trial
 
 LOOK_S = 0.05
 _TICKS_S = 1 / os.sysconf("SC_CLK_TCK")

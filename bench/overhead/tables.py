@@ -30,8 +30,8 @@ from bench.overhead.replay import (
     replay,
 )
 from bench.overhead.upload import Upload, measure_uploads
-from bench.partition import iid
 from mechanisms.workload import Workload, draw_workload
+from parties.trial.partition import iid
 from protocols.upload import FORMS
 
 GROUPINGS = ("union", "query")

@@ -24,8 +24,8 @@ from bench.overhead.owner import Done, Job
 from bench.overhead.relay import Counted, Relay
 from mechanisms.workload import Workload
 from parties.config import CertificateFiles, Config, config_from_dict
-from parties.ports import free_ports
 from parties.tls import make_certificates
+from parties.trial.ports import free_ports
 from protocols.upload import FORMS
 
 PARTIES = ("party-0", "party-1", "party-2")

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.partition import Partition
 from bench.utility.runs import Problem, Settings
 from mechanisms.accounting import Ledger, Schedule, fixed_rounds_plan, rho_from_epsilon_delta
 from mechanisms.aim import run_aim
@@ -25,6 +24,7 @@ from mechanisms.plaintext import PlaintextBackend
 from mechanisms.sampling import RandomBytes
 from mechanisms.workload import Workload, count_marginals
 from parties.config import MAX_ROWS
+from parties.trial.partition import Partition
 
 
 @dataclass(frozen=True, slots=True, eq=False)

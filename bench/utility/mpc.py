@@ -10,11 +10,12 @@ from pathlib import Path
 from bench.utility.methods import Outcome
 from bench.utility.runs import Problem, Settings
 from mechanisms.model import Model
-from parties.assemble import collect, run_report
 from parties.config import ANNEALED, MAX_ROWS, config_from_dict
-from parties.launcher import launch
+from parties.distaim.report import run_report
 from parties.progress import Silent
-from parties.trial import Folder, Request, Trial
+from parties.trial.assemble import collect
+from parties.trial.launcher import launch
+from parties.trial.request import Folder, Request, Trial
 
 
 async def run_distaim(settings: Settings, posed: Problem) -> Outcome:

@@ -26,11 +26,11 @@ import numpy as np
 from bench.datasets import NAMES, SYNTHFS, Dataset, load
 from bench.fetch import DatasetError
 from bench.metrics import auc_on_held_out, closure_error
-from bench.partition import Partition
 from bench.splits import NATURAL, SPLITS, owners_of
 from bench.synthfs import SynthFs
 from mechanisms.metrics import nll, table_answers, workload_error
 from mechanisms.workload import Workload, draw_workload
+from parties.trial.partition import Partition
 
 FORMAT: Final = 1
 """Raised when results of before are no longer to be mixed with new ones."""

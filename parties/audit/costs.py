@@ -18,8 +18,8 @@ from parties.audit.channel import CONTAINERS
 from parties.audit.evidence import Attempt, Entry, Evidence, Session
 from parties.audit.findings import require
 from parties.audit.privacy import CHOICE, COUNTS, Terms, candidates_of, rounds_of
-from parties.estimation import LEAD, estimate_bytes
-from parties.planning import security_bits
+from parties.distaim.estimation import LEAD, estimate_bytes
+from parties.distaim.planning import security_bits
 from protocols import costs as formulas
 from protocols.costs import Cost
 from protocols.discrete import Sampler

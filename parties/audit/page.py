@@ -8,11 +8,11 @@ escaped. Secret: nothing. Known limit: a run of many rounds makes a long diagram
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from parties import page
 from parties.audit import costs
 from parties.audit.evidence import Attempt, Entry, Session
 from parties.audit.findings import CONTRADICTIONS, FAIL, Failed
 from parties.audit.run import PAIRS, Audit
+from parties.report import page
 
 _COLUMNS = (330, 560, 790)
 _WIDTH, _ROW = 860, 18

@@ -20,7 +20,7 @@ from mechanisms.workload import Workload
 from parties.audit.evidence import Attempt, Entry, Evidence, Session, event_of
 from parties.audit.findings import Failed, require
 from parties.config import Config
-from parties.planning import make_plan
+from parties.distaim.planning import make_plan
 
 CHOICE, COUNTS = "select.index", "measure.counts"
 _PERMITTED = {CHOICE: ("select.choose", "select"), COUNTS: ("measure.open", "measure")}

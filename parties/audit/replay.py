@@ -5,7 +5,7 @@ Provides ``replay_folder``, which judges the recordings that ``record_replay`` l
 digests that the transcript shows, and what was received those of the transcript, too. A server whose replay holds
 followed the protocol: its messages are what the protocol makes of its inputs and of what it received.
 
-SECRET: recordings hold a server's keys and its shares; see `parties.tape`. Known limits: the lead's models are
+SECRET: recordings hold a server's keys and its shares; see `parties.distaim.tape`. Known limits: the lead's models are
 taken as they were recorded (they are public, and decide how good a choice is, never how private); a server's own random
 bits are those that it recorded; the replay has to run with the version of the program that made the recording.
 """
@@ -21,18 +21,18 @@ from typing import NamedTuple
 import numpy as np
 
 from mechanisms.aim import Estimate, Measurement
-from parties.agreement import identity_of
 from parties.audit import identity
 from parties.audit.evidence import Attempt, Book, load_books
 from parties.audit.findings import Failed, require
-from parties.computation import Lead, Place, compute
+from parties.distaim.agreement import identity_of
+from parties.distaim.circumstances import Inputs
+from parties.distaim.computation import Lead, Place, compute
+from parties.distaim.estimation import LEAD
+from parties.distaim.outputs import CostsFile
+from parties.distaim.planning import make_plan, security_bits
+from parties.distaim.tape import FOLDER, SERVER, KeptStore, Recording, read_tape
 from parties.errors import PartyError
-from parties.estimation import LEAD
-from parties.inputs import Inputs
-from parties.outputs import CostsFile
-from parties.planning import make_plan, security_bits
 from parties.progress import FieldValue
-from parties.tape import FOLDER, SERVER, KeptStore, Recording, read_tape
 from parties.version import version
 from protocols.context import Context, Costs, Opening, Payload, StepCost
 from protocols.digests import message_digest

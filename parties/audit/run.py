@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from parties.agreement import identity_of
 from parties.audit import channel, costs, flaim, identity, privacy, secagg
 from parties.audit.evidence import Evidence, load_books
 from parties.audit.findings import (
@@ -27,8 +26,9 @@ from parties.audit.findings import (
 from parties.audit.privacy import Terms
 from parties.audit.replay import replay_folder, whose
 from parties.config import Config
+from parties.distaim.agreement import identity_of
+from parties.distaim.planning import make_plan, security_bits
 from parties.errors import ConfigError, StoreError
-from parties.planning import make_plan, security_bits
 
 FILES = tuple(f"party-{pid}.jsonl" for pid in range(3))
 PAIRS = ((0, 1), (0, 2), (1, 2))

@@ -28,8 +28,8 @@ class RunSection:
     ``schedule`` fixed: ``rounds`` alike. ``schedule`` annealed: finer rounds once the model has settled; ``rounds`` is
     then 16 a column, which the budget would last for if it never did, and need not be given.
     ``seed`` only feeds public choices (which synthetic rows are drawn from the model), never noise or shares.
-    ``record_replay`` makes a server keep its keys, shares and received messages for an auditor (`parties.tape`):
-    secret. It is each server's own affair, and not part of what the parties agree on.
+    ``record_replay`` makes a server keep its keys, shares and received messages for an auditor
+    (`parties.distaim.tape`): secret. It is each server's own affair, and not part of what the parties agree on.
     """
 
     id: str

@@ -21,6 +21,7 @@ from mechanisms.flaim_client import FlaimClient
 from mechanisms.workload import Workload
 from parties import tls
 from parties.config import CertificateFiles, Config
+from parties.distaim.store import Store
 from parties.errors import ConfigError, FlaimProtocolError, FlaimRefused
 from parties.flaim.ledger import StoredLedger
 from parties.flaim.messages import (
@@ -43,7 +44,6 @@ from parties.secagg.frames import (
     read_frame,
     write_frame,
 )
-from parties.store import Store
 from parties.version import version
 
 _RETRY_S = 0.2

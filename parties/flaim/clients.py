@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from parties.config import CertificateFiles, load_config
 from parties.flaim.client import ClientReport, run_client
 from parties.flaim.session import SharedBriefs
-from parties.jobs import CONCURRENT, OwnersJob
-from parties.processes import allow_files
 from parties.progress import Progress
 from parties.statuses import ChildFailed, describe
+from parties.trial.jobs import CONCURRENT, OwnersJob
+from parties.trial.processes import allow_files
 
 
 async def play_clients(path: Path, share: tuple[int, int], *, progress: Progress) -> None:

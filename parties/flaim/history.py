@@ -19,8 +19,8 @@ import numpy as np
 
 from mechanisms.flaim import FlaimMeasurement, FlaimRound, Participant
 from mechanisms.workload import Workload
+from parties.distaim.outputs import disk_errors
 from parties.errors import StoreError
-from parties.outputs import disk_errors
 from protocols.durable import write_whole
 
 _DIGEST_BYTES = 32

@@ -1,10 +1,10 @@
 """FLAIM on one machine: the server and all clients as processes, over mutual TLS on loopback.
 
 Provides ``launch_flaim``: certificates and a port, the server, the clients, and their supervision. The server's
-failure ends the run with its message; a client that fails or is killed has dropped out, and the run goes on without it
-as far as the protocol allows. On any way out no process is left (``parties.processes``). Secret: keys and tables in the
-run folder, in folders of mode 0700; removed when the run is finished. Known limits: one machine holds everything, so
-that a trial protects nobody.
+failure ends the run with its message; a client that fails or is killed has dropped out, and the run goes on without
+it as far as the protocol allows. On any way out no process is left (`parties.trial.processes`). Secret: keys and
+tables in the run folder, in folders of mode 0700; removed when the run is finished. Known limits: one machine holds
+everything, so that a trial protects nobody.
 """
 
 import asyncio
@@ -14,12 +14,12 @@ from dataclasses import dataclass, field
 
 from parties.config import Config
 from parties.flaim.sums import section_of
-from parties.launcher import prepare_trial
-from parties.ports import LOOPBACK, free_ports
-from parties.processes import Child
 from parties.progress import Progress
 from parties.statuses import ChildFailed, Status
-from parties.trial import Folder, Trial
+from parties.trial.launcher import prepare_trial
+from parties.trial.ports import LOOPBACK, free_ports
+from parties.trial.processes import Child
+from parties.trial.request import Folder, Trial
 
 SERVER = "server"
 ONE_EACH = 8

@@ -1,8 +1,8 @@
 """A privacy ledger of FLAIM that survives its process: the server's, and every client's own.
 
-Provides ``StoredLedger``: a `mechanisms.accounting.Ledger` whose charges are in a `parties.store.Store` before they
-count, and ``adopt_charges``. What an earlier process charged stays spent, whatever became of it. Public: all of it; a
-client's ledger says how often it was asked, never what for. Known limits: see `parties.store`.
+Provides ``StoredLedger``: a `mechanisms.accounting.Ledger` whose charges are in a `parties.distaim.store.Store`
+before they count, and ``adopt_charges``. What an earlier process charged stays spent, whatever became of it. Public:
+all of it; a client's ledger says how often it was asked, never what for. Known limits: see `parties.distaim.store`.
 """
 
 import json
@@ -11,9 +11,9 @@ from pathlib import Path
 
 from mechanisms.accounting import Ledger, LedgerEntry, rho
 from mechanisms.events import Event, event_from_dict, event_to_dict
+from parties.distaim.store import Store
+from parties.distaim.stored import LedgerEntry as LedgerRow
 from parties.errors import StoreError
-from parties.records import LedgerEntry as LedgerRow
-from parties.store import Store
 from protocols.errors import CheckFailed
 from protocols.transcript import Record, read
 

@@ -22,7 +22,7 @@ from mechanisms.events import event_to_dict
 from parties.config import CertificateFiles
 from parties.errors import StoreError
 from parties.flaim.messages import Kind, is_secagg
-from parties.report import Opened
+from parties.report.content import Opened
 from parties.tls import signer
 from protocols.digests import message_digest
 from protocols.errors import CheckFailed

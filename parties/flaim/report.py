@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from mechanisms.workload import Workload
-from parties.assemble import parameters, read_result, read_synthetic, selected, workload_size
-from parties.comparison import compare_tables
 from parties.config import Config, FlaimSection
+from parties.distaim.stored import LedgerEntry
 from parties.flaim.sums import section_of, settings_of
-from parties.records import LedgerEntry
-from parties.report import (
+from parties.report.comparison import compare_tables
+from parties.report.content import (
     TRIAL_TRUST,
     Communication,
     Opened,
@@ -24,6 +23,7 @@ from parties.report import (
     RunReport,
     write_report,
 )
+from parties.report.result import parameters, read_result, read_synthetic, selected, workload_size
 
 _CHOICES_PRIVATE = (
     "What each client chose is private by the exponential mechanism that ran on the client itself: against the server "

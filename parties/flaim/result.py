@@ -13,8 +13,8 @@ from mechanisms.events import event_to_dict
 from mechanisms.flaim import FlaimMeasurement, FlaimResult
 from mechanisms.flaim_settings import FlaimSettings
 from mechanisms.workload import Workload
-from parties.records import LedgerEntry
-from parties.report import Opened
+from parties.distaim.stored import LedgerEntry
+from parties.report.content import Opened
 
 RESULT = "result.json"
 

@@ -42,6 +42,8 @@ from mechanisms.model import Model
 from mechanisms.pgm import FederatedEstimator, Target
 from mechanisms.workload import Workload
 from parties.config import CertificateFiles, Config
+from parties.distaim.outputs import disk_errors, write_json, write_synthetic
+from parties.distaim.store import Store
 from parties.errors import ConfigError
 from parties.flaim.federation import NetworkFederation
 from parties.flaim.gate import Gate
@@ -50,12 +52,10 @@ from parties.flaim.ledger import StoredLedger, adopt_charges
 from parties.flaim.record import Record
 from parties.flaim.result import RESULT, ServerFacts, flaim_document
 from parties.flaim.sums import settings_of
-from parties.outputs import disk_errors, write_json, write_synthetic
-from parties.processes import allow_files
 from parties.progress import Progress
 from parties.statuses import TooFewClients
-from parties.store import Store
 from parties.tls import check_holder
+from parties.trial.processes import allow_files
 from parties.version import version
 from protocols.transcript import Value
 

@@ -14,17 +14,17 @@ import numpy as np
 from mechanisms.accounting import Ledger
 from mechanisms.flaim import FlaimResult, FlaimRound
 from mechanisms.flaim_settings import FlaimSettings
+from parties.distaim.outputs import write_json, write_synthetic
 from parties.errors import StoreError
 from parties.flaim.federation import SumTally
 from parties.flaim.messages import HEADER_BYTES, PLACE_BYTES
 from parties.flaim.result import RESULT, ServerFacts, flaim_document
 from parties.flaim.simulation import FlaimOutcome, simulate
 from parties.flaim.sums import section_of, settings_of, smallest_sum
-from parties.outputs import write_json, write_synthetic
 from parties.progress import Progress
-from parties.report import Opened
+from parties.report.content import Opened
 from parties.secagg.frames import SIZE_BYTES
-from parties.trial import Folder, Trial
+from parties.trial.request import Folder, Trial
 from secagg.graph import ThreatModel
 
 SECAGG_UP, SECAGG_DOWN = 4, 5

@@ -12,8 +12,8 @@ import pytest
 from click.testing import CliRunner
 
 from bench.cli import bench
-from parties.cli import cli
-from parties.running import guarded
+from parties.commands.main import cli
+from parties.commands.running import guarded
 from parties.statuses import Status
 from tests.parties.commands import LIMIT_S, Run
 

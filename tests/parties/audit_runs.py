@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-import parties.server
+import parties.distaim.server
 from parties.config import CertificateFiles, Config
 from parties.tls import signer
 from protocols.transcript import START, canonical, chain, sealed
@@ -43,7 +43,7 @@ def make_run(
         assert await cluster.run(owners=owners) == [None] * 3
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(parties.server, "make_estimator", estimator)
+        patch.setattr(parties.distaim.server, "make_estimator", estimator)
         asyncio.run(run())
     return collect(cluster, folder / "run")
 

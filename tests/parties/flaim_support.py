@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from mechanisms.flaim_client import FlaimClient
 from parties import tls
 from parties.config import CertificateFiles, Config, config_from_dict
+from parties.distaim.store import Store
 from parties.flaim.client import ClientReport, run_client
 from parties.flaim.ledger import StoredLedger
 from parties.flaim.messages import Hello, Kind, Message
@@ -20,9 +21,8 @@ from parties.flaim.record import kind_of
 from parties.flaim.server import run_server
 from parties.flaim.session import ClientSession
 from parties.flaim.sums import settings_of
-from parties.ports import free_ports
 from parties.secagg.frames import close, read_frame, write_frame
-from parties.store import Store
+from parties.trial.ports import free_ports
 from tests.parties.support import document
 
 SERVER = "flaim-server"

@@ -17,12 +17,12 @@ from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
 
-import parties.computation
-import parties.server
-from parties.assemble import write_lead_report
+import parties.distaim.computation
+import parties.distaim.server
 from parties.audit.run import audit_folder
-from parties.server import run_party
-from parties.store import Store
+from parties.distaim.report import write_lead_report
+from parties.distaim.server import run_party
+from parties.distaim.store import Store
 from protocols.transcript import Transcript
 from tests.parties.audit_runs import collect
 from tests.parties.mesh import EVERYONE, Cluster, Recording, make_uniform
@@ -69,12 +69,12 @@ def _watch(point: _Point) -> None:
     point.watch(Transcript, "opened", lambda _, **f: f"opened {f['round']} {f['what']}")
     point.watch(Transcript, "note", lambda _, what, **f: f"note {what} {f.get('round')}")
     point.watch(Transcript, "seal", lambda _, reason: f"seal {reason}")
-    point.watch(parties.computation, "write_json", lambda path, document: path.name)
+    point.watch(parties.distaim.computation, "write_json", lambda path, document: path.name)
 
 
 def _serve(cluster: Cluster, pid: int, point: str) -> None:
     """A process of its own: what is patched here is patched nowhere else."""
-    parties.server.make_estimator = make_uniform  # type: ignore[assignment]
+    parties.distaim.server.make_estimator = make_uniform  # type: ignore[assignment]
     _watch(_Point(point))
     config, folder = cluster.with_own_certificates()[pid], cluster.directory(pid)
     folder.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Three compute servers in one event loop, on real sockets with real certificates, for tests of `parties.server`."""
+"""Three compute servers in one event loop, on real sockets with real certificates."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -12,9 +12,9 @@ from mechanisms.aim import Estimate, Measurement
 from mechanisms.model import Model
 from mechanisms.workload import Workload
 from parties.config import CertificateFiles, Config
+from parties.distaim.server import run_party
+from parties.distaim.submit import submit
 from parties.progress import FieldValue
-from parties.server import run_party
-from parties.submit import submit
 from tests.parties.support import OWNERS, PARTIES, make_codes
 
 LIMIT_S = 60
@@ -42,7 +42,7 @@ def uniform_model(workload: Workload) -> Model:
 
 
 def make_uniform(config: Config, workload: Workload, plan: Schedule) -> UniformEstimator:
-    """In place of `parties.server.make_estimator`."""
+    """In place of `parties.distaim.server.make_estimator`."""
     return UniformEstimator(workload)
 
 

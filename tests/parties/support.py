@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parties.config import CertificateFiles, Config, config_from_dict
-from parties.ingest import start_ingest
-from parties.ports import free_ports
-from parties.store import Store
-from parties.submission import Submission
+from parties.distaim.ingest import start_ingest
+from parties.distaim.store import Store
+from parties.distaim.submission import Submission
+from parties.trial.ports import free_ports
 
 PARTIES = ("party-0", "party-1", "party-2")
 OWNERS = ("clinic-a", "clinic-b", "clinic-c", "clinic-d")

@@ -10,10 +10,10 @@ from typing import Any
 
 from mechanisms.accounting import rho
 from mechanisms.events import event_from_dict
-from parties.agreement import identity_of
 from parties.audit.run import Audit
 from parties.config import CertificateFiles, agreed_config, agreed_digest
-from parties.planning import make_plan, security_bits
+from parties.distaim.agreement import identity_of
+from parties.distaim.planning import make_plan, security_bits
 from parties.tls import make_certificates
 from protocols.transcript import canonical, decode, encode
 from tests.parties.audit_runs import Lines, read_lines, sealed_anew, write_lines

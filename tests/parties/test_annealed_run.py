@@ -9,17 +9,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import parties.server
+import parties.distaim.server
 from mechanisms.accounting import ExponentialEvent, Schedule, rho
 from mechanisms.aim import Estimate, Measurement
 from mechanisms.events import event_from_dict
 from mechanisms.workload import Workload
-from parties.assemble import run_report
 from parties.config import CertificateFiles, Config
+from parties.distaim.planning import make_plan
+from parties.distaim.report import run_report
+from parties.distaim.store import Store
+from parties.distaim.stored import LedgerEntry
 from parties.errors import ConfigError
-from parties.planning import make_plan
-from parties.records import LedgerEntry
-from parties.store import Store
 from tests.parties.mesh import EVERYONE, Cluster, Recording, uniform_model
 from tests.parties.support import make_config
 
@@ -44,13 +44,13 @@ class LastMeasured:
 
 
 def make_last_measured(config: Config, workload: Workload, plan: Schedule) -> LastMeasured:
-    """In place of `parties.server.make_estimator`."""
+    """In place of `parties.distaim.server.make_estimator`."""
     return LastMeasured(workload)
 
 
 @pytest.fixture(autouse=True)
 def _estimator(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parties.server, "make_estimator", make_last_measured)
+    monkeypatch.setattr(parties.distaim.server, "make_estimator", make_last_measured)
 
 
 @pytest.fixture

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from parties.audit.findings import LIMITS
 from parties.audit.page import render_audit
 from parties.audit.run import Audit, audit_folder
-from parties.cli import cli
+from parties.commands.main import cli
+from parties.commands.running import guarded
 from parties.config import CertificateFiles
-from parties.running import guarded
 from parties.statuses import Status
 from tests.parties.audit_runs import copy_run, make_run, read_lines, write_lines
 from tests.parties.support import PARTIES

@@ -15,10 +15,10 @@ from mechanisms.flaim_messages import Brief
 from parties.audit.page import render_audit
 from parties.audit.run import Audit, audit_folder
 from parties.config import CertificateFiles, Config, agreed_digest
+from parties.distaim.store import Store
+from parties.distaim.stored import LedgerEntry
 from parties.errors import StoreError
 from parties.flaim.federation import NetworkFederation
-from parties.records import LedgerEntry
-from parties.store import Store
 from parties.tls import make_certificates
 from protocols.transcript import Transcript, decode, encode
 from tests.parties.audit_runs import Lines

@@ -15,11 +15,11 @@ import protocols.measure
 from parties.audit.findings import Failed
 from parties.audit.replay import replay_folder
 from parties.audit.run import audit_folder
-from parties.cli import cli
+from parties.commands.main import cli
+from parties.commands.running import guarded
 from parties.config import CertificateFiles
-from parties.running import guarded
+from parties.distaim.tape import Recording, Tape, TapedTranscript, read_tape
 from parties.statuses import Status
-from parties.tape import Recording, Tape, TapedTranscript, read_tape
 from protocols.context import Context
 from protocols.discrete import Sampler
 from tests.parties.audit_runs import make_run, read_lines, sealed_anew, write_lines

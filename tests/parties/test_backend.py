@@ -6,9 +6,9 @@ from types import SimpleNamespace
 import pytest
 
 from mechanisms.accounting import fixed_rounds_plan
-from parties.backend import Charges, MpcBackend
+from parties.distaim.backend import Charges, MpcBackend
+from parties.distaim.store import Store
 from parties.errors import StoreError
-from parties.store import Store
 from protocols.measure import DISCRETE, noise_of
 from protocols.transcript import Transcript
 from tests.parties.support import make_config

@@ -11,11 +11,11 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from parties.cli import cli
+from parties.commands.main import cli
+from parties.commands.running import guarded
 from parties.config import load_config
-from parties.ports import free_ports
-from parties.running import guarded
 from parties.statuses import Status
+from parties.trial.ports import free_ports
 from tests.parties.commands import snapshot
 from tests.parties.small import write_small
 
@@ -44,7 +44,7 @@ def test_help_lists_the_public_commands() -> None:
 @pytest.mark.parametrize("name", ["party", "owners", "flaim-server", "flaim-clients"])
 def test_processes_of_a_run_import_neither_tables_nor_pictures(name: str) -> None:
     script = (
-        "import sys, click, parties.cli as c\n"
+        "import sys, click, parties.commands.main as c\n"
         f"c.cli.get_command(click.Context(c.cli), {name!r})\n"
         "found = {'pandas', 'matplotlib', 'jax', 'mbi', 'rich'} & set(sys.modules)\n"
         "sys.exit(', '.join(sorted(found)) or None)\n"
@@ -55,7 +55,7 @@ def test_processes_of_a_run_import_neither_tables_nor_pictures(name: str) -> Non
 
 def test_all_commands_together_import_nothing_of_the_bench_extra() -> None:
     script = (
-        "import sys, click, parties.cli as c\n"
+        "import sys, click, parties.commands.main as c\n"
         "context = click.Context(c.cli)\n"
         "assert all(c.cli.get_command(context, n) for n in c.cli.list_commands(context))\n"
         "found = {'sklearn', 'umap', 'joblib', 'dask', 'distributed'} & set(sys.modules)\n"
@@ -67,14 +67,14 @@ def test_all_commands_together_import_nothing_of_the_bench_extra() -> None:
 
 def test_main_says_one_line_when_it_is_stopped_while_it_starts() -> None:
     script = (
-        "import builtins, parties.cli\n"
+        "import builtins, parties.commands.main\n"
         "real = builtins.__import__\n"
         "def stopped(name, *rest):\n"
-        "    if name == 'parties.running':\n"
+        "    if name == 'parties.commands.running':\n"
         "        raise KeyboardInterrupt\n"
         "    return real(name, *rest)\n"
         "builtins.__import__ = stopped\n"
-        "parties.cli.main()\n"
+        "parties.commands.main.main()\n"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)  # fmt: skip
     assert done.returncode == Status.INTERRUPTED

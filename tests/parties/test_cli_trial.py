@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from parties.cli import cli
-from parties.cli_trial import _summary_rows
-from parties.running import guarded
+from parties.commands.main import cli
+from parties.commands.run import _summary_rows
+from parties.commands.running import guarded
 from parties.statuses import Status
 from tests.parties.commands import snapshot
 from tests.parties.small import write_small

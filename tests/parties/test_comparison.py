@@ -5,7 +5,7 @@ import pytest
 
 from mechanisms.domain import Categorical, Domain, Integer, Real
 from mechanisms.workload import Workload
-from parties.comparison import code_labels, compare_tables
+from parties.report.comparison import code_labels, compare_tables
 
 DOMAIN = Domain(
     (

@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 
 from mechanisms.aim import Estimate, Measurement
 from mechanisms.errors import EstimationError
-from parties.estimation import (
+from parties.distaim.circumstances import Inputs
+from parties.distaim.estimation import (
     FollowingEstimator,
     LeadEstimator,
     decode_estimate,
     encode_estimate,
     silence_s,
 )
-from parties.inputs import Inputs
 from protocols.context import Context
 from protocols.errors import ProtocolViolation
 from tests.parties.support import make_config

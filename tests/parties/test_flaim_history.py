@@ -15,12 +15,12 @@ from mechanisms.accounting import LedgerEntry, rho
 from mechanisms.events import DiscreteGaussianEvent, event_to_dict
 from mechanisms.flaim import FlaimMeasurement, FlaimRound, Participant
 from parties.config import CertificateFiles, Config
+from parties.distaim.store import Store
 from parties.errors import StoreError
 from parties.flaim.client import ClientReport, run_client
 from parties.flaim.history import History
 from parties.flaim.ledger import StoredLedger, adopt_charges
 from parties.flaim.sums import settings_of
-from parties.store import Store
 from parties.tls import make_certificates
 from protocols.errors import CheckFailed
 from protocols.transcript import Value, canonical

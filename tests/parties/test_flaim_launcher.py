@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from parties.cli import cli
+from parties.commands.main import cli
+from parties.commands.running import guarded
 from parties.config import load_config
-from parties.ports import free_ports
-from parties.running import guarded
 from parties.statuses import Status
+from parties.trial.ports import free_ports
 from tests.parties.commands import Run, assert_nothing_runs, processes, snapshot
 from tests.parties.small import write_small
 

@@ -13,6 +13,7 @@ import pytest
 
 from mechanisms.errors import BudgetExceeded, RoundLost
 from parties.config import CertificateFiles
+from parties.distaim.store import Store
 from parties.errors import CertificateError, ConfigError, FlaimRefused
 from parties.flaim.client import ClientReport, run_client
 from parties.flaim.gate import Gate
@@ -22,7 +23,6 @@ from parties.flaim.server import run_server
 from parties.flaim.sums import settings_of
 from parties.secagg.frames import RoundConnectError, RoundPeerClosed, read_frame, write_frame
 from parties.statuses import TooFewClients
-from parties.store import Store
 from parties.tls import client_context, make_certificates
 from protocols.transcript import decode, read_transcript
 from tests.parties.flaim_support import (

@@ -15,6 +15,7 @@ from mechanisms.flaim_client import FlaimClient
 from mechanisms.flaim_messages import Brief, Layout, decode_choices
 from mechanisms.model import Model
 from parties.config import Config
+from parties.distaim.store import Store
 from parties.errors import FlaimProtocolError, FlaimRefused
 from parties.flaim.ledger import StoredLedger
 from parties.flaim.messages import (
@@ -28,7 +29,6 @@ from parties.flaim.messages import (
 from parties.flaim.session import ClientSession, check_rows
 from parties.flaim.sums import session as session_parameters
 from parties.flaim.sums import settings_of
-from parties.store import Store
 from secagg import Parameters, SecAggServer, wire
 from secagg.errors import ParametersRefused
 from secagg.keys import AgreementKey

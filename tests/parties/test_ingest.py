@@ -14,12 +14,12 @@ import aiohttp
 import numpy as np
 import pytest
 
-from parties import ingest
 from parties.config import CertificateFiles, Config
+from parties.distaim import ingest
+from parties.distaim.ingest import start_ingest
+from parties.distaim.store import Store
+from parties.distaim.submission import BODY_HEADER, DIGEST_HEADER, Submission
 from parties.errors import CertificateError, ConfigError
-from parties.ingest import start_ingest
-from parties.store import Store
-from parties.submission import BODY_HEADER, DIGEST_HEADER, Submission
 from parties.tls import client_context
 from protocols.upload import component_digests, parse_upload, seeded_upload
 from tests.parties.support import (

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from parties.pictures import (
+from parties.report.content import ColumnShares, QueryError
+from parties.report.pictures import (
     MAX_COLUMNS_DRAWN,
     draw_budget,
     draw_bytes,
@@ -17,7 +18,6 @@ from parties.pictures import (
     plain_label,
     to_svg,
 )
-from parties.report import ColumnShares, QueryError
 
 
 def column(name: str, labels: tuple[str, ...], *, real: bool = True) -> ColumnShares:

@@ -7,8 +7,8 @@ import pytest
 
 from mechanisms.annealing import AnnealedPlan
 from mechanisms.events import NOISE_KINDS
+from parties.distaim.planning import make_plan, sampling_distance, security_bits
 from parties.errors import ConfigError
-from parties.planning import make_plan, sampling_distance, security_bits
 from protocols.discrete import LARGEST_SECURITY, SECURITY_BITS
 from protocols.measure import release_distance
 from tests.parties.support import make_config

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from parties.distaim.stored import LedgerEntry
 from parties.errors import StoreError
-from parties.records import LedgerEntry
-from parties.report import (
+from parties.report.content import (
     ColumnShares,
     Communication,
     Opened,
@@ -26,7 +26,7 @@ from parties.report import (
     check_report,
     write_report,
 )
-from parties.report_html import NOT_PRIVATE, render_html
+from parties.report.html import NOT_PRIVATE, render_html
 
 HOSTILE = "<script>alert('x')</script>\"&$\\frac{$ \x07"
 
@@ -230,7 +230,7 @@ def test_write_report_keeps_the_old_file_when_the_new_one_fails(
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("parties.report.os.replace", full)
+    monkeypatch.setattr("parties.report.content.os.replace", full)
     with pytest.raises(StoreError, match="No space left on device"):
         write_report(tmp_path, example("other").to_dict(), pictures=ReportPictures())
     assert path.read_text(encoding="utf-8") == before

@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
+from parties.commands.running import make_private
 from parties.errors import StoreError
-from parties.running import make_private
 
 
 def test_make_private_makes_a_folder_that_only_its_owner_may_enter(tmp_path: Path) -> None:

@@ -15,9 +15,9 @@ from mechanisms.aim import AimResult, Estimate, Measurement, run_aim
 from mechanisms.annealing import AnnealedPlan
 from mechanisms.plaintext import PlaintextBackend
 from mechanisms.workload import Workload
-from parties.backend import Charges, MpcBackend
-from parties.planning import make_plan
-from parties.store import Store
+from parties.distaim.backend import Charges, MpcBackend
+from parties.distaim.planning import make_plan
+from parties.distaim.store import Store
 from protocols import select as select_module
 from protocols.context import Context
 from protocols.measure import DISCRETE, noise_of

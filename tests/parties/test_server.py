@@ -12,9 +12,9 @@ from typing import cast
 import numpy as np
 import pytest
 
-import parties.computation
-import parties.server
-import parties.submit
+import parties.distaim.computation
+import parties.distaim.server
+import parties.distaim.submit
 from mechanisms.accounting import rho_from_epsilon_delta
 from mechanisms.errors import BudgetExceeded
 from mechanisms.events import ExponentialEvent
@@ -24,15 +24,15 @@ from parties.audit.findings import Failed
 from parties.audit.identity import completeness
 from parties.audit.run import audit_folder
 from parties.config import CertificateFiles, Config
+from parties.distaim.planning import make_plan
+from parties.distaim.server import run_party
+from parties.distaim.store import Store
+from parties.distaim.stored import LedgerEntry
+from parties.distaim.submit import submit
 from parties.errors import CertificateError, ConfigError, StoreError
-from parties.planning import make_plan
-from parties.ports import free_ports
-from parties.records import LedgerEntry
-from parties.server import run_party
 from parties.statuses import TooFewClients
-from parties.store import Store
-from parties.submit import submit
 from parties.tls import make_certificates
+from parties.trial.ports import free_ports
 from protocols.errors import (
     CheckFailed,
     ConfigurationError,
@@ -48,7 +48,7 @@ from tests.parties.support import OWNERS, PARTIES, make_codes, make_config
 
 @pytest.fixture(autouse=True)
 def _uniform(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parties.server, "make_estimator", make_uniform)
+    monkeypatch.setattr(parties.distaim.server, "make_estimator", make_uniform)
 
 
 @pytest.fixture
@@ -368,7 +368,7 @@ async def test_run_party_drops_a_client_whose_components_differ(
     certificates: dict[str, CertificateFiles],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    honest = parties.submit.upload
+    honest = parties.distaim.submit.upload
 
     def cheat(counts: np.ndarray, form: str, seeds: object) -> list[bytes]:
         bodies = honest(counts, form, seeds)  # type: ignore[arg-type]
@@ -376,7 +376,7 @@ async def test_run_party_drops_a_client_whose_components_differ(
             bodies[1] = bodies[1][:-1] + bytes([bodies[1][-1] ^ 1])
         return bodies
 
-    monkeypatch.setattr(parties.submit, "upload", cheat)
+    monkeypatch.setattr(parties.distaim.submit, "upload", cheat)
     for form in ("seeded", "plain"):
         config = make_config({"run.upload": form, "clients.minimum": 2})
         cluster = Cluster(config, tmp_path / form, certificates)
@@ -419,14 +419,14 @@ async def test_run_party_notices_a_silent_peer(
 ) -> None:
     config = make_config({"timeouts.receive_s": 1.0})
     cluster = Cluster(config, tmp_path, certificates)
-    real = parties.computation._aim
+    real = parties.distaim.computation._aim
 
     async def silent(place: object, *arguments: object, **named: object) -> object:
         if place.pid == 1:  # type: ignore[attr-defined]
             await asyncio.sleep(3)
         return await real(place, *arguments, **named)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(parties.computation, "_aim", silent)
+    monkeypatch.setattr(parties.distaim.computation, "_aim", silent)
     ended = await cluster.run(owners=EVERYONE)
     for pid in (0, 2):
         assert isinstance(ended[pid], ReceiveTimeout | PeerClosed)

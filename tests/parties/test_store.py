@@ -18,10 +18,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mechanisms.errors import BudgetExceeded
+from parties.distaim.store import Store
+from parties.distaim.stored import Checkpoint, LedgerEntry, Total
+from parties.distaim.submission import Submission
 from parties.errors import RunClosed, RunFull, StoreError, SubmissionConflict
-from parties.records import Checkpoint, LedgerEntry, Total
-from parties.store import Store
-from parties.submission import Submission
 from tests.parties.support import file_size_limit, make_submission
 
 CONFIG = "c0" * 32
@@ -436,8 +436,8 @@ WRITER = """
 import sys
 import numpy as np
 from pathlib import Path
-from parties.records import Checkpoint, Total
-from parties.store import Store
+from parties.distaim.stored import Checkpoint, Total
+from parties.distaim.store import Store
 from tests.parties.support import make_submission
 
 with Store(Path(sys.argv[1]), "c0" * 32) as store:

@@ -20,8 +20,9 @@ from numpy.typing import NDArray
 from mechanisms.errors import DataError
 from mechanisms.table import decode
 from mechanisms.workload import count_marginals
-from parties import submit as submit_module
 from parties.config import CertificateFiles, Config
+from parties.distaim import submit as submit_module
+from parties.distaim.submit import Receipt, draw_first_round, prepare, submit, submit_table
 from parties.errors import (
     CertificateError,
     PartialSubmission,
@@ -29,7 +30,6 @@ from parties.errors import (
     SubmissionRefused,
     SubmitError,
 )
-from parties.submit import Receipt, draw_first_round, prepare, submit, submit_table
 from parties.tls import make_certificates
 from protocols.upload import forward_payload, parse_upload, upload_components
 from tests.parties.support import PARTIES, make_codes, make_config, running_servers

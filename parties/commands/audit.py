@@ -1,0 +1,89 @@
+"""The command `audit`: for a data-protection officer, who has the run folder, and for an auditor with a recording."""
+
+import json
+import textwrap
+from pathlib import Path
+
+import click
+
+from parties.commands.running import common_options
+from parties.errors import StoreError
+from parties.statuses import AuditFailed
+
+_PATH = click.Path(path_type=Path)
+_MARKS = {"pass": "pass", "fail": "FAIL", "not applicable": "  - "}
+
+
+@click.command(epilog="Example: syncret audit runs/adult")
+@click.argument("run_dir", type=_PATH, required=False)
+@click.option(
+    "--certificates",
+    type=_PATH,
+    default=None,
+    help="Folder with ca.crt and the servers' certificates; by default RUN_DIR/certificates.",
+)
+@click.option(
+    "--replay",
+    "replays",
+    type=_PATH,
+    multiple=True,
+    help="A server's folder with what record_replay kept: its messages are recomputed. May be repeated.",
+)
+@click.option(
+    "--html", type=_PATH, default=None, help="Where the page goes; by default RUN_DIR/audit.html."
+)
+@common_options
+def audit(
+    run_dir: Path | None,
+    certificates: Path | None,
+    replays: tuple[Path, ...],
+    html: Path | None,
+    as_json: bool,
+) -> None:
+    """Verify the transcripts of a run: what was sent, opened and charged, and that the servers agree on it.
+
+    RUN_DIR is the folder of a run of DistAIM or FLAIM, with transcripts/ and certificates/, nothing of it secret;
+    --replay alone judges one server's recording against the transcript in its own folder. The exit status is 0 only if
+    every check passes.
+    """
+    # The checks take a second to import, which no other command needs.
+    from parties.audit.page import render_audit
+    from parties.audit.run import audit_folder
+
+    if run_dir is None and not replays:
+        raise click.UsageError("give a run folder, a recording with --replay, or both")
+    for folder in (run_dir, *replays):
+        if folder is not None and not folder.is_dir():
+            raise StoreError(folder, "is not a folder; expected a run's, or a server's")
+    found = audit_folder(run_dir, certificates=certificates, replays=replays)
+    place = html or (run_dir / "audit.html" if run_dir else None)
+    if place is not None:
+        _write(place, render_audit(found))
+    if as_json:
+        click.echo(json.dumps(found.to_dict(), indent=2, ensure_ascii=False))
+    else:
+        for check in found.checks:
+            lines = textwrap.wrap(check.detail, 92)
+            click.echo(f"{_MARKS[check.status]}  {check.name:<14}{lines[0]}")
+            for line in lines[1:]:
+                click.echo(f"{'':<20}{line}")
+        click.echo("")
+        for sentence in found.limits:
+            click.echo(textwrap.fill(sentence, 110))
+        if place is not None:
+            click.echo(f"\n{place}")
+    if not found.ok:
+        failed = [check.name for check in found.checks if check.status == "fail"]
+        raise AuditFailed(
+            f"the audit found something wrong: {', '.join(failed) or 'nothing to check'}"
+        )
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise StoreError(
+            path,
+            f"cannot be written: {error.strerror or error}; expected a writable place (--html)",
+        ) from error

@@ -1,0 +1,53 @@
+"""The command `flaim-server`: FLAIM's server, on a host of its own or as a process of a trial."""
+
+from pathlib import Path
+
+import click
+
+from parties.commands.running import common_options, make_private, run_supervised
+from parties.config import load_config
+from parties.flaim.server import own_files, run_server
+from parties.progress import JsonLines, Lines, Progress
+from parties.trial.processes import Supervision
+
+
+@click.command(
+    "flaim-server",
+    epilog="Example: syncret flaim-server flaim.toml --dir /var/lib/syncret/stays-2026",
+)
+@click.argument("config", type=click.Path(path_type=Path))
+@click.option(
+    "--dir",
+    "directory",
+    type=click.Path(path_type=Path),
+    default=None,
+    help="The server's folder; by default flaim-server beside the config.",
+)
+@click.option("--watch-stdin", is_flag=True, hidden=True)
+@common_options
+def flaim_server(config: Path, directory: Path | None, watch_stdin: bool, as_json: bool) -> None:
+    """Run the FLAIM server, in the foreground, until the run is finished.
+
+    It listens at flaim.address, waits up to clients.wait_s seconds for the clients that flaim.clients names, and goes
+    on without those that do not come or leave. It writes model, synthetic table, report and transcript. Started again
+    after a stop or a crash it goes on after the last finished round; the interrupted one is lost. Without the first
+    sums, or with an annealed schedule, it begins anew with what is left of the budget. With --json, events are JSON
+    lines.
+    """
+    progress: Progress = JsonLines() if as_json else Lines("server")
+    place = directory or config.absolute().parent / "flaim-server"
+
+    async def serve(supervision: Supervision) -> None:
+        loaded = load_config(config)
+        own_files(loaded)  # Before anything is written.
+        make_private(place)
+        await run_server(loaded, place, progress=progress, closed=supervision.go)
+
+    run_supervised(serve, watch_stdin=watch_stdin, events=progress if as_json else None)
+    # A launcher has the real table at hand and writes a fuller report.
+    if not watch_stdin:
+        # Pictures take half a second to import, which a trial's server does without.
+        from parties.flaim.report import write_server_report
+
+        write_server_report(load_config(config), place)
+        progress.event("report", f"wrote {place / 'report.html'}")

@@ -1,0 +1,61 @@
+"""The command `party`: one compute server, on a host of its own or as a process of a trial."""
+
+from pathlib import Path
+
+import click
+
+from parties.commands.running import common_options, make_private, run_supervised
+from parties.config import load_config
+from parties.distaim.estimation import LEAD
+from parties.distaim.server import own_files, run_party
+from parties.progress import JsonLines, Lines, Progress
+from parties.trial.processes import Supervision, allow_files
+from protocols.memory import keep_freed_memory
+
+_PATH = click.Path(path_type=Path)
+
+
+@click.command(
+    epilog="Example: syncret party syncret.toml --pid 0 --dir /var/lib/syncret/stays-2026"
+)
+@click.argument("config", type=_PATH)
+@click.option("--pid", type=click.IntRange(0, 2), required=True, help="Which of the three servers.")
+@click.option(
+    "--dir",
+    "directory",
+    type=_PATH,
+    default=None,
+    help="This server's folder; by default party-PID beside the config. Holds shares: keep it to yourself.",
+)
+@click.option(
+    "--watch-stdin",
+    is_flag=True,
+    help="Stop when standard input ends; its line 'go' ends the wait for data owners.",
+)
+@common_options
+def party(config: Path, pid: int, directory: Path | None, watch_stdin: bool, as_json: bool) -> None:
+    """Run one compute server, in the foreground, until the run is finished.
+
+    Started again after a stop, a crash or the loss of a peer, it goes on after the last finished round, with its
+    ledger where it was. Party 0 writes the model and the synthetic table. With --json, events are JSON lines on
+    standard output.
+    """
+    progress: Progress = JsonLines() if as_json else Lines(f"party {pid}")
+    place = directory or config.absolute().parent / f"party-{pid}"
+
+    async def serve(supervision: Supervision) -> None:
+        loaded = load_config(config)
+        own_files(loaded, pid)  # Before anything is written.
+        make_private(place)
+        keep_freed_memory()
+        allow_files()
+        await run_party(loaded, pid, place, progress=progress, closed=supervision.go)
+
+    run_supervised(serve, watch_stdin=watch_stdin, events=progress if as_json else None)
+    # A launcher has the real table at hand and writes a fuller report.
+    if pid == LEAD and not watch_stdin:
+        # Pictures take half a second to import, which the other servers do without.
+        from parties.distaim.report import write_lead_report
+
+        write_lead_report(load_config(config), place)
+        progress.event("report", f"wrote {place / 'report.html'}")

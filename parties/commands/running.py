@@ -1,0 +1,141 @@
+"""How a command runs: options that all commands have, event loops that can be stopped, one message on failure."""
+
+import asyncio
+import os
+import sys
+import traceback
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import click
+
+from parties.errors import StoreError
+from parties.progress import Progress
+from parties.statuses import Status, describe
+from parties.trial.processes import Supervision
+from protocols.errors import ChannelError
+
+Command = Callable[..., None]
+
+_LEFT_S = 1.0
+
+
+class State:
+    """What ``main`` has to know after a command has failed."""
+
+    def __init__(self) -> None:
+        self.debug = False
+
+
+def common_options(command: Command) -> Command:
+    """Add --json (as ``as_json``) and --debug."""
+
+    def set_debug(ctx: click.Context, parameter: click.Parameter, value: bool) -> None:
+        state = ctx.find_object(State)
+        if state is not None and value:
+            state.debug = True
+
+    command = click.option(
+        "--json", "as_json", is_flag=True, help="For programs: JSON on standard output."
+    )(command)
+    return click.option(
+        "--debug",
+        is_flag=True,
+        expose_value=False,
+        callback=set_debug,
+        help="Show where a failure came from.",
+    )(command)
+
+
+def make_private(directory: Path) -> None:
+    """Make a ``directory`` for secrets, or see that the one that is there is closed to others. Raises StoreError."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        mode = directory.stat().st_mode & 0o777
+    except OSError as error:
+        raise StoreError(
+            directory, f"cannot be made: {error.strerror or error}; expected a writable place"
+        ) from error
+    if mode & 0o077:
+        raise StoreError(
+            directory,
+            f"others may enter it (mode {mode:o}); expected 700, as after: chmod 700 {directory}",
+        )
+
+
+def run_supervised(
+    main: Callable[[Supervision], Awaitable[None]],
+    *,
+    watch_stdin: bool,
+    events: Progress | None,
+) -> None:
+    """Run ``main`` on an event loop until it ends, SIGINT or SIGTERM arrives, or (``watch_stdin``) the parent is gone.
+
+    Raises what ``main`` raises, Stopped when it was stopped; with ``events``, the failure is an event, too. After a
+    failure threads may still be at work: the caller ends the process without waiting for them (``leave``).
+    """
+
+    async def supervised() -> None:
+        supervision = Supervision(watch_stdin=watch_stdin)
+        try:
+            await main(supervision)
+        except asyncio.CancelledError:
+            if supervision.stopped is None:
+                raise
+            raise supervision.stopped from None
+
+    loop = asyncio.new_event_loop()
+    try:
+        loop.run_until_complete(supervised())
+        loop.run_until_complete(loop.shutdown_asyncgens())
+    except BaseException as error:
+        if events is not None:
+            failure = describe(error)
+            peer = error.pid if isinstance(error, ChannelError) else None
+            events.event("failed", failure.message, status=int(failure.status), peer=peer)
+        raise
+    finally:
+        if left := asyncio.all_tasks(loop):
+            for task in left:
+                task.cancel()
+            loop.run_until_complete(asyncio.wait(left, timeout=_LEFT_S))
+        loop.close()
+
+
+def leave(status: int) -> None:
+    """End the process now; threads that still compute for nobody are not waited for."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
+
+
+def guarded(cli: click.Group, arguments: list[str] | None = None) -> int:
+    """Run the command line and return its exit status; a failure is one message on standard error."""
+    state = State()
+    try:
+        cli.main(args=arguments, prog_name="syncret", standalone_mode=False, obj=state)
+    except click.ClickException as error:
+        error.show()
+        return int(Status.USAGE)
+    except click.exceptions.Exit as error:
+        return error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        _say("stopped by Ctrl-C")
+        return int(Status.INTERRUPTED)
+    except BrokenPipeError:
+        return int(Status.DEFECT)
+    except (Exception, BaseExceptionGroup) as error:  # noqa: BLE001  # Whatever it is: one message and a status.
+        return _failed(error, state)
+    return int(Status.DONE)
+
+
+def _failed(error: BaseException, state: State) -> int:
+    if state.debug:
+        traceback.print_exception(error)
+    failure = describe(error)
+    _say(failure.message)
+    return int(failure.status)
+
+
+def _say(message: str) -> None:
+    click.echo(f"syncret: error: {message}", err=True)

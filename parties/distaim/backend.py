@@ -1,0 +1,221 @@
+"""AIM's backend on secret shares: what DistAIM runs on (FLAIM paper, Algorithm 3; protocols/README.md).
+
+Provides ``MpcBackend``, which holds one server's share of the running total and releases choices and noisy marginals
+through ``protocols.select`` and ``protocols.measure``, and ``Charges``, which enters every charge durably in this
+server's own ledger before the protocol that opens the value starts. Secret: the share. Public: what is released.
+"""
+
+import asyncio
+import json
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mechanisms.accounting import Schedule, check_budget, rho
+from mechanisms.events import Event, event_to_dict
+from mechanisms.scores import ScoreSpec
+from mechanisms.workload import Workload
+from parties.distaim.agreement import save_selection
+from parties.distaim.arrivals import Membership
+from parties.distaim.store import Store
+from parties.distaim.stored import Checkpoint
+from parties.errors import StoreError
+from parties.progress import Progress, round_text
+from protocols.context import Context
+from protocols.measure import Noise, measure
+from protocols.ring import R32
+from protocols.select import bounds, select
+from protocols.shares import Share
+from protocols.transcript import Transcript
+
+
+class Charges:
+    """This server's ledger: in the store, where it is durable, and in the transcript."""
+
+    def __init__(self, store: Store, transcript: Transcript, budget_rho: float) -> None:
+        self._store = store
+        self._transcript = transcript
+        self._budget = budget_rho
+
+    def require(self, events: Sequence[Event]) -> None:
+        """Raises BudgetExceeded, and enters nothing, if the budget does not cover all of ``events``."""
+        check_budget(self._budget, [entry.rho for entry in self._store.ledger()], events)
+
+    def charge(self, round: int, step: str, event: Event) -> None:
+        """Enter a charge; durable on return. Raises BudgetExceeded, and enters nothing, where it is not covered."""
+        cost = rho(event)
+        text = json.dumps(event_to_dict(event), sort_keys=True)
+        self._store.charge(round, step, text, cost, self._budget)
+        self._transcript.ledger(
+            round=round, step=step, event=event_to_dict(event), rho=cost, spent=self._store.spent()
+        )
+
+
+class MpcBackend:
+    """A ``mechanisms.aim.Backend`` on one server's share of the counts.
+
+    ``selections`` are selections opened by an interrupted run whose measurement is still to come: they are used again
+    instead of being paid for twice. ``measured`` counts the measurements of round 0 that are there already.
+    """
+
+    def __init__(
+        self,
+        ctx: Context,
+        workload: Workload,
+        plan: Schedule,
+        *,
+        membership: Membership,
+        charges: Charges,
+        store: Store,
+        transcript: Transcript,
+        progress: Progress,
+        max_rows: int,
+        selections: Mapping[int, int],
+        measured: int = 0,
+        noise: Noise,
+    ) -> None:
+        self._ctx = ctx
+        self._workload = workload
+        self._plan = plan
+        self._membership = membership
+        self._charges = charges
+        self._store = store
+        self._transcript = transcript
+        self._progress = progress
+        self._max_rows = max_rows
+        self._selections = dict(selections)
+        self._measured = measured
+        self._noise = noise
+        self._prepared: Share | None = None
+        self._round = 0
+        self._clients = 0
+        self._counts: Share | None = None
+
+    def __repr__(self) -> str:
+        return f"MpcBackend(round={self._round}, clients={self._clients})"
+
+    async def begin_round(self, round: int) -> int:
+        """Count the round's clients in; see ``Backend.begin_round``.
+
+        Raises BudgetExceeded before anything is charged, TooFewClients, ChannelError, ProtocolViolation.
+        """
+        self._charges.require(self._due(round))
+        if round == 0:
+            total, self._prepared = await self._ctx.both(
+                lambda _: self._membership.count_in(0), self._prepare
+            )
+        else:
+            # What was made for round 0 has its sigma, which an annealed round need not have.
+            total, self._prepared = await self._membership.count_in(round), None
+        own, next_ = await asyncio.to_thread(self._expand, total.own, total.next)
+        self._counts = Share(R32, self._ctx.pid, own, next_)
+        self._round, self._clients = round, len(total.clients)
+        self._transcript.note("round", round=round, clients=self._clients)
+        self._progress.event(
+            "round",
+            f"{round_text(round, self._plan)}: {self._clients} data owners counted",
+            round=round,
+            clients=self._clients,
+        )
+        return self._clients
+
+    async def _prepare(self, ctx: Context) -> Share:
+        """Noise for the one-way marginals of round 0, all at once, while clients are awaited."""
+        sizes = [self._workload.domain.size(query) for query in self._workload.candidates]
+        cells = sum(sizes[i] for i in self._workload.one_way[self._measured :])
+        with ctx.step("prepare", round=0) as c, c.step("measure.noise", round=0) as n:
+            return await self._noise.samples(n, cells, self._plan.sigma, self._max_rows)
+
+    def _take_prepared(self, count: int) -> Share | None:
+        """The next ``count`` samples of prepared noise, which are then gone; None where there are not that many."""
+        held = self._prepared
+        if held is None or held.size < count:
+            return None
+        self._prepared = held[count:]
+        return held[:count]
+
+    def _due(self, round: int) -> Sequence[Event]:
+        """What is still to be charged in ``round``."""
+        events = self._plan.events(round)
+        if round == 0:
+            return events[self._measured :]
+        return events[1:] if round in self._selections else events
+
+    def _expand(
+        self, own: NDArray[np.uint32], next_: NDArray[np.uint32]
+    ) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
+        return self._workload.expand(own), self._workload.expand(next_)
+
+    async def select(self, spec: ScoreSpec, scale: float) -> int:
+        """The position in ``spec`` that ``protocols.select`` opens; charged first.
+
+        Leaks: the index. Rounds, Communication: ``protocols.select.select``. Raises BudgetExceeded, ProtocolError,
+        StoreError where the selection from before a restart is no candidate.
+        """
+        known = self._selections.pop(self._round, None)
+        if known is not None:
+            if known not in spec.candidates:
+                query = ", ".join(self._workload.candidates[known])
+                raise StoreError(
+                    self._store.directory,
+                    f"{round_text(self._round, self._plan)} had selected ({query}) before the restart, which is no "
+                    "candidate any more; expected the checkpoints and the config of the same run",
+                )
+            self._selected(known, "again, from before the restart")
+            return spec.candidates.index(known)
+        if scale != self._plan.epsilon:
+            raise ValueError(f"a selection with epsilon {scale} is not in the plan")
+        bounds(spec)  # Raises here, before the charge, what the protocol would raise after it.
+        self._charges.charge(self._round, "select", self._plan.selection)
+        chosen_from = np.zeros(len(self._workload.candidates), np.bool_)
+        chosen_from[list(spec.candidates)] = True
+        mask = np.packbits(chosen_from).tobytes().hex()
+        self._transcript.note("selecting", round=self._round, candidates=mask)
+        with self._ctx.step("select", round=self._round) as c:
+            position = await select(c, self._gather(spec), spec)
+        # What the store keeps is never opened again: the record of it comes first.
+        self._transcript.flush()
+        save_selection(self._store, self._round, spec.candidates[position])
+        self._selected(spec.candidates[position], f"out of {len(spec.candidates)}")
+        return position
+
+    def _selected(self, candidate: int, how: str) -> None:
+        query = ", ".join(self._workload.candidates[candidate])
+        self._transcript.note("selected", round=self._round, candidate=candidate, query=query)
+        self._progress.event(
+            "selected",
+            f"{round_text(self._round, self._plan)}: selected ({query}) {how}",
+            round=self._round,
+            query=query,
+        )
+
+    def _gather(self, spec: ScoreSpec) -> Share:
+        counts = self._require_counts()
+        own = self._workload.gather(counts.own, spec.candidates)
+        return Share(R32, self._ctx.pid, own, self._workload.gather(counts.next, spec.candidates))
+
+    async def measure(self, candidate: int, sigma: float) -> NDArray[np.float64]:
+        """The noisy counts that ``protocols.measure`` opens; charged first, kept durably before they are returned.
+
+        Leaks: the noisy counts. Rounds, Communication: ``protocols.measure``. Raises BudgetExceeded,
+        ProtocolError, StoreError.
+        """
+        if sigma != self._plan.sigma:
+            raise ValueError(f"a measurement with deviation {sigma} is not in the plan")
+        self._charges.charge(self._round, "measure", self._plan.measurement)
+        counts = self._require_counts()[self._workload.slice(candidate)]
+        with self._ctx.step("measure", round=self._round) as c:
+            noisy = await measure(
+                c, counts, sigma, self._max_rows, self._noise,
+                prepared=self._take_prepared(counts.size),
+            )  # fmt: skip
+        self._transcript.flush()
+        checkpoint = Checkpoint(self._round, candidate, sigma, self._clients, noisy)
+        self._store.save_checkpoint(checkpoint)
+        return noisy
+
+    def _require_counts(self) -> Share:
+        if self._counts is None:
+            raise RuntimeError("begin_round comes first")
+        return self._counts

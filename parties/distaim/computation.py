@@ -1,0 +1,308 @@
+"""What the three servers compute together: agree where the run stands, run AIM on shares, leave outputs.
+
+Provides ``compute``, the same in a run and in its replay (`parties.audit.replay`), and what it needs: ``Place`` and, at
+party 0, ``Lead``. Secret: the store's shares. Public: everything that events, transcript and outputs say.
+Source: FLAIM paper, Alg. 3.
+"""
+
+import asyncio
+import json
+import math
+import secrets
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from mechanisms.accounting import Schedule
+from mechanisms.aim import AimResult, Estimator, Measurement, RoundRecord, run_aim
+from mechanisms.workload import Workload
+from parties.config import Config
+from parties.distaim.agreement import Identity, Resumed, agree
+from parties.distaim.arrivals import Membership
+from parties.distaim.backend import Charges, MpcBackend
+from parties.distaim.circumstances import Inputs
+from parties.distaim.estimation import (
+    LEAD,
+    FollowingEstimator,
+    LeadEstimator,
+    patience,
+    silence_s,
+    working,
+)
+from parties.distaim.outputs import CostsFile, result_document, write_json
+from parties.distaim.store import Store
+from parties.progress import Progress, round_text
+from protocols.context import Context
+from protocols.errors import CheckFailed
+from protocols.measure import noise_of
+from protocols.transcript import Transcript
+
+_DONE = b"done"
+_NONCE_BYTES = 16
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Place:
+    """What every part of one server's run needs."""
+
+    config: Config
+    pid: int
+    directory: Path
+    workload: Workload
+    plan: Schedule
+    security_bits: int
+    store: Store
+    transcript: Transcript
+    progress: Progress
+    closed: asyncio.Event
+    inputs: Inputs
+
+    @property
+    def names(self) -> list[str]:
+        """The three servers' names."""
+        return [party.name for party in self.config.require_parties()]
+
+
+@dataclass(frozen=True, slots=True)
+class Lead:
+    """What party 0 has besides: the estimator of the model, and what writes the model and so many rows of it."""
+
+    estimator: Estimator
+    write: Callable[[int], object]
+
+
+async def compute(
+    place: Place, ctx: Context, identity: Identity, *, costs: CostsFile, lead: Lead | None
+) -> None:
+    """Agree, run AIM, write the outputs, and leave only when all three are done.
+
+    ``lead`` is None at the followers. Nothing that is sent depends on anything but the keys, what is received,
+    ``place.store`` and ``place.inputs``. Raises as ``server.run_party``.
+    """
+    nonce = place.inputs.keep("nonce", lambda: secrets.token_bytes(_NONCE_BYTES)).hex()
+    with ctx.step("agree") as c:
+        resumed = await agree(
+            c, identity, place.store, names=place.names, rounds=place.plan.rounds, nonce=nonce
+        )
+    initial = sum(m.round == 0 for m in resumed.history)
+    sigmas = [m.sigma for m in resumed.history if m.round > 0]
+    place.transcript.note(
+        "agreed",
+        session=resumed.session,
+        last_round=resumed.last_round,
+        initial=initial,
+        sigmas=list(sigmas),
+    )
+    place.transcript.seal("agreed")
+    _record_ledger(place)
+    place.plan.write_off(
+        [entry.rho for entry in place.store.ledger()], initial=initial, sigmas=sigmas
+    )
+    if resumed.last_round is not None:
+        place.progress.event(
+            "resumed",
+            f"going on after {round_text(resumed.last_round, place.plan)}",
+            round=resumed.last_round,
+        )
+    accounts = _Accounts(place.transcript, costs)
+    result = await _aim(place, ctx, resumed, accounts=accounts, lead=lead)
+    place.store.close_to_clients()
+    with ctx.step("finish") as c:
+        await _finish(place, c, result, costs=costs, lead=lead)
+    accounts.write()
+    place.transcript.note("finished", rounds=result.rounds_done, clients=result.clients)
+    costs.save()
+
+
+async def _aim(
+    place: Place,
+    ctx: Context,
+    resumed: Resumed,
+    *,
+    accounts: "_Accounts",
+    lead: Lead | None,
+) -> AimResult:
+    """The loop of Algorithm 3, from where the three servers stand."""
+    estimator: Estimator = FollowingEstimator(ctx, place.workload)
+    if lead is not None:
+        estimator = LeadEstimator(
+            ctx,
+            lead.estimator,
+            place.workload,
+            receive_s=place.config.timeouts.receive_s,
+            inputs=place.inputs,
+        )
+
+    membership = _membership(place, ctx)
+
+    def on_round(record: RoundRecord) -> None:
+        accounts.costs.seconds["share"] = membership.seconds
+        accounts.write()
+        place.transcript.seal(f"round {record.round}")
+        accounts.costs.save()
+        place.progress.event(
+            "round-done",
+            f"{round_text(record.round, place.plan)} done",
+            done=record.round,
+            rows_estimated=record.total,
+        )
+
+    return await run_aim(
+        place.workload,
+        place.plan,
+        _backend(place, ctx, resumed, membership),
+        estimator,
+        max_rows=place.config.max_rows,
+        history=[
+            Measurement(m.round, m.candidate, m.noisy, m.sigma, m.clients) for m in resumed.history
+        ],
+        on_round=on_round,
+    )
+
+
+def _membership(place: Place, ctx: Context) -> Membership:
+    told = -1
+
+    def on_waiting(stored: int) -> None:
+        nonlocal told
+        if stored != told:
+            told, expected = stored, place.config.clients.expected
+            text = f"{stored} of {expected} data owners are here"
+            place.progress.event("waiting", text, done=stored)
+
+    return Membership(
+        ctx,
+        place.config,
+        place.store,
+        cells=place.workload.maximal_cells,
+        transcript=place.transcript,
+        closed=place.closed,
+        inputs=place.inputs,
+        on_waiting=on_waiting,
+    )
+
+
+def _backend(place: Place, ctx: Context, resumed: Resumed, membership: Membership) -> MpcBackend:
+    done = {m.round for m in resumed.history}
+    return MpcBackend(
+        ctx,
+        place.workload,
+        place.plan,
+        membership=membership,
+        charges=Charges(place.store, place.transcript, place.plan.rho),
+        store=place.store,
+        transcript=place.transcript,
+        progress=place.progress,
+        max_rows=place.config.max_rows,
+        selections={r: c for r, c in resumed.selections.items() if r not in done},
+        measured=sum(m.round == 0 for m in resumed.history),
+        noise=noise_of(place.config.run.noise, place.security_bits),
+    )
+
+
+async def _finish(
+    place: Place,
+    ctx: Context,
+    result: AimResult,
+    *,
+    costs: CostsFile,
+    lead: Lead | None,
+) -> None:
+    """The lead writes model and table, everyone its result; nobody leaves before the lead has said that it is done."""
+    if lead is not None:
+        place.progress.event("writing", "writing the synthetic table")
+        write = asyncio.ensure_future(asyncio.to_thread(lead.write, result.total))
+        await working(ctx, write, silence_s(place.config.timeouts.receive_s), place.inputs)
+        write.result()
+    document = result_document(
+        result,
+        place.workload,
+        config=place.config,
+        rho_total=place.plan.rho,
+        ledger=place.store.ledger(),
+    )
+    if lead is not None:
+        await ctx.broadcast(LEAD, _DONE)
+    else:
+        await patience(ctx)
+    document |= await _traffic(place, ctx, costs)
+    write_json(place.directory / "result.json", document)
+    await ctx.exchange(_DONE)
+
+
+async def _traffic(place: Place, ctx: Context, costs: CostsFile) -> dict[str, object]:
+    """What all three servers sent by step, and their data owners' bytes: public sizes, told to one another."""
+    mine = place.inputs.keep_json("traffic", lambda: _own_traffic(place.store, costs))
+    replies = [json.loads(reply) for reply in await ctx.exchange(json.dumps(mine).encode())]
+    try:
+        steps = {step: None for reply in replies for step in reply["sent"]}
+        return {
+            "sent_by_step": {
+                step: [int(reply["sent"].get(step, 0)) for reply in replies] for step in steps
+            },
+            "client_bytes": {
+                "clients": max(int(reply["clients"]) for reply in replies),
+                "sent": sum(int(reply["from_clients"]) for reply in replies),
+                "received": sum(int(reply["to_clients"]) for reply in replies),
+            },
+        }
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise CheckFailed("a server told its traffic in a form that is not understood") from error
+
+
+def _own_traffic(store: Store, costs: CostsFile) -> dict[str, object]:
+    clients = store.traffic()
+    return {
+        "sent": costs.sent_by_step(),
+        "clients": len(clients),
+        "from_clients": sum(received for _, received, _ in clients.values()),
+        "to_clients": sum(sent for _, _, sent in clients.values()),
+    }
+
+
+class _Accounts:
+    """The costs of steps, written into the transcript as the steps end."""
+
+    def __init__(self, transcript: Transcript, costs: CostsFile) -> None:
+        self.costs = costs
+        self._transcript = transcript
+        self._written = 0
+
+    def write(self) -> None:
+        """Write those that have ended since the last time; none may be under way."""
+        for step in self.costs.steps[self._written :]:
+            self._transcript.step(
+                step=step.step,
+                round=step.round,
+                rounds=step.rounds,
+                sent=step.sent_bytes,
+                received=step.received_bytes,
+                messages=step.messages,
+                seconds=step.seconds,
+            )
+        self._written = len(self.costs.steps)
+
+
+def _record_ledger(place: Place) -> None:
+    """Bring the transcript up to the store: a crash may have come between the two, and peers' charges were adopted."""
+    records = list(_ledger_records(place.directory / "transcript.jsonl"))
+    written, costs = Counter(records), [rho for _, _, rho in records]
+    for entry in place.store.ledger():
+        key = (entry.round, entry.step, entry.rho)
+        if written[key] > 0:
+            written[key] -= 1
+            continue
+        costs.append(entry.rho)
+        event = json.loads(entry.event)
+        place.transcript.ledger(
+            round=entry.round, step=entry.step, event=event, rho=entry.rho, spent=math.fsum(costs)
+        )
+
+
+def _ledger_records(path: Path) -> Iterator[tuple[int, str, float]]:
+    with path.open("rb") as lines:
+        for line in lines:
+            if line.startswith(b'{"kind":"ledger"'):
+                record = json.loads(line)
+                yield record["round"], record["step"], record["rho"]

@@ -1,0 +1,166 @@
+"""What a compute server leaves behind: its costs, its result, and at the lead the model and the synthetic table.
+
+Every file is complete or not there. All of it is public: costs are sizes and times, results are released values.
+
+    transcript.jsonl   every message, opening and charge (`protocols.transcript`)
+    costs.json         by attempt (a restart begins a new one): steps, openings, seconds
+    result.json        rounds, clients, selections, ledger
+    model/             at the lead: the final model (`mechanisms.model`)
+    synthetic.csv      at the lead: the synthetic table
+"""
+
+import contextlib
+import json
+import os
+import secrets
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from mechanisms.aim import AimResult, estimated_total
+from mechanisms.model import Model
+from mechanisms.sampling import public_generator
+from mechanisms.workload import Workload
+from parties.config import Config
+from parties.distaim.stored import LedgerEntry
+from parties.errors import StoreError
+from protocols.context import Costs
+from protocols.durable import sync
+
+
+class CostsFile:
+    """The costs of this attempt, beside those of the attempts before it."""
+
+    def __init__(self, path: Path, costs: Costs) -> None:
+        self._path = path
+        self._costs = costs
+        self._started = time.time()
+        self.seconds: dict[str, float] = {}
+        self.steps = costs.steps
+        self._before = read_attempts(path)
+
+    def save(self) -> None:
+        """Write the file anew. Raises StoreError."""
+        write_json(self._path, {"attempts": self._attempts()})
+
+    def sent_by_step(self) -> dict[str, int]:
+        """Bytes sent so far, by step, over all attempts; steps that sent nothing are left out."""
+        sums: Counter[str] = Counter()
+        for attempt in self._attempts():
+            for step in attempt["steps"]:
+                sums[step["step"]] += step["sent_bytes"]
+        return {step: sent for step, sent in sums.items() if sent}
+
+    def _attempts(self) -> list[dict[str, Any]]:
+        attempt: dict[str, Any] = {
+            "started": self._started,
+            "seconds": {**self.seconds, "total": time.time() - self._started},
+            "steps": [asdict(step) for step in self._costs.steps],
+            "openings": [asdict(opening) for opening in self._costs.openings],
+        }
+        return [*self._before, attempt]
+
+
+def read_attempts(path: Path) -> list[dict[str, Any]]:
+    """The attempts in a costs file; none where there is no file or no such file."""
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+        return list(document["attempts"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return []
+
+
+def result_document(
+    result: AimResult,
+    workload: Workload,
+    *,
+    config: Config,
+    rho_total: float,
+    ledger: Sequence[LedgerEntry],
+) -> dict[str, object]:
+    """The content of result.json but for the traffic."""
+    selected = []
+    for number in range(1, result.rounds_done + 1):
+        until = [m for m in result.measurements if m.round <= number]
+        for measurement in (m for m in until if m.round == number):
+            selected.append(
+                {
+                    "round": number,
+                    "query": list(workload.candidates[measurement.candidate]),
+                    "clients": measurement.clients,
+                    "rows_estimated": estimated_total(until, measurement.clients, config.max_rows),
+                    "sigma": measurement.sigma,
+                }
+            )
+    return {
+        "rounds_done": result.rounds_done,
+        "clients": result.clients,
+        "rows_estimated": result.total,
+        "sigma": result.measurements[0].sigma,
+        "rho_total": rho_total,
+        "ledger": [entry.to_dict() for entry in ledger],
+        "selected": selected,
+    }
+
+
+def write_synthetic(directory: Path, model: Model, config: Config, *, total: int) -> int:
+    """Draw the rows, write ``synthetic.csv`` and ``model/``, durably; returns the number of rows. Raises StoreError."""
+    # Pandas takes a fifth of a second to import, which only the lead needs.
+    from mechanisms.table import decode
+
+    rows = config.run.rows or total
+    seed = secrets.randbits(64) if config.run.seed is None else config.run.seed
+    generator = public_generator(seed)
+    table = decode(config.domain, model.sample(rows, generator), generator)
+    path = directory / "synthetic.csv"
+    partial = path.with_name(path.name + ".partial")
+    try:
+        model.save(directory / "model")
+        table.to_csv(partial, index=False)
+        for written in (partial, *(directory / "model").iterdir(), directory / "model"):
+            sync(written)
+        os.replace(partial, path)
+        sync(directory)
+    except OSError as error:
+        _drop(partial)
+        raise _unwritable(path, error) from error
+    return rows
+
+
+def write_json(path: Path, document: Mapping[str, object]) -> None:
+    """Write ``document``, complete or not at all. Raises StoreError."""
+    partial = path.with_name(path.name + ".partial")
+    try:
+        partial.write_text(json.dumps(document, allow_nan=False) + "\n", encoding="utf-8")
+        os.replace(partial, path)
+    except OSError as error:
+        _drop(partial)
+        raise _unwritable(path, error) from error
+
+
+def _drop(partial: Path) -> None:
+    with contextlib.suppress(OSError):
+        partial.unlink(missing_ok=True)
+
+
+def _unwritable(path: Path, error: OSError) -> StoreError:
+    reason = error.strerror or str(error)
+    return StoreError(
+        path, f"cannot be written: {reason}; expected a writable folder with free space"
+    )
+
+
+@contextlib.contextmanager
+def disk_errors(directory: Path) -> Iterator[None]:
+    """What the disk refuses to the transcript, as StoreError (network errors have another class by now)."""
+    try:
+        yield
+    except OSError as error:
+        where = Path(error.filename) if error.filename else directory
+        reason = error.strerror or str(error)
+        raise StoreError(
+            where, f"cannot write: {reason}; expected a writable folder with free space"
+        ) from error

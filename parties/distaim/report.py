@@ -1,0 +1,142 @@
+"""From what DistAIM's lead left behind to a report.
+
+Provides ``run_report`` (of a finished run, from the lead's folder), ``write_lead_report`` and ``notes``. Public:
+everything; no real table is at hand here.
+"""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from mechanisms.workload import Workload
+from parties.config import ANNEALED, Config
+from parties.distaim.outputs import read_attempts
+from parties.distaim.planning import sampling_distance
+from parties.distaim.stored import LedgerEntry
+from parties.report.comparison import compare_tables
+from parties.report.content import (
+    DISTAIM_TRUST,
+    TRIAL_TRUST,
+    Communication,
+    Opened,
+    Privacy,
+    RunReport,
+    write_report,
+)
+from parties.report.result import parameters, read_result, read_synthetic, selected, workload_size
+from protocols.measure import DISTRIBUTED
+
+DISTRIBUTED_TRUST = (
+    "Each server added noise of its own: what one server does not know has the variance that is charged, and the "
+    "counts carry 1.5 times that variance."
+)
+
+
+def write_lead_report(config: Config, directory: Path) -> None:
+    """The lead's report.json and report.html, where no real table is at hand. Raises StoreError."""
+    workload = config.build_workload()
+    attempts = read_attempts(directory / "costs.json")
+    total = sum(float(attempt["seconds"]["total"]) for attempt in attempts)
+    report = run_report(config, workload, directory, dataset=config.run.id, wall_s={"total": total})
+    shown = compare_tables(workload, read_synthetic(config, directory))
+    write_report(directory, report.to_dict(), pictures=shown)
+
+
+def run_report(
+    config: Config,
+    workload: Workload,
+    directory: Path,
+    *,
+    dataset: str,
+    wall_s: Mapping[str, float],
+    clients: int | None = None,
+) -> RunReport:
+    """The report of a finished run on shares, from the lead's ``directory``, without utility.
+
+    ``wall_s`` are seconds by phase that the lead does not know, "total" among them; ``clients`` is how many there were
+    if more than have submitted, which only a trial knows. Raises StoreError.
+    """
+    result = read_result(directory)
+    opened = _opened(directory / "transcript.jsonl")
+    traffic = result["client_bytes"]
+    count = max(1, clients or traffic["clients"])
+    trust = DISTAIM_TRUST + ((DISTRIBUTED_TRUST,) if config.run.noise == DISTRIBUTED else ())
+    if clients is not None:
+        trust += (TRIAL_TRUST,)
+    # A sum of statistical distances counts for both of two neighbouring tables.
+    return RunReport(
+        method="distaim",
+        trust=trust,
+        dataset=dataset,
+        parameters=parameters(config, clients or result["clients"]),
+        privacy=Privacy(
+            result["rho_total"],
+            _ledger(result),
+            (1 + math.exp(config.run.epsilon)) * sampling_distance(config, workload),
+        ),
+        workload=workload_size(workload),
+        communication=Communication(
+            traffic["sent"] / count,
+            traffic["received"] / count,
+            {step: (a, b, c) for step, (a, b, c) in result["sent_by_step"].items()},
+            workload.cells * 8 * 6 / 1e6,
+        ),
+        time_s=_times(read_attempts(directory / "costs.json"), wall_s),
+        opened=opened,
+        selected=selected(result),
+        seed=config.run.seed,
+        synthetic_rows=config.run.rows or result["rows_estimated"],
+        notes=notes(result, config),
+        rounds_done=result["rounds_done"],
+    )
+
+
+def notes(result: Mapping[str, Any], config: Config) -> tuple[str, ...]:
+    """What a reader should know of how the rounds went, from a result.json."""
+    done, first = result["rounds_done"], result["sigma"]
+    last = result["selected"][-1]["sigma"] if result["selected"] else first
+    if config.run.schedule == ANNEALED:
+        return (
+            f"Annealed: {done} rounds, of {config.run.rounds} that the budget would have lasted for without; the "
+            f"noise's deviation went from {first:.4g} rows to {last:.4g}.",
+        )
+    if done == config.run.rounds:
+        return ()
+    return (
+        f"The run ended after {result['rounds_done']} of {config.run.rounds} rounds: values that were charged and "
+        "lost in a crash had to be paid for again, and the rest of the budget did not cover a further round.",
+    )
+
+
+def _ledger(result: Mapping[str, Any]) -> tuple[LedgerEntry, ...]:
+    return tuple(LedgerEntry.from_dict(entry) for entry in result["ledger"])
+
+
+def _opened(transcript: Path) -> tuple[Opened, ...]:
+    """Every opening that the lead's transcript shows, those lost in a crash among them."""
+    items = []
+    with transcript.open("rb") as lines:
+        for line in lines:
+            if line.startswith(b'{"kind":"opened"'):
+                record = json.loads(line)
+                items.append(
+                    Opened(record["round"] or 0, record["step"], record["what"], record["count"])
+                )
+    return tuple(items)
+
+
+def _times(attempts: Sequence[Mapping[str, Any]], wall_s: Mapping[str, float]) -> dict[str, float]:
+    """Seconds by phase at the lead, over all attempts, beside ``wall_s``; what is in neither is "other"."""
+    phases = dict.fromkeys(("share", "select", "measure", "estimate", "write"), 0.0)
+    names = {"finish": "write", "select": "select", "measure": "measure", "estimate": "estimate"}
+    for attempt in attempts:
+        phases["share"] += float(attempt["seconds"].get("share", 0.0))
+        for step in attempt["steps"]:
+            if step["step"] in names:
+                phases[names[step["step"]]] += step["seconds"]
+    earlier = sum(float(attempt["seconds"]["total"]) for attempt in attempts[:-1])
+    total = wall_s["total"] + earlier
+    times = {**{phase: s for phase, s in wall_s.items() if phase != "total"}, **phases}
+    return {"total": total, **times, "other": max(0.0, total - sum(times.values()))}

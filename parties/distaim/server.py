@@ -1,0 +1,264 @@
+"""One compute server: durable, resumable, and silent about everything that is not public.
+
+Provides ``run_party``: open the store, take submissions over HTTPS, meet the two others, and compute with them
+(`parties.distaim.computation`). Party 0 leads: it estimates the model and writes the synthetic table.
+
+Every failure ends within its deadline as one exception that says what and where; what was finished is in the store, and
+the same command goes on from there. Secret: the store's shares and the certificate's key. Public: everything that
+events, transcript and outputs say. Source: FLAIM paper, Alg. 3.
+"""
+
+import asyncio
+import contextlib
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from mechanisms.errors import MechanismError
+from parties.config import CertificateFiles, Config
+from parties.distaim.agreement import Identity, identity_of
+from parties.distaim.circumstances import Inputs
+from parties.distaim.computation import Lead, Place, compute
+from parties.distaim.estimation import LEAD, make_estimator
+from parties.distaim.ingest import start_ingest
+from parties.distaim.outputs import CostsFile, disk_errors, write_synthetic
+from parties.distaim.planning import make_plan, security_bits
+from parties.distaim.store import Store
+from parties.distaim.tape import FOLDER, WARNING, KeptStore, Tape, TapedTranscript, TapedTransport
+from parties.errors import StoreError
+from parties.progress import Progress
+from parties.statuses import TooFewClients
+from parties.tls import check_holder, signer
+from parties.version import version
+from protocols.context import Context
+from protocols.errors import ProtocolError
+from protocols.mesh import TlsFiles
+from protocols.runtime import PartyRuntime, root_path
+from protocols.transcript import Transcript, Value
+
+CLOSE_S = 8.0
+"""How long leaving the mesh may take after a failure."""
+_TABLE = "table"
+"""What the lead's store has once the synthetic table is written."""
+
+
+def own_files(config: Config, pid: int) -> CertificateFiles:
+    """The certificate files of server ``pid``, checked. Raises ConfigError, CertificateError."""
+    name = config.require_parties()[pid].name
+    return check_holder(config.require_tls(pid), name, f"party {pid}")
+
+
+async def run_party(
+    config: Config, pid: int, directory: Path, *, progress: Progress, closed: asyncio.Event
+) -> None:
+    """Run server ``pid`` in ``directory`` until the run is finished.
+
+    ``closed`` is set by whoever knows that no more data owners will come. Raises ConfigError, CertificateError,
+    StoreError, TooFewClients, ProtocolError, MechanismError.
+    """
+    files = own_files(config, pid)
+    workload = config.build_workload()
+    plan = make_plan(config, workload)
+    bits = security_bits(config, workload)
+    identity = identity_of(config, workload.digest(), plan, bits)
+    with (
+        _recording(config, pid, directory, progress) as inputs,
+        _store(config, directory, inputs, plan.rounds) as store,
+    ):
+        transcript = open_transcript(
+            directory, files, identity, config=config, pid=pid, inputs=inputs
+        )
+        place = Place(
+            config,
+            pid,
+            directory,
+            workload,
+            plan,
+            bits,
+            store,
+            transcript,
+            progress,
+            closed,
+            inputs,
+        )
+        try:
+            with disk_errors(directory):
+                await _serve(place, files, identity)
+                transcript.close()
+        except BaseException as error:
+            with contextlib.suppress(OSError, ValueError):
+                transcript.close(f"failed: {_farewell(error)}")
+            raise
+    progress.event("finished", "finished")
+
+
+@contextlib.contextmanager
+def _recording(config: Config, pid: int, directory: Path, progress: Progress) -> Iterator[Inputs]:
+    """Where inputs come from; with record_replay, to a tape. Raises StoreError."""
+    if not config.run.record_replay:
+        yield Inputs()
+        return
+    progress.event("recording", "WARNING: " + WARNING.format(folder=directory / FOLDER))
+    with disk_errors(directory):
+        tape = Tape(directory, pid)
+    try:
+        yield tape
+    finally:
+        with disk_errors(directory):
+            tape.close()
+
+
+def _store(config: Config, directory: Path, inputs: Inputs, rounds: int) -> Store:
+    """The store; with record_replay, one whose answers are kept. Raises StoreError."""
+    folder = directory / "store"
+    if not config.run.record_replay:
+        return Store(folder, config.digest())
+    return KeptStore(folder, config.digest(), inputs, rounds)
+
+
+def open_transcript(
+    directory: Path,
+    files: CertificateFiles,
+    identity: Identity,
+    *,
+    config: Config,
+    pid: int,
+    inputs: Inputs,
+) -> Transcript:
+    """This server's transcript, begun or continued. Raises StoreError, CertificateError."""
+    agreed: dict[str, Value] = json.loads(json.dumps(config.agreed()))
+    header: dict[str, Value] = {
+        "protocol": "distaim",
+        "run": identity.run,
+        "party": pid,
+        "name": config.require_parties()[pid].name,
+        "config": agreed,
+        "config_sha256": identity.config,
+        "workload_sha256": identity.workload,
+        "version": version(),
+        "wire": identity.wire,
+        "plan": identity.plan,
+    }
+    path = directory / "transcript.jsonl"
+    try:
+        if isinstance(inputs, Tape):
+            return TapedTranscript(path, sign=signer(files), header=header, tape=inputs)
+        return Transcript(path, sign=signer(files), header=header)
+    except OSError as error:
+        raise StoreError(path, f"cannot be written: {error.strerror or error}") from error
+
+
+class _Recorder:
+    """The transcript as the mesh's threads see it: a disk that is full ends the run instead of one thread."""
+
+    def __init__(self, place: Place) -> None:
+        self._transcript = place.transcript
+        self._directory = place.directory
+        self._loop = asyncio.get_running_loop()
+        self.runtime: PartyRuntime | None = None
+
+    def message(
+        self,
+        *,
+        step: str,
+        round: int | None,
+        direction: str,
+        peer: int,
+        label: int,
+        size: int,
+        digest: bytes,
+    ) -> None:
+        """See ``protocols.runtime.Recorder``."""
+        try:
+            with disk_errors(self._directory):
+                self._transcript.message(
+                    step=step,
+                    round=round,
+                    direction=direction,
+                    peer=peer,
+                    label=label,
+                    size=size,
+                    digest=digest,
+                )
+        except StoreError as error:
+            if self.runtime is not None:
+                self._loop.call_soon_threadsafe(self.runtime.fail, error)
+
+    def opened(self, *, step: str, round: int | None, what: str, count: int, value: bytes) -> None:
+        """See ``protocols.runtime.Recorder``."""
+        self._transcript.opened(step=step, round=round, what=what, count=count, value=value)
+
+
+async def _serve(place: Place, files: CertificateFiles, identity: Identity) -> None:
+    """Take submissions and compute, until the run is finished or has failed."""
+    config, pid = place.config, place.pid
+    ingest = await start_ingest(place.store, config, pid, files)
+    try:
+        address = config.require_parties()[pid].ingest
+        place.progress.event("listening", f"taking submissions at {address}")
+        runtime = _runtime(place, files)
+        try:
+            started = time.perf_counter()
+            await runtime.connect()
+            seconds = time.perf_counter() - started
+            place.progress.event("connected", "connected to the two other servers")
+            costs = CostsFile(place.directory / "costs.json", runtime.costs)
+            costs.seconds["connect"] = seconds
+            lead = _lead(place) if pid == LEAD else None
+            await compute(place, _context(place, runtime), identity, costs=costs, lead=lead)
+        except BaseException as error:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(asyncio.shield(runtime.close(_farewell(error))), CLOSE_S)
+            raise
+        await runtime.close()
+    finally:
+        await ingest.close()
+
+
+def _context(place: Place, runtime: PartyRuntime) -> Context:
+    """The root context; with record_replay, one that notes keys and messages on the tape."""
+    if not isinstance(place.inputs, Tape):
+        return runtime.context()
+    transport = TapedTransport(runtime, place.inputs)
+    transport.keep_keys()
+    return Context(transport, root_path(place.config.run.id))
+
+
+def _lead(place: Place) -> Lead:
+    estimator = make_estimator(place.config, place.workload, place.plan)
+
+    def write(total: int) -> None:
+        if estimator.model is None:
+            raise RuntimeError("the final estimate made no model")
+        # Started again after this: the table that may be published by now stays the only one.
+        if place.store.meta(_TABLE) and (place.directory / "synthetic.csv").exists():
+            return
+        write_synthetic(place.directory, estimator.model, place.config, total=total)
+        place.store.set_meta(_TABLE, "yes")
+
+    return Lead(estimator, write)
+
+
+def _farewell(error: BaseException) -> str:
+    """What peers are told: messages made for them in full, of anything else its class alone."""
+    told = (ProtocolError, MechanismError, TooFewClients)
+    if isinstance(error, asyncio.CancelledError):
+        return "it was stopped"
+    return str(error) if isinstance(error, told) else f"it failed ({type(error).__name__})"
+
+
+def _runtime(place: Place, files: CertificateFiles) -> PartyRuntime:
+    parties = place.config.require_parties()
+    first, second, third = place.names
+    recorder = _Recorder(place)
+    recorder.runtime = PartyRuntime(
+        place.pid,
+        [(party.mesh.host, party.mesh.port) for party in parties],
+        tls=TlsFiles(files.ca, files.cert, files.key, (first, second, third)),
+        session=place.config.run.id,
+        timeout_s=place.config.timeouts.receive_s,
+        connect_timeout_s=place.config.timeouts.connect_s,
+        recorder=recorder,
+    )
+    return recorder.runtime

@@ -1,0 +1,120 @@
+"""What a compute server keeps of a run: submissions, running totals, checkpoints, ledger entries.
+
+Plain records, checked when made. Secret: the components of a ``Total`` (its repr shows sizes only). Public: checkpoints
+and ledger entries, which servers tell one another when they resume; ``to_dict`` and ``from_dict`` are exact over JSON.
+"""
+
+import base64
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TypeGuard
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parties.distaim.submission import Submission
+
+
+def _natural(value: object) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+@dataclass(frozen=True, slots=True)
+class StoredSubmission:
+    """A stored ``submission``: ``size`` bytes with ``body_digest``; the digests of its two components are for the mesh.
+
+    ``own_digest`` and ``next_digest`` are compared pairwise with the neighbours that hold the same component
+    (``protocols.upload``). ``received_at`` is seconds since the epoch.
+    """
+
+    submission: Submission
+    body_digest: str = field(repr=False)
+    own_digest: str = field(repr=False)
+    next_digest: str = field(repr=False)
+    size: int
+    received_at: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Total:
+    """The running total after ``round``, of ``clients``: components ``own`` and ``next``, uint32 (maximal cells,)."""
+
+    round: int
+    clients: tuple[str, ...]
+    own: NDArray[np.uint32]
+    next: NDArray[np.uint32]
+
+    def __post_init__(self) -> None:
+        ok = self.own.dtype == self.next.dtype == np.uint32 and self.own.ndim == 1
+        if not ok or self.own.shape != self.next.shape:
+            raise ValueError("a total's components are two uint32 vectors of one length")
+
+    def __repr__(self) -> str:
+        return f"Total(round={self.round}, clients={len(self.clients)}, cells={len(self.own)})"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Checkpoint:
+    """A released measurement: ``noisy`` float64 (cells of ``candidate``,) with deviation ``sigma``, of ``clients``."""
+
+    round: int
+    candidate: int
+    sigma: float
+    clients: int
+    noisy: NDArray[np.float64]
+
+    def __post_init__(self) -> None:
+        if self.noisy.dtype != np.float64 or self.noisy.ndim != 1:
+            raise ValueError("noisy counts are a float64 vector")
+
+    def to_dict(self) -> dict[str, object]:
+        """For a peer, as JSON; exact."""
+        noisy = base64.b64encode(self.noisy.astype("<f8").tobytes()).decode("ascii")
+        return {
+            "round": self.round,
+            "candidate": self.candidate,
+            "sigma": self.sigma,
+            "clients": self.clients,
+            "noisy": noisy,
+        }
+
+    @classmethod
+    def from_dict(cls, value: Mapping[str, object]) -> "Checkpoint":
+        """What a peer's ``to_dict`` said. Raises ValueError on anything else."""
+        number, candidate, clients = (value.get(k) for k in ("round", "candidate", "clients"))
+        sigma, noisy = value.get("sigma"), value.get("noisy")
+        if not (_natural(number) and _natural(candidate) and _natural(clients)):
+            raise ValueError("not a checkpoint: round, candidate and clients are whole numbers")
+        if not (isinstance(sigma, float) and isinstance(noisy, str) and len(value) == 5):
+            raise ValueError("not a checkpoint: sigma is a number and noisy is text")
+        data = np.frombuffer(base64.b64decode(noisy, validate=True), dtype="<f8")
+        return cls(number, candidate, sigma, clients, data.astype(np.float64))
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerEntry:
+    """One charge: ``rho`` (zCDP) for ``event`` (JSON) in ``step`` of ``round``. A repeated round is charged again."""
+
+    round: int
+    step: str
+    event: str
+    rho: float
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.rho) and self.rho > 0):
+            raise ValueError(f"rho is {self.rho}; expected above 0")
+
+    def to_dict(self) -> dict[str, object]:
+        """For a peer, as JSON; exact."""
+        return {"round": self.round, "step": self.step, "event": self.event, "rho": self.rho}
+
+    @classmethod
+    def from_dict(cls, value: Mapping[str, object]) -> "LedgerEntry":
+        """What a peer's ``to_dict`` said. Raises ValueError on anything else."""
+        number, step, event, rho = (value.get(k) for k in ("round", "step", "event", "rho"))
+        if not (isinstance(step, str) and isinstance(event, str) and len(value) == 4):
+            raise ValueError("not a ledger entry: step and event are text")
+        if not (_natural(number) and isinstance(rho, float)):
+            raise ValueError("not a ledger entry: round and rho are numbers")
+        return cls(number, step, event, rho)

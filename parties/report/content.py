@@ -1,0 +1,318 @@
+"""What a run says about itself: `report.json` for machines and `report.html` for people.
+
+Provides the parts of a report as dataclasses (`RunReport` and what it holds), `RunReport.to_dict` with the keys of
+`report.json`, `ReportPictures` for what only pictures show, and `write_report`.
+
+Secret: nothing may come in. Everything in `report.json` is public by the protocol, or measured from the outside, except
+`utility`: where the real table is at hand (a trial on pooled data), errors are computed from it without noise. Those
+figures and the pictures of real marginals are not differentially private; the page says so next to each of them.
+Known limits: text in English; sizes are decimal (1 MB = 10^6 bytes).
+"""
+
+import contextlib
+import json
+import math
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from parties.distaim.stored import LedgerEntry
+from parties.errors import StoreError
+
+PARTIES = 3
+
+DISTAIM_TRUST = (
+    "The three compute servers held secret shares. Any one of them alone learnt nothing about a row or an un-noised "
+    "count, provided it followed the protocol (at most one corrupted server, semi-honest).",
+    "Two servers acting together, or a server that deviates from the protocol, are outside this guarantee.",
+    "Opened were the chosen query of each round and each noisy measurement, nothing else. How many data owners took "
+    "part, and the sizes and times of messages, are visible too.",
+    "The privacy guarantee is for one row added to or removed from the whole table. It holds whatever the other data "
+    "owners submit; an owner that submits counts which are not those of its table can bend the result.",
+)
+TRIAL_TRUST = (
+    "This was a trial: one machine ran all three servers and all owners and held the whole table. It protects nobody; "
+    "the sentences above are about servers on hosts of their own."
+)
+"""What DistAIM under MPC guarantees and what it does not, one sentence or two an item."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parameters:
+    """What the run was asked for. `participation` is the chance of a client to be sampled in a round.
+
+    With another `schedule` than "fixed", `rounds` is what there may be at most.
+    """
+
+    epsilon: float
+    delta: float
+    rounds: int
+    clients: int
+    participation: float
+    noise: str
+    upload: str
+    schedule: str = "fixed"
+
+
+@dataclass(frozen=True, slots=True)
+class Privacy:
+    """The budget in zCDP, what was charged, and what the implementation adds to delta.
+
+    Raises ValueError when the ledger's sum is above the budget, beyond the rounding of its sum.
+    """
+
+    rho_total: float
+    ledger: tuple[LedgerEntry, ...]
+    delta_implementation: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.rho_spent > self.rho_total * (1 + 1e-9):
+            raise ValueError(
+                f"the ledger holds {self.rho_spent}, above the budget {self.rho_total}"
+            )
+
+    @property
+    def rho_spent(self) -> float:
+        """The sum of the ledger."""
+        return math.fsum(entry.rho for entry in self.ledger)
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadSize:
+    """Queries asked for, candidates (their closure), cells of all candidates."""
+
+    queries: int
+    candidates: int
+    cells: int
+
+
+@dataclass(frozen=True, slots=True)
+class Utility:
+    """Errors against a table at hand. `reference` names that table; the figures are not differentially private."""
+
+    reference: str
+    workload_error: float | None = None
+    nll: float | None = None
+    auc: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Communication:
+    """Bytes measured, one figure per server and step, beside the paper's estimate `paper_formula_mb`.
+
+    Raises ValueError unless every step has a figure for each of `servers`, none of them negative.
+    """
+
+    client_sent_bytes_mean: float
+    client_received_bytes_mean: float
+    server_sent_bytes_by_step: Mapping[str, tuple[int, ...]]
+    paper_formula_mb: float
+    servers: int = PARTIES
+
+    def __post_init__(self) -> None:
+        for step, sent in self.server_sent_bytes_by_step.items():
+            if len(sent) != self.servers or min(sent) < 0:
+                raise ValueError(
+                    f"step {step!r}: bytes sent are {sent}; expected one figure per server"
+                )
+
+    def to_dict(self) -> dict[str, object]:
+        """The `communication` section."""
+        by_step = {step: list(sent) for step, sent in self.server_sent_bytes_by_step.items()}
+        client_bytes = self.client_sent_bytes_mean + self.client_received_bytes_mean
+        return {
+            "client_sent_bytes_mean": self.client_sent_bytes_mean,
+            "client_received_bytes_mean": self.client_received_bytes_mean,
+            "client_throughput_mb_mean": client_bytes / 1e6,
+            "server_sent_bytes": [
+                sum(sent[pid] for sent in by_step.values()) for pid in range(self.servers)
+            ],
+            "server_sent_bytes_by_step": by_step,
+            "paper_formula_mb": self.paper_formula_mb,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """One opening: in `round` and `step`, `what`, and of how many numbers."""
+
+    round: int
+    step: str
+    what: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Selected:
+    """The query a round chose, with how many clients were counted and how many rows they were estimated to have.
+
+    `sigma` is the deviation, in rows, that its measurement was charged for.
+    """
+
+    round: int
+    query: tuple[str, ...]
+    clients: int
+    rows_estimated: int
+    sigma: float
+
+
+@dataclass(frozen=True, slots=True)
+class RunReport:
+    """All of `report.json`. `time_s` holds seconds by phase, "total" among them; `notes` are sentences for the reader.
+
+    `flaim` has what only FLAIM has: guarantees, sums, choosers.
+
+    Raises ValueError when `time_s` has no total.
+    """
+
+    method: str
+    dataset: str
+    parameters: Parameters
+    privacy: Privacy
+    workload: WorkloadSize
+    communication: Communication
+    time_s: Mapping[str, float]
+    opened: tuple[Opened, ...]
+    selected: tuple[Selected, ...] = ()
+    utility: Utility | None = None
+    seed: int | None = None
+    synthetic_rows: int | None = None
+    rounds_done: int | None = None
+    trust: tuple[str, ...] = DISTAIM_TRUST
+    notes: tuple[str, ...] = ()
+    flaim: Mapping[str, object] | None = None
+
+    def __post_init__(self) -> None:
+        if "total" not in self.time_s:
+            raise ValueError(f"time_s has {', '.join(self.time_s)}; expected total among them")
+
+    def to_dict(self) -> dict[str, object]:
+        """The content of `report.json`; keys whose value is not known are left out."""
+        utility = asdict(self.utility) if self.utility else {}
+        document: dict[str, object] = {
+            "method": self.method,
+            "dataset": self.dataset,
+            "seed": self.seed,
+            "parameters": asdict(self.parameters),
+            "privacy": {
+                "rho_total": self.privacy.rho_total,
+                "rho_spent": self.privacy.rho_spent,
+                "ledger": [entry.to_dict() for entry in self.privacy.ledger],
+                "delta_implementation": self.privacy.delta_implementation,
+            },
+            "workload": asdict(self.workload),
+            "utility": {key: value for key, value in utility.items() if value is not None},
+            "communication": self.communication.to_dict(),
+            "time": {f"{phase}_s": seconds for phase, seconds in self.time_s.items()},
+            "opened": [asdict(item) for item in self.opened],
+            "selected": [{**asdict(item), "query": list(item.query)} for item in self.selected],
+            "synthetic_rows": self.synthetic_rows,
+            "rounds_done": self.rounds_done,
+            "trust": list(self.trust),
+            "notes": list(self.notes),
+            "flaim": self.flaim,
+        }
+        return {key: value for key, value in document.items() if value is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class QueryError:
+    """L1 distance (0 to 2) between the real and the synthetic normalised marginal of `query`."""
+
+    query: tuple[str, ...]
+    error: float
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnShares:
+    """One column's one-way marginal: a label and the synthetic share of each code, and the real one if at hand.
+
+    Raises ValueError when the lengths differ.
+    """
+
+    column: str
+    labels: tuple[str, ...]
+    synthetic: tuple[float, ...]
+    real: tuple[float, ...] | None = None
+
+    def __post_init__(self) -> None:
+        lengths = {len(self.labels), len(self.synthetic), len(self.real or self.labels)}
+        if len(lengths) != 1:
+            raise ValueError(
+                f"column {self.column!r}: labels and shares differ in number: {sorted(lengths)}"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class ReportPictures:
+    """What the pictures show besides the report: both empty where no real table is at hand."""
+
+    query_errors: tuple[QueryError, ...] = ()
+    columns: tuple[ColumnShares, ...] = field(default=())
+
+
+_REQUIRED: Mapping[str, Sequence[str]] = {
+    "parameters": ("epsilon", "delta", "rounds", "clients", "participation", "noise", "upload"),
+    "privacy": ("rho_total", "rho_spent", "ledger", "delta_implementation"),
+    "workload": ("queries", "candidates", "cells"),
+    "utility": (),
+    "communication": (
+        "client_sent_bytes_mean",
+        "client_received_bytes_mean",
+        "client_throughput_mb_mean",
+        "server_sent_bytes",
+        "server_sent_bytes_by_step",
+        "paper_formula_mb",
+    ),
+    "time": ("total_s",),
+}
+
+
+def check_report(report: Mapping[str, object]) -> None:
+    """Raises ValueError, naming the key, when something that `report.json` always holds is missing."""
+    for key in ("method", "dataset", *_REQUIRED, "opened"):
+        if key not in report:
+            raise ValueError(f"the report has no {key!r}")
+    for section, keys in _REQUIRED.items():
+        table = report[section]
+        if not isinstance(table, Mapping):
+            raise ValueError(f"the report's {section!r} is not a table")
+        for key in keys:
+            if key not in table:
+                raise ValueError(f"the report has no {section}.{key}")
+
+
+def write_report(
+    run_dir: Path, report: Mapping[str, object], *, pictures: ReportPictures
+) -> tuple[Path, Path]:
+    """Write `report.json` and `report.html` into `run_dir`, each complete or not at all; returns both paths.
+
+    `report` is what `RunReport.to_dict` gives. Raises ValueError for a report with a key missing or a number that
+    JSON does not have, StoreError where the folder cannot be written.
+    """
+    # Drawing takes a second to import, which nothing else in the command needs.
+    from parties.report.html import render_html
+
+    check_report(report)
+    text = json.dumps(report, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
+    page = render_html(report, pictures)
+    paths = run_dir / "report.json", run_dir / "report.html"
+    for path, content in zip(paths, (text, page), strict=True):
+        _write_whole(path, content)
+    return paths
+
+
+def _write_whole(path: Path, content: str) -> None:
+    """Under another name first, so that a full disk leaves no half a report."""
+    partial = path.with_name(path.name + ".partial")
+    try:
+        partial.write_text(content, encoding="utf-8")
+        os.replace(partial, path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            partial.unlink(missing_ok=True)
+        message = (
+            f"cannot be written: {error.strerror or error}; expected a writable folder with space"
+        )
+        raise StoreError(path, message) from error

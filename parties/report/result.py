@@ -1,0 +1,69 @@
+"""What a finished run left in its folder, as the records of a report.
+
+Provides ``read_result`` and ``read_synthetic``, and ``parameters``, ``workload_size`` and ``selected``, which every
+method's report has. Public: everything.
+"""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mechanisms.table import encode, read_table
+from mechanisms.workload import Workload
+from parties.config import Config
+from parties.errors import StoreError
+from parties.report.content import Parameters, Selected, WorkloadSize
+
+
+def read_result(directory: Path) -> dict[str, Any]:
+    """A server's result.json. Raises StoreError."""
+    path = directory / "result.json"
+    try:
+        document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise StoreError(path, f"is not a result: {error}; expected a finished run") from error
+    return document
+
+
+def read_synthetic(config: Config, directory: Path) -> NDArray[np.int32]:
+    """The codes of ``synthetic.csv``. Raises DataError."""
+    path = directory / "synthetic.csv"
+    return encode(config.domain, read_table(path), source=path)
+
+
+def parameters(config: Config, clients: int) -> Parameters:
+    """What was asked for."""
+    run = config.run
+    return Parameters(
+        run.epsilon,
+        run.delta,
+        run.rounds,
+        clients,
+        config.clients.participation,
+        run.noise,
+        run.upload,
+        run.schedule,
+    )
+
+
+def workload_size(workload: Workload) -> WorkloadSize:
+    """How much was asked."""
+    return WorkloadSize(len(workload.queries), len(workload.candidates), workload.cells)
+
+
+def selected(result: Mapping[str, Any]) -> tuple[Selected, ...]:
+    """The rounds of a result.json."""
+    return tuple(
+        Selected(
+            item["round"],
+            tuple(item["query"]),
+            item["clients"],
+            item["rows_estimated"],
+            item["sigma"],
+        )
+        for item in result["selected"]
+    )

@@ -1,0 +1,85 @@
+"""A trial's run folder: its results, what only the real table can tell, and nothing secret left behind.
+
+Provides ``collect`` (the servers' results into the run folder), ``finish_trial`` and ``tidy``. How good the synthetic
+table is is measured on the real one, which a trial has at hand; that is not private. Secret: the real table.
+"""
+
+import shutil
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mechanisms.metrics import nll, table_answers, workload_error
+from mechanisms.model import Model
+from parties.errors import StoreError
+from parties.report.comparison import compare_tables
+from parties.report.content import ReportPictures, RunReport, Utility, write_report
+from parties.report.result import read_synthetic
+from parties.trial.request import Folder, Trial
+
+
+def utility(trial: Trial, synthetic: NDArray[np.int32], model: Model) -> Utility:
+    """The written table's error on the workload, and the real table's likelihood under the model; not private."""
+    answers = [table_answers(trial.workload, codes) for codes in (trial.codes, synthetic)]
+    return Utility(
+        "the pooled table of this trial",
+        workload_error=workload_error(trial.workload, *answers),
+        nll=nll(model, trial.codes),
+    )
+
+
+def pictures(trial: Trial, synthetic: NDArray[np.int32]) -> ReportPictures:
+    """Errors by query and columns beside the real ones; not private."""
+    return compare_tables(trial.workload, synthetic, trial.codes)
+
+
+def collect(folder: Folder) -> None:
+    """Copy transcripts, model and synthetic table into the run folder. Raises StoreError."""
+    lead = folder.party(0)
+    try:
+        (folder.path / "transcripts").mkdir(exist_ok=True)
+        for party in folder.parties:
+            name = f"party-{party.name}" if party.name.isdecimal() else party.name
+            target = folder.path / "transcripts" / f"{name}.jsonl"
+            shutil.copyfile(party / "transcript.jsonl", target)
+        shutil.copytree(lead / "model", folder.path / "model", dirs_exist_ok=True)
+        shutil.copyfile(lead / "synthetic.csv", folder.path / "synthetic.csv")
+    except OSError as error:
+        where = Path(error.filename) if error.filename else folder.path
+        raise StoreError(
+            where,
+            f"cannot be copied: {error.strerror or error}; expected a writable folder with space",
+        ) from error
+
+
+def finish_trial(trial: Trial, folder: Folder, report: RunReport) -> Mapping[str, object]:
+    """Add what only a trial can know, write the report, leave nothing secret behind. Raises StoreError."""
+    synthetic = read_synthetic(trial.config, folder.path)
+    measured = utility(trial, synthetic, Model.load(folder.path / "model"))
+    document = replace(report, utility=measured).to_dict()
+    write_report(folder.path, document, pictures=pictures(trial, synthetic))
+    folder.finish(trial.fingerprint)
+    tidy(folder)
+    return document
+
+
+def tidy(folder: Folder) -> None:
+    """Remove what only a restart would need: tables, shares, submission states and private keys."""
+    shutil.rmtree(folder.owners, ignore_errors=True)
+    for party in folder.parties:
+        shutil.rmtree(party / "store", ignore_errors=True)
+        for name in ("model", "synthetic.csv", "transcript.jsonl"):
+            _remove(party / name)
+    for path in folder.certificates.glob("*"):
+        if path.suffix == ".key" or path.name.startswith("owner-"):
+            _remove(path)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)

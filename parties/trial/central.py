@@ -1,0 +1,156 @@
+"""Central AIM in this process, on the pooled table of a trial: what DistAIM is compared with.
+
+Provides ``run_central``. The same config, budget, rounds and estimator as on shares; the noise is drawn from the
+operating system's randomness. Secret: the table, which this process holds. Source: FLAIM paper, Algorithm 2.
+"""
+
+import asyncio
+import json
+import secrets
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mechanisms.accounting import Ledger
+from mechanisms.aim import AimResult, Backend, Estimate, Estimator, Measurement, run_aim
+from mechanisms.events import event_to_dict
+from mechanisms.plaintext import PlaintextBackend
+from mechanisms.scores import ScoreSpec
+from parties.distaim.estimation import make_estimator
+from parties.distaim.outputs import result_document, write_synthetic
+from parties.distaim.planning import make_plan
+from parties.distaim.report import notes
+from parties.distaim.stored import LedgerEntry
+from parties.errors import StoreError
+from parties.progress import Progress, round_text
+from parties.report.content import Communication, Opened, Privacy, RunReport
+from parties.report.result import parameters, selected, workload_size
+from parties.trial.request import Folder, Trial
+
+AIM_TRUST = (
+    "Central AIM: one process held the whole table. Nothing but the result protected anyone from whoever ran it.",
+    "The privacy guarantee is for one row added to or removed from the whole table.",
+)
+
+
+@dataclass(slots=True)
+class _Watched:
+    """A backend and an estimator whose time and openings are noted."""
+
+    backend: Backend
+    estimator: Estimator
+    seconds: dict[str, float] = field(default_factory=dict)
+    opened: list[Opened] = field(default_factory=list)
+    round: int = 0
+
+    async def begin_round(self, round: int) -> int:
+        """See ``Backend.begin_round``."""
+        self.round = round
+        return await self.backend.begin_round(round)
+
+    async def select(self, spec: ScoreSpec, scale: float) -> int:
+        """See ``Backend.select``."""
+        started = time.perf_counter()
+        index = await self.backend.select(spec, scale)
+        self._took("select", started)
+        self.opened.append(Opened(self.round, "select", "select.index", 1))
+        return index
+
+    async def measure(self, candidate: int, sigma: float) -> NDArray[np.float64]:
+        """See ``Backend.measure``."""
+        started = time.perf_counter()
+        noisy = await self.backend.measure(candidate, sigma)
+        self._took("measure", started)
+        self.opened.append(Opened(self.round, "measure", "measure.counts", noisy.size))
+        return noisy
+
+    async def estimate(
+        self, measurements: Sequence[Measurement], *, round: int, final: bool
+    ) -> Estimate:
+        """See ``Estimator.estimate``."""
+        started = time.perf_counter()
+        estimate = await self.estimator.estimate(measurements, round=round, final=final)
+        self._took("estimate", started)
+        return estimate
+
+    def _took(self, phase: str, started: float) -> None:
+        self.seconds[phase] = self.seconds.get(phase, 0.0) + time.perf_counter() - started
+
+
+async def run_central(trial: Trial, folder: Folder, *, progress: Progress) -> RunReport:
+    """Run central AIM, write model and table into ``folder``, and return the report without utility.
+
+    Raises StoreError, MechanismError.
+    """
+    started = time.perf_counter()
+    config, workload = trial.config, trial.workload
+    try:
+        folder.config.write_text(config.resolved_toml(), encoding="utf-8")
+    except OSError as error:
+        raise StoreError(folder.config, f"cannot be written: {error.strerror or error}") from error
+    plan = make_plan(config, workload)
+    ledger = Ledger(plan.rho)
+    backend = PlaintextBackend.pooled(
+        workload, plan, codes=trial.codes, ledger=ledger, random_bytes=secrets.token_bytes
+    )
+    estimator = make_estimator(config, workload, plan)
+    watched = _Watched(backend, estimator)
+    result = await run_aim(
+        workload,
+        plan,
+        watched,
+        watched,
+        max_rows=config.max_rows,
+        on_round=lambda record: progress.event(
+            "rounds", f"{round_text(record.round, plan)} done", done=record.round
+        ),
+    )
+    if estimator.model is None:
+        raise RuntimeError("the final estimate made no model")
+    writing = time.perf_counter()
+    rows = await asyncio.to_thread(
+        write_synthetic, folder.path, estimator.model, config, total=result.total
+    )
+    seconds = {**watched.seconds, "write": time.perf_counter() - writing}
+    return _report(
+        trial, result, ledger, watched.opened, rows=rows, started=started, seconds=seconds
+    )
+
+
+def _report(
+    trial: Trial,
+    result: AimResult,
+    ledger: Ledger,
+    opened: Sequence[Opened],
+    *,
+    rows: int,
+    started: float,
+    seconds: dict[str, float],
+) -> RunReport:
+    entries = tuple(
+        LedgerEntry(e.round, e.step, json.dumps(event_to_dict(e.event), sort_keys=True), e.rho)
+        for e in ledger.entries
+    )
+    document = result_document(
+        result, trial.workload, config=trial.config, rho_total=ledger.budget, ledger=entries
+    )
+    total = time.perf_counter() - started
+    return RunReport(
+        method="aim",
+        dataset=trial.request.dataset,
+        parameters=parameters(trial.config, trial.partition.clients),
+        privacy=Privacy(ledger.budget, entries),
+        workload=workload_size(trial.workload),
+        communication=Communication(0.0, 0.0, {}, trial.workload.cells * 8 * 6 / 1e6),
+        time_s={"total": total, **seconds, "other": max(0.0, total - sum(seconds.values()))},
+        opened=tuple(opened),
+        selected=selected(document),
+        seed=trial.config.run.seed,
+        synthetic_rows=rows,
+        rounds_done=result.rounds_done,
+        trust=AIM_TRUST,
+        notes=notes(document, trial.config),
+    )

@@ -1,0 +1,259 @@
+"""A whole run on one machine: three compute servers and all data owners as processes, over mutual TLS on loopback.
+
+Provides ``launch``: certificates and ports, the three servers, the owners, and their supervision. If one process
+fails the rest are stopped and its message is the error; on any way out no process is left
+(`parties.trial.processes`). A folder left by an interrupted run is taken up: servers go on after their last finished
+round, owners without a receipt submit.
+
+Secret: keys, shares and tables in the run folder, in folders of mode 0700; removed when the run is finished. Known
+limits: one machine holds everything, so that a trial protects nobody; ports are chosen a moment before they are used.
+"""
+
+import asyncio
+import shutil
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from parties.config import Config
+from parties.errors import StoreError
+from parties.progress import Progress
+from parties.statuses import ChildFailed, Status
+from parties.tls import make_certificates
+from parties.trial.jobs import OwnersJob, read_receipts
+from parties.trial.ports import LOOPBACK, free_ports
+from parties.trial.processes import Child
+from parties.trial.request import Folder, Trial
+
+PARTY_NAMES = ("party-0", "party-1", "party-2")
+_OTHERS_S = 2.0
+"""How long to wait for other servers' messages after one has failed: the one that names the cause may come later."""
+_SHOWN = ("recording", "waiting", "round", "selected", "writing", "resumed")
+
+
+@dataclass(frozen=True, slots=True)
+class Launched:
+    """A finished run: the config that its processes used, and seconds until the three servers were connected."""
+
+    config: Config
+    setup_s: float
+
+
+async def launch(trial: Trial, folder: Folder, *, progress: Progress) -> Launched:
+    """Run ``trial`` in ``folder`` to its end.
+
+    Raises ChildFailed with the message of the process that failed first, StoreError, CertificateError.
+    """
+    started = time.perf_counter()
+    connected: list[float] = []
+    config = await asyncio.to_thread(prepare, trial, folder)
+    progress.event("prepared", "certificates, ports and owners' tables are ready")
+    children: list[Child] = []
+    try:
+        await _run(folder, children, connected, progress)
+    finally:
+        await asyncio.shield(_stop(children))
+    return Launched(config, connected[0] - started if connected else 0.0)
+
+
+def prepare(trial: Trial, folder: Folder) -> Config:
+    """Write config, certificates and the owners' job; what an interrupted run left of them stays. Raises StoreError."""
+    return prepare_trial(trial, folder, PARTY_NAMES, with_parties)
+
+
+def prepare_trial(
+    trial: Trial,
+    folder: Folder,
+    servers: Sequence[str],
+    configure: Callable[[Trial, Folder], Config],
+) -> Config:
+    """As ``prepare``, for ``servers`` of these names; ``configure`` gives the config with their addresses."""
+    try:
+        if not folder.certificates.exists():
+            partial = folder.certificates.with_name("certificates.partial")
+            shutil.rmtree(partial, ignore_errors=True)
+            make_certificates(partial, servers, trial.names)
+            partial.chmod(0o700)
+            partial.rename(folder.certificates)
+        config = configure(trial, folder)
+        folder.config.write_text(config.resolved_toml(), encoding="utf-8")
+        np.save(folder.owners / "codes.npy", trial.codes, allow_pickle=False)
+        np.save(folder.owners / "owners.npy", trial.partition.owners, allow_pickle=False)
+        states = folder.owners / "states"
+        states.mkdir(exist_ok=True)
+        OwnersJob(
+            config=str(folder.config),
+            codes=str(folder.owners / "codes.npy"),
+            owners=str(folder.owners / "owners.npy"),
+            certificates=str(folder.certificates),
+            states=str(states),
+            receipts=str(receipts_path(folder)),
+            names=trial.names,
+        ).write(folder.owners / "job.json")
+    except OSError as error:
+        where = Path(error.filename) if error.filename else folder.path
+        reason = error.strerror or str(error)
+        raise StoreError(
+            where, f"cannot be written: {reason}; expected a writable folder with free space"
+        ) from error
+    return config
+
+
+def receipts_path(folder: Folder) -> Path:
+    """Where the owners' receipts are."""
+    return folder.owners / "receipts.jsonl"
+
+
+def with_parties(trial: Trial, folder: Folder) -> Config:
+    """The config with three servers on free ports of this machine and the trial's certificates."""
+    ports = free_ports(6)
+    parties = [
+        {
+            "name": name,
+            "mesh": f"{LOOPBACK}:{ports[2 * pid]}",
+            "ingest": f"{LOOPBACK}:{ports[2 * pid + 1]}",
+        }
+        for pid, name in enumerate(PARTY_NAMES)
+    ]
+    certificates = folder.certificates.resolve()
+    tls = {
+        "ca": str(certificates / "ca.crt"),
+        "cert": str(certificates / "party-{pid}.crt"),
+        "key": str(certificates / "party-{pid}.key"),
+    }
+    return trial.config.override({"party": parties, "tls": tls})
+
+
+async def _run(
+    folder: Folder, children: list[Child], connected: list[float], progress: Progress
+) -> None:
+    """Start everything in order and watch it until the three servers have ended well.
+
+    Notes in ``connected`` when they had found one another.
+    """
+
+    def on_event(pid: int, name: str) -> None:
+        if name == "listening":
+            listening[pid].set()
+        elif name == "connected" and pid == 0:
+            connected.append(time.perf_counter())
+
+    listening = [asyncio.Event() for _ in range(3)]
+    watchers: list[asyncio.Task[None]] = []
+    try:
+        for pid in range(3):
+            child = await _start_party(pid, folder)
+            children.append(child)
+            watchers.append(asyncio.create_task(_watch_party(child, pid, on_event, progress)))
+        servers = list(children)
+        progress.event("servers", "three compute servers are starting", pids=_pids(servers))
+        owners = asyncio.create_task(_owners(folder, children, listening, progress))
+        watchers.append(owners)
+        await _all_well(watchers, servers)
+    finally:
+        for task in watchers:
+            task.cancel()
+        await asyncio.gather(*watchers, return_exceptions=True)
+
+
+def _pids(children: Sequence[Child]) -> str:
+    return " ".join(str(child.pid) for child in children)
+
+
+async def _start_party(pid: int, folder: Folder) -> Child:
+    directory = folder.party(pid)
+    arguments = ["party", str(folder.config), "--pid", str(pid), "--dir", str(directory)]
+    return await Child.start(
+        f"party {pid}", [*arguments, "--json", "--watch-stdin"], log=directory / "log.txt"
+    )
+
+
+async def _watch_party(
+    child: Child, pid: int, on_event: Callable[[int, str], None], progress: Progress
+) -> None:
+    """Pass on a server's events until it ends; party 0 speaks for all three. Raises ChildFailed."""
+    async for event in child.events():
+        name, text = str(event["event"]), str(event.get("text", ""))
+        on_event(pid, name)
+        done = event.get("done")
+        if pid != 0:
+            continue
+        if name == "round-done" and isinstance(done, int):
+            progress.event("rounds", text, done=done)
+        elif name in _SHOWN:
+            progress.event(name, text)
+    await _ended(child)
+
+
+async def _owners(
+    folder: Folder, children: list[Child], listening: Sequence[asyncio.Event], progress: Progress
+) -> None:
+    """Once all servers listen, let the owners submit, then tell the servers that no more will come."""
+    servers = list(children)
+    child = await Child.start(
+        "data owners",
+        ["owners", str(folder.owners / "job.json"), "--json", "--watch-stdin"],
+        log=folder.owners / "log.txt",
+    )
+    children.append(child)
+    for ready in listening:
+        await ready.wait()
+    child.command("go")
+    async for event in child.events():
+        done = event.get("done")
+        if event["event"] == "uploads" and isinstance(done, int):
+            progress.event("uploads", str(event["text"]), done=done)
+    await _ended(child)
+    count = len(read_receipts(receipts_path(folder)))
+    progress.event("owners", f"all {count} data owners have answered and left")
+    for server in servers:
+        server.command("go")
+
+
+async def _ended(child: Child) -> None:
+    code = await child.wait()
+    if code != 0:
+        status = Status.KILLED if code < 0 else Status.DEFECT
+        status = child.failure[0] if child.failure else status
+        raise _ChildEnded(child, status)
+
+
+class _ChildEnded(ChildFailed):
+    """A child has failed; which one."""
+
+    def __init__(self, child: Child, status: Status) -> None:
+        super().__init__(child.describe_end(), status)
+        self.child = child
+
+
+async def _all_well(watchers: Sequence[asyncio.Task[None]], servers: Sequence[Child]) -> None:
+    """Until every watcher has ended. Raises the failure that names the cause, if one has failed."""
+    done, pending = await asyncio.wait(watchers, return_when=asyncio.FIRST_EXCEPTION)
+    if not any(task.exception() for task in done):
+        return
+    # A server that lost its peer may be heard before the peer: wait a little for who has more to say.
+    more, _ = await asyncio.wait(pending, timeout=_OTHERS_S) if pending else (set(), set())
+    failures = [error for task in (*done, *more) if (error := task.exception()) is not None]
+    raise min(failures, key=lambda error: _rank(error, servers))
+
+
+def _rank(error: BaseException, servers: Sequence[Child]) -> int:
+    """What says most about the cause comes first.
+
+    Killed from outside; any failure of its own; the lack of a server that is still there and silent; of another.
+    """
+    if not isinstance(error, _ChildEnded):
+        return 1
+    if error.child.failure is None:
+        return 0
+    if error.status != Status.NETWORK:
+        return 1
+    accused = error.child.accused
+    return 2 if accused is not None and servers[accused].running else 3
+
+
+async def _stop(children: Sequence[Child]) -> None:
+    await asyncio.gather(*(child.stop() for child in children))

@@ -1,0 +1,84 @@
+"""A trial's data owners: one process that plays all of them, each as a real upload over mutual TLS.
+
+Provides ``run_owners``. Every owner has a certificate, a table and a submission of its own; only the process is shared.
+Owners whose receipt is there already do nothing, and one that was cut off sends the same submission again. Secret: the
+tables and the owners' seeds, in files of mode 0600 below the run folder, removed when the run is finished. Known
+limits: the process counts and shares for one owner at a time, a few uploads overlap.
+"""
+
+import asyncio
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parties.config import CertificateFiles, load_config
+from parties.distaim.submit import Receipt, submit
+from parties.errors import SubmitError
+from parties.progress import Progress
+from parties.trial.jobs import CONCURRENT, OwnersJob, read_receipts
+
+
+async def run_owners(path: Path, *, progress: Progress) -> None:
+    """Submit for every owner of the job at ``path`` that has no receipt yet.
+
+    Raises SubmitError, after everyone has tried, with the first failure and how many there were.
+    """
+    job = OwnersJob.read(path)
+    receipts_path = Path(job.receipts)
+    done = read_receipts(receipts_path)
+    _end_torn_line(receipts_path)
+    config = load_config(Path(job.config))
+    workload = config.build_workload()
+    codes: NDArray[np.int32] = np.load(job.codes, allow_pickle=False)
+    owners: NDArray[np.int32] = np.load(job.owners, allow_pickle=False)
+    order = np.argsort(owners, kind="stable")
+    starts = np.searchsorted(owners[order], np.arange(len(job.names) + 1))
+    finished, failures = len(done), list[str]()
+    gate = asyncio.Semaphore(CONCURRENT)
+
+    async def one(index: int, name: str) -> None:
+        nonlocal finished
+        folder = Path(job.certificates)
+        files = CertificateFiles(folder / "ca.crt", folder / f"{name}.crt", folder / f"{name}.key")
+        async with gate:
+            rows = codes[order[starts[index] : starts[index + 1]]]
+            try:
+                receipt = await submit(
+                    config, rows, files, state=Path(job.states) / f"{name}.json", workload=workload
+                )
+            except SubmitError as error:
+                failures.append(f"{name}: {error}")
+                return
+        _append(receipts_path, receipt)
+        finished += 1
+        progress.event(
+            "uploads", f"{finished} of {len(job.names)} data owners have submitted", done=finished
+        )
+
+    async with asyncio.TaskGroup() as group:
+        for index, name in enumerate(job.names):
+            if name not in done:
+                group.create_task(one(index, name))
+    _report(failures, len(job.names))
+
+
+def _report(failures: Sequence[str], owners: int) -> None:
+    if failures:
+        raise SubmitError(
+            f"{len(failures)} of {owners} data owners could not submit; the first: {failures[0]}"
+        )
+
+
+def _append(path: Path, receipt: Receipt) -> None:
+    with path.open("ab") as file:
+        file.write(json.dumps(receipt.to_dict()).encode() + b"\n")
+
+
+def _end_torn_line(path: Path) -> None:
+    if path.exists():
+        data = path.read_bytes()
+        os.truncate(path, data.rfind(b"\n") + 1)

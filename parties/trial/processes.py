@@ -1,0 +1,185 @@
+"""Child processes that cannot outlive their parent, and stopping on request.
+
+``Child`` starts a process in a session of its own with a pipe on its standard input. The pipe carries commands, one a
+line, and its end, which the operating system delivers even when the parent is killed outright, tells the child to stop:
+no orphans. ``Supervision`` is the child's end of that pipe together with SIGINT and SIGTERM. Nothing here is secret.
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+import resource
+import signal
+import sys
+import threading
+from collections.abc import AsyncIterator, Mapping, Sequence
+from pathlib import Path
+
+from parties.statuses import Status, Stopped
+
+STOP_GRACE_S = 3.0
+"""How long a child may take to stop after SIGTERM before it is killed."""
+HARD_EXIT_S = 8.0
+"""How long an orderly stop may take in the process itself."""
+_LOG_TAIL_BYTES = 4000
+
+
+def allow_files() -> None:
+    """Let this process have as many files and connections as it may: a thousand clients are more than the default."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+class Child:
+    """A running process ``name``, its JSON events on standard output, its other output in the file ``log``."""
+
+    def __init__(self, name: str, process: asyncio.subprocess.Process, log: Path) -> None:
+        self.name = name
+        self.log = log
+        self._process = process
+        self.failure: tuple[Status, str] | None = None
+        self.accused: int | None = None
+        """The server that it failed for the lack of, by its own account."""
+
+    @classmethod
+    async def start(cls, name: str, arguments: Sequence[str], *, log: Path) -> "Child":
+        """Run ``python -m parties ARGUMENTS``. Raises OSError where it or its log cannot be started."""
+        with log.open("ab") as output:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-m",
+                "parties",
+                *arguments,
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=output,
+                start_new_session=True,
+                env=_environment(),
+            )
+        return cls(name, process, log)
+
+    @property
+    def pid(self) -> int:
+        """The process id."""
+        return self._process.pid
+
+    @property
+    def running(self) -> bool:
+        """Whether it has not ended yet, as far as is known."""
+        return self._process.returncode is None
+
+    async def events(self) -> AsyncIterator[Mapping[str, object]]:
+        """Its events until its output ends; a line that is no event goes to the log."""
+        stream = self._process.stdout
+        while stream is not None and (line := await stream.readline()):
+            try:
+                event = json.loads(line)
+            except ValueError:
+                event = None
+            if isinstance(event, dict) and isinstance(event.get("event"), str):
+                if event["event"] == "failed":
+                    self.failure = (_status(event.get("status")), str(event.get("text")))
+                    peer = event.get("peer")
+                    self.accused = peer if isinstance(peer, int) else None
+                yield event
+            else:
+                with self.log.open("ab") as log:
+                    log.write(line)
+
+    def command(self, line: str) -> None:
+        """Send a command line; ignored where the child has gone."""
+        stream = self._process.stdin
+        if stream is not None and self.running:
+            with contextlib.suppress(ConnectionError, RuntimeError):
+                stream.write(line.encode() + b"\n")
+
+    async def wait(self) -> int:
+        """Its exit status, negative for a signal."""
+        return await self._process.wait()
+
+    def describe_end(self) -> str:
+        """Why it ended: its own last message, or how the operating system ended it."""
+        code = self._process.returncode
+        if self.failure is not None:
+            return f"{self.name}: {self.failure[1]}"
+        if code is not None and code < 0:
+            return f"{self.name} was killed by {signal.Signals(-code).name}; see {self.log}"
+        return f"{self.name} ended with status {code}; the end of {self.log}:\n{self._tail()}"
+
+    def _tail(self) -> str:
+        with contextlib.suppress(OSError):
+            return self.log.read_bytes()[-_LOG_TAIL_BYTES:].decode(errors="replace").strip()
+        return ""
+
+    async def stop(self) -> None:
+        """End it: SIGTERM, a short grace, SIGKILL (which reaches a stopped process, too)."""
+        if self.running:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.terminate()
+            try:
+                await asyncio.wait_for(self._process.wait(), STOP_GRACE_S)
+            except TimeoutError:
+                with contextlib.suppress(ProcessLookupError):
+                    self._process.kill()
+                await self._process.wait()
+
+
+def _environment() -> dict[str, str]:
+    """The parent's, with this project importable and one process's share of the processors' threads."""
+    root = str(Path(__file__).resolve().parents[2])
+    paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "PYTHONUNBUFFERED": "1"}
+
+
+def _status(value: object) -> Status:
+    try:
+        return Status(value)  # type: ignore[arg-type]
+    except ValueError:
+        return Status.DEFECT
+
+
+class Supervision:
+    """The stop requests and commands that reach this process while ``task`` runs.
+
+    ``go`` is set by the command ``go``: what this process waits for is there. ``stopped`` says why the task was
+    cancelled.
+    """
+
+    def __init__(self, *, watch_stdin: bool) -> None:
+        self.go = asyncio.Event()
+        self.stopped: Stopped | None = None
+        self._loop = asyncio.get_running_loop()
+        self._task = asyncio.current_task()
+        for number, status in (
+            (signal.SIGINT, Status.INTERRUPTED),
+            (signal.SIGTERM, Status.TERMINATED),
+        ):
+            name = "Ctrl-C" if number == signal.SIGINT else number.name
+            self._loop.add_signal_handler(number, self._stop, f"stopped by {name}", status)
+        if watch_stdin:
+            threading.Thread(target=self._watch, name="watch-stdin", daemon=True).start()
+
+    def _watch(self) -> None:
+        # The raw descriptor: a buffered reader's lock would be held when the interpreter ends.
+        pending = b""
+        with contextlib.suppress(OSError):
+            while data := os.read(0, 4096):
+                *lines, pending = (pending + data).split(b"\n")
+                if b"go" in lines:
+                    self._call(self.go.set)
+        self._call(self._stop, "stopped: its launcher is gone", Status.TERMINATED)
+
+    def _call(self, function: object, *arguments: object) -> None:
+        with contextlib.suppress(RuntimeError):  # The loop has ended already.
+            self._loop.call_soon_threadsafe(function, *arguments)  # type: ignore[arg-type]
+
+    def _stop(self, message: str, status: Status) -> None:
+        if self.stopped is None and self._task is not None:
+            self.stopped = Stopped(message, status)
+            self._task.cancel()
+            timer = threading.Timer(HARD_EXIT_S, os._exit, (int(status),))
+            timer.daemon = True
+            timer.start()

@@ -1,0 +1,81 @@
+"""The demo's table: inside its domain, repeatable, with missing values and dependence worth synthesising."""
+
+import tomllib
+from itertools import combinations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from mechanisms.domain import Categorical, Domain, Integer, Real
+from parties.trial.demo_data import DEMO_CLIENTS, DEMO_CONFIG, DEMO_ROWS, demo_table
+
+
+def domain() -> Domain:
+    tables = tomllib.loads(DEMO_CONFIG)
+    return Domain.from_dict({key: tables[key] for key in ("column", "missing")})
+
+
+def test_demo_config_describes_eight_columns_of_all_kinds() -> None:
+    columns = domain().columns
+    assert len(columns) == 8
+    assert {type(column) for column in columns} == {Categorical, Integer, Real}
+    assert tomllib.loads(DEMO_CONFIG)["clients"]["expected"] == DEMO_CLIENTS
+
+
+def test_demo_table_fits_its_domain_for_several_seeds() -> None:
+    for seed in range(5):
+        frame = demo_table(2000, seed=seed)
+        assert tuple(frame.columns) == domain().names
+        for column in domain().columns:
+            values = set(frame[column.name])
+            assert ("" in values) == column.missing
+            assert all(column.code_of(value) is not None for value in values - {""})
+
+
+def test_demo_table_uses_every_category() -> None:
+    frame = demo_table()
+    assert len(frame) == DEMO_ROWS
+    for column in domain().columns:
+        if isinstance(column, Categorical):
+            assert set(frame[column.name]) - {""} == set(column.categories)
+
+
+def test_demo_table_repeats_itself_for_the_same_seed_only() -> None:
+    pd.testing.assert_frame_equal(demo_table(300, seed=4), demo_table(300, seed=4))
+    assert not demo_table(300, seed=4).equals(demo_table(300, seed=5))
+
+
+def cramers_v(frame: pd.DataFrame, first: str, second: str) -> float:
+    """Strength of dependence, 0 to 1."""
+    counts = pd.crosstab(frame[first], frame[second]).to_numpy(dtype=float)
+    expected = np.outer(counts.sum(axis=1), counts.sum(axis=0)) / counts.sum()
+    chi2 = ((counts - expected) ** 2 / expected).sum()
+    return float(np.sqrt(chi2 / counts.sum() / (min(counts.shape) - 1)))
+
+
+def test_demo_table_columns_depend_on_one_another() -> None:
+    frame = demo_table()
+    numbers = frame[["age", "systolic_mmhg", "stay_days"]].apply(pd.to_numeric)
+    correlations = numbers.corr()
+    assert correlations.loc["age", "systolic_mmhg"] > 0.5
+    assert correlations.loc["age", "stay_days"] > 0.2
+    assert cramers_v(frame, "diagnosis", "ward") > 0.4
+    assert cramers_v(frame, "smoker", "diagnosis") > 0.15
+    stays = numbers["stay_days"].groupby(frame["readmitted"]).mean()
+    assert stays["yes"] > 1.3 * stays["no"]
+    # The control: the same columns shuffled independently show none of it.
+    rng = np.random.default_rng(0)
+    shuffled = frame.apply(lambda column: column.to_numpy()[rng.permutation(len(frame))])
+    assert all(
+        cramers_v(shuffled, *pair) < 0.1 for pair in combinations(("ward", "diagnosis", "sex"), 2)
+    )
+
+
+def test_demo_table_may_be_empty() -> None:
+    assert demo_table(0).shape == (0, 8)
+
+
+def test_demo_table_refuses_a_negative_number_of_rows() -> None:
+    with pytest.raises(ValueError, match="-1 rows"):
+        demo_table(-1)
