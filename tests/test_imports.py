@@ -1,11 +1,13 @@
-"""Imports go one way: parties and bench use protocols, secagg and mechanisms.
+"""Imports go one way: bench uses parties, and both use protocols, secagg and mechanisms.
 
-Those three know neither one another nor parties and bench.
+Those three know neither one another nor parties and bench. Within parties the wings have an order of their own.
 """
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -14,41 +16,124 @@ ENGINES = {"protocols", "secagg", "mechanisms"}
 PACKAGES = ENGINES | {"parties", "bench"}
 FORBIDDEN = {
     **{package: PACKAGES - {package} for package in ENGINES},
-    # A trial run splits its table with parties.trial.partition, and the benchmarks start parties.
-    "parties": set(),
+    "parties": {"bench"},
     "bench": set(),
 }
+OUTSIDE_COMMANDS = {("parties/commands/main.py", "bench.cli")}
+"""`syncret bench` is a command of another package: its module's name, imported when somebody asks for it."""
+
+SHARED = "shared files"
+WINGS = (SHARED, "secagg", "report", "distaim", "trial", "flaim", "audit", "commands")
+"""A file of parties uses its own wing and those before it. Config counts among the shared files."""
+CLIMBING = {
+    ("parties/report/content.py", "parties.distaim.stored"),
+    ("parties/secagg/record.py", "parties.flaim.record"),
+    ("parties/statuses.py", "parties.secagg.frames"),
+}
+"""Imports against that order which are still there."""
 
 
-def imported_packages(source: str, package: str) -> Iterator[tuple[int, str]]:
-    """Line and top-level package of every import in `source`, wherever it stands."""
+class Import(NamedTuple):
+    """In `line` of `path` something imports the module, or the name in a module, `imported`."""
+
+    path: str
+    line: int
+    imported: str
+
+    @property
+    def package(self) -> str:
+        return self.imported.partition(".")[0]
+
+    def of(self, forbidden: set[tuple[str, str]]) -> bool:
+        """Whether it is one of these pairs of path and module, or a name in one of these modules."""
+        return any(
+            self.path == path and f"{self.imported}.".startswith(f"{module}.")
+            for path, module in forbidden
+        )
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line} imports {self.imported}"
+
+
+def imports_of(source: str, path: str) -> Iterator[Import]:
+    """Every import in `source`, wherever it stands, and every string that reads like a module of these packages."""
+    module = re.compile(rf"({'|'.join(sorted(PACKAGES))})(\.\w+)+")
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
             for alias in node.names:
-                yield node.lineno, alias.name.partition(".")[0]
+                yield Import(path, node.lineno, alias.name)
         elif isinstance(node, ast.ImportFrom):
-            name = package if node.level else (node.module or "")
-            yield node.lineno, name.partition(".")[0]
+            # `from . import x` in package/folder/file.py is relative to package/folder.
+            base = ".".join(Path(path).parts[: -node.level]) if node.level else ""
+            start = ".".join(filter(None, (base, node.module)))
+            for alias in node.names:
+                yield Import(path, node.lineno, f"{start}.{alias.name}")
         elif isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
             called = node.func.attr if isinstance(node.func, ast.Attribute) else ""
             called = node.func.id if isinstance(node.func, ast.Name) else called
-            if called in {"import_module", "__import__"}:
-                yield node.lineno, str(node.args[0].value).partition(".")[0]
+            name = str(node.args[0].value)
+            if called in {"import_module", "__import__"} and "." not in name:
+                yield Import(path, node.lineno, name)
+        elif isinstance(node, ast.Constant) and module.fullmatch(str(node.value)):
+            yield Import(path, node.lineno, str(node.value))
 
 
-def violations(root: Path) -> list[str]:
-    """Imports below `root` that go the wrong way, as `file:line imports package`."""
-    found = []
-    for package, forbidden in FORBIDDEN.items():
-        for path in sorted((root / package).rglob("*.py")):
-            for line, name in imported_packages(path.read_text(encoding="utf-8"), package):
-                if name in forbidden:
-                    found.append(f"{path.relative_to(root).as_posix()}:{line} imports {name}")
-    return found
+def imports_below(root: Path, package: str) -> Iterator[Import]:
+    """Every import of the files of `package` in the folder `root`."""
+    for path in sorted((root / package).rglob("*.py")):
+        yield from imports_of(path.read_text(encoding="utf-8"), path.relative_to(root).as_posix())
+
+
+def violations(root: Path) -> list[Import]:
+    """Imports below `root` from one package to another that go the wrong way."""
+    return [
+        item
+        for package, forbidden in FORBIDDEN.items()
+        for item in imports_below(root, package)
+        if item.package in forbidden
+    ]
+
+
+def wing_of_file(path: str) -> str:
+    """The wing that a file of parties belongs to; what starts the command line belongs to the commands."""
+    parts = Path(path).parts
+    if len(parts) == 2:
+        return "commands" if parts[1] == "__main__.py" else SHARED
+    return SHARED if parts[1] == "config" else parts[1]
+
+
+def wing_of_module(name: str) -> str:
+    """The wing of a module, or of a name in one, of parties."""
+    part = name.split(".")[1]
+    return part if part in WINGS else SHARED
+
+
+def climbs(root: Path) -> list[Import]:
+    """Imports within parties that lead from a wing to a later one."""
+    return [
+        item
+        for item in imports_below(root, "parties")
+        if item.imported.startswith("parties.")
+        and WINGS.index(wing_of_module(item.imported)) > WINGS.index(wing_of_file(item.path))
+    ]
 
 
 def test_imports_go_one_way() -> None:
-    assert violations(ROOT) == []
+    assert [str(item) for item in violations(ROOT) if not item.of(OUTSIDE_COMMANDS)] == []
+
+
+def test_parties_names_a_module_of_bench_in_one_place_only() -> None:
+    found = [item for item in imports_below(ROOT, "parties") if item.package == "bench"]
+    assert {(item.path, item.imported) for item in found} == OUTSIDE_COMMANDS
+
+
+def test_imports_within_parties_do_not_climb() -> None:
+    assert [str(item) for item in climbs(ROOT) if not item.of(CLIMBING)] == []
+
+
+def test_wings_are_the_folders_of_parties() -> None:
+    folders = {path.parent.name for path in (ROOT / "parties").glob("*/__init__.py")}
+    assert folders == {*WINGS, "config"} - {SHARED}
 
 
 @pytest.mark.parametrize("package", sorted(PACKAGES))
@@ -57,30 +142,39 @@ def test_packages_exist_with_a_docstring(package: str) -> None:
     assert ast.get_docstring(module)
 
 
+def written(root: Path, path: str, source: str) -> None:
+    file = root / path
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(source, encoding="utf-8")
+
+
 @pytest.mark.parametrize(
     ("package", "statement", "imported"),
     [
-        ("protocols", "import mechanisms.domain", "mechanisms"),
-        ("protocols", "def f():\n    from parties import store", "parties"),
-        ("mechanisms", "from protocols.ring import R32", "protocols"),
+        ("protocols", "import mechanisms.domain", "mechanisms.domain"),
+        ("protocols", "def f():\n    from parties import store", "parties.store"),
+        ("mechanisms", "from protocols.ring import R32", "protocols.ring.R32"),
         ("mechanisms", "import numpy, bench", "bench"),
-        ("mechanisms", "import importlib\nimportlib.import_module('secagg.client')", "secagg"),
+        ("mechanisms", "import importlib\nimportlib.import_module('secagg')", "secagg"),
+        ("mechanisms", "f'{1}'\n__import__('secagg.client')", "secagg.client"),
         ("secagg", "if True:\n    import parties as p", "parties"),
+        ("parties", "from bench.cli import bench", "bench.cli.bench"),
+        ("parties", "LATER = {'bench': 'bench.cli'}", "bench.cli"),
     ],
 )
 def test_violations_are_found_when_there_is_one(
     tmp_path: Path, package: str, statement: str, imported: str
 ) -> None:
-    (tmp_path / package).mkdir()
-    (tmp_path / package / "module.py").write_text(statement, encoding="utf-8")
+    written(tmp_path, f"{package}/module.py", statement)
     line = statement.count("\n") + 1
-    assert violations(tmp_path) == [f"{package}/module.py:{line} imports {imported}"]
+    assert violations(tmp_path) == [Import(f"{package}/module.py", line, imported)]
 
 
 @pytest.mark.parametrize(
     ("package", "statement"),
     [
         ("parties", "from protocols import ring\nimport mechanisms.aim"),
+        ("parties", "NAMES = ('audit', 'bench')"),
         ("bench", "import secagg"),
         (
             "protocols",
@@ -92,6 +186,37 @@ def test_violations_are_found_when_there_is_one(
 def test_violations_are_empty_when_imports_go_the_right_way(
     tmp_path: Path, package: str, statement: str
 ) -> None:
-    (tmp_path / package).mkdir()
-    (tmp_path / package / "module.py").write_text(statement, encoding="utf-8")
+    written(tmp_path, f"{package}/module.py", statement)
     assert violations(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("path", "statement"),
+    [
+        ("parties/tls.py", "from parties.secagg.frames import x"),
+        ("parties/config/files.py", "def f():\n    import parties.report.page"),
+        ("parties/secagg/server.py", "from parties import distaim"),
+        ("parties/distaim/store.py", "from ..flaim import ledger"),
+        ("parties/flaim/server.py", "__import__('parties.audit.run')"),
+        ("parties/audit/run.py", "import parties.commands.main as x"),
+    ],
+)
+def test_climbs_are_found_when_there_is_one(tmp_path: Path, path: str, statement: str) -> None:
+    written(tmp_path, path, statement)
+    assert [item.path for item in climbs(tmp_path)] == [path]
+
+
+@pytest.mark.parametrize(
+    ("path", "statement"),
+    [
+        ("parties/__main__.py", "from parties.commands.main import main"),
+        ("parties/statuses.py", "from parties.config import Config\nfrom parties import tls"),
+        ("parties/config/files.py", "from parties.errors import ConfigError"),
+        ("parties/distaim/server.py", "from parties.distaim import store\nimport secagg.client"),
+        ("parties/audit/flaim.py", "from parties.flaim.record import x\nfrom . import page"),
+        ("parties/commands/run.py", "from parties.trial.launcher import launch"),
+    ],
+)
+def test_climbs_are_empty_when_imports_go_down(tmp_path: Path, path: str, statement: str) -> None:
+    written(tmp_path, path, statement)
+    assert climbs(tmp_path) == []
