@@ -23,9 +23,9 @@ from parties.report.content import (
     Opened,
     Privacy,
     RunReport,
-    write_report,
 )
 from parties.report.result import parameters, read_result, read_synthetic, selected, workload_size
+from parties.report.writing import write_report
 from protocols.measure import DISTRIBUTED
 
 DISTRIBUTED_TRUST = (

@@ -21,9 +21,9 @@ from parties.report.content import (
     Parameters,
     Privacy,
     RunReport,
-    write_report,
 )
 from parties.report.result import parameters, read_result, read_synthetic, selected, workload_size
+from parties.report.writing import write_report
 
 _CHOICES_PRIVATE = (
     "What each client chose is private by the exponential mechanism that ran on the client itself: against the server "

@@ -1,7 +1,7 @@
-"""What a run says about itself: `report.json` for machines and `report.html` for people.
+"""What a run says about itself: the records behind `report.json`, for machines, and `report.html`, for people.
 
 Provides the parts of a report as dataclasses (`RunReport` and what it holds), `RunReport.to_dict` with the keys of
-`report.json`, `ReportPictures` for what only pictures show, and `write_report`.
+`report.json`, `check_report`, and `ReportPictures` for what only pictures show.
 
 Secret: nothing may come in. Everything in `report.json` is public by the protocol, or measured from the outside, except
 `utility`: where the real table is at hand (a trial on pooled data), errors are computed from it without noise. Those
@@ -9,16 +9,11 @@ figures and the pictures of real marginals are not differentially private; the p
 Known limits: text in English; sizes are decimal (1 MB = 10^6 bytes).
 """
 
-import contextlib
-import json
 import math
-import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from pathlib import Path
+from dataclasses import asdict, dataclass
 
 from parties.distaim.stored import LedgerEntry
-from parties.errors import StoreError
 
 PARTIES = 3
 
@@ -31,11 +26,12 @@ DISTAIM_TRUST = (
     "The privacy guarantee is for one row added to or removed from the whole table. It holds whatever the other data "
     "owners submit; an owner that submits counts which are not those of its table can bend the result.",
 )
+"""What DistAIM under MPC guarantees and what it does not, one sentence or two an item."""
 TRIAL_TRUST = (
     "This was a trial: one machine ran all three servers and all owners and held the whole table. It protects nobody; "
     "the sentences above are about servers on hosts of their own."
 )
-"""What DistAIM under MPC guarantees and what it does not, one sentence or two an item."""
+"""What a report of a trial says after those."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,7 +245,7 @@ class ReportPictures:
     """What the pictures show besides the report: both empty where no real table is at hand."""
 
     query_errors: tuple[QueryError, ...] = ()
-    columns: tuple[ColumnShares, ...] = field(default=())
+    columns: tuple[ColumnShares, ...] = ()
 
 
 _REQUIRED: Mapping[str, Sequence[str]] = {
@@ -281,38 +277,3 @@ def check_report(report: Mapping[str, object]) -> None:
         for key in keys:
             if key not in table:
                 raise ValueError(f"the report has no {section}.{key}")
-
-
-def write_report(
-    run_dir: Path, report: Mapping[str, object], *, pictures: ReportPictures
-) -> tuple[Path, Path]:
-    """Write `report.json` and `report.html` into `run_dir`, each complete or not at all; returns both paths.
-
-    `report` is what `RunReport.to_dict` gives. Raises ValueError for a report with a key missing or a number that
-    JSON does not have, StoreError where the folder cannot be written.
-    """
-    # Drawing takes a second to import, which nothing else in the command needs.
-    from parties.report.html import render_html
-
-    check_report(report)
-    text = json.dumps(report, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
-    page = render_html(report, pictures)
-    paths = run_dir / "report.json", run_dir / "report.html"
-    for path, content in zip(paths, (text, page), strict=True):
-        _write_whole(path, content)
-    return paths
-
-
-def _write_whole(path: Path, content: str) -> None:
-    """Under another name first, so that a full disk leaves no half a report."""
-    partial = path.with_name(path.name + ".partial")
-    try:
-        partial.write_text(content, encoding="utf-8")
-        os.replace(partial, path)
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            partial.unlink(missing_ok=True)
-        message = (
-            f"cannot be written: {error.strerror or error}; expected a writable folder with space"
-        )
-        raise StoreError(path, message) from error

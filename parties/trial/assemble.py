@@ -16,8 +16,9 @@ from mechanisms.metrics import nll, table_answers, workload_error
 from mechanisms.model import Model
 from parties.errors import StoreError
 from parties.report.comparison import compare_tables
-from parties.report.content import ReportPictures, RunReport, Utility, write_report
+from parties.report.content import ReportPictures, RunReport, Utility
 from parties.report.result import read_synthetic
+from parties.report.writing import write_report
 from parties.trial.request import Folder, Trial
 
 

@@ -24,9 +24,9 @@ from parties.report.content import (
     Utility,
     WorkloadSize,
     check_report,
-    write_report,
 )
 from parties.report.html import NOT_PRIVATE, render_html
+from parties.report.writing import write_report
 
 HOSTILE = "<script>alert('x')</script>\"&$\\frac{$ \x07"
 
@@ -230,7 +230,7 @@ def test_write_report_keeps_the_old_file_when_the_new_one_fails(
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("parties.report.content.os.replace", full)
+    monkeypatch.setattr("parties.report.writing.os.replace", full)
     with pytest.raises(StoreError, match="No space left on device"):
         write_report(tmp_path, example("other").to_dict(), pictures=ReportPictures())
     assert path.read_text(encoding="utf-8") == before
