@@ -23,9 +23,10 @@ from parties.config import MAX_ROWS, config_from_dict
 from parties.distaim.outputs import read_attempts
 from parties.progress import FieldValue
 from parties.report.result import read_result
+from parties.trial.folder import Folder
 from parties.trial.launcher import launch
 from parties.trial.partition import iid
-from parties.trial.request import Folder, Request, Trial
+from parties.trial.request import Request, Trial
 
 LOOK_S = 0.05
 _TICKS_S = 1 / os.sysconf("SC_CLK_TCK")

@@ -14,8 +14,9 @@ from parties.config import ANNEALED, MAX_ROWS, config_from_dict
 from parties.distaim.report import run_report
 from parties.progress import Silent
 from parties.trial.assemble import collect
+from parties.trial.folder import Folder
 from parties.trial.launcher import launch
-from parties.trial.request import Folder, Request, Trial
+from parties.trial.request import Request, Trial
 
 
 async def run_distaim(settings: Settings, posed: Problem) -> Outcome:

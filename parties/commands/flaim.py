@@ -28,9 +28,10 @@ from parties.progress import Progress
 from parties.report.content import RunReport
 from parties.report.result import read_result
 from parties.trial.assemble import collect, finish_trial, tidy
+from parties.trial.folder import Folder
 from parties.trial.partition import PARTITIONS
 from parties.trial.processes import Supervision
-from parties.trial.request import Folder, Request, Trial, load_trial
+from parties.trial.request import Request, Trial, load_trial
 
 _PATH = click.Path(path_type=Path)
 

@@ -16,10 +16,11 @@ from parties.distaim.planning import make_plan
 from parties.distaim.report import run_report
 from parties.report.content import RunReport
 from parties.trial.assemble import collect, finish_trial, tidy
+from parties.trial.folder import Folder
 from parties.trial.launcher import launch
 from parties.trial.partition import PARTITIONS
 from parties.trial.processes import Supervision
-from parties.trial.request import METHODS, Folder, Request, Trial, load_trial
+from parties.trial.request import METHODS, Request, Trial, load_trial
 from protocols.measure import NOISES
 
 _PATH = click.Path(path_type=Path)

@@ -16,10 +16,11 @@ from parties.config import Config
 from parties.flaim.sums import section_of
 from parties.progress import Progress
 from parties.statuses import ChildFailed, Status
+from parties.trial.folder import Folder
 from parties.trial.launcher import prepare_trial
 from parties.trial.ports import LOOPBACK, free_ports
 from parties.trial.processes import Child
-from parties.trial.request import Folder, Trial
+from parties.trial.request import Trial
 
 SERVER = "server"
 ONE_EACH = 8

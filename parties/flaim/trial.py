@@ -24,7 +24,8 @@ from parties.flaim.sums import section_of, settings_of, smallest_sum
 from parties.progress import Progress
 from parties.report.content import Opened
 from parties.secagg.frames import SIZE_BYTES
-from parties.trial.request import Folder, Trial
+from parties.trial.folder import Folder
+from parties.trial.request import Trial
 from secagg.graph import ThreatModel
 
 SECAGG_UP, SECAGG_DOWN = 4, 5

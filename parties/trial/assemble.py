@@ -19,7 +19,8 @@ from parties.report.comparison import compare_tables
 from parties.report.content import ReportPictures, RunReport, Utility
 from parties.report.result import read_synthetic
 from parties.report.writing import write_report
-from parties.trial.request import Folder, Trial
+from parties.trial.folder import Folder
+from parties.trial.request import Trial
 
 
 def utility(trial: Trial, synthetic: NDArray[np.int32], model: Model) -> Utility:

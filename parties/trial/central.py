@@ -28,7 +28,8 @@ from parties.errors import StoreError
 from parties.progress import Progress, round_text
 from parties.report.content import Communication, Opened, Privacy, RunReport
 from parties.report.result import parameters, selected, workload_size
-from parties.trial.request import Folder, Trial
+from parties.trial.folder import Folder
+from parties.trial.request import Trial
 
 AIM_TRUST = (
     "Central AIM: one process held the whole table. Nothing but the result protected anyone from whoever ran it.",

@@ -23,10 +23,11 @@ from parties.errors import StoreError
 from parties.progress import Progress
 from parties.statuses import ChildFailed, Status
 from parties.tls import make_certificates
+from parties.trial.folder import Folder
 from parties.trial.jobs import OwnersJob, read_receipts
 from parties.trial.ports import LOOPBACK, free_ports
 from parties.trial.processes import Child
-from parties.trial.request import Folder, Trial
+from parties.trial.request import Trial
 
 PARTY_NAMES = ("party-0", "party-1", "party-2")
 _OTHERS_S = 2.0

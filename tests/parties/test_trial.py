@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from parties.errors import StoreError
-from parties.trial.request import Folder
+from parties.trial.folder import Folder
 from tests.parties.support import file_size_limit
 
 
