@@ -25,7 +25,7 @@ class _Terminable(click.Group):
         def terminate(number: int, frame: FrameType | None) -> None:
             nonlocal terminated
             terminated = True
-            # An event loop has a handler of its own; where Ctrl-C is ignored, as in the background, there is none.
+            # An event loop has a handler of its own.
             handler = signal.getsignal(signal.SIGINT)
             if callable(handler):
                 handler(signal.SIGINT, frame)

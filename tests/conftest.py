@@ -1,6 +1,7 @@
-"""Settings shared by all tests: repeatable property tests, pictures without a display."""
+"""Settings shared by all tests: repeatable property tests, pictures without a display, interrupts that arrive."""
 
 import os
+import signal
 
 from hypothesis import settings
 
@@ -12,3 +13,7 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 settings.register_profile("repeatable", deadline=None, derandomize=True, max_examples=50)
 settings.register_profile("explore", deadline=None, max_examples=1000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
+
+# A shell's background jobs are started with SIGINT ignored, and tests' processes would inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)

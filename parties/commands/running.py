@@ -1,10 +1,12 @@
 """How a command runs: options that all commands have, event loops that can be stopped, one message on failure."""
 
 import asyncio
+import contextlib
 import os
+import signal
 import sys
 import traceback
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
 import click
@@ -109,11 +111,28 @@ def leave(status: int) -> None:
     os._exit(status)
 
 
+@contextlib.contextmanager
+def interruptible() -> Iterator[None]:
+    """SIGINT ends what the block does, and what it starts, wherever this process was started.
+
+    A shell without job control starts what it puts in the background with SIGINT ignored, and children inherit that.
+    """
+    before = signal.getsignal(signal.SIGINT)
+    if before is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        if before is signal.SIG_IGN:
+            signal.signal(signal.SIGINT, before)
+
+
 def guarded(cli: click.Group, arguments: list[str] | None = None) -> int:
     """Run the command line and return its exit status; a failure is one message on standard error."""
     state = State()
     try:
-        cli.main(args=arguments, prog_name="syncret", standalone_mode=False, obj=state)
+        with interruptible():
+            cli.main(args=arguments, prog_name="syncret", standalone_mode=False, obj=state)
     except click.ClickException as error:
         error.show()
         return int(Status.USAGE)

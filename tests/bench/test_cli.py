@@ -1,10 +1,11 @@
-"""`syncret bench` as a group: its help, and how SIGTERM ends what it has started."""
+"""`syncret bench` as a group: its help, and how SIGTERM and Ctrl-C end what it has started, in the background too."""
 
 import contextlib
 import os
 import signal
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -43,49 +44,56 @@ def ends(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return done
 
 
-@pytest.mark.parametrize(
-    ("number", "status", "said"),
-    [
-        (signal.SIGTERM, Status.TERMINATED, "stopped by SIGTERM"),
-        (signal.SIGINT, Status.INTERRUPTED, "stopped by Ctrl-C"),
-    ],
-)
+STOPPED = [
+    (signal.SIGTERM, Status.TERMINATED, "stopped by SIGTERM"),
+    (signal.SIGINT, Status.INTERRUPTED, "stopped by Ctrl-C"),
+]
+
+
+@contextlib.contextmanager
+def interrupts(disposition: signal.Handlers | None) -> Iterator[None]:
+    """What SIGINT does to this process and what it starts: nothing, as in the background of a script, or as usual."""
+    before = signal.signal(signal.SIGINT, disposition or signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.parametrize("disposition", [None, signal.SIG_IGN], ids=["foreground", "background"])
+@pytest.mark.parametrize(("number", "status", "said"), STOPPED)
 def test_bench_cleans_up_when_it_is_stopped(
     ends: list[str],
     capsys: pytest.CaptureFixture[str],
     number: signal.Signals,
     status: Status,
     said: str,
+    disposition: signal.Handlers | None,
 ) -> None:
-    before = signal.getsignal(signal.SIGTERM)
-    assert guarded(cli, ["bench", "wait", str(int(number))]) == status
+    with interrupts(disposition):
+        before = [signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)]
+        assert guarded(cli, ["bench", "wait", str(int(number))]) == status
+        assert [signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)] == before
     assert capsys.readouterr().err.strip() == f"syncret: error: {said}"
-    assert ends == ["cleaned up"]
-    assert signal.getsignal(signal.SIGTERM) is before
-
-
-def test_bench_is_stopped_where_interrupts_are_ignored(ends: list[str]) -> None:
-    """As in the background of a script."""
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        assert guarded(cli, ["bench", "wait", str(int(signal.SIGTERM))]) == Status.TERMINATED
-    finally:
-        signal.signal(signal.SIGINT, before)
     assert ends == ["cleaned up"]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks for children in /proc")
-def test_bench_engine_leaves_no_party_behind_after_sigterm() -> None:
+@pytest.mark.parametrize(("number", "status", "said"), STOPPED)
+def test_bench_engine_leaves_no_party_behind_after_a_signal_in_the_background(
+    number: signal.Signals, status: Status, said: str
+) -> None:
     options = ("--task", "abs_error", "--size", "1000000", "--repeat", "1000", "--no-peer")
-    run = Run("bench", "engine", *options)
+    with interrupts(signal.SIG_IGN):
+        run = Run("bench", "engine", *options)
     try:
         parties = _until_three_parties(run.process.pid)
-        run.process.terminate()
-        status, output = run.end()
+        run.process.send_signal(number)
+        ended, output = run.end()
     finally:
         run.process.kill()
-    assert (status, output) == (Status.TERMINATED, "")
-    assert run.said[-1] == "syncret: error: stopped by SIGTERM"
+    assert (ended, output) == (status, "")
+    assert run.said[-1] == f"syncret: error: {said}"
     # Its children were waited for.
     assert not [pid for pid in parties if Path(f"/proc/{pid}").exists()]
 
