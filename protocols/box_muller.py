@@ -30,11 +30,11 @@ from protocols.shares import Share, concatenate, product, stack
 SAMPLE_BITS = 26
 LARGEST_SAMPLE = 7.55
 # v = m 2^-e with e the position of the first one in a run of this many random bits.
-_RUN_BITS = 40
-_DEGREE = 6
-_OCTANT_DEGREE = 7
-_COEFFICIENT_BITS = 32
-_BLOCK_PAIRS = 1 << 14
+RUN_BITS = 40
+RADIUS_DEGREE = 6
+OCTANT_DEGREE = 7
+COEFFICIENT_BITS = 32
+BLOCK_PAIRS = 1 << 14
 
 
 async def gaussian(ctx: Context, count: int) -> Share:
@@ -48,7 +48,7 @@ async def gaussian(ctx: Context, count: int) -> Share:
     """
     if count == 0:
         return Share(R64, ctx.pid, R64.zeros((0,)), R64.zeros((0,)))
-    return (await in_blocks(ctx, -(-count // 2), _BLOCK_PAIRS, box_muller))[:count]
+    return (await in_blocks(ctx, -(-count // 2), BLOCK_PAIRS, box_muller))[:count]
 
 
 async def box_muller(ctx: Context, pairs: int) -> Share:
@@ -65,7 +65,7 @@ async def box_muller(ctx: Context, pairs: int) -> Share:
         lambda c: _uniform_powers(c, uniform, pairs), lambda c: _coefficients(c, pairs)
     )
     constant, slopes = coefficients[0].times(1 << SAMPLE_BITS), coefficients[1:]
-    radius_add = product(slopes, powers_sh[:_DEGREE, 0]).sum(axis=0) + constant.additive()
+    radius_add = product(slopes, powers_sh[:RADIUS_DEGREE, 0]).sum(axis=0) + constant.additive()
     trig_sh = stack(*(polynomial(powers_sh[:, 1], c, SAMPLE_BITS) for c in octant_polynomials()))
     radius, trig, in_ring = await ctx.gather(
         lambda c: truncate(c, radius_add, SAMPLE_BITS),
@@ -84,7 +84,7 @@ async def _uniform_powers(ctx: Context, uniform: Share, pairs: int) -> Share:
     in_ring = await words_to_ring(ctx, uniform, uniform.shape[-1] * 64, R64)
     both = in_ring.reshape(2, -1)[:, :pairs]
     half = R64.encode(np.array([[1 << (SAMPLE_BITS - 1)], [0]]))
-    return await powers(ctx, both - half, _OCTANT_DEGREE, SAMPLE_BITS)
+    return await powers(ctx, both - half, OCTANT_DEGREE, SAMPLE_BITS)
 
 
 async def _coefficients(ctx: Context, pairs: int) -> Share:
@@ -94,18 +94,18 @@ async def _coefficients(ctx: Context, pairs: int) -> Share:
     one: free.
     """
     words = words_for(pairs)
-    seen = await prefix_or(ctx, random(ctx, BITS, (_RUN_BITS, words)))
+    seen = await prefix_or(ctx, random(ctx, BITS, (RUN_BITS, words)))
     # The run's last position also stands for a run of zeros, so that exactly one position is first.
     closed = concatenate(
         seen[:-1], known(ctx, BITS, 0, _ones(words) if ctx.pid != 1 else None, (1, words))
     )
     first = concatenate(closed[:1], closed[1:] ^ closed[:-1])
     side = random(ctx, BITS, (1, words))
-    near_one = await multiply(ctx, first, concatenate(*([side] * _RUN_BITS)))
+    near_one = await multiply(ctx, first, concatenate(*([side] * RUN_BITS)))
     one_hot = concatenate(first ^ near_one, near_one)
-    chosen = _radius_words().read(one_hot).reshape(_COEFFICIENT_BITS, -1)
-    in_ring = await words_to_ring(ctx, chosen, (_DEGREE + 1) * words * 64, R64)
-    return in_ring.reshape(_DEGREE + 1, -1)[:, :pairs] - (1 << (_COEFFICIENT_BITS - 1))
+    chosen = _radius_words().read(one_hot).reshape(COEFFICIENT_BITS, -1)
+    in_ring = await words_to_ring(ctx, chosen, (RADIUS_DEGREE + 1) * words * 64, R64)
+    return in_ring.reshape(RADIUS_DEGREE + 1, -1)[:, :pairs] - (1 << (COEFFICIENT_BITS - 1))
 
 
 def _ones(words: int) -> NDArray[np.uint64]:
@@ -114,9 +114,9 @@ def _ones(words: int) -> NDArray[np.uint64]:
 
 @cache
 def _radius_words() -> PublicTable:
-    offset = 1 << (_COEFFICIENT_BITS - 1)
+    offset = 1 << (COEFFICIENT_BITS - 1)
     words = [[c + offset for c in row] for row in radius_table()]
-    return PublicTable.of(words, _COEFFICIENT_BITS)
+    return PublicTable.of(words, COEFFICIENT_BITS)
 
 
 @cache
@@ -125,14 +125,17 @@ def radius_table() -> tuple[tuple[int, ...], ...]:
     half = Fraction(1, 2)
     rows = []
     for near_one in (False, True):
-        for e in range(1, _RUN_BITS + 1):
+        for e in range(1, RUN_BITS + 1):
 
             def radius(t: Decimal, e: int = e, near_one: bool = near_one) -> Decimal:
                 v = (t + Decimal("1.5")) / (1 << (e + 1))
                 return (-2 * (1 - v if near_one else v).ln()).sqrt()
 
             rows.append(
-                tuple(to_units(c, SAMPLE_BITS) for c in interpolate(radius, -half, half, _DEGREE))
+                tuple(
+                    to_units(c, SAMPLE_BITS)
+                    for c in interpolate(radius, -half, half, RADIUS_DEGREE)
+                )
             )
     return tuple(rows)
 
@@ -140,12 +143,12 @@ def radius_table() -> tuple[tuple[int, ...], ...]:
 @cache
 def octant_polynomials() -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Cosine and sine of pi/4 x for x in [0, 1), as coefficients of 1, x, ..., x^7 at 26 fractional bits."""
-    half, quarter_pi = _OCTANT_DEGREE // 2, PI / 4
+    half, quarter_pi = OCTANT_DEGREE // 2, PI / 4
     even = interpolate(lambda y: cosine(quarter_pi * y.sqrt()), Fraction(0), Fraction(1), half)
     odd = interpolate(
         lambda y: sine(quarter_pi * y.sqrt()) / y.sqrt(), Fraction(0), Fraction(1), half
     )
-    cosines, sines = [0] * (_OCTANT_DEGREE + 1), [0] * (_OCTANT_DEGREE + 1)
+    cosines, sines = [0] * (OCTANT_DEGREE + 1), [0] * (OCTANT_DEGREE + 1)
     cosines[::2] = [to_units(c, SAMPLE_BITS) for c in even]
     sines[1::2] = [to_units(c, SAMPLE_BITS) for c in odd]
     return tuple(cosines), tuple(sines)

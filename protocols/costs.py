@@ -8,14 +8,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
 
-from protocols import box_muller as _box_muller
-from protocols import discrete as _discrete
 from protocols.absolute import BLOCK_CELLS
 from protocols.bitslice import words_for
 from protocols.boolean import levels
-from protocols.fixed import _DEGREE as _EXP2_DEGREE
-from protocols.fixed import _INTEGER_BITS, _TOP_BITS
-from protocols.select import _GROUP, _LOG2E_BITS, _UNIFORM_BITS, WEIGHT_BITS
+from protocols.box_muller import (
+    BLOCK_PAIRS,
+    COEFFICIENT_BITS,
+    OCTANT_DEGREE,
+    RADIUS_DEGREE,
+    RUN_BITS,
+    SAMPLE_BITS,
+)
+from protocols.discrete import BLOCK_SAMPLES, Sampler
+from protocols.fixed import EXP2_DEGREE, INTEGER_BITS, TOP_BITS
+from protocols.select_spec import GROUP, LOG2E_BITS, UNIFORM_BITS, WEIGHT_BITS
 
 _DIGEST = 32
 _WIDE = 16
@@ -159,7 +165,7 @@ def multiply_all(elements: int, factors: int, itemsize: int) -> Cost:
 
 def exp2_negative(values: int, bits: int, fraction_bits: int) -> Cost:
     """``fixed.exp2_negative`` in the wide ring."""
-    limit, kept = fraction_bits + _INTEGER_BITS, _TOP_BITS + _INTEGER_BITS
+    limit, kept = fraction_bits + INTEGER_BITS, TOP_BITS + INTEGER_BITS
     bits = max(bits, limit + 1)
     over = and_all(values, 2) + and_all(values, bits - limit + 1)
     cut = (
@@ -167,7 +173,7 @@ def exp2_negative(values: int, bits: int, fraction_bits: int) -> Cost:
         + bits_to_ring((kept + 1) * values, _WIDE)
         + _everyone(values * _WIDE)
     )
-    power = powers(values, _EXP2_DEGREE, _WIDE) | multiply_all(values, kept, _WIDE)
+    power = powers(values, EXP2_DEGREE, _WIDE) | multiply_all(values, kept, _WIDE)
     return (
         to_boolean(values, bits)
         + over
@@ -195,9 +201,9 @@ def maximum(values: int, bits: int) -> Cost:
     """``select.maximum``."""
     cost = Cost()
     while values > 1:
-        groups = [min(_GROUP, values - start) for start in range(0, values, _GROUP)]
+        groups = [min(GROUP, values - start) for start in range(0, values, GROUP)]
         pairs = sum(size * (size - 1) // 2 for size in groups)
-        cost += msb(pairs, bits) + and_all(values, min(_GROUP, values) - 1)
+        cost += msb(pairs, bits) + and_all(values, min(GROUP, values) - 1)
         cost += bits_to_ring(values, _WIDE) + _everyone(len(groups) * _WIDE)
         values = len(groups)
     return cost
@@ -218,11 +224,11 @@ def select(sizes: Sequence[int], error_bits: int, score_bits: int) -> Cost:
 
 def select_choose(count: int, error_bits: int, score_bits: int) -> Cost:
     """``select.select`` among ``count`` candidates, after their errors."""
-    prefix_bits = WEIGHT_BITS + count.bit_length() + _UNIFORM_BITS + 2
+    prefix_bits = WEIGHT_BITS + count.bit_length() + UNIFORM_BITS + 2
     return (
         (lift_magnitude(count, error_bits, _WIDE) | lift(2, 32, _WIDE))
         + maximum(count, score_bits)
-        + exp2_negative(count, score_bits + _LOG2E_BITS + 1, WEIGHT_BITS)
+        + exp2_negative(count, score_bits + LOG2E_BITS + 1, WEIGHT_BITS)
         + _everyone(_WIDE)
         + msb(count, prefix_bits)
         + open_value(count, 8)
@@ -232,12 +238,9 @@ def select_choose(count: int, error_bits: int, score_bits: int) -> Cost:
 def box_muller(pairs: int) -> Cost:
     """``box_muller.box_muller``."""
     padded = words_for(pairs) * 64
-    run, degree = _box_muller._RUN_BITS, _box_muller._DEGREE
-    uniform = words_to_ring(2 * padded, _box_muller.SAMPLE_BITS, 8) + powers(
-        2 * pairs, _box_muller._OCTANT_DEGREE, 8
-    )
-    one_hot = prefix_or(pairs, run) + _everyone(_planes(run, pairs))
-    radius = one_hot + words_to_ring((degree + 1) * padded, _box_muller._COEFFICIENT_BITS, 8)
+    uniform = words_to_ring(2 * padded, SAMPLE_BITS, 8) + powers(2 * pairs, OCTANT_DEGREE, 8)
+    one_hot = prefix_or(pairs, RUN_BITS) + _everyone(_planes(RUN_BITS, pairs))
+    radius = one_hot + words_to_ring((RADIUS_DEGREE + 1) * padded, COEFFICIENT_BITS, 8)
     last = truncate(pairs, 8) | truncate(2 * pairs, 8) | bits_to_ring(3 * pairs, 8)
     return (
         (uniform | radius)
@@ -251,8 +254,8 @@ def box_muller(pairs: int) -> Cost:
 def gaussian(samples: int) -> Cost:
     """``box_muller.gaussian``."""
     pairs, cost = -(-samples // 2), Cost()
-    for number, start in enumerate(range(0, pairs, _box_muller._BLOCK_PAIRS)):
-        cost |= box_muller(min(_box_muller._BLOCK_PAIRS, pairs - start)).rotated(number % 3)
+    for number, start in enumerate(range(0, pairs, BLOCK_PAIRS)):
+        cost |= box_muller(min(BLOCK_PAIRS, pairs - start)).rotated(number % 3)
     return cost
 
 
@@ -271,11 +274,11 @@ def one_hot(cells: int, bits: int) -> Cost:
     return cost
 
 
-def discrete_gaussian(samples: int, sampler: _discrete.Sampler) -> Cost:
+def discrete_gaussian(samples: int, sampler: Sampler) -> Cost:
     """``discrete.discrete_gaussian``."""
     parts, table, cost = (2 if sampler.factor else 1), sampler.table, Cost()
-    for number, start in enumerate(range(0, samples, _discrete._BLOCK_SAMPLES)):
-        size = parts * words_for(min(_discrete._BLOCK_SAMPLES, samples - start)) * 64
+    for number, start in enumerate(range(0, samples, BLOCK_SAMPLES)):
+        size = parts * words_for(min(BLOCK_SAMPLES, samples - start)) * 64
         coin = _everyone(_planes(table.coin_bits, size)) + carry_out(size, table.coin_bits)
         chosen = one_hot(size, table.index_bits) + coin + _everyone(_planes(table.index_bits, size))
         in_ring = words_to_ring(size, table.index_bits, 4) | bits_to_ring(size, 4)
@@ -283,7 +286,7 @@ def discrete_gaussian(samples: int, sampler: _discrete.Sampler) -> Cost:
     return cost
 
 
-def measure_discrete(cells: int, sampler: _discrete.Sampler) -> Cost:
+def measure_discrete(cells: int, sampler: Sampler) -> Cost:
     """``measure.measure`` with ``discrete_noise``."""
     return discrete_gaussian(cells, sampler) + open_value(cells, 4)
 

@@ -37,7 +37,7 @@ SECURITY_BITS = 64
 SMALLEST_SECURITY, LARGEST_SECURITY = 16, 128
 _LARGEST_INDEX_BITS = 9
 _DIGITS = 60
-_BLOCK_SAMPLES = 1 << 15
+BLOCK_SAMPLES = 1 << 15
 # What tables of 2^8 and of 2^9 buckets reach at 2^-64, and what sums of two samples from either reach. At 2^-n the
 # tails are longer, and a table reaches sqrt(68 / (n + 4)) of it; a sum has to be smoother, too: the fourth power of it.
 _SMALL_TABLE_SIGMA = 26.0
@@ -229,7 +229,7 @@ async def discrete_gaussian(ctx: Context, count: int, sampler: Sampler) -> Share
     """
     if count == 0:
         return Share(R32, ctx.pid, R32.zeros((0,)), R32.zeros((0,)))
-    return await in_blocks(ctx, count, _BLOCK_SAMPLES, lambda c, size: _block(c, size, sampler))
+    return await in_blocks(ctx, count, BLOCK_SAMPLES, lambda c, size: _block(c, size, sampler))
 
 
 async def _block(ctx: Context, count: int, sampler: Sampler) -> Share:

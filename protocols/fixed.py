@@ -109,17 +109,17 @@ async def multiply_all(ctx: Context, factors: Share, fraction_bits: int) -> Shar
 
 
 # The exponent's integer part below 32 and its first three fractional bits become factors; the rest is a polynomial.
-_TOP_BITS = 3
-_INTEGER_BITS = 5
+TOP_BITS = 3
+INTEGER_BITS = 5
 EXPONENT_LIMIT = 24
-_DEGREE = 6
+EXP2_DEGREE = 6
 
 
 @cache
 def exp2_coefficients(fraction_bits: int) -> tuple[int, ...]:
     """2^-x on [0, 2^-3) as coefficients of 1, x, ..., x^6 at f fractional bits; interpolated to 2^-50."""
     exact = interpolate(
-        lambda x: (-x * Decimal(2).ln()).exp(), Fraction(0), Fraction(1, 1 << _TOP_BITS), _DEGREE
+        lambda x: (-x * Decimal(2).ln()).exp(), Fraction(0), Fraction(1, 1 << TOP_BITS), EXP2_DEGREE
     )
     return tuple(to_units(c, fraction_bits) for c in exact)
 
@@ -131,7 +131,7 @@ def _bit_factors(fraction_bits: int) -> tuple[int, ...]:
         context.prec = 60
         return tuple(
             to_units(1 - Decimal(2) ** -(Decimal(2) ** weight), fraction_bits)
-            for weight in range(-_TOP_BITS, _INTEGER_BITS)
+            for weight in range(-TOP_BITS, INTEGER_BITS)
         )
 
 
@@ -147,7 +147,7 @@ async def exp2_negative(ctx: Context, z_sh: Share, bits: int, fraction_bits: int
         results near 2^-24 to multiples of 2^-48 (derived in the package's README).
     """
     ring, count, f = z_sh.ring, z_sh.size, fraction_bits
-    first, limit = f - _TOP_BITS, f + _INTEGER_BITS
+    first, limit = f - TOP_BITS, f + INTEGER_BITS
     planes = await to_boolean(ctx, z_sh, max(bits, limit + 1))
     # z >= 24 where a bit above the integer part is set, or both of 16 and 8.
     both_high = await and_all(ctx, planes[limit - 2 : limit])
@@ -162,7 +162,7 @@ async def exp2_negative(ctx: Context, z_sh: Share, bits: int, fraction_bits: int
     below_one = _bit_factors(f)
     factors = -bit_sh.times(ring.encode(np.array(below_one, dtype=object)[:, None])) + (1 << f)
     powers_sh, factor = await ctx.both(
-        lambda c: powers(c, x_sh, _DEGREE, f), lambda c: multiply_all(c, factors, f)
+        lambda c: powers(c, x_sh, EXP2_DEGREE, f), lambda c: multiply_all(c, factors, f)
     )
     rest = await truncate(ctx, polynomial(powers_sh, exp2_coefficients(f), f).additive(), f)
     power = await multiply_fixed(ctx, rest, factor, f)

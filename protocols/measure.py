@@ -20,7 +20,7 @@ from protocols.context import Context
 from protocols.discrete import SECURITY_BITS, Sampler, discrete_gaussian, local_samples
 from protocols.fixed import truncate
 from protocols.ring import R32
-from protocols.select import FRACTION_BITS
+from protocols.select_spec import FRACTION_BITS
 from protocols.shares import Share
 
 DISCRETE, BOX_MULLER, DISTRIBUTED = "discrete-gaussian", "box-muller", "distributed"

@@ -7,7 +7,6 @@ relative error of every probability is derived in the package's README.
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,39 +19,17 @@ from protocols.context import Context
 from protocols.errors import CheckFailed
 from protocols.fixed import exp2_negative
 from protocols.ring import BITS, R32, R64, R128
+from protocols.select_spec import (
+    FRACTION_BITS,
+    GROUP,
+    LOG2E_BITS,
+    LOG2E_SCALED,
+    UNIFORM_BITS,
+    WEIGHT_BITS,
+    SelectSpec,
+    bounds,
+)
 from protocols.shares import Share, concatenate, product
-
-# Units of the public specification; ``mechanisms.scores`` uses the same.
-FRACTION_BITS = 6
-WEIGHT_BITS = 48
-# log2(e) with 20 bits, rounded down: the same mechanism at an epsilon smaller by a factor of at most 1 - 2^-20.
-LOG2E_SCALED = 1512775
-# What the relative error of the probabilities adds to epsilon, generously: README section 3.
-SELECTION_SLACK = 2.0**-17
-_LOG2E_BITS = 20
-_UNIFORM_BITS = 64
-MAX_CANDIDATES = (1 << 13) - 1
-# Candidates compared pairwise at one level of the tournament: more bytes and fewer rounds than a binary one.
-_GROUP = 16
-
-
-class SelectSpec(Protocol):
-    """The public integers of one selection: t_q = gain_q a_q - offset_q, in units of 2^-28 nats.
-
-    ``sizes`` (G,) cells per candidate; ``answers`` (cells,) in units of 2^-6 counts; ``gains`` and ``offsets`` (G,);
-    ``max_rows`` bounds the table's rows.
-    """
-
-    @property
-    def sizes(self) -> NDArray[np.int64]: ...  # noqa: D102
-    @property
-    def answers(self) -> NDArray[np.uint32]: ...  # noqa: D102
-    @property
-    def gains(self) -> Sequence[int]: ...  # noqa: D102
-    @property
-    def offsets(self) -> Sequence[int]: ...  # noqa: D102
-    @property
-    def max_rows(self) -> int: ...  # noqa: D102
 
 
 async def select(ctx: Context, x_sh: Share, spec: SelectSpec) -> int:
@@ -82,45 +59,10 @@ async def select(ctx: Context, x_sh: Share, spec: SelectSpec) -> int:
         # 4. Weights 2^-z with z = (max t - t) log2 e, limited.
         m_sh = await maximum(c, t_sh, score_bits)
         z_sh = (m_sh - t_sh).times(LOG2E_SCALED)
-        e_sh = await exp2_negative(c, z_sh, score_bits + _LOG2E_BITS + 1, WEIGHT_BITS)
+        e_sh = await exp2_negative(c, z_sh, score_bits + LOG2E_BITS + 1, WEIGHT_BITS)
         # 5, 6. The first q whose prefix sum reaches u times the total, u uniform on (0, 1].
         u_sh = u_parts[:1].times(1 << 32) + u_parts[1:] + 1
         return await _first_reaching(c, e_sh, u_sh)
-
-
-def bounds(spec: SelectSpec) -> tuple[int, int]:
-    """Bits that are kept of the errors a_q, with a sign, and of a signed difference of two scores.
-
-    A candidate's error is at most its counts and answers; its answers may be rounded up by one unit a cell. That
-    is below 2^(error bits - 1), and so is, modulo 2^(error bits), the error of counts that are no table's.
-    Raises ValueError where an error could reach 2^31, a score 2^62 or a prefix sum of weights 2^127.
-    """
-    if not 1 <= len(spec.sizes) <= MAX_CANDIDATES:
-        raise ValueError(f"{len(spec.sizes)} candidates; a selection takes 1 to {MAX_CANDIDATES}")
-    largest = max(spec.max_rows << FRACTION_BITS, int(spec.answers.max(initial=0)))
-    starts = np.cumsum(spec.sizes) - spec.sizes
-    answered = np.add.reduceat(spec.answers, starts, dtype=np.int64)
-    if (over := answered > largest + spec.sizes).any():
-        raise ValueError(
-            f"a candidate's answers add up to {answered[over][0]}; at most {largest} + {spec.sizes[over][0]} fit "
-            f"max_rows = {spec.max_rows}"
-        )
-    a_max = 2 * largest + int(spec.sizes.max())
-    if a_max >= 1 << 31:
-        raise ValueError(
-            f"max_rows = {spec.max_rows} is too large: 2 * {largest} + {spec.sizes.max()} has to stay below 2^31"
-        )
-    error_bits = a_max.bit_length() + 1
-    reach = 1 << (error_bits - 1)
-    highest = max(
-        gain * reach - offset for gain, offset in zip(spec.gains, spec.offsets, strict=True)
-    )
-    score_bits = (highest + max(spec.offsets)).bit_length() + 1
-    if score_bits > 63:
-        raise ValueError(
-            f"scores of {score_bits} bits: epsilon or max_rows is too large, 63 bits are supported"
-        )
-    return error_bits, score_bits
 
 
 def _wide(values: Sequence[int]) -> NDArray[np.object_]:
@@ -146,7 +88,7 @@ async def maximum(ctx: Context, t_sh: Share, bits: int) -> Share:
         less = await msb(ctx, words[left] - words[right], bits)
         unbeaten = await and_all(ctx, _arrange(less, left.size, source, negate))
         winner = await bits_to_ring(ctx, unbeaten, count, R128)
-        starts = np.arange(0, count, _GROUP, dtype=np.intp)
+        starts = np.arange(0, count, GROUP, dtype=np.intp)
         t_sh = await reshare(ctx, product(winner, t_sh).grouped(starts))
     return t_sh
 
@@ -159,12 +101,10 @@ def _rivals(
 
     The side is 1 where the candidate is the pair's first. A missing rival is pair -1, side 1.
     """
-    pairs = [
-        (i, j) for i in range(count) for j in range(i + 1, min(i - i % _GROUP + _GROUP, count))
-    ]
+    pairs = [(i, j) for i in range(count) for j in range(i + 1, min(i - i % GROUP + GROUP, count))]
     left, right = np.array(pairs, dtype=np.intp).T
     used = np.zeros(count, dtype=np.intp)
-    source = np.full((min(_GROUP, count) - 1, count), -1, dtype=np.intp)
+    source = np.full((min(GROUP, count) - 1, count), -1, dtype=np.intp)
     negate = np.zeros(source.shape, dtype=np.uint8)
     for index, (i, j) in enumerate(pairs):
         for candidate in (i, j):
@@ -193,8 +133,8 @@ async def _first_reaching(ctx: Context, e_sh: Share, u_sh: Share) -> int:
     count = e_sh.size
     c_sh = _prefix_sums(e_sh)
     r_sh = await multiply(ctx, c_sh[-1:], u_sh)
-    bits = WEIGHT_BITS + count.bit_length() + _UNIFORM_BITS + 2
-    short = await msb(ctx, c_sh.times(1 << _UNIFORM_BITS) - concatenate(*([r_sh] * count)), bits)
+    bits = WEIGHT_BITS + count.bit_length() + UNIFORM_BITS + 2
+    short = await msb(ctx, c_sh.times(1 << UNIFORM_BITS) - concatenate(*([r_sh] * count)), bits)
     # One cell a word, so that neighbours can be compared: reached_q XOR reached_{q-1} is one at the chosen q alone.
     cells = Share(BITS, ctx.pid, _spread(short.own, count), _spread(short.next, count)) ^ 1
     first = concatenate(cells[:1], cells[1:] ^ cells[:-1])

@@ -24,7 +24,7 @@ from protocols import costs as formulas
 from protocols.costs import Cost
 from protocols.discrete import Sampler
 from protocols.measure import BOX_MULLER, DISCRETE
-from protocols.select import bounds
+from protocols.select_spec import bounds
 from protocols.upload import SEEDED
 
 Place = tuple[str, int]

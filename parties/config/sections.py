@@ -9,7 +9,7 @@ from pathlib import Path
 
 from parties.config.checks import check, check_choice, check_name, check_number
 from protocols.measure import DISCRETE, NOISES
-from protocols.select import FRACTION_BITS
+from protocols.select_spec import FRACTION_BITS
 
 MAX_ROWS = 2 ** (29 - FRACTION_BITS)
 """Largest table whose sums of absolute count differences, at 6 fractional bits, stay below 2^31."""

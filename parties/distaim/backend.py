@@ -25,7 +25,8 @@ from parties.progress import Progress, round_text
 from protocols.context import Context
 from protocols.measure import Noise, measure
 from protocols.ring import R32
-from protocols.select import bounds, select
+from protocols.select import select
+from protocols.select_spec import bounds
 from protocols.shares import Share
 from protocols.transcript import Transcript
 

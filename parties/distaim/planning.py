@@ -15,7 +15,7 @@ from parties.config import ANNEALED, Config
 from parties.errors import ConfigError
 from protocols.discrete import LARGEST_SECURITY, SECURITY_BITS
 from protocols.measure import BOX_MULLER, check_measure, release_distance
-from protocols.select import SELECTION_SLACK
+from protocols.select_spec import SELECTION_SLACK
 
 _STEP_BITS = 8
 _SHARE_OF_DELTA = 2.0**-10

@@ -22,6 +22,7 @@ from protocols import select as select_module
 from protocols.context import Context
 from protocols.measure import DISCRETE, noise_of
 from protocols.ring import R32, Ring
+from protocols.select_spec import SELECTION_SLACK
 from protocols.shares import Share
 from protocols.transcript import Transcript
 from tests.parties.support import make_config
@@ -152,6 +153,6 @@ async def _later(total: object) -> object:
 def test_make_plan_charges_the_selections_relative_error() -> None:
     config = make_config()
     plan = make_plan(config, config.build_workload())
-    assert plan.selection.epsilon - plan.epsilon == pytest.approx(select_module.SELECTION_SLACK)
+    assert plan.selection.epsilon - plan.epsilon == pytest.approx(SELECTION_SLACK)
     events = [event for round in range(plan.rounds + 1) for event in plan.events(round)]
     assert sum(map(rho, events)) <= plan.rho * (1 + 1e-9)

@@ -34,6 +34,7 @@ from protocols import select as select_module
 from protocols.context import Context
 from protocols.discrete import Sampler
 from protocols.ring import R32, Ring, RingArray
+from protocols.select_spec import SELECTION_SLACK
 from protocols.shares import Share
 from tests.protocols.local import components, run_parties, share_of
 
@@ -53,7 +54,7 @@ ERROR_RATE = 1e-4
 
 def allowed_advantage(noise: NoiseKind) -> float:
     """What the rho charged for one run allows any distinguisher."""
-    charged = rho(ExponentialEvent(EPSILON + select_module.SELECTION_SLACK))
+    charged = rho(ExponentialEvent(EPSILON + SELECTION_SLACK))
     charged += rho(measurement_event(noise, SIGMA))
     epsilons = np.linspace(0.01, 3, 300)
     return min(

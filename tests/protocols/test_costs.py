@@ -21,6 +21,7 @@ from protocols import (
 from protocols.context import Context
 from protocols.costs import Cost
 from protocols.ring import BITS, R32, R64, R128, Ring
+from protocols.select_spec import bounds
 from protocols.shares import Share
 from tests.protocols.local import run_parties
 
@@ -46,7 +47,7 @@ def spec_of(sizes: list[int]) -> SimpleNamespace:
 
 
 def select_cost(sizes: list[int]) -> Cost:
-    return costs.select(sizes, *select.bounds(spec_of(sizes)))
+    return costs.select(sizes, *bounds(spec_of(sizes)))
 
 
 Program = Callable[[Context], Awaitable[object]]

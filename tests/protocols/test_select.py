@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from mechanisms import events, scores
 from mechanisms.scores import ScoreSpec, plain_scores, select_index
-from protocols import measure
+from protocols import measure, select_spec
 from protocols import select as select_module
 from protocols.absolute import grouped_absolute_error
 from protocols.base import known, random
@@ -19,7 +19,8 @@ from protocols.context import Context
 from protocols.errors import CheckFailed
 from protocols.fixed import EXPONENT_LIMIT
 from protocols.ring import R32, R128, Ring
-from protocols.select import MAX_CANDIDATES, bounds, maximum, select
+from protocols.select import maximum, select
+from protocols.select_spec import MAX_CANDIDATES, bounds
 from protocols.shares import Share
 from tests.protocols.local import components, reconstruct, run_parties, share_of
 
@@ -91,11 +92,11 @@ def test_select_opens_the_index_alone() -> None:
 
 def test_constants_agree_with_the_plaintext_mechanism() -> None:
     """What protocols and mechanisms both write down, since neither may import the other."""
-    assert select_module.FRACTION_BITS == scores.FRACTION_BITS
-    assert select_module.LOG2E_SCALED == scores.LOG2E_SCALED
-    assert select_module.WEIGHT_BITS == scores.EXPONENT_BITS
-    assert select_module.WEIGHT_BITS == scores.SCORE_BITS + select_module._LOG2E_BITS
-    assert select_module._LOG2E_BITS == scores.LOG2E_BITS
+    assert select_spec.FRACTION_BITS == scores.FRACTION_BITS
+    assert select_spec.LOG2E_SCALED == scores.LOG2E_SCALED
+    assert select_spec.WEIGHT_BITS == scores.EXPONENT_BITS
+    assert select_spec.WEIGHT_BITS == scores.SCORE_BITS + select_spec.LOG2E_BITS
+    assert select_spec.LOG2E_BITS == scores.LOG2E_BITS
     assert EXPONENT_LIMIT == scores.FLOOR_BITS
     assert measure.NOISES == events.NOISE_KINDS
 
