@@ -15,7 +15,8 @@ from bench.fetch import DatasetError
 from bench.splits import NATURAL
 from bench.utility.grid import SWEEPS, settings_of
 from bench.utility.report import SPLITS_FILE, write_report
-from bench.utility.runs import FLAIM_METHODS, METHODS, Result, Settings
+from bench.utility.runs import Result
+from bench.utility.settings import FLAIM_METHODS, METHODS, Settings
 from bench.utility.splits import measure_splits
 from bench.utility.store import Entry, Store
 from bench.utility.sweep import Job, run_all

@@ -6,8 +6,8 @@ Provides `run_flaim`. Secret: nothing; see `bench.utility.runs`. Sums are those 
 
 import numpy as np
 
-from bench.utility.methods import Outcome
-from bench.utility.runs import Problem, Settings
+from bench.utility.problem import Outcome, Problem
+from bench.utility.settings import Settings
 from mechanisms.accounting import rho_from_epsilon_delta
 from mechanisms.flaim_settings import FlaimSettings
 from parties.flaim.simulation import simulate

@@ -13,7 +13,7 @@ from typing import Any
 from bench.datasets import SYNTHFS
 from bench.fetch import DatasetError
 from bench.splits import NATURAL
-from bench.utility.runs import METHODS, Settings
+from bench.utility.settings import METHODS, Settings
 
 TABLES = ("adult", "marketing", "covtype", "census")
 MAIN = ("aim", "distaim", "naive", "oracle", "private")

@@ -1,6 +1,6 @@
 """The methods of the utility benchmark, each from a table split among owners to a model.
 
-Provides `run_method` and `Outcome`. Secret: nothing; see `bench.utility.runs`.
+Provides `run_method`. Secret: nothing; see `bench.utility.runs`.
 
 DistAIM without MPC is AIM's loop on a backend that holds the counts in the clear and lets clients arrive as the servers
 do: a client takes part in each round with the rate of participation, is counted from its first round on, and those of
@@ -9,16 +9,17 @@ same for the same seeds is shown by tests/parties/test_same_choices.py.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.utility.runs import Problem, Settings
+from bench.utility.flaim import run_flaim
+from bench.utility.mpc import run_distaim
+from bench.utility.problem import Outcome, Problem
+from bench.utility.settings import Settings
 from mechanisms.accounting import Ledger, Schedule, fixed_rounds_plan, rho_from_epsilon_delta
 from mechanisms.aim import run_aim
 from mechanisms.annealing import AnnealedPlan
-from mechanisms.model import Model
 from mechanisms.pgm import PgmEstimator
 from mechanisms.plaintext import PlaintextBackend
 from mechanisms.sampling import RandomBytes
@@ -27,25 +28,11 @@ from parties.config import MAX_ROWS
 from parties.trial.partition import Partition
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Outcome:
-    """A model, how many rows it stands for, and how the run went; see `bench.utility.runs.Result`."""
-
-    model: Model
-    total: int
-    rounds_done: int
-    single_choosers: int | None = None
-
-
 async def run_method(settings: Settings, posed: Problem, rng: np.random.Generator) -> Outcome:
     """Run `settings.method`. Raises MechanismError; with `mpc` also the errors of a launched run."""
     if settings.flaim:
-        from bench.utility.flaim import run_flaim
-
         return await run_flaim(settings, posed, rng)
     if settings.mpc:
-        from bench.utility.mpc import run_distaim
-
         return await run_distaim(settings, posed)
     if settings.method == "aim":
         arrivals = {0: (1, count_marginals(posed.dataset.train, posed.workload))}

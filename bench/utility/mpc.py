@@ -7,8 +7,8 @@ import hashlib
 import tempfile
 from pathlib import Path
 
-from bench.utility.methods import Outcome
-from bench.utility.runs import Problem, Settings
+from bench.utility.problem import Outcome, Problem
+from bench.utility.settings import Settings
 from mechanisms.model import Model
 from parties.config import ANNEALED, MAX_ROWS, config_from_dict
 from parties.distaim.report import run_report

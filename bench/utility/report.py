@@ -18,7 +18,7 @@ from bench.datasets import SYNTHFS
 from bench.fetch import DatasetError
 from bench.splits import NATURAL
 from bench.utility import grid
-from bench.utility.runs import METHODS, Settings
+from bench.utility.settings import METHODS, Settings
 from bench.utility.store import Entry, Store
 
 PAPER: Mapping[tuple[str, str], tuple[float, float]] = {

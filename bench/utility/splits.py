@@ -10,7 +10,8 @@ from pathlib import Path
 
 from bench.heterogeneity import heterogeneity
 from bench.utility.grid import TABLES
-from bench.utility.runs import Settings, problem
+from bench.utility.problem import problem
+from bench.utility.settings import Settings
 
 SPLITS: tuple[tuple[str, dict[str, float]], ...] = (
     ("iid", {}),

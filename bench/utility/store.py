@@ -12,7 +12,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from bench.fetch import DatasetError
-from bench.utility.runs import Result, Settings
+from bench.utility.runs import Result
+from bench.utility.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,9 @@ from collections.abc import Callable, Iterator, Sequence
 
 from bench.extra import need
 from bench.fetch import DatasetError
-from bench.utility.runs import Result, Settings, measure, problem
+from bench.utility.problem import problem
+from bench.utility.runs import Result, measure
+from bench.utility.settings import Settings
 from bench.utility.store import Entry, Store
 
 Job = tuple[Settings, int]

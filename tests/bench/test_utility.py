@@ -19,10 +19,12 @@ from bench.splits import owners_of
 from bench.utility.cli import utility
 from bench.utility.flaim import flaim_settings
 from bench.utility.grid import SWEEPS, settings_of
-from bench.utility.methods import Outcome, _schedule, arrival_counts
+from bench.utility.methods import _schedule, arrival_counts
 from bench.utility.mpc import _trial
+from bench.utility.problem import Outcome, Problem, problem
 from bench.utility.report import write_report
-from bench.utility.runs import METHODS, Problem, Result, Settings, measure, problem
+from bench.utility.runs import Result, measure
+from bench.utility.settings import METHODS, Settings
 from bench.utility.store import Entry, Store
 from bench.utility.sweep import run_all
 from mechanisms.accounting import rho, rho_from_epsilon_delta
@@ -57,7 +59,7 @@ def small(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Dataset:
     """The name `magic` stands for the small table."""
     table = small_table()
     workload = Workload(table.domain, (("a", "b", "c"), ("a", "b", "d"), ("b", "c", "d")))
-    monkeypatch.setattr("bench.utility.runs._table", lambda *args: (table, workload))
+    monkeypatch.setattr("bench.utility.problem._table", lambda *args: (table, workload))
     monkeypatch.setenv("SYNCRET_CACHE_DIR", str(tmp_path / "cache"))
     return table
 
@@ -217,7 +219,7 @@ def test_measure_holds_errors_against_training_rows_and_the_rest_against_held_ou
     async def fixed(*_: object) -> Outcome:
         return Outcome(model, 70, 3)
 
-    monkeypatch.setattr("bench.utility.methods.run_method", fixed)
+    monkeypatch.setattr("bench.utility.runs.run_method", fixed)
     chosen = settings()
     result = measure(chosen, 5)
     seed = [int(chosen.digest(), 16), 5, 1]

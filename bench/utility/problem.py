@@ -1,0 +1,61 @@
+"""What a method of the utility benchmark is given and what it gives back.
+
+Provides `Problem`, `problem` (which loads and splits a table) and `Outcome`. Secret: nothing; the tables are public.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+
+from bench.datasets import SYNTHFS, Dataset, load
+from bench.splits import owners_of
+from bench.synthfs import SynthFs
+from bench.utility.settings import Settings
+from mechanisms.model import Model
+from mechanisms.workload import Workload, draw_workload
+from parties.trial.partition import Partition
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Problem:
+    """A coded table, its workload, and who owns which training row (None for central AIM)."""
+
+    dataset: Dataset
+    workload: Workload
+    partition: Partition | None
+
+
+def problem(settings: Settings, *, progress: Callable[[str], None] = lambda line: None) -> Problem:
+    """What `settings` is run on. Raises DatasetError, WorkloadError, ImportError without UMAP."""
+    dataset, workload = _table(
+        settings.dataset, settings.skew, settings.degree, settings.queries, settings.workload_seed
+    )
+    if settings.method == "aim":
+        return Problem(dataset, workload, None)
+    partition = owners_of(
+        dataset,
+        settings.partition,
+        clients=settings.clients,
+        beta=settings.beta,
+        seed=settings.partition_seed,
+        progress=progress,
+    )
+    return Problem(dataset, workload, partition)
+
+
+@lru_cache(maxsize=2)
+def _table(
+    name: str, skew: float, degree: int, queries: int, seed: int
+) -> tuple[Dataset, Workload]:
+    dataset = load(name, synthfs=SynthFs(skew=skew) if name == SYNTHFS else None)
+    return dataset, draw_workload(dataset.domain, degree, queries, seed=seed)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Outcome:
+    """A model, how many rows it stands for, and how the run went; see `bench.utility.runs.Result`."""
+
+    model: Model
+    total: int
+    rounds_done: int
+    single_choosers: int | None = None

@@ -1,0 +1,124 @@
+"""Everything that a result of the utility benchmark depends on, and the digest that results are kept under.
+
+Provides `Settings`, `METHODS` and `FLAIM_METHODS`. Public: everything. Source of the defaults: FLAIM paper, section 5.
+"""
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from typing import Final
+
+import numpy as np
+
+from bench.datasets import NAMES, SYNTHFS
+from bench.fetch import DatasetError
+from bench.splits import NATURAL, SPLITS
+
+FORMAT: Final = 1
+"""Raised when results of before are no longer to be mixed with new ones."""
+_COUNTS = [
+    "clients",
+    "rounds",
+    "local_rounds",
+    "queries",
+    "degree",
+    "iterations",
+    "final_iterations",
+]
+FLAIM_METHODS = ("naive", "oracle", "private", "random", "naivebayes")
+METHODS = ("aim", "distaim", *FLAIM_METHODS)
+"""Central AIM; DistAIM; FLAIM's variants (naive, oracle, private) and the baselines random and naivebayes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Everything that a result depends on but the number of the repeat. The defaults are the paper's.
+
+    `beta` is for the partition label-skew, `skew` for the table synthfs. `tau` and `combine` None are as the method has
+    them; others make Figure 2's ablations. `rounds` is ignored when `annealed`. `mpc` is for distaim: with it the three
+    servers and the owners run as processes; without, the same loop on counts in the clear.
+
+    Raises DatasetError for an unknown method, dataset or partition; ValueError for a number out of range.
+    """
+
+    dataset: str
+    method: str
+    partition: str = "clustering"
+    beta: float = 0.1
+    skew: float = 3.0
+    clients: int = 100
+    participation: float = 0.1
+    epsilon: float = 1.0
+    delta: float = 1e-5
+    rounds: int = 10
+    annealed: bool = False
+    local_rounds: int = 1
+    measure_share: float = 0.9
+    tau: str | None = None
+    combine: bool | None = None
+    mpc: bool = False
+    queries: int = 64
+    degree: int = 3
+    workload_seed: int = 123
+    partition_seed: int = 0
+    iterations: int = 100
+    final_iterations: int = 1000
+    max_model_mb: float = 80.0
+
+    def __post_init__(self) -> None:
+        for what, value, known in (
+            ("dataset", self.dataset, NAMES),
+            ("method", self.method, METHODS),
+            ("partition", self.partition, SPLITS),
+        ):
+            if value not in known:
+                raise DatasetError(f"unknown {what} {value!r}; expected one of {', '.join(known)}")
+        if (self.dataset == SYNTHFS) != (self.partition == NATURAL):
+            raise DatasetError(
+                f"partition {self.partition!r} does not go with {self.dataset}; {SYNTHFS} has owners itself and takes"
+                f" {NATURAL!r}, every other table one of {', '.join(SPLITS[:-1])}"
+            )
+        if self.mpc and self.method != "distaim":
+            raise DatasetError(f"mpc is for distaim; {self.method} has no servers that compute")
+        if not self.flaim and (self.tau is not None or self.combine is not None):
+            raise DatasetError(
+                f"tau and combine are settings of FLAIM's variants, not of {self.method}"
+            )
+        if not self.flaim and self.local_rounds != 1:
+            raise DatasetError(f"{self.method} has no local rounds; expected local_rounds = 1")
+        for name in ("epsilon", "beta", "skew", "max_model_mb"):
+            if not (np.isfinite(getattr(self, name)) and getattr(self, name) > 0):
+                raise ValueError(f"{name} is {getattr(self, name)}; expected a positive number")
+        for name in _COUNTS:
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}; expected at least 1")
+        if not 0 < self.participation <= 1:
+            raise ValueError(f"participation is {self.participation}; expected above 0, at most 1")
+        for name in ("delta", "measure_share"):
+            if not 0 < getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}; expected between 0 and 1")
+
+    @property
+    def flaim(self) -> bool:
+        """Whether the method is one of FLAIM's variants or baselines."""
+        return self.method in FLAIM_METHODS
+
+    def relevant(self) -> dict[str, object]:
+        """Name and value of every setting that the result depends on: central AIM has no clients, and so on."""
+        ignored = set()
+        if self.method == "aim":
+            ignored |= {"partition", "beta", "clients", "participation", "partition_seed"}
+        if self.partition != "label-skew":
+            ignored.add("beta")
+        if self.partition == NATURAL:
+            ignored.add("partition_seed")
+        if self.dataset != SYNTHFS:
+            ignored.add("skew")
+        if self.annealed:
+            ignored.add("rounds")
+        return {name: value for name, value in asdict(self).items() if name not in ignored}
+
+    def digest(self) -> str:
+        """Hex digest of what is relevant: results with the same one may be averaged."""
+        text = json.dumps([FORMAT, self.relevant()], sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()[:24]
