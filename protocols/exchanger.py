@@ -17,7 +17,7 @@ import ssl
 import struct
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -25,9 +25,6 @@ from protocols._mpyc import MessageExchanger
 from protocols.context import Payload
 from protocols.digests import message_digest
 from protocols.errors import ChannelError, PeerClosed, ProtocolViolation, ReceiveTimeout
-
-if TYPE_CHECKING:
-    from protocols.runtime import PartyRuntime
 
 HEADER = struct.Struct("<qI")
 FAREWELL = 0
@@ -55,6 +52,13 @@ class Received(NamedTuple):
         return f"Received({self.payload.size} bytes)"
 
 
+class Owner(Protocol):
+    """Whom an exchanger works for: the party's runtime."""
+
+    def fail(self, error: Exception) -> None:
+        """The peer is lost or broke the protocol: nothing that waits for any peer can end well."""
+
+
 class PeerExchanger(MessageExchanger):  # type: ignore[misc]  # MPyC is untyped
     """Messages to and from one peer.
 
@@ -65,13 +69,25 @@ class PeerExchanger(MessageExchanger):  # type: ignore[misc]  # MPyC is untyped
     """
 
     __slots__ = (
-        "_digest_key", "_error", "_incoming", "_loop", "_outbox", "_outgoing", "_over", "_pending", "_reader",
-        "_sent", "_writer", "_written", "buffered_bytes", "nbytes_received",
-    )  # fmt: skip
+        "_digest_key",
+        "_error",
+        "_incoming",
+        "_loop",
+        "_outbox",
+        "_outgoing",
+        "_over",
+        "_pending",
+        "_reader",
+        "_sent",
+        "_writer",
+        "_written",
+        "buffered_bytes",
+        "nbytes_received",
+    )
 
     def __init__(
         self,
-        runtime: "PartyRuntime",
+        runtime: Owner,
         peer_pid: int,
         outgoing: ssl.SSLSocket,
         incoming: ssl.SSLSocket,
@@ -92,8 +108,8 @@ class PeerExchanger(MessageExchanger):  # type: ignore[misc]  # MPyC is untyped
         self._written = asyncio.Event()
         self.buffered_bytes = 0
         self.nbytes_received = 0
-        self._writer = threading.Thread(target=self._write, name=f"mesh-write-{peer_pid}", daemon=True)  # fmt: skip
-        self._reader = threading.Thread(target=self._read, name=f"mesh-read-{peer_pid}", daemon=True)  # fmt: skip
+        self._writer = _thread(f"mesh-write-{peer_pid}", self._write)
+        self._reader = _thread(f"mesh-read-{peer_pid}", self._read)
         self._reader.start()
         self._writer.start()
 
@@ -287,6 +303,10 @@ class PeerExchanger(MessageExchanger):  # type: ignore[misc]  # MPyC is untyped
             self._loop.call_soon_threadsafe(function, *arguments)
         except RuntimeError:
             return  # The event loop has ended before this thread: nobody waits any more.
+
+
+def _thread(name: str, target: Callable[[], None]) -> threading.Thread:
+    return threading.Thread(target=target, name=name, daemon=True)
 
 
 def _shut(connection: ssl.SSLSocket) -> None:

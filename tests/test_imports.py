@@ -1,6 +1,7 @@
 """Imports go one way: bench uses parties, and both use protocols, secagg and mechanisms.
 
-Those three know neither one another nor parties and bench. Within parties the wings have an order of their own.
+Those three know neither one another nor parties and bench. Within parties the wings have an order of their own. In no
+package do modules import one another in a circle, not even for a type or within a function.
 """
 
 import ast
@@ -31,6 +32,9 @@ CLIMBING = {
     ("parties/statuses.py", "parties.secagg.frames"),
 }
 """Imports against that order which are still there."""
+
+CIRCLES = {frozenset(f"bench.utility.{name}" for name in ("flaim", "methods", "mpc", "runs"))}
+"""Circles that are still there."""
 
 
 class Import(NamedTuple):
@@ -116,6 +120,54 @@ def climbs(root: Path) -> list[Import]:
         if item.imported.startswith("parties.")
         and WINGS.index(wing_of_module(item.imported)) > WINGS.index(wing_of_file(item.path))
     ]
+
+
+def modules_of(root: Path, package: str) -> dict[str, Path]:
+    """The modules of a package by name; the package itself is its `__init__.py`."""
+    return {
+        ".".join(path.relative_to(root).with_suffix("").parts).removesuffix(".__init__"): path
+        for path in sorted((root / package).rglob("*.py"))
+    }
+
+
+def uses_of(root: Path, package: str) -> dict[str, set[str]]:
+    """Which modules of its package each module imports, itself excepted.
+
+    That a submodule's import also runs the packages it lies in counts only where the package itself is named.
+    """
+    modules = modules_of(root, package)
+    uses: dict[str, set[str]] = {}
+    for name, path in modules.items():
+        source, where = path.read_text(encoding="utf-8"), path.relative_to(root).as_posix()
+        found = {item.imported for item in imports_of(source, where)}
+        # What is no module itself is a name in one.
+        found = {i if i in modules else i.rpartition(".")[0] for i in found}
+        uses[name] = (found & modules.keys()) - {name}
+    return uses
+
+
+def circles(uses: dict[str, set[str]]) -> set[frozenset[str]]:
+    """The groups of modules of which each reaches every other one by imports."""
+
+    def reached_from(start: str) -> set[str]:
+        reached, waiting = set[str](), [start]
+        while waiting:
+            new = uses[waiting.pop()] - reached
+            reached |= new
+            waiting += new
+        return reached
+
+    reached = {name: reached_from(name) for name in uses}
+    return {
+        frozenset(other for other in reached[name] if name in reached[other])
+        for name in uses
+        if name in reached[name]
+    }
+
+
+@pytest.mark.parametrize("package", sorted(PACKAGES))
+def test_imports_within_a_package_go_round_in_no_circle(package: str) -> None:
+    assert circles(uses_of(ROOT, package)) - CIRCLES == set()
 
 
 def test_imports_go_one_way() -> None:
@@ -220,3 +272,30 @@ def test_climbs_are_found_when_there_is_one(tmp_path: Path, path: str, statement
 def test_climbs_are_empty_when_imports_go_down(tmp_path: Path, path: str, statement: str) -> None:
     written(tmp_path, path, statement)
     assert climbs(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "from protocols.first import X",
+        "from protocols import first",
+        "def f():\n    import protocols.first",
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from .first import X",
+        "import protocols.third",
+    ],
+)
+def test_circles_are_found_when_there_is_one(tmp_path: Path, statement: str) -> None:
+    written(tmp_path, "protocols/__init__.py", "")
+    written(tmp_path, "protocols/first.py", "from protocols.second import Y\nX = 1")
+    written(tmp_path, "protocols/second.py", statement)
+    written(tmp_path, "protocols/third.py", "from protocols import first")
+    (circle,) = circles(uses_of(tmp_path, "protocols"))
+    assert {"protocols.first", "protocols.second"} <= circle
+
+
+def test_circles_are_none_where_modules_use_one_another_one_way(tmp_path: Path) -> None:
+    written(tmp_path, "protocols/__init__.py", "from protocols.first import X\n")
+    written(tmp_path, "protocols/first.py", "from protocols.second import Y\nX = 1")
+    written(tmp_path, "protocols/second.py", "import numpy\nfrom protocols.third import Z")
+    written(tmp_path, "protocols/third.py", "Z = 'protocols.third.Z'")
+    assert circles(uses_of(tmp_path, "protocols")) == set()

@@ -89,7 +89,7 @@ async def linked(tls: list[TlsFiles], recorder: Any = None) -> AsyncIterator[Lin
 
     exchanger = PeerExchanger(
         owner, PEER, hears_from[0], says_to[1], digest_key=DIGEST_KEY, sent=record
-    )  # type: ignore[arg-type]
+    )
     owner.exchanger = exchanger
     try:
         yield Link(exchanger, owner, sent, says_to[0], hears_from[1])
