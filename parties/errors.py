@@ -13,9 +13,13 @@ Messages may name files, keys, clients, parties and sizes; they never hold a row
     +-- SubmitError             a data owner's submission did not get through
     |   +-- SubmissionRefused   a server answered that it does not take this submission
     |   +-- PartialSubmission   some servers have the submission and some do not
-    +-- RoundTransportError     FLAIM's or SecAgg's connection is of no use any more (`parties.secagg.frames`)
+    +-- RoundTransportError     FLAIM's or SecAgg's connection is of no use any more
+    |   +-- RoundConnectError   the other end cannot be reached, or did not prove who it is
+    |   +-- RoundTimeout        the other end was silent beyond the deadline
+    |   +-- RoundPeerClosed     the other end closed or broke the connection
+    |   +-- FrameTooLarge       the other end announced a message larger than any that is due
     +-- FlaimProtocolError      FLAIM's server or one of its clients sent what it may not
-    +-- FlaimRefused            FLAIM's server or this client will not go on together: another config, another run
+    +-- TooFewClients, Stopped, AuditFailed, ChildFailed, FlaimRefused: beside the exit statuses, in `parties.statuses`
 """
 
 from collections.abc import Mapping
@@ -96,13 +100,33 @@ class PartialSubmission(SubmitError):
         self.failures = dict(failures)
 
 
-class FlaimProtocolError(PartyError):
-    """``peer`` sent something that FLAIM's protocol does not allow; it is not dealt with any further."""
+class RoundTransportError(PartyError):
+    """A SecAgg round's connection cannot be used any more; ``peer`` is who was at the other end."""
 
     def __init__(self, peer: str, message: str) -> None:
         super().__init__(f"{peer}: {message}")
         self.peer = peer
 
 
-class FlaimRefused(PartyError):
-    """The two ends do not fit together: another configuration, workload, version or name."""
+class RoundConnectError(RoundTransportError):
+    """The other end cannot be reached, or did not prove who it is."""
+
+
+class RoundTimeout(RoundTransportError):
+    """The other end was silent beyond the deadline."""
+
+
+class RoundPeerClosed(RoundTransportError):
+    """The other end closed or broke the connection."""
+
+
+class FrameTooLarge(RoundTransportError):
+    """The other end announced a message larger than any of this round."""
+
+
+class FlaimProtocolError(PartyError):
+    """``peer`` sent something that FLAIM's protocol does not allow; it is not dealt with any further."""
+
+    def __init__(self, peer: str, message: str) -> None:
+        super().__init__(f"{peer}: {message}")
+        self.peer = peer

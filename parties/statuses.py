@@ -14,13 +14,12 @@ from parties.errors import (
     CertificateError,
     ConfigError,
     FlaimProtocolError,
-    FlaimRefused,
     IngestError,
     PartyError,
+    RoundTransportError,
     StoreError,
     SubmitError,
 )
-from parties.secagg.frames import RoundTransportError
 from protocols.errors import ChannelError, ConfigurationError, ProtocolError
 from secagg.errors import RoundAborted, SecAggError
 
@@ -52,6 +51,14 @@ class TooFewClients(PartyError):
 
 class Stopped(PartyError):
     """The process was asked to stop: by Ctrl-C, by SIGTERM, or because its launcher is gone."""
+
+    def __init__(self, message: str, status: Status) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class FlaimRefused(PartyError):
+    """FLAIM's server sends this client away; ``status`` is what that makes of the client's command."""
 
     def __init__(self, message: str, status: Status) -> None:
         super().__init__(message)
@@ -104,30 +111,15 @@ def describe(error: BaseException) -> Failure:
     """The status and message that ``error``, or the first of a group, ends a command with."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
-    if isinstance(error, Stopped | ChildFailed):
+    if isinstance(error, Stopped | ChildFailed | FlaimRefused):
         return Failure(error.status, str(error))
     if isinstance(error, KeyboardInterrupt | asyncio.CancelledError):
         return Failure(Status.INTERRUPTED, "stopped by Ctrl-C")
-    if isinstance(error, FlaimRefused):
-        return Failure(_refused(error), str(error))
     for kind, status in _STATUSES:
         if isinstance(error, kind):
             return Failure(status, _text(error))
     text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     return Failure(Status.DEFECT, f"internal error: {text} (--debug shows where)")
-
-
-def _refused(error: FlaimRefused) -> Status:
-    """By what FLAIM's server says when it sends a client away (`parties.flaim.server.farewell`).
-
-    Its words are all that a client has: the message carries no status. Anything else is a disagreement.
-    """
-    reason = str(error).partition(": ")[2]
-    if reason == "the server was stopped" or reason.startswith("the server failed ("):
-        return Status.NETWORK
-    if reason.endswith("(clients.minimum, flaim.minimum)"):
-        return Status.CLIENTS
-    return Status.PROTOCOL
 
 
 def _text(error: BaseException) -> str:

@@ -22,7 +22,12 @@ from mechanisms.workload import Workload
 from parties import tls
 from parties.config import CertificateFiles, Config
 from parties.distaim.store import Store
-from parties.errors import ConfigError, FlaimProtocolError, FlaimRefused
+from parties.errors import (
+    ConfigError,
+    FlaimProtocolError,
+    RoundConnectError,
+    RoundTransportError,
+)
 from parties.flaim.ledger import StoredLedger
 from parties.flaim.messages import (
     SMALL_BYTES,
@@ -30,20 +35,13 @@ from parties.flaim.messages import (
     Kind,
     Message,
     Welcome,
-    unpack_reason,
 )
+from parties.flaim.refusals import sent_away
 from parties.flaim.session import ClientSession, SharedBriefs, check_rows
 from parties.flaim.sums import settings_of
 from parties.progress import Progress
-from parties.secagg.frames import (
-    SIZE_BYTES,
-    RoundConnectError,
-    RoundTransportError,
-    close,
-    keep_alive,
-    read_frame,
-    write_frame,
-)
+from parties.secagg.frames import SIZE_BYTES, close, keep_alive, read_frame, write_frame
+from parties.statuses import FlaimRefused
 from parties.version import version
 
 _RETRY_S = 0.2
@@ -240,7 +238,7 @@ async def _greet(
         raise RoundConnectError(client.server, meaning) from error
     message = Message.unpack(data, client.server)
     if message.kind is Kind.REFUSED:
-        raise FlaimRefused(f"{client.server} refuses: {unpack_reason(message.body)}")
+        raise sent_away(client.server, message.body)
     if message.kind is not Kind.WELCOME:
         raise FlaimProtocolError(client.server, f"sent {message.kind.name}; expected WELCOME")
     welcome = Welcome.unpack(message.body, client.server)

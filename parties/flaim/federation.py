@@ -28,7 +28,7 @@ from mechanisms.flaim_messages import Brief, decode_choices
 from mechanisms.flaim_settings import FlaimSettings, SumNoise
 from mechanisms.workload import Workload
 from parties.config import Config
-from parties.errors import FlaimProtocolError
+from parties.errors import FlaimProtocolError, RoundTimeout
 from parties.flaim.gate import Conversation, Gate
 from parties.flaim.messages import (
     HEADER_BYTES,
@@ -42,7 +42,6 @@ from parties.flaim.messages import (
 )
 from parties.flaim.record import Record
 from parties.flaim.sums import secagg_noise, section_of, session, smallest_sum
-from parties.secagg.frames import RoundTimeout
 from parties.secagg.server import play
 from secagg import SecAggServer, wire
 from secagg.errors import ParameterError, RoundAborted

@@ -20,7 +20,13 @@ from typing import Protocol, Self
 
 from parties import tls
 from parties.config import CertificateFiles, Config
-from parties.errors import CertificateError, ConfigError, FlaimProtocolError, PartyError
+from parties.errors import (
+    CertificateError,
+    ConfigError,
+    FlaimProtocolError,
+    PartyError,
+    RoundTransportError,
+)
 from parties.flaim.messages import (
     KEY_BYTES,
     SMALL_BYTES,
@@ -31,14 +37,8 @@ from parties.flaim.messages import (
     is_secagg,
     pack_reason,
 )
-from parties.secagg.frames import (
-    SIZE_BYTES,
-    RoundTransportError,
-    close,
-    keep_alive,
-    read_frame,
-    write_frame,
-)
+from parties.flaim.refusals import Refusal, Refused
+from parties.secagg.frames import SIZE_BYTES, close, keep_alive, read_frame, write_frame
 from parties.version import version
 
 
@@ -163,10 +163,10 @@ class Gate:
         for member in list(self.present.values()):
             self.post(member, Message(Kind.GOODBYE, 0, pack_reason(reason)).pack())
 
-    def dismiss(self, reason: str) -> None:
-        """Tell everybody that the run has failed; closing the gate waits for it."""
+    def dismiss(self, refused: Refused) -> None:
+        """Tell everybody why the run has failed; closing the gate waits for it."""
         for member in list(self.present.values()):
-            self.post(member, Message(Kind.REFUSED, 0, pack_reason(reason)).pack())
+            self.post(member, refused.message().pack())
 
     def post(self, member: Member, data: bytes) -> None:
         """Send in the background; whoever does not take it in within the deadline is out."""
@@ -220,8 +220,8 @@ class Gate:
             self.recorder.door(
                 name=name, certificate=certificate, what="refused", reason=str(error)
             )
-            refusal = Message(Kind.REFUSED, 0, pack_reason(str(error))).pack()
-            await write_frame(writer, refusal, name, timeout_s=self.stage_s)
+            refused = Refused(Refusal.MISFIT, str(error)).message().pack()
+            await write_frame(writer, refused, name, timeout_s=self.stage_s)
             return None
         if number is None:
             raise RuntimeError("a greeting without a number was accepted")

@@ -1,10 +1,10 @@
 """What FLAIM's server and its clients say to one another besides the messages of `secagg.wire`.
 
 Provides ``Message`` with ``pack`` and ``unpack``, the bodies that are not `mechanisms.flaim`'s own (``Hello``,
-``Welcome``, reasons), and ``is_secagg``. Frames on the connection are those of `parties.secagg.frames`: a size in 4
-bytes, then one message. A message of this module is
+``Welcome``, reasons; REFUSED's is in `parties.flaim.refusals`), and ``is_secagg``. Frames on the connection are those
+of `parties.secagg.frames`: a size in 4 bytes, then one message. A message of this module is
 
-    "FLAM" | version 1 | kind 1 | round 4 | body
+    "FLAM" | version 2 | kind 1 | round 4 | body
 
 with big-endian integers. In a round a sampled client gets BRIEF and answers CHOICES; for each sum it gets LAYOUT and
 then the messages of one SecAgg session, ANNOUNCE to FINISHED. With `grouping = "query"` a query's only chooser, or one
@@ -24,7 +24,7 @@ from parties.errors import FlaimProtocolError
 
 MAGIC = b"FLAM"
 SECAGG_MAGIC = b"SAGG"
-VERSION = 1
+VERSION = 2
 KEY_BYTES = 32
 DIGEST_BYTES = 32
 MAX_REASON_BYTES = 256
@@ -169,7 +169,7 @@ def unpack_plain(body: bytes, cells: int, high: int, peer: str) -> NDArray[np.in
 
 
 def pack_reason(reason: str) -> bytes:
-    """REFUSED, OUT, SKIPPED, GOODBYE: UTF-8 text, cut to 256 bytes."""
+    """OUT, SKIPPED, GOODBYE, and a REFUSED after its first byte: UTF-8 text, cut to 256 bytes."""
     return reason.encode()[:MAX_REASON_BYTES].decode(errors="ignore").encode()
 
 

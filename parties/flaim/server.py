@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mechanisms.accounting import Ledger
-from mechanisms.errors import BudgetExceeded, MechanismError
+from mechanisms.errors import BudgetExceeded
 from mechanisms.events import Event
 from mechanisms.flaim import (
     FlaimEstimator,
@@ -50,6 +50,7 @@ from parties.flaim.gate import Gate
 from parties.flaim.history import History
 from parties.flaim.ledger import StoredLedger, adopt_charges
 from parties.flaim.record import Record
+from parties.flaim.refusals import refusal_of
 from parties.flaim.result import RESULT, ServerFacts, flaim_document
 from parties.flaim.sums import settings_of
 from parties.progress import Progress
@@ -123,7 +124,7 @@ async def run_server(
                 write_json(directory / RESULT, run.document)
         except BaseException as error:
             with contextlib.suppress(OSError, ValueError):
-                record.transcript.close(f"failed: {farewell(error)}")
+                record.transcript.close(f"failed: {refusal_of(error).words}")
             raise
     progress.event("finished", "finished")
 
@@ -186,14 +187,6 @@ def _open_record(
     )
 
 
-def farewell(error: BaseException) -> str:
-    """What clients are told: messages made for them in full, of anything else its class alone."""
-    if isinstance(error, asyncio.CancelledError):
-        return "the server was stopped"
-    told = isinstance(error, MechanismError | TooFewClients)
-    return str(error) if told else f"the server failed ({type(error).__name__})"
-
-
 @dataclass(eq=False, slots=True)
 class _Run:
     """One attempt at a run."""
@@ -226,7 +219,7 @@ class _Run:
             try:
                 await self._inside(gate)
             except BaseException as error:
-                gate.dismiss(farewell(error))
+                gate.dismiss(refusal_of(error))
                 raise
 
     def _arrived(self, gate: Gate) -> None:

@@ -23,7 +23,7 @@ from mechanisms.flaim_client import FlaimClient
 from mechanisms.flaim_messages import Brief, Layout, encode_choices
 from mechanisms.workload import Workload
 from parties.config import Config
-from parties.errors import FlaimProtocolError, FlaimRefused
+from parties.errors import FlaimProtocolError
 from parties.flaim.ledger import StoredLedger
 from parties.flaim.messages import (
     SMALL_BYTES,
@@ -32,9 +32,9 @@ from parties.flaim.messages import (
     is_secagg,
     pack_plain,
     pack_reason,
-    unpack_reason,
     unpack_task,
 )
+from parties.flaim.refusals import sent_away
 from parties.flaim.sums import frame_bytes, policy, section_of, smallest_sum
 from secagg.client import Awaits, SecAggClient
 from secagg.errors import ParameterError, PeerAborted, ProtocolViolation, RoundAborted
@@ -149,7 +149,7 @@ class ClientSession:
                 self.over = True
                 return None
             case Kind.REFUSED:
-                raise FlaimRefused(f"{self._server}: {unpack_reason(message.body)}")
+                raise sent_away(self._server, message.body)
             case _:
                 raise FlaimProtocolError(self._server, f"sent {message.kind.name} to a client")
 

@@ -10,7 +10,8 @@ import ssl
 
 from parties import tls
 from parties.config import CertificateFiles
-from parties.secagg.frames import RoundConnectError, close, read_frame, write_frame
+from parties.errors import RoundConnectError
+from parties.secagg.frames import close, read_frame, write_frame
 from secagg import wire
 from secagg.client import Awaits, SecAggClient
 from secagg.errors import SecAggError

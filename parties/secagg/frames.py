@@ -1,6 +1,6 @@
-"""Frames of a SecAgg round on a TLS connection, and what can go wrong with them.
+"""Frames of a SecAgg round on a TLS connection.
 
-Provides ``read_frame``, ``write_frame``, ``keep_alive`` and the transport's errors. A frame is the message's size in 4
+Provides ``read_frame``, ``write_frame``, ``close`` and ``keep_alive``. A frame is the message's size in 4
 bytes, big-endian, and one message of `secagg.wire`. A size beyond the receiver's limit ends the connection before
 anything is read; every receive has a deadline. Nothing is interpreted here. Public: sizes and times. Known limits: one
 message at a time.
@@ -10,35 +10,11 @@ import asyncio
 import socket
 from collections.abc import Callable
 
-from parties.errors import PartyError
+from parties.errors import FrameTooLarge, RoundPeerClosed, RoundTimeout
 
 SIZE_BYTES = 4
 _PROBES = (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
 """Seconds of silence before the first probe and between them, and how many."""
-
-
-class RoundTransportError(PartyError):
-    """A SecAgg round's connection cannot be used any more; ``peer`` is who was at the other end."""
-
-    def __init__(self, peer: str, message: str) -> None:
-        super().__init__(f"{peer}: {message}")
-        self.peer = peer
-
-
-class RoundConnectError(RoundTransportError):
-    """The other end cannot be reached, or did not prove who it is."""
-
-
-class RoundTimeout(RoundTransportError):
-    """The other end was silent beyond the deadline."""
-
-
-class RoundPeerClosed(RoundTransportError):
-    """The other end closed or broke the connection."""
-
-
-class FrameTooLarge(RoundTransportError):
-    """The other end announced a message larger than any of this round."""
 
 
 async def read_frame(

@@ -19,8 +19,8 @@ from typing import Protocol
 
 from parties import tls
 from parties.config import CertificateFiles
-from parties.errors import CertificateError
-from parties.secagg.frames import RoundTimeout, RoundTransportError, close, read_frame, write_frame
+from parties.errors import CertificateError, RoundTimeout, RoundTransportError
+from parties.secagg.frames import close, read_frame, write_frame
 from secagg import wire
 from secagg.errors import RoundAborted, SecAggError
 from secagg.server import Outgoing, SecAggServer

@@ -20,6 +20,8 @@ from parties.flaim.messages import (
     unpack_reason,
     unpack_task,
 )
+from parties.flaim.refusals import Refusal, Refused, sent_away
+from parties.statuses import Status
 
 digests = st.binary(min_size=32, max_size=32)
 
@@ -69,9 +71,43 @@ def test_reason_is_short_and_printable(text: str) -> None:
     assert unpack_reason(packed).isprintable()
 
 
+@given(st.sampled_from(Refusal), st.text(max_size=600))
+def test_refused_comes_back_with_its_status_and_printable_words(
+    refusal: Refusal, words: str
+) -> None:
+    body = Refused(refusal, words).pack()
+    found = Refused.unpack(body, "x")
+    assert len(body) <= 257
+    assert found.refusal is refusal
+    assert found.words.isprintable()
+    if words.isprintable() and len(words.encode()) <= 256:
+        assert found.words == words
+
+
+@given(st.binary(max_size=300))
+def test_refused_takes_a_known_status_and_short_words_alone(body: bytes) -> None:
+    known = 1 <= len(body) <= 257 and body[0] in set(Refusal)
+    if known:
+        assert Refused.unpack(body, "north").refusal == body[0]
+    else:
+        with pytest.raises(FlaimProtocolError, match="north"):
+            Refused.unpack(body, "north")
+
+
+@pytest.mark.parametrize("body", [b"", b"\0", b"\x06", b"\xff", b"\x01" + bytes(257)])
+def test_refused_without_a_status_or_with_too_many_words_is_a_violation(body: bytes) -> None:
+    with pytest.raises(FlaimProtocolError, match="a refusal of"):
+        sent_away("north", body)
+
+
+def test_every_refusal_ends_a_client_with_a_status_that_is_no_success() -> None:
+    statuses = [sent_away("x", Refused(refusal, "").pack()).status for refusal in Refusal]
+    assert set(statuses) == {Status.PROTOCOL, Status.CLIENTS, Status.NETWORK}
+
+
 @pytest.mark.parametrize(
     "data",
-    [b"", b"FLAM", b"SAGG" + bytes(6), b"FLAM\x02\x00" + bytes(4), b"FLAM\x01\x63" + bytes(4)],
+    [b"", b"FLAM", b"SAGG" + bytes(6), b"FLAM\x01\x00" + bytes(4), b"FLAM\x02\x63" + bytes(4)],
 )
 def test_unpack_refuses_what_is_no_message(data: bytes) -> None:
     with pytest.raises(FlaimProtocolError, match="north"):

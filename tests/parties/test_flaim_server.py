@@ -14,15 +14,21 @@ import pytest
 from mechanisms.errors import BudgetExceeded, RoundLost
 from parties.config import CertificateFiles
 from parties.distaim.store import Store
-from parties.errors import CertificateError, ConfigError, FlaimRefused
+from parties.errors import (
+    CertificateError,
+    ConfigError,
+    RoundConnectError,
+    RoundPeerClosed,
+)
 from parties.flaim.client import ClientReport, run_client
 from parties.flaim.gate import Gate
 from parties.flaim.ledger import StoredLedger
-from parties.flaim.messages import Kind, Message, unpack_reason
+from parties.flaim.messages import Kind, Message
+from parties.flaim.refusals import Refusal, Refused
 from parties.flaim.server import run_server
 from parties.flaim.sums import settings_of
-from parties.secagg.frames import RoundConnectError, RoundPeerClosed, read_frame, write_frame
-from parties.statuses import TooFewClients
+from parties.secagg.frames import read_frame, write_frame
+from parties.statuses import FlaimRefused, Status, TooFewClients
 from parties.tls import client_context, make_certificates
 from protocols.transcript import decode, read_transcript
 from tests.parties.flaim_support import (
@@ -375,28 +381,28 @@ async def test_server_takes_in_nobody_it_does_not_expect(
     config = flaim_config(certificates)
     foreign = make_certificates(tmp_path / "foreign", [SERVER], [NAMES[2]])[NAMES[2]]
     mixed = CertificateFiles(certificates[SERVER].ca, foreign.cert, foreign.key)
-    seen: list[object] = []
+    seen: list[tuple[Kind, Refused]] = []
 
     async def intruders() -> ClientReport:
         reader, writer = await connect(config, certificates["stranger"])
         answer = await greet(config, reader, writer, rows=10)
-        seen.append((answer.kind, unpack_reason(answer.body)))
+        seen.append((answer.kind, Refused.unpack(answer.body, SERVER)))
         writer.close()
         # A second connection of a client that is there.
         await asyncio.sleep(0.3)
         reader, writer = await connect(config, certificates[NAMES[0]])
         answer = await greet(config, reader, writer, rows=10)
-        seen.append((answer.kind, unpack_reason(answer.body)))
+        seen.append((answer.kind, Refused.unpack(answer.body, SERVER)))
         writer.close()
         # No number of rows, where the run's sizes are public.
         reader, writer = await connect(config, certificates[NAMES[2]])
         answer = await greet(config, reader, writer, rows=None)
-        seen.append((answer.kind, unpack_reason(answer.body)))
+        seen.append((answer.kind, Refused.unpack(answer.body, SERVER)))
         writer.close()
         # More rows than the public bound.
         reader, writer = await connect(config, certificates[NAMES[2]])
         answer = await greet(config, reader, writer, rows=101)
-        seen.append((answer.kind, unpack_reason(answer.body)))
+        seen.append((answer.kind, Refused.unpack(answer.body, SERVER)))
         writer.close()
         with pytest.raises(CertificateError):
             await run_client(config, codes_of(2), mixed, tmp_path / "x", progress=Events())
@@ -405,7 +411,8 @@ async def test_server_takes_in_nobody_it_does_not_expect(
         )
 
     await play(config, certificates, tmp_path, {2: intruders})
-    assert [kind for kind, _ in seen] == [Kind.REFUSED] * 4  # type: ignore[misc]
+    assert [kind for kind, _ in seen] == [Kind.REFUSED] * 4
+    assert {refused.refusal for _, refused in seen} == {Refusal.MISFIT}
     assert "not among this run's clients" in str(seen[0])
     assert "connected already" in str(seen[1])
     assert "declares no number of rows, unlike flaim.sizes" in str(seen[2])
@@ -413,6 +420,39 @@ async def test_server_takes_in_nobody_it_does_not_expect(
     assert result(tmp_path)["clients"] == 6
     refused = [r for r in transcript(tmp_path) if r.get("what") == "refused"]
     assert [r["client"] for r in refused] == ["stranger", NAMES[0], NAMES[2], NAMES[2]]
+
+
+class Arrivals(Events):
+    """Progress that says when a client is connected."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.came = asyncio.Event()
+
+    def event(self, name: str, text: str, **fields: object) -> None:
+        super().event(name, text, **fields)
+        if name == "clients":
+            self.came.set()
+
+
+async def test_client_of_a_server_that_is_stopped_ends_with_its_status(
+    certificates: dict[str, CertificateFiles], tmp_path: Path
+) -> None:
+    config = flaim_config(certificates)
+    (tmp_path / "server").mkdir()
+    arrivals = Arrivals()
+    running = asyncio.create_task(
+        run_server(config, tmp_path / "server", progress=arrivals, closed=asyncio.Event())
+    )
+    client = asyncio.create_task(
+        run_client(config, codes_of(0), certificates[NAMES[0]], tmp_path / "c", progress=Events())
+    )
+    await arrivals.came.wait()
+    running.cancel()
+    with pytest.raises(FlaimRefused, match="the server was stopped") as caught:
+        await client
+    assert caught.value.status == Status.NETWORK
+    await asyncio.gather(running, return_exceptions=True)
 
 
 async def test_client_tells_nothing_to_a_server_of_another_name(

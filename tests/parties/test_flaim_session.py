@@ -16,19 +16,20 @@ from mechanisms.flaim_messages import Brief, Layout, decode_choices
 from mechanisms.model import Model
 from parties.config import Config
 from parties.distaim.store import Store
-from parties.errors import FlaimProtocolError, FlaimRefused
+from parties.errors import FlaimProtocolError
 from parties.flaim.ledger import StoredLedger
 from parties.flaim.messages import (
     Kind,
     Message,
-    pack_reason,
     pack_task,
     unpack_plain,
     unpack_reason,
 )
+from parties.flaim.refusals import Refusal, Refused
 from parties.flaim.session import ClientSession, check_rows
 from parties.flaim.sums import session as session_parameters
 from parties.flaim.sums import settings_of
+from parties.statuses import FlaimRefused
 from secagg import Parameters, SecAggServer, wire
 from secagg.errors import ParametersRefused
 from secagg.keys import AgreementKey
@@ -106,26 +107,33 @@ def test_client_takes_part_in_a_sum_that_its_config_allows(client: Client) -> No
     assert client.session.tally.sums == 1
 
 
-@pytest.mark.parametrize(
-    ("spoil", "error"),
-    [
-        (lambda c: c.layout(clients=2), FlaimProtocolError),
-        (lambda c: c.layout(clients=7), FlaimProtocolError),
-        (lambda c: c.layout(clients=1, place=None), FlaimProtocolError),
-        (lambda c: c.layout()[:-1], FlaimError),
-        (lambda c: c.layout() + b"x", FlaimError),
-        (lambda c: c.layout()[:6] + bytes(3) + b"\x05" + c.layout()[10:], FlaimProtocolError),
-        (lambda c: Message(Kind.BRIEF, 1, b"").pack(), FlaimError),
-        (lambda c: Message(Kind.WELCOME, 1, b"").pack(), FlaimProtocolError),
-        (lambda c: Message(Kind.HELLO, 1, b"").pack(), FlaimProtocolError),
-        (lambda c: announce(c.parameters()), FlaimProtocolError),
-        (lambda c: Message(Kind.REFUSED, 0, pack_reason("go away")).pack(), FlaimRefused),
-    ],
-    ids=[
-        "too few", "too many", "plain in a union", "short", "long", "two rounds", "empty brief", "welcome", "hello",
-        "secagg before a layout", "refused",
-    ],
-)  # fmt: skip
+SPOILED: dict[str, tuple[Callable[[Client], bytes], type[Exception]]] = {
+    "too few": (lambda c: c.layout(clients=2), FlaimProtocolError),
+    "too many": (lambda c: c.layout(clients=7), FlaimProtocolError),
+    "plain in a union": (lambda c: c.layout(clients=1, place=None), FlaimProtocolError),
+    "short": (lambda c: c.layout()[:-1], FlaimError),
+    "long": (lambda c: c.layout() + b"x", FlaimError),
+    "two rounds": (
+        lambda c: c.layout()[:6] + bytes(3) + b"\x05" + c.layout()[10:],
+        FlaimProtocolError,
+    ),
+    "empty brief": (lambda c: Message(Kind.BRIEF, 1, b"").pack(), FlaimError),
+    "welcome": (lambda c: Message(Kind.WELCOME, 1, b"").pack(), FlaimProtocolError),
+    "hello": (lambda c: Message(Kind.HELLO, 1, b"").pack(), FlaimProtocolError),
+    "secagg before a layout": (lambda c: announce(c.parameters()), FlaimProtocolError),
+    "refused": (lambda c: Refused(Refusal.STOPPED, "go away").message().pack(), FlaimRefused),
+    "refused with an unknown status": (
+        lambda c: Message(Kind.REFUSED, 0, b"\x63go away").pack(),
+        FlaimProtocolError,
+    ),
+    "refused without a status": (
+        lambda c: Message(Kind.REFUSED, 0, b"").pack(),
+        FlaimProtocolError,
+    ),
+}
+
+
+@pytest.mark.parametrize(("spoil", "error"), SPOILED.values(), ids=SPOILED)
 def test_client_refuses_and_is_charged_nothing(
     client: Client, spoil: Callable[[Client], bytes], error: type[Exception]
 ) -> None:

@@ -16,16 +16,15 @@ import pytest
 
 from parties import tls
 from parties.config import CertificateFiles
-from parties.secagg.client import frame_limit, take_part
-from parties.secagg.frames import (
+from parties.errors import (
     FrameTooLarge,
     RoundConnectError,
     RoundPeerClosed,
     RoundTimeout,
     RoundTransportError,
-    close,
-    read_frame,
 )
+from parties.secagg.client import frame_limit, take_part
+from parties.secagg.frames import close, read_frame
 from parties.secagg.server import Deadlines, RoundServer
 from parties.tls import make_certificates
 from secagg import wire

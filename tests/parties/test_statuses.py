@@ -12,14 +12,14 @@ from parties.errors import (
     CertificateError,
     ConfigError,
     FlaimProtocolError,
-    FlaimRefused,
+    RoundTimeout,
     StoreError,
     SubmitError,
 )
 from parties.flaim.gate import Gate
-from parties.flaim.server import _Run, farewell
-from parties.secagg.frames import RoundTimeout
-from parties.statuses import Failure, Status, Stopped, TooFewClients, describe
+from parties.flaim.refusals import Refusal, Refused, refusal_of, sent_away
+from parties.flaim.server import _Run
+from parties.statuses import Failure, FlaimRefused, Status, Stopped, TooFewClients, describe
 from protocols.errors import CheckFailed, ConfigurationError, PeerClosed, ProtocolViolation
 from secagg.errors import TooFewSurvivors
 from tests.parties.support import make_config
@@ -43,11 +43,8 @@ from tests.parties.support import make_config
         (EstimationError("overflow"), Status.ESTIMATION),
         (RoundTimeout("north", "silent"), Status.NETWORK),
         (FlaimProtocolError("north", "sent garbage"), Status.PROTOCOL),
-        (FlaimRefused("another config"), Status.PROTOCOL),
-        (
-            FlaimRefused("server refuses: north: is connected already; expected one"),
-            Status.PROTOCOL,
-        ),
+        (FlaimRefused("another config", Status.PROTOCOL), Status.PROTOCOL),
+        (FlaimRefused("the server was stopped", Status.NETWORK), Status.NETWORK),
         (TooFewSurvivors("two"), Status.CLIENTS),
         (Stopped("stopped by SIGTERM", Status.TERMINATED), Status.TERMINATED),
         (KeyboardInterrupt(), Status.INTERRUPTED),
@@ -70,17 +67,23 @@ def test_describe_gives_a_status_and_a_message(error: BaseException, status: Sta
         (EstimationError("overflow"), Status.PROTOCOL),
     ],
 )
-def test_describe_goes_by_the_words_that_a_flaim_server_leaves_with(
+def test_describe_goes_by_the_byte_that_a_flaim_server_leaves_with(
     error: BaseException, status: Status
 ) -> None:
-    failure = describe(FlaimRefused(f"flaim-server: {farewell(error)}"))
+    failure = describe(sent_away("flaim-server", refusal_of(error).pack()))
     assert failure.status == status
-    assert failure.message.startswith("flaim-server: ")
+    assert failure.message.startswith("flaim-server sends this client away: ")
+
+
+def test_describe_does_not_go_by_the_words_of_a_refusal() -> None:
+    for words in ("the server was stopped", "the server failed (StoreError)", "(flaim.minimum)"):
+        body = Refused(Refusal.MISFIT, words).pack()
+        assert describe(sent_away("x", body)).status == Status.PROTOCOL
 
 
 @pytest.mark.parametrize("closed", [False, True])
 def test_describe_tells_a_flaim_client_that_too_few_came(closed: bool) -> None:
-    async def too_few() -> str:
+    async def too_few() -> bytes:
         flaim = {"address": "127.0.0.1:7300", "clients": ["a", "b", "c"]}
         config = make_config({"clients.wait_s": 0.0, "flaim": flaim})
         run = SimpleNamespace(
@@ -91,9 +94,9 @@ def test_describe_tells_a_flaim_client_that_too_few_came(closed: bool) -> None:
         gate = Gate(config, None, workload_digest="", recorder=None, on_change=None)  # type: ignore[arg-type]
         with pytest.raises(TooFewClients) as caught:
             await _Run._gather(run, gate)  # type: ignore[arg-type]
-        return farewell(caught.value)
+        return refusal_of(caught.value).pack()
 
-    error = FlaimRefused(f"flaim-server: {asyncio.run(too_few())}")
+    error = sent_away("flaim-server", asyncio.run(too_few()))
     assert describe(error) == Failure(Status.CLIENTS, str(error))
 
 
