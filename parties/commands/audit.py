@@ -2,16 +2,18 @@
 
 import json
 import textwrap
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
+from parties.audit.findings import FAIL, NOT_APPLICABLE, PASS, Check
 from parties.commands.running import common_options
 from parties.errors import StoreError
 from parties.statuses import AuditFailed
 
 _PATH = click.Path(path_type=Path)
-_MARKS = {"pass": "pass", "fail": "FAIL", "not applicable": "  - "}
+_MARKS = {PASS: "pass", FAIL: "FAIL", NOT_APPLICABLE: "  - "}
 
 
 @click.command(epilog="Example: syncret audit runs/adult")
@@ -55,28 +57,33 @@ def audit(
     for folder in (run_dir, *replays):
         if folder is not None and not folder.is_dir():
             raise StoreError(folder, "is not a folder; expected a run's, or a server's")
-    found = audit_folder(run_dir, certificates=certificates, replays=replays)
-    place = html or (run_dir / "audit.html" if run_dir else None)
-    if place is not None:
-        _write(place, render_audit(found))
+    findings = audit_folder(run_dir, certificates=certificates, replays=replays)
+    page = html or (run_dir / "audit.html" if run_dir else None)
+    if page is not None:
+        _write(page, render_audit(findings))
     if as_json:
-        click.echo(json.dumps(found.to_dict(), indent=2, ensure_ascii=False))
+        click.echo(json.dumps(findings.to_dict(), indent=2, ensure_ascii=False))
     else:
-        for check in found.checks:
-            lines = textwrap.wrap(check.detail, 92)
-            click.echo(f"{_MARKS[check.status]}  {check.name:<14}{lines[0]}")
-            for line in lines[1:]:
-                click.echo(f"{'':<20}{line}")
-        click.echo("")
-        for sentence in found.limits:
-            click.echo(textwrap.fill(sentence, 110))
-        if place is not None:
-            click.echo(f"\n{place}")
-    if not found.ok:
-        failed = [check.name for check in found.checks if check.status == "fail"]
+        _print(findings.checks, findings.limits, page)
+    if not findings.ok:
+        failed = [check.name for check in findings.checks if check.status == FAIL]
         raise AuditFailed(
             f"the audit found something wrong: {', '.join(failed) or 'nothing to check'}"
         )
+
+
+def _print(checks: Sequence[Check], limits: Sequence[str], page: Path | None) -> None:
+    """Every check with its sentence, what no audit shows, and where the page is."""
+    for check in checks:
+        first, *more = textwrap.wrap(check.detail, 92)
+        click.echo(f"{_MARKS[check.status]}  {check.name:<14}{first}")
+        for line in more:
+            click.echo(f"{'':<20}{line}")
+    click.echo("")
+    for sentence in limits:
+        click.echo(textwrap.fill(sentence, 110))
+    if page is not None:
+        click.echo(f"\n{page}")
 
 
 def _write(path: Path, text: str) -> None:

@@ -1,15 +1,23 @@
 """The command `flaim`: FLAIM on one machine."""
 
-import json
 import time
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 import click
 
 from mechanisms.table import read_table
-from parties.commands.display import Display
-from parties.commands.running import common_options, run_supervised
+from parties.commands.on_one_machine import (
+    budget_line,
+    error_line,
+    open_run_folder,
+    print_result,
+    run_in_folder,
+    section,
+    time_line,
+)
+from parties.commands.running import common_options
 from parties.config import (
     FLAIM_GROUPINGS,
     FLAIM_NOISES,
@@ -27,10 +35,9 @@ from parties.flaim.trial import run_simulation
 from parties.progress import Progress
 from parties.report.content import RunReport
 from parties.report.result import read_result
-from parties.trial.assemble import collect, finish_trial, tidy
+from parties.trial.assemble import collect
 from parties.trial.folder import Folder
 from parties.trial.partition import PARTITIONS
-from parties.trial.processes import Supervision
 from parties.trial.request import Request, Trial, load_trial
 
 _PATH = click.Path(path_type=Path)
@@ -122,9 +129,9 @@ def flaim(
         "flaim.noise": noise,
         "flaim.minimum": minimum,
     }
-    given = overrides(values)
-    given |= {"flaim.clients": None, "flaim.address": None}  # A trial makes its own.
-    loaded = load_config(config, given)
+    # A trial makes its own names and address.
+    of_the_trial: dict[str, object] = {"flaim.clients": None, "flaim.address": None}
+    loaded = load_config(config, overrides(values) | of_the_trial)
     method = f"flaim-{section_of(loaded).variant}{'-simulated' if simulate else ''}"
     request = Request(method, data.name.split(".")[0], clients, partition, label, seed)
     trial = load_trial(loaded, read_table(data), request, source=str(data))
@@ -135,34 +142,14 @@ def flaim(
             "flaim.variant",
             "is 'oracle', which needs the pooled table; expected another one, or --simulate",
         )
-    place = out or Path("runs") / f"{loaded.run.id}-{time.strftime('%Y%m%d-%H%M%S')}"
-    folder = Folder(place, (SERVER,))
-    if folder.finished:
-        tidy(folder)  # A kill may have come between that run's end and its clean-up.
-    folder.open(trial.fingerprint)
-    reports: list[Mapping[str, object]] = []
-    display = Display(
-        clients=trial.partition.clients,
-        rounds=settings.schedule(len(trial.config.domain.columns)).rounds,
-    )
-
-    async def work(supervision: Supervision) -> None:
-        with display:
-            said = "going on in" if folder.resumed else "run folder"
-            display.event("folder", f"{said} {folder.path}")
-            report = await _report_of(
-                trial, folder, display, simulate=simulate, processes=processes
-            )
-            reports.append(finish_trial(trial, folder, report))
-
-    run_supervised(work, watch_stdin=False, events=None)
-    if as_json:
-        click.echo(json.dumps(reports[0], indent=2, ensure_ascii=False))
-    else:
-        _summary(reports[0], folder)
+    folder = open_run_folder(trial, out, (SERVER,))
+    run_flaim = partial(_run_method, trial, folder, simulate=simulate, processes=processes)
+    rounds = settings.schedule(len(trial.config.domain.columns)).rounds
+    report = run_in_folder(trial, folder, run_flaim, rounds=rounds)
+    print_result(report, folder, _closing_lines, as_json=as_json)
 
 
-async def _report_of(
+async def _run_method(
     trial: Trial, folder: Folder, progress: Progress, *, simulate: bool, processes: int | None
 ) -> RunReport:
     started = time.perf_counter()
@@ -183,26 +170,16 @@ async def _report_of(
     )
 
 
-def _summary(report: Mapping[str, object], folder: Folder) -> None:
-    """The closing lines, for people."""
-
-    def section(name: str, inside: Mapping[str, object] = report) -> Mapping[str, float]:
-        value = inside[name]
-        return value if isinstance(value, Mapping) else {}
-
-    facts = section("flaim")
-    sums, choosers = section("sums", facts), section("choosers", facts)
-    privacy, traffic, times = section("privacy"), section("communication"), section("time")
-    shown = ("setup", "join", "choose", "aggregate", "estimate")
-    phases = ", ".join(f"{n} {times[f'{n}_s']:.1f} s" for n in shown if f"{n}_s" in times)
-    rows = [
+def _closing_lines(report: Mapping[str, object]) -> list[tuple[str, str]]:
+    facts, traffic = report["flaim"], section(report, "communication")
+    if not isinstance(facts, Mapping):
+        raise TypeError(f"the report's 'flaim' is {type(facts).__name__}; expected a table")
+    sums, choosers = section(facts, "sums"), section(facts, "choosers")
+    sent, received = (traffic[f"client_{way}_bytes_mean"] / 1e6 for way in ("sent", "received"))
+    return [
         ("synthetic rows", f"{report.get('synthetic_rows')}"),
-        (
-            "privacy",
-            f"epsilon = {section('parameters')['epsilon']:g}, delta = {section('parameters')['delta']:g}; "
-            f"rho {privacy['rho_spent']:.4g} of {privacy['rho_total']:.4g} spent",
-        ),
-        ("against server", f"{section('guarantee', facts)['against_the_server']}"),
+        budget_line(report),
+        ("against server", f"{section(facts, 'guarantee')['against_the_server']}"),
         (
             "sums",
             f"{sums['by_secagg']} by SecAgg over {sums['least_clients_behind_one']} clients or more, "
@@ -212,18 +189,7 @@ def _summary(report: Mapping[str, object], folder: Folder) -> None:
             "chosen queries",
             f"{choosers['chosen_queries']}, {choosers['with_a_single_chooser']} by a single client",
         ),
-        (
-            "workload error",
-            f"{section('utility').get('workload_error', float('nan')):.3f} (0 to 2; from the real table)",
-        ),
-        ("time", f"{times['total_s']:.1f} s: {phases}"),
-        (
-            "a client",
-            f"sent {traffic['client_sent_bytes_mean'] / 1e6:.3f} MB and received "
-            f"{traffic['client_received_bytes_mean'] / 1e6:.3f} MB on average",
-        ),
+        error_line(report),
+        time_line(report, ("setup", "join", "choose", "aggregate", "estimate")),
+        ("a client", f"sent {sent:.3f} MB and received {received:.3f} MB on average"),
     ]
-    for name, text in rows:
-        click.echo(f"{name:<16}{text}")
-    for name in ("synthetic.csv", "report.html", "report.json"):
-        click.echo(f"{'':<16}{folder.path / name}")

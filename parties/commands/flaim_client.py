@@ -33,18 +33,15 @@ def flaim_client(owner: Owner, directory: Path | None, as_json: bool) -> None:
     from mechanisms.table import encode, read_table
 
     config = owner.config
-    place = directory or owner.beside("flaim")
+    ledger_folder = directory or owner.beside("flaim")
     codes = encode(config.domain, read_table(owner.data), source=owner.data)
-    found: list[ClientReport] = []
     progress = Lines(owner.name)
 
-    async def take_part(supervision: Supervision) -> None:
-        found.append(await run_client(config, codes, owner.files, place, progress=progress))
+    async def take_part(supervision: Supervision) -> ClientReport:
+        return await run_client(config, codes, owner.files, ledger_folder, progress=progress)
 
-    run_supervised(take_part, watch_stdin=False, events=None)
-    click.echo(
-        json.dumps(found[0].to_dict(), indent=2) if as_json else _client_text(found[0], config)
-    )
+    report = run_supervised(take_part, watch_stdin=False, events=None)
+    click.echo(json.dumps(report.to_dict(), indent=2) if as_json else _client_text(report, config))
 
 
 def _client_text(report: ClientReport, config: Config) -> str:

@@ -35,13 +35,13 @@ def flaim_server(config: Path, directory: Path | None, watch_stdin: bool, as_jso
     lines.
     """
     progress: Progress = JsonLines() if as_json else Lines("server")
-    place = directory or config.absolute().parent / "flaim-server"
+    own_folder = directory or config.absolute().parent / "flaim-server"
 
     async def serve(supervision: Supervision) -> None:
         loaded = load_config(config)
         own_files(loaded)  # Before anything is written.
-        make_private(place)
-        await run_server(loaded, place, progress=progress, closed=supervision.go)
+        make_private(own_folder)
+        await run_server(loaded, own_folder, progress=progress, closed=supervision.go)
 
     run_supervised(serve, watch_stdin=watch_stdin, events=progress if as_json else None)
     # A launcher has the real table at hand and writes a fuller report.
@@ -49,5 +49,5 @@ def flaim_server(config: Path, directory: Path | None, watch_stdin: bool, as_jso
         # Pictures take half a second to import, which a trial's server does without.
         from parties.flaim.report import write_server_report
 
-        write_server_report(load_config(config), place)
-        progress.event("report", f"wrote {place / 'report.html'}")
+        write_server_report(load_config(config), own_folder)
+        progress.event("report", f"wrote {own_folder / 'report.html'}")

@@ -41,15 +41,15 @@ def party(config: Path, pid: int, directory: Path | None, watch_stdin: bool, as_
     standard output.
     """
     progress: Progress = JsonLines() if as_json else Lines(f"party {pid}")
-    place = directory or config.absolute().parent / f"party-{pid}"
+    own_folder = directory or config.absolute().parent / f"party-{pid}"
 
     async def serve(supervision: Supervision) -> None:
         loaded = load_config(config)
         own_files(loaded, pid)  # Before anything is written.
-        make_private(place)
+        make_private(own_folder)
         keep_freed_memory()
         allow_files()
-        await run_party(loaded, pid, place, progress=progress, closed=supervision.go)
+        await run_party(loaded, pid, own_folder, progress=progress, closed=supervision.go)
 
     run_supervised(serve, watch_stdin=watch_stdin, events=progress if as_json else None)
     # A launcher has the real table at hand and writes a fuller report.
@@ -57,5 +57,5 @@ def party(config: Path, pid: int, directory: Path | None, watch_stdin: bool, as_
         # Pictures take half a second to import, which the other servers do without.
         from parties.distaim.report import write_lead_report
 
-        write_lead_report(load_config(config), place)
-        progress.event("report", f"wrote {place / 'report.html'}")
+        write_lead_report(load_config(config), own_folder)
+        progress.event("report", f"wrote {own_folder / 'report.html'}")

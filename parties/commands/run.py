@@ -1,30 +1,38 @@
 """The command `run`, DistAIM or central AIM on one machine; ``run_trial`` is what `demo` does with its own table."""
 
-import json
 import time
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 import click
 import pandas as pd
 
 from mechanisms.table import read_table
-from parties.commands.display import Display
-from parties.commands.running import common_options, run_supervised
+from parties.commands.on_one_machine import (
+    budget_line,
+    error_line,
+    open_run_folder,
+    print_result,
+    run_in_folder,
+    section,
+    time_line,
+)
+from parties.commands.running import common_options
 from parties.config import SCHEDULES, UPLOADS, Config, load_config, overrides
 from parties.distaim.planning import make_plan
 from parties.distaim.report import run_report
+from parties.progress import Progress
 from parties.report.content import RunReport
-from parties.trial.assemble import collect, finish_trial, tidy
-from parties.trial.folder import Folder
+from parties.trial.assemble import collect
+from parties.trial.folder import SERVERS, Folder
 from parties.trial.launcher import launch
 from parties.trial.partition import PARTITIONS
-from parties.trial.processes import Supervision
 from parties.trial.request import METHODS, Request, Trial, load_trial
 from protocols.measure import NOISES
 
 _PATH = click.Path(path_type=Path)
-_SUMMARY_QUERIES = 3
+_QUERIES_SHOWN = 3
 
 
 @click.command(
@@ -86,8 +94,7 @@ def run(
         "run.upload": upload,
         "run.noise": noise,
     }
-    given = overrides(values)
-    loaded = load_config(config, given)
+    loaded = load_config(config, overrides(values))
     request = Request(method, data.name.split(".")[0], clients, partition, label, seed)
     run_trial(loaded, read_table(data), request, source=str(data), out=out, as_json=as_json)
 
@@ -105,35 +112,19 @@ def run_trial(
     trial = load_trial(config, frame, request, source=source)
     # Servers refuse a noise that cannot be sampled as well, but then the folder is there.
     make_plan(trial.config, trial.workload)
-    place = out or Path("runs") / f"{config.run.id}-{time.strftime('%Y%m%d-%H%M%S')}"
-    folder = Folder(place)
-    if folder.finished:
-        tidy(folder)  # A kill may have come between that run's end and its clean-up.
-    folder.open(trial.fingerprint)
-    reports: list[Mapping[str, object]] = []
-    display = Display(clients=trial.partition.clients, rounds=config.run.rounds)
-
-    async def work(supervision: Supervision) -> None:
-        with display:
-            said = "going on with the run in" if folder.resumed else "run folder"
-            display.event("folder", f"{said} {folder.path}")
-            report = await _report_of(trial, folder, display)
-            reports.append(finish_trial(trial, folder, report))
-
-    run_supervised(work, watch_stdin=False, events=None)
-    if as_json:
-        click.echo(json.dumps(reports[0], indent=2, ensure_ascii=False))
-    else:
-        _summary(reports[0], folder)
+    folder = open_run_folder(trial, out, SERVERS)
+    method = partial(_run_method, trial, folder)
+    report = run_in_folder(trial, folder, method, rounds=config.run.rounds)
+    print_result(report, folder, _closing_lines, as_json=as_json)
 
 
-async def _report_of(trial: Trial, folder: Folder, display: Display) -> RunReport:
+async def _run_method(trial: Trial, folder: Folder, progress: Progress) -> RunReport:
     if trial.request.method == "aim":
         from parties.trial.central import run_central
 
-        return await run_central(trial, folder, progress=display)
+        return await run_central(trial, folder, progress=progress)
     started = time.perf_counter()
-    launched = await launch(trial, folder, progress=display)
+    launched = await launch(trial, folder, progress=progress)
     collect(folder)
     return run_report(
         launched.config,
@@ -145,54 +136,24 @@ async def _report_of(trial: Trial, folder: Folder, display: Display) -> RunRepor
     )
 
 
-def _summary(report: Mapping[str, object], folder: Folder) -> None:
-    """The closing lines, for people."""
-    for name, text in _summary_rows(report):
-        click.echo(f"{name:<16}{text}")
-    for name in ("synthetic.csv", "report.html", "report.json"):
-        click.echo(f"{'':<16}{folder.path / name}")
-
-
-def _summary_rows(report: Mapping[str, object]) -> list[tuple[str, str]]:
-    def section(name: str) -> Mapping[str, float]:
-        value = report[name]
-        return value if isinstance(value, Mapping) else {}
-
-    parameters, privacy, traffic = (
-        section("parameters"),
-        section("privacy"),
-        section("communication"),
-    )
-    times, utility = section("time"), section("utility")
-    chosen = report.get("selected")
-    queries = [", ".join(item["query"]) for item in chosen] if isinstance(chosen, list) else []
-    shown = "; ".join(queries[:_SUMMARY_QUERIES]) + ("; ..." if len(queries) > 3 else "")
-    phases = [
-        f"{name} {times[f'{name}_s']:.1f} s"
-        for name in ("setup", "share", "select", "measure", "estimate")
-        if f"{name}_s" in times
-    ]
-    rows = [
+def _closing_lines(report: Mapping[str, object]) -> list[tuple[str, str]]:
+    selected = report.get("selected")
+    queries = [", ".join(item["query"]) for item in selected] if isinstance(selected, list) else []
+    shown = "; ".join(queries[:_QUERIES_SHOWN])
+    more = "; ..." if len(queries) > _QUERIES_SHOWN else ""
+    lines = [
         ("synthetic rows", f"{report.get('synthetic_rows')}"),
-        (
-            "privacy",
-            f"epsilon = {parameters['epsilon']:g}, delta = {parameters['delta']:g}; "
-            f"rho {privacy['rho_spent']:.4g} of {privacy['rho_total']:.4g} spent",
-        ),
-        ("chosen queries", f"{len(queries)}: {shown}"),
-        (
-            "workload error",
-            f"{utility.get('workload_error', float('nan')):.3f} (0 to 2; from the real table)",
-        ),
-        ("time", f"{times['total_s']:.1f} s: {', '.join(phases)}"),
+        budget_line(report),
+        ("chosen queries", f"{len(queries)}: {shown}{more}"),
+        error_line(report),
+        time_line(report, ("setup", "share", "select", "measure", "estimate")),
     ]
-    if report.get("method") == "distaim":
-        sent = [float(value) / 1e6 for value in report["communication"]["server_sent_bytes"]]  # type: ignore[index]
-        rows.append(
-            (
-                "sent",
-                f"{traffic['client_sent_bytes_mean'] / 1e6:.2f} MB by each data owner; "
-                f"{', '.join(f'{value:.1f}' for value in sent)} MB by the three servers",
-            )
-        )
-    return rows
+    return [*lines, _sent_line(report)] if report.get("method") == "distaim" else lines
+
+
+def _sent_line(report: Mapping[str, object]) -> tuple[str, str]:
+    traffic = section(report, "communication")
+    by_servers = traffic["server_sent_bytes"]
+    sent = ", ".join(f"{value / 1e6:.1f}" for value in by_servers)  # type: ignore[attr-defined]
+    owner = traffic["client_sent_bytes_mean"] / 1e6
+    return "sent", f"{owner:.2f} MB by each data owner; {sent} MB by the three servers"

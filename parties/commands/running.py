@@ -8,6 +8,7 @@ import sys
 import traceback
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
+from typing import TypeVar
 
 import click
 
@@ -18,11 +19,13 @@ from parties.trial.processes import Supervision
 from protocols.errors import ChannelError
 
 Command = Callable[..., None]
+Result = TypeVar("Result")
 
-_LEFT_S = 1.0
+_CANCEL_S = 1.0
+"""How long tasks that are left at the end may take to notice that they are cancelled."""
 
 
-class State:
+class CommandState:
     """What ``main`` has to know after a command has failed."""
 
     def __init__(self) -> None:
@@ -33,7 +36,7 @@ def common_options(command: Command) -> Command:
     """Add --json (as ``as_json``) and --debug."""
 
     def set_debug(ctx: click.Context, parameter: click.Parameter, value: bool) -> None:
-        state = ctx.find_object(State)
+        state = ctx.find_object(CommandState)
         if state is not None and value:
             state.debug = True
 
@@ -66,21 +69,22 @@ def make_private(directory: Path) -> None:
 
 
 def run_supervised(
-    main: Callable[[Supervision], Awaitable[None]],
+    main: Callable[[Supervision], Awaitable[Result]],
     *,
     watch_stdin: bool,
     events: Progress | None,
-) -> None:
+) -> Result:
     """Run ``main`` on an event loop until it ends, SIGINT or SIGTERM arrives, or (``watch_stdin``) the parent is gone.
 
-    Raises what ``main`` raises, Stopped when it was stopped; with ``events``, the failure is an event, too. After a
-    failure threads may still be at work: the caller ends the process without waiting for them (``leave``).
+    Returns what ``main`` returns. Raises what ``main`` raises, Stopped when it was stopped; with ``events``, the
+    failure is an event, too. After a failure threads may still be at work: the caller ends the process without waiting
+    for them (``leave``).
     """
 
-    async def supervised() -> None:
+    async def supervised() -> Result:
         supervision = Supervision(watch_stdin=watch_stdin)
         try:
-            await main(supervision)
+            return await main(supervision)
         except asyncio.CancelledError:
             if supervision.stopped is None:
                 raise
@@ -88,8 +92,9 @@ def run_supervised(
 
     loop = asyncio.new_event_loop()
     try:
-        loop.run_until_complete(supervised())
+        result = loop.run_until_complete(supervised())
         loop.run_until_complete(loop.shutdown_asyncgens())
+        return result
     except BaseException as error:
         if events is not None:
             failure = describe(error)
@@ -100,7 +105,7 @@ def run_supervised(
         if left := asyncio.all_tasks(loop):
             for task in left:
                 task.cancel()
-            loop.run_until_complete(asyncio.wait(left, timeout=_LEFT_S))
+            loop.run_until_complete(asyncio.wait(left, timeout=_CANCEL_S))
         loop.close()
 
 
@@ -129,7 +134,7 @@ def interruptible() -> Iterator[None]:
 
 def guarded(cli: click.Group, arguments: list[str] | None = None) -> int:
     """Run the command line and return its exit status; a failure is one message on standard error."""
-    state = State()
+    state = CommandState()
     try:
         with interruptible():
             cli.main(args=arguments, prog_name="syncret", standalone_mode=False, obj=state)
@@ -139,7 +144,7 @@ def guarded(cli: click.Group, arguments: list[str] | None = None) -> int:
     except click.exceptions.Exit as error:
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
-        _say("stopped by Ctrl-C")
+        _print_failure("stopped by Ctrl-C")
         return int(Status.INTERRUPTED)
     except BrokenPipeError:
         return int(Status.DEFECT)
@@ -148,13 +153,13 @@ def guarded(cli: click.Group, arguments: list[str] | None = None) -> int:
     return int(Status.DONE)
 
 
-def _failed(error: BaseException, state: State) -> int:
+def _failed(error: BaseException, state: CommandState) -> int:
     if state.debug:
         traceback.print_exception(error)
     failure = describe(error)
-    _say(failure.message)
+    _print_failure(failure.message)
     return int(failure.status)
 
 
-def _say(message: str) -> None:
+def _print_failure(message: str) -> None:
     click.echo(f"syncret: error: {message}", err=True)

@@ -26,23 +26,19 @@ def submit(owner: Owner, state: Path | None, as_json: bool) -> None:
 
     Run again after a failure it sends the same submission, which counts once.
     """
-    place = state or owner.beside("submission")
-    found: list[Receipt] = []
+    progress = Lines()
 
-    async def send(supervision: Supervision) -> None:
-        lines = Lines()
-        found.append(
-            await submit_table(
-                owner.config,
-                owner.data,
-                owner.files,
-                state=place,
-                told=lambda text: lines.event("retry", text),
-            )
+    async def send(supervision: Supervision) -> Receipt:
+        return await submit_table(
+            owner.config,
+            owner.data,
+            owner.files,
+            state=state or owner.beside("submission"),
+            told=lambda text: progress.event("retry", text),
         )
 
-    run_supervised(send, watch_stdin=False, events=None)
-    click.echo(json.dumps(found[0].to_dict(), indent=2) if as_json else _receipt_text(found[0]))
+    receipt = run_supervised(send, watch_stdin=False, events=None)
+    click.echo(json.dumps(receipt.to_dict(), indent=2) if as_json else _receipt_text(receipt))
 
 
 def _receipt_text(receipt: Receipt) -> str:

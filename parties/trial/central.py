@@ -38,8 +38,8 @@ AIM_TRUST = (
 
 
 @dataclass(slots=True)
-class _Watched:
-    """A backend and an estimator whose time and openings are noted."""
+class _Metered:
+    """A backend and an estimator, with the seconds they took by phase and what was opened."""
 
     backend: Backend
     estimator: Estimator
@@ -56,7 +56,7 @@ class _Watched:
         """See ``Backend.select``."""
         started = time.perf_counter()
         index = await self.backend.select(spec, scale)
-        self._took("select", started)
+        self._add_seconds("select", started)
         self.opened.append(Opened(self.round, "select", "select.index", 1))
         return index
 
@@ -64,7 +64,7 @@ class _Watched:
         """See ``Backend.measure``."""
         started = time.perf_counter()
         noisy = await self.backend.measure(candidate, sigma)
-        self._took("measure", started)
+        self._add_seconds("measure", started)
         self.opened.append(Opened(self.round, "measure", "measure.counts", noisy.size))
         return noisy
 
@@ -74,10 +74,10 @@ class _Watched:
         """See ``Estimator.estimate``."""
         started = time.perf_counter()
         estimate = await self.estimator.estimate(measurements, round=round, final=final)
-        self._took("estimate", started)
+        self._add_seconds("estimate", started)
         return estimate
 
-    def _took(self, phase: str, started: float) -> None:
+    def _add_seconds(self, phase: str, started: float) -> None:
         self.seconds[phase] = self.seconds.get(phase, 0.0) + time.perf_counter() - started
 
 
@@ -98,12 +98,12 @@ async def run_central(trial: Trial, folder: Folder, *, progress: Progress) -> Ru
         workload, plan, codes=trial.codes, ledger=ledger, random_bytes=secrets.token_bytes
     )
     estimator = make_estimator(config, workload, plan)
-    watched = _Watched(backend, estimator)
+    metered = _Metered(backend, estimator)
     result = await run_aim(
         workload,
         plan,
-        watched,
-        watched,
+        metered,
+        metered,
         max_rows=config.max_rows,
         on_round=lambda record: progress.event(
             "rounds", f"{round_text(record.round, plan)} done", done=record.round
@@ -115,9 +115,9 @@ async def run_central(trial: Trial, folder: Folder, *, progress: Progress) -> Ru
     rows = await asyncio.to_thread(
         write_synthetic, folder.path, estimator.model, config, total=result.total
     )
-    seconds = {**watched.seconds, "write": time.perf_counter() - writing}
+    seconds = {**metered.seconds, "write": time.perf_counter() - writing}
     return _report(
-        trial, result, ledger, watched.opened, rows=rows, started=started, seconds=seconds
+        trial, result, ledger, metered.opened, rows=rows, started=started, seconds=seconds
     )
 
 

@@ -11,6 +11,8 @@ from pathlib import Path
 from parties.distaim.outputs import write_json
 from parties.errors import StoreError
 
+SERVERS = ("0", "1", "2")
+"""Names of the folders of DistAIM's servers."""
 _MARK = "run.json"
 
 
@@ -25,7 +27,7 @@ class Folder:
     run.json            which request this is, and whether it is finished
     """
 
-    def __init__(self, path: Path, servers: Sequence[str] = ("0", "1", "2")) -> None:
+    def __init__(self, path: Path, servers: Sequence[str] = SERVERS) -> None:
         self.path = path
         self.servers = tuple(servers)
         self.resumed = False

@@ -30,9 +30,10 @@ from parties.trial.processes import Child
 from parties.trial.request import Trial
 
 PARTY_NAMES = ("party-0", "party-1", "party-2")
-_OTHERS_S = 2.0
+_CAUSE_S = 2.0
 """How long to wait for other servers' messages after one has failed: the one that names the cause may come later."""
-_SHOWN = ("recording", "waiting", "round", "selected", "writing", "resumed")
+_PASSED_ON = ("recording", "waiting", "round", "selected", "writing", "resumed")
+"""Events of party 0 that the launcher's own user is told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +55,7 @@ async def launch(trial: Trial, folder: Folder, *, progress: Progress) -> Launche
     progress.event("prepared", "certificates, ports and owners' tables are ready")
     children: list[Child] = []
     try:
-        await _run(folder, children, connected, progress)
+        await _run_processes(folder, children, connected, progress)
     finally:
         await asyncio.shield(_stop(children))
     return Launched(config, connected[0] - started if connected else 0.0)
@@ -128,7 +129,7 @@ def with_parties(trial: Trial, folder: Folder) -> Config:
     return trial.config.override({"party": parties, "tls": tls})
 
 
-async def _run(
+async def _run_processes(
     folder: Folder, children: list[Child], connected: list[float], progress: Progress
 ) -> None:
     """Start everything in order and watch it until the three servers have ended well.
@@ -151,9 +152,9 @@ async def _run(
             watchers.append(asyncio.create_task(_watch_party(child, pid, on_event, progress)))
         servers = list(children)
         progress.event("servers", "three compute servers are starting", pids=_pids(servers))
-        owners = asyncio.create_task(_owners(folder, children, listening, progress))
+        owners = asyncio.create_task(_play_owners(folder, children, listening, progress))
         watchers.append(owners)
-        await _all_well(watchers, servers)
+        await _wait_for_all(watchers, servers)
     finally:
         for task in watchers:
             task.cancel()
@@ -184,12 +185,12 @@ async def _watch_party(
             continue
         if name == "round-done" and isinstance(done, int):
             progress.event("rounds", text, done=done)
-        elif name in _SHOWN:
+        elif name in _PASSED_ON:
             progress.event(name, text)
-    await _ended(child)
+    await _check_end(child)
 
 
-async def _owners(
+async def _play_owners(
     folder: Folder, children: list[Child], listening: Sequence[asyncio.Event], progress: Progress
 ) -> None:
     """Once all servers listen, let the owners submit, then tell the servers that no more will come."""
@@ -207,22 +208,22 @@ async def _owners(
         done = event.get("done")
         if event["event"] == "uploads" and isinstance(done, int):
             progress.event("uploads", str(event["text"]), done=done)
-    await _ended(child)
+    await _check_end(child)
     count = len(read_receipts(receipts_path(folder)))
     progress.event("owners", f"all {count} data owners have answered and left")
     for server in servers:
         server.command("go")
 
 
-async def _ended(child: Child) -> None:
+async def _check_end(child: Child) -> None:
     code = await child.wait()
     if code != 0:
         status = Status.KILLED if code < 0 else Status.DEFECT
         status = child.failure[0] if child.failure else status
-        raise _ChildEnded(child, status)
+        raise _FailedChild(child, status)
 
 
-class _ChildEnded(ChildFailed):
+class _FailedChild(ChildFailed):
     """A child has failed; which one."""
 
     def __init__(self, child: Child, status: Status) -> None:
@@ -230,13 +231,13 @@ class _ChildEnded(ChildFailed):
         self.child = child
 
 
-async def _all_well(watchers: Sequence[asyncio.Task[None]], servers: Sequence[Child]) -> None:
+async def _wait_for_all(watchers: Sequence[asyncio.Task[None]], servers: Sequence[Child]) -> None:
     """Until every watcher has ended. Raises the failure that names the cause, if one has failed."""
     done, pending = await asyncio.wait(watchers, return_when=asyncio.FIRST_EXCEPTION)
     if not any(task.exception() for task in done):
         return
     # A server that lost its peer may be heard before the peer: wait a little for who has more to say.
-    more, _ = await asyncio.wait(pending, timeout=_OTHERS_S) if pending else (set(), set())
+    more, _ = await asyncio.wait(pending, timeout=_CAUSE_S) if pending else (set(), set())
     failures = [error for task in (*done, *more) if (error := task.exception()) is not None]
     raise min(failures, key=lambda error: _rank(error, servers))
 
@@ -246,7 +247,7 @@ def _rank(error: BaseException, servers: Sequence[Child]) -> int:
 
     Killed from outside; any failure of its own; the lack of a server that is still there and silent; of another.
     """
-    if not isinstance(error, _ChildEnded):
+    if not isinstance(error, _FailedChild):
         return 1
     if error.child.failure is None:
         return 0

@@ -38,13 +38,13 @@ async def run_owners(path: Path, *, progress: Progress) -> None:
     order = np.argsort(owners, kind="stable")
     starts = np.searchsorted(owners[order], np.arange(len(job.names) + 1))
     finished, failures = len(done), list[str]()
-    gate = asyncio.Semaphore(CONCURRENT)
+    at_once = asyncio.Semaphore(CONCURRENT)
 
-    async def one(index: int, name: str) -> None:
+    async def submit_rows(index: int, name: str) -> None:
         nonlocal finished
         folder = Path(job.certificates)
         files = CertificateFiles(folder / "ca.crt", folder / f"{name}.crt", folder / f"{name}.key")
-        async with gate:
+        async with at_once:
             rows = codes[order[starts[index] : starts[index + 1]]]
             try:
                 receipt = await submit(
@@ -62,7 +62,7 @@ async def run_owners(path: Path, *, progress: Progress) -> None:
     async with asyncio.TaskGroup() as group:
         for index, name in enumerate(job.names):
             if name not in done:
-                group.create_task(one(index, name))
+                group.create_task(submit_rows(index, name))
     _report(failures, len(job.names))
 
 

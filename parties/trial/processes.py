@@ -13,7 +13,7 @@ import resource
 import signal
 import sys
 import threading
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 
 from parties.statuses import Status, Stopped
@@ -172,9 +172,9 @@ class Supervision:
                     self._call(self.go.set)
         self._call(self._stop, "stopped: its launcher is gone", Status.TERMINATED)
 
-    def _call(self, function: object, *arguments: object) -> None:
+    def _call(self, function: Callable[..., object], *arguments: object) -> None:
         with contextlib.suppress(RuntimeError):  # The loop has ended already.
-            self._loop.call_soon_threadsafe(function, *arguments)  # type: ignore[arg-type]
+            self._loop.call_soon_threadsafe(function, *arguments)
 
     def _stop(self, message: str, status: Status) -> None:
         if self.stopped is None and self._task is not None:

@@ -1,0 +1,99 @@
+"""What `run`, `demo` and `flaim` have in common: a run folder, progress while it runs, a report, closing lines.
+
+Provides ``open_run_folder``, ``run_in_folder`` and ``print_result``, and the closing lines that all of them have
+(``budget_line``, ``error_line``, ``time_line``; ``section`` for the others). Secret: the trial's table.
+"""
+
+import json
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
+
+import click
+
+from parties.commands.display import Display
+from parties.commands.running import run_supervised
+from parties.progress import Progress
+from parties.report.content import RunReport
+from parties.trial.assemble import finish_trial, tidy
+from parties.trial.folder import Folder
+from parties.trial.processes import Supervision
+from parties.trial.request import Trial
+
+
+def open_run_folder(trial: Trial, out: Path | None, servers: Sequence[str]) -> Folder:
+    """The folder ``out`` of a trial, by default runs/ID-TIME: made, or taken up after an interruption.
+
+    Raises StoreError.
+    """
+    default = f"{trial.config.run.id}-{time.strftime('%Y%m%d-%H%M%S')}"
+    folder = Folder(out or Path("runs") / default, servers)
+    if folder.finished:
+        tidy(folder)  # A kill may have come between that run's end and its clean-up.
+    folder.open(trial.fingerprint)
+    return folder
+
+
+def run_in_folder(
+    trial: Trial,
+    folder: Folder,
+    method: Callable[[Progress], Awaitable[RunReport]],
+    *,
+    rounds: int,
+) -> Mapping[str, object]:
+    """Run ``method``, which has at most ``rounds`` rounds, write the report and tidy up; returns report.json."""
+    display = Display(clients=trial.partition.clients, rounds=rounds)
+
+    async def work(supervision: Supervision) -> Mapping[str, object]:
+        with display:
+            beginning = "going on with the run in" if folder.resumed else "run folder"
+            display.event("folder", f"{beginning} {folder.path}")
+            return finish_trial(trial, folder, await method(display))
+
+    return run_supervised(work, watch_stdin=False, events=None)
+
+
+def print_result(
+    report: Mapping[str, object],
+    folder: Folder,
+    lines: Callable[[Mapping[str, object]], Sequence[tuple[str, str]]],
+    *,
+    as_json: bool,
+) -> None:
+    """The report as JSON; or, for people, the names and texts that ``lines`` makes of it, and where the files are."""
+    if as_json:
+        click.echo(json.dumps(report, indent=2, ensure_ascii=False))
+        return
+    for name, text in lines(report):
+        click.echo(f"{name:<16}{text}")
+    for name in ("synthetic.csv", "report.html", "report.json"):
+        click.echo(f"{'':<16}{folder.path / name}")
+
+
+def section(document: Mapping[str, object], name: str) -> Mapping[str, float]:
+    """A table of a report; an empty one where there is none."""
+    value = document[name]
+    return value if isinstance(value, Mapping) else {}
+
+
+def budget_line(report: Mapping[str, object]) -> tuple[str, str]:
+    """What was asked for, and what of it was spent."""
+    asked, privacy = section(report, "parameters"), section(report, "privacy")
+    return (
+        "privacy",
+        f"epsilon = {asked['epsilon']:g}, delta = {asked['delta']:g}; "
+        f"rho {privacy['rho_spent']:.4g} of {privacy['rho_total']:.4g} spent",
+    )
+
+
+def error_line(report: Mapping[str, object]) -> tuple[str, str]:
+    """How far the synthetic table is from the real one, which a trial has."""
+    error = section(report, "utility").get("workload_error", float("nan"))
+    return "workload error", f"{error:.3f} (0 to 2; from the real table)"
+
+
+def time_line(report: Mapping[str, object], phases: Sequence[str]) -> tuple[str, str]:
+    """Seconds in all and in those of the ``phases`` that were timed."""
+    times = section(report, "time")
+    shown = [f"{name} {times[f'{name}_s']:.1f} s" for name in phases if f"{name}_s" in times]
+    return "time", f"{times['total_s']:.1f} s: {', '.join(shown)}"
