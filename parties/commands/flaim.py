@@ -146,7 +146,7 @@ def flaim(
     run_flaim = partial(_run_method, trial, folder, simulate=simulate, processes=processes)
     rounds = settings.schedule(len(trial.config.domain.columns)).rounds
     report = run_in_folder(trial, folder, run_flaim, rounds=rounds)
-    print_result(report, folder, _closing_lines, as_json=as_json)
+    print_result(report, folder, closing_lines, as_json=as_json)
 
 
 async def _run_method(
@@ -170,7 +170,8 @@ async def _run_method(
     )
 
 
-def _closing_lines(report: Mapping[str, object]) -> list[tuple[str, str]]:
+def closing_lines(report: Mapping[str, object]) -> list[tuple[str, str]]:
+    """What came out of FLAIM, for people: names and texts."""
     facts, traffic = report["flaim"], section(report, "communication")
     if not isinstance(facts, Mapping):
         raise TypeError(f"the report's 'flaim' is {type(facts).__name__}; expected a table")

@@ -115,7 +115,7 @@ def run_trial(
     folder = open_run_folder(trial, out, SERVERS)
     method = partial(_run_method, trial, folder)
     report = run_in_folder(trial, folder, method, rounds=config.run.rounds)
-    print_result(report, folder, _closing_lines, as_json=as_json)
+    print_result(report, folder, closing_lines, as_json=as_json)
 
 
 async def _run_method(trial: Trial, folder: Folder, progress: Progress) -> RunReport:
@@ -136,7 +136,8 @@ async def _run_method(trial: Trial, folder: Folder, progress: Progress) -> RunRe
     )
 
 
-def _closing_lines(report: Mapping[str, object]) -> list[tuple[str, str]]:
+def closing_lines(report: Mapping[str, object]) -> list[tuple[str, str]]:
+    """What came out of DistAIM or central AIM, for people: names and texts."""
     selected = report.get("selected")
     queries = [", ".join(item["query"]) for item in selected] if isinstance(selected, list) else []
     shown = "; ".join(queries[:_QUERIES_SHOWN])

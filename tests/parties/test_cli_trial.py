@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from parties.commands.main import cli
-from parties.commands.run import _summary_rows
+from parties.commands.run import closing_lines
 from parties.commands.running import guarded
 from parties.statuses import Status
 from tests.parties.commands import snapshot
@@ -48,5 +48,5 @@ def test_summary_gives_a_small_budget_with_its_significant_digits() -> None:
         "utility": {},
         "time": {"total_s": 1.0},
     }
-    said = dict(_summary_rows(report))["privacy"]
+    said = dict(closing_lines(report))["privacy"]
     assert said.endswith("rho 1.235e-08 of 2.5e-08 spent")
