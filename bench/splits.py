@@ -11,8 +11,6 @@ versions and machines, so a split is that of the machine that made it; `Partitio
 import contextlib
 import hashlib
 import importlib.metadata
-import os
-import tempfile
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -23,6 +21,8 @@ from numpy.typing import NDArray
 from bench.datasets import Dataset
 from bench.extra import need
 from bench.fetch import DatasetError, cache_folder
+from parties.errors import StoreError
+from parties.files import replacing
 from parties.trial.partition import (
     PARTITIONS,
     Partition,
@@ -121,9 +121,7 @@ def _embedding(codes: NDArray[np.int32], sizes: Sequence[int], seed: int) -> NDA
 
 def _keep(path: Path, points: NDArray[np.float64]) -> None:
     """Written beside and renamed, so that a reader never sees half of it. A cache that cannot be written is none."""
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError, StoreError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=path.parent, suffix=".npy")
-        with os.fdopen(handle, "wb") as target:
+        with replacing(path) as beside, beside.open("wb") as target:
             np.save(target, points, allow_pickle=False)
-        Path(name).replace(path)

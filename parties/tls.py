@@ -12,7 +12,6 @@ authority keeps its key in a file, an operator's own authority should not.
 
 import contextlib
 import datetime
-import os
 import secrets
 import ssl
 from collections.abc import Callable, Sequence
@@ -28,6 +27,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from parties.config import NAME_PATTERN, CertificateFiles
 from parties.errors import CertificateError, StoreError
+from parties.files import disk_errors, write_new
 
 CA_NAME = "Syncret development CA"
 _BACKDATE = datetime.timedelta(minutes=5)
@@ -324,12 +324,8 @@ def _authority(
         if not isinstance(key, ed25519.Ed25519PrivateKey):
             raise CertificateError(f"{key_path}: not a development authority; expected Ed25519")
         return load_certificate(cert_path, "certificate authority"), key
-    try:
+    with disk_errors(directory, "made"):
         directory.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise StoreError(
-            directory, f"cannot be made: {error.strerror or error}; expected a writable folder"
-        ) from error
     key = ed25519.Ed25519PrivateKey.generate()
     # Two authorities of one name would be told apart by their signatures only, with a misleading alert.
     text = f"{CA_NAME} {secrets.token_hex(4)}"
@@ -380,21 +376,11 @@ def _write_pair(
         serialization.PrivateFormat.PKCS8,
         serialization.NoEncryption(),
     )
-    made: list[Path] = []
+    write_new(key_path, pem, secret=True)
     try:
-        for path, content, mode in (
-            (key_path, pem, 0o600),
-            (cert_path, cert.public_bytes(serialization.Encoding.PEM), 0o666),
-        ):
-            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
-            made.append(path)
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(content)
-    except OSError as error:
-        # Half a pair would stand in the way of the next try; what another process has made meanwhile stays.
+        write_new(cert_path, cert.public_bytes(serialization.Encoding.PEM))
+    except StoreError:
+        # Half a pair would stand in the way of the next try.
         with contextlib.suppress(OSError):
-            for path in made:
-                path.unlink()
-        raise StoreError(
-            key_path.parent, f"cannot write: {error.strerror or error}; expected a writable folder"
-        ) from error
+            key_path.unlink()
+        raise

@@ -5,12 +5,13 @@ can be taken up: what is there is not measured again.
 """
 
 import json
-import os
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from bench.fetch import DatasetError
+from parties.errors import StoreError
+from parties.files import disk_errors, write_whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,12 +55,9 @@ class Records:
         """Keep a record in place of an older one of its command. Raises DatasetError where it cannot be written."""
         self._records[record.command] = record
         text = json.dumps({"records": [asdict(item) for item in self]}, indent=1) + "\n"
-        partial = self.path.with_name(f"{self.path.name}.partial")
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            partial.write_text(text, encoding="utf-8")
-            os.replace(partial, self.path)
-        except OSError as error:
-            raise DatasetError(
-                f"{self.path}: cannot be written: {error.strerror or error}"
-            ) from error
+            with disk_errors(self.path):
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+            write_whole(self.path, text)
+        except StoreError as error:
+            raise DatasetError(str(error)) from error

@@ -13,6 +13,7 @@ from pathlib import Path
 from bench.engine.report import commit, machine
 from bench.process_memory import memory
 from bench.secagg.rounds import MAX_COUNT
+from parties.files import write_whole
 from secagg.masks import packed_bytes
 
 Row = Mapping[str, object]
@@ -44,7 +45,7 @@ def write(folder: Path, arguments: Sequence[str], results: Sequence[Row]) -> Non
     runs = [other for other in runs if other["command"] != command] + [run]
     runs.sort(key=lambda run: max(row["clients"] for row in run["results"]))
     folder.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({"runs": runs}, indent=1) + "\n", encoding="utf-8")
+    write_whole(path, json.dumps({"runs": runs}, indent=1) + "\n")
     (folder / "secagg.md").write_text(markdown(runs), encoding="utf-8")
 
 

@@ -13,6 +13,7 @@ from typing import TypeVar
 import click
 
 from parties.errors import StoreError
+from parties.files import disk_errors
 from parties.progress import Progress
 from parties.statuses import Status, describe
 from parties.trial.processes import Supervision
@@ -54,13 +55,9 @@ def common_options(command: Command) -> Command:
 
 def make_private(directory: Path) -> None:
     """Make a ``directory`` for secrets, or see that the one that is there is closed to others. Raises StoreError."""
-    try:
+    with disk_errors(directory, "made"):
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         mode = directory.stat().st_mode & 0o777
-    except OSError as error:
-        raise StoreError(
-            directory, f"cannot be made: {error.strerror or error}; expected a writable place"
-        ) from error
     if mode & 0o077:
         raise StoreError(
             directory,

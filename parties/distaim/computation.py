@@ -30,8 +30,9 @@ from parties.distaim.estimation import (
     silence_s,
     working,
 )
-from parties.distaim.outputs import CostsFile, result_document, write_json
+from parties.distaim.outputs import CostsFile, result_document
 from parties.distaim.store import Store
+from parties.files import write_json
 from parties.progress import Progress, round_text
 from protocols.context import Context
 from protocols.errors import CheckFailed
@@ -227,7 +228,7 @@ async def _finish(
     else:
         await patience(ctx)
     document |= await _traffic(place, ctx, costs)
-    write_json(place.directory / "result.json", document)
+    write_json(place.directory / "result.json", document, durable=True)
     await ctx.exchange(_DONE)
 
 

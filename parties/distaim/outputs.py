@@ -9,13 +9,11 @@ Every file is complete or not there. All of it is public: costs are sizes and ti
     synthetic.csv      at the lead: the synthetic table
 """
 
-import contextlib
 import json
-import os
 import secrets
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -26,7 +24,7 @@ from mechanisms.sampling import public_generator
 from mechanisms.workload import Workload
 from parties.config import Config
 from parties.distaim.stored import LedgerEntry
-from parties.errors import StoreError
+from parties.files import disk_errors, replacing, write_json
 from protocols.context import Costs
 from protocols.durable import sync
 
@@ -115,52 +113,12 @@ def write_synthetic(directory: Path, model: Model, config: Config, *, total: int
     seed = secrets.randbits(64) if config.run.seed is None else config.run.seed
     generator = public_generator(seed)
     table = decode(config.domain, model.sample(rows, generator), generator)
-    path = directory / "synthetic.csv"
-    partial = path.with_name(path.name + ".partial")
-    try:
-        model.save(directory / "model")
-        table.to_csv(partial, index=False)
-        for written in (partial, *(directory / "model").iterdir(), directory / "model"):
+    folder = directory / "model"
+    with disk_errors(folder):
+        model.save(folder)
+        for written in (*folder.iterdir(), folder):
             sync(written)
-        os.replace(partial, path)
-        sync(directory)
-    except OSError as error:
-        _drop(partial)
-        raise _unwritable(path, error) from error
+    # Last of all: where there is a table, its model is there too.
+    with replacing(directory / "synthetic.csv", durable=True) as beside:
+        table.to_csv(beside, index=False)
     return rows
-
-
-def write_json(path: Path, document: Mapping[str, object]) -> None:
-    """Write ``document``, complete or not at all. Raises StoreError."""
-    partial = path.with_name(path.name + ".partial")
-    try:
-        partial.write_text(json.dumps(document, allow_nan=False) + "\n", encoding="utf-8")
-        os.replace(partial, path)
-    except OSError as error:
-        _drop(partial)
-        raise _unwritable(path, error) from error
-
-
-def _drop(partial: Path) -> None:
-    with contextlib.suppress(OSError):
-        partial.unlink(missing_ok=True)
-
-
-def _unwritable(path: Path, error: OSError) -> StoreError:
-    reason = error.strerror or str(error)
-    return StoreError(
-        path, f"cannot be written: {reason}; expected a writable folder with free space"
-    )
-
-
-@contextlib.contextmanager
-def disk_errors(directory: Path) -> Iterator[None]:
-    """What the disk refuses to the transcript, as StoreError (network errors have another class by now)."""
-    try:
-        yield
-    except OSError as error:
-        where = Path(error.filename) if error.filename else directory
-        reason = error.strerror or str(error)
-        raise StoreError(
-            where, f"cannot write: {reason}; expected a writable folder with free space"
-        ) from error

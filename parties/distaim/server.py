@@ -22,11 +22,12 @@ from parties.distaim.circumstances import Inputs
 from parties.distaim.computation import Lead, Place, compute
 from parties.distaim.estimation import LEAD, make_estimator
 from parties.distaim.ingest import start_ingest
-from parties.distaim.outputs import CostsFile, disk_errors, write_synthetic
+from parties.distaim.outputs import CostsFile, write_synthetic
 from parties.distaim.planning import make_plan, security_bits
 from parties.distaim.store import Store
 from parties.distaim.tape import FOLDER, WARNING, KeptStore, Tape, TapedTranscript, TapedTransport
 from parties.errors import StoreError
+from parties.files import disk_errors
 from parties.progress import Progress
 from parties.statuses import TooFewClients
 from parties.tls import check_holder, signer
@@ -141,12 +142,10 @@ def open_transcript(
         "plan": identity.plan,
     }
     path = directory / "transcript.jsonl"
-    try:
+    with disk_errors(path):
         if isinstance(inputs, Tape):
             return TapedTranscript(path, sign=signer(files), header=header, tape=inputs)
         return Transcript(path, sign=signer(files), header=header)
-    except OSError as error:
-        raise StoreError(path, f"cannot be written: {error.strerror or error}") from error
 
 
 class _Recorder:

@@ -35,6 +35,7 @@ from mechanisms.errors import BudgetExceeded
 from parties.distaim.stored import Checkpoint, LedgerEntry, StoredSubmission, Total
 from parties.distaim.submission import Submission
 from parties.errors import RunClosed, RunFull, StoreError, SubmissionConflict
+from parties.files import create, disk_errors, write_whole
 from protocols.durable import sync
 
 _SCHEMA = """
@@ -66,12 +67,12 @@ class Incoming:
         self.path = path
         self.size = 0
         self._hash = hashlib.sha256()
-        with _guarded(path, "write"):
-            self._file: IO[bytes] = path.open("xb", buffering=0)
+        with disk_errors(path):
+            self._file: IO[bytes] = os.fdopen(create(path, secret=True), "wb", 0)
 
     def write(self, chunk: bytes) -> None:
         """Append ``chunk``. Raises StoreError where the disk does not take it."""
-        with _guarded(self.path, "write"):
+        with disk_errors(self.path):
             written = 0
             while written < len(chunk):
                 written += self._file.write(memoryview(chunk)[written:])
@@ -84,12 +85,12 @@ class Incoming:
 
     def read(self) -> bytes:
         """All that was written. Raises StoreError."""
-        with _guarded(self.path, "read"):
+        with disk_errors(self.path, "read"):
             return self.path.read_bytes()
 
     def sync(self) -> None:
         """Make what was written durable. Raises StoreError."""
-        with _guarded(self.path, "write"):
+        with disk_errors(self.path):
             os.fsync(self._file.fileno())
 
     def __enter__(self) -> Self:
@@ -113,14 +114,14 @@ class Store:
         self.directory = directory
         self._lock = threading.RLock()
         self._parsed: dict[int, StoredSubmission] = {}
-        with _guarded(directory, "open"):
+        with disk_errors(directory, "opened"):
             directory.mkdir(parents=True, exist_ok=True, mode=0o700)
             for name in _FOLDERS:
                 (directory / name).mkdir(exist_ok=True, mode=0o700)
             self._held = (directory / "lock").open("ab")
         try:
             self._take_lock()
-            with _guarded(directory / "store.sqlite", "open"):
+            with disk_errors(directory / "store.sqlite", "opened"):
                 self._db = sqlite3.connect(
                     directory / "store.sqlite", isolation_level=None, check_same_thread=False
                 )
@@ -142,7 +143,7 @@ class Store:
             ) from error
 
     def _prepare(self, config_digest: str) -> None:
-        with _guarded(self.directory / "store.sqlite", "open"):
+        with disk_errors(self.directory / "store.sqlite", "opened"):
             self._db.execute("PRAGMA journal_mode=WAL")
             self._db.execute("PRAGMA synchronous=FULL")
             with self._transaction():
@@ -160,7 +161,7 @@ class Store:
 
     def _sweep(self) -> None:
         """Delete the files that no row names: a kill came between file and row."""
-        with _guarded(self.directory, "clean"):
+        with disk_errors(self.directory, "cleaned"):
             for folder, table in (
                 ("submissions", "submission"),
                 ("totals", "total"),
@@ -319,7 +320,7 @@ class Store:
 
         Survives a kill at once, a power failure only after the next durable entry: it is not worth a disk write.
         """
-        with self._lock, _guarded(self.directory / "store.sqlite", "write"):
+        with self._lock, disk_errors(self.directory / "store.sqlite"):
             self._db.execute("PRAGMA synchronous=NORMAL")
             try:
                 with self._transaction():
@@ -351,7 +352,7 @@ class Store:
                 (_KEPT_TOTALS,),
             )
         kept = {row[0] for row in self._all("SELECT path FROM total")}
-        with _guarded(self.directory / "totals", "clean"):
+        with disk_errors(self.directory / "totals", "cleaned"):
             for path in (self.directory / "totals").iterdir():
                 if f"totals/{path.name}" not in kept:
                     path.unlink()
@@ -476,7 +477,7 @@ class Store:
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[None]:
         """All or nothing, durable at the end. Nests: the outermost one commits."""
-        with self._lock, _guarded(self.directory / "store.sqlite", "write"):
+        with self._lock, disk_errors(self.directory / "store.sqlite"):
             if self._db.in_transaction:
                 yield
                 return
@@ -490,7 +491,7 @@ class Store:
                 raise
 
     def _all(self, query: str, *values: object) -> list[tuple[Any, ...]]:
-        with self._lock, _guarded(self.directory / "store.sqlite", "read"):
+        with self._lock, disk_errors(self.directory / "store.sqlite", "read"):
             return self._db.execute(query, values).fetchall()
 
     def _one(self, query: str, *values: object) -> tuple[Any, ...] | None:
@@ -504,19 +505,16 @@ class Store:
     def _move(self, source: Path, name: str) -> None:
         """Rename a synced file to ``name`` in this folder, durably."""
         target = self.directory / name
-        with _guarded(target, "write"):
+        with disk_errors(target):
             source.replace(target)
             sync(target.parent)
 
     def _write(self, name: str, data: bytes) -> None:
-        with self.incoming() as incoming:
-            incoming.write(data)
-            incoming.sync()
-            self._move(incoming.path, name)
+        write_whole(self.directory / name, data, durable=True, secret=True)
 
     def _read(self, name: str, digest: str) -> bytes:
         path = self.directory / name
-        with _guarded(path, "read"):
+        with disk_errors(path, "read"):
             data = path.read_bytes()
         if hashlib.sha256(data).hexdigest() != digest:
             raise StoreError(path, "is damaged: its SHA-256 is not the one in the database")
@@ -526,18 +524,6 @@ class Store:
         data = self._read(name, digest)
         array: NDArray[Any] = np.load(io.BytesIO(data), allow_pickle=False)
         return array
-
-
-@contextlib.contextmanager
-def _guarded(path: Path, doing: str) -> Iterator[None]:
-    """Failures of disk and database as StoreError with the file and the reason."""
-    try:
-        yield
-    except (sqlite3.Error, OSError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise StoreError(
-            path, f"cannot {doing}: {reason}; expected a writable folder with free space"
-        ) from error
 
 
 def _file_name(client: str) -> str:

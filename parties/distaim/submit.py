@@ -36,8 +36,8 @@ from mechanisms.workload import Workload, count_marginals
 from parties.config import CertificateFiles, Config, PartySection
 from parties.distaim.submission import RING_BITS, Submission
 from parties.errors import PartialSubmission, StoreError, SubmissionRefused, SubmitError
+from parties.files import disk_errors, write_json
 from parties.tls import client_contexts, explain, load_identity
-from protocols.durable import sync
 from protocols.upload import UploadSeeds, upload
 
 _CHUNK = 1 << 18
@@ -531,13 +531,11 @@ def _counts_digest(counts: NDArray[np.uint32]) -> str:
 
 def _read_state(path: Path) -> _State:
     try:
-        known = json.loads(path.read_text(encoding="utf-8"))
+        with disk_errors(path, "read"):
+            text = path.read_text(encoding="utf-8")
+        known = json.loads(text)
         state = _State(**known)
         UploadSeeds(bytes.fromhex(state.s0), bytes.fromhex(state.s1))
-    except OSError as error:
-        raise StoreError(
-            path, f"cannot be read: {error.strerror or error}; expected a file of your own"
-        ) from error
     except (ValueError, TypeError) as error:
         raise StoreError(
             path, "is not the state of a submission; expected another file name"
@@ -547,20 +545,6 @@ def _read_state(path: Path) -> _State:
 
 def _write_state(path: Path, state: _State) -> None:
     """Durable before anything is sent, and readable by nobody else from the start."""
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    try:
+    with disk_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            json.dump(asdict(state), file)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-        sync(path.parent)
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
-        raise StoreError(
-            path,
-            f"cannot be written: {error.strerror or error}; expected a writable folder with free space",
-        ) from error
+    write_json(path, asdict(state), durable=True, secret=True)

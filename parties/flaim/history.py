@@ -1,9 +1,8 @@
 """The finished rounds of a FLAIM run on the server's disk: a server that is started again goes on after the last one.
 
 Provides ``History``. Each finished round is one file: what was released in it, by whom it was chosen and measured, and
-what the clients declared by then. It is written beside its place, synced and renamed, so that after a kill at any
-moment it is there whole or not at all. Public: all of it; everything in it has its noise. Trusted as the ledger beside
-it is; the SHA-256 at the end of a file finds accidents.
+what the clients declared by then. After a kill at any moment it is there whole or not at all. Public: all of it;
+everything in it has its noise. Trusted as the ledger beside it is; the SHA-256 at the end of a file finds accidents.
 
 A file is one line of JSON (its keys are those of ``FlaimRound``; ``rows`` by client), the counts of each measurement as
 little-endian doubles, and 32 bytes of SHA-256 over everything before.
@@ -19,9 +18,8 @@ import numpy as np
 
 from mechanisms.flaim import FlaimMeasurement, FlaimRound, Participant
 from mechanisms.workload import Workload
-from parties.distaim.outputs import disk_errors
 from parties.errors import StoreError
-from protocols.durable import write_whole
+from parties.files import disk_errors, write_whole
 
 _DIGEST_BYTES = 32
 
@@ -59,7 +57,7 @@ class History:
         path = self._path(len(self.rounds))
         with disk_errors(path):
             self._directory.mkdir(mode=0o700, exist_ok=True)
-            write_whole(path, data + hashlib.sha256(data).digest())
+        write_whole(path, data + hashlib.sha256(data).digest(), durable=True)
         self.rounds, self.population = (*self.rounds, done), tuple(population)
 
     def give_up(self, charged: Iterable[int]) -> None:
@@ -79,7 +77,7 @@ class History:
         return self._directory / f"{number:05d}.round"
 
     def _load(self, path: Path) -> None:
-        with disk_errors(path):
+        with disk_errors(path, "read"):
             data = path.read_bytes()
         body = data[:-_DIGEST_BYTES]
         if hashlib.sha256(body).digest() != data[-_DIGEST_BYTES:]:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from mechanisms.accounting import LedgerEntry
 from mechanisms.events import event_to_dict
 from parties.config import CertificateFiles
-from parties.errors import StoreError
+from parties.files import disk_errors
 from parties.flaim.messages import Kind, is_secagg
 from parties.report.content import Opened
 from parties.tls import signer
@@ -72,11 +72,9 @@ class Record:
 
         ``opened`` has what earlier attempts opened, too.
         """
-        try:
+        with disk_errors(path):
             before = read(path).records if path.exists() else ()
             transcript = Transcript(path, sign=signer(files), header=header)
-        except OSError as error:
-            raise StoreError(path, f"cannot be written: {error.strerror or error}") from error
         opened = [_opened(record) for record in before if record and record["kind"] == "opened"]
         return cls(transcript, names, opened, _spent=spent)
 

@@ -42,9 +42,10 @@ from mechanisms.model import Model
 from mechanisms.pgm import FederatedEstimator, Target
 from mechanisms.workload import Workload
 from parties.config import CertificateFiles, Config
-from parties.distaim.outputs import disk_errors, write_json, write_synthetic
+from parties.distaim.outputs import write_synthetic
 from parties.distaim.store import Store
 from parties.errors import ConfigError
+from parties.files import disk_errors, write_json
 from parties.flaim.federation import NetworkFederation
 from parties.flaim.gate import Gate
 from parties.flaim.history import History
@@ -121,7 +122,7 @@ async def run_server(
                 await run.serve(files)
                 record.transcript.close()
                 # The last of all: where it is there, the run is over.
-                write_json(directory / RESULT, run.document)
+                write_json(directory / RESULT, run.document, durable=True)
         except BaseException as error:
             with contextlib.suppress(OSError, ValueError):
                 record.transcript.close(f"failed: {refusal_of(error).words}")

@@ -14,8 +14,8 @@ import numpy as np
 from mechanisms.accounting import Ledger
 from mechanisms.flaim import FlaimResult, FlaimRound
 from mechanisms.flaim_settings import FlaimSettings
-from parties.distaim.outputs import write_json, write_synthetic
-from parties.errors import StoreError
+from parties.distaim.outputs import write_synthetic
+from parties.files import write_json, write_whole
 from parties.flaim.federation import SumTally
 from parties.flaim.messages import HEADER_BYTES, PLACE_BYTES
 from parties.flaim.result import RESULT, ServerFacts, flaim_document
@@ -36,10 +36,7 @@ async def run_simulation(trial: Trial, folder: Folder, *, progress: Progress) ->
     """Simulate ``trial`` and write result.json, model and table into ``folder``. Raises StoreError, MechanismError."""
     config, settings = trial.config, settings_of(trial.config)
     section = section_of(config)
-    try:
-        folder.config.write_text(config.resolved_toml(), encoding="utf-8")
-    except OSError as error:
-        raise StoreError(folder.config, f"cannot be written: {error.strerror or error}") from error
+    write_whole(folder.config, config.resolved_toml())
     owners = trial.partition.owners
     tables = [trial.codes[owners == index] for index in range(trial.partition.clients)]
 

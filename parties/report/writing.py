@@ -3,13 +3,11 @@
 Provides `write_report`. Secret: nothing may come in; see `parties.report.content`.
 """
 
-import contextlib
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from parties.errors import StoreError
+from parties.files import write_whole
 from parties.report.content import ReportPictures, check_report
 
 
@@ -29,20 +27,5 @@ def write_report(
     page = render_html(report, pictures)
     paths = run_dir / "report.json", run_dir / "report.html"
     for path, content in zip(paths, (text, page), strict=True):
-        _write_whole(path, content)
+        write_whole(path, content)
     return paths
-
-
-def _write_whole(path: Path, content: str) -> None:
-    """Under another name first, so that a full disk leaves no half a report."""
-    partial = path.with_name(path.name + ".partial")
-    try:
-        partial.write_text(content, encoding="utf-8")
-        os.replace(partial, path)
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            partial.unlink(missing_ok=True)
-        message = (
-            f"cannot be written: {error.strerror or error}; expected a writable folder with space"
-        )
-        raise StoreError(path, message) from error

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from parties.config import CertificateFiles
-from parties.errors import StoreError
+from parties.files import disk_errors
 from parties.flaim.record import kind_of
 from parties.tls import load_identity, signer
 from parties.version import version
@@ -37,10 +37,8 @@ class SessionRecord:
             "parameters_sha256": parameters.digest.hex(),
             "clients": list(names),
         }
-        try:
+        with disk_errors(path):
             self._transcript = Transcript(path, sign=signer(files), header=header)
-        except OSError as error:
-            raise StoreError(path, f"cannot be written: {error.strerror or error}") from error
         self._key = parameters.digest
         self._names = tuple(names)
         self._label = 0

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from mechanisms.metrics import nll, table_answers, workload_error
 from mechanisms.model import Model
-from parties.errors import StoreError
+from parties.files import disk_errors
 from parties.report.comparison import compare_tables
 from parties.report.content import ReportPictures, RunReport, Utility
 from parties.report.result import read_synthetic
@@ -41,7 +41,7 @@ def pictures(trial: Trial, synthetic: NDArray[np.int32]) -> ReportPictures:
 def collect(folder: Folder) -> None:
     """Copy transcripts, model and synthetic table into the run folder. Raises StoreError."""
     lead = folder.party(0)
-    try:
+    with disk_errors(folder.path, "copied"):
         (folder.path / "transcripts").mkdir(exist_ok=True)
         for party in folder.parties:
             name = f"party-{party.name}" if party.name.isdecimal() else party.name
@@ -49,12 +49,6 @@ def collect(folder: Folder) -> None:
             shutil.copyfile(party / "transcript.jsonl", target)
         shutil.copytree(lead / "model", folder.path / "model", dirs_exist_ok=True)
         shutil.copyfile(lead / "synthetic.csv", folder.path / "synthetic.csv")
-    except OSError as error:
-        where = Path(error.filename) if error.filename else folder.path
-        raise StoreError(
-            where,
-            f"cannot be copied: {error.strerror or error}; expected a writable folder with space",
-        ) from error
 
 
 def finish_trial(trial: Trial, folder: Folder, report: RunReport) -> Mapping[str, object]:

@@ -24,7 +24,7 @@ from parties.distaim.outputs import result_document, write_synthetic
 from parties.distaim.planning import make_plan
 from parties.distaim.report import notes
 from parties.distaim.stored import LedgerEntry
-from parties.errors import StoreError
+from parties.files import write_whole
 from parties.progress import Progress, round_text
 from parties.report.content import Communication, Opened, Privacy, RunReport
 from parties.report.result import parameters, selected, workload_size
@@ -88,10 +88,7 @@ async def run_central(trial: Trial, folder: Folder, *, progress: Progress) -> Ru
     """
     started = time.perf_counter()
     config, workload = trial.config, trial.workload
-    try:
-        folder.config.write_text(config.resolved_toml(), encoding="utf-8")
-    except OSError as error:
-        raise StoreError(folder.config, f"cannot be written: {error.strerror or error}") from error
+    write_whole(folder.config, config.resolved_toml())
     plan = make_plan(config, workload)
     ledger = Ledger(plan.rho)
     backend = PlaintextBackend.pooled(

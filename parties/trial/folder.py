@@ -8,8 +8,8 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from parties.distaim.outputs import write_json
 from parties.errors import StoreError
+from parties.files import disk_errors, write_json
 
 SERVERS = ("0", "1", "2")
 """Names of the folders of DistAIM's servers."""
@@ -81,7 +81,7 @@ class Folder:
                 "command again to go on with it",
             )
         self.resumed = mark is not None
-        try:
+        with disk_errors(self.path, "made"):
             self.path.mkdir(parents=True, exist_ok=True)
             if mark is None:
                 # First of all: the same command takes up whatever comes after.
@@ -90,22 +90,14 @@ class Folder:
                 folder.mkdir(parents=True, exist_ok=True)
             for folder in (self.path / "parties", self.owners, *self.parties):
                 folder.chmod(0o700)
-        except OSError as error:
-            raise StoreError(
-                self.path, f"cannot be made: {error.strerror or error}; expected a writable place"
-            ) from error
 
     def finish(self, fingerprint: str) -> None:
         """Mark the run as finished. Raises StoreError."""
         self._write_mark(fingerprint, finished=True)
 
     def _entries(self) -> list[str]:
-        try:
+        with disk_errors(self.path, "read"):
             return os.listdir(self.path)
-        except OSError as error:
-            raise StoreError(
-                self.path, f"cannot be read: {error.strerror or error}; expected a folder"
-            ) from error
 
     def _read_mark(self) -> Mapping[str, object] | None:
         try:

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from parties.errors import StoreError
+from parties.files import write_json
 
 CONCURRENT = 8
 """How many owners of one process are at work at once."""
@@ -31,8 +32,8 @@ class OwnersJob:
     names: tuple[str, ...]
 
     def write(self, path: Path) -> None:
-        """Write the job for ``read``. Raises OSError."""
-        path.write_text(json.dumps(asdict(self)), encoding="utf-8")
+        """Write the job for ``read``. Raises StoreError."""
+        write_json(path, asdict(self))
 
     @classmethod
     def read(cls, path: Path) -> "OwnersJob":

@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from parties.config import Config
-from parties.errors import StoreError
+from parties.files import disk_errors, write_whole
 from parties.progress import Progress
 from parties.statuses import ChildFailed, Status
 from parties.tls import make_certificates
@@ -73,7 +73,7 @@ def prepare_trial(
     configure: Callable[[Trial, Folder], Config],
 ) -> Config:
     """As ``prepare``, for ``servers`` of these names; ``configure`` gives the config with their addresses."""
-    try:
+    with disk_errors(folder.path):
         if not folder.certificates.exists():
             partial = folder.certificates.with_name("certificates.partial")
             shutil.rmtree(partial, ignore_errors=True)
@@ -81,7 +81,7 @@ def prepare_trial(
             partial.chmod(0o700)
             partial.rename(folder.certificates)
         config = configure(trial, folder)
-        folder.config.write_text(config.resolved_toml(), encoding="utf-8")
+        write_whole(folder.config, config.resolved_toml())
         np.save(folder.owners / "codes.npy", trial.codes, allow_pickle=False)
         np.save(folder.owners / "owners.npy", trial.partition.owners, allow_pickle=False)
         states = folder.owners / "states"
@@ -95,12 +95,6 @@ def prepare_trial(
             receipts=str(receipts_path(folder)),
             names=trial.names,
         ).write(folder.owners / "job.json")
-    except OSError as error:
-        where = Path(error.filename) if error.filename else folder.path
-        reason = error.strerror or str(error)
-        raise StoreError(
-            where, f"cannot be written: {reason}; expected a writable folder with free space"
-        ) from error
     return config
 
 

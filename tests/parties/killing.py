@@ -69,7 +69,7 @@ def _watch(point: _Point) -> None:
     point.watch(Transcript, "opened", lambda _, **f: f"opened {f['round']} {f['what']}")
     point.watch(Transcript, "note", lambda _, what, **f: f"note {what} {f.get('round')}")
     point.watch(Transcript, "seal", lambda _, reason: f"seal {reason}")
-    point.watch(parties.distaim.computation, "write_json", lambda path, document: path.name)
+    point.watch(parties.distaim.computation, "write_json", lambda path, *_, **__: path.name)
 
 
 def _serve(cluster: Cluster, pid: int, point: str) -> None:

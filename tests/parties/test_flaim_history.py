@@ -71,7 +71,7 @@ def test_history_gives_back_what_was_saved(config: Config, tmp_path: Path) -> No
     for done in saved:
         history.save(done, people)
     # What a kill leaves beside the last round is not one.
-    (folder / "00003.part").write_bytes(b"{")
+    (folder / ".00003.round.0badc0de").write_bytes(b"{")
     again = History(folder, workload)
     assert again.population == tuple(people)
     for found, expected in zip(again.rounds, saved, strict=True):

@@ -230,7 +230,7 @@ def test_write_report_keeps_the_old_file_when_the_new_one_fails(
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("parties.report.writing.os.replace", full)
+    monkeypatch.setattr("parties.files.os.replace", full)
     with pytest.raises(StoreError, match="No space left on device"):
         write_report(tmp_path, example("other").to_dict(), pictures=ReportPictures())
     assert path.read_text(encoding="utf-8") == before

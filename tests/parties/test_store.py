@@ -99,12 +99,12 @@ def test_store_refuses_a_folder_in_use_or_of_another_run(tmp_path: Path) -> None
 
 def test_store_refuses_an_unusable_folder_or_database(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(StoreError, match="cannot open: Not a directory") as caught:
+    with pytest.raises(StoreError, match="cannot be opened: Not a directory") as caught:
         Store(tmp_path / "file" / "s", CONFIG)
     assert caught.value.path == tmp_path / "file" / "s"
     (tmp_path / "s").mkdir()
     (tmp_path / "s" / "store.sqlite").write_bytes(b"not a database, but long enough" * 100)
-    with pytest.raises(StoreError, match=r"store\.sqlite: cannot open: .*not a database"):
+    with pytest.raises(StoreError, match=r"store\.sqlite: cannot be opened: .*not a database"):
         Store(tmp_path / "s", CONFIG)
     # The refusal lets go of the folder.
     (tmp_path / "s" / "store.sqlite").unlink()
@@ -214,7 +214,7 @@ def test_reading_refuses_damaged_files(store: Store, name: str) -> None:
     with pytest.raises(StoreError, match="is damaged"):
         read[name]()
     path.unlink()
-    with pytest.raises(StoreError, match="cannot read: No such file"):
+    with pytest.raises(StoreError, match="cannot be read: No such file"):
         read[name]()
 
 
@@ -245,9 +245,9 @@ def test_store_stays_as_it_was_when_the_database_cannot_grow(store: Store) -> No
     put(store, make_submission("clinic-a"), b"one")
     size = max((store.directory / f"store.sqlite{end}").stat().st_size for end in ("", "-wal"))
     with file_size_limit(size):
-        with pytest.raises(StoreError, match=r"store\.sqlite: cannot write"):
+        with pytest.raises(StoreError, match=r"store\.sqlite: cannot be written"):
             charge_many(store, 1000)
-        with pytest.raises(StoreError, match=r"store\.sqlite: cannot write"):
+        with pytest.raises(StoreError, match=r"store\.sqlite: cannot be written"):
             put(store, make_submission("clinic-b"), b"two")
         # The body's file had its place already when the row was refused.
         assert len(files_of(store, "submissions")) == 1

@@ -281,7 +281,7 @@ def test_make_certificates_leaves_no_half_pair_when_the_disk_is_full(tmp_path: P
     before = sorted(tmp_path.iterdir())
     with (
         file_size_limit(300),
-        pytest.raises(StoreError, match="cannot write: File too large"),
+        pytest.raises(StoreError, match="cannot be written: File too large"),
     ):
         make_certificates(tmp_path, ["party-1"])
     assert sorted(tmp_path.iterdir()) == before
@@ -297,7 +297,7 @@ def test_make_certificates_leaves_alone_what_came_in_between(
 
     real = tls._authority
     monkeypatch.setattr(tls, "_authority", meanwhile)
-    with pytest.raises(StoreError, match="cannot write: File exists"):
+    with pytest.raises(StoreError, match="cannot be written: File exists"):
         make_certificates(tmp_path, [], ["north"])
     assert (tmp_path / "north.key").read_text() == "of another process"
     assert not (tmp_path / "north.crt").exists()
