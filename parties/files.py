@@ -88,7 +88,7 @@ def create(path: Path, *, secret: bool) -> int:
 
 @contextlib.contextmanager
 def disk_errors(path: Path, done: str = "written") -> Iterator[None]:
-    """What the disk, or a database on it, refuses within, as StoreError: of the file that it names, else of ``path``.
+    """What the disk, or a database on it, refuses within, as StoreError: of ``path``, or the file in it that is named.
 
     ``done`` is what cannot be: "written", "read", "opened", "made". Errors of the network need another class by then.
     """
@@ -97,8 +97,9 @@ def disk_errors(path: Path, done: str = "written") -> Iterator[None]:
     except (OSError, sqlite3.Error) as error:
         # Of a renaming, the second name is where the file should be.
         names = (getattr(error, "filename2", None), getattr(error, "filename", None))
-        named = next((Path(name) for name in names if isinstance(name, str | os.PathLike)), path)
-        raise _refused(error, named, done) from error
+        named = [Path(name) for name in names if isinstance(name, str | os.PathLike)]
+        inside = (name for name in named if name.is_relative_to(path))
+        raise _refused(error, next(inside, path), done) from error
 
 
 def _refused(error: Exception, path: Path, done: str) -> StoreError:

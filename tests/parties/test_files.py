@@ -115,6 +115,14 @@ def test_write_new_leaves_what_is_there_and_no_half_a_file(tmp_path: Path) -> No
     assert list(tmp_path.iterdir()) == [tmp_path / "file"]
 
 
+def test_disk_errors_names_the_path_where_another_stands_in_its_way(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    below = tmp_path / "file" / "below"
+    with pytest.raises(StoreError, match="cannot be made: ") as caught, disk_errors(below, "made"):
+        below.mkdir(parents=True)
+    assert caught.value.path == below
+
+
 def test_disk_errors_names_the_file_that_was_refused(tmp_path: Path) -> None:
     with pytest.raises(StoreError) as caught, disk_errors(tmp_path, "read"):
         (tmp_path / "gone").read_bytes()
