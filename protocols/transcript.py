@@ -48,16 +48,23 @@ class Transcript:
     """Writer of one party's transcript; a ``runtime.Recorder``. Calls may come from several threads.
 
     ``sign`` signs bytes with the key of the party's certificate. ``header`` is what an auditor has to know first: run,
-    party, configuration digest, versions. An existing file is continued.
+    party, configuration digest, versions. An existing file is continued. ``before_flush`` is called before anything is
+    put on the disk, which it therefore comes ahead of.
 
     Raises OSError where the file cannot be written, and again from then on; CheckFailed where an existing one is not a
     transcript, which is then left as it was.
     """
 
     def __init__(
-        self, path: Path, *, sign: Callable[[bytes], bytes], header: Mapping[str, Value]
+        self,
+        path: Path,
+        *,
+        sign: Callable[[bytes], bytes],
+        header: Mapping[str, Value],
+        before_flush: Callable[[], None] | None = None,
     ) -> None:
         self._sign = sign
+        self._before_flush = before_flush
         self._lock = threading.Lock()
         self._failed: OSError | None = None
         before = read(path) if path.exists() else None
@@ -199,6 +206,8 @@ class Transcript:
 
     def flush(self) -> None:
         """Put everything so far on the disk."""
+        if self._before_flush is not None:
+            self._before_flush()
         with self._lock, self._all_or_nothing():
             self._file.flush()
             os.fsync(self._file.fileno())

@@ -25,12 +25,14 @@ from parties.audit import identity
 from parties.audit.evidence import Attempt, Book, load_books
 from parties.audit.findings import Failed, require
 from parties.distaim.agreement import identity_of
-from parties.distaim.circumstances import Inputs
-from parties.distaim.computation import Lead, Place, compute
+from parties.distaim.circumstances import Circumstances, Holdings
+from parties.distaim.computation import ComputeServer, LeadDuties, compute
 from parties.distaim.estimation import LEAD
 from parties.distaim.outputs import CostsFile
 from parties.distaim.planning import make_plan, security_bits
-from parties.distaim.tape import FOLDER, SERVER, KeptStore, Recording, read_tape
+from parties.distaim.recording import KeptHoldings, settle
+from parties.distaim.store import Store
+from parties.distaim.tape import FOLDER, SERVER, Recording, read_tape
 from parties.errors import PartyError
 from parties.progress import FieldValue
 from parties.version import version
@@ -38,27 +40,35 @@ from protocols.context import Context, Costs, Opening, Payload, StepCost
 from protocols.digests import message_digest
 from protocols.errors import CheckFailed, ProtocolError
 from protocols.runtime import digest_key, root_path
-from protocols.transcript import Transcript, encode
+from protocols.transcript import encode
 
 
 class ReplayEnded(Exception):
     """The recording has nothing more: the attempt ended here."""
 
 
-class Played(Inputs):
-    """An ``Inputs`` that gives back what was kept, in its order."""
+class Played(Circumstances):
+    """``Circumstances`` that give back what was kept, in its order."""
 
     def __init__(self, inputs: Sequence[tuple[str, bytes]]) -> None:
         self._left = deque(inputs)
 
     def keep(self, name: str, take: Callable[[], bytes]) -> bytes:
-        """See ``Inputs.keep``. Raises ReplayEnded at the end, CheckFailed where something else was kept."""
+        """See ``Circumstances.keep``. Raises ReplayEnded at the end, CheckFailed where something else was kept."""
         if not self._left:
             raise ReplayEnded
         kept, value = self._left.popleft()
         if kept != name:
             raise CheckFailed(f"the recording has {kept!r} where the protocol asks for {name!r}")
         return value
+
+    def store(self, directory: Path, config_digest: str, *, rounds: int) -> Store:
+        """See ``Circumstances.store``: an empty one brought to the state that was kept."""
+        return settle(super().store(directory, config_digest, rounds=rounds), self, rounds)
+
+    def holdings(self, store: Store) -> Holdings:
+        """See ``Circumstances.holdings``: those that were kept."""
+        return KeptHoldings(store, self)
 
 
 class Message(NamedTuple):
@@ -225,24 +235,36 @@ def _run(book: Book, pid: int, recording: Recording) -> PlayedTransport:
     config = identity.rebuild_config(book)
     workload = config.build_workload()
     plan, bits = make_plan(config, workload), security_bits(config, workload)
-    inputs = Played(recording.inputs)
-    lead = Lead(_Absent(), lambda total: None) if pid == LEAD else None
+    played = Played(recording.inputs)
+    lead = LeadDuties(_Absent(), lambda total: None) if pid == LEAD else None
 
     async def play() -> None:
         closed = asyncio.Event()
         closed.set()
         with tempfile.TemporaryDirectory() as name:
             directory = Path(name)
-            with KeptStore(directory / "store", config.digest(), inputs, plan.rounds) as store:
+            with played.store(directory / "store", config.digest(), rounds=plan.rounds) as store:
                 who = identity_of(config, workload.digest(), plan, bits)
-                transcript = Transcript(directory / "transcript.jsonl", sign=bytes, header={})
-                place = Place(
-                    config, pid, directory, workload, plan, bits, store, transcript, _Silent(), closed, inputs
-                )  # fmt: skip
+                transcript = played.transcript(
+                    directory / "transcript.jsonl", sign=bytes, header={}
+                )
+                server = ComputeServer(
+                    config,
+                    pid,
+                    directory,
+                    workload,
+                    plan,
+                    bits,
+                    store,
+                    transcript,
+                    _Silent(),
+                    closed,
+                    played,
+                )
                 context = Context(transport, root_path(config.run.id))
                 costs = CostsFile(directory / "costs.json", transport.costs)
                 try:
-                    await compute(place, context, who, costs=costs, lead=lead)
+                    await compute(server, context, who, costs=costs, lead=lead)
                 finally:
                     transcript.close()
 

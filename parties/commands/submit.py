@@ -34,7 +34,7 @@ def submit(owner: Owner, state: Path | None, as_json: bool) -> None:
             owner.data,
             owner.files,
             state=state or owner.beside("submission"),
-            told=lambda text: progress.event("retry", text),
+            on_retry=lambda text: progress.event("retry", text),
         )
 
     receipt = run_supervised(send, watch_stdin=False, events=None)

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from parties.config import Config
-from parties.distaim.circumstances import Inputs
+from parties.distaim.circumstances import Circumstances, Holdings
 from parties.distaim.store import Store
 from parties.distaim.stored import StoredSubmission, Total
 from parties.statuses import TooFewClients
@@ -59,7 +59,7 @@ class _Forwarded:
     bodies: dict[str, bytes] = field(default_factory=dict)
 
 
-class Membership:
+class Arrivals:
     """The clients counted so far, and this server's components of their counts' running total."""
 
     def __init__(
@@ -68,19 +68,21 @@ class Membership:
         config: Config,
         store: Store,
         *,
+        holdings: Holdings,
         cells: int,
         transcript: Transcript,
         closed: asyncio.Event,
-        inputs: Inputs,
+        circumstances: Circumstances,
         on_waiting: Callable[[int], None] = lambda stored: None,
     ) -> None:
         self._ctx = ctx
         self._config = config
         self._store = store
+        self._holdings = holdings
         self._cells = cells
         self._transcript = transcript
         self._closed = closed
-        self._inputs = inputs
+        self._circumstances = circumstances
         self._on_waiting = on_waiting
         self._rejected: set[str] = set()
         self._total: Total | None = None
@@ -88,7 +90,7 @@ class Membership:
         """How long counting in has taken so far, waiting included."""
 
     def __repr__(self) -> str:
-        return f"Membership(total={self._total!r}, rejected={len(self._rejected)})"
+        return f"Arrivals(total={self._total!r}, rejected={len(self._rejected)})"
 
     async def count_in(self, round: int) -> Total:
         """The running total for ``round``, with everyone whose first round has come and who is complete everywhere.
@@ -118,8 +120,8 @@ class Membership:
     async def _common_total(self, round: int) -> Total:
         """The latest total that all three servers hold for the same clients; else zero: submissions are kept."""
         held = {
-            number: _clients_digest(self._store.load_total(number).clients)
-            for number in self._store.total_rounds()
+            number: _clients_digest(self._holdings.load_total(number).clients)
+            for number in self._holdings.total_rounds()
         }
         with self._ctx.step("clients.resume", round=round) as c:
             payload = json.dumps(sorted(held.items())).encode()
@@ -130,7 +132,7 @@ class Membership:
             if number <= round and all([number, digest] in reply for reply in replies)
         ]
         if common:
-            total = self._store.load_total(max(common))
+            total = self._holdings.load_total(max(common))
             if total.own.shape == (self._cells,):
                 self._transcript.note("counted", round=round, clients=list(total.clients))
                 return total
@@ -147,7 +149,7 @@ class Membership:
         pause, all_ready = _FIRST_PAUSE_S, False
         while not all_ready:
             counted = len(self._require_total().clients)
-            ready = self._inputs.keep_json("ready", lambda: self._ready(deadline))
+            ready = self._circumstances.keep_json("ready", lambda: self._ready(deadline))
             due, all_ready = await self._list(round, ready=ready)
             await self._add_all(due, round)
             if not all_ready:
@@ -180,7 +182,7 @@ class Membership:
         counted = set(self._require_total().clients) | self._rejected
         mine = {
             stored.submission.client: stored
-            for stored in self._store.submissions(max(round, 1))
+            for stored in self._holdings.submissions(max(round, 1))
             if stored.submission.client not in counted
         }
         clients = [
@@ -243,7 +245,7 @@ class Membership:
 
     def _read(self, batch: Sequence[StoredSubmission]) -> dict[str, bytes]:
         clients = [stored.submission.client for stored in batch]
-        return {client: self._store.read_submission(client) for client in clients}
+        return {client: self._holdings.read_submission(client) for client in clients}
 
     def _forward_payload(self, bodies: Mapping[str, bytes]) -> bytes:
         uploads = [parse_upload(_FORWARDER, SEEDED, b, self._cells) for b in bodies.values()]
@@ -295,7 +297,7 @@ class Membership:
             own_part, next_part = upload_components(
                 self._ctx.pid,
                 submission.form,
-                self._store.read_submission(submission.client) if body is None else body,
+                self._holdings.read_submission(submission.client) if body is None else body,
                 self._cells,
                 forwarded=forwarded.parts.get(submission.client),
             )

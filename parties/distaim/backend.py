@@ -17,7 +17,7 @@ from mechanisms.events import Event, event_to_dict
 from mechanisms.scores import ScoreSpec
 from mechanisms.workload import Workload
 from parties.distaim.agreement import save_selection
-from parties.distaim.arrivals import Membership
+from parties.distaim.arrivals import Arrivals
 from parties.distaim.store import Store
 from parties.distaim.stored import Checkpoint
 from parties.errors import StoreError
@@ -66,7 +66,7 @@ class MpcBackend:
         workload: Workload,
         plan: Schedule,
         *,
-        membership: Membership,
+        arrivals: Arrivals,
         charges: Charges,
         store: Store,
         transcript: Transcript,
@@ -79,7 +79,7 @@ class MpcBackend:
         self._ctx = ctx
         self._workload = workload
         self._plan = plan
-        self._membership = membership
+        self._arrivals = arrivals
         self._charges = charges
         self._store = store
         self._transcript = transcript
@@ -104,11 +104,11 @@ class MpcBackend:
         self._charges.require(self._due(round))
         if round == 0:
             total, self._prepared = await self._ctx.both(
-                lambda _: self._membership.count_in(0), self._prepare
+                lambda _: self._arrivals.count_in(0), self._prepare
             )
         else:
             # What was made for round 0 has its sigma, which an annealed round need not have.
-            total, self._prepared = await self._membership.count_in(round), None
+            total, self._prepared = await self._arrivals.count_in(round), None
         own, next_ = await asyncio.to_thread(self._expand, total.own, total.next)
         self._counts = Share(R32, self._ctx.pid, own, next_)
         self._round, self._clients = round, len(total.clients)

@@ -1,16 +1,40 @@
 """Where a server's code takes what its keys and messages do not decide: its store, the time, its own random nonce.
 
-Provides ``Inputs``, which passes everything on and keeps nothing. With ``record_replay`` a ``tape.Tape`` takes its
-place, and in a replay what was kept then. Public: the interface; what goes through it may be secret.
+Provides ``Circumstances``, which hands out a server's store, transcript and transport and keeps nothing of what goes
+through them, and ``Holdings``, what a store tells of the data owners. With ``record_replay``
+`parties.distaim.recording` takes the place of ``Circumstances``, and in a replay what was kept then. Public: the
+interface; what goes through it may be secret.
 """
 
 import json
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from parties.distaim.store import Store
+from parties.distaim.stored import StoredSubmission, Total
+from protocols.context import Transport
+from protocols.transcript import Transcript, Value
 
 
-class Inputs:
-    """Where a server's code takes what its keys and messages do not decide; nothing is kept."""
+class Holdings(Protocol):
+    """What a server holds of its data owners. What it tells depends on when it is asked. See ``Store``."""
+
+    def submissions(self, up_to_round: int | None = None) -> list[StoredSubmission]:
+        """The submissions that are here."""
+
+    def read_submission(self, client: str) -> bytes:
+        """The body of ``client``."""
+
+    def total_rounds(self) -> list[int]:
+        """The rounds whose running total is here."""
+
+    def load_total(self, round: int) -> Total:
+        """The running total after ``round``."""
+
+
+class Circumstances:
+    """What decides a server's messages besides its keys and what it receives; nothing of it is kept."""
 
     def keep(self, name: str, take: Callable[[], bytes]) -> bytes:
         """What ``take`` returns. In a replay: what it returned then."""
@@ -19,3 +43,21 @@ class Inputs:
     def keep_json(self, name: str, take: Callable[[], Any]) -> Any:
         """As ``keep``, for a value that JSON has."""
         return json.loads(self.keep(name, lambda: json.dumps(take()).encode()))
+
+    def store(self, directory: Path, config_digest: str, *, rounds: int) -> Store:
+        """The store in ``directory``, with the state that the run goes on from. Raises StoreError."""
+        return Store(directory, config_digest)
+
+    def holdings(self, store: Store) -> Holdings:
+        """What ``store`` holds of the data owners."""
+        return store
+
+    def transcript(
+        self, path: Path, *, sign: Callable[[bytes], bytes], header: Mapping[str, Value]
+    ) -> Transcript:
+        """The transcript, begun or continued. Raises as ``Transcript``."""
+        return Transcript(path, sign=sign, header=header)
+
+    def transport(self, inner: Transport) -> Transport:
+        """The mesh, once it is there: keys and messages go through it."""
+        return inner

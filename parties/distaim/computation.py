@@ -1,7 +1,7 @@
 """What the three servers compute together: agree where the run stands, run AIM on shares, leave outputs.
 
-Provides ``compute``, the same in a run and in its replay (`parties.audit.replay`), and what it needs: ``Place`` and, at
-party 0, ``Lead``. Secret: the store's shares. Public: everything that events, transcript and outputs say.
+Provides ``compute``, the same in a run and in its replay (`parties.audit.replay`), and what it needs: ``ComputeServer``
+and, at party 0, ``LeadDuties``. Secret: the store's shares. Public: everything that events, transcript and outputs say.
 Source: FLAIM paper, Alg. 3.
 """
 
@@ -19,9 +19,9 @@ from mechanisms.aim import AimResult, Estimator, Measurement, RoundRecord, run_a
 from mechanisms.workload import Workload
 from parties.config import Config
 from parties.distaim.agreement import Identity, Resumed, agree
-from parties.distaim.arrivals import Membership
+from parties.distaim.arrivals import Arrivals
 from parties.distaim.backend import Charges, MpcBackend
-from parties.distaim.circumstances import Inputs
+from parties.distaim.circumstances import Circumstances
 from parties.distaim.estimation import (
     LEAD,
     FollowingEstimator,
@@ -44,8 +44,8 @@ _NONCE_BYTES = 16
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Place:
-    """What every part of one server's run needs."""
+class ComputeServer:
+    """One server in one run: what every part of its work needs."""
 
     config: Config
     pid: int
@@ -57,7 +57,7 @@ class Place:
     transcript: Transcript
     progress: Progress
     closed: asyncio.Event
-    inputs: Inputs
+    circumstances: Circumstances
 
     @property
     def names(self) -> list[str]:
@@ -66,7 +66,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Lead:
+class LeadDuties:
     """What party 0 has besides: the estimator of the model, and what writes the model and so many rows of it."""
 
     estimator: Estimator
@@ -74,87 +74,92 @@ class Lead:
 
 
 async def compute(
-    place: Place, ctx: Context, identity: Identity, *, costs: CostsFile, lead: Lead | None
+    server: ComputeServer,
+    ctx: Context,
+    identity: Identity,
+    *,
+    costs: CostsFile,
+    lead: LeadDuties | None,
 ) -> None:
     """Agree, run AIM, write the outputs, and leave only when all three are done.
 
     ``lead`` is None at the followers. Nothing that is sent depends on anything but the keys, what is received,
-    ``place.store`` and ``place.inputs``. Raises as ``server.run_party``.
+    ``server.store`` and ``server.circumstances``. Raises as ``server.run_party``.
     """
-    nonce = place.inputs.keep("nonce", lambda: secrets.token_bytes(_NONCE_BYTES)).hex()
+    nonce = server.circumstances.keep("nonce", lambda: secrets.token_bytes(_NONCE_BYTES)).hex()
     with ctx.step("agree") as c:
         resumed = await agree(
-            c, identity, place.store, names=place.names, rounds=place.plan.rounds, nonce=nonce
+            c, identity, server.store, names=server.names, rounds=server.plan.rounds, nonce=nonce
         )
     initial = sum(m.round == 0 for m in resumed.history)
     sigmas = [m.sigma for m in resumed.history if m.round > 0]
-    place.transcript.note(
+    server.transcript.note(
         "agreed",
         session=resumed.session,
         last_round=resumed.last_round,
         initial=initial,
         sigmas=list(sigmas),
     )
-    place.transcript.seal("agreed")
-    _record_ledger(place)
-    place.plan.write_off(
-        [entry.rho for entry in place.store.ledger()], initial=initial, sigmas=sigmas
+    server.transcript.seal("agreed")
+    _record_ledger(server)
+    server.plan.write_off(
+        [entry.rho for entry in server.store.ledger()], initial=initial, sigmas=sigmas
     )
     if resumed.last_round is not None:
-        place.progress.event(
+        server.progress.event(
             "resumed",
-            f"going on after {round_text(resumed.last_round, place.plan)}",
+            f"going on after {round_text(resumed.last_round, server.plan)}",
             round=resumed.last_round,
         )
-    accounts = _Accounts(place.transcript, costs)
-    result = await _aim(place, ctx, resumed, accounts=accounts, lead=lead)
-    place.store.close_to_clients()
+    accounts = _Accounts(server.transcript, costs)
+    result = await _aim(server, ctx, resumed, accounts=accounts, lead=lead)
+    server.store.close_to_clients()
     with ctx.step("finish") as c:
-        await _finish(place, c, result, costs=costs, lead=lead)
+        await _finish(server, c, result, costs=costs, lead=lead)
     accounts.write()
-    place.transcript.note("finished", rounds=result.rounds_done, clients=result.clients)
+    server.transcript.note("finished", rounds=result.rounds_done, clients=result.clients)
     costs.save()
 
 
 async def _aim(
-    place: Place,
+    server: ComputeServer,
     ctx: Context,
     resumed: Resumed,
     *,
     accounts: "_Accounts",
-    lead: Lead | None,
+    lead: LeadDuties | None,
 ) -> AimResult:
     """The loop of Algorithm 3, from where the three servers stand."""
-    estimator: Estimator = FollowingEstimator(ctx, place.workload)
+    estimator: Estimator = FollowingEstimator(ctx, server.workload)
     if lead is not None:
         estimator = LeadEstimator(
             ctx,
             lead.estimator,
-            place.workload,
-            receive_s=place.config.timeouts.receive_s,
-            inputs=place.inputs,
+            server.workload,
+            receive_s=server.config.timeouts.receive_s,
+            circumstances=server.circumstances,
         )
 
-    membership = _membership(place, ctx)
+    arrivals = _arrivals(server, ctx)
 
     def on_round(record: RoundRecord) -> None:
-        accounts.costs.seconds["share"] = membership.seconds
+        accounts.costs.seconds["share"] = arrivals.seconds
         accounts.write()
-        place.transcript.seal(f"round {record.round}")
+        server.transcript.seal(f"round {record.round}")
         accounts.costs.save()
-        place.progress.event(
+        server.progress.event(
             "round-done",
-            f"{round_text(record.round, place.plan)} done",
+            f"{round_text(record.round, server.plan)} done",
             done=record.round,
             rows_estimated=record.total,
         )
 
     return await run_aim(
-        place.workload,
-        place.plan,
-        _backend(place, ctx, resumed, membership),
+        server.workload,
+        server.plan,
+        _backend(server, ctx, resumed, arrivals),
         estimator,
-        max_rows=place.config.max_rows,
+        max_rows=server.config.max_rows,
         history=[
             Measurement(m.round, m.candidate, m.noisy, m.sigma, m.clients) for m in resumed.history
         ],
@@ -162,79 +167,82 @@ async def _aim(
     )
 
 
-def _membership(place: Place, ctx: Context) -> Membership:
-    told = -1
+def _arrivals(server: ComputeServer, ctx: Context) -> Arrivals:
+    last = -1
 
     def on_waiting(stored: int) -> None:
-        nonlocal told
-        if stored != told:
-            told, expected = stored, place.config.clients.expected
+        nonlocal last
+        if stored != last:
+            last, expected = stored, server.config.clients.expected
             text = f"{stored} of {expected} data owners are here"
-            place.progress.event("waiting", text, done=stored)
+            server.progress.event("waiting", text, done=stored)
 
-    return Membership(
+    return Arrivals(
         ctx,
-        place.config,
-        place.store,
-        cells=place.workload.maximal_cells,
-        transcript=place.transcript,
-        closed=place.closed,
-        inputs=place.inputs,
+        server.config,
+        server.store,
+        holdings=server.circumstances.holdings(server.store),
+        cells=server.workload.maximal_cells,
+        transcript=server.transcript,
+        closed=server.closed,
+        circumstances=server.circumstances,
         on_waiting=on_waiting,
     )
 
 
-def _backend(place: Place, ctx: Context, resumed: Resumed, membership: Membership) -> MpcBackend:
+def _backend(
+    server: ComputeServer, ctx: Context, resumed: Resumed, arrivals: Arrivals
+) -> MpcBackend:
     done = {m.round for m in resumed.history}
     return MpcBackend(
         ctx,
-        place.workload,
-        place.plan,
-        membership=membership,
-        charges=Charges(place.store, place.transcript, place.plan.rho),
-        store=place.store,
-        transcript=place.transcript,
-        progress=place.progress,
-        max_rows=place.config.max_rows,
+        server.workload,
+        server.plan,
+        arrivals=arrivals,
+        charges=Charges(server.store, server.transcript, server.plan.rho),
+        store=server.store,
+        transcript=server.transcript,
+        progress=server.progress,
+        max_rows=server.config.max_rows,
         selections={r: c for r, c in resumed.selections.items() if r not in done},
         measured=sum(m.round == 0 for m in resumed.history),
-        noise=noise_of(place.config.run.noise, place.security_bits),
+        noise=noise_of(server.config.run.noise, server.security_bits),
     )
 
 
 async def _finish(
-    place: Place,
+    server: ComputeServer,
     ctx: Context,
     result: AimResult,
     *,
     costs: CostsFile,
-    lead: Lead | None,
+    lead: LeadDuties | None,
 ) -> None:
     """The lead writes model and table, everyone its result; nobody leaves before the lead has said that it is done."""
     if lead is not None:
-        place.progress.event("writing", "writing the synthetic table")
+        server.progress.event("writing", "writing the synthetic table")
         write = asyncio.ensure_future(asyncio.to_thread(lead.write, result.total))
-        await working(ctx, write, silence_s(place.config.timeouts.receive_s), place.inputs)
+        await working(ctx, write, silence_s(server.config.timeouts.receive_s), server.circumstances)
         write.result()
     document = result_document(
         result,
-        place.workload,
-        config=place.config,
-        rho_total=place.plan.rho,
-        ledger=place.store.ledger(),
+        server.workload,
+        config=server.config,
+        rho_total=server.plan.rho,
+        ledger=server.store.ledger(),
     )
     if lead is not None:
         await ctx.broadcast(LEAD, _DONE)
     else:
         await patience(ctx)
-    document |= await _traffic(place, ctx, costs)
-    write_json(place.directory / "result.json", document, durable=True)
+    document |= await _traffic(server, ctx, costs)
+    write_json(server.directory / "result.json", document, durable=True)
     await ctx.exchange(_DONE)
 
 
-async def _traffic(place: Place, ctx: Context, costs: CostsFile) -> dict[str, object]:
+async def _traffic(server: ComputeServer, ctx: Context, costs: CostsFile) -> dict[str, object]:
     """What all three servers sent by step, and their data owners' bytes: public sizes, told to one another."""
-    mine = place.inputs.keep_json("traffic", lambda: _own_traffic(place.store, costs))
+    mine = server.circumstances.keep_json("traffic", lambda: _own_traffic(server.store, costs))
     replies = [json.loads(reply) for reply in await ctx.exchange(json.dumps(mine).encode())]
     try:
         steps = {step: None for reply in replies for step in reply["sent"]}
@@ -285,18 +293,18 @@ class _Accounts:
         self._written = len(self.costs.steps)
 
 
-def _record_ledger(place: Place) -> None:
+def _record_ledger(server: ComputeServer) -> None:
     """Bring the transcript up to the store: a crash may have come between the two, and peers' charges were adopted."""
-    records = list(_ledger_records(place.directory / "transcript.jsonl"))
+    records = list(_ledger_records(server.directory / "transcript.jsonl"))
     written, costs = Counter(records), [rho for _, _, rho in records]
-    for entry in place.store.ledger():
+    for entry in server.store.ledger():
         key = (entry.round, entry.step, entry.rho)
         if written[key] > 0:
             written[key] -= 1
             continue
         costs.append(entry.rho)
         event = json.loads(entry.event)
-        place.transcript.ledger(
+        server.transcript.ledger(
             round=entry.round, step=entry.step, event=event, rho=entry.rho, spent=math.fsum(costs)
         )
 

@@ -17,7 +17,7 @@ from mechanisms.aim import Estimate, Estimator, Measurement
 from mechanisms.pgm import PgmEstimator
 from mechanisms.workload import Workload
 from parties.config import Config
-from parties.distaim.circumstances import Inputs
+from parties.distaim.circumstances import Circumstances
 from protocols.context import Context
 from protocols.errors import ProtocolViolation
 
@@ -54,12 +54,12 @@ class LeadEstimator:
         workload: Workload,
         *,
         receive_s: float,
-        inputs: Inputs,
+        circumstances: Circumstances,
     ) -> None:
         self._ctx = ctx
         self._inner = inner
         self._workload = workload
-        self._inputs = inputs
+        self._circumstances = circumstances
         self._silence_s = silence_s(receive_s)
 
     async def estimate(
@@ -73,8 +73,10 @@ class LeadEstimator:
         task = asyncio.ensure_future(self._inner.estimate(measurements, round=round, final=final))
         try:
             with self._ctx.step("estimate", round=round) as c:
-                await working(c, task, self._silence_s, self._inputs)
-                estimate = self._inputs.keep("estimate", lambda: encode_estimate(task.result()))
+                await working(c, task, self._silence_s, self._circumstances)
+                estimate = self._circumstances.keep(
+                    "estimate", lambda: encode_estimate(task.result())
+                )
                 await c.broadcast(LEAD, _ESTIMATE + estimate)
         finally:
             task.cancel()
@@ -97,12 +99,12 @@ class FollowingEstimator:
 
 
 async def working(
-    ctx: Context, task: "asyncio.Future[Any]", silence_s: float, inputs: Inputs
+    ctx: Context, task: "asyncio.Future[Any]", silence_s: float, circumstances: Circumstances
 ) -> None:
     """Tell the followers at intervals that the lead still works, until ``task`` is done. The lead's side."""
     while True:
         await asyncio.wait((task,), timeout=silence_s)
-        if inputs.keep_json("done", task.done):
+        if circumstances.keep_json("done", task.done):
             return
         await ctx.broadcast(LEAD, _WORKING)
 

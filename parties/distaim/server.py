@@ -18,14 +18,14 @@ from pathlib import Path
 from mechanisms.errors import MechanismError
 from parties.config import CertificateFiles, Config
 from parties.distaim.agreement import Identity, identity_of
-from parties.distaim.circumstances import Inputs
-from parties.distaim.computation import Lead, Place, compute
+from parties.distaim.circumstances import Circumstances
+from parties.distaim.computation import ComputeServer, LeadDuties, compute
 from parties.distaim.estimation import LEAD, make_estimator
 from parties.distaim.ingest import start_ingest
 from parties.distaim.outputs import CostsFile, write_synthetic
 from parties.distaim.planning import make_plan, security_bits
-from parties.distaim.store import Store
-from parties.distaim.tape import FOLDER, WARNING, KeptStore, Tape, TapedTranscript, TapedTransport
+from parties.distaim.recording import Recorded
+from parties.distaim.tape import FOLDER, WARNING, Tape
 from parties.errors import StoreError
 from parties.files import disk_errors
 from parties.progress import Progress
@@ -64,13 +64,13 @@ async def run_party(
     bits = security_bits(config, workload)
     identity = identity_of(config, workload.digest(), plan, bits)
     with (
-        _recording(config, pid, directory, progress) as inputs,
-        _store(config, directory, inputs, plan.rounds) as store,
+        _circumstances(config, pid, directory, progress) as circumstances,
+        circumstances.store(directory / "store", config.digest(), rounds=plan.rounds) as store,
     ):
         transcript = open_transcript(
-            directory, files, identity, config=config, pid=pid, inputs=inputs
+            directory, files, identity, config=config, pid=pid, circumstances=circumstances
         )
-        place = Place(
+        server = ComputeServer(
             config,
             pid,
             directory,
@@ -81,11 +81,11 @@ async def run_party(
             transcript,
             progress,
             closed,
-            inputs,
+            circumstances,
         )
         try:
             with disk_errors(directory):
-                await _serve(place, files, identity)
+                await _serve(server, files, identity)
                 transcript.close()
         except BaseException as error:
             with contextlib.suppress(OSError, ValueError):
@@ -95,27 +95,21 @@ async def run_party(
 
 
 @contextlib.contextmanager
-def _recording(config: Config, pid: int, directory: Path, progress: Progress) -> Iterator[Inputs]:
-    """Where inputs come from; with record_replay, to a tape. Raises StoreError."""
+def _circumstances(
+    config: Config, pid: int, directory: Path, progress: Progress
+) -> Iterator[Circumstances]:
+    """The server's circumstances; with record_replay they go to a tape. Raises StoreError."""
     if not config.run.record_replay:
-        yield Inputs()
+        yield Circumstances()
         return
     progress.event("recording", "WARNING: " + WARNING.format(folder=directory / FOLDER))
     with disk_errors(directory):
         tape = Tape(directory, pid)
     try:
-        yield tape
+        yield Recorded(tape)
     finally:
         with disk_errors(directory):
             tape.close()
-
-
-def _store(config: Config, directory: Path, inputs: Inputs, rounds: int) -> Store:
-    """The store; with record_replay, one whose answers are kept. Raises StoreError."""
-    folder = directory / "store"
-    if not config.run.record_replay:
-        return Store(folder, config.digest())
-    return KeptStore(folder, config.digest(), inputs, rounds)
 
 
 def open_transcript(
@@ -125,7 +119,7 @@ def open_transcript(
     *,
     config: Config,
     pid: int,
-    inputs: Inputs,
+    circumstances: Circumstances,
 ) -> Transcript:
     """This server's transcript, begun or continued. Raises StoreError, CertificateError."""
     agreed: dict[str, Value] = json.loads(json.dumps(config.agreed()))
@@ -143,17 +137,15 @@ def open_transcript(
     }
     path = directory / "transcript.jsonl"
     with disk_errors(path):
-        if isinstance(inputs, Tape):
-            return TapedTranscript(path, sign=signer(files), header=header, tape=inputs)
-        return Transcript(path, sign=signer(files), header=header)
+        return circumstances.transcript(path, sign=signer(files), header=header)
 
 
 class _Recorder:
     """The transcript as the mesh's threads see it: a disk that is full ends the run instead of one thread."""
 
-    def __init__(self, place: Place) -> None:
-        self._transcript = place.transcript
-        self._directory = place.directory
+    def __init__(self, server: ComputeServer) -> None:
+        self._transcript = server.transcript
+        self._directory = server.directory
         self._loop = asyncio.get_running_loop()
         self.runtime: PartyRuntime | None = None
 
@@ -189,23 +181,24 @@ class _Recorder:
         self._transcript.opened(step=step, round=round, what=what, count=count, value=value)
 
 
-async def _serve(place: Place, files: CertificateFiles, identity: Identity) -> None:
+async def _serve(server: ComputeServer, files: CertificateFiles, identity: Identity) -> None:
     """Take submissions and compute, until the run is finished or has failed."""
-    config, pid = place.config, place.pid
-    ingest = await start_ingest(place.store, config, pid, files)
+    config, pid = server.config, server.pid
+    ingest = await start_ingest(server.store, config, pid, files)
     try:
         address = config.require_parties()[pid].ingest
-        place.progress.event("listening", f"taking submissions at {address}")
-        runtime = _runtime(place, files)
+        server.progress.event("listening", f"taking submissions at {address}")
+        runtime = _runtime(server, files)
         try:
             started = time.perf_counter()
             await runtime.connect()
             seconds = time.perf_counter() - started
-            place.progress.event("connected", "connected to the two other servers")
-            costs = CostsFile(place.directory / "costs.json", runtime.costs)
+            server.progress.event("connected", "connected to the two other servers")
+            costs = CostsFile(server.directory / "costs.json", runtime.costs)
             costs.seconds["connect"] = seconds
-            lead = _lead(place) if pid == LEAD else None
-            await compute(place, _context(place, runtime), identity, costs=costs, lead=lead)
+            lead = _lead(server) if pid == LEAD else None
+            context = Context(server.circumstances.transport(runtime), root_path(config.run.id))
+            await compute(server, context, identity, costs=costs, lead=lead)
         except BaseException as error:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(asyncio.shield(runtime.close(_farewell(error))), CLOSE_S)
@@ -215,49 +208,40 @@ async def _serve(place: Place, files: CertificateFiles, identity: Identity) -> N
         await ingest.close()
 
 
-def _context(place: Place, runtime: PartyRuntime) -> Context:
-    """The root context; with record_replay, one that notes keys and messages on the tape."""
-    if not isinstance(place.inputs, Tape):
-        return runtime.context()
-    transport = TapedTransport(runtime, place.inputs)
-    transport.keep_keys()
-    return Context(transport, root_path(place.config.run.id))
-
-
-def _lead(place: Place) -> Lead:
-    estimator = make_estimator(place.config, place.workload, place.plan)
+def _lead(server: ComputeServer) -> LeadDuties:
+    estimator = make_estimator(server.config, server.workload, server.plan)
 
     def write(total: int) -> None:
         if estimator.model is None:
             raise RuntimeError("the final estimate made no model")
         # Started again after this: the table that may be published by now stays the only one.
-        if place.store.meta(_TABLE) and (place.directory / "synthetic.csv").exists():
+        if server.store.meta(_TABLE) and (server.directory / "synthetic.csv").exists():
             return
-        write_synthetic(place.directory, estimator.model, place.config, total=total)
-        place.store.set_meta(_TABLE, "yes")
+        write_synthetic(server.directory, estimator.model, server.config, total=total)
+        server.store.set_meta(_TABLE, "yes")
 
-    return Lead(estimator, write)
+    return LeadDuties(estimator, write)
 
 
 def _farewell(error: BaseException) -> str:
     """What peers are told: messages made for them in full, of anything else its class alone."""
-    told = (ProtocolError, MechanismError, TooFewClients)
+    for_peers = (ProtocolError, MechanismError, TooFewClients)
     if isinstance(error, asyncio.CancelledError):
         return "it was stopped"
-    return str(error) if isinstance(error, told) else f"it failed ({type(error).__name__})"
+    return str(error) if isinstance(error, for_peers) else f"it failed ({type(error).__name__})"
 
 
-def _runtime(place: Place, files: CertificateFiles) -> PartyRuntime:
-    parties = place.config.require_parties()
-    first, second, third = place.names
-    recorder = _Recorder(place)
+def _runtime(server: ComputeServer, files: CertificateFiles) -> PartyRuntime:
+    parties = server.config.require_parties()
+    first, second, third = server.names
+    recorder = _Recorder(server)
     recorder.runtime = PartyRuntime(
-        place.pid,
+        server.pid,
         [(party.mesh.host, party.mesh.port) for party in parties],
         tls=TlsFiles(files.ca, files.cert, files.key, (first, second, third)),
-        session=place.config.run.id,
-        timeout_s=place.config.timeouts.receive_s,
-        connect_timeout_s=place.config.timeouts.connect_s,
+        session=server.config.run.id,
+        timeout_s=server.config.timeouts.receive_s,
+        connect_timeout_s=server.config.timeouts.connect_s,
         recorder=recorder,
     )
     return recorder.runtime

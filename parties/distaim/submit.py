@@ -124,14 +124,16 @@ async def submit_table(
     *,
     first_round: int | None = None,
     state: Path | None = None,
-    told: Callable[[str], None] = lambda _: None,
+    on_retry: Callable[[str], None] = lambda _: None,
 ) -> Receipt:
     """Submit the CSV file ``table``; as ``submit``. Raises DataError where the table does not fit the domain."""
     # Pandas takes a fifth of a second to import, which coded rows do without.
     from mechanisms.table import encode, read_table
 
     codes = encode(config.domain, read_table(table), source=table)
-    return await submit(config, codes, files, first_round=first_round, state=state, told=told)
+    return await submit(
+        config, codes, files, first_round=first_round, state=state, on_retry=on_retry
+    )
 
 
 async def submit(
@@ -142,13 +144,13 @@ async def submit(
     first_round: int | None = None,
     state: Path | None = None,
     workload: Workload | None = None,
-    told: Callable[[str], None] = lambda _: None,
+    on_retry: Callable[[str], None] = lambda _: None,
 ) -> Receipt:
     """Count, share and upload one data owner's coded rows; the client's name is its certificate's.
 
     Shapes: codes int32 (rows, columns of the domain). ``first_round`` None draws the round. ``workload`` saves building
-    the config's again where many clients share a process. The deadline is timeouts.submit_s; ``told`` hears of every
-    server that has to be tried again, and why.
+    the config's again where many clients share a process. The deadline is timeouts.submit_s; ``on_retry`` hears of
+    every server that has to be tried again, and why.
 
     Raises DataError (too many rows), StoreError (``state`` cannot be used), SubmitError, SubmissionRefused,
     PartialSubmission (some servers have it: run again with the same ``state``), CertificateError, ConfigError.
@@ -162,7 +164,7 @@ async def submit(
     )
     if prepared is None:
         return Receipt(config.run.id, client, None, config.run.upload, counts.size, None, (), 0.0)
-    return await deliver(config, prepared, files, told=told)
+    return await deliver(config, prepared, files, on_retry=on_retry)
 
 
 def check_rows(config: Config, rows: int) -> None:
@@ -220,7 +222,7 @@ async def deliver(
     prepared: Prepared,
     files: CertificateFiles,
     *,
-    told: Callable[[str], None] = lambda _: None,
+    on_retry: Callable[[str], None] = lambda _: None,
 ) -> Receipt:
     """Send all three bodies at once, each tried again until the deadline, and check the receipts.
 
@@ -230,7 +232,9 @@ async def deliver(
     started = time.monotonic()
     parties = config.require_parties()
     contexts = client_contexts(files, [party.name for party in parties])
-    links = [_Link(config, party, pid, contexts[pid], told) for pid, party in enumerate(parties)]
+    links = [
+        _Link(config, party, pid, contexts[pid], on_retry) for pid, party in enumerate(parties)
+    ]
     results = await asyncio.gather(
         *(link.deliver(prepared.submission, prepared.bodies[link.pid]) for link in links),
         return_exceptions=True,
@@ -310,10 +314,10 @@ class _Link:
         party: PartySection,
         pid: int,
         context: ssl.SSLContext,
-        told: Callable[[str], None] = lambda _: None,
+        on_retry: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.pid = pid
-        self._told = told
+        self._on_retry = on_retry
         self._config = config
         self._party = party
         self._context = context
@@ -335,7 +339,7 @@ class _Link:
                     except _Retry as error:
                         if str(error) != last:
                             last = str(error)
-                            self._told(
+                            self._on_retry(
                                 f"{self.where}: {last}; trying again, for {limit_s:g} s in all"
                             )
                     await asyncio.sleep(pause_s)

@@ -18,7 +18,8 @@ from parties.audit.run import audit_folder
 from parties.commands.main import cli
 from parties.commands.running import guarded
 from parties.config import CertificateFiles
-from parties.distaim.tape import Recording, Tape, TapedTranscript, read_tape
+from parties.distaim.recording import Recorded
+from parties.distaim.tape import Recording, Tape, read_tape
 from parties.statuses import Status
 from protocols.context import Context
 from protocols.discrete import Sampler
@@ -173,7 +174,7 @@ def rewrite(folder: Path, lie: Lie) -> None:
     for name, key in recording.keys.items():
         tape.key(name, key)
     for name, value in recording.inputs:
-        tape.keep(name, lambda value=value: value)  # type: ignore[misc]
+        tape.input(name, value)
     for (peer, label), payload in recording.received.items():
         tape.received(peer, label, np.frombuffer(payload, np.uint8))
     tape.close()
@@ -250,10 +251,11 @@ def test_tape_is_on_the_disk_before_the_transcript(
 ) -> None:
     tape = Tape(tmp_path, 0)
     path = tmp_path / "t.jsonl"
-    transcript = TapedTranscript(path, sign=bytes, header={}, tape=tape)
+    circumstances = Recorded(tape)
+    transcript = circumstances.transcript(path, sign=bytes, header={})
     synced: list[int] = []
     monkeypatch.setattr("os.fsync", lambda file: synced.append(os.fstat(file).st_ino))
-    tape.keep("nonce", lambda: b"1")
+    assert circumstances.keep("nonce", lambda: b"1") == b"1"
     transcript.seal("round 1")
     (held,) = (tmp_path / "replay").glob("*.tape")
     assert synced == [held.stat().st_ino, path.stat().st_ino]

@@ -22,7 +22,7 @@ async def test_select_refuses_a_selection_from_before_a_restart_that_is_no_candi
         transcript = Transcript(tmp_path / "t.jsonl", sign=lambda head: head, header={})
         backend = MpcBackend(
             SimpleNamespace(pid=0), workload, plan,  # type: ignore[arg-type]
-            membership=SimpleNamespace(),  # type: ignore[arg-type]
+            arrivals=SimpleNamespace(),  # type: ignore[arg-type]
             charges=Charges(store, transcript, plan.rho), store=store, transcript=transcript,
             progress=SimpleNamespace(event=lambda *a, **k: None), max_rows=100, selections={0: 2},
             noise=noise_of(DISCRETE),

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from mechanisms.aim import Estimate, Measurement
 from mechanisms.errors import EstimationError
-from parties.distaim.circumstances import Inputs
+from parties.distaim.circumstances import Circumstances
 from parties.distaim.estimation import (
     FollowingEstimator,
     LeadEstimator,
@@ -67,7 +67,7 @@ def test_lead_estimator_ticks_while_it_works_and_all_get_its_result() -> None:
     async def program(ctx: Context) -> Estimate:
         if ctx.pid == 0:
             return await LeadEstimator(
-                ctx, Slow(0.5), WORKLOAD, receive_s=0.4, inputs=Inputs()
+                ctx, Slow(0.5), WORKLOAD, receive_s=0.4, circumstances=Circumstances()
             ).estimate([], round=1, final=False)
         return await FollowingEstimator(ctx, WORKLOAD).estimate([], round=1, final=False)
 
@@ -83,7 +83,11 @@ async def test_lead_estimator_passes_on_the_failure_of_the_inner_one() -> None:
         async def program(ctx: Context) -> None:
             if ctx.pid == 0:
                 lead = LeadEstimator(
-                    ctx, Slow(0.0, fails=True), WORKLOAD, receive_s=1.0, inputs=Inputs()
+                    ctx,
+                    Slow(0.0, fails=True),
+                    WORKLOAD,
+                    receive_s=1.0,
+                    circumstances=Circumstances(),
                 )
                 await lead.estimate([], round=1, final=False)
 

@@ -110,7 +110,7 @@ def test_distaim_chooses_what_central_aim_chooses(
             transcript = Transcript(folder / "t.jsonl", sign=lambda head: head, header={})
             backend = MpcBackend(
                 ctx, workload, plan,
-                membership=SimpleNamespace(count_in=lambda round: _later(total)),  # type: ignore[arg-type]
+                arrivals=SimpleNamespace(count_in=lambda round: _later(total)),  # type: ignore[arg-type]
                 charges=Charges(store, transcript, plan.rho), store=store, transcript=transcript,
                 progress=SimpleNamespace(event=lambda *a, **k: None), max_rows=MAX_ROWS, selections={},
                 noise=noise_of(DISCRETE),

@@ -233,7 +233,9 @@ async def test_submit_waits_for_a_server_that_starts_late(
 ) -> None:
     config = make_config()
     said: list[str] = []
-    task = asyncio.create_task(submit(config, CODES, certificates["clinic-a"], told=said.append))
+    task = asyncio.create_task(
+        submit(config, CODES, certificates["clinic-a"], on_retry=said.append)
+    )
     await asyncio.sleep(0.5)
     # Each once, however often it was tried.
     assert [text.split()[0] for text in sorted(said)] == ["party-0", "party-1", "party-2"]

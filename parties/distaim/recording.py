@@ -1,0 +1,152 @@
+"""Circumstances that are kept for a replay: what goes through store, transport and clock is on a tape.
+
+Provides ``Recorded``, and ``KeptHoldings`` and ``settle``, which a replay uses as well. SECRET: what is kept; see
+`parties.distaim.tape`. Every item is in the file before it is used, and on the disk before the transcript's records of
+what came of it are: of a server that was killed, the tape tells at least as much as the transcript.
+"""
+
+import json
+import struct
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import numpy as np
+
+from parties.distaim.agreement import apply_state, state_of
+from parties.distaim.circumstances import Circumstances, Holdings
+from parties.distaim.store import Store
+from parties.distaim.stored import StoredSubmission, Total
+from parties.distaim.submission import Submission
+from parties.distaim.tape import Tape
+from protocols.context import Opening, Payload, StepCost, Transport
+from protocols.transcript import Transcript, Value
+
+
+class Recorded(Circumstances):
+    """``Circumstances`` that put everything on ``tape``."""
+
+    def __init__(self, tape: Tape) -> None:
+        self._tape = tape
+
+    def keep(self, name: str, take: Callable[[], bytes]) -> bytes:
+        """See ``Circumstances.keep``."""
+        value = take()
+        self._tape.input(name, value)
+        return value
+
+    def store(self, directory: Path, config_digest: str, *, rounds: int) -> Store:
+        """See ``Circumstances.store``."""
+        return settle(super().store(directory, config_digest, rounds=rounds), self, rounds)
+
+    def holdings(self, store: Store) -> Holdings:
+        """See ``Circumstances.holdings``."""
+        return KeptHoldings(store, self)
+
+    def transcript(
+        self, path: Path, *, sign: Callable[[bytes], bytes], header: Mapping[str, Value]
+    ) -> Transcript:
+        """See ``Circumstances.transcript``: it is on the disk no sooner than what the tape holds by then."""
+        return Transcript(path, sign=sign, header=header, before_flush=self._tape.sync)
+
+    def transport(self, inner: Transport) -> Transport:
+        """See ``Circumstances.transport``: the keys are kept at once, what arrives as it does."""
+        for component in (inner.pid, (inner.pid + 1) % 3):
+            self._tape.key(str(component), inner.component_key(component))
+        self._tape.key("private", inner.private_key())
+        return _RecordedTransport(inner, self._tape)
+
+
+class _RecordedTransport:
+    """A ``Transport`` that is ``inner`` and notes on a tape what arrives."""
+
+    def __init__(self, inner: Transport, tape: Tape) -> None:
+        self._inner = inner
+        self._tape = tape
+        self.pid = inner.pid
+        self.costs = inner.costs
+
+    def component_key(self, component: int) -> bytes:
+        """See ``Transport``."""
+        return self._inner.component_key(component)
+
+    def private_key(self) -> bytes:
+        """See ``Transport``."""
+        return self._inner.private_key()
+
+    def post(self, peer: int, label: int, payload: Payload, cost: StepCost) -> None:
+        """See ``Transport``."""
+        self._inner.post(peer, label, payload, cost)
+
+    async def fetch(self, peer: int, label: int, cost: StepCost) -> Payload:
+        """See ``Transport``."""
+        payload = await self._inner.fetch(peer, label, cost)
+        self._tape.received(peer, label, payload)
+        return payload
+
+    def opened(self, opening: Opening, value: bytes) -> None:
+        """See ``Transport``."""
+        self._inner.opened(opening, value)
+
+
+def settle(store: Store, circumstances: Circumstances, rounds: int) -> Store:
+    """Keep what ``store`` begins with, or begin with what was kept."""
+    try:
+        state = circumstances.keep_json("state", lambda: state_of(store, rounds))
+        apply_state(store, state, pid=-1, rounds=rounds)
+    except BaseException:
+        store.close()
+        raise
+    return store
+
+
+class KeptHoldings:
+    """``Holdings`` whose answers go through ``circumstances``."""
+
+    def __init__(self, inner: Holdings, circumstances: Circumstances) -> None:
+        self._inner = inner
+        self._circumstances = circumstances
+
+    def submissions(self, up_to_round: int | None = None) -> list[StoredSubmission]:
+        """See ``Holdings.submissions``."""
+        rows = self._circumstances.keep_json(
+            "submissions", lambda: [_row(s) for s in self._inner.submissions(up_to_round)]
+        )
+        return [StoredSubmission(Submission.from_canonical(row[0]), *row[1:]) for row in rows]
+
+    def read_submission(self, client: str) -> bytes:
+        """See ``Holdings.read_submission``."""
+        return self._circumstances.keep(
+            f"body of {client}", lambda: self._inner.read_submission(client)
+        )
+
+    def total_rounds(self) -> list[int]:
+        """See ``Holdings.total_rounds``."""
+        rounds: list[int] = self._circumstances.keep_json(
+            "rounds of totals", self._inner.total_rounds
+        )
+        return rounds
+
+    def load_total(self, round: int) -> Total:
+        """See ``Holdings.load_total``."""
+        data = self._circumstances.keep(
+            f"total of round {round}", lambda: _total_bytes(self._inner.load_total(round))
+        )
+        return _total_from(data, round)
+
+
+def _row(stored: StoredSubmission) -> list[object]:
+    digests = (stored.body_digest, stored.own_digest, stored.next_digest)
+    return [stored.submission.canonical(), *digests, stored.size, stored.received_at]
+
+
+def _total_bytes(total: Total) -> bytes:
+    clients = json.dumps(total.clients).encode()
+    parts = (total.own.astype("<u4").tobytes(), total.next.astype("<u4").tobytes())
+    return struct.pack("<Q", len(clients)) + clients + b"".join(parts)
+
+
+def _total_from(data: bytes, round: int) -> Total:
+    (size,) = struct.unpack_from("<Q", data)
+    clients = json.loads(data[8 : 8 + size])
+    own, next_ = np.frombuffer(data[8 + size :], "<u4").astype(np.uint32).reshape(2, -1)
+    return Total(round, tuple(clients), own, next_)
