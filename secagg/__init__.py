@@ -12,7 +12,7 @@ from secagg.client import SecAggClient
 from secagg.errors import SecAggError
 from secagg.graph import Adversary, ThreatModel, choose
 from secagg.keys import Identity
-from secagg.noise import Noise, NoiseKind, distributed_noise, server_noise
+from secagg.noise import NoiseKind, SessionNoise, distributed_noise, server_noise
 from secagg.parameters import ClientPolicy, Parameters, roster_digest
 from secagg.server import SecAggServer, Stage
 from secagg.simulation import run_round
@@ -21,12 +21,12 @@ __all__ = [
     "Adversary",
     "ClientPolicy",
     "Identity",
-    "Noise",
     "NoiseKind",
     "Parameters",
     "SecAggClient",
     "SecAggError",
     "SecAggServer",
+    "SessionNoise",
     "Stage",
     "ThreatModel",
     "choose",

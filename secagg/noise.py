@@ -1,8 +1,8 @@
 """Discrete Gaussian noise: what it is sampled by, and what a noisy sum costs.
 
-Provides ``Noise`` (the public description that is part of a session), ``discrete_gaussian`` (the sampler) and the
-account: ``zcdp`` of a sum with noise. With integer scale s a value x becomes s x before noise; variances here are in
-units of 1/s^2, as exact fractions.
+Provides ``SessionNoise`` (the public description that is part of a session), ``discrete_gaussian`` (the sampler) and
+the account: ``zcdp`` of a sum with noise. With integer scale s a value x becomes s x before noise; variances here are
+in units of 1/s^2, as exact fractions.
 
 - ``server``: the server adds one discrete Gaussian of variance (s sigma)^2 to each sum. It sees the sum without noise.
 - ``distributed``: each client adds one of variance (s sigma)^2 / m before masking, with m the honest survivors that the
@@ -42,7 +42,7 @@ class NoiseKind(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Noise:
+class SessionNoise:
     """One session's noise: ``variance`` in scaled units, of the sum (server) or of each client (distributed)."""
 
     kind: NoiseKind = NoiseKind.NONE
@@ -69,14 +69,14 @@ class Noise:
         return isqrt(ceil(TAIL * TAIL * parts * self.variance)) + 1
 
 
-def server_noise(sigma: float, scale: int = 1) -> Noise:
+def server_noise(sigma: float, scale: int = 1) -> SessionNoise:
     """Noise of deviation ``sigma`` (in the values' units) added by the server; the variance is rounded up."""
-    return Noise(NoiseKind.SERVER, _variance(sigma, scale, 1))
+    return SessionNoise(NoiseKind.SERVER, _variance(sigma, scale, 1))
 
 
-def distributed_noise(sigma: float, scale: int, honest_survivors: int) -> Noise:
+def distributed_noise(sigma: float, scale: int, honest_survivors: int) -> SessionNoise:
     """Noise of deviation ``sigma`` in the sum over ``honest_survivors`` clients; each one's variance is rounded up."""
-    return Noise(NoiseKind.DISTRIBUTED, _variance(sigma, scale, honest_survivors))
+    return SessionNoise(NoiseKind.DISTRIBUTED, _variance(sigma, scale, honest_survivors))
 
 
 def scale_for(sigma: float, honest_survivors: int, *, deviation: float = 2.0) -> int:
@@ -94,7 +94,7 @@ def _variance(sigma: float, scale: int, parts: int) -> Fraction:
     return Fraction(ceil(exact * 1024), 1024)
 
 
-def excess(noise: Noise, survivors: int, honest_survivors: int) -> float:
+def excess(noise: SessionNoise, survivors: int, honest_survivors: int) -> float:
     """Noise in a sum over ``survivors`` beyond what was asked for: the ratio of deviations, minus one."""
     if noise.kind is not NoiseKind.DISTRIBUTED:
         return 0.0
@@ -102,7 +102,7 @@ def excess(noise: Noise, survivors: int, honest_survivors: int) -> float:
 
 
 def zcdp(
-    noise: Noise, *, scale: int, sensitivity: float, cells: int, honest_survivors: int
+    noise: SessionNoise, *, scale: int, sensitivity: float, cells: int, honest_survivors: int
 ) -> float:
     """rho of releasing one sum of ``cells`` cells whose vectors differ by ``sensitivity`` in the L2 norm.
 
@@ -124,7 +124,13 @@ def zcdp(
 
 
 def renyi(
-    noise: Noise, alpha: float, *, scale: int, sensitivity: float, cells: int, honest_survivors: int
+    noise: SessionNoise,
+    alpha: float,
+    *,
+    scale: int,
+    sensitivity: float,
+    cells: int,
+    honest_survivors: int,
 ) -> float:
     """The Renyi bound of order ``alpha`` >= 1 behind ``zcdp``, form 1: alpha a^2/2 + tau d."""
     parts = 1 if noise.kind is NoiseKind.SERVER else honest_survivors

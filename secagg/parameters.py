@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from secagg.errors import ParameterError, ParametersRefused, SumOutOfRange, ValueOutOfRange
 from secagg.graph import SEED_BYTES, Adversary, Graph, ThreatModel, draw, strength, thick_run
 from secagg.masks import MAX_BITS, Vector, word
-from secagg.noise import Noise, NoiseKind
+from secagg.noise import NoiseKind, SessionNoise
 
 SESSION_BYTES = 32
 DIGEST_BYTES = 32
@@ -37,7 +37,7 @@ class Encoding:
     low: int
     high: int
     scale: int
-    noise: Noise
+    noise: SessionNoise
     clients: int
 
     def __post_init__(self) -> None:
@@ -119,7 +119,7 @@ class Parameters:
     low: int
     high: int
     scale: int = 1
-    noise: Noise = field(default_factory=Noise)
+    noise: SessionNoise = field(default_factory=SessionNoise)
     graph_seed: bytes = bytes(SEED_BYTES)
     roster_digest: bytes = bytes(DIGEST_BYTES)
 
@@ -191,7 +191,7 @@ class Parameters:
         (session, clients, neighbours, threshold, minimum, length, low, high, scale, kind, numerator,
          denominator, seed, bits, roster) = _LAYOUT.unpack(data)  # fmt: skip
         try:
-            noise = Noise(NoiseKind(kind), Fraction(numerator, denominator))
+            noise = SessionNoise(NoiseKind(kind), Fraction(numerator, denominator))
         except (ValueError, ZeroDivisionError) as error:
             raise ParameterError("no such noise") from error
         found = cls(
@@ -233,7 +233,7 @@ class ClientPolicy:
     min_neighbours: int = 2
     min_threshold: int = 2
     scale: int = 1
-    noise: Noise = field(default_factory=Noise)
+    noise: SessionNoise = field(default_factory=SessionNoise)
     max_clients: int = 10_000
     threat: ThreatModel | None = None
     session: bytes | None = None

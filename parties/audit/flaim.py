@@ -22,18 +22,11 @@ from mechanisms.workload import Workload
 from parties.audit.evidence import Attempt, Entry, Evidence, event_of, require_whole
 from parties.audit.findings import Failed, require
 from parties.config import Config
-from parties.flaim.messages import Kind
+from parties.flaim.steps import CHOICES, OPENED, STEPS, SUMS
 from parties.flaim.sums import section_of, settings_of
-from secagg import wire
+from parties.secagg import steps as secagg
 
-CHOICES, SUMS = "flaim.choices", "flaim.sums"
-MASKED = f"secagg.{wire.Kind.MASKED.name.lower()}"
-_PERMITTED = {CHOICES: "choose", SUMS: "aggregate"}
-STEPS = frozenset(
-    [f"flaim.{kind.name.lower()}" for kind in Kind]
-    + [f"secagg.{kind.name.lower()}" for kind in wire.Kind]
-    + ["unknown"]
-)
+_STEPS = {*STEPS.values(), *secagg.STEPS.values(), secagg.UNKNOWN}
 _CHOICE = struct.Struct(">IH")
 
 
@@ -134,7 +127,7 @@ def messages(evidence: Evidence, terms: FlaimTerms) -> str:
         for number, entry in enumerate(attempt.of("sent", "received"), start=1):
             where = f"line {entry.line}"
             require(
-                entry.text("step") in STEPS,
+                entry.text("step") in _STEPS,
                 f"{where}: the protocol has no message {entry.text('step')[:40]!r}",
             )
             require(entry.number("peer") < len(terms.names), f"{where}: the run has no such client")
@@ -237,9 +230,9 @@ def openings(evidence: Evidence, terms: FlaimTerms) -> str:
             opened = [entry for entry in found.entries if entry.kind == "opened"]
             for entry in opened:
                 what, where = entry.text("what"), f"line {entry.line}"
-                require(what in _PERMITTED, f"{where}: {what[:40]!r} may not be opened")
+                require(what in OPENED, f"{where}: {what[:40]!r} may not be opened")
                 fits = (entry.text("step"), entry.number("round")) == (
-                    _PERMITTED[what],
+                    OPENED[what],
                     found.number,
                 )
                 require(fits, f"{where}: {what} was opened in another step or round")
@@ -373,7 +366,7 @@ def clients(evidence: Evidence, terms: FlaimTerms) -> str:
                         here.add(name)
                     else:
                         here.discard(name)
-                elif entry.kind == "received" and entry.text("step") == MASKED:
+                elif entry.kind == "received" and entry.text("step") == secagg.MASKED:
                     masked.add(entry.number("peer"))
                 elif entry.kind == "opened" and entry.record["what"] == SUMS:
                     union = terms.settings.grouping == "union"

@@ -10,14 +10,14 @@ from collections.abc import Callable
 
 from parties.audit.evidence import Attempt, Evidence, require_whole
 from parties.audit.findings import Failed, require
+from parties.secagg.steps import MASKED, SESSION, STEPS, SUM, UNKNOWN
 from secagg import wire
 from secagg.errors import ParameterError
 from secagg.masks import packed_bytes
 from secagg.noise import NoiseKind
 from secagg.parameters import Parameters
 
-_SUM = "secagg.sum"
-_STEPS = frozenset(f"secagg.{kind.name.lower()}" for kind in wire.Kind) | {"unknown"}
+_STEPS = {*STEPS.values(), UNKNOWN}
 
 
 def checks(evidence: Evidence) -> list[tuple[str, Callable[[], str]]]:
@@ -104,7 +104,7 @@ def clients(evidence: Evidence) -> str:
     sent = Counter(
         (entry.number("peer"), entry.number("bytes"))
         for entry in attempt.of("received")
-        if entry.text("step") == "secagg.masked"
+        if entry.text("step") == MASKED
     )
     for client, entry in enumerate(attempt.of("client")):
         there = not entry.record["accepted"] or sent[client, size] == 1
@@ -122,7 +122,7 @@ def openings(evidence: Evidence) -> str:
     opened = list(_attempt(evidence).of("opened"))
     for entry in opened:
         require(
-            (entry.text("what"), entry.text("step")) == (_SUM, "secagg"),
+            (entry.text("what"), entry.text("step")) == (SUM, SESSION),
             f"line {entry.line}: {entry.text('what')[:40]!r} may not be opened",
         )
         length = entry.number("count")

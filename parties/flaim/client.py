@@ -29,13 +29,7 @@ from parties.errors import (
     RoundTransportError,
 )
 from parties.flaim.ledger import StoredLedger
-from parties.flaim.messages import (
-    SMALL_BYTES,
-    Hello,
-    Kind,
-    Message,
-    Welcome,
-)
+from parties.flaim.messages import SMALL_BYTES, Hello, Message, MessageKind, Welcome
 from parties.flaim.refusals import sent_away
 from parties.flaim.session import ClientSession, SharedBriefs, check_rows
 from parties.flaim.sums import settings_of
@@ -114,8 +108,8 @@ async def run_client(
     workload = workload or config.build_workload()
     settings = settings_of(config)
     inner = FlaimClient(codes, workload, settings, random_bytes=secrets.token_bytes)
-    gate = joining or asyncio.Semaphore()
-    async with gate:
+    joining = joining or asyncio.Semaphore()
+    async with joining:
         # Making a ledger waits for the disk.
         store = await asyncio.to_thread(Store, directory, config.digest())
     with store:
@@ -131,7 +125,7 @@ async def run_client(
         )
         report = ClientReport(name, rho_total=settings.rho)
         client = _Client(
-            config, workload, files, section.server, inner.declared_rows, session, report, progress, gate
+            config, workload, files, section.server, inner.declared_rows, session, report, progress, joining
         )  # fmt: skip
         started = time.monotonic()
         try:
@@ -226,7 +220,7 @@ async def _greet(
         client.rows,
         version(),
     )
-    await _write(client, writer, Message(Kind.HELLO, 0, hello.pack()).pack())
+    await _write(client, writer, Message(MessageKind.HELLO, 0, hello.pack()).pack())
     try:
         data = await _read(client, reader, SMALL_BYTES, client.config.timeouts.receive_s)
     except RoundTransportError as error:
@@ -237,9 +231,9 @@ async def _greet(
             raise
         raise RoundConnectError(client.server, meaning) from error
     message = Message.unpack(data, client.server)
-    if message.kind is Kind.REFUSED:
+    if message.kind is MessageKind.REFUSED:
         raise sent_away(client.server, message.body)
-    if message.kind is not Kind.WELCOME:
+    if message.kind is not MessageKind.WELCOME:
         raise FlaimProtocolError(client.server, f"sent {message.kind.name}; expected WELCOME")
     welcome = Welcome.unpack(message.body, client.server)
     names = client.config.require_flaim().clients

@@ -29,11 +29,11 @@ from mechanisms.flaim_settings import FlaimSettings, SumNoise
 from mechanisms.workload import Workload
 from parties.config import Config
 from parties.errors import FlaimProtocolError, RoundTimeout
-from parties.flaim.gate import Conversation, Gate
+from parties.flaim.connections import Connections, Conversation
 from parties.flaim.messages import (
     HEADER_BYTES,
-    Kind,
     Message,
+    MessageKind,
     is_secagg,
     pack_reason,
     pack_task,
@@ -41,6 +41,7 @@ from parties.flaim.messages import (
     unpack_reason,
 )
 from parties.flaim.record import Record
+from parties.flaim.steps import AGGREGATE, CHOOSE
 from parties.flaim.sums import secagg_noise, section_of, session, smallest_sum
 from parties.secagg.server import play
 from secagg import SecAggServer, wire
@@ -73,7 +74,7 @@ class NetworkFederation:
         config: Config,
         workload: Workload,
         settings: FlaimSettings,
-        gate: Gate,
+        connections: Connections,
         record: Record,
         *,
         known: Sequence[Participant] = (),
@@ -84,7 +85,7 @@ class NetworkFederation:
         self._workload = workload
         self._settings = settings
         self._section = section_of(config)
-        self._gate = gate
+        self._connections = connections
         self._record = record
         self._stage_s = config.timeouts.receive_s
         self._round = 0
@@ -97,13 +98,13 @@ class NetworkFederation:
     @property
     def population(self) -> Sequence[Participant]:
         """All clients that were ever here; see ``Federation``."""
-        for number, member in self._gate.present.items():
+        for number, member in self._connections.present.items():
             self._known[number] = Participant(number, member.rows)
         return [self._known[number] for number in sorted(self._known)]
 
     async def begin_round(self, round: int) -> Sequence[int]:
         """Draw the round's participants among the clients that are here now; see ``Federation``."""
-        present = sorted(self._gate.present)
+        present = sorted(self._connections.present)
         self._round, self._participants = round, ()
         self._certificates, self._dropped = {}, set()
         if len(present) < self._settings.min_participants:
@@ -115,23 +116,23 @@ class NetworkFederation:
         self._participants = tuple(drawn)
         self._record.transcript.note("round", round=round, clients=len(drawn), present=len(present))
         for number in drawn:
-            self._certificates[number] = self._gate.present[number].certificate
+            self._certificates[number] = self._connections.present[number].certificate
             self._record.took_part(number, round, certificate=self._certificates[number])
         return self._participants
 
     async def choices(self, brief: Brief) -> Mapping[int, tuple[int, ...]]:
         """Ask the participants what they choose; see ``Federation``."""
-        message = Message(Kind.BRIEF, brief.round, brief.encode()).pack()
+        message = Message(MessageKind.BRIEF, brief.round, brief.encode()).pack()
         found: dict[int, tuple[int, ...]] = {}
         with (
-            self._record.step("choose", brief.round),
-            self._gate.conversation(self._participants, round=brief.round) as talk,
+            self._record.step(CHOOSE, brief.round),
+            self._connections.conversation(self._participants, round=brief.round) as talk,
         ):
             for place in talk.present:
                 talk.post(place, message)
             async for place, data in self._answers(talk, talk.present, "choices"):
                 try:
-                    body = _body(data, Kind.CHOICES, brief.round, talk.name(place))
+                    body = _body(data, MessageKind.CHOICES, brief.round, talk.name(place))
                     chosen = decode_choices(
                         body, self._workload, round=brief.round, count=self._settings.chosen
                     )
@@ -153,7 +154,7 @@ class NetworkFederation:
         """Take the sums, side by side where no client is in two of them; see ``Federation``."""
         found: dict[int, _Opening | None] = {}
         written = 0
-        with self._record.step("aggregate", self._round):
+        with self._record.step(AGGREGATE, self._round):
             async with contextlib.aclosing(side_by_side(requests, self._sum)) as ending:
                 async for number, opened in ending:
                     found[number] = opened
@@ -167,7 +168,7 @@ class NetworkFederation:
     async def _sum(self, request: SumRequest) -> "_Opening | None":
         layout = request.layout
         noise = self._settings.sum_noise(layout.sigma)
-        with self._gate.conversation(request.members, round=layout.round) as talk:
+        with self._connections.conversation(request.members, round=layout.round) as talk:
             # Some may have left since they chose, while others still did.
             for place in sorted(set(range(len(talk.numbers))) - set(talk.present)):
                 if talk.numbers[place] not in self._dropped:
@@ -190,7 +191,7 @@ class NetworkFederation:
         )
         body = layout.encode()
         for place in talk.present:
-            task = Message(Kind.LAYOUT, layout.round, pack_task(place, body))
+            task = Message(MessageKind.LAYOUT, layout.round, pack_task(place, body))
             talk.post(place, task.pack())
         talk.allow(wire.max_body(parameters) + wire.OVERHEAD_BYTES)
         server = SecAggServer(parameters)
@@ -208,7 +209,7 @@ class NetworkFederation:
         layout, cells = request.layout, request.layout.cells(self._workload)
         if self._section.grouping != "query" or layout.one_way or noise.variance:
             raise RoundLost(f"{len(request.members)} clients for a sum are too few")
-        message = Message(Kind.LAYOUT, layout.round, pack_task(None, layout.encode())).pack()
+        message = Message(MessageKind.LAYOUT, layout.round, pack_task(None, layout.encode())).pack()
         talk.allow(HEADER_BYTES + 4 * cells)
         for place in talk.present:
             talk.post(place, message)
@@ -218,7 +219,7 @@ class NetworkFederation:
         async for place, data in self._answers(talk, talk.present, "counts"):
             name = talk.name(place)
             try:
-                body = _body(data, Kind.PLAIN, layout.round, name)
+                body = _body(data, MessageKind.PLAIN, layout.round, name)
                 total += unpack_plain(body, cells, high, name)
             except FlaimProtocolError as error:
                 self._out(talk, place, error)
@@ -288,7 +289,7 @@ class NetworkFederation:
         told = f"round {request.layout.round}: {reason}"
         self.tally.reasons.append(told)
         self._record.transcript.note("aborted", round=request.layout.round, reason=reason)
-        skipped = Message(Kind.SKIPPED, request.layout.round, pack_reason(reason)).pack()
+        skipped = Message(MessageKind.SKIPPED, request.layout.round, pack_reason(reason)).pack()
         for place in talk.present:
             talk.post(place, skipped)
 
@@ -359,7 +360,7 @@ class _SessionChannel:
             self._federation.dropped(self._talk, client, reason)
 
 
-def _body(data: bytes, kind: Kind, round: int, name: str) -> bytes:
+def _body(data: bytes, kind: MessageKind, round: int, name: str) -> bytes:
     """The body of a message of ``kind`` and ``round``. Raises FlaimProtocolError on anything else."""
     message = Message.unpack(data, name)
     if message.kind is not kind or message.round != round:
@@ -376,7 +377,7 @@ def _out_reason(data: bytes, name: str) -> str | None:
         return None
     with contextlib.suppress(FlaimProtocolError):
         message = Message.unpack(data, name)
-        if message.kind is Kind.OUT:
+        if message.kind is MessageKind.OUT:
             return unpack_reason(message.body) or "gave up"
     return None
 

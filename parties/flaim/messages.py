@@ -21,9 +21,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parties.errors import FlaimProtocolError
+from secagg import wire
 
 MAGIC = b"FLAM"
-SECAGG_MAGIC = b"SAGG"
 VERSION = 2
 KEY_BYTES = 32
 DIGEST_BYTES = 32
@@ -37,7 +37,7 @@ _WELCOME = struct.Struct(">II32s")
 HEADER_BYTES = _HEADER.size
 
 
-class Kind(enum.IntEnum):
+class MessageKind(enum.IntEnum):
     """What a message is."""
 
     HELLO = 0
@@ -61,7 +61,7 @@ NO_PLACE = 0xFFFFFFFF
 class Message:
     """One message: ``round`` is 0 where there is none."""
 
-    kind: Kind
+    kind: MessageKind
     round: int
     body: bytes = b""
 
@@ -78,14 +78,14 @@ class Message:
         if magic != MAGIC or version != VERSION:
             raise FlaimProtocolError(peer, f"not a message of FLAIM's version {VERSION}")
         try:
-            return cls(Kind(kind), number, data[HEADER_BYTES:])
+            return cls(MessageKind(kind), number, data[HEADER_BYTES:])
         except ValueError:
             raise FlaimProtocolError(peer, f"a message of unknown kind {kind}") from None
 
 
 def is_secagg(data: bytes) -> bool:
     """Whether a message is one of `secagg.wire`."""
-    return data[:4] == SECAGG_MAGIC
+    return data[:4] == wire.MAGIC
 
 
 @dataclass(frozen=True, slots=True)

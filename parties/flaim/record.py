@@ -1,9 +1,9 @@
 """What the FLAIM server writes down: its transcript, and bytes and seconds by step.
 
-Provides ``Record``, a `parties.flaim.gate.Recorder`. The transcript (`protocols.transcript`) has every message to and
-from a client, every opening, every charge before what it pays for, who took part in which round and who left why, and
-what each step cost. Messages stand in it by digests under a key that the two ends of their link share. Public: all of
-it but those keys.
+Provides ``Record``, a `parties.flaim.connections.ConnectionLog`. The transcript (`protocols.transcript`) has every
+message to and from a client, every opening, every charge before what it pays for, who took part in which round and who
+left why, and what each step cost. Messages stand in it by digests under a key that the two ends of their link share.
+Public: all of it but those keys.
 """
 
 import hashlib
@@ -21,16 +21,12 @@ from mechanisms.accounting import LedgerEntry
 from mechanisms.events import event_to_dict
 from parties.config import CertificateFiles
 from parties.files import disk_errors
-from parties.flaim.messages import Kind, is_secagg
+from parties.flaim.steps import AGGREGATE, CHOICES, CHOOSE, SUMS, step_of
 from parties.report.content import Opened
 from parties.tls import signer
 from protocols.digests import message_digest
 from protocols.errors import CheckFailed
 from protocols.transcript import Transcript, Value, read
-from secagg import wire
-
-_KIND_AT = 5
-"""Both kinds of messages have their kind in this byte."""
 
 
 @dataclass(slots=True)
@@ -81,9 +77,9 @@ class Record:
     def message(
         self, *, sent: bool, client: int, round: int | None, data: bytes, key: bytes
     ) -> None:
-        """See ``Recorder``."""
+        """See ``ConnectionLog``."""
         self._label += 1
-        direction, step = "sent" if sent else "received", kind_of(data)
+        direction, step = "sent" if sent else "received", step_of(data)
         self.transcript.message(
             step=step,
             round=round,
@@ -100,8 +96,8 @@ class Record:
         else:
             self._costs.received += len(data)
 
-    def door(self, *, name: str, certificate: bytes, what: str, reason: str = "") -> None:
-        """See ``Recorder``."""
+    def connection(self, *, name: str, certificate: bytes, what: str, reason: str = "") -> None:
+        """See ``ConnectionLog``."""
         digest = hashlib.sha256(certificate).hexdigest()
         self.transcript.note(what, client=name, certificate=digest, reason=reason)
 
@@ -117,22 +113,20 @@ class Record:
 
     def choices(self, round: int, count: int, value: bytes) -> None:
         """What the participants chose was opened: ``count`` candidates."""
-        self.transcript.opened(
-            step="choose", round=round, what="flaim.choices", count=count, value=value
-        )
-        self.opened.append(Opened(round, "choose", "flaim.choices", count))
+        self.transcript.opened(step=CHOOSE, round=round, what=CHOICES, count=count, value=value)
+        self.opened.append(Opened(round, CHOOSE, CHOICES, count))
 
     def sums(self, round: int, scaled: NDArray[np.int64]) -> None:
         """A noisy sum was opened."""
         narrow = bool((np.abs(scaled) < 1 << 31).all())
         self.transcript.opened(
-            step="aggregate",
+            step=AGGREGATE,
             round=round,
-            what="flaim.sums",
+            what=SUMS,
             count=scaled.size,
             value=scaled.astype("<i4" if narrow else "<i8").tobytes(),
         )
-        self.opened.append(Opened(round, "aggregate", "flaim.sums", scaled.size))
+        self.opened.append(Opened(round, AGGREGATE, SUMS, scaled.size))
 
     def charge(self, entry: LedgerEntry) -> None:
         """A charge, on the disk before the ledger has it."""
@@ -174,14 +168,3 @@ def _opened(record: Mapping[str, Value]) -> Opened:
     if not (isinstance(number, int) and isinstance(count, int)):
         raise CheckFailed("an opening in the transcript has no round or no count")
     return Opened(number, str(record["step"]), str(record["what"]), count)
-
-
-def kind_of(data: bytes) -> str:
-    """What a message is, as transcripts and reports call it: "flaim.brief", "secagg.masked"."""
-    secagg = is_secagg(data)
-    kinds: type[Kind] | type[wire.Kind] = wire.Kind if secagg else Kind
-    try:
-        name = kinds(data[_KIND_AT]).name.lower()
-    except (ValueError, IndexError):
-        return "unknown"
-    return f"{'secagg' if secagg else 'flaim'}.{name}"

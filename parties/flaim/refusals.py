@@ -12,7 +12,13 @@ from dataclasses import dataclass
 
 from mechanisms.errors import MechanismError
 from parties.errors import FlaimProtocolError
-from parties.flaim.messages import MAX_REASON_BYTES, Kind, Message, pack_reason, unpack_reason
+from parties.flaim.messages import (
+    MAX_REASON_BYTES,
+    Message,
+    MessageKind,
+    pack_reason,
+    unpack_reason,
+)
 from parties.statuses import FlaimRefused, Status, TooFewClients
 
 
@@ -50,7 +56,7 @@ class Refused:
 
     def message(self) -> Message:
         """The message with this body."""
-        return Message(Kind.REFUSED, 0, self.pack())
+        return Message(MessageKind.REFUSED, 0, self.pack())
 
     def pack(self) -> bytes:
         """As a REFUSED's body; long words are cut."""

@@ -46,8 +46,8 @@ from parties.distaim.outputs import write_synthetic
 from parties.distaim.store import Store
 from parties.errors import ConfigError
 from parties.files import disk_errors, write_json
+from parties.flaim.connections import Connections
 from parties.flaim.federation import NetworkFederation
-from parties.flaim.gate import Gate
 from parties.flaim.history import History
 from parties.flaim.ledger import StoredLedger, adopt_charges
 from parties.flaim.record import Record
@@ -206,28 +206,28 @@ class _Run:
     seconds: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
 
     async def serve(self, files: CertificateFiles) -> None:
-        """Open the gate, wait, run, write, say goodbye."""
-        gate = Gate(
+        """Open the connections, wait, run, write, say goodbye."""
+        connections = Connections(
             self.config,
             files,
             workload_digest=self.workload.digest(),
-            recorder=self.record,
-            on_change=lambda: self._arrived(gate),
+            log=self.record,
+            on_change=lambda: self._arrived(connections),
         )
-        async with gate:
+        async with connections:
             address = self.config.require_flaim().address
             self.progress.event("listening", f"taking clients at {address}")
             try:
-                await self._inside(gate)
+                await self._inside(connections)
             except BaseException as error:
-                gate.dismiss(refusal_of(error))
+                connections.dismiss(refusal_of(error))
                 raise
 
-    def _arrived(self, gate: Gate) -> None:
-        here, expected = len(gate.present), len(gate.names)
+    def _arrived(self, connections: Connections) -> None:
+        here, expected = len(connections.present), len(connections.names)
         self.progress.event("clients", f"{here} of {expected} clients are connected", done=here)
 
-    async def _inside(self, gate: Gate) -> None:
+    async def _inside(self, connections: Connections) -> None:
         started = time.perf_counter()
         before = self.history.rounds
         if self.earlier:
@@ -242,13 +242,13 @@ class _Run:
         schedule = self.settings.schedule(len(self.workload.domain.columns))
         # Nobody is waited for where only the model is left to be made.
         ready = bool(before) and next_round(self.settings, before) > schedule.rounds
-        joined = len(gate.present) if ready else await self._gather(gate)
+        joined = len(connections.present) if ready else await self._gather(connections)
         self.seconds["join"] = time.perf_counter() - started
         federation = NetworkFederation(
             self.config,
             self.workload,
             self.settings,
-            gate,
+            connections,
             self.record,
             known=self.history.population,
         )
@@ -274,17 +274,17 @@ class _Run:
             "finished", rounds=result.rounds_done, clients=len(federation.population)
         )
         # Before the result, which counts the bytes of these messages too.
-        gate.farewell("the run is finished")
-        names = gate.names
+        connections.farewell("the run is finished")
+        names = connections.names
         self.seconds["total"] = time.perf_counter() - started
         facts = ServerFacts(
             clients=joined,
-            clients_sent={names[i]: count for i, count in sorted(gate.received.items())},
-            clients_received={names[i]: count for i, count in sorted(gate.sent.items())},
+            clients_sent={names[i]: count for i, count in sorted(connections.received.items())},
+            clients_received={names[i]: count for i, count in sorted(connections.sent.items())},
             by_kind=self.record.by_kind,
             steps={name: asdict(cost) for name, cost in self.record.by_step.items()},
             sums=asdict(federation.tally),
-            lost={names[i]: reason for i, reason in sorted(gate.lost.items())},
+            lost={names[i]: reason for i, reason in sorted(connections.lost.items())},
             earlier_rho=self.earlier,
             seconds=dict(self.seconds),
             opened=self.record.opened,
@@ -293,10 +293,10 @@ class _Run:
             result, self.workload, self.settings, ledger=self.ledger, rows=rows, facts=facts
         )
 
-    async def _gather(self, gate: Gate) -> int:
+    async def _gather(self, connections: Connections) -> int:
         """Wait for the clients; returns how many there are. Raises TooFewClients."""
         clients = self.config.clients
-        waiting = asyncio.ensure_future(gate.wait_for(clients.expected, clients.wait_s))
+        waiting = asyncio.ensure_future(connections.wait_for(clients.expected, clients.wait_s))
         closing = asyncio.ensure_future(self.closed.wait())
         try:
             await asyncio.wait((waiting, closing), return_when=asyncio.FIRST_COMPLETED)
@@ -304,17 +304,17 @@ class _Run:
             waiting.cancel()
             closing.cancel()
         least = max(clients.minimum, self.settings.min_participants)
-        if len(gate.present) < least:
+        if len(connections.present) < least:
             within = (
                 "before the rest had left"
                 if self.closed.is_set()
                 else f"within {clients.wait_s:g} s"
             )
             raise TooFewClients(
-                f"{len(gate.present)} of {clients.expected} clients came {within}; expected at least {least} "
+                f"{len(connections.present)} of {clients.expected} clients came {within}; expected at least {least} "
                 "(clients.minimum, flaim.minimum)"
             )
-        return len(gate.present)
+        return len(connections.present)
 
     def _round_done(self, done: FlaimRound, population: Sequence[Participant]) -> None:
         if done.lost:

@@ -27,8 +27,8 @@ from parties.errors import FlaimProtocolError
 from parties.flaim.ledger import StoredLedger
 from parties.flaim.messages import (
     SMALL_BYTES,
-    Kind,
     Message,
+    MessageKind,
     is_secagg,
     pack_plain,
     pack_reason,
@@ -138,17 +138,17 @@ class ClientSession:
             return self._secagg(data)
         message = Message.unpack(data, self._server)
         match message.kind:
-            case Kind.BRIEF:
+            case MessageKind.BRIEF:
                 return self._choose(message)
-            case Kind.LAYOUT:
+            case MessageKind.LAYOUT:
                 return self._count(message)
-            case Kind.SKIPPED:
+            case MessageKind.SKIPPED:
                 self._give_up()
                 return None
-            case Kind.GOODBYE:
+            case MessageKind.GOODBYE:
                 self.over = True
                 return None
-            case Kind.REFUSED:
+            case MessageKind.REFUSED:
                 raise sent_away(self._server, message.body)
             case _:
                 raise FlaimProtocolError(self._server, f"sent {message.kind.name} to a client")
@@ -160,7 +160,9 @@ class ClientSession:
         if brief.round != message.round:
             raise FlaimProtocolError(self._server, f"sent a brief of round {brief.round}")
         chosen = self._client.choose(brief)
-        return Message(Kind.CHOICES, message.round, encode_choices(message.round, chosen)).pack()
+        return Message(
+            MessageKind.CHOICES, message.round, encode_choices(message.round, chosen)
+        ).pack()
 
     def _count(self, message: Message) -> bytes | None:
         """Count what a sum asks for, once its session is one that this client's own config allows."""
@@ -173,14 +175,14 @@ class ClientSession:
         if layout.chosen and not self._client.chose_of(layout):
             # This process did not choose (one before it did): zeros would count as this client's rows.
             self._give_up()
-            return Message(Kind.OUT, 0, pack_reason("chose none of this")).pack()
+            return Message(MessageKind.OUT, 0, pack_reason("chose none of this")).pack()
         noise = self._client.noise_of(layout)
         counts = self._client.count(layout)
         self.tally.sums += 1
         if layout.round != self._counted or not self.tally.rounds:
             self._counted, self.tally.rounds = layout.round, self.tally.rounds + 1
         if place is None:
-            return Message(Kind.PLAIN, message.round, pack_plain(counts)).pack()
+            return Message(MessageKind.PLAIN, message.round, pack_plain(counts)).pack()
         try:
             demanded = policy(self._config, self._workload, layout, noise)
         except ParameterError as error:
@@ -225,7 +227,7 @@ class ClientSession:
             # Nothing was revealed: this sum is given up, the run goes on. What another client did wrong (keys, shares)
             # must not end this one's run.
             self._give_up()
-            return Message(Kind.OUT, 0, pack_reason(str(error))).pack()
+            return Message(MessageKind.OUT, 0, pack_reason(str(error))).pack()
         if self._sum.awaits is Awaits.NOTHING:
             self._sum = None
         return answer

@@ -40,6 +40,7 @@ from mechanisms.pgm import FederatedEstimator, Target
 from mechanisms.sampling import RandomBytes
 from mechanisms.workload import Workload
 from parties.config import FlaimSection
+from parties.flaim.steps import AGGREGATE, CHOOSE
 from parties.flaim.sums import graph, least_survivors, secagg_noise, smallest_sum
 from secagg import Parameters, Stage, ThreatModel, run_round
 from secagg.errors import ParameterError, RoundAborted
@@ -163,7 +164,7 @@ class _World:
 
     async def choices(self, brief: Brief) -> Mapping[int, tuple[int, ...]]:
         """See ``Federation.choices``."""
-        with self._timed("choose"):
+        with self._timed(CHOOSE):
             message = brief.encode()
             received = Brief.decode(message, self._workload)
             found = {}
@@ -179,7 +180,7 @@ class _World:
 
     async def aggregate(self, requests: Sequence[SumRequest]) -> Sequence[Sums | None]:
         """See ``Federation.aggregate``."""
-        with self._timed("aggregate"):
+        with self._timed(AGGREGATE):
             return [self._sum(request) for request in requests]
 
     async def estimate(

@@ -22,7 +22,7 @@ from parties.config import ANNEALED, Config, FlaimSection
 from parties.errors import ConfigError
 from secagg import ClientPolicy, Parameters, ThreatModel, choose
 from secagg.errors import ParameterError
-from secagg.noise import Noise, NoiseKind, server_noise
+from secagg.noise import NoiseKind, SessionNoise, server_noise
 from secagg.parameters import SESSION_BYTES
 
 SMALLEST_SESSION = 3
@@ -133,10 +133,10 @@ def least_survivors(section: FlaimSection, layout: Layout, neighbours: int, thre
     return least
 
 
-def secagg_noise(noise: SumNoise) -> Noise:
+def secagg_noise(noise: SumNoise) -> SessionNoise:
     """The noise in SecAgg's terms."""
     if noise.variance:
-        return Noise(NoiseKind.DISTRIBUTED, noise.variance)
+        return SessionNoise(NoiseKind.DISTRIBUTED, noise.variance)
     return server_noise(noise.sigma)
 
 

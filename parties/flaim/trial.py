@@ -20,6 +20,7 @@ from parties.flaim.federation import SumTally
 from parties.flaim.messages import HEADER_BYTES, PLACE_BYTES
 from parties.flaim.result import RESULT, ServerFacts, flaim_document
 from parties.flaim.simulation import FlaimOutcome, simulate
+from parties.flaim.steps import AGGREGATE, CHOICES, CHOOSE, SUMS
 from parties.flaim.sums import section_of, settings_of, smallest_sum
 from parties.progress import Progress
 from parties.report.content import Opened
@@ -82,7 +83,7 @@ def _facts(trial: Trial, outcome: FlaimOutcome, settings: FlaimSettings) -> Serv
     seconds = dict(outcome.seconds)
     steps = {
         name: {"sent": 0, "received": 0, "messages": 0, "seconds": seconds.pop(name, 0.0)}
-        for name in ("choose", "aggregate")
+        for name in (CHOOSE, AGGREGATE)
     }
     return ServerFacts(
         clients=len(names),
@@ -143,7 +144,7 @@ def _opened(trial: Trial, result: FlaimResult) -> list[Opened]:
     for done in result.rounds:
         if done.choosers:
             chosen = sum(map(len, done.choosers.values()))
-            opened.append(Opened(done.round, "choose", "flaim.choices", chosen))
+            opened.append(Opened(done.round, CHOOSE, CHOICES, chosen))
         cells = sum(int(np.size(m.noisy)) for m in done.measurements)
-        opened.append(Opened(done.round, "aggregate", "flaim.sums", cells))
+        opened.append(Opened(done.round, AGGREGATE, SUMS, cells))
     return opened

@@ -1,6 +1,6 @@
 """The transcript of one SecAgg server: every message, the sum that was opened, who survived, and why it ended.
 
-Provides ``SessionRecord``, a recorder for `parties.secagg.server.RoundServer`. Messages stand in it by digests under
+Provides ``SessionRecord``, the log of a `parties.secagg.server.RoundServer`. Messages stand in it by digests under
 the session's own digest, which both ends know: what they carry is encrypted, masked or random. A sum is written down
 only where the session has noise; of one without, its length alone. Public: all of it.
 """
@@ -12,7 +12,7 @@ import numpy as np
 
 from parties.config import CertificateFiles
 from parties.files import disk_errors
-from parties.flaim.record import kind_of
+from parties.secagg.steps import SESSION, SUM, step_of
 from parties.tls import load_identity, signer
 from parties.version import version
 from protocols.digests import message_digest
@@ -47,7 +47,7 @@ class SessionRecord:
         """One message to or from ``client``."""
         self._label += 1
         self._transcript.message(
-            step=kind_of(data),
+            step=step_of(data),
             round=None,
             direction="sent" if sent else "received",
             peer=client,
@@ -74,9 +74,7 @@ class SessionRecord:
         scaled = server.scaled_result
         noisy = server.parameters.noise.kind is not NoiseKind.NONE
         value = scaled.astype("<i8").tobytes() if noisy else b""
-        self._transcript.opened(
-            step="secagg", round=None, what="secagg.sum", count=scaled.size, value=value
-        )
+        self._transcript.opened(step=SESSION, round=None, what=SUM, count=scaled.size, value=value)
 
     def aborted(self, reason: str) -> None:
         """There is no sum."""

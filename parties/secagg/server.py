@@ -105,7 +105,7 @@ def _post(channel: Channel, outgoing: Outgoing) -> None:
         channel.post(client, message)
 
 
-class Recorder(Protocol):
+class SessionLog(Protocol):
     """Where a session is written down (`parties.secagg.record.SessionRecord`)."""
 
     def message(self, *, sent: bool, client: int, data: bytes) -> None:
@@ -137,7 +137,7 @@ class RoundServer:
         host: str = "127.0.0.1",
         port: int = 0,
         deadlines: Deadlines | None = None,
-        recorder: Recorder | None = None,
+        log: SessionLog | None = None,
     ) -> None:
         """``names`` are the common names of the session's clients, by id. Raises ValueError where they do not fit."""
         if len(set(names)) != server.parameters.clients or len(names) != len(set(names)):
@@ -154,7 +154,7 @@ class RoundServer:
         self._names = list(names)
         self._files = files
         self._deadlines = deadlines or Deadlines()
-        self._recorder = recorder
+        self._log = log
         self._limit = wire.max_body(server.parameters) + wire.OVERHEAD_BYTES
         self._writers: dict[int, asyncio.StreamWriter] = {}
         self._inbox: asyncio.Queue[tuple[int, bytes | None]] = asyncio.Queue()
@@ -207,11 +207,11 @@ class RoundServer:
             await play(
                 self.server, self, present=self._writers.keys(), stage_s=self._deadlines.stage_s
             )
-            if self._recorder is not None:
-                self._recorder.finished(self.server)
+            if self._log is not None:
+                self._log.finished(self.server)
         except RoundAborted as error:
-            if self._recorder is not None:
-                self._recorder.aborted(str(error))
+            if self._log is not None:
+                self._log.aborted(str(error))
             raise
         finally:
             await self._flush()
@@ -224,8 +224,8 @@ class RoundServer:
     def post(self, client: int, message: bytes) -> None:
         """Sends in the background: one slow client does not keep the others waiting."""
         if client in self._writers:
-            if self._recorder is not None:
-                self._recorder.message(sent=True, client=client, data=message)
+            if self._log is not None:
+                self._log.message(sent=True, client=client, data=message)
             _spawn(self._sending, self._send(client, message))
 
     async def receive(self) -> tuple[int, bytes | None]:
@@ -233,11 +233,11 @@ class RoundServer:
         client, message = await self._inbox.get()
         if message is not None:
             self._room[client].release()
-        if self._recorder is not None:
+        if self._log is not None:
             if message is None:
-                self._recorder.left(client, str(self.violations.get(client, "closed")))
+                self._log.left(client, str(self.violations.get(client, "closed")))
             else:
-                self._recorder.message(sent=False, client=client, data=message)
+                self._log.message(sent=False, client=client, data=message)
         return client, message
 
     def expel(self, client: int, error: Exception) -> None:

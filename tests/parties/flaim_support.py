@@ -16,10 +16,10 @@ from parties.config import CertificateFiles, Config, config_from_dict
 from parties.distaim.store import Store
 from parties.flaim.client import ClientReport, run_client
 from parties.flaim.ledger import StoredLedger
-from parties.flaim.messages import Hello, Kind, Message
-from parties.flaim.record import kind_of
+from parties.flaim.messages import Hello, Message, MessageKind
 from parties.flaim.server import run_server
 from parties.flaim.session import ClientSession
+from parties.flaim.steps import step_of
 from parties.flaim.sums import settings_of
 from parties.secagg.frames import close, read_frame, write_frame
 from parties.trial.ports import free_ports
@@ -142,7 +142,7 @@ def following(
                 await greet(config, reader, writer, rows=client.declared_rows)
                 while not session.over:
                     data = await read_frame(reader, SERVER, limit=1 << 20, timeout_s=30)
-                    kind = kind_of(data)
+                    kind = step_of(data)
                     if kind.startswith("flaim"):
                         now = Message.unpack(data, SERVER).round
                     there = kind == at and now == round
@@ -205,5 +205,7 @@ async def greet(
     """Say hello; returns the answer."""
     workload = config.build_workload()
     hello = Hello(bytes.fromhex(config.digest()), bytes.fromhex(workload.digest()), rows, "test")
-    await write_frame(writer, Message(Kind.HELLO, 0, hello.pack()).pack(), SERVER, timeout_s=10)
+    await write_frame(
+        writer, Message(MessageKind.HELLO, 0, hello.pack()).pack(), SERVER, timeout_s=10
+    )
     return Message.unpack(await read_frame(reader, SERVER, limit=4096, timeout_s=10), SERVER)

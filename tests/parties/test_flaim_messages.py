@@ -9,8 +9,8 @@ from parties.errors import FlaimProtocolError
 from parties.flaim.messages import (
     HEADER_BYTES,
     Hello,
-    Kind,
     Message,
+    MessageKind,
     Welcome,
     is_secagg,
     pack_plain,
@@ -26,8 +26,8 @@ from parties.statuses import Status
 digests = st.binary(min_size=32, max_size=32)
 
 
-@given(st.sampled_from(Kind), st.integers(0, 2**32 - 1), st.binary(max_size=64))
-def test_message_comes_back(kind: Kind, number: int, body: bytes) -> None:
+@given(st.sampled_from(MessageKind), st.integers(0, 2**32 - 1), st.binary(max_size=64))
+def test_message_comes_back(kind: MessageKind, number: int, body: bytes) -> None:
     message = Message(kind, number, body)
     assert Message.unpack(message.pack(), "x") == message
     assert len(message.pack()) == HEADER_BYTES + len(body)

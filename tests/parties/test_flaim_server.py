@@ -21,9 +21,9 @@ from parties.errors import (
     RoundPeerClosed,
 )
 from parties.flaim.client import ClientReport, run_client
-from parties.flaim.gate import Gate
+from parties.flaim.connections import Connections
 from parties.flaim.ledger import StoredLedger
-from parties.flaim.messages import Kind, Message
+from parties.flaim.messages import Message, MessageKind
 from parties.flaim.refusals import Refusal, Refused
 from parties.flaim.server import run_server
 from parties.flaim.sums import settings_of
@@ -381,7 +381,7 @@ async def test_server_takes_in_nobody_it_does_not_expect(
     config = flaim_config(certificates)
     foreign = make_certificates(tmp_path / "foreign", [SERVER], [NAMES[2]])[NAMES[2]]
     mixed = CertificateFiles(certificates[SERVER].ca, foreign.cert, foreign.key)
-    seen: list[tuple[Kind, Refused]] = []
+    seen: list[tuple[MessageKind, Refused]] = []
 
     async def intruders() -> ClientReport:
         reader, writer = await connect(config, certificates["stranger"])
@@ -411,7 +411,7 @@ async def test_server_takes_in_nobody_it_does_not_expect(
         )
 
     await play(config, certificates, tmp_path, {2: intruders})
-    assert [kind for kind, _ in seen] == [Kind.REFUSED] * 4
+    assert [kind for kind, _ in seen] == [MessageKind.REFUSED] * 4
     assert {refused.refusal for _, refused in seen} == {Refusal.MISFIT}
     assert "not among this run's clients" in str(seen[0])
     assert "connected already" in str(seen[1])
@@ -508,28 +508,28 @@ async def test_server_that_ends_hangs_up_on_clients_that_have_not_greeted(
 
 
 class Deaf:
-    """A recorder that writes nothing down."""
+    """A log that writes nothing down."""
 
     def message(
         self, *, sent: bool, client: int, round: int | None, data: bytes, key: bytes
     ) -> None: ...
 
-    def door(self, *, name: str, certificate: bytes, what: str, reason: str = "") -> None: ...
+    def connection(self, *, name: str, certificate: bytes, what: str, reason: str = "") -> None: ...
 
 
-async def test_gate_that_closes_while_a_client_comes_in_hangs_up(
+async def test_connections_that_close_while_a_client_comes_in_hang_up(
     certificates: dict[str, CertificateFiles],
 ) -> None:
     """The client's task is cancelled before its first step."""
     config, came = flaim_config(certificates), asyncio.Event()
 
-    class Watched(Gate):
+    class Watched(Connections):
         async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             came.set()
             await super()._accept(reader, writer)
 
     digest = config.build_workload().digest()
-    async with Watched(config, certificates[SERVER], workload_digest=digest, recorder=Deaf()):
+    async with Watched(config, certificates[SERVER], workload_digest=digest, log=Deaf()):
         coming = asyncio.create_task(connect(config, certificates[NAMES[0]]))
         await came.wait()
     reader, writer = await coming
@@ -540,7 +540,7 @@ async def test_gate_that_closes_while_a_client_comes_in_hangs_up(
 
 @pytest.mark.parametrize(
     "data",
-    [b"", b"x" * 300, Message(Kind.CHOICES, 1, b"").pack(), b"SAGG" + bytes(60)],
+    [b"", b"x" * 300, Message(MessageKind.CHOICES, 1, b"").pack(), b"SAGG" + bytes(60)],
     ids=["empty", "garbage", "unasked", "secagg"],
 )
 async def test_server_hangs_up_on_a_client_that_talks_nonsense(
@@ -551,7 +551,7 @@ async def test_server_hangs_up_on_a_client_that_talks_nonsense(
     async def nonsense() -> None:
         reader, writer = await connect(config, certificates[NAMES[2]])
         answer = await greet(config, reader, writer, rows=30)
-        assert answer.kind is Kind.WELCOME
+        assert answer.kind is MessageKind.WELCOME
         await write_frame(writer, data, SERVER, timeout_s=10)
         with pytest.raises(RoundPeerClosed):
             await read_until_closed(reader)

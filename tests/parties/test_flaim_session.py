@@ -18,13 +18,7 @@ from parties.config import Config
 from parties.distaim.store import Store
 from parties.errors import FlaimProtocolError
 from parties.flaim.ledger import StoredLedger
-from parties.flaim.messages import (
-    Kind,
-    Message,
-    pack_task,
-    unpack_plain,
-    unpack_reason,
-)
+from parties.flaim.messages import Message, MessageKind, pack_task, unpack_plain, unpack_reason
 from parties.flaim.refusals import Refusal, Refused
 from parties.flaim.session import ClientSession, check_rows
 from parties.flaim.sums import session as session_parameters
@@ -61,7 +55,7 @@ class Client:
     def layout(self, clients: int = 6, place: int | None = 0, round: int = 0) -> bytes:
         sigma = self.settings.schedule(3).sigma
         body = pack_task(place, Layout(round, 0, clients, sigma, True, ()).encode())
-        return Message(Kind.LAYOUT, round, body).pack()
+        return Message(MessageKind.LAYOUT, round, body).pack()
 
     def parameters(self, clients: int = 6) -> Parameters:
         layout = Layout(0, 0, clients, self.settings.schedule(3).sigma, True, ())
@@ -117,17 +111,17 @@ SPOILED: dict[str, tuple[Callable[[Client], bytes], type[Exception]]] = {
         lambda c: c.layout()[:6] + bytes(3) + b"\x05" + c.layout()[10:],
         FlaimProtocolError,
     ),
-    "empty brief": (lambda c: Message(Kind.BRIEF, 1, b"").pack(), FlaimError),
-    "welcome": (lambda c: Message(Kind.WELCOME, 1, b"").pack(), FlaimProtocolError),
-    "hello": (lambda c: Message(Kind.HELLO, 1, b"").pack(), FlaimProtocolError),
+    "empty brief": (lambda c: Message(MessageKind.BRIEF, 1, b"").pack(), FlaimError),
+    "welcome": (lambda c: Message(MessageKind.WELCOME, 1, b"").pack(), FlaimProtocolError),
+    "hello": (lambda c: Message(MessageKind.HELLO, 1, b"").pack(), FlaimProtocolError),
     "secagg before a layout": (lambda c: announce(c.parameters()), FlaimProtocolError),
     "refused": (lambda c: Refused(Refusal.STOPPED, "go away").message().pack(), FlaimRefused),
     "refused with an unknown status": (
-        lambda c: Message(Kind.REFUSED, 0, b"\x63go away").pack(),
+        lambda c: Message(MessageKind.REFUSED, 0, b"\x63go away").pack(),
         FlaimProtocolError,
     ),
     "refused without a status": (
-        lambda c: Message(Kind.REFUSED, 0, b"").pack(),
+        lambda c: Message(MessageKind.REFUSED, 0, b"").pack(),
         FlaimProtocolError,
     ),
 }
@@ -168,7 +162,7 @@ def test_client_gives_plain_counts_only_where_its_config_says_by_query(make: Mak
     workload, spent = client.workload, client.ledger.spent
     allowed = np.ones(len(workload.candidates), np.bool_)
     brief = Brief(workload, 1, 0.0, 1.0, 1.0, 0, allowed, None, None).encode()
-    choices = client.session.receive(Message(Kind.BRIEF, 1, brief).pack())
+    choices = client.session.receive(Message(MessageKind.BRIEF, 1, brief).pack())
     assert choices is not None
     body = Message.unpack(choices, "x").body
     (chosen,) = decode_choices(body, workload, round=1, count=1)
@@ -176,7 +170,7 @@ def test_client_gives_plain_counts_only_where_its_config_says_by_query(make: Mak
     def layout(clients: int, place: int | None, *queries: int, one_way: bool = False) -> bytes:
         sigma = client.settings.schedule(3).sigma
         asked = pack_task(place, Layout(1, 0, clients, sigma, one_way, queries).encode())
-        return Message(Kind.LAYOUT, 1, asked).pack()
+        return Message(MessageKind.LAYOUT, 1, asked).pack()
 
     other = (chosen + 1) % len(workload.candidates)
     # One-way sums are over everybody: nobody is ever alone in one, and they are not mixed with what was chosen.
@@ -193,7 +187,7 @@ def test_client_gives_plain_counts_only_where_its_config_says_by_query(make: Mak
     answer = client.session.receive(layout(1, None, chosen))
     assert answer is not None
     message = Message.unpack(answer, "x")
-    assert message.kind is Kind.PLAIN
+    assert message.kind is MessageKind.PLAIN
     cells = workload.slice(chosen)
     counts = unpack_plain(message.body, cells.stop - cells.start, 100, "x")
     assert counts.sum() == len(codes_of(2))
@@ -224,7 +218,7 @@ def test_charges_are_on_the_disk_before_the_rows_are_looked_at(
     for sigma, error in ((2.0**20, FlaimError), (30.0, RuntimeError)):
         brief = Brief(workload, 1, 0.05, sigma, 1.0, 0, allowed, uniform, None).encode()
         with pytest.raises(error):
-            client.session.receive(Message(Kind.BRIEF, 1, brief).pack())
+            client.session.receive(Message(MessageKind.BRIEF, 1, brief).pack())
         if error is FlaimError:
             assert client.ledger.spent == 0
     # Two choices and a local measurement; no failure takes them back.
@@ -304,7 +298,7 @@ def test_client_gives_up_a_sum_whose_keys_are_spoiled_and_stays(client: Client) 
     answer = client.session.receive(wire.pack_envelope(message))
     assert answer is not None
     message = Message.unpack(answer, SERVER)
-    assert message.kind is Kind.OUT
+    assert message.kind is MessageKind.OUT
     assert "came before" in unpack_reason(message.body)
     assert not client.session.busy
     assert client.session.tally.given_up == 1
@@ -319,7 +313,7 @@ def test_client_answers_a_server_that_counts_from_the_start_on_a_new_connection_
 
     def brief(number: int) -> bytes:
         body = Brief(client.workload, number, 0.0, 1.0, 1.0, 0, allowed, None, None).encode()
-        return Message(Kind.BRIEF, number, body).pack()
+        return Message(MessageKind.BRIEF, number, body).pack()
 
     with pytest.raises(FlaimProtocolError, match="a brief of round 3"):
         client.session.receive(brief(3)[:9] + b"\x04" + brief(3)[10:])
@@ -342,7 +336,7 @@ def test_client_keeps_its_choices_over_a_new_connection_and_leaves_sums_that_hav
     client = make(config_of(variant="random"))
     allowed = np.ones(len(client.workload.candidates), np.bool_)
     brief = Brief(client.workload, 3, 0.0, 1.0, 1.0, 0, allowed, None, None).encode()
-    answer = client.session.receive(Message(Kind.BRIEF, 3, brief).pack())
+    answer = client.session.receive(Message(MessageKind.BRIEF, 3, brief).pack())
     assert answer is not None
     body = Message.unpack(answer, SERVER).body
     (mine,) = decode_choices(body, client.workload, round=3, count=1)
@@ -351,12 +345,12 @@ def test_client_keeps_its_choices_over_a_new_connection_and_leaves_sums_that_hav
     def layout(round: int, chosen: int) -> bytes:
         sigma = client.settings.schedule(3).sigma
         body = Layout(round, 0, 6, sigma, False, (chosen,)).encode()
-        return Message(Kind.LAYOUT, round, pack_task(0, body)).pack()
+        return Message(MessageKind.LAYOUT, round, pack_task(0, body)).pack()
 
     for round, chosen in ((3, other), (4, mine)):
         answer = client.session.receive(layout(round, chosen))
         assert answer is not None
-        assert Message.unpack(answer, SERVER).kind is Kind.OUT
+        assert Message.unpack(answer, SERVER).kind is MessageKind.OUT
     assert client.ledger.spent == 0
     # The session that the server had announced by then is ignored.
     assert client.session.receive(announce(client.parameters())) is None

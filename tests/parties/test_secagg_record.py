@@ -36,7 +36,7 @@ async def play(
     deadlines = Deadlines(join_s=1.5, stage_s=10)
     values = vectors(parameters)
     async with RoundServer(
-        server, NAMES, files=files[SERVER], deadlines=deadlines, recorder=record
+        server, NAMES, files=files[SERVER], deadlines=deadlines, log=record
     ) as running:
         clients = [
             take_part(

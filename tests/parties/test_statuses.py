@@ -16,7 +16,7 @@ from parties.errors import (
     StoreError,
     SubmitError,
 )
-from parties.flaim.gate import Gate
+from parties.flaim.connections import Connections
 from parties.flaim.refusals import Refusal, Refused, refusal_of, sent_away
 from parties.flaim.server import _Run
 from parties.statuses import Failure, FlaimRefused, Status, Stopped, TooFewClients, describe
@@ -91,9 +91,9 @@ def test_describe_tells_a_flaim_client_that_too_few_came(closed: bool) -> None:
         )
         if closed:
             run.closed.set()
-        gate = Gate(config, None, workload_digest="", recorder=None, on_change=None)  # type: ignore[arg-type]
+        connections = Connections(config, None, workload_digest="", log=None, on_change=None)  # type: ignore[arg-type]
         with pytest.raises(TooFewClients) as caught:
-            await _Run._gather(run, gate)  # type: ignore[arg-type]
+            await _Run._gather(run, connections)  # type: ignore[arg-type]
         return refusal_of(caught.value).pack()
 
     error = sent_away("flaim-server", asyncio.run(too_few()))

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from secagg import noise
 from secagg.errors import ParameterError
-from secagg.noise import Noise, NoiseKind, discrete_gaussian, distributed_noise, server_noise
+from secagg.noise import NoiseKind, SessionNoise, discrete_gaussian, distributed_noise, server_noise
 from tests.secagg.support import seeded
 
 
@@ -129,7 +129,7 @@ def test_renyi_bounds_the_true_divergence_of_sums(parts: int, alpha: float) -> N
     logs = np.log(pmf[usable[0] : usable[-1] + 1])
     exponents = alpha * logs[:-1] + (1 - alpha) * logs[1:]
     true = (exponents.max() + log(np.exp(exponents - exponents.max()).sum())) / (alpha - 1)
-    described = Noise(NoiseKind.DISTRIBUTED, variance)
+    described = SessionNoise(NoiseKind.DISTRIBUTED, variance)
     bound = noise.renyi(described, alpha, scale=1, sensitivity=1.0, cells=1, honest_survivors=parts)
     assert 0.9 * bound < true <= bound
     rho = noise.zcdp(described, scale=1, sensitivity=1.0, cells=1, honest_survivors=parts)
@@ -146,11 +146,13 @@ def test_zcdp_is_the_gaussian_price_where_the_gap_is_negligible() -> None:
         server_noise(sigma), scale=1, sensitivity=1.0, cells=32_768, honest_survivors=1
     )
     assert server == pytest.approx(1 / 800, rel=1e-5)
-    assert noise.zcdp(Noise(), scale=1, sensitivity=1, cells=1, honest_survivors=1) == float("inf")
+    assert noise.zcdp(SessionNoise(), scale=1, sensitivity=1, cells=1, honest_survivors=1) == float(
+        "inf"
+    )
 
 
 def test_zcdp_charges_more_for_small_deviations_and_many_cells() -> None:
-    small = Noise(NoiseKind.DISTRIBUTED, Fraction(9, 4))
+    small = SessionNoise(NoiseKind.DISTRIBUTED, Fraction(9, 4))
     rho = noise.zcdp(small, scale=1, sensitivity=0.0, cells=32_768, honest_survivors=100)
     tau = noise.smoothness_gap(Fraction(9, 4), 100)
     assert rho == pytest.approx(min(32_768 * tau, 32_768 * tau * tau / 2))
@@ -184,7 +186,7 @@ def test_noise_refuses_what_cannot_be_accounted_for() -> None:
             server_noise(sigma)
     for kind, variance in ((NoiseKind.NONE, Fraction(1)), (NoiseKind.SERVER, Fraction(0))):
         with pytest.raises(ParameterError):
-            Noise(kind, variance)
+            SessionNoise(kind, variance)
 
 
 def test_excess_is_the_noise_of_survivors_beyond_the_guaranteed_ones() -> None:

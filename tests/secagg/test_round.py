@@ -21,7 +21,7 @@ from secagg.errors import (
 )
 from secagg.graph import ThreatModel, choose
 from secagg.masks import packed_bytes, word
-from secagg.noise import Noise, NoiseKind, distributed_noise, excess, scale_for, server_noise
+from secagg.noise import NoiseKind, SessionNoise, distributed_noise, excess, scale_for, server_noise
 from secagg.parameters import ClientPolicy, Parameters
 from secagg.server import SecAggServer, Stage
 from secagg.simulation import policy_for, run_round
@@ -304,7 +304,7 @@ def test_run_round_adds_server_noise_once() -> None:
         ("low", 1, "low"),
         ("high", 999, "high"),
         ("scale", 2, "scale"),
-        ("noise", Noise(NoiseKind.SERVER, server_noise(1.0).variance), "noise"),
+        ("noise", SessionNoise(NoiseKind.SERVER, server_noise(1.0).variance), "noise"),
         ("session", bytes(32), "session"),
         ("graph_seed", bytes(32), "graph seed"),
     ],

@@ -1,10 +1,10 @@
-"""The FLAIM server's door: who is connected, over mutual TLS, and conversations with some of them.
+"""The FLAIM server's connections: who is there, over mutual TLS, and conversations with some of them.
 
-Provides ``Gate``, which accepts the clients that the config names, one connection each, for as long as the run lasts,
-and ``Conversation``, an exchange with the clients of one stage (a `secagg.server.Channel`). A client is known by the
-common name of its certificate; its place in the config's list is its number. Who loses the connection is out at once
-and may come back between rounds; nobody is waited for who is not there. What a client sends when nothing was asked of
-it ends its connection. Secret: link keys, under which messages stand in the transcript. Public: who is connected,
+Provides ``Connections``, which accepts the clients that the config names, one connection each, for as long as the run
+lasts, and ``Conversation``, an exchange with the clients of one stage (a `secagg.server.Channel`). A client is known by
+the common name of its certificate; its place in the config's list is its number. Who loses the connection is out at
+once and may come back between rounds; nobody is waited for who is not there. What a client sends when nothing was asked
+of it ends its connection. Secret: link keys, under which messages stand in the transcript. Public: who is connected,
 sizes, times. Known limits: clients are identified, not counted on to be many people.
 """
 
@@ -31,8 +31,8 @@ from parties.flaim.messages import (
     KEY_BYTES,
     SMALL_BYTES,
     Hello,
-    Kind,
     Message,
+    MessageKind,
     Welcome,
     is_secagg,
     pack_reason,
@@ -42,7 +42,7 @@ from parties.secagg.frames import SIZE_BYTES, close, keep_alive, read_frame, wri
 from parties.version import version
 
 
-class Recorder(Protocol):
+class ConnectionLog(Protocol):
     """Where every message of the server is written down."""
 
     def message(
@@ -50,7 +50,7 @@ class Recorder(Protocol):
     ) -> None:
         """One message to or from ``client``; ``key`` is their link's."""
 
-    def door(self, *, name: str, certificate: bytes, what: str, reason: str = "") -> None:
+    def connection(self, *, name: str, certificate: bytes, what: str, reason: str = "") -> None:
         """A client has ``joined``, was ``refused`` or has ``left``; ``certificate`` is its own, in DER."""
 
 
@@ -69,7 +69,7 @@ class Member:
     conversation: "Conversation | None" = None
 
 
-class Gate:
+class Connections:
     """The listening server; ``async with`` opens and closes it. ``present`` are the members by number.
 
     ``sent`` and ``received`` count bytes of frames by client number, over all its connections; ``lost`` says why a
@@ -82,7 +82,7 @@ class Gate:
         files: CertificateFiles,
         *,
         workload_digest: str,
-        recorder: Recorder,
+        log: ConnectionLog,
         on_change: Callable[[], None] = lambda: None,
     ) -> None:
         """Raises ConfigError where the config has no address or no clients."""
@@ -92,7 +92,7 @@ class Gate:
         self.sent: Counter[int] = Counter()
         self.received: Counter[int] = Counter()
         self.lost: dict[int, str] = {}
-        self.recorder = recorder
+        self._log = log
         self.stage_s = config.timeouts.receive_s
         self._config = config
         self._files = files
@@ -159,12 +159,12 @@ class Gate:
         return Conversation(self, numbers, round)
 
     def farewell(self, reason: str) -> None:
-        """Tell everybody that the run is over; closing the gate waits for it."""
+        """Tell everybody that the run is over; closing the connections waits for it."""
         for member in list(self.present.values()):
-            self.post(member, Message(Kind.GOODBYE, 0, pack_reason(reason)).pack())
+            self.post(member, Message(MessageKind.GOODBYE, 0, pack_reason(reason)).pack())
 
     def dismiss(self, refused: Refused) -> None:
-        """Tell everybody why the run has failed; closing the gate waits for it."""
+        """Tell everybody why the run has failed; closing the connections waits for it."""
         for member in list(self.present.values()):
             self.post(member, refused.message().pack())
 
@@ -172,7 +172,7 @@ class Gate:
         """Send in the background; whoever does not take it in within the deadline is out."""
         # Counted and written down now: in the order in which things were decided.
         self.sent[member.number] += len(data) + SIZE_BYTES
-        self.recorder.message(
+        self._log.message(
             sent=True, client=member.number, round=member.round, data=data, key=member.key
         )
         _spawn(self._sending, self._send(member, data))
@@ -189,7 +189,7 @@ class Gate:
             self.expel(member, error)
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        # A handshake may be over only after the gate was closed.
+        # A handshake may be over only after the server has closed.
         if self._closed:
             writer.transport.abort()
             return
@@ -217,7 +217,7 @@ class Gate:
         try:
             hello = self._checked(Message.unpack(data, name), name, number)
         except PartyError as error:
-            self.recorder.door(
+            self._log.connection(
                 name=name, certificate=certificate, what="refused", reason=str(error)
             )
             refused = Refused(Refusal.MISFIT, str(error)).message().pack()
@@ -229,17 +229,17 @@ class Gate:
         key = secrets.token_bytes(KEY_BYTES)
         member = Member(number, name, hello.rows, certificate, writer, key)
         self.received[number] += len(data) + SIZE_BYTES
-        self.recorder.door(name=name, certificate=certificate, what="joined")
-        self.recorder.message(sent=False, client=number, round=None, data=data, key=member.key)
+        self._log.connection(name=name, certificate=certificate, what="joined")
+        self._log.message(sent=False, client=number, round=None, data=data, key=member.key)
         welcome = Welcome(number, len(self.names), member.key)
         self.present[number] = member
-        self.post(member, Message(Kind.WELCOME, 0, welcome.pack()).pack())
+        self.post(member, Message(MessageKind.WELCOME, 0, welcome.pack()).pack())
         await self._tell()
         return member
 
     def _checked(self, message: Message, name: str, number: int | None) -> Hello:
         """The greeting of ``name``. Raises FlaimProtocolError where it cannot take part."""
-        if message.kind is not Kind.HELLO:
+        if message.kind is not MessageKind.HELLO:
             raise FlaimProtocolError(name, f"sent {message.kind.name}; expected HELLO")
         hello = Hello.unpack(message.body, name)
         if number is None:
@@ -277,7 +277,7 @@ class Gate:
                     reader, member.name, limit=lambda: member.limit, timeout_s=patience
                 )
                 self.received[member.number] += len(data) + SIZE_BYTES
-                self.recorder.message(
+                self._log.message(
                     sent=False, client=member.number, round=member.round, data=data, key=member.key
                 )
                 if member.conversation is not None:
@@ -292,7 +292,7 @@ class Gate:
         if self.present.get(member.number) is member:
             del self.present[member.number]
             self.lost[member.number] = reason
-            self.recorder.door(
+            self._log.connection(
                 name=member.name, certificate=member.certificate, what="left", reason=reason
             )
             if member.conversation is not None:
@@ -310,11 +310,11 @@ class Conversation:
     ``async with`` makes its members' messages come here. A member that is lost is reported once.
     """
 
-    def __init__(self, gate: Gate, numbers: Sequence[int], round: int | None) -> None:
+    def __init__(self, connections: Connections, numbers: Sequence[int], round: int | None) -> None:
         self.numbers = tuple(numbers)
-        self._gate = gate
+        self._connections = connections
         self._round = round
-        self._members = [gate.present.get(number) for number in self.numbers]
+        self._members = [connections.present.get(number) for number in self.numbers]
         self._ids = {number: place for place, number in enumerate(self.numbers)}
         self._inbox: asyncio.Queue[tuple[int, bytes | None]] = asyncio.Queue()
         self._unread: Counter[int] = Counter()
@@ -348,13 +348,13 @@ class Conversation:
 
     def name(self, client: int) -> str:
         """See ``Channel``."""
-        return self._gate.names[self.numbers[client]]
+        return self._connections.names[self.numbers[client]]
 
     def post(self, client: int, message: bytes) -> None:
         """See ``Channel``."""
         member = self._members[client]
         if member is not None and self._there(member):
-            self._gate.post(member, message)
+            self._connections.post(member, message)
 
     async def receive(self) -> tuple[int, bytes | None]:
         """See ``Channel``."""
@@ -367,7 +367,7 @@ class Conversation:
         """See ``Channel``."""
         member = self._members[client]
         if member is not None:
-            self._gate.expel(member, error)
+            self._connections.expel(member, error)
 
     def put(self, member: Member, data: bytes) -> None:
         """A message of one of the members. Raises FlaimProtocolError where it sends more than it was asked for."""
@@ -382,12 +382,12 @@ class Conversation:
         self._inbox.put_nowait((self._ids[member.number], None))
 
     def _there(self, member: Member | None) -> bool:
-        return member is not None and self._gate.present.get(member.number) is member
+        return member is not None and self._connections.present.get(member.number) is member
 
 
 def _is_out(data: bytes, name: str) -> bool:
     """Whether a client gives up what the server may have given up at the same time."""
-    return not is_secagg(data) and Message.unpack(data, name).kind is Kind.OUT
+    return not is_secagg(data) and Message.unpack(data, name).kind is MessageKind.OUT
 
 
 def _spawn(tasks: set[asyncio.Task[None]], work: Coroutine[None, None, None]) -> None:
