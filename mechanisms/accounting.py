@@ -457,6 +457,10 @@ def _check_variant(variant: Variant, local_rounds: int, local_measurements: int)
         raise ValueError(f"local_rounds = {local_rounds}: only the federated variants have them")
 
 
+# What a charge is for: a choice, a client's own measurements that its choices depend on, noisy counts.
+SELECT, LOCAL, MEASURE = "select", "local", "measure"
+
+
 @dataclass(frozen=True, slots=True)
 class LedgerEntry:
     """One charge: in which round and step, for what, and its cost."""

@@ -20,7 +20,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from mechanisms.accounting import Ledger, Schedule
+from mechanisms.accounting import LOCAL, MEASURE, SELECT, Ledger, Schedule
 from mechanisms.errors import BudgetExceeded, EstimationError, FlaimError, RoundLost
 from mechanisms.events import DiscreteGaussianEvent, Event
 from mechanisms.flaim_client import selectable
@@ -294,9 +294,9 @@ class _Run:
             self._one_way() if settings.tau == "proxy" else None,
         )  # fmt: skip
         if settings.selects:
-            self._charge(number, "select", (schedule.selection,) * settings.local_rounds)
+            self._charge(number, SELECT, (schedule.selection,) * settings.local_rounds)
             local = DiscreteGaussianEvent(schedule.sigma)
-            self._charge(number, "local", (local,) * settings.local_measurements)
+            self._charge(number, LOCAL, (local,) * settings.local_measurements)
         choices = await self._federation.choices(brief)
         if not set(choices) <= set(members):
             raise FlaimError("somebody chose who takes no part in the round")
@@ -330,7 +330,7 @@ class _Run:
         if len(present) >= settings.min_participants:
             marginals = settings.chosen * chooses + len(self._workload.one_way) * one_way
             event = settings.sum_noise(self._schedule.sigma).event
-            self._charge(number, "measure", (event,) * marginals)
+            self._charge(number, MEASURE, (event,) * marginals)
             requests = self._requests(number, present, choosers, one_way=one_way)
             sums = await self._federation.aggregate(requests)
             for request, total in zip(requests, sums, strict=True):

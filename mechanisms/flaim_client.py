@@ -21,7 +21,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from mechanisms.accounting import Ledger
+from mechanisms.accounting import LOCAL, MEASURE, SELECT, Ledger
 from mechanisms.errors import BudgetExceeded, FlaimError
 from mechanisms.events import DiscreteGaussianEvent, Event, ExponentialEvent
 from mechanisms.exact_noise import MAX_SIGMA, discrete_gaussian_noise
@@ -103,8 +103,8 @@ class FlaimClient:
             local = DiscreteGaussianEvent(brief.sigma)
             self._charge(
                 brief.round,
-                [("select", ExponentialEvent(brief.epsilon))] * count
-                + [("local", local)] * (count - 1),
+                [(SELECT, ExponentialEvent(brief.epsilon))] * count
+                + [(LOCAL, local)] * (count - 1),
             )
         self._latest, self._round, self._chosen = brief.round, brief.round, ()
         choose = self._choose_privately if settings.selects else self._choose_uniformly
@@ -123,7 +123,7 @@ class FlaimClient:
         filled = [i for i in layout.chosen if i in mine]
         self._check_layout(layout)
         marginals = len(filled) + (len(self._workload.one_way) if layout.one_way else 0)
-        self._charge(layout.round, [("measure", self.noise_of(layout).event)] * marginals)
+        self._charge(layout.round, [(MEASURE, self.noise_of(layout).event)] * marginals)
         counts = self._counted()
         vector = np.zeros(layout.cells(self._workload), np.int64)
         start = 0

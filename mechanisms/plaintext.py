@@ -13,7 +13,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from mechanisms.accounting import Ledger, Schedule
+from mechanisms.accounting import MEASURE, SELECT, Ledger, Schedule
 from mechanisms.events import NoiseKind, distributed_part, measurement_event
 from mechanisms.exact_noise import discrete_gaussian_noise
 from mechanisms.sampling import RandomBytes, gaussian_noise, random_uint64
@@ -80,14 +80,14 @@ class PlaintextBackend:
         """
         if scale != self._plan.epsilon:
             raise ValueError(f"a selection with epsilon {scale} is not in the plan")
-        self.ledger.charge(self._round, "select", self._plan.selection)
+        self.ledger.charge(self._round, SELECT, self._plan.selection)
         scores = plain_scores(self._workload.gather(self._expanded, spec.candidates), spec)
         return select_index(scores, random_uint64(self._random_bytes))
 
     async def measure(self, candidate: int, sigma: float) -> NDArray[np.float64]:
         """The counts with ``noise`` of the plan's kind."""
         kind = self._plan.noise
-        self.ledger.charge(self._round, "measure", measurement_event(kind, sigma))
+        self.ledger.charge(self._round, MEASURE, measurement_event(kind, sigma))
         counts = self._expanded[self._workload.slice(candidate)]
         return counts + noise(self._random_bytes, kind, sigma, counts.size)
 

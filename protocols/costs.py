@@ -215,7 +215,7 @@ def open_value(elements: int, itemsize: int) -> Cost:
 
 
 def select(sizes: Sequence[int], error_bits: int, score_bits: int) -> Cost:
-    """``select.select``, with the bits of ``select.bounds``: step "select.abs_error", then "select.choose"."""
+    """``select.select``, with the bits of ``select.bounds``: the errors, then the choice."""
     count = len(sizes)
     return grouped_absolute_error(sum(sizes), count, error_bits) + select_choose(
         count, error_bits, score_bits
@@ -259,9 +259,14 @@ def gaussian(samples: int) -> Cost:
     return cost
 
 
+def box_muller_noise(cells: int) -> Cost:
+    """``measure.box_muller_noise``."""
+    return gaussian(cells) + truncate(cells, 8)
+
+
 def measure_box_muller(cells: int) -> Cost:
     """``measure.measure`` with ``box_muller_noise``."""
-    return gaussian(cells) + truncate(cells, 8) + open_value(cells, 4)
+    return box_muller_noise(cells) + open_value(cells, 4)
 
 
 def one_hot(cells: int, bits: int) -> Cost:
@@ -291,6 +296,11 @@ def measure_discrete(cells: int, sampler: Sampler) -> Cost:
     return discrete_gaussian(cells, sampler) + open_value(cells, 4)
 
 
+def distributed_noise(cells: int) -> Cost:
+    """``measure.distributed_noise``."""
+    return _everyone(cells * 4)
+
+
 def measure_distributed(cells: int) -> Cost:
     """``measure.measure`` with ``distributed_noise``."""
-    return _everyone(cells * 4) + open_value(cells, 4)
+    return distributed_noise(cells) + open_value(cells, 4)

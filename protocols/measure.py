@@ -14,19 +14,21 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
+from protocols import costs
 from protocols.base import open_value, share_input
 from protocols.box_muller import LARGEST_SAMPLE, SAMPLE_BITS, gaussian
 from protocols.context import Context
+from protocols.costs import Cost
 from protocols.discrete import SECURITY_BITS, Sampler, discrete_gaussian, local_samples
 from protocols.fixed import truncate
 from protocols.ring import R32
 from protocols.select_spec import FRACTION_BITS
 from protocols.shares import Share
+from protocols.steps import COUNTS, MEASURE_NOISE, MEASURE_OPEN
 
 DISCRETE, BOX_MULLER, DISTRIBUTED = "discrete-gaussian", "box-muller", "distributed"
 NOISES = (DISCRETE, BOX_MULLER, DISTRIBUTED)
 
-_OPENED = "measure.counts"
 _SIGMA_BITS = 12
 # A pair's u is below 2^-41, where the run of random bits ends, with this probability; R comes out too small then.
 _BOX_MULLER_TAIL = 2.0**-41
@@ -37,10 +39,12 @@ class Noise:
     """A kind of noise: ``samples(ctx, count, sigma, max_rows)`` makes it on shares.
 
     It is (count,) in Z_2^32 and in units of 2^-fraction_bits counts, for tables of at most ``max_rows`` rows.
+    ``cost(count, sigma)`` is what it costs.
     """
 
     samples: Callable[[Context, int, float, int], Awaitable[Share]]
     fraction_bits: int
+    cost: Callable[[int, float], Cost]
 
 
 async def measure(
@@ -65,10 +69,10 @@ async def measure(
     """
     z_sh = prepared
     if z_sh is None:
-        with ctx.step("measure.noise", round=ctx.cost.round) as c:
+        with ctx.step(MEASURE_NOISE.name, round=ctx.cost.round) as c:
             z_sh = await noise.samples(c, x_sh.size, sigma, max_rows)
-    with ctx.step("measure.open", round=ctx.cost.round) as c:
-        opened = await open_value(c, x_sh.times(1 << noise.fraction_bits) + z_sh, _OPENED)
+    with ctx.step(MEASURE_OPEN.name, round=ctx.cost.round) as c:
+        opened = await open_value(c, x_sh.times(1 << noise.fraction_bits) + z_sh, COUNTS.what)
     return np.ldexp(R32.decode(opened).astype(np.float64), -noise.fraction_bits)
 
 
@@ -138,11 +142,21 @@ async def box_muller_noise(ctx: Context, count: int, sigma: float, max_rows: int
 def noise_of(kind: str, security_bits: int = SECURITY_BITS) -> Noise:
     """The noise of this kind; exact noise within 2^-security_bits. Raises ValueError for another kind."""
     if kind == BOX_MULLER:
-        return Noise(box_muller_noise, FRACTION_BITS)
+        return Noise(
+            box_muller_noise, FRACTION_BITS, lambda count, sigma: costs.box_muller_noise(count)
+        )
     if kind == DISCRETE:
-        return Noise(partial(discrete_noise, security_bits=security_bits), 0)
+        return Noise(
+            partial(discrete_noise, security_bits=security_bits),
+            0,
+            lambda count, sigma: costs.discrete_gaussian(count, Sampler.of(sigma, security_bits)),
+        )
     if kind == DISTRIBUTED:
-        return Noise(partial(distributed_noise, security_bits=security_bits), 0)
+        return Noise(
+            partial(distributed_noise, security_bits=security_bits),
+            0,
+            lambda count, sigma: costs.distributed_noise(count),
+        )
     raise ValueError(f"noise = {kind!r}; expected one of {', '.join(NOISES)}")
 
 

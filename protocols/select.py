@@ -30,6 +30,7 @@ from protocols.select_spec import (
     bounds,
 )
 from protocols.shares import Share, concatenate, product
+from protocols.steps import CHOICE, SELECT_ABS_ERROR, SELECT_CHOOSE
 
 
 async def select(ctx: Context, x_sh: Share, spec: SelectSpec) -> int:
@@ -45,11 +46,11 @@ async def select(ctx: Context, x_sh: Share, spec: SelectSpec) -> int:
     """
     error_bits, score_bits = bounds(spec)
     # 1, 2. Absolute errors a_q modulo 2^error_bits, one element per candidate.
-    with ctx.step("select.abs_error", round=ctx.cost.round) as c:
+    with ctx.step(SELECT_ABS_ERROR.name, round=ctx.cost.round) as c:
         a_sh = await grouped_absolute_error(
             c, x_sh, spec.answers, spec.sizes, fraction_bits=FRACTION_BITS, bits=error_bits
         )
-    with ctx.step("select.choose", round=ctx.cost.round) as c:
+    with ctx.step(SELECT_CHOOSE.name, round=ctx.cost.round) as c:
         # 3. Into the wide ring, as magnitudes; t_q is linear there. Beside them the 64 random bits of u.
         draw = random(c, R32, (2,))
         a_wide, u_parts = await c.both(
@@ -138,7 +139,7 @@ async def _first_reaching(ctx: Context, e_sh: Share, u_sh: Share) -> int:
     # One cell a word, so that neighbours can be compared: reached_q XOR reached_{q-1} is one at the chosen q alone.
     cells = Share(BITS, ctx.pid, _spread(short.own, count), _spread(short.next, count)) ^ 1
     first = concatenate(cells[:1], cells[1:] ^ cells[:-1])
-    one_hot = await open_value(ctx, first, "select.index")
+    one_hot = await open_value(ctx, first, CHOICE.what)
     if sorted(one_hot.tolist()) != [0] * (count - 1) + [1]:
         raise CheckFailed(
             "the selection did not end in one candidate: a share is not what the protocol made it"

@@ -11,22 +11,14 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from parties.audit.evidence import Attempt, Entry, Evidence, Session
-from parties.audit.findings import require
+from parties.audit.findings import Failed, require
+from parties.distaim.steps import AGREE, ESTIMATE, FINISH, STEPS
+from protocols.steps import Phase
 
 CLOCK_TOLERANCE_S = 60.0
 """A process may be stopped between sending a message and writing it down; nothing else moves its times."""
 MAX_SKEW_S = 3600.0
 """How far the clocks of two hosts may be apart."""
-
-WITHOUT_ROUND = frozenset(("agree", "finish"))
-WITH_ROUND = frozenset((
-    "clients.resume", "clients.agree", "clients.forward", "clients.compare", "select", "select.abs_error",
-    "select.choose", "measure", "measure.noise", "measure.open", "estimate", "prepare",
-))  # fmt: skip
-"""The steps of DistAIM."""
-CONTAINERS = frozenset(("select", "measure", "prepare"))
-"""Those that send nothing themselves and contain others."""
-_NOT_IN_ROUND_0 = frozenset(("select", "select.abs_error", "select.choose"))
 
 
 class Key(NamedTuple):
@@ -103,11 +95,11 @@ def _may_be_lost(entry: Entry, attempt: Attempt, sessions: Mapping[str, Session]
     """Whether the mesh broke down in the round of this message, or before the servers had agreed on anything."""
     step = entry.text("step")
     if attempt.session is None:
-        return step == "agree" and not attempt.clean
+        return step == AGREE.name and not attempt.clean
     session = sessions[attempt.session]
     if session.clean:
         return False
-    return step == "finish" or entry.number("round") >= session.sealed_round
+    return step == FINISH.name or entry.number("round") >= session.sealed_round
 
 
 def steps(evidence: Evidence, rounds: int) -> str:
@@ -124,26 +116,27 @@ def steps(evidence: Evidence, rounds: int) -> str:
                         f"line {entry.line} of server {book.pid}'s transcript uses a label again",
                     )
                     used.add(label)
-    known = len(WITH_ROUND | WITHOUT_ROUND)
-    return f"Every message belongs to one of the protocol's {known} steps and to a round, and has its own label."
+    return f"Every message belongs to one of the protocol's {len(STEPS)} steps and to a round, and has its own label."
 
 
 def _step_known(entry: Entry, pid: int, rounds: int) -> None:
-    step, number = entry.text("step"), entry.number("round")
+    name, number = entry.text("step"), entry.number("round")
     where = f"line {entry.line} of server {pid}'s transcript"
-    require(step in WITH_ROUND | WITHOUT_ROUND, f"{where}: the protocol has no step {step[:40]!r}")
-    fits = number == -1 if step in WITHOUT_ROUND else (step in _NOT_IN_ROUND_0) <= number <= rounds
+    step = STEPS.get(name)
+    if step is None:
+        raise Failed(f"{where}: the protocol has no step {name[:40]!r}")
+    fits = step.first_round <= number <= rounds if step.in_round else number == -1
     require(
-        fits, f"{where}: step {step} does not belong to round {number if number >= 0 else None}"
+        fits, f"{where}: step {name} does not belong to round {number if number >= 0 else None}"
     )
 
 
-_IN_ROUND = {
-    "clients.resume": 1, "clients.agree": 1, "clients.forward": 1, "clients.compare": 1, "select.abs_error": 5,
-    "select.choose": 6, "measure.noise": 8, "measure.open": 8,
-}  # fmt: skip
-_NOTES = {"counted": 1, "round": 2, "selecting": 4, "selected": 7}
-_LEDGER = {"select": 3, "measure": 8}
+_NOTES = {
+    "counted": Phase.ARRIVALS,
+    "round": Phase.BEGUN,
+    "selecting": Phase.CANDIDATES,
+    "selected": Phase.CHOSEN,
+}
 
 
 def order(evidence: Evidence) -> str:
@@ -154,7 +147,7 @@ def order(evidence: Evidence) -> str:
             reached = -1
             for entry, place in _places(attempt):
                 # The model is estimated before a round, and once more after the last one that took place.
-                if _is_estimate(entry) and entry.number("round") >= reached // 10 - 1:
+                if _is_estimate(entry) and entry.number("round") >= reached // _PHASES - 1:
                     place = max(place, reached)
                 require(
                     place >= reached,
@@ -165,7 +158,7 @@ def order(evidence: Evidence) -> str:
 
 
 def _is_estimate(entry: Entry) -> bool:
-    return entry.kind == "received" and entry.text("step") == "estimate"
+    return entry.kind == "received" and entry.text("step") == ESTIMATE.name
 
 
 def _name(entry: Entry) -> str:
@@ -175,32 +168,44 @@ def _name(entry: Entry) -> str:
     return entry.kind
 
 
+_PHASES = 10
+_BEFORE, _AFTER = -1, 1 << 40
+
+
+def _place(round: int, phase: Phase) -> int:
+    """Where a phase of a round stands in the order of the whole run."""
+    return {Phase.START: _BEFORE, Phase.END: _AFTER}.get(phase, _PHASES * round + phase)
+
+
 def _places(attempt: Attempt) -> Iterator[tuple[Entry, int]]:
     """Entries that have a place in the order of the protocol, and that place."""
-    rounds = 0
+    begun = False
     for entry in attempt.entries:
-        place = None
-        if entry.kind == "received":
-            step = entry.text("step")
-            place = {"agree": -1, "finish": 1 << 40}.get(step)
-            if place is None:
-                # Round 0's noise is made while data owners are awaited.
-                early = (step, entry.number("round")) == ("measure.noise", 0)
-                place = 10 * entry.number("round") + (1 if early else _IN_ROUND.get(step, 0))
-        elif entry.kind == "note" and entry.text("what") in _NOTES:
-            place = 10 * entry.number("round") + _NOTES[entry.text("what")]
-            rounds += entry.is_note("round")
-        elif entry.kind == "client":
-            place = 10 * entry.number("round") + 1
-        elif entry.kind == "ledger" and rounds:
-            # Before the first round of an attempt, charges are taken over from other servers.
-            place = 10 * entry.number("round") + _LEDGER.get(entry.text("step"), 0)
-        elif entry.kind == "opened":
-            place = 10 * entry.number("round") + _IN_ROUND.get(entry.text("step"), 0)
-        elif entry.kind == "seal" and entry.text("reason").startswith("round "):
-            place = 10 * int(entry.text("reason").split()[1]) + 8
-        if place is not None:
-            yield entry, place
+        begun = begun or entry.is_note("round")
+        # Before the first round of an attempt, charges are taken over from other servers.
+        if entry.kind == "ledger" and not begun:
+            continue
+        if entry.kind == "seal":
+            if entry.text("reason").startswith("round "):
+                yield entry, _place(int(entry.text("reason").split()[1]), Phase.MEASUREMENT)
+            continue
+        phase = _phase_of(entry)
+        if phase is not None:
+            yield entry, _place(entry.number("round"), phase)
+
+
+def _phase_of(entry: Entry) -> Phase | None:
+    """The phase that a record other than a seal belongs to, None where it has no place."""
+    if entry.kind == "note":
+        return _NOTES.get(entry.text("what"))
+    if entry.kind == "client":
+        return Phase.ARRIVALS
+    if entry.kind not in ("received", "ledger", "opened"):
+        return None
+    step = STEPS.get(entry.text("step"))
+    if step is None:
+        return Phase.MODEL
+    return step.phase_in(entry.number("round")) if entry.kind == "received" else step.phase
 
 
 def clocks(evidence: Evidence) -> str:

@@ -1,39 +1,53 @@
 """Rounds and bytes of every step against what the protocol costs, computed from the configuration and public choices.
 
 Provides the checks ``traffic`` (each server's own account of its steps against the messages in its transcript) and
-``costs`` (the messages against the formulas of ``protocols.costs`` and of this module), and ``expected``, the formulas'
+``costs`` (the messages against the formulas in the vocabulary of steps), and ``expected``, the formulas'
 result by step and round. Steps that carry lists of names or states have no formula for their size; there the number of
 messages is checked, and that both peers were told the same amount. Public: everything.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import numpy as np
 
 from mechanisms.accounting import Schedule
 from mechanisms.scores import build_spec
-from parties.audit.channel import CONTAINERS
 from parties.audit.evidence import Attempt, Entry, Evidence, Session
 from parties.audit.findings import require
-from parties.audit.privacy import CHOICE, COUNTS, Terms, candidates_of, rounds_of
+from parties.audit.privacy import Terms, candidates_of, rounds_of
 from parties.distaim.estimation import LEAD, estimate_bytes
 from parties.distaim.planning import security_bits
-from protocols import costs as formulas
+from parties.distaim.steps import (
+    CLIENTS_COMPARE,
+    OF_BATCHES,
+    OF_MESSAGES,
+    STEPS,
+    Batches,
+    Messages,
+)
 from protocols.costs import Cost
-from protocols.discrete import Sampler
-from protocols.measure import BOX_MULLER, DISCRETE
+from protocols.measure import noise_of
 from protocols.select_spec import bounds
+from protocols.steps import (
+    CHOICE,
+    COUNTS,
+    MEASURE_NOISE,
+    OF_MEASUREMENT,
+    OF_SELECTION,
+    Measurement,
+    Selection,
+    Step,
+)
 from protocols.upload import SEEDED
 
+Facts = TypeVar("Facts")
 Place = tuple[str, int]
 """A step and its round, -1 where it has none."""
 
-_LISTS = ("agree", "clients.resume", "clients.agree")
-"""Steps of one exchange each, of lists that have no size known beforehand."""
-_DIGEST_BYTES, _NO_PROBLEM_BYTES = 32, 2
-_DONE_BYTES = 4
+_BY_MESSAGES = {step.name: step for step in OF_MESSAGES}
 
 
 @dataclass(slots=True)
@@ -70,10 +84,11 @@ def steps_of(attempt: Attempt) -> dict[Place, list[Entry]]:
 
 def settled(place: Place, session: Session) -> bool:
     """Whether all three have written down everything of a step: the mesh did not break down in its round."""
-    step, number = place
+    name, number = place
     if session.clean:
         return True
-    return step not in ("agree", "finish") and number < session.sealed_round
+    step = STEPS.get(name)
+    return (step is None or step.in_round) and number < session.sealed_round
 
 
 def traffic(evidence: Evidence) -> str:
@@ -110,7 +125,8 @@ def costs(evidence: Evidence, terms: Terms) -> str:
             wanted, sums = expected(attempt, evidence, terms), tallies(attempt)
             steps = steps_of(attempt)
             for place in sorted(wanted.keys() | sums.keys()):
-                if place[0] in CONTAINERS:
+                step = STEPS.get(place[0])
+                if step is not None and step.contains:
                     continue
                 tally, done = sums.get(place, Tally()), steps.get(place, [])
                 where = f"server {attempt.pid}, step {place[0]}" + (
@@ -138,25 +154,38 @@ def _exactly(where: str, cost: Cost, tally: Tally, done: list[Entry], pid: int) 
 def expected(attempt: Attempt, evidence: Evidence, terms: Terms) -> dict[Place, Cost]:
     """What the formulas say of an attempt's steps that were finished."""
     wanted: dict[Place, Cost] = defaultdict(Cost)
+    for (name, number), cost in _released(attempt, evidence, terms):
+        wanted[name, number] += cost
+    wanted.update(_counted_in(attempt, terms))
+    return dict(wanted)
+
+
+def _released(attempt: Attempt, evidence: Evidence, terms: Terms) -> Iterator[tuple[Place, Cost]]:
+    """The costs of what an attempt chose and measured, and of the noise that it made ahead of time."""
     plans = {number: plan for number, _, plan in rounds_of(attempt, evidence, terms)}
     candidates: list[int] = []
     for entry in attempt.entries:
         number = entry.number("round") if "round" in entry.record else -1
         if entry.is_note("selecting"):
             candidates = candidates_of(entry.text("candidates"), len(terms.workload.candidates))
-        elif entry.kind == "opened" and entry.record["what"] == CHOICE and number in plans:
-            error, choose = _select(candidates, plans[number], terms)
-            wanted["select.abs_error", number] += error
-            wanted["select.choose", number] += choose
-        elif entry.kind == "opened" and entry.record["what"] == COUNTS and number in plans:
-            noise, opening = _measure(entry.number("count"), plans[number], terms)
-            wanted["measure.open", number] += opening
-            if number > 0:
-                wanted["measure.noise", number] += noise
+        elif entry.kind != "opened" or number not in plans:
+            continue
+        elif entry.record["what"] == CHOICE.what:
+            selection = _selection(candidates, plans[number], terms)
+            yield from _priced(OF_SELECTION, selection, number)
+        elif entry.record["what"] == COUNTS.what:
+            measurement = _measurement(entry.number("count"), plans[number], terms)
+            # Round 0 has all its noise from one batch.
+            steps = [step for step in OF_MEASUREMENT if number > 0 or step is not MEASURE_NOISE]
+            yield from _priced(steps, measurement, number)
     if (pending := _pending_cells(attempt, terms)) and 0 in plans:
-        wanted["measure.noise", 0] = _measure(pending, plans[0], terms)[0]
-    _clients(attempt, wanted, terms)
-    return dict(wanted)
+        yield from _priced([MEASURE_NOISE], _measurement(pending, plans[0], terms), 0)
+
+
+def _priced(
+    steps: Sequence[Step[Facts]], facts: Facts, number: int
+) -> Iterator[tuple[Place, Cost]]:
+    return (((step.name, number), step.cost(facts)) for step in steps if step.cost is not None)
 
 
 def _pending_cells(attempt: Attempt, terms: Terms) -> int:
@@ -166,7 +195,7 @@ def _pending_cells(attempt: Attempt, terms: Terms) -> int:
     return sum(terms.size(i) for i in terms.workload.one_way[first:])
 
 
-def _select(candidates: list[int], plan: Schedule, terms: Terms) -> tuple[Cost, Cost]:
+def _selection(candidates: list[int], plan: Schedule, terms: Terms) -> Selection:
     spec = build_spec(
         terms.workload,
         candidates,
@@ -176,79 +205,43 @@ def _select(candidates: list[int], plan: Schedule, terms: Terms) -> tuple[Cost, 
         epsilon=plan.epsilon,
         max_rows=terms.config.max_rows,
     )
-    error_bits, score_bits = bounds(spec)
-    sizes = [int(size) for size in spec.sizes]
-    return (
-        formulas.grouped_absolute_error(sum(sizes), len(sizes), error_bits),
-        formulas.select_choose(len(sizes), error_bits, score_bits),
-    )
+    return Selection([int(size) for size in spec.sizes], *bounds(spec))
 
 
-def _measure(cells: int, plan: Schedule, terms: Terms) -> tuple[Cost, Cost]:
-    opening = formulas.open_value(cells, 4)
-    bits = security_bits(terms.config, terms.workload)
-    if plan.noise == BOX_MULLER:
-        whole = formulas.measure_box_muller(cells)
-    elif plan.noise == DISCRETE:
-        whole = formulas.measure_discrete(cells, Sampler.of(plan.sigma, bits))
-    else:
-        whole = formulas.measure_distributed(cells)
-    a, b, c = (all_ - last for all_, last in zip(whole.sent, opening.sent, strict=True))
-    return Cost(whole.rounds - opening.rounds, (a, b, c)), opening
+def _measurement(cells: int, plan: Schedule, terms: Terms) -> Measurement:
+    noise = noise_of(plan.noise, security_bits(terms.config, terms.workload))
+    return Measurement(cells, lambda count: noise.cost(count, plan.sigma))
 
 
-def _clients(attempt: Attempt, wanted: dict[Place, Cost], terms: Terms) -> None:
-    """Counting in: components forwarded, digests of components passed on, and no problem told of."""
-    cells = terms.workload.maximal_cells
-    for (step, number), done in steps_of(attempt).items():
+def _counted_in(attempt: Attempt, terms: Terms) -> Iterator[tuple[Place, Cost]]:
+    """Components forwarded, digests of components passed on, and no problem told of."""
+    steps = {step.name: step for step in OF_BATCHES}
+    forwarded = 4 * terms.workload.maximal_cells if terms.config.run.upload == SEEDED else 0
+    for (name, number), done in steps_of(attempt).items():
+        if name not in steps:
+            continue
         entries = [e for e in attempt.of("client") if e.number("round") == number]
-        if step == "clients.forward":
-            seeded = terms.config.run.upload == SEEDED
-            size = 4 * cells * len(entries) if seeded else 0
-            wanted[step, number] = Cost(len(done) if seeded else 0, (0, size, 0))
-        elif step == "clients.compare" and all(entry.record["accepted"] for entry in entries):
-            each = _DIGEST_BYTES * len(entries) + 2 * _NO_PROBLEM_BYTES * len(done)
-            wanted[step, number] = Cost(4 * len(done), (each, each, each))
+        # Problems are told in sentences, which have no size known beforehand.
+        if name == CLIENTS_COMPARE.name and not all(entry.record["accepted"] for entry in entries):
+            continue
+        yield from _priced([steps[name]], Batches(len(entries), len(done), forwarded), number)
 
 
 def _public(
     where: str, place: Place, tally: Tally, done: list[Entry], attempt: Attempt, terms: Terms
 ) -> None:
     """Steps without a formula for their bytes: the number of messages, and the same to both peers."""
-    step = place[0]
-    sizes = [sorted(tally.sizes.get(peer, [])) for peer in {0, 1, 2} - {attempt.pid}]
-    rounds = sum(entry.number("rounds") for entry in done)
-    if step != "clients.compare":
-        require(sizes[0] == sizes[1], f"{where}: the two peers were not told the same amount")
-    if step in _LISTS:
-        require(
-            len(sizes[0]) == len(done) == rounds,
-            f"{where}: {len(sizes[0])} messages to each peer in {rounds} rounds; one in each is right",
-        )
-    elif step == "estimate":
-        _estimates(where, sizes[0], done, attempt, terms)
-    elif step == "finish":
-        least = 3 if attempt.pid == LEAD else 2
-        many = len(sizes[0]) - least if attempt.pid == LEAD else 0
-        right = len(sizes[0]) >= least and many == sizes[0].count(1) and _DONE_BYTES in sizes[0]
-        if attempt.pid != LEAD:
-            right = len(sizes[0]) == least and _DONE_BYTES in sizes[0]
-        require(right, f"{where}: other messages than the end of a run has")
-
-
-def _estimates(
-    where: str, sizes: list[int], done: list[Entry], attempt: Attempt, terms: Terms
-) -> None:
-    """The lead says that it works in one byte, and then its model's answers; the others say nothing."""
-    if attempt.pid != LEAD:
-        require(not sizes, f"{where}: only the lead sends something here")
+    name = place[0]
+    if name == CLIENTS_COMPARE.name:
         return
-    size = estimate_bytes(terms.workload)
-    counts = Counter(sizes)
-    require(
-        set(counts) <= {1, size} and counts[size] == len(done),
-        f"{where}: expected {len(done)} models of {size} bytes and ticks of 1 byte",
-    )
+    sizes = [sorted(tally.sizes.get(peer, [])) for peer in {0, 1, 2} - {attempt.pid}]
+    require(sizes[0] == sizes[1], f"{where}: the two peers were not told the same amount")
+    step = _BY_MESSAGES.get(name)
+    if step is not None and step.problem is not None:
+        rounds = sum(entry.number("rounds") for entry in done)
+        is_lead, model = attempt.pid == LEAD, estimate_bytes(terms.workload)
+        problem = step.problem(Messages(sizes[0], len(done), rounds, is_lead, model))
+        require(problem is None, f"{where}: {problem}")
 
 
 def _at_most(where: str, place: Place, tally: Tally, attempt: Attempt, terms: Terms) -> None:
@@ -261,21 +254,22 @@ def _at_most(where: str, place: Place, tally: Tally, attempt: Attempt, terms: Te
 
 
 def _limit(place: Place, attempt: Attempt, terms: Terms) -> int | None:
-    step, number = place
-    if step not in ("select.abs_error", "select.choose", "measure.noise", "measure.open"):
-        return None
+    """The most that a server sends in a step of a selection or a measurement, whatever is chosen; None for others."""
+    name, number = place
     workload, plan = terms.workload, terms.plan
-    if step.startswith("select"):
-        every = [i for i, weight in enumerate(workload.weights) if weight > 0]
-        pair = _select(every, plan, terms)
-        return pair[step == "select.choose"].sent[attempt.pid] * _margin(plan)
     sizes = [terms.size(i) for i in workload.one_way]
-    if step == "measure.noise":
+    if name == MEASURE_NOISE.name:
         sizes = [sum(sizes)]
     if number > 0:
         sizes = [max(terms.size(i) for i in range(len(workload.candidates)))]
-    total = sum(_measure(size, plan, terms)[step == "measure.open"].sent[attempt.pid] for size in sizes)  # fmt: skip
-    return total * _margin(plan)
+    measuring = [step for step in OF_MEASUREMENT if step.name == name]
+    costs = [c for n in sizes for c in _priced(measuring, _measurement(n, plan, terms), number)]
+    if selecting := [step for step in OF_SELECTION if step.name == name]:
+        every = [i for i, weight in enumerate(workload.weights) if weight > 0]
+        costs = list(_priced(selecting, _selection(every, plan, terms), number))
+    if not costs:
+        return None
+    return sum(cost.sent[attempt.pid] for _, cost in costs) * _margin(plan)
 
 
 def _margin(plan: Schedule) -> int:

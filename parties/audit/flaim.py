@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
 
-from mechanisms.accounting import Schedule, rho
+from mechanisms.accounting import LOCAL, MEASURE, SELECT, Schedule, rho
 from mechanisms.events import DiscreteGaussianEvent, Event
 from mechanisms.flaim_messages import Layout
 from mechanisms.flaim_settings import FlaimSettings
@@ -176,12 +176,12 @@ def due(number: int, plan: Schedule, terms: FlaimTerms) -> list[tuple[str, Event
     settings = terms.settings
     found: list[tuple[str, Event]] = []
     if number > 0 and settings.selects:
-        found += [("select", plan.selection)] * settings.local_rounds
-        found += [("local", DiscreteGaussianEvent(plan.sigma))] * settings.local_measurements
+        found += [(SELECT, plan.selection)] * settings.local_rounds
+        found += [(LOCAL, DiscreteGaussianEvent(plan.sigma))] * settings.local_measurements
     marginals = settings.chosen * (number > 0) + len(terms.workload.one_way) * _one_way(
         number, terms
     )
-    return found + [("measure", settings.sum_noise(plan.sigma).event)] * marginals
+    return found + [(MEASURE, settings.sum_noise(plan.sigma).event)] * marginals
 
 
 def _one_way(number: int, terms: FlaimTerms) -> bool:
@@ -279,7 +279,7 @@ def charges(evidence: Evidence, terms: FlaimTerms) -> str:
     for attempt in evidence.books[0].attempts:
         for found in rounds_of(attempt, terms):
             wanted = [step for step, _ in due(found.number, found.plan, terms)]
-            needed = {CHOICES: len([s for s in wanted if s != "measure"]), SUMS: len(wanted)}
+            needed = {CHOICES: len([s for s in wanted if s != MEASURE]), SUMS: len(wanted)}
             made = 0
             for entry in found.entries:
                 made += entry.kind == "ledger"

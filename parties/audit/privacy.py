@@ -21,10 +21,8 @@ from parties.audit.evidence import Attempt, Entry, Evidence, Session, event_of
 from parties.audit.findings import Failed, require
 from parties.config import Config
 from parties.distaim.planning import make_plan
-
-CHOICE, COUNTS = "select.index", "measure.counts"
-_PERMITTED = {CHOICE: ("select.choose", "select"), COUNTS: ("measure.open", "measure")}
-"""What may be opened: in which step, and which charge pays for it."""
+from parties.distaim.steps import OPENED_IN
+from protocols.steps import CHOICE, COUNTS, MEASURE, SELECT
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -63,13 +61,13 @@ def openings(evidence: Evidence, terms: Terms) -> str:
             require(not stray, f"server {book.pid} opened something outside a mesh of three")
     lost = len(evidence.sessions) - 1
     rounds = finished_rounds(evidence)
-    chosen, measured = rounds_opened(evidence, CHOICE), rounds_opened(evidence, COUNTS)
+    chosen, measured = rounds_opened(evidence, CHOICE.what), rounds_opened(evidence, COUNTS.what)
     due = set(range(1, rounds + 1))
     require(due <= chosen, f"round {min(due - chosen, default=0)} opened no choice")
     require(due <= measured, f"round {min(due - measured, default=0)} opened no noisy counts")
     later = (chosen | measured) - {0} - due
     require(not later or lost > 0, f"round {max(later, default=0)} comes after the last one")
-    planned = {CHOICE: rounds, COUNTS: rounds + len(terms.workload.one_way)}
+    planned = {CHOICE.what: rounds, COUNTS.what: rounds + len(terms.workload.one_way)}
     for what, number in planned.items():
         require(
             number <= totals[what] <= number + lost,
@@ -77,8 +75,8 @@ def openings(evidence: Evidence, terms: Terms) -> str:
             f"{number} to {number + lost}",
         )
     return (
-        f"Nothing was opened but {totals[CHOICE]} choices and {totals[COUNTS]} noisy marginals, each of the size of "
-        "what was to be released in its round."
+        f"Nothing was opened but {totals[CHOICE.what]} choices and {totals[COUNTS.what]} noisy marginals, each of "
+        "the size of what was to be released in its round."
     )
 
 
@@ -118,14 +116,14 @@ def _openings_of(attempt: Attempt, terms: Terms) -> list[str]:
         elif entry.kind == "opened":
             what = entry.text("what")
             require(
-                what in _PERMITTED, f"line {entry.line} {where}: {what[:40]!r} may not be opened"
+                what in OPENED_IN, f"line {entry.line} {where}: {what[:40]!r} may not be opened"
             )
-            step = _PERMITTED[what][0]
+            step, opening = OPENED_IN[what]
             require(
-                entry.text("step") == step,
-                f"line {entry.line} {where}: {what} belongs to step {step}",
+                entry.text("step") == step.name,
+                f"line {entry.line} {where}: {what} belongs to step {step.name}",
             )
-            if what == CHOICE:
+            if what == CHOICE.what:
                 size = len(candidates)
             elif entry.number("round") == 0:
                 first += 1
@@ -138,9 +136,8 @@ def _openings_of(attempt: Attempt, terms: Terms) -> list[str]:
                 entry.number("count") == size,
                 f"line {entry.line} {where}: {entry.number('count')} numbers were opened where {size} were due",
             )
-            width = 8 if what == CHOICE else 4
             require(
-                len(entry.bytes("value")) == width * size,
+                len(entry.bytes("value")) == opening.itemsize * size,
                 f"line {entry.line} {where}: the opened value has another length than its count",
             )
             found.append(what)
@@ -201,7 +198,7 @@ def _choices_hold(attempt: Attempt, terms: Terms) -> None:
     for entry in attempt.entries:
         if entry.is_note("selecting"):
             candidates = candidates_of(entry.text("candidates"), len(terms.workload.candidates))
-        elif entry.kind == "opened" and entry.record["what"] == CHOICE:
+        elif entry.kind == "opened" and entry.record["what"] == CHOICE.what:
             words = np.frombuffer(entry.bytes("value"), "<u8")
             hot = np.flatnonzero(words)
             one = len(hot) == 1 and words[hot[0]] == 1 and len(words) == len(candidates)
@@ -238,10 +235,11 @@ def _paid(attempt: Attempt) -> int:
             due = entry
         elif entry.kind == "opened":
             require(due is not None, f"{where}: an opening without a charge before it")
-            step = _PERMITTED.get(entry.text("what"), ("", ""))[1]
+            what = entry.text("what")
+            charge = OPENED_IN[what][1].charge if what in OPENED_IN else ""
             fits = due and (due.record["round"], due.record["step"]) == (
                 entry.record["round"],
-                step,
+                charge,
             )
             require(bool(fits), f"{where}: the charge before this opening is for something else")
             due, count = None, count + 1
@@ -299,11 +297,11 @@ def _numbers_of_charges(
     A choice whose measurement was lost, and not covered again, was a release after the last finished round.
     """
     rounds = finished_rounds(evidence)
-    planned = Counter({(0, "measure"): len(terms.workload.one_way)})
+    planned = Counter({(0, MEASURE.name): len(terms.workload.one_way)})
     for number in range(1, rounds + 1):
-        planned.update([(number, "select"), (number, "measure")])
-    if rounds + 1 in rounds_opened(evidence, CHOICE):
-        planned[rounds + 1, "select"] += 1
+        planned.update([(number, SELECT.name), (number, MEASURE.name)])
+    if rounds + 1 in rounds_opened(evidence, CHOICE.what):
+        planned[rounds + 1, SELECT.name] += 1
     made: Counter[tuple[int, str]] = Counter()
     for (number, step, _, _), times in entries.items():
         made[number, step] += times
@@ -329,9 +327,9 @@ def _as_planned(attempt: Attempt, evidence: Evidence, terms: Terms) -> None:
     for number, entries, plan in rounds_of(attempt, evidence, terms):
         for entry in entries:
             event = event_of(entry)
-            step = "select" if isinstance(event, ExponentialEvent) else "measure"
-            planned = plan.selection if step == "select" else plan.measurement
-            allowed = number > 0 or step == "measure"
+            step = SELECT.name if isinstance(event, ExponentialEvent) else MEASURE.name
+            planned = plan.selection if step == SELECT.name else plan.measurement
+            allowed = number > 0 or step == MEASURE.name
             require(
                 allowed and event == planned and entry.text("step") == step,
                 f"line {entry.line} of server {attempt.pid}'s transcript charges {event} as {entry.text('step')} in "

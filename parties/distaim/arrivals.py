@@ -19,6 +19,13 @@ import numpy as np
 
 from parties.config import Config
 from parties.distaim.circumstances import Circumstances, Holdings
+from parties.distaim.steps import (
+    CLIENTS_AGREE,
+    CLIENTS_COMPARE,
+    CLIENTS_FORWARD,
+    CLIENTS_RESUME,
+    DIGEST_BYTES,
+)
 from parties.distaim.store import Store
 from parties.distaim.stored import StoredSubmission, Total
 from parties.statuses import TooFewClients
@@ -34,7 +41,6 @@ from protocols.upload import (
     upload_components,
 )
 
-_DIGEST_BYTES = 32
 _BATCH_BYTES = 1 << 25
 _FIRST_PAUSE_S = 0.15
 _LOOK_S = 0.2
@@ -123,7 +129,7 @@ class Arrivals:
             number: _clients_digest(self._holdings.load_total(number).clients)
             for number in self._holdings.total_rounds()
         }
-        with self._ctx.step("clients.resume", round=round) as c:
+        with self._ctx.step(CLIENTS_RESUME.name, round=round) as c:
             payload = json.dumps(sorted(held.items())).encode()
             replies = [_parse(reply, pid) for pid, reply in enumerate(await c.exchange(payload))]
         common = [
@@ -189,7 +195,7 @@ class Arrivals:
             [client, stored.submission.digest(), stored.submission.first_round]
             for client, stored in mine.items()
         ]
-        with self._ctx.step("clients.agree", round=round) as c:
+        with self._ctx.step(CLIENTS_AGREE.name, round=round) as c:
             replies = await c.exchange(json.dumps({"ready": ready, "clients": clients}).encode())
         listings = [_listed(reply, pid) for pid, reply in enumerate(replies)]
         common = set.intersection(*(set(items) for items, _ in listings))
@@ -203,9 +209,9 @@ class Arrivals:
 
     async def _add(self, batch: Sequence[StoredSubmission], round: int) -> None:
         """Forward, compare and add the shares of one batch of clients."""
-        with self._ctx.step("clients.forward", round=round) as c:
+        with self._ctx.step(CLIENTS_FORWARD.name, round=round) as c:
             forwarded = await self._forward(c, batch)
-        with self._ctx.step("clients.compare", round=round) as c:
+        with self._ctx.step(CLIENTS_COMPARE.name, round=round) as c:
             problems = {**forwarded.problems, **await self._compare(c, batch)}
             replies = await c.exchange(json.dumps(problems).encode())
         rejected: dict[str, object] = {}
@@ -280,7 +286,7 @@ class Arrivals:
             )
         problems = {}
         for number, stored in enumerate(batch):
-            claimed = received[number * _DIGEST_BYTES : (number + 1) * _DIGEST_BYTES]
+            claimed = received[number * DIGEST_BYTES : (number + 1) * DIGEST_BYTES]
             try:
                 check_component(bytes.fromhex(stored.own_digest), claimed)
             except CheckFailed as error:

@@ -18,6 +18,7 @@ from mechanisms.scores import ScoreSpec
 from mechanisms.workload import Workload
 from parties.distaim.agreement import save_selection
 from parties.distaim.arrivals import Arrivals
+from parties.distaim.steps import PREPARE
 from parties.distaim.store import Store
 from parties.distaim.stored import Checkpoint
 from parties.errors import StoreError
@@ -28,6 +29,7 @@ from protocols.ring import R32
 from protocols.select import select
 from protocols.select_spec import bounds
 from protocols.shares import Share
+from protocols.steps import MEASURE, MEASURE_NOISE, SELECT
 from protocols.transcript import Transcript
 
 
@@ -125,7 +127,7 @@ class MpcBackend:
         """Noise for the one-way marginals of round 0, all at once, while clients are awaited."""
         sizes = [self._workload.domain.size(query) for query in self._workload.candidates]
         cells = sum(sizes[i] for i in self._workload.one_way[self._measured :])
-        with ctx.step("prepare", round=0) as c, c.step("measure.noise", round=0) as n:
+        with ctx.step(PREPARE.name, round=0) as c, c.step(MEASURE_NOISE.name, round=0) as n:
             return await self._noise.samples(n, cells, self._plan.sigma, self._max_rows)
 
     def _take_prepared(self, count: int) -> Share | None:
@@ -168,12 +170,12 @@ class MpcBackend:
         if scale != self._plan.epsilon:
             raise ValueError(f"a selection with epsilon {scale} is not in the plan")
         bounds(spec)  # Raises here, before the charge, what the protocol would raise after it.
-        self._charges.charge(self._round, "select", self._plan.selection)
+        self._charges.charge(self._round, SELECT.name, self._plan.selection)
         chosen_from = np.zeros(len(self._workload.candidates), np.bool_)
         chosen_from[list(spec.candidates)] = True
         mask = np.packbits(chosen_from).tobytes().hex()
         self._transcript.note("selecting", round=self._round, candidates=mask)
-        with self._ctx.step("select", round=self._round) as c:
+        with self._ctx.step(SELECT.name, round=self._round) as c:
             position = await select(c, self._gather(spec), spec)
         # What the store keeps is never opened again: the record of it comes first.
         self._transcript.flush()
@@ -204,9 +206,9 @@ class MpcBackend:
         """
         if sigma != self._plan.sigma:
             raise ValueError(f"a measurement with deviation {sigma} is not in the plan")
-        self._charges.charge(self._round, "measure", self._plan.measurement)
+        self._charges.charge(self._round, MEASURE.name, self._plan.measurement)
         counts = self._require_counts()[self._workload.slice(candidate)]
-        with self._ctx.step("measure", round=self._round) as c:
+        with self._ctx.step(MEASURE.name, round=self._round) as c:
             noisy = await measure(
                 c, counts, sigma, self._max_rows, self._noise,
                 prepared=self._take_prepared(counts.size),

@@ -31,6 +31,7 @@ from parties.distaim.estimation import (
     working,
 )
 from parties.distaim.outputs import CostsFile, result_document
+from parties.distaim.steps import AGREE, DONE, FINISH
 from parties.distaim.store import Store
 from parties.files import write_json
 from parties.progress import Progress, round_text
@@ -39,7 +40,6 @@ from protocols.errors import CheckFailed
 from protocols.measure import noise_of
 from protocols.transcript import Transcript
 
-_DONE = b"done"
 _NONCE_BYTES = 16
 
 
@@ -87,7 +87,7 @@ async def compute(
     ``server.store`` and ``server.circumstances``. Raises as ``server.run_party``.
     """
     nonce = server.circumstances.keep("nonce", lambda: secrets.token_bytes(_NONCE_BYTES)).hex()
-    with ctx.step("agree") as c:
+    with ctx.step(AGREE.name) as c:
         resumed = await agree(
             c, identity, server.store, names=server.names, rounds=server.plan.rounds, nonce=nonce
         )
@@ -114,7 +114,7 @@ async def compute(
     accounts = _Accounts(server.transcript, costs)
     result = await _aim(server, ctx, resumed, accounts=accounts, lead=lead)
     server.store.close_to_clients()
-    with ctx.step("finish") as c:
+    with ctx.step(FINISH.name) as c:
         await _finish(server, c, result, costs=costs, lead=lead)
     accounts.write()
     server.transcript.note("finished", rounds=result.rounds_done, clients=result.clients)
@@ -232,12 +232,12 @@ async def _finish(
         ledger=server.store.ledger(),
     )
     if lead is not None:
-        await ctx.broadcast(LEAD, _DONE)
+        await ctx.broadcast(LEAD, DONE)
     else:
         await patience(ctx)
     document |= await _traffic(server, ctx, costs)
     write_json(server.directory / "result.json", document, durable=True)
-    await ctx.exchange(_DONE)
+    await ctx.exchange(DONE)
 
 
 async def _traffic(server: ComputeServer, ctx: Context, costs: CostsFile) -> dict[str, object]:

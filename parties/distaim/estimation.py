@@ -18,14 +18,14 @@ from mechanisms.pgm import PgmEstimator
 from mechanisms.workload import Workload
 from parties.config import Config
 from parties.distaim.circumstances import Circumstances
+from parties.distaim.steps import ESTIMATE, WORKING
 from protocols.context import Context
 from protocols.errors import ProtocolViolation
 
 LEAD = 0
 LONGEST_SILENCE_S = 2.0
 """A lead that works notices within this time that it lost a peer."""
-_WORKING = b"w"
-_ESTIMATE = b"e"
+_MODEL = b"e"
 
 
 def make_estimator(config: Config, workload: Workload, plan: Schedule) -> PgmEstimator:
@@ -72,12 +72,12 @@ class LeadEstimator:
         """
         task = asyncio.ensure_future(self._inner.estimate(measurements, round=round, final=final))
         try:
-            with self._ctx.step("estimate", round=round) as c:
+            with self._ctx.step(ESTIMATE.name, round=round) as c:
                 await working(c, task, self._silence_s, self._circumstances)
                 estimate = self._circumstances.keep(
-                    "estimate", lambda: encode_estimate(task.result())
+                    ESTIMATE.name, lambda: encode_estimate(task.result())
                 )
-                await c.broadcast(LEAD, _ESTIMATE + estimate)
+                await c.broadcast(LEAD, _MODEL + estimate)
         finally:
             task.cancel()
         return decode_estimate(estimate, self._workload)
@@ -94,7 +94,7 @@ class FollowingEstimator:
         self, measurements: Sequence[Measurement], *, round: int, final: bool
     ) -> Estimate:
         """The lead's model; see ``LeadEstimator.estimate``. Raises ChannelError, ProtocolViolation."""
-        with self._ctx.step("estimate", round=round) as c:
+        with self._ctx.step(ESTIMATE.name, round=round) as c:
             return decode_estimate((await patience(c))[1:], self._workload)
 
 
@@ -106,12 +106,12 @@ async def working(
         await asyncio.wait((task,), timeout=silence_s)
         if circumstances.keep_json("done", task.done):
             return
-        await ctx.broadcast(LEAD, _WORKING)
+        await ctx.broadcast(LEAD, WORKING)
 
 
 async def patience(ctx: Context) -> bytes:
     """The lead's first message that is not a tick. The followers' side of ``working``."""
-    while (message := await ctx.broadcast(LEAD, None)) == _WORKING:
+    while (message := await ctx.broadcast(LEAD, None)) == WORKING:
         pass
     return message
 
@@ -124,7 +124,7 @@ def encode_estimate(estimate: Estimate) -> bytes:
 
 def estimate_bytes(workload: Workload) -> int:
     """Bytes of the lead's message with an estimate."""
-    return len(_ESTIMATE) + (len(workload.candidates) + 7) // 8 + 4 * workload.cells
+    return len(_MODEL) + (len(workload.candidates) + 7) // 8 + 4 * workload.cells
 
 
 def decode_estimate(data: bytes, workload: Workload) -> Estimate:

@@ -14,6 +14,7 @@ from mechanisms.workload import Workload
 from parties.config import ANNEALED, Config
 from parties.distaim.outputs import read_attempts
 from parties.distaim.planning import sampling_distance
+from parties.distaim.steps import ESTIMATE, FINISH
 from parties.distaim.stored import LedgerEntry
 from parties.report.comparison import compare_tables
 from parties.report.content import (
@@ -27,6 +28,7 @@ from parties.report.content import (
 from parties.report.result import parameters, read_result, read_synthetic, selected, workload_size
 from parties.report.writing import write_report
 from protocols.measure import DISTRIBUTED
+from protocols.steps import MEASURE, SELECT
 
 DISTRIBUTED_TRUST = (
     "Each server added noise of its own: what one server does not know has the variance that is charged, and the "
@@ -129,8 +131,8 @@ def _opened(transcript: Path) -> tuple[Opened, ...]:
 
 def _times(attempts: Sequence[Mapping[str, Any]], wall_s: Mapping[str, float]) -> dict[str, float]:
     """Seconds by phase at the lead, over all attempts, beside ``wall_s``; what is in neither is "other"."""
-    phases = dict.fromkeys(("share", "select", "measure", "estimate", "write"), 0.0)
-    names = {"finish": "write", "select": "select", "measure": "measure", "estimate": "estimate"}
+    names = {step.name: step.name for step in (SELECT, MEASURE, ESTIMATE)} | {FINISH.name: "write"}
+    phases = dict.fromkeys(("share", *names.values()), 0.0)
     for attempt in attempts:
         phases["share"] += float(attempt["seconds"].get("share", 0.0))
         for step in attempt["steps"]:

@@ -23,6 +23,7 @@ from parties.distaim.estimation import make_estimator
 from parties.distaim.outputs import result_document, write_synthetic
 from parties.distaim.planning import make_plan
 from parties.distaim.report import notes
+from parties.distaim.steps import ESTIMATE
 from parties.distaim.stored import LedgerEntry
 from parties.files import write_whole
 from parties.progress import Progress, round_text
@@ -30,6 +31,7 @@ from parties.report.content import Communication, Opened, Privacy, RunReport
 from parties.report.result import parameters, selected, workload_size
 from parties.trial.folder import Folder
 from parties.trial.request import Trial
+from protocols.steps import CHOICE, COUNTS, MEASURE, SELECT
 
 AIM_TRUST = (
     "Central AIM: one process held the whole table. Nothing but the result protected anyone from whoever ran it.",
@@ -56,16 +58,16 @@ class _Metered:
         """See ``Backend.select``."""
         started = time.perf_counter()
         index = await self.backend.select(spec, scale)
-        self._add_seconds("select", started)
-        self.opened.append(Opened(self.round, "select", "select.index", 1))
+        self._add_seconds(SELECT.name, started)
+        self.opened.append(Opened(self.round, SELECT.name, CHOICE.what, 1))
         return index
 
     async def measure(self, candidate: int, sigma: float) -> NDArray[np.float64]:
         """See ``Backend.measure``."""
         started = time.perf_counter()
         noisy = await self.backend.measure(candidate, sigma)
-        self._add_seconds("measure", started)
-        self.opened.append(Opened(self.round, "measure", "measure.counts", noisy.size))
+        self._add_seconds(MEASURE.name, started)
+        self.opened.append(Opened(self.round, MEASURE.name, COUNTS.what, noisy.size))
         return noisy
 
     async def estimate(
@@ -74,7 +76,7 @@ class _Metered:
         """See ``Estimator.estimate``."""
         started = time.perf_counter()
         estimate = await self.estimator.estimate(measurements, round=round, final=final)
-        self._add_seconds("estimate", started)
+        self._add_seconds(ESTIMATE.name, started)
         return estimate
 
     def _add_seconds(self, phase: str, started: float) -> None:

@@ -1,0 +1,108 @@
+"""The steps of a DistAIM run: what the servers do between selections and measurements, and the table of all.
+
+Provides ``STEPS``, by name, with the type of `protocols.steps`; what ``FINISH`` and ``ESTIMATE`` say on the wire; and
+the facts that formulas take. Those who run the steps and the audit use the same entries, in groups by the facts
+that their formulas take: a new step is one of them. Public: everything.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Never
+
+from protocols.costs import Cost
+from protocols.steps import OF_MEASUREMENT, OF_SELECTION, MayOpen, Phase, Step
+
+DIGEST_BYTES = 32
+WORKING = b"w"
+"""What the lead says at intervals while it works."""
+DONE = b"done"
+"""What each says at the end."""
+_NO_PROBLEM_BYTES = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Batches:
+    """Clients counted in, all accepted, in so many batches; server 1 forwards ``forwarded`` bytes of each."""
+
+    clients: int
+    batches: int
+    forwarded: int
+
+
+@dataclass(frozen=True, slots=True)
+class Messages:
+    """What one server sent to each of its peers in a step that was taken so many times; ``model`` is a model's size."""
+
+    sizes: Sequence[int]
+    times: int
+    rounds: int
+    is_lead: bool
+    model: int
+
+
+def _forwarding(counted: Batches) -> Cost:
+    if counted.forwarded == 0:
+        return Cost()
+    return Cost(counted.batches, (0, counted.forwarded * counted.clients, 0))
+
+
+def _comparison(counted: Batches) -> Cost:
+    """Digests go round one server after the other; then each tells both others that it found no problem."""
+    each = DIGEST_BYTES * counted.clients + 2 * _NO_PROBLEM_BYTES * counted.batches
+    return Cost(4 * counted.batches, (each, each, each))
+
+
+def _one_exchange(messages: Messages) -> str | None:
+    """A list, or a state, told to both others each time."""
+    if len(messages.sizes) == messages.times == messages.rounds:
+        return None
+    return (
+        f"{len(messages.sizes)} messages to each peer in {messages.rounds} rounds; one in each is "
+        "right"
+    )
+
+
+def _estimates(messages: Messages) -> str | None:
+    """The lead says that it works, and then its model's answers; the others say nothing."""
+    if not messages.is_lead:
+        return "only the lead sends something here" if messages.sizes else None
+    models = sum(size == messages.model for size in messages.sizes)
+    if set(messages.sizes) <= {len(WORKING), messages.model} and models == messages.times:
+        return None
+    return (
+        f"expected {messages.times} models of {messages.model} bytes and ticks of {len(WORKING)} "
+        "byte"
+    )
+
+
+def _end(messages: Messages) -> str | None:
+    """Each tells its traffic and that it is done; the lead that it works before, and that it is done once more."""
+    ticks = messages.sizes.count(len(WORKING)) if messages.is_lead else 0
+    others = len(messages.sizes) - ticks
+    right = others == (3 if messages.is_lead else 2) and len(DONE) in messages.sizes
+    return None if right else "other messages than the end of a run has"
+
+
+AGREE: Step[Messages] = Step("agree", Phase.START, problem=_one_exchange)
+ESTIMATE: Step[Messages] = Step("estimate", Phase.MODEL, problem=_estimates)
+PREPARE: Step[Never] = Step("prepare", Phase.MODEL)
+CLIENTS_RESUME: Step[Messages] = Step("clients.resume", Phase.ARRIVALS, problem=_one_exchange)
+CLIENTS_AGREE: Step[Messages] = Step("clients.agree", Phase.ARRIVALS, problem=_one_exchange)
+CLIENTS_FORWARD: Step[Batches] = Step("clients.forward", Phase.ARRIVALS, cost=_forwarding)
+CLIENTS_COMPARE: Step[Batches] = Step("clients.compare", Phase.ARRIVALS, cost=_comparison)
+FINISH: Step[Messages] = Step("finish", Phase.END, problem=_end)
+
+OF_MESSAGES: tuple[Step[Messages], ...] = (AGREE, ESTIMATE, CLIENTS_RESUME, CLIENTS_AGREE, FINISH)
+OF_BATCHES: tuple[Step[Batches], ...] = (CLIENTS_FORWARD, CLIENTS_COMPARE)
+_ALL: tuple[Step[Never], ...] = (
+    PREPARE,
+    *OF_MESSAGES,
+    *OF_BATCHES,
+    *OF_SELECTION,
+    *OF_MEASUREMENT,
+)
+STEPS: Mapping[str, Step[Never]] = {step.name: step for step in _ALL}
+OPENED_IN: Mapping[str, tuple[Step[Never], MayOpen]] = {
+    step.opens.what: (step, step.opens) for step in _ALL if step.opens
+}
+"""By what is opened: the step that may, and how."""

@@ -1,0 +1,128 @@
+"""The vocabulary of steps, once: what they are called, what they may open, where they stand in a run, what they cost.
+
+Protocols run and transcripts are written under these names, and an auditor holds both to the same table. Provides
+``Step`` and the steps of ``select`` and ``measure``; who runs other steps around them declares them beside their
+writers, with the same type. A formula takes the public facts that it depends on: ``Selection`` or ``Measurement`` here.
+Public: everything.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Generic, TypeVar
+
+from protocols import costs
+from protocols.costs import Cost
+
+Facts = TypeVar("Facts", contravariant=True)
+
+
+class Phase(IntEnum):
+    """Where records of a run stand: before all rounds, in a round, after them. Those of one phase alternate freely."""
+
+    START = -1
+    MODEL = 0
+    ARRIVALS = 1
+    BEGUN = 2
+    SELECTION = 3
+    CANDIDATES = 4
+    ERRORS = 5
+    CHOICE = 6
+    CHOSEN = 7
+    MEASUREMENT = 8
+    END = 9
+
+
+@dataclass(frozen=True, slots=True)
+class MayOpen:
+    """An opening: its name, the charge that pays for it, and the bytes of each opened number."""
+
+    what: str
+    charge: str
+    itemsize: int
+
+
+@dataclass(frozen=True, slots=True)
+class Step(Generic[Facts]):
+    """A step. One that sends has ``cost`` or ``problem``; one that has neither contains others.
+
+    ``first_round`` is the first round that has it; ``phase_in_first`` its phase in round 0 where that is another one.
+    ``cost`` are its rounds and bytes by formula; ``problem`` judges messages whose sizes no formula has, and returns
+    what is wrong with them. ``opens`` is all that may be opened in it.
+    """
+
+    name: str
+    phase: Phase
+    phase_in_first: Phase | None = None
+    first_round: int = 0
+    cost: Callable[[Facts], Cost] | None = None
+    problem: Callable[[Facts], str | None] | None = None
+    opens: MayOpen | None = None
+
+    @property
+    def contains(self) -> bool:
+        """Whether it sends nothing itself and contains others."""
+        return self.cost is None and self.problem is None
+
+    @property
+    def in_round(self) -> bool:
+        """Whether it belongs to a round."""
+        return self.phase not in (Phase.START, Phase.END)
+
+    def phase_in(self, round: int) -> Phase:
+        """Its phase in this round."""
+        first = self.phase if self.phase_in_first is None else self.phase_in_first
+        return first if round == 0 else self.phase
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """One selection: the candidates' numbers of cells, and the bits of ``select_spec.bounds``."""
+
+    sizes: Sequence[int]
+    error_bits: int
+    score_bits: int
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """One measurement of so many cells, or noise for several; ``noise`` is what noise for so many cells costs."""
+
+    cells: int
+    noise: Callable[[int], Cost]
+
+
+CHOICE = MayOpen("select.index", charge="select", itemsize=8)
+COUNTS = MayOpen("measure.counts", charge="measure", itemsize=4)
+
+SELECT: Step[Selection] = Step(CHOICE.charge, Phase.SELECTION, first_round=1)
+SELECT_ABS_ERROR: Step[Selection] = Step(
+    "select.abs_error",
+    Phase.ERRORS,
+    first_round=1,
+    cost=lambda s: costs.grouped_absolute_error(sum(s.sizes), len(s.sizes), s.error_bits),
+)
+SELECT_CHOOSE: Step[Selection] = Step(
+    "select.choose",
+    Phase.CHOICE,
+    first_round=1,
+    cost=lambda s: costs.select_choose(len(s.sizes), s.error_bits, s.score_bits),
+    opens=CHOICE,
+)
+MEASURE: Step[Measurement] = Step(COUNTS.charge, Phase.MEASUREMENT)
+# Noise for round 0 may be made while data is awaited.
+MEASURE_NOISE: Step[Measurement] = Step(
+    "measure.noise",
+    Phase.MEASUREMENT,
+    phase_in_first=Phase.ARRIVALS,
+    cost=lambda m: m.noise(m.cells),
+)
+MEASURE_OPEN: Step[Measurement] = Step(
+    "measure.open",
+    Phase.MEASUREMENT,
+    cost=lambda m: costs.open_value(m.cells, COUNTS.itemsize),
+    opens=COUNTS,
+)
+
+OF_SELECTION = (SELECT, SELECT_ABS_ERROR, SELECT_CHOOSE)
+OF_MEASUREMENT = (MEASURE, MEASURE_NOISE, MEASURE_OPEN)
