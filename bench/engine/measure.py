@@ -21,6 +21,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from bench.children import last_word
 from bench.engine import floor as engine_floor
 from bench.engine.party import NAMES, Orders, Report
 from bench.engine.tasks import TASKS
@@ -206,9 +207,14 @@ def _run_three(
             errors = exits.enter_context(tempfile.TemporaryFile("w+"))
             command = [*network.prefix(pid), sys.executable, "-m", *module]
             process = subprocess.Popen(
-                command, cwd=ROOT, env=_environment(), stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE, stderr=errors, text=True,
-            )  # fmt: skip
+                command,
+                cwd=ROOT,
+                env=_environment(),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+            )
             exits.enter_context(process)
             exits.callback(process.kill)
             processes.append((process, errors))
@@ -227,8 +233,7 @@ def _run_three(
                 continue  # Killed with the others' failure, or late.
             if process.returncode != 0:
                 errors.seek(0)
-                last = (errors.read().strip().splitlines() or ["no word"])[-1]
-                raise RuntimeError(f"{who} {pid} failed: {last}")
+                raise RuntimeError(f"{who} {pid} failed: {last_word(errors.read())}")
             outputs.append(process.stdout.read() if process.stdout is not None else "")
         if len(outputs) < len(processes):
             raise RuntimeError(f"{who} processes took longer than {_DEADLINE_S:g} s")

@@ -15,10 +15,9 @@ from rich.table import Table
 from bench.datasets import NAMES
 from bench.engine.report import commit, machine
 from bench.fetch import DatasetError
+from bench.overhead.client import PAPER_ROUNDS, Population
 from bench.overhead.growth import AXES
-from bench.overhead.jobs import ClientJob, GrowthJob, Job, ServersJob, sweep
-from bench.overhead.record import Record, Records
-from bench.overhead.tables import PAPER_ROUNDS, Population
+from bench.overhead.jobs import ClientJob, GrowthJob, Job, Record, Records, ServersJob, sweep
 from parties.errors import PartyError
 from protocols.upload import FORMS, SEEDED
 

@@ -1,85 +1,114 @@
 """The page's sections on one participating client: its bytes by method, their ratios, its processor and memory.
 
-Provides ``papers``, which gathers what the paper's tables need, and ``client_sections``. Public.
+Provides ``papers``, which gathers what the paper's tables need, ``client_sections``, and what other sections take from
+a record's document: ``results_of`` and ``ratios`` with ``RATIO_HEADS``. Public.
 """
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bench.overhead.markdown import (
-    RATIO_HEADS,
-    listed,
-    markdown_table,
-    mb,
-    name,
-    ratios,
-    results_of,
-    times,
-    variant,
-)
-from bench.overhead.member import ROUNDS as MEMBER_ROUNDS
-from bench.overhead.record import Record
+from bench.markdown import listed, markdown_table, mb, times
+from bench.overhead.client import GROUPINGS, PAPER_ROUNDS
+from bench.overhead.flaim import MEMBER_ROUNDS
+from bench.overhead.jobs import Record
 from bench.overhead.replay import LEAST
-from bench.overhead.tables import GROUPINGS, PAPER_ROUNDS
 
+Document = Mapping[str, Any]
+"""What a record's command prints, or one of its results, as it was read from JSON."""
 PAPER_DISTAIM_MB = {"adult": 140, "magic": 80, "credit": 93}
 PAPER_RATIOS = (10, 1643)
 FORMS = ("plain", "seeded")
+RATIO_HEADS = "by the formula | plain / union | plain / query | seeded / union | seeded / query"
 
 
-def papers(records: Sequence[Record]) -> list[Mapping[str, Any]]:
+def papers(records: Sequence[Record]) -> list[Document]:
     """The paper's Table 7: for each table, what was measured of its population at its numbers of rounds."""
-    found: dict[str, dict[str, Any]] = {}
+    by_table: dict[str, dict[str, Any]] = {}
     for record in records:
-        document: Mapping[str, Any] = record.document
+        document: Document = record.document
         measured = [r for r in document["results"] if r["wire_mb"] is not None]
         at = [r for r in measured if r["rounds"] in PAPER_ROUNDS]
         if is_papers_population(document) and at:
-            before = found.setdefault(name(document), {**document, "results": []})
+            before = by_table.setdefault(table_name(document), {**document, "results": []})
             before["results"] += at
     return [
         {**document, "results": sorted(document["results"], key=lambda result: result["rounds"])}
-        for document in found.values()
+        for document in by_table.values()
     ]
 
 
-def is_papers_population(found: Mapping[str, Any]) -> bool:
+def is_papers_population(document: Document) -> bool:
     """100 clients, a tenth of them in a round."""
-    return (found["clients"], found["participation"]) == (100, 0.1)
+    return (document["clients"], document["participation"]) == (100, 0.1)
 
 
-def client_sections(tables: Sequence[Mapping[str, Any]], records: Sequence[Record]) -> list[str]:
+def table_name(document: Document) -> str:
+    """The table of a document, marked where its rows are random."""
+    return f"{document['dataset']}{' (generated)' if document['rows'] == 'generated' else ''}"
+
+
+def variant(result: Document) -> str:
+    """Form of the upload, or grouping."""
+    return str(result.get("upload", result.get("grouping")))
+
+
+def results_of(
+    document: Document, method: str, form: str, rounds: int | None = None
+) -> list[Document]:
+    """Results of a document by method and variant, of T = ``rounds`` if given."""
+    return [
+        r
+        for r in document["results"]
+        if (r["method"], variant(r)) == (method, form) and rounds in (None, r["rounds"])
+    ]
+
+
+def ratios(plain: Document, seeded: Document, union: Document, query: Document) -> tuple[str, ...]:
+    """The cells under ``RATIO_HEADS``: DistAIM's bytes over FLAIM's, by the formula and then on the wire."""
+    return (
+        times(plain["formula_mb"], union["formula_mb"]),
+        *(
+            times(upload["wire_mb"], flaim["wire_mb"])
+            for upload in (plain, seeded)
+            for flaim in (union, query)
+        ),
+    )
+
+
+def client_sections(tables: Sequence[Document], records: Sequence[Record]) -> list[str]:
     """In the page's order; empty ones where nothing was measured."""
     return [_distaim(tables), _flaim(tables), _ratios(tables), _others(records), _cost(tables)]
 
 
-def _commands(tables: Sequence[Mapping[str, Any]]) -> str:
+def _commands(tables: Sequence[Document]) -> str:
     """What makes the figures of ``tables``, as it is typed."""
     command = f"syncret bench overhead --dataset NAME --rounds {','.join(map(str, PAPER_ROUNDS))}"
     shown = []
     for generated, option in ((False, ""), (True, " --generated")):
         names = [
-            str(found["dataset"]) for found in tables if (found["rows"] == "generated") is generated
+            str(document["dataset"])
+            for document in tables
+            if (document["rows"] == "generated") is generated
         ]
         if names:
             shown.append(f"`{command}{option} --json` for {listed(names)}")
     return "; ".join(shown)
 
 
-def _distaim(tables: Sequence[Mapping[str, Any]]) -> str:
+def _distaim(tables: Sequence[Document]) -> str:
     rows = []
-    for found in tables:
-        by_form = [results_of(found, "distaim", form)[:1] for form in FORMS]
+    for document in tables:
+        by_form = [results_of(document, "distaim", form)[:1] for form in FORMS]
         if not all(by_form):
             continue
         (plain,), (seeded,) = by_form
         rows.append(
             (
-                name(found),
-                f"{found['candidates']}",
-                f"{found['closure_cells']:,}",
-                f"{found['maximal_cells']:,}",
-                str(PAPER_DISTAIM_MB.get(str(found["dataset"]), "")),
+                table_name(document),
+                f"{document['candidates']}",
+                f"{document['closure_cells']:,}",
+                f"{document['maximal_cells']:,}",
+                str(PAPER_DISTAIM_MB.get(str(document["dataset"]), "")),
                 mb(plain["formula_mb"]),
                 mb(plain["sent_mb"]),
                 mb(plain["wire_mb"]),
@@ -89,9 +118,9 @@ def _distaim(tables: Sequence[Mapping[str, Any]]) -> str:
             )
         )
     heads = (
-        "table", "candidates", "cells", "maximal cells", "paper, MB", "formula", "plain sent", "plain wire",
-        "seeded sent", "seeded wire", "formula / seeded wire",
-    )  # fmt: skip
+        "table | candidates | cells | maximal cells | paper, MB | formula | plain sent | plain wire"
+        " | seeded sent | seeded wire | formula / seeded wire"
+    )
     return (
         f"## DistAIM's client\n\n{_commands(tables)}\n\nOne upload, whatever T is. "
         "`plain` sends what the paper counts, but of the maximal queries only: the servers sum out the others.\n\n"
@@ -99,10 +128,10 @@ def _distaim(tables: Sequence[Mapping[str, Any]]) -> str:
     )
 
 
-def _flaim(tables: Sequence[Mapping[str, Any]]) -> str:
+def _flaim(tables: Sequence[Document]) -> str:
     rows = [
         (
-            name(found),
+            table_name(document),
             grouping,
             f"{one['rounds']}",
             f"{one['rounds_joined']:.1f}",
@@ -112,13 +141,13 @@ def _flaim(tables: Sequence[Mapping[str, Any]]) -> str:
             mb(one["wire_mb"]),
             f"{one['single_choosers']:.0%}",
         )
-        for found in tables
+        for document in tables
         for grouping in GROUPINGS
-        for one in results_of(found, "flaim", grouping)
+        for one in results_of(document, "flaim", grouping)
     ]
     heads = (
-        "table", "grouping", "T", "rounds of a client", "formula, MB", "sent", "received", "wire", "single"
-    )  # fmt: skip
+        "table | grouping | T | rounds of a client | formula, MB | sent | received | wire | single"
+    )
     return (
         f"## FLAIM's client (Table 7: T = {', '.join(map(str, PAPER_ROUNDS))})\n\n{_commands(tables)}\n\n"
         '![tables](overhead-tables.png)\n\n"Rounds" counts the first one, of single columns only. "Single" is the '
@@ -128,21 +157,21 @@ def _flaim(tables: Sequence[Mapping[str, Any]]) -> str:
     )
 
 
-def _ratios(tables: Sequence[Mapping[str, Any]]) -> str:
+def _ratios(tables: Sequence[Document]) -> str:
     rows = []
-    for found in tables:
-        plain, seeded = (results_of(found, "distaim", form) for form in FORMS)
-        for union in results_of(found, "flaim", "union"):
-            query = results_of(found, "flaim", "query", union["rounds"])
+    for document in tables:
+        plain, seeded = (results_of(document, "distaim", form) for form in FORMS)
+        for union in results_of(document, "flaim", "union"):
+            query = results_of(document, "flaim", "query", union["rounds"])
             if plain and seeded and query:
                 cells = ratios(plain[0], seeded[0], union, query[0])
-                rows.append((name(found), f"{union['rounds']}", *cells))
+                rows.append((table_name(document), f"{union['rounds']}", *cells))
     low, high = PAPER_RATIOS
     return (
         f"## DistAIM over FLAIM\n\n{_commands(tables)}\n\nThe paper's range is {low} to {high:,}. Where ours is "
         "higher, our FLAIM clients answer and get fewer cells than the paper's did: what those chose, and how large "
         "their models were, is not known here. All but the first column compare bytes on the wire; below 1, DistAIM's "
-        "client would have less to move.\n\n" + markdown_table(("table", "T", *RATIO_HEADS), rows)
+        "client would have less to move.\n\n" + markdown_table(f"table | T | {RATIO_HEADS}", rows)
     )
 
 
@@ -168,46 +197,44 @@ def _others(records: Sequence[Record]) -> str:
         for one in _once_uploads(record.document)
     ]
     heads = (
-        "table", "clients", "participation", "method", "T", "rounds of a client", "formula, MB", "sent", "received",
-        "wire", "processor s", "single",
-    )  # fmt: skip
+        "table | clients | participation | method | T | rounds of a client | formula, MB | sent"
+        " | received | wire | processor s | single"
+    )
     if not rows:
         return ""
     commands = "\n".join(f"- `{record.command}`" for record in asked)
     return f"## Other populations\n\n{commands}\n\n{markdown_table(heads, rows)}"
 
 
-def _once_uploads(found: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def _once_uploads(document: Document) -> list[Document]:
     """The measured results, an upload at the first T only: it is the same at every T."""
-    first = found["results"][0]["rounds"]
+    first = document["results"][0]["rounds"]
     return [
         r
-        for r in found["results"]
+        for r in document["results"]
         if r["wire_mb"] is not None and (r["method"] == "flaim" or r["rounds"] == first)
     ]
 
 
-def _cost(tables: Sequence[Mapping[str, Any]]) -> str:
+def _cost(tables: Sequence[Document]) -> str:
     if not tables:
         return ""
     rows = []
-    for found in tables:
-        by_form = [results_of(found, "distaim", form) for form in FORMS]
-        flaim = results_of(found, "flaim", "union")
-        at = [results_of(found, "flaim", "union", number) for number in PAPER_ROUNDS]
+    for document in tables:
+        by_form = [results_of(document, "distaim", form) for form in FORMS]
+        flaim = results_of(document, "flaim", "union")
+        at = [results_of(document, "flaim", "union", number) for number in PAPER_ROUNDS]
         memory = [r["client_peak_mb"] for r in flaim if r["client_peak_mb"] is not None]
         rows.append(
             (
-                name(found),
+                table_name(document),
                 *(cell for uploads in by_form for cell in (_seconds(uploads), _memory(uploads))),
                 *map(_seconds, at),
                 f"{max(memory):.0f}" if memory else "",
             )
         )
-    heads = (
-        "table", "plain, s", "plain, MB", "seeded, s", "seeded, MB",
-        *(f"FLAIM T = {number}, s" for number in PAPER_ROUNDS), "FLAIM, MB",
-    )  # fmt: skip
+    flaim_heads = " | ".join(f"FLAIM T = {number}, s" for number in PAPER_ROUNDS)
+    heads = f"table | plain, s | plain, MB | seeded, s | seeded, MB | {flaim_heads} | FLAIM, MB"
     return (
         f"## What a client computes\n\n{_commands(tables)}\n\nProcessor seconds, and growth of resident memory "
         "beyond modules and rows, of one client's process over the whole run. DistAIM's are those of the uploads "
@@ -219,11 +246,11 @@ def _cost(tables: Sequence[Mapping[str, Any]]) -> str:
     )
 
 
-def _seconds(results: Sequence[Mapping[str, Any]]) -> str:
+def _seconds(results: Sequence[Document]) -> str:
     known = [r["client_cpu_s"] for r in results[:1] if r["client_cpu_s"] is not None]
     return f"{known[0]:.2f}" if known else ""
 
 
-def _memory(results: Sequence[Mapping[str, Any]]) -> str:
+def _memory(results: Sequence[Document]) -> str:
     known = [r["client_peak_mb"] for r in results[:1] if r["client_peak_mb"] is not None]
     return f"{known[0]:.0f}" if known else ""

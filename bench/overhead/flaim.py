@@ -1,22 +1,41 @@
-"""FLAIM's client in bytes: private FLAIM with SecAgg, all clients in this process, every message the real one.
+"""FLAIM's client: bytes of private FLAIM with SecAgg, every message the real one, and processor time and memory.
 
-Provides ``measure_flaim``. Message bytes are those of `parties.flaim.simulation`: briefs, choices, layouts and whole
-SecAgg sessions, packed and parsed as on a wire; choices are by the real exponential mechanism on the clients' rows.
-What a deployed client's connection carries besides (greeting, headers, frames, TLS) is added by formula; a test holds
-the sum against a relay's count of a deployed run. Secret: the rows, published or generated here. Known limits: one
-connection for the whole run; nobody drops out.
+Provides ``measure_flaim`` and ``measure_member``. All clients are in this process. Message bytes are those of
+`parties.flaim.simulation`: briefs, choices, layouts and whole SecAgg sessions, packed and parsed as on a wire; choices
+are by the real exponential mechanism on the clients' rows. What a deployed client's connection carries besides
+(greeting, headers, frames, TLS) is added by formula; a test holds the sum against a relay's count of a deployed run.
+Secret: the rows, published or generated here. Known limits: one connection for the whole run; nobody drops out.
+
+Processor time and memory are those of a small run in a process of its own, ``python -m bench.overhead.flaim``: three
+clients, all in every round, and their server share it, so that its figures are more than the clients' own. Processor
+seconds are divided by the clients and rounds, memory is the whole process's growth.
 """
 
+import asyncio
+import json
 import statistics
+import sys
+import tempfile
+import time
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bench.children import run_child
 from bench.overhead.formula import FRAME_BYTES, RECORD_BYTES, RECORD_OVERHEAD_BYTES
-from bench.overhead.replay import LEAST, ReplayedRound, answered_cells, brief_bytes
+from bench.overhead.replay import (
+    LEAST,
+    ReplayedRound,
+    answered_cells,
+    brief_bytes,
+    private_settings,
+)
+from bench.process_memory import forget_peak, memory
+from mechanisms.domain import Domain
 from mechanisms.flaim import FlaimRound
 from mechanisms.flaim_settings import FlaimSettings
 from mechanisms.workload import Workload
@@ -34,6 +53,7 @@ _SESSION_MESSAGES = 9
 """Of a client in an unsigned SecAgg session without dropouts, both directions."""
 _PLACE_BYTES = 4
 _CHOICE_BYTES, _LAYOUT_BYTES = 9, 24
+MEMBER_ROUNDS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,3 +172,51 @@ def _sums(done: ReplayedRound, grouping: str, client: int) -> list[int]:
         return [len(done.members)]
     found = [len(done.members)] if done.one_way else []
     return found + [len(clients) for clients in done.choosers.values() if client in clients]
+
+
+# Processor time and memory.
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """At most this much: processor seconds of a client in one round, growth of memory in bytes."""
+
+    cpu_s: float
+    peak_bytes: int
+
+
+async def measure_member(workload: Workload, codes: NDArray[np.int32], max_rows: int) -> Member:
+    """Clients that have ``codes`` (rows, columns) each. Raises RuntimeError where the process fails."""
+    with tempfile.TemporaryDirectory(prefix="syncret-overhead-") as folder:
+        path = Path(folder) / "codes.npy"
+        np.save(path, codes, allow_pickle=False)
+        orders = {
+            "domain": workload.domain.to_dict(),
+            "queries": workload.queries,
+            "codes": str(path),
+            "max_rows": max_rows,
+        }
+        printed = await run_child(
+            "bench.overhead.flaim", given=json.dumps(orders), what="the run of FLAIM's clients"
+        )
+    return Member(**json.loads(printed))
+
+
+def main() -> None:
+    """Run the orders on standard input and print a ``Member``."""
+    orders = json.load(sys.stdin)
+    queries = tuple(tuple(query) for query in orders["queries"])
+    workload = Workload(Domain.from_dict(orders["domain"]), queries)
+    codes = np.load(orders["codes"], allow_pickle=False)
+    settings = private_settings(MEMBER_ROUNDS, participation=1.0, max_rows=orders["max_rows"])
+    forget_peak()
+    loaded, before = memory("VmRSS"), time.process_time()
+    asyncio.run(simulate([codes] * LEAST, workload, settings, secagg=True, seed=1))
+    # Round 0 measures the single columns.
+    cpu = (time.process_time() - before) / (LEAST * (MEMBER_ROUNDS + 1))
+    member = Member(cpu, max(0, memory("VmHWM") - loaded))
+    print(json.dumps(asdict(member)))  # noqa: T201  # the parent reads it
+
+
+if __name__ == "__main__":
+    main()

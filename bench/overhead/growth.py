@@ -16,11 +16,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.overhead.domains import published_domain
+from bench.overhead.client import GROUPINGS, Population, published_domain
 from bench.overhead.flaim import measure_flaim
 from bench.overhead.formula import MB, upload_payload
 from bench.overhead.replay import THREAT, Terms, mean_payload, private_settings, replay
-from bench.overhead.tables import GROUPINGS, Population
 from bench.overhead.upload import measure_uploads
 from mechanisms.domain import Domain, Integer
 from mechanisms.flaim_settings import FlaimSettings

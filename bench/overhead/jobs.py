@@ -1,17 +1,18 @@
-"""The measurements of `syncret bench overhead`, each with the command that makes it, and the sweep over all of them.
+"""The measurements of `syncret bench overhead`, each with the command that makes it, and the records kept of them.
 
-Provides ``ClientJob``, ``ServersJob``, ``GrowthJob`` (``run`` gives what --json prints) and ``sweep``, what
-`make bench-overhead` runs. Public.
+Provides ``ClientJob``, ``ServersJob``, ``GrowthJob`` (``run`` gives what --json prints), ``sweep``, what
+`make bench-overhead` runs, and ``Record`` and ``Records``. Public. The records' file is written whole after every one,
+so that an interrupted sweep can be taken up: what is there is not measured again.
 """
 
+import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import ClassVar, Protocol
 
-from bench.overhead.formula import forwarded_payload
-from bench.overhead.growth import AXES, measure_growth
-from bench.overhead.servers import measure_servers
-from bench.overhead.tables import (
+from bench.fetch import DatasetError
+from bench.overhead.client import (
     PAPER_ROUNDS,
     Population,
     Subject,
@@ -19,6 +20,11 @@ from bench.overhead.tables import (
     formula_results,
     measured_results,
 )
+from bench.overhead.formula import forwarded_payload
+from bench.overhead.growth import AXES, measure_growth
+from bench.overhead.servers import measure_servers
+from parties.errors import StoreError
+from parties.files import disk_errors, write_whole
 from protocols.upload import SEEDED
 
 _COMMAND = "syncret bench overhead"
@@ -150,3 +156,52 @@ def sweep() -> Iterator[Job]:
     yield ServersJob("adult", 10, 5, "plain")
     for axis in AXES:
         yield GrowthJob(axis)
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """``document`` is what ``command`` prints with --json; the others are its circumstances."""
+
+    command: str
+    kind: str
+    document: dict[str, object]
+    commit: str
+    date: str
+    machine: dict[str, object]
+
+
+class Records:
+    """The records of ``path`` by command; a missing file has none. Raises DatasetError on a file of something else."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._records: dict[str, Record] = {}
+        if path.exists():
+            try:
+                items = json.loads(path.read_text(encoding="utf-8"))["records"]
+                self._records = {item["command"]: Record(**item) for item in items}
+            except (OSError, ValueError, KeyError, TypeError) as error:
+                raise DatasetError(
+                    f"{path}: is not a result of `syncret bench overhead`: {error}; expected another folder"
+                ) from error
+
+    def __contains__(self, command: str) -> bool:
+        return command in self._records
+
+    def __iter__(self) -> Iterator[Record]:
+        return iter(self._records.values())
+
+    def of(self, kind: str) -> list[Record]:
+        """Those of one kind, in the order they were made."""
+        return [record for record in self if record.kind == kind]
+
+    def add(self, record: Record) -> None:
+        """Keep a record in place of an older one of its command. Raises DatasetError where it cannot be written."""
+        self._records[record.command] = record
+        text = json.dumps({"records": [asdict(item) for item in self]}, indent=1) + "\n"
+        try:
+            with disk_errors(self.path):
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+            write_whole(self.path, text)
+        except StoreError as error:
+            raise DatasetError(str(error)) from error

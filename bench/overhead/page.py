@@ -1,4 +1,4 @@
-"""The page of `syncret bench overhead`: tables from the kept records, each with the command that made it.
+"""The page of `syncret bench overhead`: tables and pictures from the kept records, each with the command that made it.
 
 Provides ``write_page`` and ``page``. Public. Nothing here measures; a figure that no record has is left out, and of the
 paper's own figures only those are shown that are known here.
@@ -7,17 +7,15 @@ paper's own figures only those are shown that are known here.
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+
+from matplotlib.axes import Axes
 
 from bench.fetch import DatasetError
-from bench.overhead.best_tables import table3
-from bench.overhead.choice import choice
-from bench.overhead.client_tables import client_sections, papers
+from bench.markdown import markdown_table, mb, size
+from bench.overhead.client_tables import Document, client_sections, papers
 from bench.overhead.growth import CELL_COLUMNS, CODES
-from bench.overhead.markdown import markdown_table, mb, size
-from bench.overhead.plot import plot_growth, plot_tables
-from bench.overhead.record import Record, Records
-from bench.overhead.utility import Errors, best_rounds, errors_by_rounds
+from bench.overhead.jobs import Record, Records
+from bench.overhead.utility import Errors, best_rounds, choice, errors_by_rounds, table3
 
 
 def write_page(records: Records, folder: Path) -> None:
@@ -85,34 +83,36 @@ section has all."""
 
 
 def _servers(records: Sequence[Record]) -> str:
-    parts = []
-    for record in records:
-        found = record.document
-        sent: Mapping[str, Sequence[int]] = found["sent_by_step"]  # type: ignore[assignment]
-        rows = [
-            (step, *(size(n) for n in by_party), size(sum(by_party)))
-            for step, by_party in sorted(sent.items(), key=lambda item: -sum(item[1]))
-        ]
-        heads = ("step", "server 0", "server 1", "server 2", "together")
-        stored, cpu, peak = (found[key] for key in ("stored_bytes", "cpu_s", "peak_bytes"))
-        rows.append(("all", *(size(sum(s[i] for s in sent.values())) for i in range(3)),
-                     size(sum(map(sum, sent.values())))))  # fmt: skip
-        rows.append(("storage at most", *map(size, stored), size(sum(stored))))  # type: ignore[call-overload]
-        rows.append(("peak memory", *map(size, peak), size(sum(peak))))  # type: ignore[call-overload]
-        shown = [f"{s:.1f} s" for s in cpu]  # type: ignore[attr-defined]
-        rows.append(("processor time", *shown, f"{sum(cpu):.1f} s"))  # type: ignore[call-overload]
-        parts.append(
-            f"### {found['dataset']}, {found['upload']}: {found['clients']} clients, all in every round, "
-            f"T = {found['rounds']}\n\n`{record.command}`\n\n" + markdown_table(heads, rows)
-        )
-    if not parts:
+    if not records:
         return ""
+    parts = [
+        f"### {run['dataset']}, {run['upload']}: {run['clients']} clients, all in every round, "
+        f"T = {run['rounds']}\n\n`{command}`\n\n"
+        + markdown_table("step | server 0 | server 1 | server 2 | together", _servers_rows(run))
+        for command, run in ((record.command, record.document) for record in records)
+    ]
     return (
         "## What DistAIM's servers move and keep\n\nMessages between the three servers by step (payload; frames add 12 "
         "bytes a message, TLS 22 a record), processes as the kernel sees them. Storage is the most that a store's "
         f"files had at {_looks(records)}. The estimator is the short one, so processor time is less than in a real "
         "run; bytes are the same.\n\n" + "\n\n".join(parts)
     )
+
+
+def _servers_rows(run: Document) -> list[tuple[str, ...]]:
+    """By step, the dearest first, and then what is not of a step; each with the sum of the three."""
+    sent: Mapping[str, Sequence[int]] = run["sent_by_step"]
+    steps = sorted(sent.items(), key=lambda item: -sum(item[1]))
+    whole = [sum(by_party[pid] for by_party in sent.values()) for pid in range(3)]
+    bytes_of = [
+        *steps,
+        ("all", whole),
+        ("storage at most", run["stored_bytes"]),
+        ("peak memory", run["peak_bytes"]),
+    ]
+    rows = [(name, *map(size, by_party), size(sum(by_party))) for name, by_party in bytes_of]
+    seconds = [f"{of:.1f} s" for of in (*run["cpu_s"], sum(run["cpu_s"]))]
+    return [*rows, ("processor time", *seconds)]
 
 
 def _looks(records: Sequence[Record]) -> str:
@@ -127,8 +127,7 @@ def _growth(records: Sequence[Record]) -> str:
         return ""
     rows = []
     for record in records:
-        points: Sequence[Mapping[str, Any]] = record.document["points"]  # type: ignore[assignment]
-        for point in points:
+        for point in _points(record):
             rows.append(
                 (
                     str(record.document["axis"]),
@@ -139,7 +138,7 @@ def _growth(records: Sequence[Record]) -> str:
                     mb(point["measured_mb"]),
                 )
             )
-    heads = ("axis", "at", "method", "form", "our formula, MB", "measured, MB")
+    heads = "axis | at | method | form | our formula, MB | measured, MB"
     return (
         "## How it grows\n\n`syncret bench overhead --growth AXIS --json`\n\n![growth](overhead-growth.png)\n\nMB "
         "of messages, both directions, of one participating client; K = 100, participation 0.1, T = 10, Adult's domain "
@@ -156,17 +155,22 @@ def _growth(records: Sequence[Record]) -> str:
     )
 
 
+def _points(record: Record) -> Sequence[Document]:
+    points: Sequence[Document] = record.document["points"]  # type: ignore[assignment]
+    return points
+
+
 def _models(rows: Sequence[Sequence[str]]) -> str:
     """Where FLAIM's client has more to move than a seeded upload, as measured."""
     measured = {(axis, at, f"{method} {form}"): mb for axis, at, method, form, _, mb in rows if mb}
-    found = [
+    dearer = [
         f"{axis} {at}: {mb} MB against {seeded}"
         for (axis, at, name), mb in measured.items()
         if name == "flaim union"
         and (seeded := measured.get((axis, at, "distaim seeded")))
         and _number(mb) > _number(seeded)
     ]
-    if not found:
+    if not dearer:
         return ""
     return (
         "**FLAIM's client can be the one with more to move.** It is sent the model in every round that it joins, 4 "
@@ -174,7 +178,7 @@ def _models(rows: Sequence[Sequence[str]]) -> str:
         "queries are asked for: their weights are equal, choices spread over all pairs of columns and soon make one "
         "large clique. Of a random workload over more columns clients choose the few queries of least size and "
         "weight, and the model stays small. Measured, FLAIM `union` against DistAIM `seeded`: "
-        + "; ".join(found)
+        + "; ".join(dearer)
         + ".\n\n"
     )
 
@@ -189,3 +193,127 @@ def _commands(records: Records) -> str:
         "## Commands\n\n`make bench-overhead` runs all of these and writes this page; each prints its part.\n\n"
         + "\n".join(lines)
     )
+
+
+# Pictures.
+
+
+_LABELS = {
+    "cells": "cells of the workload's closure",
+    "clients": "clients K (a tenth take part in a round)",
+    "rounds": "rounds T",
+    "attributes": "columns of 32 codes",
+}
+_NAMES = {"distaim": "DistAIM", "flaim": "FLAIM"}
+_COLOURS = {
+    ("distaim", "plain"): "C3",
+    ("distaim", "seeded"): "C1",
+    ("flaim", "union"): "C0",
+    ("flaim", "query"): "C2",
+}
+
+
+def plot_growth(records: Sequence[Record], path: Path) -> None:
+    """One panel for each axis: our formula as lines, measured points as marks, both axes logarithmic."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(
+        2, 2, figsize=(10, 7.5), squeeze=False, sharey=True, layout="constrained"
+    )
+    by_axis = {str(record.document["axis"]): record for record in records}
+    for panel, (axis, label) in zip(axes.flat, _LABELS.items(), strict=True):
+        points = _points(by_axis[axis]) if axis in by_axis else []
+        for (method, variant), colour in _COLOURS.items():
+            mine = sorted(
+                (p for p in points if (p["method"], p["variant"]) == (method, variant)),
+                key=lambda point: point["x"],
+            )
+            lines = [(p["x"], p["predicted_mb"]) for p in mine]
+            marks = [(p["x"], p["measured_mb"]) for p in mine]
+            if mine:
+                # What lies over another line is dashed, and its marks are hollow.
+                over = variant == "query"
+                panel.plot(
+                    *zip(*lines, strict=True),
+                    "--" if over else "-",
+                    color=colour,
+                    lw=1.2,
+                    label=f"{_NAMES[method]} {variant}",
+                )
+                inside = "none" if over else colour
+                panel.plot(*zip(*marks, strict=True), "o", color=colour, mfc=inside, ms=5 + over)
+        panel.set(xscale="log", yscale="log", xlabel=label, ylabel="MB of one client")
+        _ticks(panel, {p["x"] for p in points})
+        panel.grid(alpha=0.3, which="both", lw=0.4)
+    if records:
+        axes[0, 0].legend(fontsize=8)
+    figure.suptitle("Messages of one participating client: lines by formula, marks measured")
+    figure.savefig(path, dpi=110, metadata={"Software": None})
+    pyplot.close(figure)
+
+
+def plot_tables(tables: Sequence[Document], path: Path) -> None:
+    """Table 7 as a picture: for each table, bytes on the wire by T, with the paper's formula dashed."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    # One panel is left over for the legend.
+    columns = 4
+    rows = len(tables) // columns + 1
+    figure, axes = pyplot.subplots(
+        rows,
+        columns,
+        figsize=(10, 3 * rows + 0.5),
+        squeeze=False,
+        sharey=True,
+        layout="constrained",
+    )
+    for panel in axes.flat[len(tables) :]:
+        panel.set_axis_off()
+    for panel, table in zip(axes.flat, tables, strict=False):
+        results: Sequence[Document] = table["results"]
+        for (method, variant), colour in _COLOURS.items():
+            mine = [
+                r
+                for r in results
+                if r["method"] == method and r.get("upload", r.get("grouping")) == variant
+            ]
+            measured = [(r["rounds"], r["wire_mb"]) for r in mine if r["wire_mb"] is not None]
+            if measured:
+                panel.plot(
+                    *zip(*measured, strict=True),
+                    "o-",
+                    color=colour,
+                    ms=4,
+                    label=f"{_NAMES[method]} {variant}",
+                )
+            if variant in ("plain", "union") and mine:
+                formula = [(r["rounds"], r["formula_mb"]) for r in mine]
+                panel.plot(
+                    *zip(*formula, strict=True),
+                    "--",
+                    color=colour,
+                    lw=1,
+                    label=f"{_NAMES[method]}, paper's formula",
+                )
+        panel.set(xscale="log", yscale="log", xlabel="T", title=str(table["dataset"]))
+        panel.grid(alpha=0.3, which="both", lw=0.4)
+        _ticks(panel, {r["rounds"] for r in results})
+    for panel in axes[:, 0]:
+        panel.set_ylabel("MB of one client on the wire")
+    if tables:
+        axes[-1, -1].legend(*axes[0, 0].get_legend_handles_labels(), loc="center")
+    figure.savefig(path, dpi=110, metadata={"Software": None})
+    pyplot.close(figure)
+
+
+def _ticks(panel: Axes, values: set[int]) -> None:
+    """Marks the measured values on the logarithmic axis, and nothing between them."""
+    ticks = sorted(values)
+    panel.set_xticks(ticks, [f"{x:,}" for x in ticks], fontsize=8)
+    panel.set_xticks([], minor=True)

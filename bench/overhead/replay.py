@@ -234,9 +234,16 @@ class Terms:
             corrupt = math.ceil(self.threat.corrupt * clients)
             neighbours, threshold = clients - 1, max(2, corrupt + 1)
         return Parameters(
-            bytes(32), clients, neighbours, threshold, threshold + 1, length, 0, self.max_rows,
+            bytes(32),
+            clients,
+            neighbours,
+            threshold,
+            threshold + 1,
+            length,
+            0,
+            self.max_rows,
             graph_seed=bytes(32),
-        )  # fmt: skip
+        )
 
 
 def payloads(

@@ -11,7 +11,6 @@ import contextlib
 import os
 import tempfile
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -30,7 +29,6 @@ from parties.trial.request import Request, Trial
 
 LOOK_S = 0.05
 _TICKS_S = 1 / os.sysconf("SC_CLK_TCK")
-LEAVING_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,12 +171,3 @@ def _tree_bytes(folder: Path) -> int:
             with contextlib.suppress(OSError):
                 total += os.stat(os.path.join(inside, name)).st_size
     return total
-
-
-def by_phase(sent: Mapping[str, list[int]]) -> dict[str, list[int]]:
-    """Bytes by the part of a step's name before its dot: clients.forward and clients.compare are clients."""
-    phases: dict[str, list[int]] = {}
-    for step, by_party in sent.items():
-        known = phases.setdefault(step.split(".")[0], [0, 0, 0])
-        phases[step.split(".")[0]] = [a + b for a, b in zip(known, by_party, strict=True)]
-    return phases

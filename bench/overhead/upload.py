@@ -1,35 +1,225 @@
 """DistAIM's client on the wire: real uploads to three real ingest servers, each through a relay that counts.
 
-Provides ``measure_uploads``. Three server processes (`ingest`) and one for each upload (`owner`)
-run the code of `syncret party` and `syncret submit` over mutual TLS on loopback; between them a relay in this process
-counts what TCP carries. What is uploaded does not depend on the number of rounds but for the digits of a header, and
-sizes do not depend on the rows: where no table is at hand, random rows of the domain give the same bytes. Public.
+Provides ``measure_uploads``, and ``Relay``, which says what TCP carries between a client and a server without asking
+either of them. Three server processes and one for each upload run the code of `syncret party` and `syncret submit`
+over mutual TLS on loopback; they are this module as a command, ``ingest PID CONFIG...`` and ``owner``. Between them a
+relay in this process counts. What is uploaded does not depend on the number of rounds but for the digits of a header,
+and sizes do not depend on the rows: where no table is at hand, random rows of the domain give the same bytes. Secret:
+nothing; rows, and hence the shares in the servers' stores, are published or generated.
 """
 
 import asyncio
 import contextlib
 import json
-import subprocess
 import sys
-from collections.abc import AsyncIterator, Sequence
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from types import TracebackType
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.networks import ROOT
-from bench.overhead.ingest import store_folder
-from bench.overhead.owner import Done, Job
-from bench.overhead.relay import Counted, Relay
-from mechanisms.workload import Workload
-from parties.config import CertificateFiles, Config, config_from_dict
+from bench.children import last_word, run_child, start_child
+from bench.process_memory import forget_peak, memory
+from mechanisms.workload import Workload, count_marginals
+from parties.config import CertificateFiles, Config, config_from_dict, load_config
+from parties.distaim.ingest import start_ingest
+from parties.distaim.store import Store
+from parties.distaim.submit import deliver, prepare
 from parties.tls import make_certificates
 from parties.trial.ports import free_ports
 from protocols.upload import FORMS
 
 PARTIES = ("party-0", "party-1", "party-2")
+_MODULE, _INGEST, _OWNER = "bench.overhead.upload", "ingest", "owner"
 _DEADLINE_S = 300.0
+_CHUNK = 1 << 17
+
+_T = TypeVar("_T")
+
+
+# The relay.
+
+
+@dataclass(slots=True)
+class Counted:
+    """Bytes of the dialling side's connections: ``sent`` by it, ``received`` by it; ``connections`` is how many."""
+
+    sent: int = 0
+    received: int = 0
+    connections: int = 0
+
+    @property
+    def total(self) -> int:
+        """Both directions."""
+        return self.sent + self.received
+
+
+class Relay:
+    """Listens on loopback and passes every connection on to ``port``; ``counted`` grows as bytes come."""
+
+    def __init__(self, port: int) -> None:
+        self.counted = Counted()
+        self.port = 0
+        self._target = port
+        self._server: asyncio.Server | None = None
+        self._open: set[asyncio.Task[None]] = set()
+
+    async def __aenter__(self) -> "Relay":
+        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
+        self.port = self._server.sockets[0].getsockname()[1]
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._server is not None:
+            self._server.close()
+        for task in self._open:
+            task.cancel()
+        await asyncio.gather(*self._open, return_exceptions=True)
+
+    async def settled(self) -> None:
+        """Until every connection so far has ended at both sides."""
+        while self._open:
+            await asyncio.wait(set(self._open))
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        if task is None:
+            raise RuntimeError("connections are tasks")
+        self._open.add(task)
+        task.add_done_callback(self._open.discard)
+        self.counted.connections += 1
+        try:
+            far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self._target)
+        except OSError:
+            writer.close()
+            return
+        await asyncio.gather(
+            self._pass(reader, far_writer, outwards=True),
+            self._pass(far_reader, writer, outwards=False),
+        )
+        for end in (writer, far_writer):
+            with contextlib.suppress(OSError):
+                end.close()
+                await end.wait_closed()
+
+    async def _pass(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, outwards: bool
+    ) -> None:
+        with contextlib.suppress(OSError):
+            while data := await reader.read(_CHUNK):
+                if outwards:
+                    self.counted.sent += len(data)
+                else:
+                    self.counted.received += len(data)
+                writer.write(data)
+                await writer.drain()
+        with contextlib.suppress(OSError):
+            if writer.can_write_eof():
+                writer.write_eof()
+
+
+# A data owner's process.
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """``config`` with the addresses to dial, ``codes`` int32 (rows, columns) as .npy, the owner's certificate."""
+
+    config: str
+    codes: str
+    ca: str
+    certificate: str
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """Bytes of HTTP bodies, bytes at the sockets by the kernel's count, processor seconds by phase, memory.
+
+    ``loaded_bytes`` is the process with its modules and rows, ``peak_bytes`` the most that it grew beyond that.
+    """
+
+    sent_bytes: int
+    received_bytes: int
+    socket_sent_bytes: int
+    socket_received_bytes: int
+    cpu_s: dict[str, float]
+    wall_s: float
+    loaded_bytes: int
+    peak_bytes: int
+
+
+async def _upload_once(order: Order) -> Done:
+    config = load_config(Path(order.config))
+    codes = np.load(order.codes, allow_pickle=False)
+    files = CertificateFiles(Path(order.ca), Path(order.certificate), Path(order.key))
+    client = files.cert.stem
+    forget_peak()
+    loaded, started = memory("VmRSS"), time.perf_counter()
+    cpu: dict[str, float] = {}
+    workload = _timed(cpu, "workload", config.build_workload)
+    counts = _timed(cpu, "count", lambda: count_marginals(codes, workload))
+    rounds = config.run.rounds
+    prepared = _timed(
+        cpu,
+        "share",
+        lambda: prepare(config, counts, client, workload=workload, first_round=rounds),
+    )
+    if prepared is None:
+        raise RuntimeError("a client with a given round takes part")
+    before = time.process_time()
+    receipt = await deliver(config, prepared, files)
+    cpu["upload"] = time.process_time() - before
+    return Done(
+        receipt.sent_bytes,
+        receipt.received_bytes,
+        sum(server.socket_sent_bytes or 0 for server in receipt.servers),
+        sum(server.socket_received_bytes or 0 for server in receipt.servers),
+        cpu,
+        time.perf_counter() - started,
+        loaded,
+        max(0, memory("VmHWM") - loaded),
+    )
+
+
+def _timed(cpu: dict[str, float], phase: str, work: Callable[[], _T]) -> _T:
+    before = time.process_time()
+    try:
+        return work()
+    finally:
+        cpu[phase] = time.process_time() - before
+
+
+# A server's process.
+
+
+async def _serve(pid: int, paths: Sequence[Path]) -> None:
+    """One API and one store for every config, as `syncret party` runs them, until standard input ends."""
+    async with contextlib.AsyncExitStack() as exits:
+        for path in paths:
+            config = load_config(path)
+            store = exits.enter_context(Store(store_folder(path, pid), config.digest()))
+            ingest = await start_ingest(store, config, pid, config.require_tls(pid))
+            exits.push_async_callback(ingest.close)
+        print("ready", flush=True)  # noqa: T201  # the parent waits for it
+        await asyncio.to_thread(sys.stdin.read)
+
+
+def store_folder(config: Path, pid: int) -> Path:
+    """Where server ``pid`` keeps the submissions of the run that ``config`` describes."""
+    return config.parent / f"server-{pid}"
+
+
+# The measurement.
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +267,7 @@ async def measure_uploads(
         for form, number in jobs
     ]
     paths = [config.base / "config.toml" for config in configs]
-    async with _servers(configs, paths):
+    async with _servers(paths):
         return [
             await _one(config, path, certificates[name], folder / "codes.npy")
             for config, path, name in zip(configs, paths, names, strict=True)
@@ -121,30 +311,24 @@ def _config(workload: Workload, rows: int, form: str, rounds: int, folder: Path)
 
 
 @contextlib.asynccontextmanager
-async def _servers(configs: Sequence[Config], paths: Sequence[Path]) -> AsyncIterator[None]:
+async def _servers(paths: Sequence[Path]) -> AsyncIterator[None]:
     """Three ingest processes, listening for every config while the block lasts. Raises RuntimeError."""
     processes = [
-        await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "bench.overhead.ingest", str(pid), *map(str, paths),
-            cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        )
-        for pid in range(3)
-    ]  # fmt: skip
+        await start_child(_MODULE, _INGEST, str(pid), *map(str, paths)) for pid in range(3)
+    ]
     try:
         for pid, process in enumerate(processes):
             if process.stdout is None or await process.stdout.readline() != b"ready\n":
-                raise RuntimeError(f"ingest server {pid}: {await _last_word(process)}")
+                _, errors = await process.communicate()
+                raise RuntimeError(
+                    f"ingest server {pid}: {last_word(errors.decode(errors='replace'))}"
+                )
         yield
     finally:
         for process in processes:
             if process.returncode is None:
                 process.kill()
         await asyncio.gather(*(process.communicate() for process in processes))
-
-
-async def _last_word(process: asyncio.subprocess.Process) -> str:
-    _, errors = await process.communicate()
-    return (errors.decode(errors="replace").strip().splitlines() or ["it ended without a word"])[-1]
 
 
 async def _one(config: Config, path: Path, files: CertificateFiles, codes: Path) -> Upload:
@@ -165,9 +349,11 @@ async def _one(config: Config, path: Path, files: CertificateFiles, codes: Path)
         )
         dialled_path = path.with_name("dialled.toml")
         dialled_path.write_text(dialled.resolved_toml(), encoding="utf-8")
-        done = await run_owner(
-            Job(str(dialled_path), str(codes), str(files.ca), str(files.cert), str(files.key))
+        order = Order(str(dialled_path), str(codes), str(files.ca), str(files.cert), str(files.key))
+        printed = await run_child(
+            _MODULE, _OWNER, given=json.dumps(asdict(order)), what="a data owner's upload"
         )
+        done = Done(**json.loads(printed))
         for relay in relays:
             await relay.settled()
         counted = [relay.counted for relay in relays]
@@ -191,18 +377,19 @@ def _upload(
     )
 
 
-async def run_owner(job: Job) -> Done:
-    """Run one owner's process. Raises RuntimeError with its last word where it fails."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "bench.overhead.owner",
-        cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-    )  # fmt: skip
-    output, errors = await process.communicate(json.dumps(asdict(job)).encode())
-    if process.returncode != 0:
-        words = errors.decode(errors="replace").strip().splitlines() or ["no word"]
-        raise RuntimeError(f"a data owner's upload failed: {words[-1]}")
-    return Done(**json.loads(output))
-
-
 def _folder_bytes(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.iterdir())
+
+
+def main() -> None:
+    """One of the processes: serve, or upload and print what it cost."""
+    what, *arguments = sys.argv[1:]
+    if what == _INGEST:
+        asyncio.run(_serve(int(arguments[0]), [Path(name) for name in arguments[1:]]))
+        return
+    done = asyncio.run(_upload_once(Order(**json.load(sys.stdin))))
+    print(json.dumps(asdict(done)))  # noqa: T201  # the parent reads it
+
+
+if __name__ == "__main__":
+    main()

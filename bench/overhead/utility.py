@@ -1,10 +1,12 @@
-"""Errors by T from the utility benchmark's results, and the T of the lowest.
+"""What the utility benchmark's results say to the costs: errors by T, the T of the lowest, and the page's sections.
 
-Provides ``Errors``, ``errors_by_rounds``, ``Best``, ``best_rounds`` and ``UTILITY_COMMAND``, which makes the file that
-is read. Public.
+Provides ``Errors``, ``errors_by_rounds``, ``Best``, ``best_rounds`` and the sections ``table3`` (bytes and ratios at
+the T of the lowest error) and ``choice`` (costs and errors side by side for a few banks, a hospital network and a phone
+fleet; what follows from them is written by hand, in bench/results/overhead-choice.md). Public.
 """
 
 import json
+import math
 import statistics
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -12,11 +14,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bench.markdown import listed, markdown_table, mb
+from bench.overhead.client_tables import (
+    RATIO_HEADS,
+    Document,
+    is_papers_population,
+    ratios,
+    results_of,
+)
+from bench.overhead.flaim import CONNECTION_BYTES
+from bench.overhead.jobs import FLEET, Record
+
 METHODS = ("distaim", "private")
 UTILITY_COMMAND = "make bench-utility"
-
-
+"""It makes the file that is read."""
 PARTICIPATION = 0.1
+EVERYBODY = 1.0
+_TABLE = "adult"
+_ROUNDS = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +87,11 @@ def best_rounds(errors: Sequence[Errors]) -> list[Best]:
     for one in errors:
         if one.participation == PARTICIPATION:
             by_method[one.dataset, one.method].append(one)
-    found = []
+    lowest = []
     for (dataset, method), tried in sorted(by_method.items()):
         best = min(tried, key=lambda one: (one.workload_error, one.rounds))
         all_rounds = tuple(sorted(one.rounds for one in tried))
-        found.append(
+        lowest.append(
             Best(
                 dataset,
                 method,
@@ -87,7 +102,7 @@ def best_rounds(errors: Sequence[Errors]) -> list[Best]:
                 best.nll,
             )
         )
-    return found
+    return lowest
 
 
 def _is_papers(settings: Mapping[str, Any]) -> bool:
@@ -101,3 +116,231 @@ def _is_papers(settings: Mapping[str, Any]) -> bool:
     }
     named = settings["method"] in METHODS and settings.get("local_rounds", 1) == 1
     return named and all(settings.get(key) == value for key, value in wanted.items())
+
+
+# Table 3.
+
+
+def table3(records: Sequence[Record], best: Sequence[Best]) -> str:
+    """The section, or nothing without utility."""
+    if not best:
+        return ""
+    rows = [
+        (
+            one.dataset,
+            "DistAIM" if one.method == "distaim" else f"FLAIM {one.method}",
+            f"{one.rounds}",
+            ", ".join(map(str, one.tried)),
+            f"{one.repeats}",
+            f"{one.workload_error:.3f}",
+            f"{one.nll:.2f}",
+        )
+        for one in best
+    ]
+    heads = "table | method | T at lowest error | of T | repeats | workload error | NLL"
+    return (
+        "## At the best T (Table 3)\n\nUtility is that of the clustering partition, K = 100, participation 0.1, "
+        f"epsilon = 1, means over repeats at that T, from `bench/results/utility.jsonl` (`{UTILITY_COMMAND}`)."
+        f"{_left_out(records, best)}\n\n" + markdown_table(heads, rows) + _bytes(records, best)
+    )
+
+
+def _left_out(records: Sequence[Record], best: Sequence[Best]) -> str:
+    known = {one.dataset for one in best}
+    names = [str(r.document["dataset"]) for r in records if r.document["rows"] == "generated"]
+    without = [name for name in dict.fromkeys(names) if name not in known]
+    if not without:
+        return ""
+    return (
+        f" Not in these tables: {listed(without)}, whose rows are not at hand; generated rows have the right sizes, "
+        "but no utility."
+    )
+
+
+def _bytes(records: Sequence[Record], best: Sequence[Best]) -> str:
+    """What a client moves at FLAIM's best T, by form and grouping, and the ratios; an upload is the same at any T."""
+    moved, over, commands = [], [], []
+    for one in best:
+        record = None if one.method == "distaim" else _record(records, one)
+        if record is None:
+            continue
+        document: Document = record.document
+        plain, seeded = (
+            results_of(document, "distaim", form, one.rounds)[0] for form in ("plain", "seeded")
+        )
+        union, query = (
+            results_of(document, "flaim", grouping, one.rounds)[0]
+            for grouping in ("union", "query")
+        )
+        at = one.dataset, f"{one.rounds}"
+        figures = (plain["wire_mb"], seeded["wire_mb"], union["formula_mb"])
+        rest = (union["wire_mb"], query["wire_mb"])
+        moved.append((*at, *map(mb, (plain["formula_mb"], *figures, *rest))))
+        over.append((*at, *ratios(plain, seeded, union, query)))
+        commands.append(f"- `{record.command}`")
+    if not moved:
+        return ""
+    heads = (
+        "table | FLAIM's T | DistAIM formula, MB | plain wire | seeded wire | FLAIM formula, MB"
+        " | union wire | query wire"
+    )
+    return (
+        "\n\nWhat a client moves for it, DistAIM's by one upload whatever T is, FLAIM's at its best T:\n\n"
+        + "\n".join(commands)
+        + "\n\n"
+        + markdown_table(heads, moved)
+        + "\n\nDistAIM over FLAIM, each at its best T:\n\n"
+        + markdown_table(f"table | FLAIM's T | {RATIO_HEADS}", over)
+    )
+
+
+def _record(records: Sequence[Record], best: Best) -> Record | None:
+    """The measured record of the paper's population at the best T."""
+    for record in records:
+        document: Document = record.document
+        if document["dataset"] == best.dataset and is_papers_population(document):
+            results = results_of(document, "flaim", "union", best.rounds)
+            if results and results[0]["wire_mb"] is not None:
+                return record
+    return None
+
+
+# What to choose.
+
+
+def choice(clients: Sequence[Record], servers: Sequence[Record], errors: Sequence[Errors]) -> str:
+    """The section, or nothing where a figure is missing."""
+    banks, hospitals = _client(clients, 5, EVERYBODY), _client(clients, 20, EVERYBODY)
+    phones = _client(clients, FLEET, PARTICIPATION)
+    bank_servers, hospital_servers = _servers(servers, 5), _servers(servers, 20)
+    if not (banks and hospitals and phones and bank_servers and hospital_servers):
+        return ""
+    records = (banks, hospitals, phones, bank_servers, hospital_servers)
+    owners = (
+        _owners_row("banks", banks.document, bank_servers.document),
+        _owners_row("hospitals", hospitals.document, hospital_servers.document),
+    )
+    who = {"banks": banks, "hospitals": hospitals, "phones": phones}
+    rounds = [_rounds_row(name, record.document) for name, record in who.items()]
+    parts = (
+        "## What to choose\n\nCosts and errors side by side, for a few banks, a hospital network and a phone fleet; "
+        "what follows from them is in [`bench/results/overhead-choice.md`](overhead-choice.md). All on Adult's domain "
+        f"(2.9 million cells), T = {_ROUNDS}, from these records:",
+        "\n".join(f"- `{record.command}`" for record in records),
+        markdown_table(_OWNERS_HEADS, owners),
+        "FLAIM's figures assume one TLS connection held for the whole run. Each further one adds "
+        f"{CONNECTION_BYTES / 1000:.1f} KB (handshake, greeting, goodbye). Owners that come in one of the rounds send "
+        "DistAIM's servers an upload, of which the second stores 4 bytes a cell and passes them on to the third:",
+        markdown_table(_ROUNDS_HEADS, rounds),
+        _errors_table(errors),
+    )
+    return "\n\n".join(part for part in parts if part)
+
+
+_OWNERS_HEADS = (
+    "who | owners | DistAIM seeded: MB an owner, once | its servers exchange, MB"
+    f" | and store, MB, at least | FLAIM union: MB an owner over T = {_ROUNDS}"
+    " | rounds that an owner has to answer in"
+)
+_ROUNDS_HEADS = (
+    "who | owners | in a round | rounds of an owner | FLAIM union, MB | with a connection for each"
+    " round | FLAIM query, MB | owners that come | their uploads at the second server, GB"
+)
+
+
+def _owners_row(who: str, client: Document, servers: Document) -> tuple[str, ...]:
+    exchanged = sum(sum(by_party) for by_party in servers["sent_by_step"].values()) / 1e6
+    return (
+        who,
+        f"{client['clients']}",
+        f"{_result(client, 'distaim', 'seeded')['wire_mb']:.1f}",
+        f"{exchanged:,.0f}",
+        _stored(servers),
+        f"{_result(client, 'flaim', 'union')['wire_mb']:.3f}",
+        f"1 against {_result(client, 'flaim', 'union')['rounds_joined']:.0f}",
+    )
+
+
+def _stored(servers: Document) -> str:
+    """MB that the three stores had together, to two digits: what was seen is not sure to more."""
+    megabytes = sum(servers["stored_bytes"]) / 1e6
+    return f"{round(megabytes, 1 - math.floor(math.log10(megabytes))):,.0f}"
+
+
+def _rounds_row(who: str, client: Document) -> tuple[str, ...]:
+    union, query = (_result(client, "flaim", grouping) for grouping in ("union", "query"))
+    again = (union["rounds_joined"] - 1) * CONNECTION_BYTES / 1e6
+    come = 1 - (1 - client["participation"]) ** _ROUNDS
+    return (
+        who,
+        f"{client['clients']:,}",
+        f"{client['participation']:.0%}",
+        f"{union['rounds_joined']:.1f}",
+        mb(union["wire_mb"]),
+        mb(union["wire_mb"] + again),
+        mb(query["wire_mb"]),
+        f"{come:.0%}",
+        mb(4 * client["maximal_cells"] * client["clients"] * come / 1e9),
+    )
+
+
+def _errors_table(errors: Sequence[Errors]) -> str:
+    """Both errors at each T at which both were measured."""
+    at = sorted({(-e.participation, e.rounds) for e in errors if e.dataset == _TABLE})
+    rows = []
+    for participation, rounds in ((-p, t) for p, t in at if -p in (EVERYBODY, PARTICIPATION)):
+        pair = _pair(errors, participation, rounds)
+        if pair is None:
+            continue
+        distaim, private = pair
+        rows.append(
+            (
+                f"{participation:g}",
+                f"{rounds}",
+                f"{distaim.workload_error:.3f}",
+                f"{private.workload_error:.3f}",
+                f"{distaim.repeats}, {private.repeats}",
+            )
+        )
+    if not rows:
+        return ""
+    return (
+        "How good the tables are: mean workload error on Adult, 100 owners, clustering partition, epsilon = 1, from "
+        f"`bench/results/utility.jsonl` (`{UTILITY_COMMAND}`). Other numbers of owners were not measured.\n\n"
+        + markdown_table("participation | T | DistAIM | FLAIM private | repeats", rows)
+    )
+
+
+def _pair(
+    errors: Sequence[Errors], participation: float, rounds: int
+) -> tuple[Errors, Errors] | None:
+    """DistAIM's and FLAIM's errors at the same T, if both were measured."""
+    asked = {
+        one.method: one
+        for one in errors
+        if (one.dataset, one.participation, one.rounds) == (_TABLE, participation, rounds)
+    }
+    if not set(METHODS) <= set(asked):
+        return None
+    return asked["distaim"], asked["private"]
+
+
+def _client(records: Sequence[Record], clients: int, participation: float) -> Record | None:
+    wanted = {"dataset": _TABLE, "clients": clients, "participation": participation}
+    return _first(records, wanted)
+
+
+def _servers(records: Sequence[Record], clients: int) -> Record | None:
+    wanted = {"dataset": _TABLE, "clients": clients, "rounds": _ROUNDS, "upload": "seeded"}
+    return _first(records, wanted)
+
+
+def _first(records: Sequence[Record], wanted: Mapping[str, object]) -> Record | None:
+    for record in records:
+        if all(record.document.get(key) == value for key, value in wanted.items()):
+            return record
+    return None
+
+
+def _result(document: Document, method: str, variant: str) -> Document:
+    return results_of(document, method, variant, _ROUNDS)[0]

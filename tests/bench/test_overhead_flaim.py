@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from bench.overhead.client import Population, Subject, formula_results
 from bench.overhead.flaim import measure_flaim, replayed
 from bench.overhead.formula import Payload, flaim_formula
-from bench.overhead.relay import Relay
 from bench.overhead.replay import (
     Terms,
     answered_cells,
@@ -17,7 +17,7 @@ from bench.overhead.replay import (
     private_settings,
     replay,
 )
-from bench.overhead.tables import Population, Subject, formula_results
+from bench.overhead.upload import Relay
 from mechanisms.domain import Domain, Integer
 from mechanisms.workload import Workload, draw_workload
 from parties.config import CertificateFiles

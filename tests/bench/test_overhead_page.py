@@ -11,13 +11,12 @@ from click.testing import CliRunner
 from bench.cli import bench
 from bench.fetch import DatasetError
 from bench.overhead.cli import overhead
+from bench.overhead.client_tables import ratios
 from bench.overhead.flaim import CONNECTION_BYTES, HANDSHAKE_BYTES
 from bench.overhead.formula import forwarded_payload
 from bench.overhead.growth import AXES, cases
-from bench.overhead.jobs import ClientJob, GrowthJob, ServersJob, sweep
-from bench.overhead.markdown import ratios
+from bench.overhead.jobs import ClientJob, GrowthJob, Record, Records, ServersJob, sweep
 from bench.overhead.page import page, write_page
-from bench.overhead.record import Record, Records
 from bench.overhead.servers import measure_servers
 from bench.overhead.utility import Best, Errors, best_rounds, errors_by_rounds
 from mechanisms.domain import Domain, Integer
@@ -213,41 +212,61 @@ def test_a_clients_seconds_and_memory_stand_under_their_heads(records: Records) 
     assert rows[2:] == ["| adult | 0.52 | 277 | 0.11 | 69 | 0.12 | 0.96 | 2.88 | 246 |"]
 
 
-def test_errors_of_the_advice_are_at_the_costs_t(records: Records) -> None:
-    text = page(records, ERRORS).split("## What to choose", 1)[1]
-    assert "| 0.1 | 10 | 0.305 | 0.425 | 3, 3 |" in text
-    assert "| 1 | 10 | 0.193 | 0.297 | 2, 2 |" in text
-    assert "at T = 4 on adult." in text
-    # Banks are all in every round; phones a tenth of them.
-    assert "the lower error is DistAIM's: 0.19 with DistAIM and 0.30 with FLAIM" in text
-    assert "error at T = 10 is 0.42 with FLAIM and 0.30 with DistAIM" in text
-    assert text.count("not measured") == 4
-    # Without runs in which all take part, those of a tenth at the same T, and their share is said.
-    text = page(records, [one for one in ERRORS if one.participation < 1])
-    assert (
-        "0.30 with DistAIM and 0.42 with FLAIM (100 owners, a tenth of them in each round)" in text
+def test_errors_stand_beside_the_costs_where_both_methods_were_measured(records: Records) -> None:
+    rows = rows_below(page(records, ERRORS), "What to choose")
+    assert rows[-3:] == [
+        "| 1 | 10 | 0.193 | 0.297 | 2, 2 |",
+        "| 0.1 | 4 | 0.511 | 0.487 | 3, 3 |",
+        "| 0.1 | 10 | 0.305 | 0.425 | 3, 3 |",
+    ]
+    # Without runs in which all take part, those of a tenth.
+    rows = rows_below(
+        page(records, [one for one in ERRORS if one.participation < 1]), "What to choose"
     )
+    assert rows[-3].startswith("| --- ")
 
 
-def test_the_advice_counts_uploads_of_phones_that_come_and_connections(records: Records) -> None:
-    text = page(records, ERRORS).split("## What to choose", 1)[1]
-    # 1 - 0.9^10 of 10,000 phones, 4 bytes a cell.
-    assert "65% of the phones" in text
-    assert "71 GB" in text
-    assert "| banks | 5 | 11.0 | 55 | 55 | 0.013 | 1 against 2 |" in text
+def test_a_choice_counts_uploads_of_phones_that_come_and_connections(records: Records) -> None:
+    text = page(records, ERRORS)
+    rows = rows_below(text, "What to choose")
+    assert rows[2] == "| banks | 5 | 11.0 | 55 | 55 | 0.013 | 1 against 2 |"
     assert CONNECTION_BYTES > HANDSHAKE_BYTES
     assert f"adds {CONNECTION_BYTES / 1000:.1f} KB" in text
-    assert f"{12.5 + CONNECTION_BYTES / 1000:.0f} KB with a connection for each" in text
+    # Two rounds, one of them with a connection of its own; 1 - 0.9^10 of 10,000 phones, 4 bytes a cell.
+    again = 12.5 + CONNECTION_BYTES / 1000
+    phones = f"| phones | 10,000 | 10% | 2.0 | 0.0125 | {again / 1000:.3g} | 0.0175 | 65% | 71.5 |"
+    assert rows[6:8] == [
+        f"| banks | 5 | 100% | 2.0 | 0.0125 | {again / 1000:.3g} | 0.0175 | 100% | 0.0549 |",
+        f"| hospitals | 20 | 100% | 2.0 | 0.0125 | {again / 1000:.3g} | 0.0175 | 100% | 0.219 |",
+    ]
+    assert rows[8] == phones
 
 
-def test_the_advice_says_what_each_noise_shows_the_server(records: Records) -> None:
+def test_the_advice_has_the_published_pages_figures() -> None:
+    """It is written by hand: what it says of MB, GB, shares and errors has to stand in a table of the page."""
+    results = Path(__file__).parents[2] / "bench" / "results"
+    published = (results / "overhead.md").read_text(encoding="utf-8")
+    cells = {
+        cell.strip().removesuffix("%")
+        for line in published.splitlines()
+        if line.startswith("|")
+        for cell in line.split("|")
+    }
+    advice = (results / "overhead-choice.md").read_text(encoding="utf-8")
+    figures = re.findall(r"([0-9][0-9.,]*)\s(?:MB|GB|%)", advice) + re.findall(
+        r"0\.\d{3}\b", advice
+    )
+    assert len(figures) >= 20
+    assert set(figures) <= cells
+
+
+def test_the_page_says_what_each_noise_shows_the_server(records: Records) -> None:
     text = page(records, ERRORS)
     for words in (
-        "both groupings show it a lone chooser's counts before its noise",
-        "counts of one or two choosers go without SecAgg",
+        "With noise added by the server it sees that chooser's counts before its noise",
+        "under both groupings",
         '`noise = "distributed"`',
-        "It needs `union`",
-        "12 KB and not 18 KB",
+        "needs `union`",
     ):
         assert words in text, words
     assert "reach the server bare" not in text

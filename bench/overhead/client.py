@@ -1,13 +1,18 @@
 """What a data owner sends and receives: the paper's formula beside counted bytes (its Tables 3 and 7).
 
-Provides ``Subject`` (a table's workload, its rows where they are at hand), ``Population``, ``formula_results``,
-``measured_results`` and ``document``. DistAIM's uploads are measured by `upload`, FLAIM's rounds by
-`flaim`. Figures are per participating client: one that takes part in at least one round. Public.
+Provides ``Subject`` (a table's workload, its rows where they are at hand), ``published_domain``, ``Population``,
+``formula_results``, ``measured_results`` and ``document``. DistAIM's uploads are measured by `upload`, FLAIM's rounds
+by `flaim`. Figures are per participating client: one that takes part in at least one round. Public.
+
+The domains of some tables are known without the tables. Columns and binning are those of `bench.datasets` (numbers in
+32 bins); how many categories the others have is in the tables' published descriptions. Only the sizes are meant: the
+columns hold the codes themselves. Known limits: `bench.datasets` reads categories from the table, and draws part of the
+rows of intrusion, which may miss a rare category; census and marketing have too many to be listed here.
 """
 
 import asyncio
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,11 +20,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench import datasets
+from bench.datasets import BINS, RECIPES, TRAIN_SHARE
 from bench.fetch import DatasetError
-from bench.overhead.domains import published_domain, published_rows
-from bench.overhead.flaim import FlaimRun, measure_flaim
+from bench.overhead.flaim import FlaimRun, Member, measure_flaim, measure_member
 from bench.overhead.formula import MB, distaim_formula, flaim_formula
-from bench.overhead.member import Member, measure_member
 from bench.overhead.replay import (
     THREAT,
     Mean,
@@ -30,12 +34,66 @@ from bench.overhead.replay import (
     replay,
 )
 from bench.overhead.upload import Upload, measure_uploads
+from bench.published import (
+    ADULT_CODES,
+    COVTYPE_COLUMNS,
+    CREDIT_COLUMNS,
+    INTRUSION_COLUMNS,
+    MAGIC_COLUMNS,
+    PUBLICATIONS,
+)
+from mechanisms.domain import Domain, Integer
 from mechanisms.workload import Workload, draw_workload
 from parties.trial.partition import iid
 from protocols.upload import FORMS
 
 GROUPINGS = ("union", "query")
 PAPER_ROUNDS = (4, 32, 96)
+
+_COLUMNS: Mapping[str, tuple[str, ...]] = {
+    "adult": tuple(ADULT_CODES),
+    "covtype": COVTYPE_COLUMNS,
+    "credit": CREDIT_COLUMNS,
+    "intrusion": INTRUSION_COLUMNS,
+    "magic": MAGIC_COLUMNS,
+}
+# Of the columns that are neither binned nor whole numbers; UCI's and KDD's descriptions.
+_CATEGORIES: Mapping[str, Mapping[str, int]] = {
+    "covtype": {"cover_type": 7},
+    "credit": {"Class": 2},
+    "intrusion": {
+        "protocol_type": 3,
+        "service": 66,
+        "flag": 11,
+        "land": 2,
+        "logged_in": 2,
+        "root_shell": 2,
+        "su_attempted": 3,
+        "is_host_login": 1,
+        "is_guest_login": 2,
+        "label": 23,
+    },
+    "magic": {"class": 2},
+}
+
+
+def published_domain(name: str) -> Domain | None:
+    """The domain of table ``name``, or None where only the table tells it."""
+    if name not in _COLUMNS:
+        return None
+    recipe, categories = RECIPES[name], _CATEGORIES.get(name, {})
+    sizes = {
+        column: BINS if column in recipe.binned else {**(recipe.whole or {}), **categories}[column]
+        for column in _COLUMNS[name]
+        if column not in recipe.dropped
+    }
+    return Domain(tuple(Integer(column, 0, n - 1, n) for column, n in sizes.items()))
+
+
+def published_rows(name: str) -> int:
+    """The rows of table ``name`` that are split among clients: the published ones or the paper's part, less a tenth."""
+    recipe = RECIPES[name]
+    return round(TRAIN_SHARE * (recipe.rows or PUBLICATIONS[recipe.file or name].rows))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

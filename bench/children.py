@@ -1,0 +1,39 @@
+"""Child processes that are given text on standard input and answer on standard output.
+
+Provides ``start_child``, ``run_child`` and ``last_word``. Children are commands (``python -m MODULE ...``) and not
+`multiprocessing`: nothing is pickled. Public.
+"""
+
+import asyncio
+import subprocess
+import sys
+
+from bench.networks import ROOT
+
+
+async def start_child(module: str, *arguments: str) -> asyncio.subprocess.Process:
+    """A process of ``module`` with pipes on its input, output and errors."""
+    return await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        module,
+        *arguments,
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+
+
+async def run_child(module: str, *arguments: str, given: str, what: str) -> str:
+    """What the child prints. Raises RuntimeError, that ``what`` failed, with the child's last word."""
+    process = await start_child(module, *arguments)
+    output, errors = await process.communicate(given.encode())
+    if process.returncode != 0:
+        raise RuntimeError(f"{what} failed: {last_word(errors.decode(errors='replace'))}")
+    return output.decode()
+
+
+def last_word(errors: str) -> str:
+    """The last line of what a process wrote to its standard error."""
+    return (errors.strip().splitlines() or ["it ended without a word"])[-1]

@@ -1,0 +1,40 @@
+"""Pieces of the benchmarks' pages: tables in Markdown and figures as text.
+
+Provides ``markdown_table``, ``mb``, ``size``, ``times`` and ``listed``. Public.
+"""
+
+from collections.abc import Collection, Iterable, Sequence
+
+
+def markdown_table(
+    heads: str, rows: Iterable[Sequence[object]], *, right: Collection[int] = ()
+) -> str:
+    """A table in Markdown, its ``heads`` as "a | b"; the columns with the numbers ``right`` are aligned there."""
+    columns = heads.count(" | ") + 1
+    rules = ("---:" if column in right else "---" for column in range(columns))
+    return "\n".join(
+        f"| {' | '.join(map(str, cells))} |" for cells in ([heads], list(rules), *rows)
+    )
+
+
+def mb(value: float | None) -> str:
+    """``value`` MB to three digits; nothing where there is none."""
+    if value is None:
+        return ""
+    return f"{value:,.1f}" if value >= 10 else f"{value:.3g}"
+
+
+def size(value: float) -> str:
+    """``value`` bytes with their unit."""
+    return f"{mb(value / 1e6)} MB" if value >= 10_000 else f"{value:,.0f} B"
+
+
+def times(large: float, small: float) -> str:
+    """How many times ``small`` goes into ``large``."""
+    ratio = large / small
+    return f"{ratio:,.0f}" if ratio >= 10 else f"{ratio:.2g}"
+
+
+def listed(words: Sequence[str]) -> str:
+    """Words with commas and an "and"."""
+    return " and ".join(part for part in (", ".join(words[:-1]), *words[-1:]) if part)
