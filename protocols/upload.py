@@ -13,9 +13,11 @@ sharing mod 2^64; what a server keeps is that sharing mod 2^32. All integers are
 
 A malicious client can send different versions of one component to the two servers that hold it. Each server therefore
 sends the digest of its ``next`` component to the next server, which compares it with its ``own``
-(``component_digests``,
-``check_component``); a client that fails is dropped by all three. These digests go only between the two servers that
-hold the component: to the third, a digest of x2 would be a test for guesses of the counts.
+(``component_digests``, ``check_component``); a client that fails is dropped by all three. These digests go only between
+the two servers that hold the component: to the third, a digest of x2 would be a test for guesses of the counts.
+
+What the forms differ in is data (``UploadForm``): which components a body holds, and whether as a seed, as elements or
+as a digest. A component that some server gets as a digest is forwarded by its other holder.
 
 Secret: counts, seeds, bodies, components. Public: form, number of cells, sizes. Source: README section 2.
 Known limits: whether the counts are those of a real table is not checked; README section 3 says why the privacy of the
@@ -26,7 +28,9 @@ import enum
 import hashlib
 import hmac
 import secrets
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,12 +40,76 @@ from protocols.keystream import KEY_BYTES, Keystream
 
 SEEDED = "seeded"
 PLAIN = "plain"
-FORMS = (SEEDED, PLAIN)
 DIGEST_BYTES = hashlib.sha256().digest_size
-PLAIN_ELEMENT_BYTES = 8
-# Keystream usages: the client's expansion of a seed in each form, one component to a seed.
-_USAGE_SEEDED = b"client-upload-seeded"
-_USAGE_PLAIN = b"client-upload-plain"
+
+
+class PartKind(enum.Enum):
+    """What stands for a component: the seed it expands from, its elements, or their digest."""
+
+    SEED = "seed"
+    ELEMENTS = "elements"
+    DIGEST = "digest"
+
+
+class Forwarding(NamedTuple):
+    """Which server sends a component on to its other holder, who has only its digest."""
+
+    sender: int
+    receiver: int
+
+
+@dataclass(frozen=True, slots=True)
+class UploadForm:
+    """How an upload is laid out: ``bodies`` by server, each a sequence of (component, what stands for it).
+
+    ``element`` is the type of an element on the wire, and so the ring of the sharing; ``usage`` separates the
+    keystreams of the client's seeds, one component to a seed.
+    """
+
+    name: str
+    usage: bytes
+    element: str
+    bodies: tuple[tuple[tuple[int, PartKind], ...], ...]
+
+    def part_size(self, kind: PartKind, cells: int) -> int:
+        """Bytes of what stands for a component of ``cells`` elements."""
+        if kind is PartKind.ELEMENTS:
+            return np.dtype(self.element).itemsize * cells
+        return KEY_BYTES if kind is PartKind.SEED else DIGEST_BYTES
+
+    @property
+    def forwarding(self) -> Forwarding | None:
+        """Who forwards to whom; None where every server has all it needs."""
+        for receiver, body in enumerate(self.bodies):
+            if (receiver, PartKind.DIGEST) in body:
+                # A server holds the component of its own number; the server before it holds that one, too.
+                return Forwarding((receiver - 1) % 3, receiver)
+        return None
+
+
+_SEED, _ELEMENTS, _DIGEST = PartKind.SEED, PartKind.ELEMENTS, PartKind.DIGEST
+_SEEDED = UploadForm(
+    SEEDED,
+    b"client-upload-seeded",
+    "<u4",
+    (((0, _SEED), (1, _SEED)), ((1, _SEED), (2, _ELEMENTS)), ((0, _SEED), (2, _DIGEST))),
+)
+_PLAIN = UploadForm(
+    PLAIN,
+    b"client-upload-plain",
+    "<u8",
+    tuple(((c, _ELEMENTS), ((c + 1) % 3, _ELEMENTS)) for c in range(3)),
+)
+_BY_NAME: Mapping[str, UploadForm] = {form.name: form for form in (_SEEDED, _PLAIN)}
+FORMS = tuple(_BY_NAME)
+"""The forms' names, as configurations and submissions have them."""
+
+
+def upload_form(name: str) -> UploadForm:
+    """The form of that name. Raises ValueError where there is none."""
+    if name not in _BY_NAME:
+        raise ValueError(f"upload form is {name!r}; expected one of {', '.join(FORMS)}")
+    return _BY_NAME[name]
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -68,19 +136,11 @@ class UploadSeeds:
         return cls(secrets.token_bytes(KEY_BYTES), secrets.token_bytes(KEY_BYTES))
 
 
-class Kind(enum.Enum):
-    """What stands for a component: the seed it expands from, its elements, or their digest."""
-
-    SEED = "seed"
-    ELEMENTS = "elements"
-    DIGEST = "digest"
-
-
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Part:
     """What a client sent for one component. Secret, unless it is a digest that only its two holders see."""
 
-    kind: Kind
+    kind: PartKind
     data: bytes
 
     def __repr__(self) -> str:
@@ -92,65 +152,54 @@ class StoredUpload:
     """A body of the right size, taken apart: what server ``pid`` got for its ``own`` and its ``next`` component."""
 
     pid: int
-    form: str
+    form: UploadForm
     cells: int
     own: Part
     next: Part
 
 
-def seeded_upload(counts: NDArray[np.uint32], seeds: UploadSeeds | None = None) -> list[bytes]:
-    """Share ``counts`` for the form ``seeded``: one body for each server.
-
-    Shapes: uint32 (n,) -> 3 bodies.
-    Leaks: nothing to one server: 0 gets two seeds, 1 a seed and x2 masked by the other, 2 a seed and a digest of x2.
-    Rounds: none; the client sends once.
-    Communication: the client sends 32, 16 + 4n and 48 bytes.
-    Raises: ValueError on another dtype or shape.
-    Source: README section 2.
-    """
-    _check_counts(counts)
-    seeds = seeds or UploadSeeds.draw()
-    size = counts.size * 4
-    x0 = Keystream(seeds.s0, _USAGE_SEEDED).read(size).view("<u4")
-    x1 = Keystream(seeds.s1, _USAGE_SEEDED).read(size).view("<u4")
-    x2 = (counts - x0 - x1).astype("<u4", copy=False).tobytes()
-    return [seeds.s0 + seeds.s1, seeds.s1 + x2, seeds.s0 + hashlib.sha256(x2).digest()]
-
-
-def plain_upload(counts: NDArray[np.uint32], seeds: UploadSeeds | None = None) -> list[bytes]:
-    """Share ``counts`` for the form ``plain``: both components to each server, 8 bytes an element.
-
-    Shapes: uint32 (n,) -> 3 bodies.
-    Leaks: nothing to one server: any two components are uniform.
-    Rounds: none; the client sends once.
-    Communication: the client sends 16n bytes to each server.
-    Raises: ValueError on another dtype or shape.
-    Source: README section 2; the FLAIM paper's throughput formula (cells x 8 bytes x 6).
-    """
-    _check_counts(counts)
-    seeds = seeds or UploadSeeds.draw()
-    size = counts.size * PLAIN_ELEMENT_BYTES
-    x0 = Keystream(seeds.s0, _USAGE_PLAIN).read(size).view("<u8")
-    x1 = Keystream(seeds.s1, _USAGE_PLAIN).read(size).view("<u8")
-    x2 = counts.astype(np.uint64) - x0 - x1
-    parts = [part.astype("<u8", copy=False).tobytes() for part in (x0, x1, x2)]
-    return [parts[pid] + parts[(pid + 1) % 3] for pid in range(3)]
-
-
 def upload(counts: NDArray[np.uint32], form: str, seeds: UploadSeeds | None = None) -> list[bytes]:
-    """The three bodies in ``form``; as ``seeded_upload`` or ``plain_upload``. Raises ValueError on another form."""
-    if form not in FORMS:
-        raise ValueError(f"upload form is {form!r}; expected one of {', '.join(FORMS)}")
-    return seeded_upload(counts, seeds) if form == SEEDED else plain_upload(counts, seeds)
+    """Share ``counts`` in the form of that name: one body for each server.
+
+    Shapes: uint32 (n,) -> 3 bodies.
+    Leaks: nothing to one server. seeded: 0 gets two seeds, 1 a seed and x2 masked by the other, 2 a seed and a digest
+    of x2; plain: any two components are uniform.
+    Rounds: none; the client sends once.
+    Communication: seeded: the client sends 32, 16 + 4n and 48 bytes; plain: 16n bytes to each server.
+    Raises: ValueError on another form, dtype or shape.
+    Source: README section 2; for plain the FLAIM paper's throughput formula (cells x 8 bytes x 6).
+    """
+    layout = upload_form(form)
+    if counts.dtype != np.uint32 or counts.ndim != 1:
+        raise ValueError(f"counts are a uint32 vector, not {counts.dtype} of shape {counts.shape}")
+    seeds = seeds or UploadSeeds.draw()
+    x0 = _expand_seed(layout, seeds.s0, counts.size)
+    x1 = _expand_seed(layout, seeds.s1, counts.size)
+    x2 = (counts.astype(layout.element) - x0 - x1).astype(layout.element, copy=False)
+    sent = {c for body in layout.bodies for c, kind in body if kind is not PartKind.SEED}
+    elements = {c: (x0, x1, x2)[c].tobytes() for c in sent}
+
+    def part(component: int, kind: PartKind) -> bytes:
+        if kind is PartKind.SEED:
+            return (seeds.s0, seeds.s1)[component]
+        data = elements[component]
+        return hashlib.sha256(data).digest() if kind is PartKind.DIGEST else data
+
+    return [b"".join(part(*item) for item in body) for body in layout.bodies]
 
 
 def body_size(pid: int, form: str, cells: int) -> int:
     """The exact number of bytes of a body. Raises ValueError on another pid, form or number of cells."""
-    if pid not in range(3) or form not in FORMS or cells < 0:
+    layout = upload_form(form)
+    if pid not in range(3) or cells < 0:
         raise ValueError(f"no body for pid {pid}, form {form!r}, {cells} cells")
-    if form == PLAIN:
-        return 2 * PLAIN_ELEMENT_BYTES * cells
-    return (2 * KEY_BYTES, KEY_BYTES + 4 * cells, KEY_BYTES + DIGEST_BYTES)[pid]
+    return sum(layout.part_size(kind, cells) for _, kind in layout.bodies[pid])
+
+
+def forwarded_size(form: str, cells: int) -> int:
+    """Bytes that one server sends on to another of a client's upload. Raises ValueError on another form."""
+    layout = upload_form(form)
+    return 0 if layout.forwarding is None else layout.part_size(PartKind.ELEMENTS, cells)
 
 
 def parse_upload(pid: int, form: str, body: bytes, cells: int) -> StoredUpload:
@@ -160,21 +209,16 @@ def parse_upload(pid: int, form: str, body: bytes, cells: int) -> StoredUpload:
     Raises: CheckFailed on another size; ValueError on another pid or form.
     Source: README section 2.
     """
-    expected = body_size(pid, form, cells)
+    expected, layout = body_size(pid, form, cells), upload_form(form)
     if len(body) != expected:
         raise CheckFailed(
             f"a {form} upload of {cells} cells to server {pid} has {expected} bytes, not {len(body)}"
         )
-    if form == PLAIN:
-        own, next_ = body[: expected // 2], body[expected // 2 :]
-        return StoredUpload(pid, form, cells, Part(Kind.ELEMENTS, own), Part(Kind.ELEMENTS, next_))
-    first, rest = Part(Kind.SEED, body[:KEY_BYTES]), body[KEY_BYTES:]
-    if pid == 0:
-        return StoredUpload(pid, form, cells, first, Part(Kind.SEED, rest))
-    if pid == 1:
-        return StoredUpload(pid, form, cells, first, Part(Kind.ELEMENTS, rest))
-    # Server 2's own component is x2, of which the client sent the digest; its next one is x0.
-    return StoredUpload(pid, form, cells, Part(Kind.DIGEST, rest), first)
+    parts, start = {}, 0
+    for component, kind in layout.bodies[pid]:
+        end = start + layout.part_size(kind, cells)
+        parts[component], start = Part(kind, body[start:end]), end
+    return StoredUpload(pid, layout, cells, parts[pid], parts[(pid + 1) % 3])
 
 
 def component_digests(stored: StoredUpload) -> tuple[bytes, bytes]:
@@ -197,7 +241,8 @@ def forward_payload(stored: StoredUpload) -> bytes:
     Leaks: nothing; server 2 is the other holder of x2. Rounds: 1. Communication: 4n bytes, server 1 to 2.
     Raises: ValueError at another server or for another form.
     """
-    if stored.pid != 1 or stored.form != SEEDED:
+    way = stored.form.forwarding
+    if way is None or stored.pid != way.sender:
         raise ValueError("only server 1 forwards, and only seeded uploads")
     return stored.next.data
 
@@ -208,15 +253,16 @@ def open_forwarded(stored: StoredUpload, payload: bytes) -> StoredUpload:
     Leaks: nothing. Rounds: none. Communication: none (``forward_payload``).
     Raises: CheckFailed on another size or digest; ValueError where nothing is awaited.
     """
-    if stored.own.kind is not Kind.DIGEST:
+    if stored.own.kind is not PartKind.DIGEST:
         raise ValueError("only server 2 awaits a forwarded component, and only once")
-    if len(payload) != 4 * stored.cells:
+    expected = stored.form.part_size(PartKind.ELEMENTS, stored.cells)
+    if len(payload) != expected:
         raise CheckFailed(
-            f"a forwarded component of {stored.cells} cells has {4 * stored.cells} bytes, not {len(payload)}"
+            f"a forwarded component of {stored.cells} cells has {expected} bytes, not {len(payload)}"
         )
     if not hmac.compare_digest(hashlib.sha256(payload).digest(), stored.own.data):
         raise CheckFailed("a forwarded component does not have the digest that its client sent")
-    return replace(stored, own=Part(Kind.ELEMENTS, payload))
+    return replace(stored, own=Part(PartKind.ELEMENTS, payload))
 
 
 def components(stored: StoredUpload) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
@@ -237,20 +283,20 @@ def upload_components(
 
 
 def _digest(part: Part) -> bytes:
-    return part.data if part.kind is Kind.DIGEST else hashlib.sha256(part.data).digest()
+    return part.data if part.kind is PartKind.DIGEST else hashlib.sha256(part.data).digest()
+
+
+def _expand_seed(form: UploadForm, seed: bytes, cells: int) -> NDArray[np.unsignedinteger]:
+    size = form.part_size(PartKind.ELEMENTS, cells)
+    return Keystream(seed, form.usage).read(size).view(form.element)
 
 
 def _expand(stored: StoredUpload, part: Part) -> NDArray[np.uint32]:
-    if part.kind is Kind.DIGEST:
+    if part.kind is PartKind.DIGEST:
         raise ValueError("server 2 needs the forwarded component first")
-    if part.kind is Kind.SEED:
-        elements = Keystream(part.data, _USAGE_SEEDED).read(4 * stored.cells).view("<u4")
+    if part.kind is PartKind.SEED:
+        elements = _expand_seed(stored.form, part.data, stored.cells)
     else:
-        # Reduction mod 2^32 is a homomorphism: a plain sharing mod 2^64 becomes one mod 2^32.
-        elements = np.frombuffer(part.data, dtype="<u8" if stored.form == PLAIN else "<u4")
+        elements = np.frombuffer(part.data, dtype=stored.form.element)
+    # Reduction mod 2^32 is a homomorphism: a plain sharing mod 2^64 becomes one mod 2^32.
     return elements.astype(np.uint32)
-
-
-def _check_counts(counts: NDArray[np.uint32]) -> None:
-    if counts.dtype != np.uint32 or counts.ndim != 1:
-        raise ValueError(f"counts are a uint32 vector, not {counts.dtype} of shape {counts.shape}")

@@ -13,7 +13,7 @@ for what is counted as received. Tests hold our own formulas against counted byt
 from dataclasses import dataclass
 
 from mechanisms.workload import Workload
-from protocols.upload import SEEDED, body_size
+from protocols.upload import body_size, forwarded_size
 from secagg import wire
 from secagg.masks import packed_bytes
 from secagg.parameters import PARAMETERS_BYTES, Parameters
@@ -47,7 +47,7 @@ def upload_payload(workload: Workload, form: str) -> int:
 
 def forwarded_payload(workload: Workload, form: str) -> int:
     """Bytes that server 1 sends to server 2 for one client."""
-    return 4 * workload.maximal_cells if form == SEEDED else 0
+    return forwarded_size(form, workload.maximal_cells)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,11 +10,12 @@ from pathlib import Path
 from parties.config.checks import check, check_choice, check_name, check_number
 from protocols.measure import DISCRETE, NOISES
 from protocols.select_spec import FRACTION_BITS
+from protocols.upload import FORMS
 
 MAX_ROWS = 2 ** (29 - FRACTION_BITS)
 """Largest table whose sums of absolute count differences, at 6 fractional bits, stay below 2^31."""
 SCHEDULES = FIXED, ANNEALED = "fixed", "annealed"
-UPLOADS = ("seeded", "plain")
+UPLOADS = FORMS
 FLAIM_VARIANTS = ("naive", "oracle", "private", "random", "naivebayes")
 FLAIM_GROUPINGS = ("union", "query")
 FLAIM_NOISES = ("server", "distributed")

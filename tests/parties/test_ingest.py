@@ -21,7 +21,7 @@ from parties.distaim.store import Store
 from parties.distaim.submission import BODY_HEADER, DIGEST_HEADER, Submission
 from parties.errors import CertificateError, ConfigError
 from parties.tls import client_context
-from protocols.upload import component_digests, parse_upload, seeded_upload
+from protocols.upload import SEEDED, component_digests, parse_upload, upload
 from tests.parties.support import (
     file_size_limit,
     hangs_up_after_a_late_handshake,
@@ -32,7 +32,7 @@ from tests.parties.support import (
 Certificates = dict[str, CertificateFiles]
 PID = 1
 CELLS = 56
-BODY = seeded_upload(np.arange(CELLS, dtype=np.uint32))[PID]
+BODY = upload(np.arange(CELLS, dtype=np.uint32), SEEDED)[PID]
 
 
 @dataclass
@@ -294,7 +294,7 @@ async def test_put_refuses_a_body_with_another_digest(server: Server) -> None:
 
 async def test_put_refuses_another_submission_of_a_client_that_is_stored(server: Server) -> None:
     await server.put()
-    other = seeded_upload(np.ones(CELLS, np.uint32))[PID]
+    other = upload(np.ones(CELLS, np.uint32), SEEDED)[PID]
     for body, changes in ((other, {}), (BODY, {"nonce": "22" * 16}), (BODY, {"first_round": 2})):
         status, answer = await server.put(body, **changes)  # type: ignore[arg-type]
         assert status == 409

@@ -22,10 +22,9 @@ from protocols.upload import (
     component_digests,
     components,
     forward_payload,
+    forwarded_size,
     open_forwarded,
     parse_upload,
-    plain_upload,
-    seeded_upload,
     upload,
     upload_components,
 )
@@ -69,6 +68,7 @@ def test_upload_bodies_have_the_stated_sizes(form: str, cells: int) -> None:
     sizes = [len(body) for body in bodies]
     assert sizes == [body_size(pid, form, cells) for pid in range(3)]
     assert sum(sizes) == (48 * cells if form == PLAIN else 96 + 4 * cells)
+    assert forwarded_size(form, cells) == (0 if form == PLAIN else 4 * cells)
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -136,13 +136,13 @@ def test_stored_upload_repr_holds_no_content(form: str) -> None:
     assert repr(stored.next.data) not in repr(stored)
 
 
-@pytest.mark.parametrize("make", [seeded_upload, plain_upload])
+@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize(
     "counts", [np.zeros(3, np.int64), np.zeros((2, 2), np.uint32), np.uint32(1) * np.ones(())]
 )
-def test_upload_refuses_other_arrays(make: object, counts: NDArray[np.uint32]) -> None:
+def test_upload_refuses_other_arrays(form: str, counts: NDArray[np.uint32]) -> None:
     with pytest.raises(ValueError, match="uint32 vector"):
-        make(counts)  # type: ignore[operator]
+        upload(counts, form)
 
 
 def test_upload_refuses_another_form_or_pid() -> None:
@@ -153,7 +153,7 @@ def test_upload_refuses_another_form_or_pid() -> None:
 
 
 def test_components_need_the_forwarded_part_at_server_2() -> None:
-    bodies = seeded_upload(np.arange(8, dtype=np.uint32))
+    bodies = upload(np.arange(8, dtype=np.uint32), SEEDED)
     stored = parse_upload(2, SEEDED, bodies[2], 8)
     with pytest.raises(ValueError, match="forwarded component first"):
         components(stored)
