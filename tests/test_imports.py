@@ -26,11 +26,7 @@ OUTSIDE_COMMANDS = {("parties/commands/main.py", "bench.cli")}
 SHARED = "shared files"
 WINGS = (SHARED, "secagg", "report", "distaim", "trial", "flaim", "audit", "commands")
 """A file of parties uses its own wing and those before it. Config counts among the shared files."""
-CLIMBING = {
-    ("parties/report/content.py", "parties.distaim.stored"),
-    ("parties/secagg/record.py", "parties.flaim.record"),
-    ("parties/statuses.py", "parties.secagg.frames"),
-}
+CLIMBING = {("parties/report/content.py", "parties.distaim.stored")}
 """Imports against that order which are still there."""
 
 CIRCLES = {frozenset(f"bench.utility.{name}" for name in ("flaim", "methods", "mpc", "runs"))}
