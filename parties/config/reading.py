@@ -26,8 +26,16 @@ from parties.config.sections import (
 from parties.errors import ConfigError
 
 _SECTIONS = (
-    "run", "workload", "clients", "column", "missing", "party", "flaim", "tls", "timeouts",
-)  # fmt: skip
+    "run",
+    "workload",
+    "clients",
+    "column",
+    "missing",
+    "party",
+    "flaim",
+    "tls",
+    "timeouts",
+)
 _Section = TypeVar("_Section")
 
 

@@ -21,12 +21,18 @@ async def test_select_refuses_a_selection_from_before_a_restart_that_is_no_candi
     with Store(tmp_path / "party-0", "0" * 64) as store:
         transcript = Transcript(tmp_path / "t.jsonl", sign=lambda head: head, header={})
         backend = MpcBackend(
-            SimpleNamespace(pid=0), workload, plan,  # type: ignore[arg-type]
+            SimpleNamespace(pid=0),  # type: ignore[arg-type]
+            workload,
+            plan,
             arrivals=SimpleNamespace(),  # type: ignore[arg-type]
-            charges=Charges(store, transcript, plan.rho), store=store, transcript=transcript,
-            progress=SimpleNamespace(event=lambda *a, **k: None), max_rows=100, selections={0: 2},
+            charges=Charges(store, transcript, plan.rho),
+            store=store,
+            transcript=transcript,
+            progress=SimpleNamespace(event=lambda *a, **k: None),
+            max_rows=100,
+            selections={0: 2},
             noise=noise_of(DISCRETE),
-        )  # fmt: skip
+        )
         with pytest.raises(StoreError, match="no candidate any more") as caught:
             await backend.select(SimpleNamespace(candidates=(0, 1, 3)), plan.epsilon)  # type: ignore[arg-type]
         transcript.close()

@@ -25,6 +25,11 @@ COMMANDS = {name: cli.get_command(CONTEXT, name) for name in cli.list_commands(C
 PUBLIC = [name for name, command in COMMANDS.items() if command and not command.hidden]
 
 
+def run_script(script: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", script]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
 @pytest.mark.parametrize("name", [n for n in PUBLIC if n != "bench"])
 def test_commands_have_help_with_an_example_and_json(name: str) -> None:
     shown = CliRunner().invoke(cli, [name, "--help"])
@@ -49,7 +54,7 @@ def test_processes_of_a_run_import_neither_tables_nor_pictures(name: str) -> Non
         "found = {'pandas', 'matplotlib', 'jax', 'mbi', 'rich'} & set(sys.modules)\n"
         "sys.exit(', '.join(sorted(found)) or None)\n"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)  # fmt: skip
+    done = run_script(script)
     assert (done.returncode, done.stderr) == (0, "")
 
 
@@ -61,7 +66,7 @@ def test_all_commands_together_import_nothing_of_the_bench_extra() -> None:
         "found = {'sklearn', 'umap', 'joblib', 'dask', 'distributed'} & set(sys.modules)\n"
         "sys.exit(', '.join(found) or None)\n"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)  # fmt: skip
+    done = run_script(script)
     assert (done.returncode, done.stderr) == (0, "")
 
 
@@ -76,7 +81,7 @@ def test_main_says_one_line_when_it_is_stopped_while_it_starts() -> None:
         "builtins.__import__ = stopped\n"
         "parties.commands.main.main()\n"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)  # fmt: skip
+    done = run_script(script)
     assert done.returncode == Status.INTERRUPTED
     assert done.stderr == "syncret: error: stopped by Ctrl-C\n"
 

@@ -109,12 +109,18 @@ def test_distaim_chooses_what_central_aim_chooses(
         with Store(folder, "0" * 64) as store:
             transcript = Transcript(folder / "t.jsonl", sign=lambda head: head, header={})
             backend = MpcBackend(
-                ctx, workload, plan,
+                ctx,
+                workload,
+                plan,
                 arrivals=SimpleNamespace(count_in=lambda round: _later(total)),  # type: ignore[arg-type]
-                charges=Charges(store, transcript, plan.rho), store=store, transcript=transcript,
-                progress=SimpleNamespace(event=lambda *a, **k: None), max_rows=MAX_ROWS, selections={},
+                charges=Charges(store, transcript, plan.rho),
+                store=store,
+                transcript=transcript,
+                progress=SimpleNamespace(event=lambda *a, **k: None),
+                max_rows=MAX_ROWS,
+                selections={},
                 noise=noise_of(DISCRETE),
-            )  # fmt: skip
+            )
             result = await run_aim(
                 workload, plan, backend, SmoothedMarginals(workload), max_rows=MAX_ROWS
             )

@@ -36,18 +36,21 @@ import protocols.select
 import protocols.upload
 from mechanisms.workload import count_marginals
 from parties.config import CertificateFiles
+from parties.distaim.steps import CLIENTS_FORWARD
 from parties.distaim.submit import submit
 from protocols.context import Context, Payload, StepCost
 from protocols.keystream import Keystream
 from protocols.ring import Ring, RingArray
 from protocols.runtime import PartyRuntime
+from protocols.steps import MEASURE_NOISE, MEASURE_OPEN, SELECT_ABS_ERROR, SELECT_CHOOSE
 from tests.parties.mesh import EVERYONE, Cluster, make_uniform
 from tests.parties.support import make_config
 
 LIMIT = 6.5
-SECRET_STEPS = frozenset((
-    "clients.forward", "select.abs_error", "select.choose", "measure.noise", "measure.open",
-))  # fmt: skip
+SECRET_STEPS = frozenset(
+    step.name
+    for step in (CLIENTS_FORWARD, SELECT_ABS_ERROR, SELECT_CHOOSE, MEASURE_NOISE, MEASURE_OPEN)
+)
 ROWS = 60
 
 Certificates = dict[str, CertificateFiles]
