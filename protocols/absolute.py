@@ -64,6 +64,8 @@ async def grouped_absolute_error(
             int(np.searchsorted(ends, start, "right")),
             int(np.searchsorted(ends, stop, "left")),
         )
+        # The block meets groups first, ..., last; each but the first begins in it where the one before ends. Sums by
+        # group are placed at ``first`` among all G: a group that goes on in the next block is added up there.
         cuts = np.concatenate(([0], ends[first:last] - start)).astype(np.intp)
         async with slots:
             role = c.child(rotate=start // BLOCK_CELLS % 3)

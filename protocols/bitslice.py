@@ -34,6 +34,8 @@ def to_planes(ring: Ring, cells: RingArray, bits: int) -> NDArray[np.uint64]:
     words = words_for(count)
     octets = ring.to_wire(cells).reshape(count, ring.itemsize)
     planes = np.empty((-(-bits // 8) * 8, words * 8), dtype=np.uint8)
+    # Octet o of 8 cells is an 8 x 8 bit matrix, cells down and bits across; transposed, its rows are 8 bits of planes
+    # 8 o, ..., 8 o + 7. So row i of the column's bytes, taken over all cells, is plane 8 o + i.
     for octet in range(planes.shape[0] // 8):
         column = np.zeros(words * 64, dtype=np.uint8)
         column[:count] = octets[:, octet]
@@ -47,6 +49,7 @@ def from_planes(planes: NDArray[np.uint64], count: int) -> NDArray[np.uint64]:
     """Planes (bits <= 64, words) as unsigned integers (count,)."""
     bits, words = planes.shape
     cells = np.zeros((words * 64, 8), dtype=np.uint8)
+    # The way back: 8 planes give each 8 cells their octet, with rows of zeros where there are fewer than 8.
     for octet in range(-(-bits // 8)):
         rows = planes[8 * octet : 8 * octet + 8]
         square = np.zeros((words * 8, 8), dtype=np.uint8)

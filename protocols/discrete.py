@@ -117,6 +117,8 @@ def _alias(
     count, full = 1 << bits, 1 << coin_bits
     left = dict(enumerate(units + [0] * (count - len(units))))
     thresholds, first, second = [], [], []
+    # The emptiest magnitude gets a bucket of its own, filled up from the fullest: what is left averages 2^c a bucket at
+    # any time, so that the fullest has enough, and after 2^b steps nothing is left.
     for _ in range(count):
         small = min(left, key=left.__getitem__)
         large = max(left, key=left.__getitem__)
@@ -184,10 +186,9 @@ class Sampler:
         if distance > 2.0**-security_bits:
             raise ValueError(f"sigma = {sigma:g} cannot be sampled within 2^-{security_bits}")
         magnitudes = list(zip(table.first, table.second, strict=True))
-        return cls(
-            table, factor, reached, distance,
-            PublicTable.of([(t,) for t in table.thresholds], coin_bits), PublicTable.of(magnitudes, table.index_bits),
-        )  # fmt: skip
+        thresholds = PublicTable.of([(t,) for t in table.thresholds], coin_bits)
+        read = PublicTable.of(magnitudes, table.index_bits)
+        return cls(table, factor, reached, distance, thresholds, read)
 
 
 def _reach(security_bits: int) -> float:
@@ -250,6 +251,8 @@ async def _block(ctx: Context, count: int, sampler: Sampler) -> Share:
 async def _signed_magnitudes(ctx: Context, words: int, sampler: Sampler) -> tuple[Share, Share]:
     """Planes (b, words) of m XOR sign, and the sign (words,)."""
     table = sampler.table
+    # threshold + coins carries out of c bits where coins >= 2^c - threshold: with probability threshold / 2^c. Its
+    # generate and propagate bits are threshold AND coins and threshold XOR coins; the carry picks ``first``.
     bucket = await one_hot(ctx, random(ctx, BITS, (table.index_bits, words)))
     threshold = sampler.thresholds.read(bucket)[:, 0]
     coins = random(ctx, BITS, (table.coin_bits, words))
@@ -277,7 +280,8 @@ def _local_table(ctx: Context, count: int, table: AliasTable) -> NDArray[np.int6
     draws = ctx.private(R64, (1 + len(words), count))
     bucket = draws[0] & np.uint64((1 << table.index_bits) - 1)
     sign = 1 - 2 * (draws[0] >> np.uint64(63)).astype(np.int64)
-    # coin < threshold, from the highest word down; the highest coin has as many bits as are left for it.
+    # The first word drawn gives the bucket (its lowest bits) and the sign (its highest one), the others the coin. coin
+    # < threshold is decided from the highest word down; the highest coin has as many bits as are left for it.
     draws[1] &= np.uint64((1 << (table.coin_bits - 1) % 64 + 1) - 1)
     below, equal = np.zeros(count, np.bool_), np.ones(count, np.bool_)
     for coin, threshold in zip(draws[1:], words, strict=True):

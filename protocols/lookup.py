@@ -66,6 +66,8 @@ async def one_hot(ctx: Context, index_bsh: Share) -> Share:
     parts = [
         concatenate(~index_bsh[i : i + 1], index_bsh[i : i + 1]) for i in range(index_bsh.shape[0])
     ]
+    # Two neighbouring one-hots become that of both indices, the lower one running faster. A level's products go
+    # in one message, pair after pair: ``start`` finds each pair's.
     while len(parts) > 1:
         pairs = [(parts[i], parts[i + 1]) for i in range(0, len(parts) - 1, 2)]
         rest = parts[2 * len(pairs) :]
@@ -86,6 +88,7 @@ async def one_hot(ctx: Context, index_bsh: Share) -> Share:
 
 def _outer_factors(low: Share, high: Share) -> tuple[Share, Share]:
     """Factors of all products of an entry above 0 of ``high`` with one of ``low``, ``low`` running faster."""
+    # Product i of the list is low[1 + i % inner] * high[1 + i // inner].
     inner, outer = low.shape[0] - 1, high.shape[0] - 1
     return low[np.tile(np.arange(1, inner + 1), outer)], high[
         np.repeat(np.arange(1, outer + 1), inner)
@@ -95,6 +98,8 @@ def _outer_factors(low: Share, high: Share) -> tuple[Share, Share]:
 def _complete(low: Share, high: Share, products: Share) -> Share:
     """All 2^(s+t) entries from those above 0 in both halves: the entries of a row add up to that of ``high``."""
     inner, outer, words = low.shape[0] - 1, high.shape[0] - 1, low.shape[-1]
+    # A one-hot's entries add up to one: sum over j of low[j] high[i] is high[i], so low[0] high[i] is high[i] plus the
+    # products of its row; likewise high[0] low[j] is low[j] plus its column. Entry i 2^s + j stands in row i, column j.
     table = products.reshape(outer, inner, words)
     first_column = high[1:] ^ table.sum(axis=1)
     rows = concatenate(

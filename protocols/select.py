@@ -87,6 +87,8 @@ async def maximum(ctx: Context, t_sh: Share, bits: int) -> Share:
         left, right, source, negate = _rivals(count)
         # Differences fit a machine word, where the same shares are shares modulo 2^64.
         words = t_sh.narrowed(R64)
+        # Who loses to no rival has won its group. The winners are one-hot there, so their product with the scores,
+        # added up over each group, is the group's maximum: one element to reshare.
         less = await msb(ctx, words[left] - words[right], bits)
         unbeaten = await and_all(ctx, _arrange(less, left.size, source, negate))
         winner = await bits_to_ring(ctx, unbeaten, count, R128)
@@ -103,8 +105,11 @@ def _rivals(
 
     The side is 1 where the candidate is the pair's first. A missing rival is pair -1, side 1.
     """
+    # Pair p compares candidates left[p] < right[p]: 120 pairs in a whole group of 16, fewer in the last one.
     pairs = [(i, j) for i in range(count) for j in range(i + 1, min(i - i % GROUP + GROUP, count))]
     left, right = np.array(pairs, dtype=np.intp).T
+    # Column q of ``source`` lists the pairs that q is in, one below the other: used[q] is the next free row. The sign
+    # bit of pair (i, j) says t_i < t_j: j's own verdict, and the opposite of i's, hence the side.
     used = np.zeros(count, dtype=np.intp)
     source = np.full((min(GROUP, count) - 1, count), -1, dtype=np.intp)
     negate = np.zeros(source.shape, dtype=np.uint8)
@@ -113,6 +118,7 @@ def _rivals(
             source[used[candidate], candidate] = index
             negate[used[candidate], candidate] = candidate == i
             used[candidate] += 1
+    # The last group's candidates have fewer rivals; index -1 reads the zero that ``_arrange`` appends.
     negate[source < 0] = 1
     return left, right, source, negate
 
@@ -123,6 +129,8 @@ def _arrange(less: Share, pairs: int, source: NDArray[np.intp], negate: NDArray[
     Of a pair (i, j), i < j, i wins unless t_i < t_j: ties go to the first. Missing rivals count as beaten.
     """
 
+    # A pair's sign bit is copied to both rivals: row r of bits[source] is what candidates 0, 1, ... had of rival r.
+    # That only moves bits, and is done to each component alike; the NOT for a pair's first is public.
     def planes(component: NDArray[np.uint64]) -> NDArray[np.uint64]:
         bits = np.append(to_bits(component, pairs), np.uint8(0))
         return from_bits(bits[source])
@@ -133,6 +141,7 @@ def _arrange(less: Share, pairs: int, source: NDArray[np.intp], negate: NDArray[
 async def _first_reaching(ctx: Context, e_sh: Share, u_sh: Share) -> int:
     """Open the first index q with c_q >= u c_last, c the prefix sums of the weights."""
     count = e_sh.size
+    # short_q = [2^64 c_q < (U + 1) c_last] is a sign; c_q is at most 2^48 (q + 1), U + 1 at most 2^64.
     c_sh = _prefix_sums(e_sh)
     r_sh = await multiply(ctx, c_sh[-1:], u_sh)
     bits = WEIGHT_BITS + count.bit_length() + UNIFORM_BITS + 2

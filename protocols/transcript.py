@@ -102,10 +102,14 @@ class Transcript:
         self._write(
             direction,
             {
-                "peer": peer, "step": step, "round": round, "label": f"{label & (1 << 64) - 1:016x}",
-                "bytes": size, "digest": encode(digest),
+                "peer": peer,
+                "step": step,
+                "round": round,
+                "label": f"{label & (1 << 64) - 1:016x}",
+                "bytes": size,
+                "digest": encode(digest),
             },
-        )  # fmt: skip
+        )
 
     def opened(self, *, step: str, round: int | None, what: str, count: int, value: bytes) -> None:
         """A value of ``count`` numbers was opened; ``value`` is what everybody may know now."""
@@ -154,10 +158,15 @@ class Transcript:
         self._write(
             "step",
             {
-                "step": step, "round": round, "rounds": rounds, "sent": sent, "received": received,
-                "messages": messages, "ms": int(1000 * seconds),
+                "step": step,
+                "round": round,
+                "rounds": rounds,
+                "sent": sent,
+                "received": received,
+                "messages": messages,
+                "ms": int(1000 * seconds),
             },
-        )  # fmt: skip
+        )
 
     def note(self, what: str, **fields: Value) -> None:
         """Anything else that an auditor should know: the start of a round, the chosen candidate, an early end."""

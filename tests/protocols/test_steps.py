@@ -23,9 +23,12 @@ from tests.protocols.local import Outcome, run_parties
 
 SIZES = [3, 4, 5]
 SPEC = SimpleNamespace(
-    sizes=np.array(SIZES), answers=np.full(12, 64, np.uint32), gains=(1 << 20,) * 3,
-    offsets=(0,) * 3, max_rows=1000,
-)  # fmt: skip
+    sizes=np.array(SIZES),
+    answers=np.full(12, 64, np.uint32),
+    gains=(1 << 20,) * 3,
+    offsets=(0,) * 3,
+    max_rows=1000,
+)
 SIGMA = 3.0
 
 
@@ -98,7 +101,9 @@ def test_step_has_a_formula_or_contains_others(step: Step) -> None:
 def test_phase_in_is_another_one_in_round_0_where_that_is_said() -> None:
     step: Step[object] = Step("x", Phase.MEASUREMENT, phase_in_first=Phase.MODEL)
     assert [step.phase_in(round) for round in (0, 1, 2)] == [
-        Phase.MODEL, Phase.MEASUREMENT, Phase.MEASUREMENT
-    ]  # fmt: skip
+        Phase.MODEL,
+        Phase.MEASUREMENT,
+        Phase.MEASUREMENT,
+    ]
     assert Step("x", Phase.CHOICE).phase_in(0) is Phase.CHOICE
     assert not Step("x", Phase.START).in_round
