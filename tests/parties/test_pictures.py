@@ -19,29 +19,10 @@ from parties.report.pictures import (
     to_svg,
 )
 
-HARMLESS_ELEMENTS = frozenset(
-    [
-        "svg",
-        "metadata",
-        "RDF",
-        "Work",
-        "type",
-        "format",
-        "creator",
-        "title",
-        "Agent",
-        "defs",
-        "style",
-        "g",
-        "path",
-        "use",
-        "text",
-        "tspan",
-        "clipPath",
-        "rect",
-        "line",
-    ]
-)
+HARMLESS_ELEMENTS = """
+    svg metadata RDF Work type format creator title Agent
+    defs style g path use text tspan clipPath rect line
+"""
 
 
 def column(name: str, labels: tuple[str, ...], *, real: bool = True) -> ColumnShares:
@@ -93,7 +74,7 @@ def test_draw_columns_has_no_real_shares_when_there_are_none() -> None:
 def test_to_svg_is_xml_for_any_names(name: str, label: str) -> None:
     for figure in (draw_columns([column(name, (label, "b"))]), draw_bytes({name: (1, 2, 3)})):
         root = ElementTree.fromstring(to_svg(figure))
-        assert {e.tag.rpartition("}")[2] for e in root.iter()} <= HARMLESS_ELEMENTS
+        assert {e.tag.rpartition("}")[2] for e in root.iter()} <= set(HARMLESS_ELEMENTS.split())
 
 
 def test_to_svg_leaves_matplotlibs_settings_as_they_were() -> None:
