@@ -19,31 +19,19 @@ from rich.table import Table
 from bench.engine.goals import judged
 from bench.engine.measure import Result
 from bench.engine.tasks import CANDIDATES, DIFFERENCE_BITS, GROUPS, TASKS, TRUNCATED_BITS
+from bench.markdown import markdown_table
 from bench.networks import NETWORKS, ROOT
 from parties.version import version
 
 _FLAGS = {"aes": "AES", "sha_ni": "SHA", "avx2": "AVX2", "avx512f": "AVX-512"}
 _PACKAGES = ("numpy", "cryptography", "blake3", "mpyc")
 _COLUMNS = (
-    "task",
-    "network",
-    "size",
-    "seconds",
-    "fastest to slowest",
-    "per second",
-    "bytes each",
-    "on the wire",
-    "rounds",
-    "peak bytes each",
-    "processor s",
-    "floor s",
-    "peer s (at size)",
-    "peer / own, each",
+    "task | network | size | seconds | fastest to slowest | per second | bytes each | on the wire"
+    " | rounds | peak bytes each | processor s | floor s | peer s (at size) | peer / own, each"
 )
-# Those that fit a terminal, by shorter names.
-_SHORT = {
-    0: "task", 1: "net", 2: "size", 3: "s", 5: "per s", 6: "bytes", 8: "rounds", 9: "peak", 11: "floor s", 13: "peer x",
-}  # fmt: skip
+# Those that fit a terminal, by shorter names; a column without one is left out.
+_SHORT = ("task", "net", "size", "s", "", "per s", "bytes", "", "rounds", "peak", "", "floor s", "")
+_SHORT_COLUMNS = {number: name for number, name in enumerate((*_SHORT, "peer x")) if name}
 
 
 def document(results: Sequence[Result], repeat: int) -> dict[str, object]:
@@ -135,11 +123,11 @@ def _row(r: Result) -> tuple[str, ...]:
 def table(results: Sequence[Result]) -> Table:
     """For a terminal: the columns that fit."""
     shown = Table(title="Engine: three processes, TLS, transcripts", box=box.SIMPLE_HEAD)
-    for number, name in _SHORT.items():
+    for number, name in _SHORT_COLUMNS.items():
         shown.add_column(name, justify="left" if number < 2 else "right")
     for result in results:
         row = _row(result)
-        shown.add_row(*(row[number] for number in _SHORT))
+        shown.add_row(*(row[number] for number in _SHORT_COLUMNS))
     return shown
 
 
@@ -156,9 +144,7 @@ def markdown(found: Mapping[str, object], results: Sequence[Result]) -> str:
         "Seconds are medians of the slowest party; bytes are those sent by the mean party, for each cell or sample;",
         "processor seconds are those of the three parties together. `bench/README.md` says what the columns mean.",
         "",
-        "| " + " | ".join(_COLUMNS) + " |",
-        "|" + " --- |" * len(_COLUMNS),
-        *("| " + " | ".join(_row(result)) + " |" for result in results),
+        markdown_table(_COLUMNS, map(_row, results)),
         "",
         *_goals(results),
     ]
@@ -166,22 +152,15 @@ def markdown(found: Mapping[str, object], results: Sequence[Result]) -> str:
 
 
 def _goals(results: Sequence[Result]) -> list[str]:
-    found = judged(results)
-    if not found:
-        return []
-    lines = [
-        "## Against the goals",
-        "",
-        "| loopback | goal | here | MP-SPDZ | met |",
-        "|" + " --- |" * 5,
-    ]
-    for one in found:
+    rows = []
+    for one in judged(results):
         bound = f"{'at least' if one.goal.at_least else 'at most'} {one.goal.limit:,}"
         met = "yes" if one.met else "no"
-        lines.append(
-            f"| {one.goal.what} | {bound} | {_short(one.figure)} | {one.goal.peer} | {met} |"
-        )
-    return [*lines, ""]
+        rows.append((one.goal.what, bound, _short(one.figure), one.goal.peer, met))
+    if not rows:
+        return []
+    shown = markdown_table("loopback | goal | here | MP-SPDZ | met", rows)
+    return ["## Against the goals", "", shown, ""]
 
 
 def _short(figure: float) -> str:

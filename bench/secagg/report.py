@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from bench.engine.report import commit, machine
+from bench.markdown import markdown_table
 from bench.process_memory import memory
 from bench.secagg.rounds import MAX_COUNT
 from parties.files import write_whole
@@ -19,6 +20,10 @@ from secagg.masks import packed_bytes
 Row = Mapping[str, object]
 
 _MEASURED = ("secagg", "bench/secagg*.py")
+_COLUMNS = (
+    " | n | k | cells | drop | client s | server s | wall s | times | KB up | of bound | KB down"
+    " | exact"
+)
 _HEAD = """# SecAgg, measured
 
 Whole rounds in one process, every message packed and parsed, no network; `make bench-secagg` runs all the commands
@@ -67,25 +72,35 @@ def _section(run: Mapping[str, object]) -> str:
     lines = [
         f"## `{run['command']}`\n",
         f"Commit {str(run['commit'])[:12]}, {run['date']}; peak memory of the process {run['peak_memory_mb']} MB.\n",
-        "| | n | k | cells | drop | client s | server s | wall s | times | KB up | of bound | KB down | exact |",
-        "| --- |" + " ---: |" * 11 + " --- |",
+        markdown_table(_COLUMNS, (_cells(row, own) for row in rows), right=range(1, 12)),
+        "",
     ]
-    for row in rows:
-        times, share = "", ""
-        if row["implementation"] == "flower" and _job(row) in own:
-            ratio = _number(row, "wall_seconds") / _number(own[_job(row)], "wall_seconds")
-            times = f"{ratio:.0f}"
-        elif row["implementation"] != "flower":
-            share = f"{_number(row, 'client_sent_bytes_mean') / _bound(row):.0%}"
-        cells = (
-            row["implementation"], f"{row['clients']:,}", row["neighbours"], f"{row['length']:,}",
-            f"{_number(row, 'dropout'):.0%}", f"{_number(row, 'client_seconds_mean'):.4f}",
-            f"{_number(row, 'server_seconds'):.3f}", f"{_number(row, 'wall_seconds'):.2f}", times,
-            f"{_number(row, 'client_sent_bytes_mean') / 1e3:.1f}", share,
-            f"{_number(row, 'client_received_bytes_mean') / 1e3:.1f}", "yes" if row["exact"] else "NO",
-        )  # fmt: skip
-        lines.append("| " + " | ".join(str(cell) for cell in cells) + " |")
-    return "\n".join([*lines, ""])
+    return "\n".join(lines)
+
+
+def _cells(row: Row, own: Mapping[tuple[object, ...], Row]) -> tuple[object, ...]:
+    """A round under ``_COLUMNS``; ``own`` are ours, by job."""
+    times, share = "", ""
+    if row["implementation"] == "flower" and _job(row) in own:
+        ratio = _number(row, "wall_seconds") / _number(own[_job(row)], "wall_seconds")
+        times = f"{ratio:.0f}"
+    elif row["implementation"] != "flower":
+        share = f"{_number(row, 'client_sent_bytes_mean') / _bound(row):.0%}"
+    return (
+        row["implementation"],
+        f"{row['clients']:,}",
+        row["neighbours"],
+        f"{row['length']:,}",
+        f"{_number(row, 'dropout'):.0%}",
+        f"{_number(row, 'client_seconds_mean'):.4f}",
+        f"{_number(row, 'server_seconds'):.3f}",
+        f"{_number(row, 'wall_seconds'):.2f}",
+        times,
+        f"{_number(row, 'client_sent_bytes_mean') / 1e3:.1f}",
+        share,
+        f"{_number(row, 'client_received_bytes_mean') / 1e3:.1f}",
+        "yes" if row["exact"] else "NO",
+    )
 
 
 def _job(row: Row) -> tuple[object, ...]:

@@ -8,14 +8,18 @@ Source of the comparison: FLAIM paper, Tables 1, 2 and 5, Figures 1 to 3.
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from statistics import fmean, stdev
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from bench.datasets import SYNTHFS
 from bench.fetch import DatasetError
+from bench.markdown import markdown_table
 from bench.splits import NATURAL
 from bench.utility import grid
 from bench.utility.settings import METHODS, Settings
@@ -31,9 +35,14 @@ PAPER: Mapping[tuple[str, str], tuple[float, float]] = {
 """The paper's workload error and negative log-likelihood at K = 100, clustering, T = 10, epsilon = 1."""
 
 _COLOURS = {
-    "aim": "#555555", "distaim": "#1b6ca8", "naive": "#c8553d", "oracle": "#e0a030", "private": "#3a7d44",
-    "random": "#8e6c8a", "naivebayes": "#9aa5b1",
-}  # fmt: skip
+    "aim": "#555555",
+    "distaim": "#1b6ca8",
+    "naive": "#c8553d",
+    "oracle": "#e0a030",
+    "private": "#3a7d44",
+    "random": "#8e6c8a",
+    "naivebayes": "#9aa5b1",
+}
 SPLITS_FILE = "utility-splits.json"
 
 
@@ -70,26 +79,19 @@ def _head(store: Store) -> str:
 
 
 def _methods(store: Store) -> str:
+    rows = [
+        _method_row(dataset, method, entries)
+        for dataset, method in product(grid.TABLES, METHODS)
+        if (entries := store.all_of(grid.default(dataset, method)))
+    ]
+    heads = (
+        "table | method | repeats | error | closure | NLL | AUC | seconds | paper: error"
+        " | paper: NLL"
+    )
     lines = [
         "## Tables 1 and 2: methods",
         "",
-        "| table | method | repeats | error | closure | NLL | AUC | seconds | paper: error | paper: NLL |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
-    ]
-    for dataset in grid.TABLES:
-        for method in METHODS:
-            entries = store.all_of(grid.default(dataset, method))
-            if not entries:
-                continue
-            error, likelihood = PAPER.get((dataset, method), (None, None))
-            cells = (
-                dataset, method, str(len(entries)), _spread(entries, "workload_error", 3),
-                _spread(entries, "closure_error", 3), _spread(entries, "nll", 2), _spread(entries, "auc", 3),
-                f"{_mean(entries, 'seconds'):.0f}",
-                "" if error is None else f"{error:.2f}", "" if likelihood is None else f"{likelihood:.2f}",
-            )  # fmt: skip
-            lines.append("| " + " | ".join(cells) + " |")
-    lines += [
+        markdown_table(heads, rows),
         "",
         "The paper's figures are given where they are known here; an empty cell is no statement about the paper.",
         "`random` has models of 8 MB at most, everything else of 80. The seconds are those of one process on the",
@@ -99,28 +101,42 @@ def _methods(store: Store) -> str:
     return "\n".join(lines)
 
 
+def _method_row(dataset: str, method: str, entries: Sequence[Entry]) -> tuple[str, ...]:
+    paper = PAPER.get((dataset, method))
+    error, likelihood = ("", "") if paper is None else (f"{figure:.2f}" for figure in paper)
+    return (
+        dataset,
+        method,
+        str(len(entries)),
+        _spread(entries, "workload_error", 3),
+        _spread(entries, "closure_error", 3),
+        _spread(entries, "nll", 2),
+        _spread(entries, "auc", 3),
+        f"{_mean(entries, 'seconds'):.0f}",
+        error,
+        likelihood,
+    )
+
+
 def _partitions(store: Store) -> str:
-    lines = [
-        "## The same under other partitions",
-        "",
-        "Workload error; label-skew with beta = 0.1. Central AIM has no partition.",
-        "",
-        "| table | method | clustering | label-skew | iid |",
-        "| --- | --- | --- | --- | --- |",
-    ]
-    for dataset in grid.TABLES:
-        for method in grid.MAIN:
-            runs = [
-                store.all_of(Settings(dataset=dataset, method=method, partition=partition))
-                for partition in ("clustering", "label-skew", "iid")
-            ]
-            if method != "aim" and any(runs[1:]):
-                cells = [
-                    _spread(entries, "workload_error", 3) if entries else "not run"
-                    for entries in runs
-                ]
-                lines.append(f"| {dataset} | {method} | " + " | ".join(cells) + " |")
-    return "\n".join([*lines, ""]) if len(lines) > 6 else "## Other partitions\n\nNot run.\n"
+    rows = []
+    for dataset, method in product(grid.TABLES, grid.MAIN):
+        runs = [
+            store.all_of(Settings(dataset=dataset, method=method, partition=partition))
+            for partition in ("clustering", "label-skew", "iid")
+        ]
+        if method != "aim" and any(runs[1:]):
+            errors = (
+                _spread(entries, "workload_error", 3) if entries else "not run" for entries in runs
+            )
+            rows.append((dataset, method, *errors))
+    if not rows:
+        return "## Other partitions\n\nNot run.\n"
+    return (
+        "## The same under other partitions\n\n"
+        "Workload error; label-skew with beta = 0.1. Central AIM has no partition.\n\n"
+        f"{markdown_table('table | method | clustering | label-skew | iid', rows)}\n"
+    )
 
 
 def _rounds(store: Store) -> str:
@@ -136,16 +152,14 @@ def _rounds(store: Store) -> str:
     if not found:
         return title + "Not run.\n"
     numbers = sorted({number for _, _, number in found})
-    lines = []
+    rows = []
     for dataset, method in dict.fromkeys((dataset, method) for dataset, method, _ in found):
         runs = [found.get((dataset, method, number), []) for number in numbers]
         for name, kind, digits in (("workload_error", "error", 3), ("nll", "NLL", 2)):
             cells = [_spread(entries, name, digits) if entries else "" for entries in runs]
-            lines.append("| " + " | ".join([dataset, method, kind, *cells]) + " |")
-    heads = ["table", "method", "", *(f"T = {number}" for number in numbers)]
-    return title + "\n".join(
-        ["| " + " | ".join(heads) + " |", "|" + " --- |" * len(heads), *lines, ""]
-    )
+            rows.append((dataset, method, kind, *cells))
+    heads = " | ".join(["table | method | ", *(f"T = {number}" for number in numbers)])
+    return f"{title}{markdown_table(heads, rows)}\n"
 
 
 def _splits(folder: Path) -> str:
@@ -157,19 +171,23 @@ def _splits(folder: Path) -> str:
         return title + "Not measured.\n"
     except (OSError, ValueError) as error:
         raise DatasetError(f"{folder / SPLITS_FILE}: cannot be used: {error}") from error
-    lines = [
-        "Total variation distance (half the L1 distance) between a client's marginals and everybody's, averaged over",
-        "the 64 queries: mean over the clients ± deviation, least and greatest client.",
-        "",
-        "| table | partition | mean | least | greatest | rows of a client |",
-        "| --- | --- | --- | --- | --- | --- |",
-    ]
-    for row in rows:
-        lines.append(
-            f"| {row['dataset']} | {row['partition']} | {row['mean']:.3f} ± {row['deviation']:.3f} |"
-            f" {row['least']:.3f} | {row['greatest']:.3f} | {row['smallest_client']} to {row['largest_client']} |"
+    cells = [
+        (
+            row["dataset"],
+            row["partition"],
+            f"{row['mean']:.3f} ± {row['deviation']:.3f}",
+            f"{row['least']:.3f}",
+            f"{row['greatest']:.3f}",
+            f"{row['smallest_client']} to {row['largest_client']}",
         )
-    return title + "\n".join(lines) + "\n"
+        for row in rows
+    ]
+    heads = "table | partition | mean | least | greatest | rows of a client"
+    return (
+        f"{title}Total variation distance (half the L1 distance) between a client's marginals and everybody's, "
+        "averaged over\nthe 64 queries: mean over the clients ± deviation, least and greatest client.\n\n"
+        f"{markdown_table(heads, cells)}\n"
+    )
 
 
 def _values(entries: Sequence[Entry], name: str) -> list[float]:
@@ -228,32 +246,41 @@ def _draw(axes: Axes, lines: Sequence[Line], label: str, *, log: bool, measure: 
     axes.grid(alpha=0.3)
 
 
-_FIGURE3: Mapping[str, tuple[str, Sequence[float], Sequence[str], _Make]] = {
-    "epsilon": (
-        "epsilon", grid.EPSILONS, grid.MAIN, lambda v, m: Settings(dataset="adult", method=m, epsilon=v),
+@dataclass(frozen=True, slots=True)
+class _Panel:
+    """One setting of Adult's runs that varies over ``values``."""
+
+    label: str
+    values: Sequence[float]
+    make: _Make
+    methods: Sequence[str] = grid.MAIN
+
+
+def _adult(method: str, **changed: Any) -> Settings:
+    return Settings(dataset="adult", method=method, **changed)
+
+
+_FIGURE3: Mapping[str, _Panel] = {
+    "epsilon": _Panel("epsilon", grid.EPSILONS, lambda v, m: _adult(m, epsilon=v)),
+    "rounds": _Panel("rounds T", grid.ROUNDS, lambda v, m: _adult(m, rounds=int(v))),
+    "participation": _Panel("participation p", grid.RATES, lambda v, m: _adult(m, participation=v)),
+    "beta": _Panel(
+        "label skew beta", grid.BETAS, lambda v, m: _adult(m, partition="label-skew", beta=v)
     ),
-    "rounds": (
-        "rounds T", grid.ROUNDS, grid.MAIN, lambda v, m: Settings(dataset="adult", method=m, rounds=int(v)),
+    "local rounds": _Panel(
+        "local rounds s",
+        grid.LOCAL,
+        lambda v, m: _adult(m, local_rounds=int(v)),
+        methods=("naive", "private"),
     ),
-    "participation": (
-        "participation p", grid.RATES, grid.MAIN, lambda v, m: Settings(dataset="adult", method=m, participation=v),
-    ),
-    "beta": (
-        "label skew beta", grid.BETAS, grid.MAIN,
-        lambda v, m: Settings(dataset="adult", method=m, partition="label-skew", beta=v),
-    ),
-    "local rounds": (
-        "local rounds s", grid.LOCAL, ("naive", "private"),
-        lambda v, m: Settings(dataset="adult", method=m, local_rounds=int(v)),
-    ),
-}  # fmt: skip
+}
 
 
 def _figure1_lines(store: Store) -> list[Line]:
-    return _lines(
-        store, grid.SKEWS, grid.MAIN,
-        lambda v, m: Settings(dataset=SYNTHFS, partition=NATURAL, method=m, skew=v),
-    )  # fmt: skip
+    def make(value: float, method: str) -> Settings:
+        return Settings(dataset=SYNTHFS, partition=NATURAL, method=method, skew=value)
+
+    return _lines(store, grid.SKEWS, grid.MAIN, make)
 
 
 def _figure1(store: Store) -> Figure | None:
@@ -289,19 +316,18 @@ def _figure2(store: Store) -> Figure | None:
             stdev(_values(entries, "workload_error")) if len(entries) > 1 else 0.0
             for _, entries in bars
         ]
-        axes.bar(
-            range(len(bars)), [_mean(entries, "workload_error") for _, entries in bars], yerr=spread, capsize=2,
-            color="#3a7d44",
-        )  # fmt: skip
-        axes.set_xticks(range(len(bars)), [name for name, _ in bars], rotation=40, ha="right", fontsize=7)  # fmt: skip
+        heights = [_mean(entries, "workload_error") for _, entries in bars]
+        names = [name for name, _ in bars]
+        axes.bar(range(len(bars)), heights, yerr=spread, capsize=2, color="#3a7d44")
+        axes.set_xticks(range(len(bars)), names, rotation=40, ha="right", fontsize=7)
         axes.set_title(dataset, fontsize=9)
     figure.axes[0].set_ylabel("workload error")
     return figure
 
 
 def _panel(store: Store, name: str) -> list[Line]:
-    _, values, methods, make = _FIGURE3[name]
-    return _lines(store, values, methods, make)
+    panel = _FIGURE3[name]
+    return _lines(store, panel.values, panel.methods, panel.make)
 
 
 def _varies(lines: Sequence[Line]) -> bool:
@@ -311,8 +337,8 @@ def _varies(lines: Sequence[Line]) -> bool:
 
 def _figure3(store: Store) -> Figure | None:
     panels = [
-        (label, lines, name)
-        for name, (label, _, _, _) in _FIGURE3.items()
+        (panel.label, lines, name)
+        for name, panel in _FIGURE3.items()
         if _varies(lines := _panel(store, name))
     ]
     if not panels:
@@ -328,13 +354,13 @@ def _figure3(store: Store) -> Figure | None:
 def _list_of(lines: Sequence[Line], label: str) -> str:
     """The numbers behind a picture."""
     values = sorted({value for _, points in lines for value, _ in points})
-    text = [f"| {label} | " + " | ".join(f"{value:g}" for value in values) + " |"]
-    text.append("| --- |" + " --- |" * len(values))
+    rows = []
     for method, points in lines:
         by_value = dict(points)
         cells = [_spread(by_value[v], "workload_error", 3) if v in by_value else "" for v in values]
-        text.append(f"| {method} | " + " | ".join(cells) + " |")
-    return "\n".join([*text, ""])
+        rows.append((method, *cells))
+    heads = " | ".join([label, *(f"{value:g}" for value in values)])
+    return f"{markdown_table(heads, rows)}\n"
 
 
 def _list1(store: Store) -> str:
@@ -342,19 +368,23 @@ def _list1(store: Store) -> str:
 
 
 def _list2(store: Store) -> str:
-    lines = ["| table | FLAIM with | repeats | error | NLL |", "| --- | --- | --- | --- | --- |"]
-    for dataset, name, entries in _ablations(store):
-        lines.append(
-            f"| {dataset} | {name} | {len(entries)} | {_spread(entries, 'workload_error', 3)} |"
-            f" {_spread(entries, 'nll', 2)} |"
+    rows = [
+        (
+            dataset,
+            name,
+            len(entries),
+            _spread(entries, "workload_error", 3),
+            _spread(entries, "nll", 2),
         )
-    return "\n".join([*lines, ""])
+        for dataset, name, entries in _ablations(store)
+    ]
+    return f"{markdown_table('table | FLAIM with | repeats | error | NLL', rows)}\n"
 
 
 def _list3(store: Store) -> str:
     text = []
-    for name, (label, _, _, _) in _FIGURE3.items():
-        lines = _panel(store, name)
+    for name, panel in _FIGURE3.items():
+        lines, label = _panel(store, name), panel.label
         text.append(
             _list_of(lines, f"error at {label}") if _varies(lines) else f"{label}: not run.\n"
         )
