@@ -69,14 +69,13 @@ class Dataset:
     owners: NDArray[np.int32] | None = None
 
 
-_CENSUS_NUMBERS = (
-    "age", "wage per hour", "capital gains", "capital losses", "dividends from stocks",
-    "weeks worked in year",
-)  # fmt: skip
-_INTRUSION_CATEGORIES = {
-    "protocol_type", "service", "flag", "land", "logged_in", "root_shell", "su_attempted",
-    "is_host_login", "is_guest_login",
-}  # fmt: skip
+_CENSUS_NUMBERS = published.names(
+    "age, wage per hour, capital gains, capital losses, dividends from stocks, weeks worked in year"
+)
+_INTRUSION_CATEGORIES = published.names("""
+    protocol_type, service, flag, land, logged_in, root_shell, su_attempted, is_host_login,
+    is_guest_login
+""")
 
 RECIPES: Mapping[str, Recipe] = {
     "adult": Recipe("income>50K", whole=published.ADULT_CODES, file="adult-coded"),
@@ -89,10 +88,10 @@ RECIPES: Mapping[str, Recipe] = {
     "census": Recipe("label", binned=_CENSUS_NUMBERS, rows=89_785),
     "covtype": Recipe(
         "cover_type",
-        binned=(
-            "elevation", "aspect", "slope", "horizontal_dist_to_hydro", "vertical_dist_to_hydro",
-            "horizontal_dist_to_road", "horizontal_dist_to_fire_points",
-        ),
+        binned=published.names("""
+            elevation, aspect, slope, horizontal_dist_to_hydro, vertical_dist_to_hydro,
+            horizontal_dist_to_road, horizontal_dist_to_fire_points
+        """),
         whole={"hillshade_9am": 256, "hillshade_noon": 256, "hillshade_3pm": 256}
         | dict.fromkeys(published.COVTYPE_COLUMNS[10:-1], 2),
         rows=116_202,
@@ -103,20 +102,19 @@ RECIPES: Mapping[str, Recipe] = {
         binned=tuple(
             name
             for name in published.INTRUSION_COLUMNS[:-1]
-            if name not in _INTRUSION_CATEGORIES | {"num_outbound_cmds"}
+            if name not in (*_INTRUSION_CATEGORIES, "num_outbound_cmds")
         ),
         dropped=("num_outbound_cmds",),
         rows=197_608,
     ),
     "marketing": Recipe(
         "y",
-        binned=(
-            "duration", "pdays", "emp.var.rate", "cons.price.idx", "cons.conf.idx", "euribor3m",
-            "nr.employed",
+        binned=published.names(
+            "duration, pdays, emp.var.rate, cons.price.idx, cons.conf.idx, euribor3m, nr.employed"
         ),
         whole={"age": 99, "campaign": 57, "previous": 8},
     ),
-}  # fmt: skip
+}
 
 NAMES = (*sorted(RECIPES), SYNTHFS)
 """The names `load` knows."""

@@ -101,10 +101,8 @@ def opened(name: str) -> Iterator[Network]:
 
 def netem(shape: Shape) -> list[str]:
     """The queueing discipline of a host's interface, as arguments of tc."""
-    return [
-        "netem", "delay", f"{shape.delay_s * 1e6:.0f}us", "rate", f"{shape.rate_bits}bit",
-        "limit", str(_NETEM_LIMIT),
-    ]  # fmt: skip
+    delay, rate = f"{shape.delay_s * 1e6:.0f}us", f"{shape.rate_bits}bit"
+    return ["netem", "delay", delay, "rate", rate, "limit", str(_NETEM_LIMIT)]
 
 
 @functools.cache
@@ -137,20 +135,8 @@ def namespaces(discipline: Sequence[str]) -> Iterator[list[str]]:
         hosts = [_namespace(f"{stem}-{pid}", exits) for pid in range(3)]
         for pid, host in enumerate(hosts):
             port = f"host{pid}"
-            _run(
-                "ip",
-                "-n",
-                host,
-                "link",
-                "add",
-                "net",
-                "type",
-                "veth",
-                "peer",
-                port,
-                "netns",
-                switch,
-            )
+            pair = ("net", "type", "veth", "peer", port, "netns", switch)
+            _run("ip", "-n", host, "link", "add", *pair)
             _run("ip", "-n", switch, "link", "set", port, "master", "bridge", "up")
             _run("ip", "-n", host, "address", "add", f"{_host_address(pid)}/24", "dev", "net")
             _run("ip", "-n", host, "link", "set", "net", "up")

@@ -18,47 +18,72 @@ import pandas as pd
 
 from bench.fetch import DatasetError, RemoteFile, fetch
 
+
+def names(text: str) -> tuple[str, ...]:
+    """Names of columns from a text with commas between them."""
+    return tuple(name.strip() for name in text.split(","))
+
+
 ADULT_CODES: Mapping[str, int] = {
-    "age": 85, "workclass": 9, "fnlwgt": 100, "education-num": 16, "marital-status": 7, "occupation": 15,
-    "relationship": 6, "race": 5, "sex": 2, "capital-gain": 100, "capital-loss": 100, "hours-per-week": 99,
-    "native-country": 42, "income>50K": 2,
-}  # fmt: skip
+    "age": 85,
+    "workclass": 9,
+    "fnlwgt": 100,
+    "education-num": 16,
+    "marital-status": 7,
+    "occupation": 15,
+    "relationship": 6,
+    "race": 5,
+    "sex": 2,
+    "capital-gain": 100,
+    "capital-loss": 100,
+    "hours-per-week": 99,
+    "native-country": 42,
+    "income>50K": 2,
+}
 """Columns of the coded Adult table and their numbers of codes, as its authors (Private-PGM) publish them."""
 
-ADULT_COLUMNS = (
-    "age", "workclass", "fnlwgt", "education", "education-num", "marital-status", "occupation", "relationship", "race",
-    "sex", "capital-gain", "capital-loss", "hours-per-week", "native-country", "income",
-)  # fmt: skip
-MAGIC_COLUMNS = (
-    "fLength", "fWidth", "fSize", "fConc", "fConc1", "fAsym", "fM3Long", "fM3Trans", "fAlpha", "fDist", "class",
-)  # fmt: skip
+ADULT_COLUMNS = names("""
+    age, workclass, fnlwgt, education, education-num, marital-status, occupation, relationship,
+    race, sex, capital-gain, capital-loss, hours-per-week, native-country, income
+""")
+MAGIC_COLUMNS = names("""
+    fLength, fWidth, fSize, fConc, fConc1, fAsym, fM3Long, fM3Trans, fAlpha, fDist, class
+""")
 CREDIT_COLUMNS = ("Time", *(f"V{i}" for i in range(1, 29)), "Amount", "Class")
 COVTYPE_COLUMNS = (
-    "elevation", "aspect", "slope", "horizontal_dist_to_hydro", "vertical_dist_to_hydro", "horizontal_dist_to_road",
-    "hillshade_9am", "hillshade_noon", "hillshade_3pm", "horizontal_dist_to_fire_points",
-    *(f"wilderness_area{i}" for i in range(1, 5)), *(f"soil_type{i}" for i in range(1, 41)), "cover_type",
-)  # fmt: skip
-CENSUS_COLUMNS = (
-    "age", "class of worker", "detailed industry recode", "detailed occupation recode", "education", "wage per hour",
-    "enroll in edu inst last wk", "marital stat", "major industry code", "major occupation code", "race",
-    "hispanic origin", "sex", "member of a labor union", "reason for unemployment", "full or part time employment stat",
-    "capital gains", "capital losses", "dividends from stocks", "tax filer stat", "region of previous residence",
-    "state of previous residence", "detailed household and family stat", "detailed household summary in household",
-    "instance weight", "migration code-change in msa", "migration code-change in reg", "migration code-move within reg",
-    "live in this house 1 year ago", "migration prev res in sunbelt", "num persons worked for employer",
-    "family members under 18", "country of birth father", "country of birth mother", "country of birth self",
-    "citizenship", "own business or self employed", "fill inc questionnaire for veteran's admin", "veterans benefits",
-    "weeks worked in year", "year", "label",
-)  # fmt: skip
-INTRUSION_COLUMNS = (
-    "duration", "protocol_type", "service", "flag", "src_bytes", "dst_bytes", "land", "wrong_fragment", "urgent", "hot",
-    "num_failed_logins", "logged_in", "num_compromised", "root_shell", "su_attempted", "num_root",
-    "num_file_creations", "num_shells", "num_access_files", "num_outbound_cmds", "is_host_login", "is_guest_login",
-    "count", "srv_count", "serror_rate", "srv_serror_rate", "rerror_rate", "srv_rerror_rate", "same_srv_rate",
-    "diff_srv_rate", "srv_diff_host_rate", "dst_host_count", "dst_host_srv_count", "dst_host_same_srv_rate",
-    "dst_host_diff_srv_rate", "dst_host_same_src_port_rate", "dst_host_srv_diff_host_rate", "dst_host_serror_rate",
-    "dst_host_srv_serror_rate", "dst_host_rerror_rate", "dst_host_srv_rerror_rate", "label",
-)  # fmt: skip
+    *names("""
+        elevation, aspect, slope, horizontal_dist_to_hydro, vertical_dist_to_hydro,
+        horizontal_dist_to_road, hillshade_9am, hillshade_noon, hillshade_3pm,
+        horizontal_dist_to_fire_points
+    """),
+    *(f"wilderness_area{i}" for i in range(1, 5)),
+    *(f"soil_type{i}" for i in range(1, 41)),
+    "cover_type",
+)
+CENSUS_COLUMNS = names("""
+    age, class of worker, detailed industry recode, detailed occupation recode, education,
+    wage per hour, enroll in edu inst last wk, marital stat, major industry code,
+    major occupation code, race, hispanic origin, sex, member of a labor union,
+    reason for unemployment, full or part time employment stat, capital gains, capital losses,
+    dividends from stocks, tax filer stat, region of previous residence,
+    state of previous residence, detailed household and family stat,
+    detailed household summary in household, instance weight, migration code-change in msa,
+    migration code-change in reg, migration code-move within reg, live in this house 1 year ago,
+    migration prev res in sunbelt, num persons worked for employer, family members under 18,
+    country of birth father, country of birth mother, country of birth self, citizenship,
+    own business or self employed, fill inc questionnaire for veteran's admin, veterans benefits,
+    weeks worked in year, year, label
+""")
+INTRUSION_COLUMNS = names("""
+    duration, protocol_type, service, flag, src_bytes, dst_bytes, land, wrong_fragment, urgent,
+    hot, num_failed_logins, logged_in, num_compromised, root_shell, su_attempted, num_root,
+    num_file_creations, num_shells, num_access_files, num_outbound_cmds, is_host_login,
+    is_guest_login, count, srv_count, serror_rate, srv_serror_rate, rerror_rate, srv_rerror_rate,
+    same_srv_rate, diff_srv_rate, srv_diff_host_rate, dst_host_count, dst_host_srv_count,
+    dst_host_same_srv_rate, dst_host_diff_srv_rate, dst_host_same_src_port_rate,
+    dst_host_srv_diff_host_rate, dst_host_serror_rate, dst_host_srv_serror_rate,
+    dst_host_rerror_rate, dst_host_srv_rerror_rate, label
+""")
 
 _UCI = "https://archive.ics.uci.edu/ml/machine-learning-databases"
 
@@ -94,7 +119,10 @@ PUBLICATIONS: Mapping[str, Publication] = {
                 "a2a9044bc167a35b2361efbabec64e89d69ce82d9790d2980119aac5fd7e9c05",
             ),
         ),
-        rows=48_842, columns=ADULT_COLUMNS, skip=(0, 1), last_dot=True,
+        rows=48_842,
+        columns=ADULT_COLUMNS,
+        skip=(0, 1),
+        last_dot=True,
     ),
     "adult-coded": Publication(
         (
@@ -112,11 +140,15 @@ PUBLICATIONS: Mapping[str, Publication] = {
                 "e9314b7ebd4b4b59a3b3d65f7316663963777b16a46786877651dbbaa640b36a",
             ),
         ),
-        rows=19_020, columns=MAGIC_COLUMNS,
+        rows=19_020,
+        columns=MAGIC_COLUMNS,
     ),
     "marketing": Publication(
         (RemoteFile(f"{_UCI}/00222/bank-additional.zip", None),),
-        rows=41_188, packing="zip", member="bank-additional/bank-additional-full.csv", separator=";",
+        rows=41_188,
+        packing="zip",
+        member="bank-additional/bank-additional-full.csv",
+        separator=";",
     ),
     "covtype": Publication(
         (
@@ -125,14 +157,20 @@ PUBLICATIONS: Mapping[str, Publication] = {
                 "614360d0257557dd1792834a85a1cdebfadc3c4f30b011d56afee7ffb5b15771",
             ),
         ),
-        rows=581_012, packing="gzip", columns=COVTYPE_COLUMNS,
+        rows=581_012,
+        packing="gzip",
+        columns=COVTYPE_COLUMNS,
     ),
     "census": Publication(
         (
             RemoteFile(f"{_UCI}/census-income-mld/census-income.data.gz", None),
             RemoteFile(f"{_UCI}/census-income-mld/census-income.test.gz", None),
         ),
-        rows=299_285, packing="gzip", columns=CENSUS_COLUMNS, last_dot=True, left_out=("instance weight",),
+        rows=299_285,
+        packing="gzip",
+        columns=CENSUS_COLUMNS,
+        last_dot=True,
+        left_out=("instance weight",),
     ),
     "intrusion": Publication(
         (
@@ -141,7 +179,9 @@ PUBLICATIONS: Mapping[str, Publication] = {
                 "8045aca0d84e70e622d1148d7df782496f6333bf6eb979a1b0837c42a9fd9561",
             ),
         ),
-        rows=494_021, packing="gzip", columns=INTRUSION_COLUMNS,
+        rows=494_021,
+        packing="gzip",
+        columns=INTRUSION_COLUMNS,
     ),
     "credit": Publication(
         (
@@ -152,7 +192,7 @@ PUBLICATIONS: Mapping[str, Publication] = {
         ),
         rows=284_807,
     ),
-}  # fmt: skip
+}
 """The published tables by the name of their file in SYNCRET_DATA_DIR."""
 
 _MEMBER_DIGESTS = {

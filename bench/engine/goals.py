@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from bench.engine.measure import Result
 
 Find = Callable[[str, int], Result]
+Figure = Callable[[Find], float]
 
 _MILLION = 1_000_000
 _SAMPLES = 1 << 15
@@ -24,9 +25,9 @@ class Goal:
     """``figure`` of the results is to be at most ``limit``, or at least where ``at_least``."""
 
     what: str
-    figure: Callable[[Find], float]
+    figure: Figure
     limit: float
-    peer: str
+    peer: str = ""
     at_least: bool = False
 
 
@@ -50,63 +51,56 @@ def _spread(find: Find) -> float:
     return max(each) / min(each)
 
 
+def _bytes(task: str, size: int) -> Figure:
+    """Bytes that the mean party sends for each cell or sample."""
+    return lambda find: find(task, size).bytes_per_party / size
+
+
+def _peak(task: str, size: int) -> Figure:
+    """Growth of memory at the largest party for each cell or sample."""
+    return lambda find: find(task, size).peak_bytes_per_party / size
+
+
+def _seconds(task: str, size: int) -> Figure:
+    return lambda find: find(task, size).seconds
+
+
+def _rounds(task: str, size: int) -> Figure:
+    return lambda find: find(task, size).rounds
+
+
+def _rate(task: str, size: int) -> Figure:
+    return lambda find: find(task, size).per_second
+
+
+def _choosing(find: Find) -> float:
+    return find("select", _MILLION).seconds - find("abs_error", _MILLION).seconds
+
+
+def _over_box_muller(find: Find) -> float:
+    return find("discrete_gaussian", _SAMPLES).seconds / find("box_muller", _SAMPLES).seconds
+
+
+_ERROR, _SELECT = ("abs_error", _MILLION), ("select", _MILLION)
+_BOX_MULLER, _DISCRETE = ("box_muller", _SAMPLES), ("discrete_gaussian", _SAMPLES)
+_DISTRIBUTED = ("distributed_noise", _SAMPLES)
+_EXACT = "discrete Gaussian, sigma 20.9 within 2^-64"
 GOALS = (
-    Goal("absolute error, 10^6 cells: seconds", lambda f: f("abs_error", _MILLION).seconds, 0.1, "0.118"),
-    Goal("absolute error: bytes a cell and party", lambda f: _bytes(f("abs_error", _MILLION)), 15, "18.0"),
-    Goal("absolute error: rounds", lambda f: f("abs_error", _MILLION).rounds, 10, "9"),
-    Goal(
-        "select, 250 candidates: seconds beyond the absolute error",
-        lambda f: f("select", _MILLION).seconds - f("abs_error", _MILLION).seconds,
-        0.1,
-        "0.010",
-    ),
-    Goal("select: rounds", lambda f: f("select", _MILLION).rounds, 120, "126"),
-    Goal(
-        "Box-Muller: samples a second",
-        lambda f: f("box_muller", _SAMPLES).per_second,
-        130_000,
-        "132,000",
-        at_least=True,
-    ),
-    Goal("Box-Muller: bytes a sample and party", lambda f: _bytes(f("box_muller", _SAMPLES)), 800, "1,600"),
-    Goal(
-        "discrete Gaussian, sigma 20.9 within 2^-64: samples a second",
-        lambda f: f("discrete_gaussian", _SAMPLES).per_second,
-        130_000,
-        "",
-        at_least=True,
-    ),
-    Goal(
-        "discrete Gaussian: bytes a sample and party",
-        lambda f: _bytes(f("discrete_gaussian", _SAMPLES)),
-        100,
-        "",
-    ),
-    Goal(
-        "discrete Gaussian: seconds over those of Box-Muller",
-        lambda f: f("discrete_gaussian", _SAMPLES).seconds / f("box_muller", _SAMPLES).seconds,
-        1,
-        "",
-    ),
-    Goal(
-        "distributed noise: samples a second",
-        lambda f: f("distributed_noise", _SAMPLES).per_second,
-        130_000,
-        "",
-        at_least=True,
-    ),
-    Goal("absolute error, 10^5 to 10^7: dearest cell over cheapest, in seconds", _spread, _FLAT, ""),
-    Goal("absolute error, 10^6: peak bytes a cell and party", lambda f: _peak(f("abs_error", _MILLION)), 60, ""),
-    Goal("select, 10^6: peak bytes a cell and party", lambda f: _peak(f("select", _MILLION)), 60, ""),
-)  # fmt: skip
-
-
-def _bytes(result: Result) -> float:
-    return result.bytes_per_party / result.size
-
-
-def _peak(result: Result) -> float:
-    return result.peak_bytes_per_party / result.size
+    Goal("absolute error, 10^6 cells: seconds", _seconds(*_ERROR), 0.1, "0.118"),
+    Goal("absolute error: bytes a cell and party", _bytes(*_ERROR), 15, "18.0"),
+    Goal("absolute error: rounds", _rounds(*_ERROR), 10, "9"),
+    Goal("select, 250 candidates: seconds beyond the absolute error", _choosing, 0.1, "0.010"),
+    Goal("select: rounds", _rounds(*_SELECT), 120, "126"),
+    Goal("Box-Muller: samples a second", _rate(*_BOX_MULLER), 130_000, "132,000", at_least=True),
+    Goal("Box-Muller: bytes a sample and party", _bytes(*_BOX_MULLER), 800, "1,600"),
+    Goal(f"{_EXACT}: samples a second", _rate(*_DISCRETE), 130_000, at_least=True),
+    Goal("discrete Gaussian: bytes a sample and party", _bytes(*_DISCRETE), 100),
+    Goal("discrete Gaussian: seconds over those of Box-Muller", _over_box_muller, 1),
+    Goal("distributed noise: samples a second", _rate(*_DISTRIBUTED), 130_000, at_least=True),
+    Goal("absolute error, 10^5 to 10^7: dearest cell over cheapest, in seconds", _spread, _FLAT),
+    Goal("absolute error, 10^6: peak bytes a cell and party", _peak(*_ERROR), 60),
+    Goal("select, 10^6: peak bytes a cell and party", _peak(*_SELECT), 60),
+)
 
 
 def judged(results: Sequence[Result]) -> list[Judged]:

@@ -93,8 +93,14 @@ class CountingTranscript(Transcript):
     ) -> None:
         """A message was sent or received."""
         super().message(
-            step=step, round=round, direction=direction, peer=peer, label=label, size=size, digest=digest
-        )  # fmt: skip
+            step=step,
+            round=round,
+            direction=direction,
+            peer=peer,
+            label=label,
+            size=size,
+            digest=digest,
+        )
         if direction == "sent":
             self.written[peer] += 1
 

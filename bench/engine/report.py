@@ -176,10 +176,9 @@ def plot(results: Sequence[Result], path: Path) -> None:
 
     tasks = [task for task in TASKS if any(r.task == task for r in results)]
     columns = min(3, len(tasks))
-    figure, axes = pyplot.subplots(
-        -(-len(tasks) // columns), columns, figsize=(4.2 * columns, 3.4 * -(-len(tasks) // columns)),
-        squeeze=False, layout="constrained",
-    )  # fmt: skip
+    rows = -(-len(tasks) // columns)
+    size = (4.2 * columns, 3.4 * rows)
+    figure, axes = pyplot.subplots(rows, columns, figsize=size, squeeze=False, layout="constrained")
     for axis in axes.flat[len(tasks) :]:
         axis.remove()
     for axis, task in zip(axes.flat, tasks, strict=False):

@@ -142,16 +142,24 @@ def _table(results: list[rounds.Result]) -> Table:
     )
     # Without lines it fits 80 columns.
     table = Table(
-        title="SecAgg, one process, no network; per client but for the server", box=None, padding=(0, 1, 0, 0)
-    )  # fmt: skip
+        title="SecAgg, one process, no network; per client but for the server",
+        box=None,
+        padding=(0, 1, 0, 0),
+    )
     for column in columns:
         table.add_column(column, justify="right" if column else "left", no_wrap=True)
     for r in results:
         table.add_row(
-            r.implementation.removeprefix("syncret "), str(r.clients), str(r.neighbours), f"{r.length:,}",
+            r.implementation.removeprefix("syncret "),
+            str(r.clients),
+            str(r.neighbours),
+            f"{r.length:,}",
             f"{r.dropout:.0%}",
-            f"{r.client_seconds_mean:.4f}", f"{r.server_seconds:.3f}", f"{r.wall_seconds:.2f}",
-            f"{r.client_sent_bytes_mean / 1e3:.1f}", f"{r.client_received_bytes_mean / 1e3:.1f}",
+            f"{r.client_seconds_mean:.4f}",
+            f"{r.server_seconds:.3f}",
+            f"{r.wall_seconds:.2f}",
+            f"{r.client_sent_bytes_mean / 1e3:.1f}",
+            f"{r.client_received_bytes_mean / 1e3:.1f}",
             "yes" if r.exact else "no",
-        )  # fmt: skip
+        )
     return table

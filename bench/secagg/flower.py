@@ -54,12 +54,18 @@ def measure(clients: int, neighbours: int, length: int, dropout: float) -> Resul
     server_seconds = time.perf_counter() - started - grid.seconds
     staying = [u for u in range(clients) if u not in grid.drops]
     return Result(
-        "flower", clients, shares - 1, length, dropout,
-        statistics.fmean(grid.client_seconds), server_seconds, server_seconds + sum(grid.client_seconds),
+        "flower",
+        clients,
+        shares - 1,
+        length,
+        dropout,
+        statistics.fmean(grid.client_seconds),
+        server_seconds,
+        server_seconds + sum(grid.client_seconds),
         statistics.fmean(grid.sent[u] for u in staying),
         statistics.fmean(grid.received[u] for u in staying),
         _exact(context, set(staying), length),
-    )  # fmt: skip
+    )
 
 
 def _context(clients: int) -> Any:

@@ -79,10 +79,17 @@ def measure(
     identities = [Identity(secrets.token_bytes(32)) for _ in range(clients)] if signed else None
     roster = None if identities is None else [identity.public for identity in identities]
     parameters = Parameters(
-        secrets.token_bytes(32), clients, k, threshold, threshold + 1, length, 0, MAX_COUNT,
+        secrets.token_bytes(32),
+        clients,
+        k,
+        threshold,
+        threshold + 1,
+        length,
+        0,
+        MAX_COUNT,
         graph_seed=secrets.token_bytes(32),
         roster_digest=bytes(32) if roster is None else roster_digest(roster),
-    )  # fmt: skip
+    )
     drops = dict.fromkeys(dropped(clients, dropout), Stage.MASKED)
 
     def supply(client: int) -> Callable[[], NDArray[np.int64]]:
@@ -94,12 +101,18 @@ def measure(
     staying = sorted(report.server.survivors)
     expected = total(report.server.survivors, length)
     return Result(
-        "syncret signed" if signed else "syncret", clients, k, length, dropout,
-        statistics.fmean(report.client_seconds), report.server_seconds, report.wall_seconds,
+        "syncret signed" if signed else "syncret",
+        clients,
+        k,
+        length,
+        dropout,
+        statistics.fmean(report.client_seconds),
+        report.server_seconds,
+        report.wall_seconds,
         statistics.fmean(report.sent_bytes[u] for u in staying),
         statistics.fmean(report.received_bytes[u] for u in staying),
         bool(np.array_equal(report.server.exact_result, expected)),
-    )  # fmt: skip
+    )
 
 
 def flower_available() -> bool:

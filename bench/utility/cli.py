@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from itertools import product
 from pathlib import Path
+from statistics import fmean, stdev
 
 import click
 from rich.console import Console
@@ -67,17 +68,27 @@ class _Numbers(click.ParamType[tuple[float, ...]]):
 
 @click.command(epilog=_EXAMPLE)
 @click.option(
-    "--dataset", "datasets", type=_Names(), default="adult", show_default=True,
+    "--dataset",
+    "datasets",
+    type=_Names(),
+    default="adult",
+    show_default=True,
     help=f"One or more of {', '.join(NAMES)}.",
-)  # fmt: skip
+)
 @click.option(
-    "--method", "methods", type=_Names(), default="aim,distaim,naive,oracle,private", show_default=True,
+    "--method",
+    "methods",
+    type=_Names(),
+    default="aim,distaim,naive,oracle,private",
+    show_default=True,
     help=f"Of {', '.join(METHODS)}.",
-)  # fmt: skip
+)
 @click.option(
-    "--partition", type=str, default=None,
+    "--partition",
+    type=str,
+    default=None,
     help="iid, clustering or label-skew; by default clustering (synthfs: natural, its own).",
-)  # fmt: skip
+)
 @click.option(
     "--beta", type=_Numbers(float), default="0.1", show_default=True, help="Of label-skew."
 )
@@ -88,14 +99,20 @@ class _Numbers(click.ParamType[tuple[float, ...]]):
 @click.option("--annealed", is_flag=True, help="Annealing in place of a fixed T.")
 @click.option("--clients", type=int, default=100, show_default=True, help="K.")
 @click.option("--participation", type=_Numbers(float), default="0.1", show_default=True, help="p.")
-@click.option("--local-rounds", type=_Numbers(int), default="1", show_default=True, help="s; FLAIM only.")  # fmt: skip
 @click.option(
-    "--tau", type=click.Choice(["none", "oracle", "proxy"]), default=None,
+    "--local-rounds", type=_Numbers(int), default="1", show_default=True, help="s; FLAIM only."
+)
+@click.option(
+    "--tau",
+    type=click.Choice(["none", "oracle", "proxy"]),
+    default=None,
     help="Ablation: what FLAIM's score takes off for heterogeneity.",
-)  # fmt: skip
+)
 @click.option(
-    "--combine/--no-combine", default=None, help="Ablation: FLAIM's filter-and-combine of one-way marginals."
-)  # fmt: skip
+    "--combine/--no-combine",
+    default=None,
+    help="Ablation: FLAIM's filter-and-combine of one-way marginals.",
+)
 @click.option("--mpc", is_flag=True, help="distaim as processes over mutual TLS, not in plaintext.")
 @click.option("--iterations", type=int, default=100, show_default=True, help="Of PGM, a round.")
 @click.option("--final-iterations", type=int, default=1000, show_default=True, help="At the end.")
@@ -104,21 +121,30 @@ class _Numbers(click.ParamType[tuple[float, ...]]):
 )
 @click.option("--repeats", type=click.IntRange(1), default=1, show_default=True)
 @click.option(
-    "--results", "store_path", type=click.Path(path_type=Path), default=_DEFAULT_STORE, show_default=True,
+    "--results",
+    "store_path",
+    type=click.Path(path_type=Path),
+    default=_DEFAULT_STORE,
+    show_default=True,
     help="JSON lines; what is there already is not run again.",
-)  # fmt: skip
+)
 @click.option("--jobs", type=int, default=1, show_default=True, help="Processes at a time.")
 @click.option(
     "--dask", default=None, metavar="ADDRESS", help="Run on this Dask scheduler's workers."
 )
 @click.option(
-    "--sweep", "sweeps", type=_Names(), default=None,
+    "--sweep",
+    "sweeps",
+    type=_Names(),
+    default=None,
     help=f"In place of the options above, the published runs of {', '.join(SWEEPS)}, or all.",
-)  # fmt: skip
+)
 @click.option(
-    "--output", type=click.Path(path_type=Path), default=None,
+    "--output",
+    type=click.Path(path_type=Path),
+    default=None,
     help="Folder for utility.md and its pictures, made of all that --results has.",
-)  # fmt: skip
+)
 @click.option(
     "--json", "as_json", is_flag=True, help="Print JSON and nothing else on standard output."
 )
@@ -158,14 +184,26 @@ def utility(
             chosen = settings_of(sweeps)
         else:
             base = {
-                "delta": delta, "annealed": annealed, "clients": clients, "mpc": mpc,
-                "iterations": iterations, "final_iterations": final_iterations, "max_model_mb": max_model_mb,
-                "tau": tau, "combine": combine,
-            }  # fmt: skip
+                "delta": delta,
+                "annealed": annealed,
+                "clients": clients,
+                "mpc": mpc,
+                "iterations": iterations,
+                "final_iterations": final_iterations,
+                "max_model_mb": max_model_mb,
+                "tau": tau,
+                "combine": combine,
+            }
             axes = {
-                "dataset": datasets, "method": methods, "beta": beta, "skew": skew, "epsilon": epsilon,
-                "rounds": rounds, "participation": participation, "local_rounds": local_rounds,
-            }  # fmt: skip
+                "dataset": datasets,
+                "method": methods,
+                "beta": beta,
+                "skew": skew,
+                "epsilon": epsilon,
+                "rounds": rounds,
+                "participation": participation,
+                "local_rounds": local_rounds,
+            }
             chosen = _combined(axes, base, partition)
         store = Store(store_path)
         entries = _run(chosen, repeats, store, jobs=jobs, dask=dask)
@@ -206,10 +244,8 @@ def _run(
     work = [(settings, repeat) for repeat in range(repeats) for settings in chosen]
     console = Console(stderr=True)
     live = console.is_terminal
-    columns = (
-        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
-        TextColumn("{task.fields[text]}"),
-    )  # fmt: skip
+    what, news = TextColumn("{task.description}"), TextColumn("{task.fields[text]}")
+    columns = (what, BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), news)
     missing = len({(s.digest(), r) for s, r in work if store.find(s, r) is None})
     with Progress(*columns, console=console, disable=not live, transient=True) as bars:
         task = bars.add_task("runs", total=missing, text="")
@@ -226,10 +262,10 @@ def _run(
             nonlocal done
             done += 1
             settings, repeat = job
-            what = f"{settings.dataset} {settings.partition} {settings.method} repeat {repeat}"
-            said = result if isinstance(result, str) else f"error {result.workload_error:.3f}"
+            run = f"{settings.dataset} {settings.partition} {settings.method} repeat {repeat}"
+            end = result if isinstance(result, str) else f"error {result.workload_error:.3f}"
             bars.update(task, advance=1)
-            say(f"{done} of {missing}: {what}: {said}")
+            say(f"{done} of {missing}: {run}: {end}")
 
         failures = run_all(work, store, n_jobs=jobs, dask=dask, progress=say, on_done=on_done)
     entries = [entry for s, r in work if (entry := store.find(s, r)) is not None]
@@ -241,27 +277,32 @@ def _run(
 
 
 def _table(entries: Sequence[Entry]) -> Table:
-    columns = (
-        "dataset", "partition", "method", "eps", "T", "repeats", "error", "±", "closure", "NLL", "AUC", "s",
-    )  # fmt: skip
-    table = Table(*columns, title="Means over repeats; ± is the deviation between repeats")
+    heads = "dataset partition method eps T repeats error ± closure NLL AUC s"
+    table = Table(*heads.split(), title="Means over repeats; ± is the deviation between repeats")
     groups: dict[str, list[Entry]] = {}
     for entry in entries:
         groups.setdefault(entry.settings.digest(), []).append(entry)
     for group in groups.values():
-        s = group[0].settings
-        errors = [entry.result.workload_error for entry in group]
-        mean = sum(errors) / len(errors)
-        spread = (sum((e - mean) ** 2 for e in errors) / max(1, len(errors) - 1)) ** 0.5
-        aucs = [entry.result.auc for entry in group if entry.result.auc is not None]
-
-        def average(name: str, group: Sequence[Entry] = group) -> float:
-            return float(sum(getattr(entry.result, name) for entry in group) / len(group))
-
-        table.add_row(
-            s.dataset, "-" if s.method == "aim" else s.partition, s.method, f"{s.epsilon:g}",
-            "annealed" if s.annealed else str(s.rounds), str(len(group)), f"{mean:.3f}",
-            f"{spread:.3f}" if len(group) > 1 else "-", f"{average('closure_error'):.3f}", f"{average('nll'):.2f}",
-            f"{sum(aucs) / len(aucs):.3f}" if aucs else "-", f"{average('seconds'):.1f}",
-        )  # fmt: skip
+        table.add_row(*_row(group))
     return table
+
+
+def _row(group: Sequence[Entry]) -> tuple[str, ...]:
+    """The means of all repeats of one setting."""
+    s = group[0].settings
+    errors = [entry.result.workload_error for entry in group]
+    aucs = [entry.result.auc for entry in group if entry.result.auc is not None]
+    return (
+        s.dataset,
+        "-" if s.method == "aim" else s.partition,
+        s.method,
+        f"{s.epsilon:g}",
+        "annealed" if s.annealed else str(s.rounds),
+        str(len(group)),
+        f"{fmean(errors):.3f}",
+        f"{stdev(errors):.3f}" if len(group) > 1 else "-",
+        f"{fmean(entry.result.closure_error for entry in group):.3f}",
+        f"{fmean(entry.result.nll for entry in group):.2f}",
+        f"{fmean(aucs):.3f}" if aucs else "-",
+        f"{fmean(entry.result.seconds for entry in group):.1f}",
+    )

@@ -28,9 +28,13 @@ async def run_distaim(settings: Settings, posed: Problem) -> Outcome:
         launched = await launch(trial, folder, progress=Silent())
         collect(folder)
         report = run_report(
-            launched.config, posed.workload, folder.party(0), dataset=settings.dataset,
-            clients=settings.clients, wall_s={"total": 0.0},
-        )  # fmt: skip
+            launched.config,
+            posed.workload,
+            folder.party(0),
+            dataset=settings.dataset,
+            clients=settings.clients,
+            wall_s={"total": 0.0},
+        )
         model = Model.load(folder.path / "model")
     if report.synthetic_rows is None:
         raise RuntimeError("the run wrote no synthetic table")

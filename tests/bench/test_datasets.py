@@ -145,17 +145,25 @@ def test_read_publication_joins_files_skips_lines_and_takes_the_dot_off(site: Si
             (first, second), rows=3, columns=("n", "c", "label"), skip=(0, 1), last_dot=True
         )
     )
-    assert table.to_numpy().tolist() == [["1", "x", "<=50K"], ["2", "?", ">50K"], ["3", "y", "<=50K"]]  # fmt: skip
+    assert table.to_numpy().tolist() == [
+        ["1", "x", "<=50K"],
+        ["2", "?", ">50K"],
+        ["3", "y", "<=50K"],
+    ]
 
 
 def test_read_publication_unpacks_gzip_and_leaves_columns_out(site: Site) -> None:
     file = site.put("a.gz", gzip.compress(b"1, NA,9.5, - 50000.\n2, b,9.5, 50000+.\n"))
     table = read_publication(
         Publication(
-            (file,), rows=2, packing="gzip", columns=("n", "c", "weight", "label"), last_dot=True,
+            (file,),
+            rows=2,
+            packing="gzip",
+            columns=("n", "c", "weight", "label"),
+            last_dot=True,
             left_out=("weight",),
         )
-    )  # fmt: skip
+    )
     assert table.to_numpy().tolist() == [["1", "NA", "- 50000"], ["2", "b", "50000+"]]
 
 

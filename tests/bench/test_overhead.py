@@ -161,9 +161,17 @@ def test_the_relays_count_what_the_kernel_counts(uploads: list[Upload]) -> None:
 def parameters(clients: int, neighbours: int, length: int, roster: bytes = bytes(32)) -> Parameters:
     threshold = neighbours // 2 + 1
     return Parameters(
-        secrets.token_bytes(32), clients, neighbours, threshold, threshold + 1, length, 0, 1000,
-        graph_seed=secrets.token_bytes(32), roster_digest=roster,
-    )  # fmt: skip
+        secrets.token_bytes(32),
+        clients,
+        neighbours,
+        threshold,
+        threshold + 1,
+        length,
+        0,
+        1000,
+        graph_seed=secrets.token_bytes(32),
+        roster_digest=roster,
+    )
 
 
 @pytest.mark.parametrize("signed", [False, True])
@@ -232,9 +240,8 @@ def test_what_is_measured_has_every_key_and_a_number_in_it() -> None:
     found = json.loads(json.dumps(document(subject, results, population)))
     assert (found["clients"], found["participation"]) == (4, 1.0)
     kinds = [(e["method"], e.get("upload", e.get("grouping"))) for e in found["results"]]
-    assert kinds == [
-        ("distaim", "seeded"), ("distaim", "plain"), ("flaim", "union"), ("flaim", "query"),
-    ]  # fmt: skip
+    assert kinds[:2] == [("distaim", "seeded"), ("distaim", "plain")]
+    assert kinds[2:] == [("flaim", "union"), ("flaim", "query")]
     for entry in found["results"]:
         kind = "upload" if entry["method"] == "distaim" else "grouping"
         assert set(entry) >= ENTRY | {kind}

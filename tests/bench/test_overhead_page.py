@@ -24,8 +24,11 @@ from mechanisms.workload import draw_workload
 
 # MB on the wire by method and variant at T = 10: no two figures of a document are alike.
 WIRES = {
-    ("distaim", "seeded"): 11.0, ("distaim", "plain"): 132.0, ("flaim", "union"): 0.0125, ("flaim", "query"): 0.0175,
-}  # fmt: skip
+    ("distaim", "seeded"): 11.0,
+    ("distaim", "plain"): 132.0,
+    ("flaim", "union"): 0.0125,
+    ("flaim", "query"): 0.0175,
+}
 FORMULA = {"distaim": 140.0, "flaim": 0.02}
 CPU = {"seeded": 0.11, "plain": 0.52, "union": 0.3, "query": 0.3}
 PEAK = {"seeded": 69.0, "plain": 277.0, "union": 150.0, "query": 150.0}
@@ -40,28 +43,45 @@ def client_document(
         grown = 1.0 if method == "distaim" else rounds / 10
         single = None if method == "distaim" else 0.25 if variant == "union" else 0.35
         return {
-            "method": method, kind: variant, "rounds": rounds, "formula_mb": grown * FORMULA[method],
-            "sent_mb": 0.6 * grown * wire, "received_mb": 0.3 * grown * wire, "wire_mb": grown * wire,
+            "method": method,
+            kind: variant,
+            "rounds": rounds,
+            "formula_mb": grown * FORMULA[method],
+            "sent_mb": 0.6 * grown * wire,
+            "received_mb": 0.3 * grown * wire,
+            "wire_mb": grown * wire,
             "client_peak_mb": PEAK[variant] + (rounds if method == "flaim" else 0),
-            "client_cpu_s": grown * CPU[variant], "rounds_joined": grown + (method == "flaim"),
+            "client_cpu_s": grown * CPU[variant],
+            "rounds_joined": grown + (method == "flaim"),
             "single_choosers": single,
-        }  # fmt: skip
+        }
 
     return {
-        "dataset": dataset, "candidates": 161, "closure_cells": 2_870_490, "maximal_cells": 2_743_713,
-        "clients": clients, "participation": participation, "rows": "published",
+        "dataset": dataset,
+        "candidates": 161,
+        "closure_cells": 2_870_490,
+        "maximal_cells": 2_743_713,
+        "clients": clients,
+        "participation": participation,
+        "rows": "published",
         "results": [result(*key, rounds, w) for key, w in WIRES.items() for rounds in when],
-    }  # fmt: skip
+    }
 
 
 def servers_document(clients: int) -> dict[str, object]:
     return {
-        "dataset": "adult", "clients": clients, "rounds": 10, "upload": "seeded",
+        "dataset": "adult",
+        "clients": clients,
+        "rounds": 10,
+        "upload": "seeded",
         "sent_by_step": {"clients.forward": [0, 54_874_260, 0], "estimate": [777, 0, 0]},
-        "seconds_by_step": {"estimate": 1.5}, "stored_bytes": [100, 55_000_000, 200],
-        "cpu_s": [1.0, 2.0, 3.0], "peak_bytes": [10**9, 10**9, 10**9], "wall_s": 9.0,
+        "seconds_by_step": {"estimate": 1.5},
+        "stored_bytes": [100, 55_000_000, 200],
+        "cpu_s": [1.0, 2.0, 3.0],
+        "peak_bytes": [10**9, 10**9, 10**9],
+        "wall_s": 9.0,
         "forwarded_by_formula": 54_874_260,
-    }  # fmt: skip
+    }
 
 
 def growth_document(axis: str) -> dict[str, object]:
@@ -155,9 +175,8 @@ def test_ratios_are_distaims_bytes_over_flaims_under_their_heads(records: Record
     assert rows[0] == heads
     # 140 / 0.008; 132 / 0.005; 132 / 0.007; 11 / 0.005; 11 / 0.007.
     assert rows[2] == "| adult | 4 | 17,500 | 26,400 | 18,857 | 2,200 | 1,571 |"
-    assert ratios(*({"formula_mb": 1.0, "wire_mb": wire} for wire in (8.0, 2.0, 4.0, 16.0))) == (
-        "1", "2", "0.5", "0.5", "0.12",
-    )  # fmt: skip
+    of = [{"formula_mb": 1.0, "wire_mb": wire} for wire in (8.0, 2.0, 4.0, 16.0)]
+    assert ratios(*of) == ("1", "2", "0.5", "0.5", "0.12")
 
 
 def test_table_3_has_each_form_and_grouping_at_the_best_t(records: Records) -> None:
@@ -308,9 +327,16 @@ def test_the_page_and_its_pictures_are_written(records: Records, tmp_path: Path)
 
 def test_the_best_number_of_rounds_is_that_of_the_lowest_mean_error(tmp_path: Path) -> None:
     settings = {
-        "dataset": "adult", "method": "private", "partition": "clustering", "clients": 100,
-        "participation": 0.1, "epsilon": 1.0, "tau": None, "combine": None, "annealed": False,
-    }  # fmt: skip
+        "dataset": "adult",
+        "method": "private",
+        "partition": "clustering",
+        "clients": 100,
+        "participation": 0.1,
+        "epsilon": 1.0,
+        "tau": None,
+        "combine": None,
+        "annealed": False,
+    }
     runs = [(4, 0.5, 1.0), (4, 0.7, 3.0), (32, 0.1, 8.0), (32, 0.9, 4.0), (96, 0.2, 9.0)]
     lines = [
         {"settings": {**settings, "rounds": rounds}, "result": {"workload_error": e, "nll": nll}}
@@ -329,9 +355,8 @@ def test_the_best_number_of_rounds_is_that_of_the_lowest_mean_error(tmp_path: Pa
         "".join(json.dumps(line) + "\n" for line in [*lines, other, everybody]) + '{"torn'
     )
     errors = errors_by_rounds(path)
-    assert [(e.participation, e.rounds, e.repeats) for e in errors] == [
-        (0.1, 4, 2), (0.1, 32, 2), (0.1, 96, 1), (1.0, 10, 1),
-    ]  # fmt: skip
+    runs_of = [(e.participation, e.rounds, e.repeats) for e in errors]
+    assert runs_of == [(0.1, 4, 2), (0.1, 32, 2), (0.1, 96, 1), (1.0, 10, 1)]
     assert errors[1] == Errors("adult", "private", 0.1, 32, 2, 0.5, 6.0)
     # Only runs of the paper's participation compete.
     assert best_rounds(errors) == [Best("adult", "private", 96, (4, 32, 96), 1, 0.2, 9.0)]

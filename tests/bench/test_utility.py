@@ -5,6 +5,7 @@ import json
 import subprocess
 import sys
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -67,9 +68,16 @@ def small(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Dataset:
 def settings(method: str = "aim", **changes: object) -> Settings:
     """A run that takes a moment."""
     values: dict[str, object] = {
-        "dataset": "magic", "method": method, "partition": "iid", "clients": 10, "participation": 0.5,
-        "rounds": 3, "iterations": 20, "final_iterations": 50, "epsilon": 5.0,
-    }  # fmt: skip
+        "dataset": "magic",
+        "method": method,
+        "partition": "iid",
+        "clients": 10,
+        "participation": 0.5,
+        "rounds": 3,
+        "iterations": 20,
+        "final_iterations": 50,
+        "epsilon": 5.0,
+    }
     return Settings(**(values | changes))  # type: ignore[arg-type]
 
 
@@ -98,11 +106,12 @@ def test_settings_say_what_is_wrong(changes: dict[str, object], said: str) -> No
 
 def test_digest_depends_on_what_matters_only() -> None:
     aim = settings()
-    for other in ({"partition": "clustering"}, {"clients": 5}, {"participation": 1.0}, {"beta": 2.0}):  # fmt: skip
-        assert replace(aim, **other).digest() == aim.digest()  # type: ignore[arg-type]
+    changes = {"partition": "clustering", "clients": 5, "participation": 1.0}
+    for name, value in (changes | {"beta": 2.0}).items():
+        assert replace(aim, **{name: value}).digest() == aim.digest()  # type: ignore[arg-type]
     distaim = settings("distaim")
-    for other in ({"partition": "clustering"}, {"clients": 5}, {"participation": 1.0}, {"mpc": True}):  # fmt: skip
-        assert replace(distaim, **other).digest() != distaim.digest()  # type: ignore[arg-type]
+    for name, value in (changes | {"mpc": True}).items():
+        assert replace(distaim, **{name: value}).digest() != distaim.digest()  # type: ignore[arg-type]
     assert replace(distaim, beta=2.0).digest() == distaim.digest()
     skewed = settings("distaim", partition="label-skew")
     assert replace(skewed, beta=2.0).digest() != skewed.digest()
@@ -384,7 +393,8 @@ def test_run_all_runs_what_is_missing_and_goes_on_after_a_failure(
     assert done == jobs
     assert store.count == 4
     done.clear()
-    run_all([job for job in jobs if job[0].method != "random"], store, on_done=lambda j, r: done.append(j))  # fmt: skip
+    others = [job for job in jobs if job[0].method != "random"]
+    run_all(others, store, on_done=lambda job, result: done.append(job))
     assert done == []
 
 
@@ -420,9 +430,14 @@ def test_run_all_looks_at_the_tables_before_it_runs_anything(
     ],
 )
 def test_run_all_says_what_to_install_before_it_runs_anything(
-    small: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-    module: str, partition: str, n_jobs: int, dask: str | None,
-) -> None:  # fmt: skip
+    small: Dataset,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    module: str,
+    partition: str,
+    n_jobs: int,
+    dask: str | None,
+) -> None:
     real = importlib.util.find_spec
     monkeypatch.setattr(
         importlib.util, "find_spec", lambda name: None if name == module else real(name)
@@ -447,13 +462,20 @@ def test_report_says_what_is_missing_and_quotes_the_paper(tmp_path: Path) -> Non
     assert "| adult | aim | 2 | 0.300 ± 0.071 |" in text
     assert "| 0.20 | 19.30 |" in text
     assert "Not run." not in text
-    assert {path.name for path in tmp_path.glob("*.png")} == {f"utility-fig{i}.png" for i in (1, 2, 3)}  # fmt: skip
+    pictures = sorted(path.name for path in tmp_path.glob("*.png"))
+    assert pictures == [f"utility-fig{i}.png" for i in (1, 2, 3)]
 
 
 def test_every_sweep_has_settings_that_are_valid() -> None:
     assert {name: len(settings_of([name])) for name in SWEEPS} == {
-        "table1": 28, "table2": 60, "table3": 32, "table5": 0, "fig1": 30, "fig2": 20, "fig3": 94,
-    }  # fmt: skip
+        "table1": 28,
+        "table2": 60,
+        "table3": 32,
+        "table5": 0,
+        "fig1": 30,
+        "fig2": 20,
+        "fig3": 94,
+    }
     with pytest.raises(DatasetError, match="unknown sweep 'table9'"):
         settings_of(["table9"])
 
@@ -462,19 +484,17 @@ def test_command_prints_the_results_and_resumes(
     small: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("bench.utility.sweep.measure", fake_measure)
-    arguments = [
-        "--dataset", "magic", "--method", "aim,distaim,private", "--partition", "iid", "--repeats", "2",
-        "--clients", "10", "--results", str(tmp_path / "r.jsonl"), "--json",
-    ]  # fmt: skip
+    options = (
+        "--dataset magic --method aim,distaim,private --partition iid --repeats 2 --clients 10"
+    )
+    arguments = [*options.split(), "--results", str(tmp_path / "r.jsonl"), "--json"]
     first = CliRunner().invoke(utility, arguments)
     assert first.exit_code == 0, first.output
     results = json.loads(first.stdout)["results"]
-    assert [(row["method"], row["repeat"]) for row in results] == [
-        ("aim", 0), ("aim", 1), ("distaim", 0), ("distaim", 1), ("private", 0), ("private", 1),
-    ]  # fmt: skip
-    expected = {
-        "method", "dataset", "partition", "epsilon", "rounds", "workload_error", "nll", "auc", "seconds", "repeat",
-    }  # fmt: skip
+    runs = [(row["method"], row["repeat"]) for row in results]
+    assert runs == list(product(("aim", "distaim", "private"), (0, 1)))
+    settings_shown = {"method", "dataset", "partition", "epsilon", "rounds"}
+    expected = settings_shown | {"workload_error", "nll", "auc", "seconds", "repeat"}
     assert expected <= set(results[0])
     assert "1 of 6" in first.stderr
     again = CliRunner().invoke(utility, arguments)
@@ -523,7 +543,9 @@ def test_the_command_line_imports_nothing_of_the_bench_extra() -> None:
         "found = {'sklearn', 'umap', 'joblib', 'dask', 'distributed'} & set(sys.modules)\n"
         "sys.exit(', '.join(found) or None)\n"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False
+    )
     assert (done.returncode, done.stderr) == (0, "")
 
 
@@ -581,6 +603,13 @@ def test_mpc_is_as_good_as_plaintext() -> None:
 
 def _synthfs(method: str) -> Settings:
     return Settings(
-        dataset="synthfs", method=method, partition="natural", skew=4.0, rounds=2, queries=4,
-        participation=0.5, iterations=20, final_iterations=50,
-    )  # fmt: skip
+        dataset="synthfs",
+        method=method,
+        partition="natural",
+        skew=4.0,
+        rounds=2,
+        queries=4,
+        participation=0.5,
+        iterations=20,
+        final_iterations=50,
+    )
