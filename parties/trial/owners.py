@@ -33,37 +33,45 @@ async def run_owners(path: Path, *, progress: Progress) -> None:
     _end_torn_line(receipts_path)
     config = load_config(Path(job.config))
     workload = config.build_workload()
-    codes: NDArray[np.int32] = np.load(job.codes, allow_pickle=False)
-    owners: NDArray[np.int32] = np.load(job.owners, allow_pickle=False)
-    order = np.argsort(owners, kind="stable")
-    starts = np.searchsorted(owners[order], np.arange(len(job.names) + 1))
+    rows = _rows_by_owner(job)
     finished, failures = len(done), list[str]()
     at_once = asyncio.Semaphore(CONCURRENT)
 
     async def submit_rows(index: int, name: str) -> None:
         nonlocal finished
-        folder = Path(job.certificates)
-        files = CertificateFiles(folder / "ca.crt", folder / f"{name}.crt", folder / f"{name}.key")
+        state = Path(job.states) / f"{name}.json"
         async with at_once:
-            rows = codes[order[starts[index] : starts[index + 1]]]
             try:
                 receipt = await submit(
-                    config, rows, files, state=Path(job.states) / f"{name}.json", workload=workload
+                    config, rows[index], _files_of(job, name), state=state, workload=workload
                 )
             except SubmitError as error:
                 failures.append(f"{name}: {error}")
                 return
         _append(receipts_path, receipt)
         finished += 1
-        progress.event(
-            "uploads", f"{finished} of {len(job.names)} data owners have submitted", done=finished
-        )
+        text = f"{finished} of {len(job.names)} data owners have submitted"
+        progress.event("uploads", text, done=finished)
 
     async with asyncio.TaskGroup() as group:
         for index, name in enumerate(job.names):
             if name not in done:
                 group.create_task(submit_rows(index, name))
     _report(failures, len(job.names))
+
+
+def _rows_by_owner(job: OwnersJob) -> list[NDArray[np.int32]]:
+    """The coded rows (rows, columns) of each owner, in the order of the table."""
+    codes: NDArray[np.int32] = np.load(job.codes, allow_pickle=False)
+    owners: NDArray[np.int32] = np.load(job.owners, allow_pickle=False)
+    order = np.argsort(owners, kind="stable")
+    starts = np.searchsorted(owners[order], np.arange(1, len(job.names)))
+    return np.split(codes[order], starts)
+
+
+def _files_of(job: OwnersJob, name: str) -> CertificateFiles:
+    folder = Path(job.certificates)
+    return CertificateFiles(folder / "ca.crt", folder / f"{name}.crt", folder / f"{name}.key")
 
 
 def _report(failures: Sequence[str], owners: int) -> None:
