@@ -151,10 +151,10 @@ def rho_from_epsilon_delta(epsilon: float, delta: float, *, distance: float = 0.
         alpha = Decimal(_best_alpha(high, epsilon))
         room = left.ln() + (alpha - 1).ln() - alpha * (1 - 1 / alpha).ln()
         budget = (Decimal(epsilon) + room / (alpha - 1)) / alpha * (1 - _SLOP)
-    found = -_up(-Fraction(budget))
-    while delta_from_rho(found, epsilon) > left:
-        found = math.nextafter(found, 0.0)
-    return found
+    largest = -_up(-Fraction(budget))
+    while delta_from_rho(largest, epsilon) > left:
+        largest = math.nextafter(largest, 0.0)
+    return largest
 
 
 def _log_delta(rho: float, epsilon: float) -> float:

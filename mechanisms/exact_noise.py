@@ -37,7 +37,7 @@ def discrete_gaussian_noise(
         raise ValueError(f"sigma = {sigma}; it lies between 0 and 2^20")
     variance = Fraction(sigma) ** 2
     scale = math.floor(sigma) + 1
-    found: list[NDArray[np.int64]] = []
+    samples: list[NDArray[np.int64]] = []
     missing = count
     # Algorithm 3: a discrete Laplace of scale t, kept with probability exp(-(|y| - sigma^2/t)^2 / (2 sigma^2)).
     coin = _ExpCoin(random_bytes, lambda y: (y - variance / scale) ** 2 / (2 * variance))
@@ -46,9 +46,9 @@ def discrete_gaussian_noise(
         # More than half of the attempts succeed.
         y = laplace.attempts(3 * missing + 16)
         kept = y[coin.toss(np.abs(y))][:missing]
-        found.append(kept)
+        samples.append(kept)
         missing -= kept.size
-    return np.concatenate(found) if found else np.zeros(0, np.int64)
+    return np.concatenate(samples) if samples else np.zeros(0, np.int64)
 
 
 class _Laplace:
@@ -154,16 +154,16 @@ class _ExpCoin:
     def _lookup(k: NDArray[np.int64], function: Callable[[int], int]) -> NDArray[np.uint64]:
         values, where = np.unique(k, return_inverse=True)
         table = np.array([function(int(value)) for value in values], np.uint64)
-        found: NDArray[np.uint64] = table[where]
-        return found
+        of_each: NDArray[np.uint64] = table[where]
+        return of_each
 
 
 def _uniform(random_bytes: RandomBytes, bound: int, count: int) -> NDArray[np.int64]:
     """Uniform on 0 .. bound - 1, by rejection of too large values of as many bits as the bound has."""
     mask = np.uint64((1 << (bound - 1).bit_length()) - 1)
-    found = np.zeros(0, np.uint64)
-    while found.size < count:
-        words = np.frombuffer(random_bytes(8 * 2 * (count - found.size)), "<u8") & mask
-        found = np.concatenate([found, words[words < bound]])
-    uniform: NDArray[np.int64] = found[:count].astype(np.int64)
+    accepted = np.zeros(0, np.uint64)
+    while accepted.size < count:
+        words = np.frombuffer(random_bytes(8 * 2 * (count - accepted.size)), "<u8") & mask
+        accepted = np.concatenate([accepted, words[words < bound]])
+    uniform: NDArray[np.int64] = accepted[:count].astype(np.int64)
     return uniform

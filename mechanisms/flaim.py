@@ -326,7 +326,7 @@ class _Run:
         chooses = settings.chosen > 0 and number > 0
         there = {client for clients in choosers.values() for client in clients}
         present = tuple(sorted(there if chooses else members))
-        found: list[FlaimMeasurement] = []
+        measurements: list[FlaimMeasurement] = []
         if len(present) >= settings.min_participants:
             marginals = settings.chosen * chooses + len(self._workload.one_way) * one_way
             event = settings.sum_noise(self._schedule.sigma).event
@@ -335,8 +335,10 @@ class _Run:
             sums = await self._federation.aggregate(requests)
             for request, total in zip(requests, sums, strict=True):
                 if total is not None:
-                    found += self._measurements(request, total, choosers)
-        done = FlaimRound(number, tuple(members), choosers, tuple(found), lost=not found)
+                    measurements += self._measurements(request, total, choosers)
+        done = FlaimRound(
+            number, tuple(members), choosers, tuple(measurements), lost=not measurements
+        )
         self._rounds.append(done)
         return done
 

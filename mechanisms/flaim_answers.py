@@ -68,13 +68,13 @@ def _fill(
     parts = _parts(model)
     split = {i: _split(workload.candidates[i], parts) for i in numbers}
     wanted = list(dict.fromkeys(part for cliques in split.values() for part in cliques))
-    found = dict(zip(wanted, model.answers(wanted), strict=True))
+    tables = dict(zip(wanted, model.answers(wanted), strict=True))
     for i, cliques in split.items():
         names = workload.candidates[i]
         table = np.full((1,) * len(names), 2.0**32)
         for clique in cliques:
             missing = tuple(axis for axis, name in enumerate(names) if name not in clique)
-            table = table * np.expand_dims(found[clique], missing)
+            table = table * np.expand_dims(tables[clique], missing)
         np.rint(table, out=table)
         np.clip(table, 0.0, 2.0**32 - 1, out=table)
         answers[workload.slice(i)] = table.reshape(-1)

@@ -276,7 +276,7 @@ class _Counts:
     def __init__(self, codes: NDArray[np.int32], workload: Workload) -> None:
         self._workload = workload
         rows = len(codes)
-        found: list[NDArray[np.int64]] = []
+        places: list[NDArray[np.int64]] = []
         counted: list[NDArray[np.int64]] = []
         for i, clique in enumerate(workload.candidates):
             flat = np.zeros(rows, np.int64)
@@ -284,9 +284,9 @@ class _Counts:
                 column = workload.domain.index(name)
                 flat = flat * workload.domain.columns[column].size + codes[:, column]
             cells, counts = _count(flat, workload.offsets[i + 1] - workload.offsets[i])
-            found.append(cells + workload.offsets[i])
+            places.append(cells + workload.offsets[i])
             counted.append(counts)
-        self._cells = np.concatenate(found)
+        self._cells = np.concatenate(places)
         self._counts = np.concatenate(counted)
         self._ends = np.searchsorted(self._cells, np.array(workload.offsets))
 

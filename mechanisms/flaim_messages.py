@@ -252,10 +252,10 @@ class _Reader:
     def candidates(self, count: int, workload: Workload) -> tuple[int, ...]:
         if count > len(workload.candidates):
             raise FlaimError(f"a {self._name} names more candidates than there are")
-        found = np.frombuffer(self.bytes(2 * count), ">u2")
-        if count and int(found.max()) >= len(workload.candidates):
+        indices = np.frombuffer(self.bytes(2 * count), ">u2")
+        if count and int(indices.max()) >= len(workload.candidates):
             raise FlaimError(f"a {self._name} names a candidate that does not exist")
-        return tuple(found.tolist())
+        return tuple(indices.tolist())
 
     def end(self) -> None:
         if self._at != len(self._data):

@@ -120,11 +120,11 @@ class JunctionTree:
 
     def answers(self, marginals: Sequence[Table]) -> dict[Clique, Table]:
         """The marginals of all contained cliques out of the tree's."""
-        found: dict[Clique, Table] = {}
+        contained: dict[Clique, Table] = {}
         for clique, (above, axes) in self._above.items():
-            source = marginals[above] if isinstance(above, int) else found[above]
-            found[clique] = np.asarray(source.sum(axis=axes))
-        return found
+            source = marginals[above] if isinstance(above, int) else contained[above]
+            contained[clique] = np.asarray(source.sum(axis=axes))
+        return contained
 
     def _in_products(self, placed: Sequence[Sequence[Table]]) -> list[Table] | None:
         """The marginals, or None where something underflows. ``placed``: each clique's potentials."""
@@ -168,8 +168,10 @@ class JunctionTree:
         for edge in self._edges:
             above = _log_sum(beliefs[edge.parent], edge.parent_axes).reshape(edge.child_shape)
             beliefs[edge.child] += above - sent[edge.child]
-        found = _normalised([np.exp(belief - belief.max()) for belief in beliefs])
-        return [np.full(shape, math.nan) for shape in self.shapes] if found is None else found
+        marginals = _normalised([np.exp(belief - belief.max()) for belief in beliefs])
+        return (
+            [np.full(shape, math.nan) for shape in self.shapes] if marginals is None else marginals
+        )
 
 
 def _normalised(beliefs: list[Table]) -> list[Table] | None:
@@ -202,7 +204,7 @@ def model_cells(domain: Domain) -> Callable[[Sequence[Clique]], int]:
     def cells(cliques: Sequence[Clique]) -> int:
         factors = {sum(position[name] for name in clique) for clique in cliques}
         left = list(position.values())
-        found: list[int] = []
+        maximal: list[int] = []
         while left:
             joined = {bit: bit for bit in left}
             for factor in factors:
@@ -211,11 +213,11 @@ def model_cells(domain: Domain) -> Callable[[Sequence[Clique]], int]:
                         joined[bit] |= factor
             bit = min(left, key=lambda b: size(joined[b]))
             clique = joined[bit]
-            if not any(clique & other == clique for other in found):
-                found.append(clique)
+            if not any(clique & other == clique for other in maximal):
+                maximal.append(clique)
             left.remove(bit)
             factors = {factor for factor in factors if not factor & bit} | {clique & ~bit}
-        return sum(size(clique) for clique in found)
+        return sum(size(clique) for clique in maximal)
 
     return cells
 

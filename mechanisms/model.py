@@ -235,6 +235,6 @@ def _spread(
     drawn = np.empty(rows, np.int64)
     # Row m of the distribution is shifted to (m, m + 1], so that one sorted search serves all groups.
     shifted = (flat + np.arange(len(groups))[:, None]).reshape(-1)
-    found = np.searchsorted(shifted, points + member, side="right") - member * table.shape[1]
-    drawn[order] = np.clip(found, 0, table.shape[1] - 1)
+    codes = np.searchsorted(shifted, points + member, side="right") - member * table.shape[1]
+    drawn[order] = np.clip(codes, 0, table.shape[1] - 1)
     return drawn

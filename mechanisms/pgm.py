@@ -201,10 +201,10 @@ def tilt(model: Model, clique: Clique, target: Target, *, iterations: int) -> Mo
     (before,) = model.answers([clique])
     start = np.log(np.maximum(before, math.exp(-LOG_FLOOR)))
     alone = Domain(tuple(model.domain.columns[model.domain.index(name)] for name in clique))
-    _, found = fit_targets(alone, {clique: target}, iterations=iterations, start={clique: start})
+    _, fitted = fit_targets(alone, {clique: target}, iterations=iterations, start={clique: start})
     tree = JunctionTree(model.domain, [*model.cliques, clique])
     potentials = model.log_potentials()
-    potentials[clique] = potentials.get(clique, 0.0) + found[clique] - start
+    potentials[clique] = potentials.get(clique, 0.0) + fitted[clique] - start
     marginals = tree.marginals(potentials)
     return Model(model.domain, tree.cliques, tree.parents, tuple(marginals))
 

@@ -66,12 +66,12 @@ class GrowingTotal:
 
     def _deviation(self, clients: int) -> float:
         """That of the walk: linear between its points, and after them that of the last."""
-        known, found = self._clients, self._deviations
+        known, deviations = self._clients, self._deviations
         i = bisect_right(known, clients)
         if i == len(known):
-            return found[-1]
+            return deviations[-1]
         share = (clients - known[i - 1]) / (known[i] - known[i - 1])
-        return found[i - 1] + share * (found[i] - found[i - 1])
+        return deviations[i - 1] + share * (deviations[i] - deviations[i - 1])
 
 
 def _merged(totals: Sequence[NoisyTotal]) -> list[NoisyTotal]:

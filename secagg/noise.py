@@ -102,14 +102,14 @@ def discrete_gaussian(
     if not 0 < variance <= 1 << 80:
         raise ParameterError(f"a variance of {variance}; expected one in (0, 2^80]")
     scale = isqrt(variance.numerator // variance.denominator) + 1
-    found: list[NDArray[np.int64]] = []
+    samples: list[NDArray[np.int64]] = []
     missing = count
     while missing > 0:
         proposals = _discrete_laplace(scale, missing + missing // 2 + 16, random_bytes)
         kept = proposals[_accepted(proposals, variance, scale, random_bytes)][:missing]
-        found.append(kept)
+        samples.append(kept)
         missing -= kept.size
-    return np.concatenate(found) if found else np.zeros(0, np.int64)
+    return np.concatenate(samples) if samples else np.zeros(0, np.int64)
 
 
 def _accepted(
@@ -155,11 +155,11 @@ def _geometric(count: int, random_bytes: RandomBytes) -> NDArray[np.int64]:
 def _below(bound: int, count: int, random_bytes: RandomBytes) -> NDArray[np.int64]:
     """Uniform integers in [0, ``bound``), by rejection of 64-bit words; ``bound`` is below 2^63."""
     largest = (1 << 64) // bound * bound - 1
-    found = np.zeros(0, np.uint64)
-    while found.size < count:
-        words = np.frombuffer(random_bytes(8 * (count - found.size)), "<u8")
-        found = np.concatenate([found, words[words <= np.uint64(largest)]])
-    return (found % np.uint64(bound)).astype(np.int64)
+    accepted = np.zeros(0, np.uint64)
+    while accepted.size < count:
+        words = np.frombuffer(random_bytes(8 * (count - accepted.size)), "<u8")
+        accepted = np.concatenate([accepted, words[words <= np.uint64(largest)]])
+    return (accepted % np.uint64(bound)).astype(np.int64)
 
 
 def _bernoulli_exp(

@@ -194,14 +194,14 @@ class Parameters:
             noise = SessionNoise(NoiseKind(kind), Fraction(numerator, denominator))
         except (ValueError, ZeroDivisionError) as error:
             raise ParameterError("no such noise") from error
-        found = cls(
+        parameters = cls(
             session, clients, neighbours, threshold, minimum, length, low, high, scale, noise, seed, roster
         )  # fmt: skip
-        if found.bits != bits or found.to_bytes() != data:
+        if parameters.bits != bits or parameters.to_bytes() != data:
             raise ParameterError(
-                f"a ring of {bits} bits; expected {found.bits} for this range and number of clients"
+                f"a ring of {bits} bits; expected {parameters.bits} for this range and number of clients"
             )
-        return found
+        return parameters
 
     @cached_property
     def digest(self) -> bytes:
@@ -291,11 +291,11 @@ class ClientPolicy:
                 None,
                 "announce",
             )
-        found = strength(asked.clients, asked.neighbours, asked.threshold, self.threat)
-        if found.security_bits < self.threat.security_bits:
+        announced = strength(asked.clients, asked.neighbours, asked.threshold, self.threat)
+        if announced.security_bits < self.threat.security_bits:
             raise ParametersRefused(
                 f"a threshold of {asked.threshold} of {asked.neighbours} neighbours among {asked.clients} clients is "
-                f"worth {found.security_bits:.1f} bits; expected {self.threat.security_bits:.1f}",
+                f"worth {announced.security_bits:.1f} bits; expected {self.threat.security_bits:.1f}",
                 None,
                 "announce",
             )

@@ -366,7 +366,7 @@ class SecAggServer:
 
     def _recovered_key(self, client: int) -> AgreementKey:
         public = self._keys[client].mask
-        secret = self._recovered(client, lambda found: AgreementKey(found).public == public)
+        secret = self._recovered(client, lambda candidate: AgreementKey(candidate).public == public)
         return AgreementKey(secret)
 
     def _recovered(self, client: int, fits: Callable[[bytes], bool]) -> bytes:

@@ -123,7 +123,7 @@ class NetworkFederation:
     async def choices(self, brief: Brief) -> Mapping[int, tuple[int, ...]]:
         """Ask the participants what they choose; see ``Federation``."""
         message = Message(MessageKind.BRIEF, brief.round, brief.encode()).pack()
-        found: dict[int, tuple[int, ...]] = {}
+        chosen_by: dict[int, tuple[int, ...]] = {}
         with (
             self._record.step(CHOOSE, brief.round),
             self._connections.conversation(self._participants, round=brief.round) as talk,
@@ -141,29 +141,29 @@ class NetworkFederation:
                 except (FlaimError, FlaimProtocolError) as error:
                     self._out(talk, place, error)
                     continue
-                found[talk.numbers[place]] = chosen
-        self._participants = tuple(number for number in self._participants if number in found)
+                chosen_by[talk.numbers[place]] = chosen
+        self._participants = tuple(number for number in self._participants if number in chosen_by)
         self._record.choices(
             brief.round,
-            sum(map(len, found.values())),
-            b"".join(_choice_record(number, found[number]) for number in sorted(found)),
+            sum(map(len, chosen_by.values())),
+            b"".join(_choice_record(number, chosen_by[number]) for number in sorted(chosen_by)),
         )
-        return found
+        return chosen_by
 
     async def aggregate(self, requests: Sequence[SumRequest]) -> Sequence[Sums | None]:
         """Take the sums, side by side where no client is in two of them; see ``Federation``."""
-        found: dict[int, _Opening | None] = {}
+        openings: dict[int, _Opening | None] = {}
         written = 0
         with self._record.step(AGGREGATE, self._round):
             async with contextlib.aclosing(side_by_side(requests, self._sum)) as ending:
                 async for number, opened in ending:
-                    found[number] = opened
+                    openings[number] = opened
                     # The record has the openings in the order of the requests, whichever ended first.
-                    while written in found:
-                        if (earlier := found[written]) is not None:
+                    while written in openings:
+                        if (earlier := openings[written]) is not None:
                             self._record.sums(self._round, earlier.scaled)
                         written += 1
-        return [None if opened is None else opened.sums for _, opened in sorted(found.items())]
+        return [None if opened is None else opened.sums for _, opened in sorted(openings.items())]
 
     async def _sum(self, request: SumRequest) -> "_Opening | None":
         layout = request.layout
@@ -286,8 +286,8 @@ class NetworkFederation:
 
     def _give_up(self, talk: Conversation, request: SumRequest, reason: str) -> None:
         self.tally.given_up += 1
-        told = f"round {request.layout.round}: {reason}"
-        self.tally.reasons.append(told)
+        text = f"round {request.layout.round}: {reason}"
+        self.tally.reasons.append(text)
         self._record.transcript.note("aborted", round=request.layout.round, reason=reason)
         skipped = Message(MessageKind.SKIPPED, request.layout.round, pack_reason(reason)).pack()
         for place in talk.present:

@@ -88,12 +88,12 @@ class History:
         self.population = tuple(Participant(client, rows) for client, rows in document["rows"])
 
     def _round(self, document: dict[str, Any], counts: bytes) -> FlaimRound:
-        found, start = [], 0
+        measurements, start = [], 0
         for candidate, deviation, contributors, one_way in document["measurements"]:
             cells = self._workload.slice(candidate)
             end = start + 8 * (cells.stop - cells.start)
             noisy = np.frombuffer(counts[start:end], "<f8").astype(np.float64)
-            found.append(
+            measurements.append(
                 FlaimMeasurement(
                     document["round"], candidate, noisy, deviation, tuple(contributors), one_way
                 )
@@ -103,6 +103,6 @@ class History:
             document["round"],
             tuple(document["participants"]),
             {candidate: tuple(clients) for candidate, clients in document["choosers"]},
-            tuple(found),
+            tuple(measurements),
             document["lost"],
         )

@@ -167,16 +167,16 @@ class _World:
         with self._timed(CHOOSE):
             message = brief.encode()
             received = Brief.decode(message, self._workload)
-            found = {}
+            chosen = {}
             for k in self._members:
                 if (brief.round, k) in self._drops and self._drops[brief.round, k] is None:
                     continue
                 answer = encode_choices(brief.round, self._clients[k].choose(received))
                 self._count(brief.round, k, sent=len(answer), received=len(message))
-                found[k] = decode_choices(
+                chosen[k] = decode_choices(
                     answer, self._workload, round=brief.round, count=self._settings.chosen
                 )
-            return found
+            return chosen
 
     async def aggregate(self, requests: Sequence[SumRequest]) -> Sequence[Sums | None]:
         """See ``Federation.aggregate``."""
