@@ -430,10 +430,17 @@ def fixed_rounds_plan(
     if selections:
         epsilon = largest_epsilon((1 - share) * Fraction(rho) / selections, selection_slack)
     return Plan(
-        rho, rounds, columns, sigma, epsilon,
-        selection_slack=selection_slack, noise=noise, variant=variant, local_rounds=local_rounds,
+        rho,
+        rounds,
+        columns,
+        sigma,
+        epsilon,
+        selection_slack=selection_slack,
+        noise=noise,
+        variant=variant,
+        local_rounds=local_rounds,
         local_measurements=local_measurements,
-    )  # fmt: skip
+    )
 
 
 def _round_counts(variant: Variant, columns: int, local_rounds: int) -> tuple[int, int]:

@@ -76,10 +76,16 @@ class AnnealedPlan:
         local_measurements: int = 0,
     ) -> None:
         self._first: Plan = fixed_rounds_plan(
-            budget, rounds_per_column * columns, columns,
-            measure_share=measure_share, selection_slack=selection_slack, noise=noise,
-            variant=variant, local_rounds=local_rounds, local_measurements=local_measurements,
-        )  # fmt: skip
+            budget,
+            rounds_per_column * columns,
+            columns,
+            measure_share=measure_share,
+            selection_slack=selection_slack,
+            noise=noise,
+            variant=variant,
+            local_rounds=local_rounds,
+            local_measurements=local_measurements,
+        )
         if not self._first.selects:
             raise ValueError(f"variant = {variant!r} selects nothing, so that nothing can settle")
         self._share = Fraction(measure_share)

@@ -287,12 +287,16 @@ class _Run:
                 "the size limit of the model leaves no candidate; raise max_model_mb"
             )
         brief = Brief(
-            workload, number, schedule.epsilon if settings.selects else 0.0, schedule.sigma,
+            workload,
+            number,
+            schedule.epsilon if settings.selects else 0.0,
+            schedule.sigma,
             settings.sum_noise(schedule.sigma).deviation(len(members)),
-            self._rows_of_each() if settings.sizes == "estimated" else 0, allowed,
+            self._rows_of_each() if settings.sizes == "estimated" else 0,
+            allowed,
             model if settings.selects else None,
             self._one_way() if settings.tau == "proxy" else None,
-        )  # fmt: skip
+        )
         if settings.selects:
             self._charge(number, SELECT, (schedule.selection,) * settings.local_rounds)
             local = DiscreteGaussianEvent(schedule.sigma)
@@ -379,9 +383,13 @@ class _Run:
             # Whoever chose it may have left: then it is noise and nothing else.
             if contributors:
                 yield FlaimMeasurement(
-                    layout.round, candidate, total.counts[start:end], total.deviation,
-                    contributors, everybody,
-                )  # fmt: skip
+                    layout.round,
+                    candidate,
+                    total.counts[start:end],
+                    total.deviation,
+                    contributors,
+                    everybody,
+                )
             start = end
 
     def _charge(self, number: int, step: str, events: Sequence[Event]) -> None:

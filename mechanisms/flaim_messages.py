@@ -112,9 +112,15 @@ class Brief:
     def encode(self) -> bytes:
         """The bytes on the wire."""
         header = _BRIEF.pack(
-            VERSION, self.round, self.epsilon, self.sigma, self.penalty, self.rows,
-            self.model is not None, self.one_way is not None,
-        )  # fmt: skip
+            VERSION,
+            self.round,
+            self.epsilon,
+            self.sigma,
+            self.penalty,
+            self.rows,
+            self.model is not None,
+            self.one_way is not None,
+        )
         parts = [header, np.packbits(self.allowed).tobytes()]
         if self.model is not None:
             parts.append(_encode_model(self.model))

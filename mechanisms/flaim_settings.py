@@ -214,16 +214,25 @@ class FlaimSettings:
         variant = self._plan_variant
         if self.annealed:
             return AnnealedPlan(
-                self.rho, columns, rounds_per_column=FEDERATED_ROUNDS,
-                measure_share=self.measure_share, noise="discrete-gaussian",
-                variant=variant, local_rounds=self.local_rounds,
+                self.rho,
+                columns,
+                rounds_per_column=FEDERATED_ROUNDS,
+                measure_share=self.measure_share,
+                noise="discrete-gaussian",
+                variant=variant,
+                local_rounds=self.local_rounds,
                 local_measurements=self.local_measurements,
-            )  # fmt: skip
+            )
         plan: Plan = fixed_rounds_plan(
-            self.rho, self.rounds, columns, measure_share=self.measure_share,
-            noise="discrete-gaussian", variant=variant, local_rounds=self.local_rounds,
+            self.rho,
+            self.rounds,
+            columns,
+            measure_share=self.measure_share,
+            noise="discrete-gaussian",
+            variant=variant,
+            local_rounds=self.local_rounds,
             local_measurements=self.local_measurements,
-        )  # fmt: skip
+        )
         return plan
 
     @property

@@ -32,9 +32,16 @@ LOG_FLOOR = 100.0
 
 # What reading a file raises that is missing, or not what ``Model.save`` wrote.
 _DAMAGES = (
-    OSError, ValueError, KeyError, TypeError, EOFError, NotImplementedError, BadZipFile, zlib.error,
+    OSError,
+    ValueError,
+    KeyError,
+    TypeError,
+    EOFError,
+    NotImplementedError,
+    BadZipFile,
+    zlib.error,
     DomainError,
-)  # fmt: skip
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

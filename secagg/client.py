@@ -143,9 +143,8 @@ class SecAggClient:
             raise
         known = None if self._parameters is None else self._parameters.digest[:16]
         if envelope.sender != wire.SERVER or envelope.recipient != self.client:
-            raise ForeignMessage(
-                f"a message from {envelope.sender} to {envelope.recipient} at client {self.client}", None, stage
-            )  # fmt: skip
+            way = f"from {envelope.sender} to {envelope.recipient}"
+            raise ForeignMessage(f"a message {way} at client {self.client}", None, stage)
         if known is not None and envelope.session != known:
             raise ForeignMessage("a message of another session", None, stage)
         if envelope.kind is Kind.ABORT or envelope.kind == self.awaits.value:

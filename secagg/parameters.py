@@ -177,26 +177,26 @@ class Parameters:
 
     def to_bytes(self) -> bytes:
         """The canonical form that is announced and hashed."""
-        return _LAYOUT.pack(
-            self.session, self.clients, self.neighbours, self.threshold, self.min_survivors, self.length,
-            self.low, self.high, self.scale, self.noise.kind.value, self.noise.variance.numerator,
-            self.noise.variance.denominator, self.graph_seed, self.bits, self.roster_digest,
-        )  # fmt: skip
+        sizes = (self.clients, self.neighbours, self.threshold, self.min_survivors, self.length)
+        values = (self.low, self.high, self.scale)
+        noise = (self.noise.kind.value, *self.noise.variance.as_integer_ratio())
+        ends = (self.graph_seed, self.bits, self.roster_digest)
+        return _LAYOUT.pack(self.session, *sizes, *values, *noise, *ends)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "Parameters":
         """What ``to_bytes`` wrote. Raises ParameterError where it is anything else."""
         if len(data) != _LAYOUT.size:
             raise ParameterError(f"parameters of {len(data)} bytes; expected {_LAYOUT.size}")
-        (session, clients, neighbours, threshold, minimum, length, low, high, scale, kind, numerator,
-         denominator, seed, bits, roster) = _LAYOUT.unpack(data)  # fmt: skip
+        fields = _LAYOUT.unpack(data)
+        kind, numerator, denominator, graph_seed, bits, roster = fields[9:]
         try:
             noise = SessionNoise(NoiseKind(kind), Fraction(numerator, denominator))
         except (ValueError, ZeroDivisionError) as error:
             raise ParameterError("no such noise") from error
-        parameters = cls(
-            session, clients, neighbours, threshold, minimum, length, low, high, scale, noise, seed, roster
-        )  # fmt: skip
+        # The first nine are this class's fields in their order; the ring follows from all of them.
+        agreed = (*fields[:9], noise, graph_seed, roster)
+        parameters = cls(*agreed)
         if parameters.bits != bits or parameters.to_bytes() != data:
             raise ParameterError(
                 f"a ring of {bits} bits; expected {parameters.bits} for this range and number of clients"
@@ -255,9 +255,8 @@ class ClientPolicy:
             _exactly("session id", asked.session, self.session)
         if self.graph_seed is not None:
             _exactly("graph seed", asked.graph_seed, self.graph_seed)
-        _exactly(
-            "roster digest", asked.roster_digest, bytes(DIGEST_BYTES) if roster is None else roster_digest(roster)
-        )  # fmt: skip
+        expected = bytes(DIGEST_BYTES) if roster is None else roster_digest(roster)
+        _exactly("roster digest", asked.roster_digest, expected)
         if roster is not None and len(roster) != asked.clients:
             raise ParametersRefused(
                 f"{asked.clients} clients; expected the {len(roster)} of the roster",

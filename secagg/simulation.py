@@ -34,12 +34,19 @@ class Report:
 def policy_for(parameters: Parameters) -> ClientPolicy:
     """A client policy that accepts exactly ``parameters``: what a simulation's clients are configured with."""
     return ClientPolicy(
-        parameters.length, parameters.low, parameters.high,
-        min_clients=parameters.clients, min_survivors=parameters.min_survivors,
-        min_neighbours=parameters.neighbours, min_threshold=parameters.threshold,
-        scale=parameters.scale, noise=parameters.noise, max_clients=parameters.clients,
-        session=parameters.session, graph_seed=parameters.graph_seed,
-    )  # fmt: skip
+        parameters.length,
+        parameters.low,
+        parameters.high,
+        min_clients=parameters.clients,
+        min_survivors=parameters.min_survivors,
+        min_neighbours=parameters.neighbours,
+        min_threshold=parameters.threshold,
+        scale=parameters.scale,
+        noise=parameters.noise,
+        max_clients=parameters.clients,
+        session=parameters.session,
+        graph_seed=parameters.graph_seed,
+    )
 
 
 def run_round(
@@ -64,11 +71,15 @@ def run_round(
     policy = policy or policy_for(parameters)
     clients = [
         SecAggClient(
-            u, values[u], policy,
-            identity=None if identities is None else identities[u], roster=roster, random_bytes=random_bytes,
+            u,
+            values[u],
+            policy,
+            identity=None if identities is None else identities[u],
+            roster=roster,
+            random_bytes=random_bytes,
         )
         for u in range(parameters.clients)
-    ]  # fmt: skip
+    ]
     server = SecAggServer(
         parameters, roster=roster, random_bytes=server_random_bytes or random_bytes
     )

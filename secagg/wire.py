@@ -86,9 +86,8 @@ class Revealed:
 
 def pack_envelope(envelope: Envelope) -> bytes:
     """The bytes of one message."""
-    head = _HEADER.pack(
-        MAGIC, VERSION, envelope.kind, envelope.sender, envelope.recipient, envelope.session, len(envelope.body)
-    )  # fmt: skip
+    ways = (envelope.kind, envelope.sender, envelope.recipient)
+    head = _HEADER.pack(MAGIC, VERSION, *ways, envelope.session, len(envelope.body))
     return b"".join((head, envelope.body, _checksum(head, envelope.body)))
 
 

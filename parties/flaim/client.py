@@ -125,8 +125,16 @@ async def run_client(
         )
         report = ClientReport(name, rho_total=settings.rho)
         client = _Client(
-            config, workload, files, section.server, inner.declared_rows, session, report, progress, joining
-        )  # fmt: skip
+            config,
+            workload,
+            files,
+            section.server,
+            inner.declared_rows,
+            session,
+            report,
+            progress,
+            joining,
+        )
         started = time.monotonic()
         try:
             await _until_goodbye(client)

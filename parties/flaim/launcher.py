@@ -26,6 +26,7 @@ SERVER = "server"
 ONE_EACH = 8
 """Up to so many clients have a process each."""
 _GOODBYE_S = 10.0
+_WATCHED = ("--json", "--watch-stdin")
 _SHOWN = ("listening", "writing", "resumed")
 
 
@@ -98,14 +99,8 @@ class _Run:
     async def play(self, started: float) -> None:
         """Start the server, then the clients; watch until the server has ended well."""
         directory = self.folder.party(0)
-        server = await Child.start(
-            SERVER,
-            [
-                "flaim-server", str(self.folder.config), "--dir", str(directory),
-                "--json", "--watch-stdin",
-            ],
-            log=directory / "log.txt",
-        )  # fmt: skip
+        arguments = ["flaim-server", str(self.folder.config), "--dir", str(directory), *_WATCHED]
+        server = await Child.start(SERVER, arguments, log=directory / "log.txt")
         self.children.append(server)
         self.progress.event("server", "the server is starting", pids=str(server.pid))
         serving = asyncio.create_task(self._watch_server(server, started))
@@ -150,14 +145,10 @@ class _Run:
         for index in range(count):
             names = self.trial.names[index::count]
             label = names[0] if len(names) == 1 else f"{len(names)} clients"
-            child = await Child.start(
-                label,
-                [
-                    "flaim-clients", str(self.folder.owners / "job.json"), "--share", f"{index}/{count}",
-                    "--json", "--watch-stdin",
-                ],
-                log=self.folder.owners / f"log-{index}.txt",
-            )  # fmt: skip
+            part = ("--share", f"{index}/{count}")
+            arguments = ["flaim-clients", str(self.folder.owners / "job.json"), *part, *_WATCHED]
+            log = self.folder.owners / f"log-{index}.txt"
+            child = await Child.start(label, arguments, log=log)
             self.children.append(child)
             watchers.append(asyncio.create_task(self._watch_clients(child, names, server)))
         pids = " ".join(str(child.pid) for child in self.children[1:])

@@ -41,11 +41,10 @@ from mechanisms.sampling import RandomBytes
 from mechanisms.workload import Workload
 from parties.config import FlaimSection
 from parties.flaim.steps import AGGREGATE, CHOOSE
-from parties.flaim.sums import graph, least_survivors, secagg_noise, smallest_sum
+from parties.flaim.sums import secagg_noise, session_of, smallest_sum
 from secagg import Parameters, Stage, ThreatModel, run_round
 from secagg.errors import ParameterError, RoundAborted
 from secagg.noise import NoiseKind, discrete_gaussian
-from secagg.parameters import SESSION_BYTES
 
 Streams = Callable[..., RandomBytes]
 
@@ -146,13 +145,18 @@ class _World:
         self._streams = streams
         self._drops = drops
         self._estimator = FederatedEstimator(
-            workload, iterations=settings.round_iterations, final_iterations=settings.final_iterations,
+            workload,
+            iterations=settings.round_iterations,
+            final_iterations=settings.final_iterations,
             max_model_mb=settings.max_model_mb,
-        )  # fmt: skip
+        )
         self._section = FlaimSection(
-            grouping=settings.grouping, noise=settings.noise, corrupt=threat.corrupt,
-            dropouts=threat.dropouts, minimum=settings.min_participants,
-        )  # fmt: skip
+            grouping=settings.grouping,
+            noise=settings.noise,
+            corrupt=threat.corrupt,
+            dropouts=threat.dropouts,
+            minimum=settings.min_participants,
+        )
         self._members: tuple[int, ...] = ()
 
     async def begin_round(self, round: int) -> Sequence[int]:
@@ -202,7 +206,14 @@ class _World:
         if len(request.members) < smallest_sum(self._section, one_way=layout.one_way):
             return self._plain(layout, counts, noise)
         try:
-            parameters = self._parameters(layout, noise)
+            parameters = session_of(
+                self._section,
+                self._workload,
+                layout,
+                noise,
+                high=self._settings.max_client_rows,
+                random_bytes=self._streams("session", layout.round, layout.group),
+            )
         except ParameterError:
             return None
         if self._secagg:
@@ -211,18 +222,6 @@ class _World:
         if len(survivors) < parameters.min_survivors:
             return None
         return self._by_addition(layout, {k: counts[k] for k in survivors}, noise)
-
-    def _parameters(self, layout: Layout, noise: SumNoise) -> Parameters:
-        """The session of a sum. Raises ParameterError where so few clients have none."""
-        neighbours, threshold = graph(self._section, layout.clients)
-        stream = self._streams("session", layout.round, layout.group)
-        return Parameters(
-            session=stream(SESSION_BYTES), graph_seed=stream(SESSION_BYTES),
-            clients=layout.clients, neighbours=neighbours, threshold=threshold,
-            min_survivors=least_survivors(self._section, layout, neighbours, threshold),
-            length=layout.cells(self._workload), low=0, high=self._settings.max_client_rows,
-            scale=noise.scale, noise=secagg_noise(noise),
-        )  # fmt: skip
 
     def _by_secagg(
         self,

@@ -90,7 +90,27 @@ def session(
     random_bytes: Callable[[int], bytes],
 ) -> Parameters:
     """The session for a sum laid out as ``layout``, of ``layout.clients``. Raises ParameterError."""
-    section, clients = section_of(config), layout.clients
+    return session_of(
+        section_of(config),
+        workload,
+        layout,
+        noise,
+        high=config.clients.rows_per_client,
+        random_bytes=random_bytes,
+    )
+
+
+def session_of(
+    section: FlaimSection,
+    workload: Workload,
+    layout: Layout,
+    noise: SumNoise,
+    *,
+    high: int,
+    random_bytes: Callable[[int], bytes],
+) -> Parameters:
+    """As ``session``, of [flaim] and the largest count alone. Raises ParameterError."""
+    clients = layout.clients
     neighbours, threshold = graph(section, clients)
     return Parameters(
         session=random_bytes(SESSION_BYTES),
@@ -101,7 +121,7 @@ def session(
         min_survivors=least_survivors(section, layout, neighbours, threshold),
         length=layout.cells(workload),
         low=0,
-        high=config.clients.rows_per_client,
+        high=high,
         scale=noise.scale,
         noise=secagg_noise(noise),
     )

@@ -198,9 +198,14 @@ async def test_backend_refuses_a_selection_that_is_not_in_the_plan() -> None:
     of = backend()
     await of.begin_round(0)
     spec = build_spec(
-        WORKLOAD, [0, 1], np.zeros(WORKLOAD.cells, np.uint32),
-        total=1, sigma=1.0, epsilon=2 * PLAN.epsilon, max_rows=MAX_ROWS,
-    )  # fmt: skip
+        WORKLOAD,
+        [0, 1],
+        np.zeros(WORKLOAD.cells, np.uint32),
+        total=1,
+        sigma=1.0,
+        epsilon=2 * PLAN.epsilon,
+        max_rows=MAX_ROWS,
+    )
     with pytest.raises(ValueError, match="not in the plan"):
         await of.select(spec, 2 * PLAN.epsilon)
     assert of.ledger.entries == []
@@ -372,9 +377,12 @@ async def test_run_aim_makes_a_table_where_noise_is_all_there_is(
     for seed in range(6):
         estimator = PgmEstimator(workload, plan, iterations=20, final_iterations=50)
         of = PlaintextBackend.pooled(
-            workload, plan, codes=random_codes(domain, rows, 1), ledger=Ledger(plan.rho),
+            workload,
+            plan,
+            codes=random_codes(domain, rows, 1),
+            ledger=Ledger(plan.rho),
             random_bytes=random_stream(seed),
-        )  # fmt: skip
+        )
         result = await run_aim(workload, plan, of, estimator, max_rows=MAX_ROWS)
         assert result.rounds_done == 2
         assert estimator.model is not None

@@ -63,8 +63,13 @@ def test_fixed_rounds_plan_is_lemma_4_1_for_every_variant(
     variant: str, s: int, measurements: int, noise: str
 ) -> None:
     plan = fixed_rounds_plan(
-        BUDGET, 10, 14, noise=noise, variant=variant, local_rounds=s  # type: ignore[arg-type]
-    )  # fmt: skip
+        BUDGET,
+        10,
+        14,
+        noise=noise,
+        variant=variant,
+        local_rounds=s,  # type: ignore[arg-type]
+    )
     assert plan.sigma == pytest.approx(math.sqrt(measurements / (2 * 0.9 * BUDGET)), rel=1e-12)
     assert plan.epsilon == pytest.approx(math.sqrt(8 * 0.1 * BUDGET / (10 * s)), rel=1e-12)
     events = [event for r in range(11) for event in plan.events(r)]
@@ -75,15 +80,24 @@ def test_fixed_rounds_plan_is_lemma_4_1_for_every_variant(
 
 
 @given(
-    st.floats(1e-4, 5), st.integers(1, 50), st.integers(1, 20), st.sampled_from(NOISE_KINDS), st.integers(1, 3)
-)  # fmt: skip
+    st.floats(1e-4, 5),
+    st.integers(1, 50),
+    st.integers(1, 20),
+    st.sampled_from(NOISE_KINDS),
+    st.integers(1, 3),
+)
 def test_fixed_rounds_plan_never_costs_more_than_its_budget(
     budget: float, rounds: int, columns: int, noise: str, s: int
 ) -> None:
     """Not by the last bit: sums are exact rationals."""
     plan = fixed_rounds_plan(
-        budget, rounds, columns, noise=noise, variant="private", local_rounds=s  # type: ignore[arg-type]
-    )  # fmt: skip
+        budget,
+        rounds,
+        columns,
+        noise=noise,
+        variant="private",
+        local_rounds=s,  # type: ignore[arg-type]
+    )
     assert exact_cost(plan) <= Fraction(budget)
 
 
@@ -136,9 +150,18 @@ def test_event_survives_json_exactly(event: Event) -> None:
 
 @pytest.mark.parametrize(
     "change",
-    [{"kind": "laplace"}, {"kind": None}, {"extra": 1}, {"sigma": "1"}, {"sigma": -1.0}, {"sigma": 10**400},
-     {"parts": 2.5}, {"parts": True}, {"sigma": 0.4}],
-)  # fmt: skip
+    [
+        {"kind": "laplace"},
+        {"kind": None},
+        {"extra": 1},
+        {"sigma": "1"},
+        {"sigma": -1.0},
+        {"sigma": 10**400},
+        {"parts": 2.5},
+        {"parts": True},
+        {"sigma": 0.4},
+    ],
+)
 def test_event_from_dict_rejects_anything_else(change: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=r"event|has to be"):
         event_from_dict({**event_to_dict(EVENTS[2]), **change})
@@ -355,9 +378,12 @@ def annealed() -> AnnealedPlan:
 
 async def run(plan: AnnealedPlan, history: Sequence[Measurement] = (), seed: int = 1) -> AimResult:
     of = PlaintextBackend(
-        WORKLOAD, plan, arrivals={0: (1, count_marginals(CODES, WORKLOAD))},
-        ledger=Ledger(plan.rho), random_bytes=random_stream(seed),
-    )  # fmt: skip
+        WORKLOAD,
+        plan,
+        arrivals={0: (1, count_marginals(CODES, WORKLOAD))},
+        ledger=Ledger(plan.rho),
+        random_bytes=random_stream(seed),
+    )
     result = await run_aim(WORKLOAD, plan, of, Averaging(), max_rows=10_000, history=history)
     if not history:
         assert of.ledger.spent == pytest.approx(plan.rho, rel=1e-9)

@@ -115,7 +115,10 @@ def test_build_spec_refuses_what_does_not_fit(change: dict[str, object], says: s
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"candidates": (), "sizes": np.zeros(0, np.int64), "gains": (), "offsets": ()}, "at least one"),
+        (
+            {"candidates": (), "sizes": np.zeros(0, np.int64), "gains": (), "offsets": ()},
+            "at least one",
+        ),
         ({"gains": (1,)}, "at least one"),
         ({"sizes": np.array([3, 0])}, "one entry for each cell"),
         ({"sizes": np.array([2, 2])}, "one entry for each cell"),
@@ -123,7 +126,7 @@ def test_build_spec_refuses_what_does_not_fit(change: dict[str, object], says: s
         ({"max_rows": 0}, "max_rows = 0"),
         ({"max_rows": 2**25}, "33554431 fits"),
     ],
-)  # fmt: skip
+)
 def test_score_spec_is_checked_when_made(change: dict[str, object], says: str) -> None:
     arguments: dict[str, object] = {
         "candidates": (0, 1),

@@ -28,8 +28,13 @@ from tests.parties.support import document
 SERVER = "flaim-server"
 NAMES = tuple(f"clinic-{letter}" for letter in "abcdef")
 EVERY_STAGE = (
-    "flaim.brief", "flaim.layout", "secagg.announce", "secagg.keys", "secagg.inbox", "secagg.survivors",
-)  # fmt: skip
+    "flaim.brief",
+    "flaim.layout",
+    "secagg.announce",
+    "secagg.keys",
+    "secagg.inbox",
+    "secagg.survivors",
+)
 
 
 def flaim_config(
@@ -44,9 +49,13 @@ def flaim_config(
     table["clients"] = {"expected": 6, "rows_per_client": 100, "minimum": 3, "wait_s": 20.0}
     table["timeouts"] = {"connect_s": 5.0, "receive_s": 10.0}
     table["run"] = {
-        "id": "trial", "epsilon": 5.0, "delta": 1e-5, "rounds": 2,
-        "iterations": 5, "final_iterations": 5,
-    }  # fmt: skip
+        "id": "trial",
+        "epsilon": 5.0,
+        "delta": 1e-5,
+        "rounds": 2,
+        "iterations": 5,
+        "final_iterations": 5,
+    }
     config = config_from_dict(table, source="trial.toml", base=Path())
     return config.override(overrides) if overrides else config
 
@@ -136,9 +145,13 @@ def following(
         try:
             with Store(folder / name, config.digest()) as store:
                 session = ClientSession(
-                    config, workload, client, StoredLedger(store, settings.rho),
-                    server=SERVER, random_bytes=np.random.bytes,
-                )  # fmt: skip
+                    config,
+                    workload,
+                    client,
+                    StoredLedger(store, settings.rho),
+                    server=SERVER,
+                    random_bytes=np.random.bytes,
+                )
                 await greet(config, reader, writer, rows=client.declared_rows)
                 while not session.over:
                     data = await read_frame(reader, SERVER, limit=1 << 20, timeout_s=30)

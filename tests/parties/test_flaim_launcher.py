@@ -19,9 +19,8 @@ from tests.parties.small import write_small
 
 def start(folder: Path, *options: str, clients: int = 4, rounds: int = 3) -> Run:
     config, data = write_small(folder, rounds=rounds)
-    return Run(
-        "flaim", str(config), "--data", str(data), "--clients", str(clients), "--out", str(folder / "out"), *options,
-    )  # fmt: skip
+    files = [str(config), "--data", str(data), "--out", str(folder / "out")]
+    return Run("flaim", *files, "--clients", str(clients), *options)
 
 
 def client(folder: Path, index: int) -> int:
@@ -244,12 +243,8 @@ def test_server_and_clients_on_hosts_of_their_own(tmp_path: Path) -> None:
     for index, name in enumerate(names):
         table = tmp_path / f"{name}.csv"
         table.write_text("\n".join([rows[0], *rows[1 + 100 * index : 101 + 100 * index]]) + "\n")
-        clients.append(
-            Run(
-                "flaim-client", str(config), "--data", str(table), "--json",
-                "--cert", str(tls / f"{name}.crt"), "--key", str(tls / f"{name}.key"),
-            )
-        )  # fmt: skip
+        own = ["--cert", str(tls / f"{name}.crt"), "--key", str(tls / f"{name}.key")]
+        clients.append(Run("flaim-client", str(config), "--data", str(table), "--json", *own))
     for running in clients:
         status, output = running.end()
         assert status == 0, running.said

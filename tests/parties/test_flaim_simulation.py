@@ -207,17 +207,26 @@ def test_simulate_adds_distributed_noise_of_the_guaranteed_deviation() -> None:
     workload = draw_workload(domain, 2, None)
     tables = [np.zeros((0, 2), np.int32)] * 12
     settings = settings_of(
-        "naivebayes", rho=0.01, noise="distributed", min_participants=7, corrupt=1,
-        participation=1.0, rounds=1, sizes="public",
-    )  # fmt: skip
+        "naivebayes",
+        rho=0.01,
+        noise="distributed",
+        min_participants=7,
+        corrupt=1,
+        participation=1.0,
+        rounds=1,
+        sizes="public",
+    )
     captured: list[NDArray[np.float64]] = []
     with pytest.raises(EstimationError):
         asyncio.run(
             simulate(
-                tables, workload, settings, seed=5,
+                tables,
+                workload,
+                settings,
+                seed=5,
                 on_round=lambda done: captured.extend(m.noisy for m in done.measurements),
             )
-        )  # fmt: skip
+        )
     noise = np.concatenate(captured)
     sigma = settings.schedule(2).sigma
     # Twelve survive where six honest ones are sure: sqrt(2) more. 90 samples, 5 deviations of the variance.

@@ -67,10 +67,15 @@ def test_session_is_what_clients_insist_on(
 @pytest.mark.parametrize(
     ("name", "change"),
     [
-        ("min_survivors", -1), ("threshold", -1), ("neighbours", -2), ("clients", -2), ("scale", 1),
-        ("high", 1), ("length", -1),
+        ("min_survivors", -1),
+        ("threshold", -1),
+        ("neighbours", -2),
+        ("clients", -2),
+        ("scale", 1),
+        ("high", 1),
+        ("length", -1),
     ],
-)  # fmt: skip
+)
 def test_client_refuses_a_session_that_is_weaker_or_of_another_sum(name: str, change: int) -> None:
     config = config_of("distributed", 20, 0.05, 0.33)
     layout, parameters = announced(config, 60)

@@ -233,9 +233,12 @@ def test_run_round_sends_the_bytes_its_formula_says(signed: bool) -> None:
     assert overhead == 50
     sent = 64 + s + (32 + 4 + 84 * k) + packed_bytes(1000, parameters.bits) + s + (4 + 37 * k)
     received = (
-        len(parameters.to_bytes()) + (4 + (68 + s) * k) + (4 + 84 * k) + 2
+        len(parameters.to_bytes())
+        + (4 + (68 + s) * k)
+        + (4 + 84 * k)
+        + 2
         + (4 + (4 + s) * k if signed else 0)
-    )  # fmt: skip
+    )
     messages = 5 if signed else 4
     assert report.sent_bytes == [sent + messages * overhead] * clients
     assert report.received_bytes == [received + (messages + 1) * overhead] * clients

@@ -106,8 +106,10 @@ class Round:
     """One recorded round; ``messages`` are rebuilt from parameters, random bytes, vectors and dropouts."""
 
     def __init__(self, parameters: bytes, randoms: list[bytes], identities: list[bytes]) -> None:
-        (self.session, self.n, self.k, self.t, self.minimum, self.length, self.low, self.high, self.scale,
-         _, _, _, seed, self.bits, roster) = struct.unpack(">32sIIIIIqqIBQQ32sB32s", parameters)  # fmt: skip
+        fields = struct.unpack(">32sIIIIIqqIBQQ32sB32s", parameters)
+        self.session, self.n, self.k, self.t, self.minimum, self.length = fields[:6]
+        self.low, self.high, self.scale = fields[6:9]
+        seed, self.bits, roster = fields[12:]
         self.parameters = parameters
         self.digest = hashlib.sha256(usage("parameters") + parameters).digest()
         self.signers = [Ed25519PrivateKey.from_private_bytes(i) for i in identities]
