@@ -5,6 +5,7 @@ Messages may name files, keys, clients, parties and sizes; they never hold a row
     PartyError
     +-- ConfigError             a config file, or a value in it
     +-- CertificateError        a certificate or key: missing, expired, of the wrong authority or the wrong name
+    +-- SealError               a sealed part of a submission that does not open
     +-- StoreError              a party's folder: full, unwritable, in use, of another run, damaged
     |   +-- SubmissionConflict  the client is stored already, with another submission
     |   +-- RunFull             as many clients as the run expects are stored already
@@ -42,6 +43,10 @@ class ConfigError(PartyError):
 
 class CertificateError(PartyError):
     """A certificate, key or authority that cannot be used, of this side or of the peer."""
+
+
+class SealError(PartyError):
+    """A sealed box does not open with this server's key."""
 
 
 class StoreError(PartyError):

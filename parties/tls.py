@@ -1,9 +1,11 @@
 """Mutual TLS 1.3 between servers and data owners, and a development authority to try it with.
 
 Provides contexts for both ends, the peer's identity, signatures with a certificate's key, and ``make_certificates``.
-Identity is the common name of a certificate that the run's own authority signed; host names and addresses prove nothing
-here. The check is part of the handshake: a context made for one peer name fails the handshake with any other, so that
-nothing is sent to the wrong one. Data owners' certificates are for client use only and cannot pass as a server.
+An owner's identity is the common name of a certificate that the run's own authority signed; host names and addresses
+prove nothing here. A server's is its name and its public key, whose hash is pinned (``Pinned``), so that whoever holds
+the authority cannot make another one. The check is part of the handshake: a context made for one server fails the
+handshake with any other, so that nothing is sent to the wrong one. Data owners' certificates are for client use only
+and cannot pass as a server.
 
 Secret: private keys; they are written with mode 0600 and never logged. Public: certificates and names.
 Source: RFC 8446 through OpenSSL (`ssl`), X.509 through `cryptography`. Known limits: no revocation lists; a development
@@ -14,7 +16,7 @@ import contextlib
 import datetime
 import secrets
 import ssl
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
@@ -28,6 +30,9 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from parties.config import NAME_PATTERN, CertificateFiles
 from parties.errors import CertificateError, StoreError
 from parties.files import disk_errors, write_new
+from parties.pins import Pinned
+from parties.sealing import SealKey
+from protocols.mesh import key_hash
 
 CA_NAME = "Syncret development CA"
 _BACKDATE = datetime.timedelta(minutes=5)
@@ -89,6 +94,17 @@ def common_name(certificate: x509.Certificate, path: Path) -> str:
     return str(names[0].value)
 
 
+def pinned_in(path: Path) -> Pinned:
+    """The server whose certificate is in a PEM file. Raises CertificateError."""
+    certificate = load_certificate(path, "certificate")
+    return Pinned(common_name(certificate, path), key_hash(certificate))
+
+
+def public_keys(certificate: Path, seal: Path) -> dict[str, str]:
+    """A server's ``key`` and ``seal`` as [[party]] has them, from its files. Raises CertificateError."""
+    return {"key": pinned_in(certificate).key, "seal": str(SealKey.load(seal).public)}
+
+
 def load_identity(files: CertificateFiles) -> Identity:
     """Check this side's own ``files`` before any connection is tried.
 
@@ -122,12 +138,17 @@ def load_identity(files: CertificateFiles) -> Identity:
     return Identity(name, certificate.not_valid_after_utc)
 
 
-def check_holder(files: CertificateFiles, name: str, role: str) -> CertificateFiles:
-    """``files``, checked as ``load_identity`` does, and those of ``name``, who is ``role``. Raises CertificateError."""
+def check_holder(files: CertificateFiles, pinned: Pinned, role: str) -> CertificateFiles:
+    """``files``, checked as ``load_identity`` does, and of ``pinned``, who is ``role``. Raises CertificateError."""
     held = load_identity(files).name
-    if held != name:
+    if held != pinned.name:
         raise CertificateError(
-            f"{files.cert}: is for {held!r}; expected the certificate of {role}, {name!r}"
+            f"{files.cert}: is for {held!r}; expected the certificate of {role}, {pinned.name!r}"
+        )
+    key = pinned_in(files.cert).key
+    if key != pinned.key:
+        raise CertificateError(
+            f"{files.cert}: its key has the SHA-256 {key}; the configuration expects {pinned.key} of {role}"
         )
     return files
 
@@ -155,6 +176,14 @@ def peer_name(connection: ssl.SSLObject | ssl.SSLSocket) -> str:
     if len(names) != 1:
         raise CertificateError(f"the peer has {len(names)} common names; expected exactly one")
     return str(names[0])
+
+
+def peer_key(connection: ssl.SSLObject | ssl.SSLSocket) -> str:
+    """The ``key_hash`` of the verified peer's certificate. Raises CertificateError where it presented none."""
+    certificate = connection.getpeercert(binary_form=True)
+    if not certificate:
+        raise CertificateError("the peer presented no certificate")
+    return key_hash(x509.load_der_x509_certificate(certificate))
 
 
 def _context(files: CertificateFiles, protocol: int) -> ssl.SSLContext:
@@ -203,30 +232,28 @@ def server_context(files: CertificateFiles) -> ssl.SSLContext:
     return context
 
 
-def client_context(files: CertificateFiles, expected_name: str) -> ssl.SSLContext:
-    """For the connecting side: TLS 1.3 only, and the handshake fails unless the peer is ``expected_name``.
+def client_context(files: CertificateFiles, expected: Pinned) -> ssl.SSLContext:
+    """For the connecting side: TLS 1.3 only, and the handshake fails unless the peer is ``expected``.
 
     Works with asyncio and with blocking sockets. Raises CertificateError.
     """
-    return client_contexts(files, [expected_name])[0]
+    return client_contexts(files, [expected])[0]
 
 
-def client_contexts(files: CertificateFiles, expected_names: Sequence[str]) -> list[ssl.SSLContext]:
-    """As ``client_context``, one for each name; ``files`` are checked once. Raises CertificateError."""
+def client_contexts(files: CertificateFiles, expected: Sequence[Pinned]) -> list[ssl.SSLContext]:
+    """As ``client_context``, one for each server; ``files`` are checked once. Raises CertificateError."""
     load_identity(files)
-    return [_client_context(files, name) for name in expected_names]
+    return [_client_context(files, server) for server in expected]
 
 
-def _client_context(files: CertificateFiles, expected_name: str) -> ssl.SSLContext:
+def _client_context(files: CertificateFiles, expected: Pinned) -> ssl.SSLContext:
     def check(connection: ssl.SSLObject | ssl.SSLSocket) -> None:
         try:
-            name = peer_name(connection)
+            other = expected.other_than(peer_name(connection), peer_key(connection))
         except CertificateError as error:
             raise ssl.SSLCertVerificationError(str(error)) from error
-        if name != expected_name:
-            raise ssl.SSLCertVerificationError(
-                f"the server's certificate is for {name!r}; expected {expected_name!r}"
-            )
+        if other is not None:
+            raise ssl.SSLCertVerificationError(other)
 
     class CheckedObject(ssl.SSLObject):
         def do_handshake(self) -> None:
@@ -279,8 +306,8 @@ def make_certificates(
     """A development authority in ``directory`` (made, or the one already there) and one certificate per name.
 
     Writes ca.crt, ca.key and NAME.crt, NAME.key for ``parties`` (servers, which are clients of one another) and
-    ``clients`` (data owners). Writes nothing where a name is unusable or has files already. Raises CertificateError,
-    StoreError.
+    ``clients`` (data owners); NAME.seal, a sealing key, for parties besides. Writes nothing where a name is unusable
+    or has files already. Raises CertificateError, StoreError.
     """
     names = [*parties, *clients]
     files = {
@@ -296,7 +323,7 @@ def make_certificates(
             raise CertificateError(
                 f"{name!r} cannot be a name; expected 1 to 63 letters, digits, '.', '_' or '-', not 'ca'"
             )
-        for path in (item.cert, item.key):
+        for path in (item.cert, item.key, item.seal):
             if path.exists():
                 raise CertificateError(f"{path}: exists already; expected a new name or folder")
     authority, authority_key = _authority(directory, valid_days)
@@ -311,7 +338,10 @@ def make_certificates(
             x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False
         )
         builder = builder.add_extension(x509.BasicConstraints(False, None), critical=True)
-        _write_pair(item.cert, builder.sign(authority_key, None), item.key, key)
+        secrets_of = {item.key: _pem(key)}
+        if name in parties:
+            secrets_of[item.seal] = SealKey.generate().pem()
+        _write_new(item.cert, builder.sign(authority_key, None), secrets_of)
     return files
 
 
@@ -347,7 +377,7 @@ def _authority(
         critical=True,
     )
     certificate = builder.sign(key, None)
-    _write_pair(cert_path, certificate, key_path, key)
+    _write_new(cert_path, certificate, {key_path: _pem(key)})
     return certificate, key
 
 
@@ -367,20 +397,25 @@ def _builder(
     return builder.not_valid_after(now + datetime.timedelta(days=valid_days))
 
 
-def _write_pair(
-    cert_path: Path, cert: x509.Certificate, key_path: Path, key: ed25519.Ed25519PrivateKey
-) -> None:
-    """Certificate and key; the key's file is made with mode 0600 and never wider, not even for a moment."""
-    pem = key.private_bytes(
+def _pem(key: ed25519.Ed25519PrivateKey) -> bytes:
+    return key.private_bytes(
         serialization.Encoding.PEM,
         serialization.PrivateFormat.PKCS8,
         serialization.NoEncryption(),
     )
-    write_new(key_path, pem, secret=True)
+
+
+def _write_new(cert_path: Path, cert: x509.Certificate, keys: Mapping[Path, bytes]) -> None:
+    """Certificate and keys, all or none. Raises StoreError."""
+    made: list[Path] = []
     try:
+        for path, pem in keys.items():
+            write_new(path, pem, secret=True)
+            made.append(path)
         write_new(cert_path, cert.public_bytes(serialization.Encoding.PEM))
     except StoreError:
-        # Half a pair would stand in the way of the next try.
+        # Half of them would stand in the way of the next try.
         with contextlib.suppress(OSError):
-            key_path.unlink()
+            for path in made:
+                path.unlink()
         raise

@@ -1,7 +1,8 @@
 """Building the mesh: each party dials both peers and is dialled by both, over mutual TLS 1.3.
 
-A connection carries one direction only (see ``exchanger``): the dialler sends. Identity is the common name of the
-certificate, checked on both sides. Strangers, garbage and wrong certificates cost nothing but their own connection; a
+A connection carries one direction only (see ``exchanger``): the dialler sends. Identity is the certificate's common
+name together with its public key, which is pinned: both sides check it, so that whoever can issue certificates cannot
+pass for a party. Strangers, garbage and wrong certificates cost nothing but their own connection; a
 peer that restarts while the mesh waits for another one takes its old place. Everything runs on the event loop, so that
 a cancelled attempt leaves no task, thread or socket behind. Secret: the PRSS keys in the greetings. Public: the rest.
 
@@ -10,6 +11,8 @@ Known limit: whoever floods the port with new connections can keep the peers out
 
 import asyncio
 import contextlib
+import hashlib
+import re
 import socket
 import ssl
 from collections.abc import Callable, Sequence
@@ -17,6 +20,9 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn, Protocol, TypeVar, cast
+
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from protocols.errors import ConfigurationError, ConnectTimeout, ProtocolViolation
 
@@ -31,22 +37,46 @@ _MAX_WELCOMES = 64
 _ACCEPTED = b"\1"
 _OTHER_SESSION = b"\0"
 _STRANGER = b"\2"
+_KEY = re.compile(r"[0-9a-f]{64}")
+
+
+def key_hash(certificate: x509.Certificate) -> str:
+    """Hex SHA-256 of a certificate's public key (SubjectPublicKeyInfo, DER): what a pin is."""
+    key = certificate.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+    return hashlib.sha256(key).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
 class TlsFiles:
-    """Paths of this party's credentials, and the common names of the three parties' certificates."""
+    """Paths of this party's credentials, and the three parties' common names and pins (``key_hash``)."""
 
     ca: Path
     cert: Path
     key: Path
     names: tuple[str, str, str]
+    pins: tuple[str, str, str]
 
     def __post_init__(self) -> None:
         if len(set(self.names)) != 3:
             raise ConfigurationError(
                 f"the parties' certificates have to have three different common names; got {self.names}"
             )
+        if len(set(self.pins)) != 3 or not all(map(_KEY.fullmatch, self.pins)):
+            raise ConfigurationError(
+                f"the parties' keys have to be three different SHA-256 digests in hex; got {self.pins}"
+            )
+
+    def other_than(self, peer: int, connection: ssl.SSLSocket) -> str | None:
+        """Why whoever is at the other end is not ``peer``; None where it is."""
+        name, pin = common_name(connection), _pin(connection)
+        if name != self.names[peer]:
+            return f"its certificate is for {name!r}, not for {self.names[peer]!r}"
+        if pin != self.pins[peer]:
+            return (
+                f"its certificate for {name!r} has another key (SHA-256 {pin[:16]}...) than the configuration "
+                f"({self.pins[peer][:16]}...)"
+            )
+        return None
 
     def context(self, *, server: bool) -> ssl.SSLContext:
         """A TLS 1.3 context that demands the peer's certificate; names are checked after the handshake."""
@@ -240,11 +270,8 @@ class Mesh:
         with contextlib.ExitStack() as stack:
             raw = await _connected(self._addresses[peer], stack)
             connection = await _secured(raw, context, stack, server=False)
-            name = common_name(connection)
-            if name != self._tls.names[peer]:
-                raise _RefusedError(
-                    f"its certificate is for {name!r}, not for {self._tls.names[peer]!r}"
-                )
+            if other := self._tls.other_than(peer, connection):
+                raise _RefusedError(other)
             hello = self._greeter.hello(peer)
             await _retried(connection, lambda: connection.send(hello))
             # A TLS 1.3 client is done before its certificate is checked, hence the answer of one byte.
@@ -292,7 +319,7 @@ class Mesh:
                 with contextlib.ExitStack() as stack:
                     raw.setblocking(False)
                     connection = await _secured(raw, context, stack, server=True)
-                    peer = self._identify(common_name(connection))
+                    peer = self._identify(connection)
                     if peer is None:
                         connection.send(_STRANGER)
                         return
@@ -310,8 +337,8 @@ class Mesh:
             if peer is not None:
                 _note(self._welcoming, peer, problem)
 
-    def _identify(self, name: str) -> int | None:
-        return next((peer for peer in self._peers if self._tls.names[peer] == name), None)
+    def _identify(self, connection: ssl.SSLSocket) -> int | None:
+        return next((p for p in self._peers if self._tls.other_than(p, connection) is None), None)
 
 
 def common_name(connection: ssl.SSLSocket) -> str:
@@ -320,6 +347,12 @@ def common_name(connection: ssl.SSLSocket) -> str:
     subject = cast(tuple[tuple[tuple[str, str], ...], ...], certificate.get("subject", ()))
     fields = dict(field for part in subject for field in part)
     return fields.get("commonName", "")
+
+
+def _pin(connection: ssl.SSLSocket) -> str:
+    """The ``key_hash`` of the peer's certificate; an empty string where it has none."""
+    certificate = connection.getpeercert(binary_form=True)
+    return key_hash(x509.load_der_x509_certificate(certificate)) if certificate else ""
 
 
 # Non-blocking sockets on the event loop. asyncio's own TLS cannot hand a connection over to a blocking thread.

@@ -21,7 +21,7 @@ from bench.engine import floor
 from bench.engine.tasks import TASKS
 from bench.process_memory import forget_peak, memory
 from parties.config import CertificateFiles
-from parties.tls import signer
+from parties.tls import pinned_in, signer
 from protocols.context import Context
 from protocols.exchanger import HEADER
 from protocols.memory import keep_freed_memory
@@ -118,7 +118,8 @@ def main() -> None:
 async def _work(orders: Orders) -> Report:
     folder, name = Path(orders.folder), NAMES[orders.pid]
     files = CertificateFiles(folder / "ca.crt", folder / f"{name}.crt", folder / f"{name}.key")
-    tls = TlsFiles(files.ca, files.cert, files.key, NAMES)
+    first, second, third = (pinned_in(folder / f"{name}.crt").key for name in NAMES)
+    tls = TlsFiles(files.ca, files.cert, files.key, NAMES, (first, second, third))
     header: dict[str, Value] = {
         "run": "bench",
         "party": orders.pid,

@@ -29,7 +29,7 @@ from parties.config import CertificateFiles, Config, config_from_dict, load_conf
 from parties.distaim.ingest import start_ingest
 from parties.distaim.store import Store
 from parties.distaim.submit import deliver, prepare
-from parties.tls import make_certificates
+from parties.tls import make_certificates, public_keys
 from parties.trial.ports import free_ports
 from protocols.upload import FORMS
 
@@ -300,6 +300,7 @@ def _config(workload: Workload, rows: int, form: str, rounds: int, folder: Path)
                 "name": name,
                 "mesh": f"127.0.0.1:{ports[2 * pid]}",
                 "ingest": f"127.0.0.1:{ports[2 * pid + 1]}",
+                **public_keys(certificates / f"{name}.crt", certificates / f"{name}.seal"),
             }
             for pid, name in enumerate(PARTIES)
         ],
@@ -342,6 +343,8 @@ async def _one(config: Config, path: Path, files: CertificateFiles, codes: Path)
                         "name": party.name,
                         "mesh": str(party.mesh),
                         "ingest": f"127.0.0.1:{relay.port}",
+                        "key": party.key,
+                        "seal": party.seal,
                     }
                     for party, relay in zip(parties, relays, strict=True)
                 ]

@@ -1,8 +1,8 @@
 """Who wrote the transcripts, whether they are whole, and whether they are of one run: the checks before all others.
 
 Provides the checks ``form`` to ``configuration``. Nothing secret is needed: signatures are verified with the public
-keys of the servers' certificates, which the run's authority has issued. Known limit: the authority itself is taken on
-trust; the sentence of ``certificates`` has its fingerprint for comparison.
+keys that the configuration pins. Known limit: which configuration was agreed on, the auditor has to know; the sentence
+of ``certificates`` has its digest for comparison.
 """
 
 import datetime
@@ -20,6 +20,7 @@ from parties.audit.findings import Failed, require
 from parties.config import Config, agreed_config, agreed_digest, load_config
 from parties.errors import CertificateError, ConfigError
 from parties.tls import common_name, load_certificate
+from protocols.mesh import key_hash
 from protocols.transcript import FORMAT
 
 _SKEW = datetime.timedelta(hours=1)
@@ -73,13 +74,39 @@ def chains(books: Sequence[Book]) -> str:
     return f"All {count} seals state the hash chain of the lines before them."
 
 
-def _certificate(folder: Path, name: str) -> x509.Certificate:
+def _certificate(evidence: Evidence, book: Book) -> x509.Certificate:
+    """The certificate of a transcript's server, with the key that the configuration pins.
+
+    The authority's word is not enough: whoever holds it can issue another one. A SecAgg session has no configuration.
+    """
+    name, pin, others = book.header.text("name"), _pin(book), []
+    folder = evidence.certificates
     for path in sorted([*folder.glob("*.crt"), *folder.glob("*.pem")]):
         if path.name != _AUTHORITY:
             certificate = _read(path)
             if common_name(certificate, path) == name:
-                return certificate
-    raise Failed(f"there is no certificate for {name!r} in the folder {folder.name}")
+                others.append(key_hash(certificate))
+                if pin in (None, others[-1]):
+                    return certificate
+    if not others:
+        raise Failed(f"there is no certificate for {name!r} in the folder {folder.name}")
+    raise Failed(
+        f"the certificate for {name!r} has the key {others[0]}; the configuration that the servers agreed on pins {pin}"
+    )
+
+
+def _pin(book: Book) -> str | None:
+    """The key of a transcript's server by the configuration in its own header; None where there is none."""
+    if book.protocol == "secagg":
+        return None
+    name, config = book.header.text("name"), rebuild_config(book)
+    servers = [party.pinned for party in config.parties]
+    if config.flaim is not None and config.flaim.key is not None:
+        servers.append(config.flaim.pinned)
+    for pinned in servers:
+        if pinned.name == name:
+            return pinned.key
+    raise Failed(f"the configuration has no server {name!r}, whose transcript this is")
 
 
 def _read(path: Path) -> x509.Certificate:
@@ -90,11 +117,11 @@ def _read(path: Path) -> x509.Certificate:
 
 
 def certificates(evidence: Evidence) -> str:
-    """Each server's certificate was issued by the run's authority and valid when the server wrote."""
+    """Each server's certificate has the key that the configuration pins, and was valid when the server wrote."""
     authority = _read(evidence.certificates / _AUTHORITY)
     for book in evidence.books:
         name = book.header.text("name")
-        certificate = _certificate(evidence.certificates, name)
+        certificate = _certificate(evidence, book)
         try:
             certificate.verify_directly_issued_by(authority)
         except (ValueError, TypeError, InvalidSignature) as error:
@@ -106,9 +133,13 @@ def certificates(evidence: Evidence) -> str:
                 valid = item.not_valid_before_utc - _SKEW <= moment <= item.not_valid_after_utc + _SKEW  # fmt: skip
                 require(valid, f"{whose} was not valid at {moment:%Y-%m-%d %H:%M} UTC")
     print_ = authority.fingerprint(hashes.SHA256()).hex()
+    told = f"ca.crt has the SHA-256 fingerprint {print_}"
+    if all(_pin(book) is None for book in evidence.books):
+        return f"The server's certificate is issued by ca.crt and was valid; compare with what you were told: {told}."
+    digest = evidence.books[0].header.text("config_sha256")
     return (
-        "Every server's certificate is issued by ca.crt and was valid during the run; compare the authority's SHA-256 "
-        f"fingerprint with what you were told: {print_}."
+        "Every server's certificate has the key that the configuration pins, is issued by ca.crt and was valid during "
+        f"the run; compare with what you agreed on: the configuration has the digest {digest}, {told}."
     )
 
 
@@ -117,7 +148,7 @@ def signatures(evidence: Evidence) -> str:
     count = 0
     for book in evidence.books:
         name = book.header.text("name")
-        key = _certificate(evidence.certificates, name).public_key()
+        key = _certificate(evidence, book).public_key()
         for seal in book.reading.seals:
             try:
                 if isinstance(key, ed25519.Ed25519PublicKey):
@@ -192,7 +223,8 @@ def parties(evidence: Evidence) -> str:
 def _party_names(book: Book) -> list[str]:
     config = book.header.record["config"]
     names = config.get("party") if isinstance(config, dict) else None
-    return [str(name) for name in names] if isinstance(names, list) else []
+    tables = names if isinstance(names, list) else []
+    return [str(table.get("name")) for table in tables if isinstance(table, dict)]
 
 
 def agreement(evidence: Evidence) -> str:

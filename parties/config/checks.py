@@ -5,6 +5,7 @@ import re
 from collections.abc import Sequence
 
 from parties.errors import ConfigError
+from parties.pins import KEY_PATTERN
 
 NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 """What run ids, party names and client names look like: they appear in URLs, file names and certificates."""
@@ -31,6 +32,15 @@ def check_name(key: str, value: str) -> None:
         NAME_PATTERN.fullmatch(value) is not None,
         key,
         f"is {value!r}; expected 1 to 63 letters, digits, '.', '_' or '-', the first a letter or digit",
+    )
+
+
+def check_key(key: str, value: str) -> None:
+    """Refuse what is no hash of a public key."""
+    check(
+        KEY_PATTERN.fullmatch(value) is not None,
+        key,
+        f"is {value!r}; expected the 64 hex digits of the server's card (SHA-256 of its public key)",
     )
 
 

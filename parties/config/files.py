@@ -48,10 +48,11 @@ def load_config(path: Path, overrides: Mapping[str, object] | None = None) -> Co
 
 def agreed_config(agreed: Mapping[str, object]) -> Config:
     """A Config from what ``Config.agreed`` gives; its addresses are placeholders. Raises ConfigError."""
-    names = agreed.get("party")
+    tables = agreed.get("party")
     parties = [
-        {"name": name, "mesh": f"party-{pid}.invalid:1", "ingest": f"party-{pid}.invalid:2"}
-        for pid, name in enumerate(names if isinstance(names, list) else [])
+        {**table, "mesh": f"party-{pid}.invalid:1", "ingest": f"party-{pid}.invalid:2"}
+        for pid, table in enumerate(tables if isinstance(tables, list) else [])
+        if isinstance(table, dict)
     ]
     document = {key: value for key, value in agreed.items() if key != "party"}
     return config_from_dict(

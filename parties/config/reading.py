@@ -24,6 +24,7 @@ from parties.config.sections import (
     WorkloadSection,
 )
 from parties.errors import ConfigError
+from parties.sealing import SealTo
 
 _SECTIONS = (
     "run",
@@ -187,9 +188,15 @@ def _party(table: Mapping[str, object], index: int) -> PartySection:
         except ValueError as error:
             raise ConfigError("", key, f"{error} (party {index})") from error
 
-    return _section(
-        PartySection, {"party": table}, "party", convert={"mesh": address, "ingest": address}
-    )
+    def seal(key: str, value: object) -> str:
+        try:
+            return str(SealTo.parse(_string(key, value)))
+        except ValueError as error:
+            expected = "expected the key from the server's card"
+            raise ConfigError("", key, f"{error}; {expected} (party {index})") from error
+
+    readers = {"mesh": address, "ingest": address, "seal": seal}
+    return _section(PartySection, {"party": table}, "party", convert=readers)
 
 
 def _tables(document: Mapping[str, object], name: str) -> list[Mapping[str, object]]:
@@ -247,5 +254,6 @@ _READERS: Mapping[object, Callable[[str, object], object]] = {
     int | None: _integer,
     float: _number,
     str: _string,
+    str | None: _string,
     bool: _boolean,
 }

@@ -7,7 +7,10 @@ import math
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-from parties.config.checks import check, check_choice, check_name, check_number
+from parties.config.checks import check, check_choice, check_key, check_name, check_number
+from parties.errors import ConfigError
+from parties.pins import Pinned
+from parties.sealing import SealTo
 from protocols.measure import DISCRETE, NOISES
 from protocols.select_spec import FRACTION_BITS
 from protocols.upload import FORMS
@@ -156,14 +159,31 @@ class Address:
 
 @dataclass(frozen=True, slots=True)
 class PartySection:
-    """[[party]]: ``name`` is the server's common name; servers meet at ``mesh``, owners at ``ingest``."""
+    """[[party]]: ``name`` is the server's common name; servers meet at ``mesh``, owners at ``ingest``.
+
+    ``key`` is the hex SHA-256 of its certificate's public key: whoever has another one is not this server, whatever
+    its certificate says. ``seal`` is the public key (base64) that owners seal its part of their uploads to.
+    """
 
     name: str
     mesh: Address
     ingest: Address
+    key: str
+    seal: str
 
     def __post_init__(self) -> None:
         check_name("party.name", self.name)
+        check_key("party.key", self.key)
+
+    @property
+    def pinned(self) -> Pinned:
+        """Who the server has to be."""
+        return Pinned(self.name, self.key)
+
+    @property
+    def seal_to(self) -> SealTo:
+        """What to seal to."""
+        return SealTo.parse(self.seal)
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +193,11 @@ class CertificateFiles:
     ca: Path
     cert: Path
     key: Path
+
+    @property
+    def seal(self) -> Path:
+        """A server's sealing key, which lies beside its private key."""
+        return self.key.with_suffix(".seal")
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,10 +234,10 @@ class TimeoutsSection:
 class FlaimSection:
     """[flaim]: which variant of FLAIM, by which sums, and who meets where.
 
-    A round needs ``minimum`` clients behind every sum; of a round's clients the fractions ``corrupt`` and ``dropouts``
-    are what its SecAgg withstands. ``server`` and ``clients`` are the names in their certificates, ``address`` is
-    where the server listens; a trial on one machine makes its own. A client bears ``idle_s`` seconds of silence
-    between rounds.
+    A round needs ``minimum`` clients behind every sum; of a round's clients the fractions ``corrupt`` and
+    ``dropouts`` are what its SecAgg withstands. ``server`` and ``clients`` are the names in their certificates,
+    ``key`` is the hash of the server's public key, as [[party]]'s, ``address`` where it listens; a trial on one
+    machine makes its own. A client bears ``idle_s`` seconds of silence between rounds.
     """
 
     variant: str = "private"
@@ -225,6 +250,7 @@ class FlaimSection:
     dropouts: float = 0.33
     idle_s: float = 3600.0
     server: str = "flaim-server"
+    key: str | None = None
     address: Address | None = None
     clients: tuple[str, ...] = ()
 
@@ -238,6 +264,8 @@ class FlaimSection:
         for name in ("corrupt", "dropouts"):
             check_number(f"flaim.{name}", getattr(self, name), low=0, high=0.9)
         check_number("flaim.idle_s", self.idle_s, low=1, high=31 * 86400)
+        if self.key is not None:
+            check_key("flaim.key", self.key)
         for name in (self.server, *self.clients):
             check_name("flaim.clients" if name != self.server else "flaim.server", name)
         names = [self.server, *self.clients]
@@ -246,3 +274,10 @@ class FlaimSection:
             "flaim.clients",
             "has a name twice, or the server's; expected different names",
         )
+
+    @property
+    def pinned(self) -> Pinned:
+        """Who the server has to be. Raises ConfigError where there is no ``key``."""
+        if self.key is None:
+            raise ConfigError("", "flaim.key", "is missing; expected it from the server's card")
+        return Pinned(self.server, self.key)

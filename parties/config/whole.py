@@ -65,6 +65,8 @@ class Config:
             f'is {self.run.rounds} beside schedule = "{ANNEALED}", which has {annealed} at most (16 a column) and '
             "fewer as it goes; expected none",
         )
+        keys = [party.key for party in self.parties]
+        check(len(set(keys)) == len(keys), "party.key", f"repeats in {keys}; expected three")
         names = [party.name for party in self.parties]
         check(len(set(names)) == len(names), "party.name", f"repeats in {names}; expected three")
         ends = [str(end) for party in self.parties for end in (party.mesh, party.ingest)]
@@ -81,20 +83,20 @@ class Config:
             raise ConfigError(
                 self.source,
                 "party",
-                "is missing; expected three [[party]] tables: name, mesh, ingest",
+                "is missing; expected three [[party]] tables: name, mesh, ingest, key, seal",
             )
         return self.parties
 
     def require_flaim(self) -> FlaimSection:
-        """[flaim] with an address and the clients' names. Raises ConfigError where something is missing."""
+        """[flaim] with address, the server's key and the clients' names. Raises ConfigError where one is missing."""
         section = self.flaim
-        for key in ("address", "clients"):
+        for key in ("address", "key", "clients"):
             if not getattr(section, key, None):
                 raise ConfigError(
                     self.source,
                     f"flaim.{key}",
-                    "is missing; expected a [flaim] table with address (host:port of the server) and clients (a list "
-                    "of the names in their certificates)",
+                    "is missing; expected a [flaim] table with address (host:port of the server), key (the hash of its "
+                    "public key, from its card) and clients (the names in their certificates)",
                 )
         return section  # type: ignore[return-value]
 
@@ -136,7 +138,13 @@ class Config:
             document["flaim"] = reading.flaim_dict(self.flaim)
         if self.parties:
             document["party"] = [
-                {"name": party.name, "mesh": str(party.mesh), "ingest": str(party.ingest)}
+                {
+                    "name": party.name,
+                    "mesh": str(party.mesh),
+                    "ingest": str(party.ingest),
+                    "key": party.key,
+                    "seal": party.seal,
+                }
                 for party in self.parties
             ]
         return document
@@ -155,7 +163,9 @@ class Config:
         agreed = {key: value for key, value in document.items() if key not in ("tls", "timeouts")}
         run = reading.section_dict(self.run)
         agreed["run"] = {key: value for key, value in run.items() if key != "record_replay"}
-        agreed["party"] = [party.name for party in self.parties]
+        agreed["party"] = [
+            {"name": party.name, "key": party.key, "seal": party.seal} for party in self.parties
+        ]
         if self.flaim is not None:
             table = reading.flaim_dict(self.flaim)
             agreed["flaim"] = {k: v for k, v in table.items() if k not in ("address", "idle_s")}

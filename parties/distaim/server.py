@@ -46,8 +46,8 @@ _TABLE = "table"
 
 def own_files(config: Config, pid: int) -> CertificateFiles:
     """The certificate files of server ``pid``, checked. Raises ConfigError, CertificateError."""
-    name = config.require_parties()[pid].name
-    return check_holder(config.require_tls(pid), name, f"party {pid}")
+    pinned = config.require_parties()[pid].pinned
+    return check_holder(config.require_tls(pid), pinned, f"party {pid}")
 
 
 async def run_party(
@@ -233,12 +233,18 @@ def _farewell(error: BaseException) -> str:
 
 def _runtime(server: ComputeServer, files: CertificateFiles) -> PartyRuntime:
     parties = server.config.require_parties()
-    first, second, third = server.names
+    first, second, third = (party.pinned for party in parties)
     recorder = _Recorder(server)
     recorder.runtime = PartyRuntime(
         server.pid,
         [(party.mesh.host, party.mesh.port) for party in parties],
-        tls=TlsFiles(files.ca, files.cert, files.key, (first, second, third)),
+        tls=TlsFiles(
+            files.ca,
+            files.cert,
+            files.key,
+            (first.name, second.name, third.name),
+            (first.key, second.key, third.key),
+        ),
         session=server.config.run.id,
         timeout_s=server.config.timeouts.receive_s,
         connect_timeout_s=server.config.timeouts.connect_s,

@@ -231,7 +231,7 @@ async def deliver(
     """
     started = time.monotonic()
     parties = config.require_parties()
-    contexts = client_contexts(files, [party.name for party in parties])
+    contexts = client_contexts(files, [party.pinned for party in parties])
     links = [
         _Link(config, party, pid, contexts[pid], on_retry) for pid, party in enumerate(parties)
     ]

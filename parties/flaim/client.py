@@ -180,7 +180,7 @@ async def _connect(client: _Client) -> tuple[asyncio.StreamReader, asyncio.Strea
     if address is None:
         raise RuntimeError("the config was checked for an address")
     deadline = time.monotonic() + client.config.timeouts.connect_s
-    context = tls.client_context(client.files, client.server)
+    context = tls.client_context(client.files, client.config.require_flaim().pinned)
     while True:
         left = deadline - time.monotonic()
         try:

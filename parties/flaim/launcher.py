@@ -16,6 +16,7 @@ from parties.config import Config
 from parties.flaim.sums import section_of
 from parties.progress import Progress
 from parties.statuses import ChildFailed, Status
+from parties.tls import pinned_in
 from parties.trial.folder import Folder
 from parties.trial.launcher import prepare_trial
 from parties.trial.ports import LOOPBACK, free_ports
@@ -74,6 +75,7 @@ def _with_server(trial: Trial, folder: Folder) -> Config:
         {
             "flaim.address": f"{LOOPBACK}:{free_ports(1)[0]}",
             "flaim.clients": list(trial.names),
+            "flaim.key": pinned_in(certificates / f"{name}.crt").key,
             "tls": {
                 "ca": str(certificates / "ca.crt"),
                 "cert": str(certificates / f"{name}.crt"),

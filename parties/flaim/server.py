@@ -67,7 +67,7 @@ TRANSCRIPT = "transcript.jsonl"
 
 def own_files(config: Config) -> CertificateFiles:
     """The server's certificate files, checked. Raises ConfigError, CertificateError."""
-    return check_holder(config.require_tls(), config.require_flaim().server, "flaim.server")
+    return check_holder(config.require_tls(), config.require_flaim().pinned, "flaim.server")
 
 
 async def run_server(

@@ -1,8 +1,9 @@
 """A SecAgg client as a process: one connection to the server, over mutual TLS, for one round.
 
-Provides ``take_part``, which drives a `secagg.SecAggClient`. The server's name is checked in the handshake, before
-anything is sent; the client's own name is what the server knows it by. Secret: the vector and the keys, which stay in
-the state machine. Known limits: a lost connection is a dropout, as the protocol survives it; there is no way back in.
+Provides ``take_part``, which drives a `secagg.SecAggClient`. The server's name and key are checked in the handshake,
+before anything is sent; the client's own name is what the server knows it by. Secret: the vector and the keys, which
+stay in the state machine. Known limits: a lost connection is a dropout, as the protocol survives it; there is no way
+back in.
 """
 
 import asyncio
@@ -11,6 +12,7 @@ import ssl
 from parties import tls
 from parties.config import CertificateFiles
 from parties.errors import RoundConnectError
+from parties.pins import Pinned
 from parties.secagg.frames import close, read_frame, write_frame
 from secagg import wire
 from secagg.client import Awaits, SecAggClient
@@ -27,13 +29,13 @@ async def take_part(
     host: str,
     port: int,
     *,
-    server: str,
+    server: Pinned,
     files: CertificateFiles,
     max_clients: int = 10_000,
     connect_s: float = 30.0,
     stage_s: float = 120.0,
 ) -> None:
-    """Play the whole round of ``client`` with the server named ``server``; returns when the server has finished.
+    """Play the whole round of ``client`` with ``server``; returns when the server has finished.
 
     ``stage_s`` bounds each wait for the server, which itself waits for the slowest client. Raises RoundConnectError,
     another RoundTransportError, or what the state machine raises; the connection is closed in any case.
@@ -42,11 +44,11 @@ async def take_part(
     limit = frame_limit(max_clients)
     try:
         while client.awaits is not Awaits.NOTHING:
-            message = await read_frame(reader, server, limit=limit, timeout_s=stage_s)
+            message = await read_frame(reader, server.name, limit=limit, timeout_s=stage_s)
             # Masks of long vectors take a while; the connection stays alive meanwhile.
             answer = await asyncio.to_thread(client.receive, message)
             if answer is not None:
-                await write_frame(writer, answer, server, timeout_s=stage_s)
+                await write_frame(writer, answer, server.name, timeout_s=stage_s)
     except SecAggError:
         writer.transport.abort()
         raise
@@ -55,18 +57,22 @@ async def take_part(
 
 
 async def _connect(
-    host: str, port: int, server: str, files: CertificateFiles, connect_s: float
+    host: str, port: int, server: Pinned, files: CertificateFiles, connect_s: float
 ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     context = tls.client_context(files, server)
     try:
         async with asyncio.timeout(connect_s):
             return await asyncio.open_connection(
-                host, port, ssl=context, server_hostname=server, ssl_handshake_timeout=connect_s
+                host,
+                port,
+                ssl=context,
+                server_hostname=server.name,
+                ssl_handshake_timeout=connect_s,
             )
     except TimeoutError as error:
         raise RoundConnectError(
-            server, f"no connection to {host}:{port} within {connect_s:g} s"
+            server.name, f"no connection to {host}:{port} within {connect_s:g} s"
         ) from error
     except (ssl.SSLError, OSError) as error:
-        meaning = tls.explain(error, server) or f"{host}:{port} does not answer: {error}"
-        raise RoundConnectError(server, meaning) from error
+        meaning = tls.explain(error, server.name) or f"{host}:{port} does not answer: {error}"
+        raise RoundConnectError(server.name, meaning) from error

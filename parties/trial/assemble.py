@@ -70,7 +70,7 @@ def tidy(folder: Folder) -> None:
         for name in ("model", "synthetic.csv", "transcript.jsonl"):
             _remove(party / name)
     for path in folder.certificates.glob("*"):
-        if path.suffix == ".key" or path.name.startswith("owner-"):
+        if path.suffix in (".key", ".seal") or path.name.startswith("owner-"):
             _remove(path)
 
 

@@ -22,7 +22,7 @@ from parties.config import Config
 from parties.files import disk_errors, write_whole
 from parties.progress import Progress
 from parties.statuses import ChildFailed, Status
-from parties.tls import make_certificates
+from parties.tls import make_certificates, public_keys
 from parties.trial.folder import Folder
 from parties.trial.jobs import OwnersJob, read_receipts
 from parties.trial.ports import LOOPBACK, free_ports
@@ -111,6 +111,9 @@ def with_parties(trial: Trial, folder: Folder) -> Config:
             "name": name,
             "mesh": f"{LOOPBACK}:{ports[2 * pid]}",
             "ingest": f"{LOOPBACK}:{ports[2 * pid + 1]}",
+            **public_keys(
+                folder.certificates / f"{name}.crt", folder.certificates / f"{name}.seal"
+            ),
         }
         for pid, name in enumerate(PARTY_NAMES)
     ]

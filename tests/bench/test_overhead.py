@@ -33,7 +33,7 @@ from mechanisms.domain import Domain, Integer
 from mechanisms.workload import Workload, draw_workload
 from parties.secagg.client import take_part
 from parties.secagg.server import RoundServer
-from parties.tls import make_certificates
+from parties.tls import make_certificates, pinned_in
 from secagg.client import SecAggClient
 from secagg.keys import Identity
 from secagg.parameters import Parameters, roster_digest
@@ -206,7 +206,7 @@ async def test_a_round_over_tls_has_the_formulas_records(tmp_path: Path) -> None
                     SecAggClient(u, np.full(length, u), policy_for(asked)),
                     "127.0.0.1",
                     relays[u].port,
-                    server="aggregator",
+                    server=pinned_in(files["aggregator"].cert),
                     files=files[name],
                 )
                 for u, name in enumerate(names)

@@ -3,11 +3,10 @@
 import pytest
 
 from parties.config import CertificateFiles
-from parties.tls import make_certificates
-from tests.parties.support import OWNERS, PARTIES
+from tests.parties import support
 
 
 @pytest.fixture(scope="session")
-def certificates(tmp_path_factory: pytest.TempPathFactory) -> dict[str, CertificateFiles]:
-    """One authority, three servers, four data owners."""
-    return make_certificates(tmp_path_factory.mktemp("certs"), PARTIES, OWNERS)
+def certificates() -> dict[str, CertificateFiles]:
+    """One authority, three servers, four data owners, whose keys the small run's config pins."""
+    return support.certificates()

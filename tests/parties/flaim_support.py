@@ -44,7 +44,11 @@ def flaim_config(
     table = document()
     table.pop("party")
     server = certificates[SERVER]
-    table["flaim"] = {"address": f"127.0.0.1:{free_ports(1)[0]}", "clients": list(NAMES)}
+    table["flaim"] = {
+        "address": f"127.0.0.1:{free_ports(1)[0]}",
+        "key": tls.pinned_in(server.cert).key,
+        "clients": list(NAMES),
+    }
     table["tls"] = {"ca": str(server.ca), "cert": str(server.cert), "key": str(server.key)}
     table["clients"] = {"expected": 6, "rows_per_client": 100, "minimum": 3, "wait_s": 20.0}
     table["timeouts"] = {"connect_s": 5.0, "receive_s": 10.0}
@@ -202,7 +206,7 @@ async def connect(
     """A connection to the run's server, which may not listen yet."""
     address = config.require_flaim().address
     assert address is not None
-    context = tls.client_context(files, SERVER)
+    context = tls.client_context(files, config.require_flaim().pinned)
     for _ in range(100):
         with contextlib.suppress(ConnectionRefusedError):
             return await asyncio.open_connection(

@@ -1,9 +1,12 @@
 """What the tests of `parties` share: a small run with free ports and its three listening servers."""
 
 import asyncio
+import atexit
 import contextlib
+import functools
 import resource
 import ssl
+import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
 
@@ -14,6 +17,7 @@ from parties.config import CertificateFiles, Config, config_from_dict
 from parties.distaim.ingest import start_ingest
 from parties.distaim.store import Store
 from parties.distaim.submission import Submission
+from parties.tls import make_certificates, public_keys
 from parties.trial.ports import free_ports
 
 PARTIES = ("party-0", "party-1", "party-2")
@@ -38,10 +42,24 @@ def document() -> dict[str, object]:
                 "name": name,
                 "mesh": f"127.0.0.1:{ports[2 * pid]}",
                 "ingest": f"127.0.0.1:{ports[2 * pid + 1]}",
+                **keys_of(certificates()[name]),
             }
             for pid, name in enumerate(PARTIES)
         ],
     }
+
+
+@functools.cache
+def certificates() -> dict[str, CertificateFiles]:
+    """One authority, three servers, four data owners; made once a process, gone at its end."""
+    folder = tempfile.TemporaryDirectory(prefix="syncret-certificates-")
+    atexit.register(folder.cleanup)
+    return make_certificates(Path(folder.name), PARTIES, OWNERS)
+
+
+def keys_of(files: CertificateFiles) -> dict[str, str]:
+    """A server's key and seal, as [[party]] has them."""
+    return public_keys(files.cert, files.seal)
 
 
 def make_config(overrides: Mapping[str, object] | None = None) -> Config:

@@ -260,6 +260,18 @@ def other_authority(forger: Forger) -> None:
     forger.edit(lambda lines: None, 1)
 
 
+def minted_by_the_authority(forger: Forger) -> None:
+    """Whoever holds the authority issues second certificates to all servers and signs other transcripts with them."""
+    folder = forger.run / "minted"
+    folder.mkdir()
+    for name in ("ca.crt", "ca.key"):
+        shutil.copyfile(forger.certificates[PARTIES[0]].ca.with_name(name), folder / name)
+    made = make_certificates(folder, PARTIES)
+    for pid, name in enumerate(PARTIES):
+        shutil.copyfile(made[name].cert, forger.run / "certificates" / f"{name}.crt")
+        write_lines(forger.run, pid, read_lines(forger.run, pid), made[name])
+
+
 def own_authority(forger: Forger) -> None:
     """All certificates are of another authority, but the signatures are by the old keys."""
     made = make_certificates(forger.run / "forged", PARTIES)
@@ -351,7 +363,10 @@ MANIPULATIONS: dict[str, tuple[Manipulation, set[str]]] = {
     "signed with another server's key": (edits(dropping("ledger"), 0, by=PARTIES[1]), {"signatures"}),
     "signed with a data owner's key": (edits(dropping("ledger"), 0, by=OWNERS[0]), {"signatures"}),
     "certificate of another authority": (other_authority, {"certificates"}),
-    "authority and certificates exchanged": (own_authority, {"signatures"}),
+    "authority and certificates exchanged": (own_authority, {"certificates", "signatures"}),
+    "second certificates of the same authority": (
+        minted_by_the_authority, {"certificates", "signatures"},
+    ),
     "certificate missing": (
         lambda f: (f.run / "certificates" / f"{PARTIES[2]}.crt").unlink(), {"certificates"},
     ),

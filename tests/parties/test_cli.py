@@ -9,12 +9,14 @@ from pathlib import Path
 
 import click
 import pytest
+import tomli_w
 from click.testing import CliRunner
 
 from parties.commands.main import cli
 from parties.commands.running import guarded
 from parties.config import load_config
 from parties.statuses import Status
+from parties.tls import public_keys
 from parties.trial.ports import free_ports
 from tests.parties.commands import snapshot
 from tests.parties.small import write_small
@@ -184,22 +186,25 @@ def syncret(*arguments: str, cwd: Path) -> subprocess.Popen[str]:
 def three_hosts(folder: Path) -> Path:
     """A config with parties and certificates, as three operators would have it."""
     config, _ = write_small(folder)
+    names, tls = ("alpha", "beta", "gamma"), folder / "tls"
+    owners = ("north", "south", "west")
+    options = [part for name in names for part in ("--party", name)]
+    options += [part for name in owners for part in ("--client", name)]
+    assert guarded(cli, ["certs", str(tls), *options]) == 0
+    for pid, name in enumerate(names):
+        for kind in ("crt", "key", "seal"):
+            (tls / f"{name}.{kind}").rename(tls / f"server-{pid}.{kind}")
     ports = free_ports(6)
     parties = "".join(
         f'[[party]]\nname = "{name}"\nmesh = "127.0.0.1:{ports[2 * i]}"\n'
         f'ingest = "127.0.0.1:{ports[2 * i + 1]}"\n'
-        for i, name in enumerate(("alpha", "beta", "gamma"))
+        + tomli_w.dumps(public_keys(tls / f"server-{i}.crt", tls / f"server-{i}.seal"))
+        for i, name in enumerate(names)
     )
-    tls = '[tls]\nca = "tls/ca.crt"\ncert = "tls/server-{pid}.crt"\nkey = "tls/server-{pid}.key"\n'
-    config.write_text(config.read_text() + parties + tls)
-    names = ("alpha", "beta", "gamma")
-    owners = ("north", "south", "west")
-    options = [part for name in names for part in ("--party", name)]
-    options += [part for name in owners for part in ("--client", name)]
-    assert guarded(cli, ["certs", str(folder / "tls"), *options]) == 0
-    for pid, name in enumerate(names):
-        for kind in ("crt", "key"):
-            (folder / "tls" / f"{name}.{kind}").rename(folder / "tls" / f"server-{pid}.{kind}")
+    files = (
+        '[tls]\nca = "tls/ca.crt"\ncert = "tls/server-{pid}.crt"\nkey = "tls/server-{pid}.key"\n'
+    )
+    config.write_text(config.read_text() + parties + files)
     return config
 
 

@@ -36,7 +36,14 @@ FULL: dict[str, object] = {
         {"workload": {"queries": [["sex", "ward"], ["age"]]}},
         {"workload": {"degree": 1, "count": 2, "seed": 9}},
         {"party": None},
-        {"flaim": {"variant": "naive", "address": "10.0.0.1:7300", "clients": ["a", "b", "c"]}},
+        {
+            "flaim": {
+                "variant": "naive",
+                "address": "10.0.0.1:7300",
+                "key": "ab" * 32,
+                "clients": ["a", "b", "c"],
+            }
+        },
     ],
 )
 def test_resolved_toml_loads_to_an_equal_config(
@@ -258,7 +265,11 @@ def test_override_leaves_the_original_alone() -> None:
         config.override({"column.name": "x"})
 
 
-FLAIM: dict[str, object] = {"address": "127.0.0.1:7300", "clients": ["a", "b", "c"]}
+FLAIM: dict[str, object] = {
+    "address": "127.0.0.1:7300",
+    "key": "ab" * 32,
+    "clients": ["a", "b", "c"],
+}
 
 
 @pytest.mark.parametrize(
@@ -292,7 +303,7 @@ def test_flaim_section_is_agreed_on_but_for_where_the_server_is() -> None:
     assert config.require_flaim().clients == ("a", "b", "c")
 
 
-@pytest.mark.parametrize("missing", [None, "address", "clients"])
+@pytest.mark.parametrize("missing", [None, "address", "key", "clients"])
 def test_require_flaim_says_what_is_missing(missing: str | None) -> None:
     table = {key: value for key, value in FLAIM.items() if key != missing}
     config = make_config({"flaim": table} if missing else None)

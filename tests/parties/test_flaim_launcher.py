@@ -12,6 +12,7 @@ from parties.commands.main import cli
 from parties.commands.running import guarded
 from parties.config import load_config
 from parties.statuses import Status
+from parties.tls import pinned_in
 from parties.trial.ports import free_ports
 from tests.parties.commands import Run, assert_nothing_runs, processes, snapshot
 from tests.parties.small import write_small
@@ -235,6 +236,7 @@ def test_server_and_clients_on_hosts_of_their_own(tmp_path: Path) -> None:
     config.write_text(
         text
         + f'\n[flaim]\nvariant = "naive"\naddress = "127.0.0.1:{port}"\nclients = ["north", "south", "west"]\n'
+        + f'key = "{pinned_in(tls / "flaim-server.crt").key}"\n'
         + f'\n[tls]\nca = "{tls}/ca.crt"\ncert = "{tls}/flaim-server.crt"\nkey = "{tls}/flaim-server.key"\n'
     )
     rows = data.read_text().splitlines()

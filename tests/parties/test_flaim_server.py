@@ -30,7 +30,7 @@ from parties.flaim.sums import settings_of
 from parties.secagg.frames import read_frame, write_frame
 from parties.statuses import FlaimRefused, Status, TooFewClients
 from parties.tls import client_context, make_certificates
-from protocols.transcript import decode
+from protocols.transcript import decode, read_transcript
 from tests.parties.flaim_support import (
     EVERY_STAGE,
     NAMES,
@@ -44,7 +44,6 @@ from tests.parties.flaim_support import (
     play,
 )
 from tests.parties.support import hangs_up_after_a_late_handshake
-from tests.protocols.transcripts import verified_records
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +56,7 @@ def result(folder: Path) -> dict:
 
 
 def transcript(folder: Path) -> list[dict]:
-    return verified_records(folder / "server" / "transcript.jsonl", verify=lambda *_: None)
+    return read_transcript(folder / "server" / "transcript.jsonl", verify=lambda *_: None)
 
 
 @pytest.mark.parametrize(
@@ -503,7 +502,7 @@ async def test_server_that_ends_hangs_up_on_clients_that_have_not_greeted(
         with contextlib.suppress(ConnectionError):
             assert await asyncio.wait_for(reader.read(), 2) == b""
     else:
-        context = client_context(certificates[NAMES[1]], SERVER)
+        context = client_context(certificates[NAMES[1]], config.require_flaim().pinned)
         await hangs_up_after_a_late_handshake(address.port, context, SERVER, end)
     writer.transport.abort()
 

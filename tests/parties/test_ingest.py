@@ -20,7 +20,7 @@ from parties.distaim.ingest import start_ingest
 from parties.distaim.store import Store
 from parties.distaim.submission import BODY_HEADER, DIGEST_HEADER, Submission
 from parties.errors import CertificateError, ConfigError
-from parties.tls import client_context
+from parties.tls import client_context, pinned_in
 from protocols.upload import SEEDED, component_digests, parse_upload, upload
 from tests.parties.support import (
     file_size_limit,
@@ -70,7 +70,9 @@ class Server:
         headers: dict[str, str] | None = None,
         body: object = None,
     ) -> tuple[int, dict[str, object]]:
-        context = client_context(self.certificates[client], f"party-{PID}")
+        context = client_context(
+            self.certificates[client], pinned_in(self.certificates[f"party-{PID}"].cert)
+        )
         async with (
             aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=context)) as session,
             session.request(
@@ -91,7 +93,9 @@ class Server:
         self, client: str = "clinic-a"
     ) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
         """A TLS connection to write anything to."""
-        context = client_context(self.certificates[client], f"party-{PID}")
+        context = client_context(
+            self.certificates[client], pinned_in(self.certificates[f"party-{PID}"].cert)
+        )
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port, ssl=context)
         try:
             yield reader, writer
@@ -471,7 +475,7 @@ async def test_close_ends_open_connections(
         reader, writer = await asyncio.open_connection(
             "127.0.0.1",
             server.port,
-            ssl=client_context(certificates["clinic-a"], "party-1"),
+            ssl=client_context(certificates["clinic-a"], pinned_in(certificates["party-1"].cert)),
         )
     assert await asyncio.wait_for(reader.read(), 5) == b""
     writer.transport.abort()
@@ -482,7 +486,10 @@ async def test_close_ends_open_connections(
 async def test_close_ends_connections_that_are_in_their_handshake(
     tmp_path: Path, certificates: Certificates
 ) -> None:
-    config, context = make_config(), client_context(certificates["clinic-a"], "party-1")
+    config, context = (
+        make_config(),
+        client_context(certificates["clinic-a"], pinned_in(certificates["party-1"].cert)),
+    )
     port = config.parties[PID].ingest.port
     with Store(tmp_path / "store", config.digest()) as store:
         listening = await start_ingest(store, config, PID, certificates["party-1"])

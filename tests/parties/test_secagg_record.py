@@ -10,14 +10,13 @@ from parties.config import CertificateFiles
 from parties.secagg.client import take_part
 from parties.secagg.record import SessionRecord
 from parties.secagg.server import Deadlines, RoundServer
-from parties.tls import make_certificates
-from protocols.transcript import Record, decode
+from parties.tls import make_certificates, pinned_in
+from protocols.transcript import Record, decode, read_transcript
 from secagg import SecAggClient, SecAggServer
 from secagg.errors import RoundAborted
 from secagg.noise import server_noise
 from secagg.parameters import Parameters
 from secagg.simulation import policy_for
-from tests.protocols.transcripts import verified_records
 from tests.secagg.support import session, vectors
 
 NAMES = [f"owner-{u}" for u in range(5)]
@@ -44,7 +43,7 @@ async def play(
                 SecAggClient(u, values[u], policy_for(parameters)),
                 "127.0.0.1",
                 running.port,
-                server=SERVER,
+                server=pinned_in(files[SERVER].cert),
                 files=files[NAMES[u]],
             )
             for u in range(5)
@@ -53,7 +52,7 @@ async def play(
         ended, *_ = await asyncio.gather(running.run(), *clients, return_exceptions=True)
     record.close()
     assert not isinstance(ended, BaseException) or isinstance(ended, RoundAborted)
-    return running, verified_records(path, verify=lambda *_: None)
+    return running, read_transcript(path, verify=lambda *_: None)
 
 
 @pytest.mark.parametrize("noisy", [False, True])

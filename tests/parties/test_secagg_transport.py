@@ -23,6 +23,7 @@ from parties.errors import (
     RoundTimeout,
     RoundTransportError,
 )
+from parties.pins import Pinned
 from parties.secagg.client import frame_limit, take_part
 from parties.secagg.frames import close, read_frame
 from parties.secagg.server import Deadlines, RoundServer
@@ -47,6 +48,11 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, CertificateFile
     return make_certificates(
         tmp_path_factory.mktemp("secagg"), [SERVER, "impostor"], [*NAMES, "stranger"]
     )
+
+
+def server_of(files: CertificateFiles) -> Pinned:
+    """The server whose certificate lies beside ``files``."""
+    return tls.pinned_in(files.cert.parent / f"{SERVER}.crt")
 
 
 def make_client(u: int, parameters: Parameters = PARAMETERS) -> SecAggClient:
@@ -85,7 +91,7 @@ def client_process(u: int, port: int, files: CertificateFiles, pipe: Connection 
             return np.asarray(values)
 
         client._values = stall
-    asyncio.run(take_part(client, "127.0.0.1", port, server=SERVER, files=files))
+    asyncio.run(take_part(client, "127.0.0.1", port, server=server_of(files), files=files))
 
 
 @pytest.mark.timeout(120)
@@ -141,7 +147,11 @@ async def play(
                 await faults[u](running.port)
             else:
                 await take_part(
-                    make_client(u), "127.0.0.1", running.port, server=SERVER, files=files[NAMES[u]]
+                    make_client(u),
+                    "127.0.0.1",
+                    running.port,
+                    server=server_of(files[NAMES[u]]),
+                    files=files[NAMES[u]],
                 )
 
         results = await asyncio.gather(
@@ -155,7 +165,7 @@ async def play(
 async def connect(
     port: int, files: CertificateFiles
 ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    context = tls.client_context(files, SERVER)
+    context = tls.client_context(files, server_of(files))
     return await asyncio.open_connection("127.0.0.1", port, ssl=context, server_hostname=SERVER)
 
 
@@ -250,7 +260,11 @@ async def test_round_without_enough_clients_tells_the_others(
     ) as running:
         clients = [
             take_part(
-                make_client(u), "127.0.0.1", running.port, server=SERVER, files=files[NAMES[u]]
+                make_client(u),
+                "127.0.0.1",
+                running.port,
+                server=server_of(files[NAMES[u]]),
+                files=files[NAMES[u]],
             )
             for u in range(3)
         ]
@@ -272,7 +286,13 @@ async def test_server_shuts_out_strangers_and_second_connections(
             reader, writer = await connect(port, files[name])
             refused.append(await reader.read())
             writer.close()
-        await take_part(make_client(2), "127.0.0.1", port, server=SERVER, files=files[NAMES[2]])
+        await take_part(
+            make_client(2),
+            "127.0.0.1",
+            port,
+            server=server_of(files[NAMES[2]]),
+            files=files[NAMES[2]],
+        )
 
     running, outcomes = await play(files, {2: stranger}, Deadlines(join_s=20, stage_s=10))
     assert refused == [b"", b""]
@@ -311,7 +331,7 @@ async def test_server_that_ends_hangs_up_on_clients_in_their_handshake(
         running = await stack.enter_async_context(
             RoundServer(make_server(), NAMES, files=files[SERVER])
         )
-        context = tls.client_context(files[NAMES[0]], SERVER)
+        context = tls.client_context(files[NAMES[0]], server_of(files[NAMES[0]]))
         await hangs_up_after_a_late_handshake(running.port, context, SERVER, stack.aclose)
 
 
@@ -324,11 +344,19 @@ async def test_take_part_tells_nothing_to_another_server(
         with socket.create_server(("127.0.0.1", 0)) as listener:
             port = listener.getsockname()[1]
         with pytest.raises(RoundConnectError, match="does not answer"):
-            await take_part(client, "127.0.0.1", port, server=SERVER, files=files[NAMES[0]])
+            await take_part(
+                client, "127.0.0.1", port, server=server_of(files[NAMES[0]]), files=files[NAMES[0]]
+            )
         return
     async with RoundServer(make_server(), NAMES, files=files[name]) as running:
         with pytest.raises(RoundConnectError, match="impostor"):
-            await take_part(client, "127.0.0.1", running.port, server=SERVER, files=files[NAMES[0]])
+            await take_part(
+                client,
+                "127.0.0.1",
+                running.port,
+                server=server_of(files[NAMES[0]]),
+                files=files[NAMES[0]],
+            )
         assert running.received_bytes == [0] * 5
 
 
@@ -362,7 +390,7 @@ async def test_take_part_ends_within_its_deadline_whatever_the_server_does(
                 make_client(0),
                 "127.0.0.1",
                 port,
-                server=SERVER,
+                server=server_of(files[NAMES[0]]),
                 files=files[NAMES[0]],
                 max_clients=10,
                 stage_s=0.4,

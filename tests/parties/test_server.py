@@ -3,6 +3,7 @@
 import asyncio
 import csv
 import json
+import shutil
 import socket
 from collections import Counter
 from pathlib import Path
@@ -43,7 +44,7 @@ from protocols.errors import (
 )
 from tests.parties.audit_runs import collect
 from tests.parties.mesh import EVERYONE, Cluster, Recording, make_uniform
-from tests.parties.support import OWNERS, PARTIES, make_codes, make_config
+from tests.parties.support import OWNERS, PARTIES, keys_of, make_codes, make_config
 
 
 @pytest.fixture(autouse=True)
@@ -273,12 +274,26 @@ async def test_run_party_names_its_certificate_when_it_has_expired(
         )
 
 
-async def test_run_party_names_the_peer_whose_certificate_another_authority_signed(
-    cluster: Cluster, tmp_path: Path
+@pytest.mark.parametrize("authority", ["another", "the same"])
+async def test_run_party_names_the_peer_whose_certificate_is_not_its_own(
+    cluster: Cluster, tmp_path: Path, authority: str
 ) -> None:
-    strangers = make_certificates(tmp_path / "other", PARTIES)
+    """Signed by another authority, or by the run's own, whose holder issues a second one with another key."""
+    folder = tmp_path / "other"
+    folder.mkdir()
+    if authority == "the same":
+        for name in ("ca.crt", "ca.key"):
+            shutil.copyfile(cluster.certificates[PARTIES[1]].ca.with_name(name), folder / name)
+    strangers = make_certificates(folder, PARTIES)
     configs = cluster.with_own_certificates()
-    configs[1] = Cluster(cluster.config, tmp_path, strangers).with_own_certificates()[1]
+    own = Cluster(cluster.config, tmp_path, strangers).with_own_certificates()[1]
+    with pytest.raises(CertificateError, match="the configuration expects"):
+        await run_party(own, 1, tmp_path, progress=Recording(), closed=_never())
+    # Nothing keeps the impostor from writing itself a configuration with its own key.
+    parties = own.to_dict()["party"]
+    assert isinstance(parties, list)
+    parties[1] |= keys_of(strangers[PARTIES[1]])
+    configs[1] = own.override({"party": parties})
     ended = await cluster.run(configs=configs)
     for pid in (0, 2):
         assert isinstance(ended[pid], ConnectTimeout)
@@ -347,6 +362,8 @@ async def test_run_party_leaves_out_a_client_that_reached_two_servers(
                     "name": party.name,
                     "mesh": str(party.mesh),
                     "ingest": f"127.0.0.1:{dead}" if pid == 2 else str(party.ingest),
+                    "key": party.key,
+                    "seal": party.seal,
                 }
                 for pid, party in enumerate(config.parties)
             ],

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import datetime
+import shutil
 import socket
 import ssl
 import stat
@@ -18,12 +19,15 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from parties import tls
 from parties.config import CertificateFiles
 from parties.errors import CertificateError, StoreError
+from parties.pins import Pinned
 from parties.tls import (
+    check_holder,
     client_context,
     explain,
     load_identity,
     make_certificates,
     peer_name,
+    pinned_in,
     server_context,
     signer,
 )
@@ -86,10 +90,18 @@ async def talk(port: int, context: ssl.SSLContext) -> bytes:
 async def test_contexts_connect_and_name_both_peers(certificates: Certificates) -> None:
     async with listening(server_context(certificates["party-0"])) as server:
         assert (
-            await talk(server.port, client_context(certificates["clinic-a"], "party-0")) == b"hello"
+            await talk(
+                server.port,
+                client_context(certificates["clinic-a"], pinned_in(certificates["party-0"].cert)),
+            )
+            == b"hello"
         )
         assert (
-            await talk(server.port, client_context(certificates["party-1"], "party-0")) == b"hello"
+            await talk(
+                server.port,
+                client_context(certificates["party-1"], pinned_in(certificates["party-0"].cert)),
+            )
+            == b"hello"
         )
     assert server.names == ["clinic-a", "party-1"]
 
@@ -98,12 +110,34 @@ async def test_client_context_fails_the_handshake_when_the_server_is_another(
     certificates: Certificates,
 ) -> None:
     async with listening(server_context(certificates["party-1"])) as server:
-        context = client_context(certificates["clinic-a"], "party-0")
+        context = client_context(certificates["clinic-a"], pinned_in(certificates["party-0"].cert))
         with pytest.raises(
             ssl.SSLCertVerificationError, match="is for 'party-1'; expected 'party-0'"
         ):
             await talk(server.port, context)
     assert server.data == b""
+
+
+async def test_client_context_refuses_a_second_certificate_of_the_same_authority(
+    certificates: Certificates, tmp_path: Path
+) -> None:
+    """Whoever holds the authority can issue another one for a server's name; the pinned key is not in it."""
+    authority = certificates["party-0"].ca
+    for name in ("ca.crt", "ca.key"):
+        shutil.copyfile(authority.with_name(name), tmp_path / name)
+    minted = make_certificates(tmp_path, ["party-0"])["party-0"]
+    async with listening(server_context(minted)) as server:
+        context = client_context(certificates["clinic-a"], pinned_in(certificates["party-0"].cert))
+        with pytest.raises(ssl.SSLCertVerificationError, match="'party-0' has another key"):
+            await talk(server.port, context)
+    assert server.names == []
+
+
+def test_check_holder_refuses_another_key_than_the_pinned_one(certificates: Certificates) -> None:
+    files = certificates["party-0"]
+    assert check_holder(files, pinned_in(files.cert), "party 0") == files
+    with pytest.raises(CertificateError, match="the configuration expects abab"):
+        check_holder(files, Pinned("party-0", "ab" * 32), "party 0")
 
 
 def test_client_context_checks_the_name_on_blocking_sockets(certificates: Certificates) -> None:
@@ -126,7 +160,9 @@ def test_client_context_checks_the_name_on_blocking_sockets(certificates: Certif
             )
             with (
                 expected,
-                client_context(certificates["clinic-a"], name).wrap_socket(plain) as link,
+                client_context(
+                    certificates["clinic-a"], pinned_in(certificates[name].cert)
+                ).wrap_socket(plain) as link,
             ):
                 assert peer_name(link) == name
             plain.close()
@@ -137,7 +173,7 @@ def test_client_context_checks_the_name_on_blocking_sockets(certificates: Certif
 
 async def test_client_context_refuses_a_data_owner_as_server(certificates: Certificates) -> None:
     async with listening(server_context(certificates["clinic-b"])) as server:
-        context = client_context(certificates["clinic-a"], "clinic-b")
+        context = client_context(certificates["clinic-a"], pinned_in(certificates["clinic-b"].cert))
         with pytest.raises(ssl.SSLCertVerificationError, match="purpose"):
             await talk(server.port, context)
 
@@ -181,7 +217,10 @@ async def test_client_context_refuses_a_server_of_another_authority(
     context.load_cert_chain(foreign.cert, foreign.key)
     async with listening(context) as server:
         with pytest.raises(ssl.SSLCertVerificationError) as caught:
-            await talk(server.port, client_context(certificates["clinic-a"], "party-0"))
+            await talk(
+                server.port,
+                client_context(certificates["clinic-a"], pinned_in(certificates["party-0"].cert)),
+            )
     assert "does not verify" in str(explain(caught.value, "party-0"))
 
 
@@ -235,8 +274,9 @@ def pem(key: rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey) -> bytes:
 def test_make_certificates_keeps_keys_to_the_owner(tmp_path: Path) -> None:
     make_certificates(tmp_path / "new", ["party-0"], ["clinic-a"])
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "new").iterdir()}
-    keys = {name: mode for name, mode in modes.items() if name.endswith(".key")}
-    assert keys == {"ca.key": 0o600, "party-0.key": 0o600, "clinic-a.key": 0o600}
+    keys = {name: mode for name, mode in modes.items() if not name.endswith(".crt")}
+    assert set(keys.values()) == {0o600}
+    assert sorted(keys) == ["ca.key", "clinic-a.key", "party-0.key", "party-0.seal"]
     assert sorted(modes.keys() - keys) == ["ca.crt", "clinic-a.crt", "party-0.crt"]
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from protocols.errors import ProtocolError
 from protocols.mesh import TlsFiles
 from protocols.runtime import PartyRuntime
-from tests.protocols.network import NAMES
+from tests.protocols.network import NAMES, pin
 
 
 async def exchange_for_ever(party: PartyRuntime) -> None:
@@ -22,9 +22,9 @@ async def exchange_for_ever(party: PartyRuntime) -> None:
 async def main(pid: str, *arguments: str) -> None:
     addresses = [("127.0.0.1", int(port)) for port in arguments[:3]]
     ca, cert, key = (Path(path) for path in arguments[3:])
-    party = PartyRuntime(
-        int(pid), addresses, tls=TlsFiles(ca, cert, key, NAMES), session="test", timeout_s=10.0
-    )
+    first, second, third = (pin(cert.parent / f"{name}.crt") for name in NAMES)
+    tls = TlsFiles(ca, cert, key, NAMES, (first, second, third))
+    party = PartyRuntime(int(pid), addresses, tls=tls, session="test", timeout_s=10.0)
     try:
         async with party:
             print("connected", flush=True)

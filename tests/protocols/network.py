@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import trustme
+from cryptography import x509
 
 from protocols.errors import ProtocolError
-from protocols.mesh import TlsFiles
+from protocols.mesh import TlsFiles, key_hash
 from protocols.runtime import PartyRuntime, Recorder
 
 NAMES = ("party-0", "party-1", "party-2")
@@ -31,15 +32,30 @@ class Authority:
         self.issuer = trustme.CA()
         self.ca = folder / "ca.pem"
         self.issuer.cert_pem.write_to_path(str(self.ca))
+        for name in NAMES:
+            self._issue(folder / name, name)
+        first, second, third = (pin(folder / f"{name}.crt") for name in NAMES)
+        self.pins = (first, second, third)
 
     def files(self, name: str, file: str | None = None, **options: Any) -> TlsFiles:
-        """Credentials of ``name``; ``options`` are trustme's."""
+        """Credentials of ``name``; with ``file`` new ones. ``options`` are trustme's."""
         stem = self.folder / (file or name)
         cert, key = stem.with_suffix(".crt"), stem.with_suffix(".key")
+        if not cert.exists():
+            self._issue(stem, name, **options)
+        return TlsFiles(ca=self.ca, cert=cert, key=key, names=NAMES, pins=self.pins)
+
+    def _issue(self, stem: Path, name: str, **options: Any) -> None:
         issued = self.issuer.issue_cert(f"{name}.test", common_name=name, **options)
-        issued.private_key_pem.write_to_path(str(key))
-        cert.write_bytes(b"".join(pem.bytes() for pem in issued.cert_chain_pems))
-        return TlsFiles(ca=self.ca, cert=cert, key=key, names=NAMES)
+        issued.private_key_pem.write_to_path(str(stem.with_suffix(".key")))
+        stem.with_suffix(".crt").write_bytes(
+            b"".join(pem.bytes() for pem in issued.cert_chain_pems)
+        )
+
+
+def pin(cert: Path) -> str:
+    """The pin of a certificate's key."""
+    return key_hash(x509.load_pem_x509_certificate(cert.read_bytes()))
 
 
 # Below the ports that systems give to outgoing connections, which would otherwise take a free one again; test

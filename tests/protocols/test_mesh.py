@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import dataclasses
 import datetime
 import socket
 import ssl
@@ -172,7 +173,9 @@ async def test_connect_refuses_an_unknown_authority(
     addresses: list[Address], tls: list[TlsFiles], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     stranger = Authority(tmp_path_factory.mktemp("stranger")).files("party-2")
-    fooled = TlsFiles(ca=tls[0].ca, cert=stranger.cert, key=stranger.key, names=NAMES)
+    fooled = TlsFiles(
+        ca=tls[0].ca, cert=stranger.cert, key=stranger.key, names=NAMES, pins=tls[0].pins
+    )
     honest, bad = await one_bad_party(addresses, tls, fooled)
     assert "its certificate was refused: unable to get local issuer" in honest
     assert "refused this party's certificate: tlsv1 alert unknown ca" in bad
@@ -184,6 +187,25 @@ async def test_connect_refuses_the_right_authority_with_another_name(
     honest, bad = await one_bad_party(addresses, tls, authority.files("hospital-7"))
     assert "its certificate is for 'hospital-7', not for 'party-2'" in honest
     assert "does not take this party's certificate for a peer's" in bad
+
+
+async def test_connect_refuses_a_second_certificate_of_the_authority_for_a_party_s_name(
+    addresses: list[Address], tls: list[TlsFiles], authority: Authority
+) -> None:
+    """Whoever holds the authority can issue one; the key is not the pinned one, in either direction."""
+    honest, bad = await one_bad_party(addresses, tls, authority.files("party-2", "minted"))
+    assert "its certificate for 'party-2' has another key (SHA-256 " in honest
+    assert "does not take this party's certificate for a peer's" in bad
+
+
+@pytest.mark.parametrize(
+    "pins", [("ab" * 32,) * 3, ("ab" * 32, "cd" * 32, "EF" * 32), ("", "a", "b")]
+)
+def test_tls_files_refuse_pins_that_are_none(
+    tls: list[TlsFiles], pins: tuple[str, str, str]
+) -> None:
+    with pytest.raises(ConfigurationError, match="three different SHA-256 digests"):
+        dataclasses.replace(tls[0], pins=pins)
 
 
 async def test_connect_refuses_the_name_of_another_party(
@@ -292,12 +314,12 @@ async def test_connect_names_the_file_when_credentials_are_unusable(
             )
         )
     bad = {
-        "cert": TlsFiles(good.ca, path, good.key, NAMES),
-        "key": TlsFiles(good.ca, good.cert, path, NAMES),
-        "ca": TlsFiles(path, good.cert, good.key, NAMES),
-        "mismatched": TlsFiles(good.ca, good.cert, tls[1].key, NAMES),
-        "encrypted": TlsFiles(good.ca, good.cert, path, NAMES),
-        "garbage": TlsFiles(path, good.cert, good.key, NAMES),
+        "cert": TlsFiles(good.ca, path, good.key, NAMES, good.pins),
+        "key": TlsFiles(good.ca, good.cert, path, NAMES, good.pins),
+        "ca": TlsFiles(path, good.cert, good.key, NAMES, good.pins),
+        "mismatched": TlsFiles(good.ca, good.cert, tls[1].key, NAMES, good.pins),
+        "encrypted": TlsFiles(good.ca, good.cert, path, NAMES, good.pins),
+        "garbage": TlsFiles(path, good.cert, good.key, NAMES, good.pins),
     }[files]
     named = tls[1].key if files == "mismatched" else path
     with pytest.raises(ConfigurationError) as caught:
@@ -316,7 +338,7 @@ def test_tls_files_accept_no_older_protocol_and_no_peer_without_certificate(
 
 def test_tls_files_are_refused_when_two_parties_share_a_name(tls: list[TlsFiles]) -> None:
     with pytest.raises(ConfigurationError, match="three different"):
-        TlsFiles(tls[0].ca, tls[0].cert, tls[0].key, ("a", "b", "a"))
+        TlsFiles(tls[0].ca, tls[0].cert, tls[0].key, ("a", "b", "a"), tls[0].pins)
 
 
 # Strangers at the port.

@@ -29,17 +29,9 @@ class LoneParty:
 
     def __init__(self, tls: TlsFiles, addresses: list[Address]) -> None:
         self._arguments = [
-            sys.executable,
-            "-W",
-            "ignore",
-            "-m",
-            "tests.protocols.lone_party",
-            "2",
-            *(str(port) for _, port in addresses),
-            str(tls.ca),
-            str(tls.cert),
-            str(tls.key),
-        ]
+            sys.executable, "-W", "ignore", "-m", "tests.protocols.lone_party", "2",
+            *(str(port) for _, port in addresses), str(tls.ca), str(tls.cert), str(tls.key),
+        ]  # fmt: skip
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[asyncio.subprocess.Process]:

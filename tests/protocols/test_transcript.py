@@ -30,10 +30,10 @@ from protocols.transcript import (
     decode,
     encode,
     read,
+    read_transcript,
 )
 from tests.parties.support import file_size_limit
 from tests.protocols.network import connected
-from tests.protocols.transcripts import verified_records
 
 HEADER = {"run": "demo", "party": 0, "config": "00" * 32}
 KEY = ec.generate_private_key(ec.SECP256R1())
@@ -81,41 +81,22 @@ def write_all(path: Path) -> Transcript:
 def test_transcript_holds_every_record_in_order(tmp_path: Path) -> None:
     path = tmp_path / "party-0.jsonl"
     write_all(path)
-    records = verified_records(path, verify=verify)
+    records = read_transcript(path, verify=verify)
     assert [record["kind"] for record in records] == [
-        "header",
-        "sent",
-        "opened",
-        "ledger",
-        "client",
-        "note",
-        "step",
-        "seal",
-        "seal",
-    ]
+        "header", "sent", "opened", "ledger", "client", "note", "step", "seal", "seal",
+    ]  # fmt: skip
     header = {"kind": "header", "format": FORMAT, "cut": 0, **HEADER}
     assert without(records[0], "t", "time") == header
     assert without(records[1], "t") == {
-        "kind": "sent",
-        "peer": 2,
-        "step": "select",
-        "round": 3,
-        "label": "f" * 16,
-        "bytes": 8_000_000,
-        "digest": encode(DIGEST),
-    }
+        "kind": "sent", "peer": 2, "step": "select", "round": 3, "label": "f" * 16,
+        "bytes": 8_000_000, "digest": encode(DIGEST),
+    }  # fmt: skip
     assert decode(records[2]["value"]) == b"opened"
     assert records[3]["event"] == {"sigma": 2.5}
     assert without(records[6], "t") == {
-        "kind": "step",
-        "step": "measure",
-        "round": 3,
-        "rounds": 20,
-        "sent": 9,
-        "received": 7,
-        "messages": 3,
+        "kind": "step", "step": "measure", "round": 3, "rounds": 20, "sent": 9, "received": 7, "messages": 3,
         "ms": 250,
-    }
+    }  # fmt: skip
     assert records[-1]["reason"] == "end"
 
 
@@ -144,14 +125,9 @@ def test_message_record_stays_small(tmp_path: Path, label: int) -> None:
     transcript = open_transcript(path)
     for _ in range(10):
         transcript.message(
-            step="measure.gaussian",
-            round=1000,
-            direction="received",
-            peer=2,
-            label=label,
-            size=(1 << 28),
-            digest=DIGEST,
-        )
+            step="measure.gaussian", round=1000, direction="received", peer=2,
+            label=label, size=(1 << 28), digest=DIGEST,
+        )  # fmt: skip
     transcript.close()
     assert path.stat().st_size - before - 2 * empty < 10 * 200
 
@@ -162,7 +138,7 @@ def test_transcript_goes_on_when_it_is_opened_again(tmp_path: Path) -> None:
     again = open_transcript(path)
     send(again)
     again.close()
-    records = verified_records(path, verify=verify)
+    records = read_transcript(path, verify=verify)
     assert [record["kind"] for record in records[8:]] == ["seal", "resumed", "sent", "seal"]
 
 
@@ -174,11 +150,11 @@ def test_transcript_cuts_a_torn_line_and_goes_on(tmp_path: Path) -> None:
     last = whole.rstrip(b"\n").rfind(b"\n") + 1
     for cut in [*range(last, len(whole), 13), len(whole) - 1]:
         path.write_bytes(whole[:cut])
-        assert len(verified_records(path, verify=verify)) == 8  # Reading changes nothing.
+        assert len(read_transcript(path, verify=verify)) == 8  # Reading changes nothing.
         assert path.stat().st_size == cut
         assert read(path).torn == cut - last
         open_transcript(path).close()
-        records = verified_records(path, verify=verify)
+        records = read_transcript(path, verify=verify)
         assert [record["kind"] for record in records[6:]] == ["step", "seal", "resumed", "seal"]
         assert records[8]["cut"] == cut - last
 
@@ -190,7 +166,7 @@ def test_transcript_starts_anew_when_the_header_is_torn(tmp_path: Path) -> None:
     for cut in (0, 1, 10, 30, len(header)):
         path.write_bytes(header[:cut])
         open_transcript(path).close()
-        kinds = [record["kind"] for record in verified_records(path, verify=verify)]
+        kinds = [record["kind"] for record in read_transcript(path, verify=verify)]
         assert kinds == ["header", "seal"]
 
 
@@ -204,7 +180,7 @@ def test_transcript_refuses_another_file_and_leaves_it(tmp_path: Path, content: 
     with pytest.raises(CheckFailed, match="is not a transcript"):
         open_transcript(path)
     with pytest.raises(CheckFailed, match="is not a transcript"):
-        verified_records(path, verify=verify)
+        read_transcript(path, verify=verify)
     assert path.read_bytes() == content
 
 
@@ -267,7 +243,7 @@ def spoil(lines: list[bytes], number: int) -> None:
         (8, change("t", 99_999)),
     ],
 )
-def test_read_finds_an_edit(
+def test_read_transcript_finds_an_edit(
     tmp_path: Path, number: int, edit: Callable[[list[bytes], int], None]
 ) -> None:
     path = tmp_path / "t.jsonl"
@@ -277,10 +253,10 @@ def test_read_finds_an_edit(
     path.write_bytes(b"\n".join(lines) + b"\n")
     # What a seal covers breaks its head; what it says itself is under its signature.
     with pytest.raises(CheckFailed if number < 7 else (CheckFailed, InvalidSignature)):
-        verified_records(path, verify=verify)
+        read_transcript(path, verify=verify)
 
 
-def test_read_finds_a_chain_that_was_made_anew_without_the_key(tmp_path: Path) -> None:
+def test_read_transcript_finds_a_chain_that_was_made_anew_without_the_key(tmp_path: Path) -> None:
     """All heads recomputed after an edit: only the signatures are wrong."""
     path = tmp_path / "t.jsonl"
     write_all(path)
@@ -294,7 +270,7 @@ def test_read_finds_a_chain_that_was_made_anew_without_the_key(tmp_path: Path) -
         head = chain(head, lines[number])
     path.write_bytes(b"\n".join(lines) + b"\n")
     with pytest.raises(InvalidSignature):
-        verified_records(path, verify=verify)
+        read_transcript(path, verify=verify)
 
 
 def test_ledger_and_seal_are_on_the_disk_when_they_return(tmp_path: Path) -> None:
@@ -316,7 +292,7 @@ def test_transcript_time_never_goes_back(tmp_path: Path, monkeypatch: pytest.Mon
     again = open_transcript(path)
     send(again)
     again.close()
-    records = verified_records(path, verify=verify)
+    records = read_transcript(path, verify=verify)
     assert [record["t"] for record in records[:9]] == sorted(record["t"] for record in records[:9])  # type: ignore[type-var]
     assert records[9]["time"] == ended
     assert read(path).ended >= ended
@@ -371,7 +347,7 @@ def test_transcript_writes_nothing_after_half_a_record_and_goes_on_when_opened_a
     assert path.stat().st_size == size + 5000
     assert read(path).torn == 5000
     open_transcript(path).close()
-    kinds = [record["kind"] for record in verified_records(path, verify=verify)]
+    kinds = [record["kind"] for record in read_transcript(path, verify=verify)]
     assert kinds == ["header", "sent", "resumed", "seal"]
 
 
@@ -391,7 +367,7 @@ def test_transcript_keeps_its_chain_when_threads_write_at_once(tmp_path: Path) -
     for thread in threads:
         thread.join()
     transcript.close()
-    records = verified_records(path, verify=verify)
+    records = read_transcript(path, verify=verify)
     labels = [record["label"] for record in records if record["kind"] == "sent"]
     assert len(set(labels)) == len(labels) == 800
 
@@ -424,7 +400,7 @@ async def test_transcripts_of_three_parties_match_and_hold_no_payload(
         transcript.close()
     found: dict[str, set[tuple[Value, ...]]] = {"sent": set(), "received": set()}
     for pid, (path, key) in enumerate(zip(paths, keys, strict=True)):
-        for record in verified_records(path, verify=partial(verify, key=key)):
+        for record in read_transcript(path, verify=partial(verify, key=key)):
             if record["kind"] in found:
                 ends = (pid, record["peer"])
                 by_sender = ends if record["kind"] == "sent" else ends[::-1]
