@@ -84,11 +84,11 @@ def engine(
         results = _measured(jobs, repeat, peer=peer)
     except RuntimeError as error:
         raise click.ClickException(str(error)) from error
-    found = document(results, repeat)
+    record = document(results, repeat)
     if output is not None:
-        write(found, results, output)
+        write(record, results, output)
     if as_json:
-        click.echo(json.dumps(found))
+        click.echo(json.dumps(record))
     else:
         Console(width=max(Console().width, _WIDTH)).print(table(results))
 

@@ -106,11 +106,11 @@ GOALS = (
 def judged(results: Sequence[Result]) -> list[Judged]:
     """Every goal that these results can judge."""
     known = {(r.task, r.size): r for r in results if r.network == "loopback"}
-    found = []
+    verdicts = []
     for goal in GOALS:
         try:
             figure = goal.figure(lambda task, size: known[task, size])
         except KeyError:
             continue
-        found.append(Judged(goal, figure))
-    return found
+        verdicts.append(Judged(goal, figure))
+    return verdicts

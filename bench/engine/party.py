@@ -179,8 +179,10 @@ async def _repeat(runtime: PartyRuntime, recorder: CountingTranscript, orders: O
 async def _load(ctx: Context, orders: Orders, report: Report) -> floor.Load:
     """What the task moved at the mean party; the same at all three."""
     everyone = [
-        json.loads(told)
-        for told in await ctx.exchange(json.dumps([report.payload_bytes, report.rounds]).encode())
+        json.loads(message)
+        for message in await ctx.exchange(
+            json.dumps([report.payload_bytes, report.rounds]).encode()
+        )
     ]
     task = TASKS[orders.task]
     return floor.load(

@@ -131,14 +131,14 @@ def table(results: Sequence[Result]) -> Table:
     return shown
 
 
-def markdown(found: Mapping[str, object], results: Sequence[Result]) -> str:
+def markdown(record: Mapping[str, object], results: Sequence[Result]) -> str:
     """The table and its circumstances, in Markdown."""
-    here = found["machine"]
+    here = record["machine"]
     circumstances = ", ".join(f"{k} {v}" for k, v in here.items()) if isinstance(here, dict) else ""
     lines = [
         "# The engine's speed",
         "",
-        f"Commit {found['commit']}, {found['date']}. {circumstances}.",
+        f"Commit {record['commit']}, {record['date']}. {circumstances}.",
         "",
         "Three party processes on one machine, mutual TLS 1.3, every message hashed into a signed transcript.",
         "Seconds are medians of the slowest party; bytes are those sent by the mean party, for each cell or sample;",
@@ -203,9 +203,9 @@ def plot(results: Sequence[Result], path: Path) -> None:
     pyplot.close(figure)
 
 
-def write(found: Mapping[str, object], results: Sequence[Result], folder: Path) -> None:
+def write(record: Mapping[str, object], results: Sequence[Result], folder: Path) -> None:
     """engine.json, engine.md and engine.png in ``folder``, which is made."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "engine.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    (folder / "engine.md").write_text(markdown(found, results), encoding="utf-8")
+    (folder / "engine.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    (folder / "engine.md").write_text(markdown(record, results), encoding="utf-8")
     plot(results, folder / "engine.png")

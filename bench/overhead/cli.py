@@ -132,15 +132,15 @@ def overhead(
         else:
             population = Population(clients, participation)
             job = ClientJob(str(dataset), rounds, population, formula_only, generated)
-        found = job.run()
+        document = job.run()
     except (DatasetError, PartyError, ValueError, RuntimeError) as error:
         raise click.ClickException(str(error)) from error
     if as_json:
-        click.echo(json.dumps(found))
+        click.echo(json.dumps(document))
     elif job.kind == "client":
-        Console().print(_table(found))
+        Console().print(_table(document))
     else:
-        click.echo(json.dumps(found, indent=1))
+        click.echo(json.dumps(document, indent=1))
 
 
 def _sweep(output: Path) -> None:
@@ -163,14 +163,14 @@ def _sweep(output: Path) -> None:
     write_page(records, output)
 
 
-def _table(found: Mapping[str, Any]) -> Table:
+def _table(document: Mapping[str, Any]) -> Table:
     shown = Table(
-        title=f"{found['dataset']}: {found['candidates']} candidates, {found['closure_cells']:,} cells, "
-        f"{found['maximal_cells']:,} in the maximal queries; MB per participating client"
+        title=f"{document['dataset']}: {document['candidates']} candidates, {document['closure_cells']:,} cells, "
+        f"{document['maximal_cells']:,} in the maximal queries; MB per participating client"
     )
     for column in ("method", "", "T", "formula", "sent", "received", "on the wire"):
         shown.add_column(column, justify="left" if column in ("method", "") else "right")
-    for result in found["results"]:
+    for result in document["results"]:
         figures = (result[f"{name}_mb"] for name in ("formula", "sent", "received", "wire"))
         shown.add_row(
             result["method"],

@@ -170,8 +170,8 @@ def _sums(done: ReplayedRound, grouping: str, client: int) -> list[int]:
     """How many members each sum has that ``client`` is in."""
     if grouping == "union":
         return [len(done.members)]
-    found = [len(done.members)] if done.one_way else []
-    return found + [len(clients) for clients in done.choosers.values() if client in clients]
+    columns = [len(done.members)] if done.one_way else []
+    return columns + [len(clients) for clients in done.choosers.values() if client in clients]
 
 
 # Processor time and memory.

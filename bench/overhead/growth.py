@@ -122,8 +122,8 @@ def _flaim_points(case: Case) -> Iterator[Point]:
             grouping=grouping,
         )
         tables = _random_rows(case.workload.domain, population.clients)
-        found = asyncio.run(measure_flaim(case.workload, tables, settings, seed=1))
-        measured = (found.sent + found.received) / MB
+        run = asyncio.run(measure_flaim(case.workload, tables, settings, seed=1))
+        measured = (run.sent + run.received) / MB
         predicted = _predicted(case, settings, max_rows) / MB
         yield Point(case.x, "flaim", grouping, predicted, measured)
 

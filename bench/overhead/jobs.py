@@ -103,7 +103,7 @@ class ServersJob:
         subject = Subject.load(self.dataset, rows=True, generated=self.generated)
         if subject.codes is None:
             raise RuntimeError("a subject with rows has codes")
-        found = measure_servers(
+        run = measure_servers(
             subject.workload,
             subject.codes,
             clients=self.clients,
@@ -111,7 +111,7 @@ class ServersJob:
             upload=self.upload,
         )
         forwarded = self.clients * forwarded_payload(subject.workload, self.upload)
-        return {"dataset": self.dataset, **asdict(found), "forwarded_by_formula": forwarded}
+        return {"dataset": self.dataset, **asdict(run), "forwarded_by_formula": forwarded}
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,11 +68,11 @@ def replay(
     schedule = settings.schedule(columns)
     tree, chances = _Tree(workload, settings), Chances(workload, settings, rows).probabilities
     spent = 0.0
-    found: list[ReplayedRound] = []
+    run: list[ReplayedRound] = []
     for number in range(settings.rounds + 1):
         members = _members(generator, clients, settings)
         if number == 0:
-            found.append(ReplayedRound(members, {}, 0, True))
+            run.append(ReplayedRound(members, {}, 0, True))
             spent += columns * rho(schedule.measurement)
             continue
         tree.grow(min(1.0, spent / settings.rho))
@@ -82,9 +82,9 @@ def replay(
             for q in np.unique(chosen)
         }
         tree.measured(list(choosers))
-        found.append(ReplayedRound(members, choosers, tree.cells, number > 1))
+        run.append(ReplayedRound(members, choosers, tree.cells, number > 1))
         spent += rho(schedule.selection) + (1 + columns * (number > 1)) * rho(schedule.measurement)
-    return found
+    return run
 
 
 def private_settings(
@@ -253,7 +253,7 @@ def payloads(
     one_way = sum(workload.domain.shape) if done.one_way else 0
     chosen = {client: q for q, clients in done.choosers.items() for client in clients}
     size = {q: workload.offsets[q + 1] - workload.offsets[q] for q in done.choosers}
-    base = _told(workload, done) if done.choosers else Payload(0, 0, 0, 0)
+    base = _brief_and_answer(workload, done) if done.choosers else Payload(0, 0, 0, 0)
     if grouping == "union":
         together = one_way + sum(size.values())
         every = base + _sum(terms, len(done.members), together, len(done.choosers))
@@ -275,7 +275,7 @@ def brief_bytes(workload: Workload, model_cells: int) -> int:
     return _BRIEF_BYTES + mask + heads + 4 * (model_cells + sum(workload.domain.shape))
 
 
-def _told(workload: Workload, done: ReplayedRound) -> Payload:
+def _brief_and_answer(workload: Workload, done: ReplayedRound) -> Payload:
     """The brief and the answer to it."""
     brief = brief_bytes(workload, done.model_cells)
     return Payload(_HEADER_BYTES + _CHOICE_BYTES, _HEADER_BYTES + brief, 1, 1)

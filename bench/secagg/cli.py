@@ -122,8 +122,8 @@ def _arguments(
         "--dropout": dropouts,
         "--with": (beside,) if beside else (),
     }
-    found = [text for name, values in named.items() for v in values for text in (name, f"{v}")]
-    return [*found, *(["--signed"] if signed else [])]
+    given = [text for name, values in named.items() for v in values for text in (name, f"{v}")]
+    return [*given, *(["--signed"] if signed else [])]
 
 
 def _table(results: list[rounds.Result]) -> Table:

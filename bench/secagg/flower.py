@@ -99,8 +99,8 @@ def _exact(context: Any, staying: set[int], length: int) -> bool:
     (mean,) = _flwr("common").parameters_to_ndarrays(parameters)
     if mean.size != length:
         return False
-    found = np.rint((mean + _HALF) * len(staying)).astype(np.int64)
-    return bool(np.array_equal(found, total(staying, length)))
+    computed = np.rint((mean + _HALF) * len(staying)).astype(np.int64)
+    return bool(np.array_equal(computed, total(staying, length)))
 
 
 class _Grid:

@@ -53,10 +53,10 @@ def counts(client: int, length: int) -> NDArray[np.int64]:
 
 def total(clients: frozenset[int] | set[int], length: int) -> NDArray[np.int64]:
     """The sum of the vectors of ``clients``."""
-    found = np.zeros(length, np.int64)
+    summed = np.zeros(length, np.int64)
     for client in clients:
-        found += counts(client, length)
-    return found
+        summed += counts(client, length)
+    return summed
 
 
 def dropped(clients: int, dropout: float) -> set[int]:

@@ -142,19 +142,19 @@ def _partitions(store: Store) -> str:
 def _rounds(store: Store) -> str:
     """Errors and likelihoods by T, of which the overhead tables take the best (Table 3)."""
     title = "## Table 3: by the number of rounds T\n\n"
-    found = {
+    runs_of = {
         (dataset, method, number): entries
         for dataset in grid.TABLES
         for method in grid.TABLE3_METHODS
         for number in sorted({*grid.TABLE3_ROUNDS, *grid.ROUNDS})
         if (entries := store.all_of(Settings(dataset=dataset, method=method, rounds=number)))
     }
-    if not found:
+    if not runs_of:
         return title + "Not run.\n"
-    numbers = sorted({number for _, _, number in found})
+    numbers = sorted({number for _, _, number in runs_of})
     rows = []
-    for dataset, method in dict.fromkeys((dataset, method) for dataset, method, _ in found):
-        runs = [found.get((dataset, method, number), []) for number in numbers]
+    for dataset, method in dict.fromkeys((dataset, method) for dataset, method, _ in runs_of):
+        runs = [runs_of.get((dataset, method, number), []) for number in numbers]
         for name, kind, digits in (("workload_error", "error", 3), ("nll", "NLL", 2)):
             cells = [_spread(entries, name, digits) if entries else "" for entries in runs]
             rows.append((dataset, method, kind, *cells))
@@ -191,8 +191,8 @@ def _splits(folder: Path) -> str:
 
 
 def _values(entries: Sequence[Entry], name: str) -> list[float]:
-    found = (getattr(entry.result, name) for entry in entries)
-    return [float(value) for value in found if value is not None]
+    figures = (getattr(entry.result, name) for entry in entries)
+    return [float(value) for value in figures if value is not None]
 
 
 def _mean(entries: Sequence[Entry], name: str) -> float:
@@ -221,9 +221,9 @@ def _lines(
 
     One run of central AIM stands for every partition: it says nothing at a value that no other method was run at.
     """
-    found = {(m, v): store.all_of(make(v, m)) for m in methods for v in values}
-    shown = [v for v in values if any(found[m, v] for m in methods if m != "aim")]
-    lines = [(m, [(v, found[m, v]) for v in shown if found[m, v]]) for m in methods]
+    runs = {(m, v): store.all_of(make(v, m)) for m in methods for v in values}
+    shown = [v for v in values if any(runs[m, v] for m in methods if m != "aim")]
+    lines = [(m, [(v, runs[m, v]) for v in shown if runs[m, v]]) for m in methods]
     return [line for line in lines if line[1]]
 
 
@@ -295,23 +295,23 @@ def _figure1(store: Store) -> Figure | None:
 
 
 def _ablations(store: Store) -> list[tuple[str, str, list[Entry]]]:
-    found = []
+    runs = []
     for dataset in grid.TABLES:
         for name, changes in grid.ABLATIONS.items():
             if entries := store.all_of(Settings(dataset=dataset, **changes)):
-                found.append((dataset, name, entries))
-    return found
+                runs.append((dataset, name, entries))
+    return runs
 
 
 def _figure2(store: Store) -> Figure | None:
-    found = _ablations(store)
-    datasets = [name for name in grid.TABLES if any(dataset == name for dataset, _, _ in found)]
-    if not any(name in ("tau only", "filter-and-combine only") for _, name, _ in found):
+    ablations = _ablations(store)
+    datasets = [name for name in grid.TABLES if any(dataset == name for dataset, _, _ in ablations)]
+    if not any(name in ("tau only", "filter-and-combine only") for _, name, _ in ablations):
         return None
     figure = Figure(figsize=(2.6 * len(datasets) + 1, 3.8), layout="constrained")
     places = figure.subplots(1, len(datasets), squeeze=False)[0]
     for axes, dataset in zip(places, datasets, strict=True):
-        bars = [(name, entries) for of, name, entries in found if of == dataset]
+        bars = [(name, entries) for of, name, entries in ablations if of == dataset]
         spread = [
             stdev(_values(entries, "workload_error")) if len(entries) > 1 else 0.0
             for _, entries in bars

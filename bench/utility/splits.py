@@ -35,13 +35,13 @@ def measure_splits(path: Path, *, progress: Callable[[str], None] = lambda line:
             posed = problem(settings, progress=progress)
             if posed.partition is None:
                 raise RuntimeError("every method but central AIM has a partition")
-            found = heterogeneity(posed.workload, posed.dataset.train, posed.partition.owners)
+            distances = heterogeneity(posed.workload, posed.dataset.train, posed.partition.owners)
             sizes = posed.partition.sizes
             name = partition + "".join(f", {key} = {value:g}" for key, value in options.items())
             rows.append(
-                {"dataset": dataset, "partition": name, **asdict(found)}
+                {"dataset": dataset, "partition": name, **asdict(distances)}
                 | {"smallest_client": int(sizes.min()), "largest_client": int(sizes.max())}
             )
-            progress(f"{dataset}, {name}: {found.mean:.3f}")
+            progress(f"{dataset}, {name}: {distances.mean:.3f}")
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
