@@ -21,6 +21,7 @@ from bench.engine.measure import Result
 from bench.engine.tasks import CANDIDATES, DIFFERENCE_BITS, GROUPS, TASKS, TRUNCATED_BITS
 from bench.markdown import markdown_table
 from bench.networks import NETWORKS, ROOT
+from parties.files import write_whole
 from parties.version import version
 
 _FLAGS = {"aes": "AES", "sha_ni": "SHA", "avx2": "AVX2", "avx512f": "AVX-512"}
@@ -206,6 +207,6 @@ def plot(results: Sequence[Result], path: Path) -> None:
 def write(record: Mapping[str, object], results: Sequence[Result], folder: Path) -> None:
     """engine.json, engine.md and engine.png in ``folder``, which is made."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "engine.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-    (folder / "engine.md").write_text(markdown(record, results), encoding="utf-8")
+    write_whole(folder / "engine.json", json.dumps(record, indent=1) + "\n")
+    write_whole(folder / "engine.md", markdown(record, results))
     plot(results, folder / "engine.png")

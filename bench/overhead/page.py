@@ -10,23 +10,21 @@ from pathlib import Path
 
 from matplotlib.axes import Axes
 
-from bench.fetch import DatasetError
 from bench.markdown import markdown_table, mb, size
 from bench.overhead.client_tables import Document, client_sections, papers
 from bench.overhead.growth import CELL_COLUMNS, CODES
 from bench.overhead.jobs import Record, Records
 from bench.overhead.utility import Errors, best_rounds, choice, errors_by_rounds, table3
+from parties.files import disk_errors, write_whole
 
 
 def write_page(records: Records, folder: Path) -> None:
-    """overhead.md and its pictures in ``folder``, beside the records. Raises DatasetError."""
+    """overhead.md and its pictures in ``folder``, beside the records. Raises StoreError."""
     errors = errors_by_rounds(folder / "utility.jsonl")
-    try:
-        (folder / "overhead.md").write_text(page(records, errors), encoding="utf-8")
+    write_whole(folder / "overhead.md", page(records, errors))
+    with disk_errors(folder):
         plot_tables(papers(records.of("client")), folder / "overhead-tables.png")
         plot_growth(records.of("growth"), folder / "overhead-growth.png")
-    except OSError as error:
-        raise DatasetError(f"{folder}: cannot be written: {error.strerror or error}") from error
 
 
 def page(records: Records, errors: Sequence[Errors]) -> str:

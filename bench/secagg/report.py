@@ -51,7 +51,7 @@ def write(folder: Path, arguments: Sequence[str], results: Sequence[Row]) -> Non
     runs.sort(key=lambda run: max(row["clients"] for row in run["results"]))
     folder.mkdir(parents=True, exist_ok=True)
     write_whole(path, json.dumps({"runs": runs}, indent=1) + "\n")
-    (folder / "secagg.md").write_text(markdown(runs), encoding="utf-8")
+    write_whole(folder / "secagg.md", markdown(runs))
 
 
 def markdown(runs: Sequence[Mapping[str, object]]) -> str:

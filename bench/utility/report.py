@@ -24,6 +24,8 @@ from bench.splits import NATURAL
 from bench.utility import grid
 from bench.utility.settings import METHODS, Settings
 from bench.utility.store import Entry, Store
+from parties.errors import StoreError
+from parties.files import disk_errors, write_whole
 
 PAPER: Mapping[tuple[str, str], tuple[float, float]] = {
     ("adult", "naive"): (0.80, 29.28),
@@ -51,18 +53,22 @@ def write_report(store: Store, folder: Path) -> None:
     tables = (_head, _methods, _partitions, _rounds)
     parts = [*(table(store) for table in tables), _splits(folder)]
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for name, draw in _PICTURES.items():
-            figure = draw(store)
-            if figure is None:
-                parts.append(f"## {_TITLES[name]}\n\nNot run.\n")
-                continue
-            figure.savefig(folder / f"utility-{name}.png", dpi=110)
-            parts.append(f"## {_TITLES[name]}\n\n![{_TITLES[name]}](utility-{name}.png)\n")
-            parts.append(_LISTS[name](store))
-        (folder / "utility.md").write_text("\n".join(parts), encoding="utf-8")
-    except OSError as error:
-        raise DatasetError(f"{folder}: cannot be written: {error.strerror or error}") from error
+        with disk_errors(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+            for name in _PICTURES:
+                parts += _picture(store, folder, name)
+        write_whole(folder / "utility.md", "\n".join(parts))
+    except StoreError as error:
+        raise DatasetError(str(error)) from error
+
+
+def _picture(store: Store, folder: Path, name: str) -> list[str]:
+    """Draw a figure, and the page's parts on it."""
+    figure, title = _PICTURES[name](store), _TITLES[name]
+    if figure is None:
+        return [f"## {title}\n\nNot run.\n"]
+    figure.savefig(folder / f"utility-{name}.png", dpi=110)
+    return [f"## {title}\n\n![{title}](utility-{name}.png)\n", _LISTS[name](store)]
 
 
 def _head(store: Store) -> str:

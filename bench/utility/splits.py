@@ -12,6 +12,7 @@ from bench.heterogeneity import heterogeneity
 from bench.utility.grid import TABLES
 from bench.utility.problem import problem
 from bench.utility.settings import Settings
+from parties.files import write_whole
 
 SPLITS: tuple[tuple[str, dict[str, float]], ...] = (
     ("iid", {}),
@@ -22,7 +23,7 @@ SPLITS: tuple[tuple[str, dict[str, float]], ...] = (
 
 
 def measure_splits(path: Path, *, progress: Callable[[str], None] = lambda line: None) -> None:
-    """Write one record for each table and partition to `path`. Raises DatasetError, OSError."""
+    """Write one record for each table and partition to `path`. Raises DatasetError, OSError, StoreError."""
     rows = []
     for dataset in TABLES:
         for partition, options in SPLITS:
@@ -44,4 +45,4 @@ def measure_splits(path: Path, *, progress: Callable[[str], None] = lambda line:
             )
             progress(f"{dataset}, {name}: {distances.mean:.3f}")
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+    write_whole(path, json.dumps(rows, indent=1) + "\n")
