@@ -19,6 +19,7 @@ from parties.audit.evidence import Attempt, Entry, Evidence, Session
 from parties.audit.findings import require
 from parties.audit.privacy import Terms, candidates_of, rounds_of
 from parties.distaim.estimation import LEAD, estimate_bytes
+from parties.distaim.inputs import input_form
 from parties.distaim.planning import security_bits
 from parties.distaim.steps import (
     CLIENTS_COMPARE,
@@ -41,7 +42,6 @@ from protocols.steps import (
     Selection,
     Step,
 )
-from protocols.upload import SEEDED
 
 Facts = TypeVar("Facts")
 Place = tuple[str, int]
@@ -216,7 +216,8 @@ def _measurement(cells: int, plan: Schedule, terms: Terms) -> Measurement:
 def _counted_in(attempt: Attempt, terms: Terms) -> Iterator[tuple[Place, Cost]]:
     """Components forwarded, digests of components passed on, and no problem told of."""
     steps = {step.name: step for step in OF_BATCHES}
-    forwarded = 4 * terms.workload.maximal_cells if terms.config.run.upload == SEEDED else 0
+    form = input_form(terms.config.run.upload, terms.workload)
+    capacity = terms.config.clients.rows_per_client
     for (name, number), done in steps_of(attempt).items():
         if name not in steps:
             continue
@@ -224,7 +225,9 @@ def _counted_in(attempt: Attempt, terms: Terms) -> Iterator[tuple[Place, Cost]]:
         # Problems are told in sentences, which have no size known beforehand.
         if name == CLIENTS_COMPARE.name and not all(entry.record["accepted"] for entry in entries):
             continue
-        yield from _priced([steps[name]], Batches(len(entries), len(done), forwarded), number)
+        capacities = [capacity] * len(entries)
+        forwarded = sum(map(form.forwarded_size, capacities))
+        yield from _priced([steps[name]], Batches(capacities, len(done), forwarded), number)
 
 
 def _public(

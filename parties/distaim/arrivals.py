@@ -1,9 +1,9 @@
 """Which data owners are counted: the three servers wait, compare what they hold, and add shares to the running total.
 
-A client is counted from its first round on, once all three servers hold the same submission of it. For seeded uploads
-server 1 forwards x2 to server 2. Servers that hold the same component compare its digests; a client that sent
-different versions is dropped by all. Secret: components, their digests (to the server that lacks the component), and
-totals. Public: client names, first rounds, how many are counted.
+A client is counted from its first round on, once all three servers hold the same submission of it. Servers that hold
+the same component compare its digests; a client that sent different versions is dropped by all. What was sent, and how
+it becomes shares of counts, is the input form's part (`parties.distaim.inputs`). Secret: components, their digests (to
+the server that lacks the component), and totals. Public: client names, first rounds, how many are counted.
 Source: protocols/README.md, section 2; FLAIM paper, Alg. 3.
 """
 
@@ -12,13 +12,13 @@ import contextlib
 import hashlib
 import json
 import time
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-
-import numpy as np
+from dataclasses import dataclass
 
 from parties.config import Config
 from parties.distaim.circumstances import Circumstances, Holdings
+from parties.distaim.inputs import Batch, InputForm
 from parties.distaim.steps import (
     CLIENTS_AGREE,
     CLIENTS_COMPARE,
@@ -32,19 +32,10 @@ from parties.statuses import TooFewClients
 from protocols.context import Context
 from protocols.errors import CheckFailed, ProtocolViolation
 from protocols.transcript import Transcript
-from protocols.upload import (
-    SEEDED,
-    check_component,
-    forward_payload,
-    open_forwarded,
-    parse_upload,
-    upload_components,
-)
+from protocols.upload import check_component
 
-_BATCH_BYTES = 1 << 25
 _FIRST_PAUSE_S = 0.15
 _LOOK_S = 0.2
-_FORWARDER, _FORWARDED_TO = 1, 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,17 +47,11 @@ class Listed:
     first_round: int
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class _Forwarded:
-    """By client: components x2 (secret), at server 2; what was wrong with others; bodies read already (secret)."""
-
-    parts: dict[str, bytes] = field(default_factory=dict)
-    problems: dict[str, str] = field(default_factory=dict)
-    bodies: dict[str, bytes] = field(default_factory=dict)
-
-
 class Arrivals:
-    """The clients counted so far, and this server's components of their counts' running total."""
+    """The clients counted so far, and this server's share of their counts' running total.
+
+    ``forms`` are those that clients may send, by name; ``cells`` is the total's length.
+    """
 
     def __init__(
         self,
@@ -75,6 +60,7 @@ class Arrivals:
         store: Store,
         *,
         holdings: Holdings,
+        forms: Mapping[str, InputForm],
         cells: int,
         transcript: Transcript,
         closed: asyncio.Event,
@@ -85,6 +71,7 @@ class Arrivals:
         self._config = config
         self._store = store
         self._holdings = holdings
+        self._forms = forms
         self._cells = cells
         self._transcript = transcript
         self._closed = closed
@@ -117,7 +104,7 @@ class Arrivals:
                 f"{self._store.submission_count()} have reached this one; expected at least "
                 f"clients.minimum = {self._config.clients.minimum} within {self._config.clients.wait_s:g} s"
             )
-        self._total = Total(round, total.clients, total.own, total.next)
+        self._total = Total(round, total.clients, total.share)
         self._transcript.flush()
         await asyncio.to_thread(self._store.save_total, self._total)
         self.seconds += time.perf_counter() - started
@@ -126,7 +113,7 @@ class Arrivals:
     async def _common_total(self, round: int) -> Total:
         """The latest total that all three servers hold for the same clients; else zero: submissions are kept."""
         held = {
-            number: _clients_digest(self._holdings.load_total(number).clients)
+            number: _clients_digest(self._holdings.load_total(number, self._ctx.pid).clients)
             for number in self._holdings.total_rounds()
         }
         with self._ctx.step(CLIENTS_RESUME.name, round=round) as c:
@@ -138,12 +125,11 @@ class Arrivals:
             if number <= round and all([number, digest] in reply for reply in replies)
         ]
         if common:
-            total = self._holdings.load_total(max(common))
-            if total.own.shape == (self._cells,):
+            total = self._holdings.load_total(max(common), self._ctx.pid)
+            if total.share.shape == (self._cells,):
                 self._transcript.note("counted", round=round, clients=list(total.clients))
                 return total
-        zeros = np.zeros(self._cells, np.uint32)
-        return Total(round, (), zeros, zeros.copy())
+        return Total.empty(round, self._ctx.pid, self._cells)
 
     async def _count_while_waiting(self, round: int) -> None:
         """Until each server has all it expects, is told that no more will come, or has waited long enough.
@@ -203,119 +189,66 @@ class Arrivals:
         return agreed, all(others_ready for _, others_ready in listings)
 
     async def _add_all(self, agreed: Sequence[StoredSubmission], round: int) -> None:
-        batch = max(1, _BATCH_BYTES // (4 * self._cells))
-        for start in range(0, len(agreed), batch):
-            await self._add(agreed[start : start + batch], round)
+        by_form: dict[str, list[StoredSubmission]] = defaultdict(list)
+        for stored in agreed:
+            by_form[stored.submission.form].append(stored)
+        for name, due in sorted(by_form.items()):
+            form = self._forms[name]
+            for part in form.batches(due):
+                await self._add(form, Batch(round, part, self._holdings.read_submission))
 
-    async def _add(self, batch: Sequence[StoredSubmission], round: int) -> None:
+    async def _add(self, form: InputForm, batch: Batch) -> None:
         """Forward, compare and add the shares of one batch of clients."""
-        with self._ctx.step(CLIENTS_FORWARD.name, round=round) as c:
-            forwarded = await self._forward(c, batch)
-        with self._ctx.step(CLIENTS_COMPARE.name, round=round) as c:
-            problems = {**forwarded.problems, **await self._compare(c, batch)}
+        with self._ctx.step(CLIENTS_FORWARD.name, round=batch.round) as c:
+            batch = await form.forward(c, batch)
+        with self._ctx.step(CLIENTS_COMPARE.name, round=batch.round) as c:
+            problems = {**batch.problems, **await _compare(c, batch.submissions)}
             replies = await c.exchange(json.dumps(problems).encode())
         rejected: dict[str, object] = {}
         for pid, reply in enumerate(replies):
             document = _parse(reply, pid)
             rejected |= document if isinstance(document, dict) else {}
-        accepted = [s for s in batch if s.submission.client not in rejected]
-        self._total = await asyncio.to_thread(self._sum, self._require_total(), accepted, forwarded)
-        self._rejected |= {s.submission.client for s in batch} & set(rejected)
-        for stored in batch:
+        accepted, total = batch.without(rejected), self._require_total()
+        share = await form.add(self._ctx, total.share, accepted)
+        self._total = Total(total.round, (*total.clients, *accepted.clients), share)
+        self._rejected |= set(batch.clients) & set(rejected)
+        for stored in batch.submissions:
             submission = stored.submission
             reason = str(rejected.get(submission.client, ""))
             self._transcript.client(
                 client=submission.client,
                 digest=submission.digest(),
-                round=round,
+                round=batch.round,
                 accepted=not reason,
                 reason=reason,
             )
-
-    async def _forward(self, ctx: Context, batch: Sequence[StoredSubmission]) -> "_Forwarded":
-        """Server 1 sends x2 of seeded submissions to server 2, which checks the clients' digests.
-
-        Server 2 keeps them in the running total only: after a restart server 1, which has them all, sends what the
-        total that is left does not hold.
-        """
-        if self._config.run.upload != SEEDED:
-            return _Forwarded()
-        bodies = await asyncio.to_thread(self._read, batch)
-        payload = None
-        if ctx.pid == _FORWARDER:
-            payload = await asyncio.to_thread(self._forward_payload, bodies)
-        received = await ctx.transfer(_FORWARDER, _FORWARDED_TO, payload)
-        if received is None:
-            return _Forwarded(bodies=bodies)
-        return await asyncio.to_thread(self._open_forwarded, bodies, received)
-
-    def _read(self, batch: Sequence[StoredSubmission]) -> dict[str, bytes]:
-        clients = [stored.submission.client for stored in batch]
-        return {client: self._holdings.read_submission(client) for client in clients}
-
-    def _forward_payload(self, bodies: Mapping[str, bytes]) -> bytes:
-        uploads = [parse_upload(_FORWARDER, SEEDED, b, self._cells) for b in bodies.values()]
-        return b"".join(forward_payload(upload) for upload in uploads)
-
-    def _open_forwarded(self, bodies: dict[str, bytes], received: bytes) -> "_Forwarded":
-        size = 4 * self._cells
-        if len(received) != size * len(bodies):
-            raise ProtocolViolation("server 1 forwarded another number of components", _FORWARDER)
-        forwarded = _Forwarded(bodies=bodies)
-        for number, (client, body) in enumerate(bodies.items()):
-            part = received[number * size : (number + 1) * size]
-            try:
-                open_forwarded(parse_upload(_FORWARDED_TO, SEEDED, body, self._cells), part)
-            except CheckFailed as error:
-                forwarded.problems[client] = str(error)
-            else:
-                forwarded.parts[client] = part
-        return forwarded
-
-    async def _compare(self, ctx: Context, batch: Sequence[StoredSubmission]) -> dict[str, str]:
-        """Every server compares its own components with the digests of the server before it, which holds them too."""
-        digests = b"".join(bytes.fromhex(stored.next_digest) for stored in batch)
-        received = b""
-        for sender in range(3):
-            payload = digests if ctx.pid == sender else None
-            answer = await ctx.transfer(sender, (sender + 1) % 3, payload)
-            received = received if answer is None else answer
-        if len(received) != len(digests):
-            raise ProtocolViolation(
-                f"party {ctx.prev_pid} compared another number of clients", ctx.prev_pid
-            )
-        problems = {}
-        for number, stored in enumerate(batch):
-            claimed = received[number * DIGEST_BYTES : (number + 1) * DIGEST_BYTES]
-            try:
-                check_component(bytes.fromhex(stored.own_digest), claimed)
-            except CheckFailed as error:
-                problems[stored.submission.client] = str(error)
-        return problems
-
-    def _sum(
-        self, total: Total, accepted: Sequence[StoredSubmission], forwarded: _Forwarded
-    ) -> Total:
-        own, next_ = total.own.copy(), total.next.copy()
-        for stored in accepted:
-            submission = stored.submission
-            body = forwarded.bodies.get(submission.client)
-            own_part, next_part = upload_components(
-                self._ctx.pid,
-                submission.form,
-                self._holdings.read_submission(submission.client) if body is None else body,
-                self._cells,
-                forwarded=forwarded.parts.get(submission.client),
-            )
-            own += own_part
-            next_ += next_part
-        clients = (*total.clients, *(stored.submission.client for stored in accepted))
-        return Total(total.round, clients, own, next_)
 
     def _require_total(self) -> Total:
         if self._total is None:
             raise RuntimeError("count_in sets the total first")
         return self._total
+
+
+async def _compare(ctx: Context, batch: Sequence[StoredSubmission]) -> dict[str, str]:
+    """Every server compares its own components with the digests of the server before it, which holds them too."""
+    digests = b"".join(bytes.fromhex(stored.next_digest) for stored in batch)
+    received = b""
+    for sender in range(3):
+        payload = digests if ctx.pid == sender else None
+        answer = await ctx.transfer(sender, (sender + 1) % 3, payload)
+        received = received if answer is None else answer
+    if len(received) != len(digests):
+        raise ProtocolViolation(
+            f"party {ctx.prev_pid} compared another number of clients", ctx.prev_pid
+        )
+    problems = {}
+    for number, stored in enumerate(batch):
+        claimed = received[number * DIGEST_BYTES : (number + 1) * DIGEST_BYTES]
+        try:
+            check_component(bytes.fromhex(stored.own_digest), claimed)
+        except CheckFailed as error:
+            problems[stored.submission.client] = str(error)
+    return problems
 
 
 def _clients_digest(clients: Sequence[str]) -> str:

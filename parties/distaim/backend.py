@@ -111,8 +111,7 @@ class MpcBackend:
         else:
             # What was made for round 0 has its sigma, which an annealed round need not have.
             total, self._prepared = await self._arrivals.count_in(round), None
-        own, next_ = await asyncio.to_thread(self._expand, total.own, total.next)
-        self._counts = Share(R32, self._ctx.pid, own, next_)
+        self._counts = await asyncio.to_thread(self._expand, total.share)
         self._round, self._clients = round, len(total.clients)
         self._transcript.note("round", round=round, clients=self._clients)
         self._progress.event(
@@ -145,10 +144,10 @@ class MpcBackend:
             return events[self._measured :]
         return events[1:] if round in self._selections else events
 
-    def _expand(
-        self, own: NDArray[np.uint32], next_: NDArray[np.uint32]
-    ) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
-        return self._workload.expand(own), self._workload.expand(next_)
+    def _expand(self, total: Share) -> Share:
+        """The share of all candidates' cells."""
+        expand = self._workload.expand
+        return Share(R32, total.pid, expand(total.own), expand(total.next))
 
     async def select(self, spec: ScoreSpec, scale: float) -> int:
         """The position in ``spec`` that ``protocols.select`` opens; charged first.
@@ -210,9 +209,13 @@ class MpcBackend:
         counts = self._require_counts()[self._workload.slice(candidate)]
         with self._ctx.step(MEASURE.name, round=self._round) as c:
             noisy = await measure(
-                c, counts, sigma, self._max_rows, self._noise,
+                c,
+                counts,
+                sigma,
+                self._max_rows,
+                self._noise,
                 prepared=self._take_prepared(counts.size),
-            )  # fmt: skip
+            )
         self._transcript.flush()
         checkpoint = Checkpoint(self._round, candidate, sigma, self._clients, noisy)
         self._store.save_checkpoint(checkpoint)

@@ -29,8 +29,8 @@ class Holdings(Protocol):
     def total_rounds(self) -> list[int]:
         """The rounds whose running total is here."""
 
-    def load_total(self, round: int) -> Total:
-        """The running total after ``round``."""
+    def load_total(self, round: int, pid: int) -> Total:
+        """The running total after ``round``, as server ``pid``'s share."""
 
 
 class Circumstances:

@@ -30,6 +30,7 @@ from parties.distaim.estimation import (
     silence_s,
     working,
 )
+from parties.distaim.inputs import input_forms
 from parties.distaim.outputs import CostsFile, result_document
 from parties.distaim.steps import AGREE, DONE, FINISH
 from parties.distaim.store import Store
@@ -182,6 +183,7 @@ def _arrivals(server: ComputeServer, ctx: Context) -> Arrivals:
         server.config,
         server.store,
         holdings=server.circumstances.holdings(server.store),
+        forms=input_forms(server.config, server.workload),
         cells=server.workload.maximal_cells,
         transcript=server.transcript,
         closed=server.closed,

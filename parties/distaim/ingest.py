@@ -18,13 +18,14 @@ import errno
 import functools
 import logging
 import ssl
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 
 from aiohttp import web
 
 from parties.config import CertificateFiles, Config
+from parties.distaim.inputs import InputForm, input_forms
 from parties.distaim.store import Incoming, Store
 from parties.distaim.submission import BODY_HEADER, RING_BITS, FieldError, Submission
 from parties.errors import (
@@ -37,7 +38,6 @@ from parties.errors import (
     SubmissionConflict,
 )
 from parties.tls import peer_name, server_context
-from protocols.upload import body_size, component_digests, parse_upload
 
 logger = logging.getLogger("syncret.ingest")
 
@@ -60,6 +60,7 @@ class _Api:
     digest: str
     workload: str
     cells: int
+    forms: Mapping[str, InputForm]
 
     @property
     def party(self) -> str:
@@ -96,17 +97,17 @@ class _Api:
     def check_fit(self, submission: Submission) -> None:
         """Raises IngestError (422) where the submission is one of another workload, ring, form or number of rounds."""
         for field, value, right in (
-            ("Syncret-Workload", submission.workload, self.workload),
-            ("Syncret-Cells", submission.cells, self.cells),
-            ("Syncret-Ring", submission.ring, RING_BITS),
-            ("Syncret-Form", submission.form, self.config.run.upload),
+            ("Syncret-Workload", submission.workload, [self.workload]),
+            ("Syncret-Cells", submission.cells, [self.cells]),
+            ("Syncret-Ring", submission.ring, [RING_BITS]),
+            ("Syncret-Form", submission.form, list(self.forms)),
         ):
-            if value != right:
+            if value not in right:
                 raise IngestError(
                     422,
                     f"does not fit run {submission.run!r}: {value}",
                     where=f"header {field}",
-                    expected=f"{right}, by the config that the servers run",
+                    expected=f"{' or '.join(map(str, right))}, by the config that the servers run",
                 )
         if submission.first_round > self.config.run.rounds:
             raise IngestError(
@@ -145,7 +146,9 @@ class _Api:
                 400, "missing or malformed", where=f"header {error.name}", expected=error.expected
             ) from error
         self.check_fit(submission)
-        self.check_length(request, body_size(self.pid, submission.form, self.cells))
+        capacity = self.config.clients.rows_per_client
+        size = self.forms[submission.form].body_size(self.pid, capacity)
+        self.check_length(request, size)
         digest = request.headers[BODY_HEADER]
         limit = self.config.clients.expected
         return submission, self.store.check_submission(submission, digest, limit)
@@ -209,8 +212,8 @@ class _Api:
     def keep(self, submission: Submission, incoming: Incoming) -> bool:
         """Store a whole body, durably; False where another request did so meanwhile. Blocks."""
         body = incoming.read()
-        upload = parse_upload(self.pid, submission.form, body, self.cells)
-        own, next_ = (digest.hex() for digest in component_digests(upload))
+        digests = self.forms[submission.form].component_digests(self.pid, body)
+        own, next_ = (digest.hex() for digest in digests)
         limit = self.config.clients.expected
         return self.store.accept(submission, incoming, (own, next_), limit=limit)
 
@@ -360,7 +363,15 @@ def create_app(store: Store, config: Config, pid: int) -> web.Application:
     """The HTTP application of server ``pid``. Raises ConfigError where the config has no parties or no workload."""
     config.require_parties()
     workload = config.build_workload()
-    api = _Api(store, config, pid, config.digest(), workload.digest(), workload.maximal_cells)
+    api = _Api(
+        store,
+        config,
+        pid,
+        config.digest(),
+        workload.digest(),
+        workload.maximal_cells,
+        input_forms(config, workload),
+    )
     app = web.Application(middlewares=[api.answer])
     app.router.add_get("/v1/runs/{run}", api.get)
     app.router.add_put("/v1/runs/{run}/submission", api.put, expect_handler=api.expect)

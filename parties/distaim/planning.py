@@ -56,13 +56,20 @@ def _divided(config: Config, workload: Workload) -> Schedule:
     budget = _budget(config, workload)
     if run.schedule == ANNEALED:
         return AnnealedPlan(
-            budget, columns,
-            measure_share=run.measure_share, selection_slack=SELECTION_SLACK, noise=noise,
-        )  # fmt: skip
+            budget,
+            columns,
+            measure_share=run.measure_share,
+            selection_slack=SELECTION_SLACK,
+            noise=noise,
+        )
     return fixed_rounds_plan(
-        budget, run.rounds, columns,
-        measure_share=run.measure_share, selection_slack=SELECTION_SLACK, noise=noise,
-    )  # fmt: skip
+        budget,
+        run.rounds,
+        columns,
+        measure_share=run.measure_share,
+        selection_slack=SELECTION_SLACK,
+        noise=noise,
+    )
 
 
 def _remedies(config: Config, workload: Workload) -> str:

@@ -19,6 +19,8 @@ from parties.distaim.stored import StoredSubmission, Total
 from parties.distaim.submission import Submission
 from parties.distaim.tape import Tape
 from protocols.context import Opening, Payload, StepCost, Transport
+from protocols.ring import R32
+from protocols.shares import Share
 from protocols.transcript import Transcript, Value
 
 
@@ -126,12 +128,12 @@ class KeptHoldings:
         )
         return rounds
 
-    def load_total(self, round: int) -> Total:
+    def load_total(self, round: int, pid: int) -> Total:
         """See ``Holdings.load_total``."""
         data = self._circumstances.keep(
-            f"total of round {round}", lambda: _total_bytes(self._inner.load_total(round))
+            f"total of round {round}", lambda: _total_bytes(self._inner.load_total(round, pid))
         )
-        return _total_from(data, round)
+        return _total_from(data, round, pid)
 
 
 def _row(stored: StoredSubmission) -> list[object]:
@@ -141,12 +143,12 @@ def _row(stored: StoredSubmission) -> list[object]:
 
 def _total_bytes(total: Total) -> bytes:
     clients = json.dumps(total.clients).encode()
-    parts = (total.own.astype("<u4").tobytes(), total.next.astype("<u4").tobytes())
+    parts = (R32.to_wire(component).tobytes() for component in (total.share.own, total.share.next))
     return struct.pack("<Q", len(clients)) + clients + b"".join(parts)
 
 
-def _total_from(data: bytes, round: int) -> Total:
+def _total_from(data: bytes, round: int, pid: int) -> Total:
     (size,) = struct.unpack_from("<Q", data)
     clients = json.loads(data[8 : 8 + size])
     own, next_ = np.frombuffer(data[8 + size :], "<u4").astype(np.uint32).reshape(2, -1)
-    return Total(round, tuple(clients), own, next_)
+    return Total(round, tuple(clients), Share(R32, pid, own, next_))

@@ -22,9 +22,9 @@ _NO_PROBLEM_BYTES = 2
 
 @dataclass(frozen=True, slots=True)
 class Batches:
-    """Clients counted in, all accepted, in so many batches; server 1 forwards ``forwarded`` bytes of each."""
+    """Clients of these ``capacities`` counted in, in so many batches; server 1 forwards ``forwarded`` bytes of them."""
 
-    clients: int
+    capacities: Sequence[int]
     batches: int
     forwarded: int
 
@@ -43,12 +43,12 @@ class Messages:
 def _forwarding(counted: Batches) -> Cost:
     if counted.forwarded == 0:
         return Cost()
-    return Cost(counted.batches, (0, counted.forwarded * counted.clients, 0))
+    return Cost(counted.batches, (0, counted.forwarded, 0))
 
 
 def _comparison(counted: Batches) -> Cost:
     """Digests go round one server after the other; then each tells both others that it found no problem."""
-    each = DIGEST_BYTES * counted.clients + 2 * _NO_PROBLEM_BYTES * counted.batches
+    each = DIGEST_BYTES * len(counted.capacities) + 2 * _NO_PROBLEM_BYTES * counted.batches
     return Cost(4 * counted.batches, (each, each, each))
 
 

@@ -37,6 +37,8 @@ from parties.distaim.submission import Submission
 from parties.errors import RunClosed, RunFull, StoreError, SubmissionConflict
 from parties.files import create, disk_errors, write_whole
 from protocols.durable import sync
+from protocols.ring import R32
+from protocols.shares import Share
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
@@ -342,7 +344,7 @@ class Store:
     def save_total(self, total: Total) -> None:
         """Keep the running total after a round; durable on return. The one before it stays, older ones go."""
         name = f"totals/round-{total.round:05d}-{secrets.token_hex(4)}.npy"
-        data = _npy(np.stack([total.own, total.next]))
+        data = _npy(np.stack([total.share.own, total.share.next]))
         self._write(name, data)
         row = (total.round, json.dumps(total.clients), hashlib.sha256(data).hexdigest(), name)
         with self._transaction():
@@ -361,13 +363,13 @@ class Store:
         """The rounds whose running total is here, oldest first."""
         return [row[0] for row in self._all("SELECT round FROM total ORDER BY round")]
 
-    def load_total(self, round: int) -> Total:
-        """The running total after ``round``. Raises StoreError where there is none or it is damaged."""
+    def load_total(self, round: int, pid: int) -> Total:
+        """The running total after ``round``, as server ``pid``'s share. Raises StoreError: none is here, or damaged."""
         row = self._one("SELECT clients, path, digest FROM total WHERE round = ?", round)
         if row is None:
             raise StoreError(self.directory, f"holds no running total of round {round}")
         own, next_ = self._read_array(row[1], row[2])
-        return Total(round, tuple(json.loads(row[0])), own, next_)
+        return Total(round, tuple(json.loads(row[0])), Share(R32, pid, own, next_))
 
     # Released measurements
 

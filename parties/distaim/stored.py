@@ -1,6 +1,6 @@
 """What a compute server keeps of a run: submissions, running totals, checkpoints, ledger entries.
 
-Plain records, checked when made. Secret: the components of a ``Total`` (its repr shows sizes only). Public: checkpoints
+Plain records, checked when made. Secret: the share in a ``Total`` (its repr shows sizes only). Public: checkpoints
 and ledger entries, which servers tell one another when they resume; ``to_dict`` and ``from_dict`` are exact over JSON.
 """
 
@@ -14,6 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parties.distaim.submission import Submission
+from protocols.ring import R32
+from protocols.shares import Share
 
 
 def _natural(value: object) -> TypeGuard[int]:
@@ -38,20 +40,23 @@ class StoredSubmission:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Total:
-    """The running total after ``round``, of ``clients``: components ``own`` and ``next``, uint32 (maximal cells,)."""
+    """The running total after ``round``: this server's share of the counts of ``clients``, R32 (maximal cells,)."""
 
     round: int
     clients: tuple[str, ...]
-    own: NDArray[np.uint32]
-    next: NDArray[np.uint32]
+    share: Share
 
     def __post_init__(self) -> None:
-        ok = self.own.dtype == self.next.dtype == np.uint32 and self.own.ndim == 1
-        if not ok or self.own.shape != self.next.shape:
-            raise ValueError("a total's components are two uint32 vectors of one length")
+        if self.share.ring is not R32 or len(self.share.shape) != 1:
+            raise ValueError("a total is a vector of counts mod 2^32")
 
     def __repr__(self) -> str:
-        return f"Total(round={self.round}, clients={len(self.clients)}, cells={len(self.own)})"
+        return f"Total(round={self.round}, clients={len(self.clients)}, cells={self.share.size})"
+
+    @classmethod
+    def empty(cls, round: int, pid: int, cells: int) -> "Total":
+        """Nobody's: every component is zero."""
+        return cls(round, (), Share(R32, pid, R32.zeros((cells,)), R32.zeros((cells,))))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -5,8 +5,9 @@ the first round in which it takes part (probability ``participation`` in each), 
 ``state`` file the submission can be sent again after a failure or a crash: the same seeds, the same round, and the
 servers count it once. Without one, a second call is a second submission, which servers that have the first refuse.
 
-Secret: the table, counts, seeds and bodies; they leave this process as shares only, and in the state file (mode 0600,
-seeds and a digest of the counts) that belongs where the table is. Public: that the client takes part, from which round.
+Secret: the table, what is shared of it, seeds and bodies; they leave this process as shares only, and in the state
+file (mode 0600, seeds and a digest of what is shared) that belongs where the table is. Public: that the client takes
+part, from which round.
 Source: `protocols` README section 2; FLAIM paper, Alg. 3. Known limits: bytes at the socket are counted on Linux only.
 """
 
@@ -32,13 +33,14 @@ from aiohttp.connector import AddrInfoType
 from numpy.typing import NDArray
 
 from mechanisms.errors import DataError
-from mechanisms.workload import Workload, count_marginals
+from mechanisms.workload import Workload
 from parties.config import CertificateFiles, Config, PartySection
+from parties.distaim.inputs import input_form
 from parties.distaim.submission import RING_BITS, Submission
 from parties.errors import PartialSubmission, StoreError, SubmissionRefused, SubmitError
 from parties.files import disk_errors, write_json
 from parties.tls import client_contexts, explain, load_identity
-from protocols.upload import UploadSeeds, upload
+from protocols.upload import UploadSeeds
 
 _CHUNK = 1 << 18
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.2, 2.0
@@ -158,12 +160,13 @@ async def submit(
     client = load_identity(files).name
     workload = workload or config.build_workload()
     check_rows(config, len(codes))
-    counts = count_marginals(codes, workload)
+    values = input_form(config.run.upload, workload).values(codes)
     prepared = prepare(
-        config, counts, client, workload=workload, first_round=first_round, state=state
+        config, values, client, workload=workload, first_round=first_round, state=state
     )
     if prepared is None:
-        return Receipt(config.run.id, client, None, config.run.upload, counts.size, None, (), 0.0)
+        cells = workload.maximal_cells
+        return Receipt(config.run.id, client, None, config.run.upload, cells, None, (), 0.0)
     return await deliver(config, prepared, files, on_retry=on_retry)
 
 
@@ -178,23 +181,24 @@ def check_rows(config: Config, rows: int) -> None:
 
 def prepare(
     config: Config,
-    counts: NDArray[np.uint32],
+    values: NDArray[np.unsignedinteger],
     client: str,
     *,
     workload: Workload,
     first_round: int | None = None,
     state: Path | None = None,
 ) -> Prepared | None:
-    """Draw the round and the seeds, or take them from ``state``, and share ``counts``; None: does not take part.
+    """Draw the round and the seeds, or take them from ``state``, and share ``values``; None: does not take part.
 
-    Raises StoreError where ``state`` cannot be used: unreadable, unwritable, or of another submission.
+    ``values`` are what the run's input form shares of the rows. Raises StoreError where ``state`` cannot be used:
+    unreadable, unwritable, or of another submission.
     """
     known = _read_state(state) if state is not None and state.exists() else None
     if known is None:
-        known = _State.draw(config, counts, client, first_round)
+        known = _State.draw(config, values, client, first_round)
         if state is not None:
             _write_state(state, known)
-    elif state is not None and not known.fits(config, counts, client, first_round):
+    elif state is not None and not known.fits(config, values, client, first_round):
         raise StoreError(
             state,
             "is of another submission; expected the client, config, round and table it was made with, or, if no "
@@ -202,6 +206,7 @@ def prepare(
         )
     if known.first_round is None:
         return None
+    form = input_form(config.run.upload, workload)
     submission = Submission(
         run=config.run.id,
         client=client,
@@ -209,12 +214,12 @@ def prepare(
         workload=workload.digest(),
         cells=workload.maximal_cells,
         ring=RING_BITS,
-        form=config.run.upload,
+        form=form.name,
         first_round=known.first_round,
         nonce=known.nonce,
     )
     seeds = UploadSeeds(bytes.fromhex(known.s0), bytes.fromhex(known.s1))
-    return Prepared(submission, upload(counts, config.run.upload, seeds))
+    return Prepared(submission, form.share(values, seeds))
 
 
 async def deliver(
@@ -494,7 +499,7 @@ class _State:
     def draw(
         cls,
         config: Config,
-        counts: NDArray[np.uint32],
+        values: NDArray[np.unsignedinteger],
         client: str,
         first_round: int | None,
     ) -> "_State":
@@ -509,7 +514,7 @@ class _State:
         return cls(
             config=config.digest(),
             client=client,
-            counts=_counts_digest(counts),
+            counts=_digest(values),
             first_round=first_round,
             nonce=secrets.token_hex(16),
             s0=seeds.s0.hex(),
@@ -519,18 +524,19 @@ class _State:
     def fits(
         self,
         config: Config,
-        counts: NDArray[np.uint32],
+        values: NDArray[np.unsignedinteger],
         client: str,
         first_round: int | None,
     ) -> bool:
         """Whether a new try is one of this submission: seeds may never serve two count vectors."""
         mine = (self.config, self.client, self.counts)
-        same = mine == (config.digest(), client, _counts_digest(counts))
+        same = mine == (config.digest(), client, _digest(values))
         return same and first_round in (None, self.first_round)
 
 
-def _counts_digest(counts: NDArray[np.uint32]) -> str:
-    return hashlib.sha256(counts.astype("<u4", copy=False).tobytes()).hexdigest()
+def _digest(values: NDArray[np.unsignedinteger]) -> str:
+    wire = values.dtype.newbyteorder("<")
+    return hashlib.sha256(values.astype(wire, copy=False).tobytes()).hexdigest()
 
 
 def _read_state(path: Path) -> _State:

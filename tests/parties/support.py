@@ -16,9 +16,12 @@ from numpy.typing import NDArray
 from parties.config import CertificateFiles, Config, config_from_dict
 from parties.distaim.ingest import start_ingest
 from parties.distaim.store import Store
+from parties.distaim.stored import Total
 from parties.distaim.submission import Submission
 from parties.tls import make_certificates, public_keys
 from parties.trial.ports import free_ports
+from protocols.ring import R32
+from protocols.shares import Share
 
 PARTIES = ("party-0", "party-1", "party-2")
 OWNERS = ("clinic-a", "clinic-b", "clinic-c", "clinic-d")
@@ -72,6 +75,16 @@ def make_codes(rows: int, seed: int = 0) -> NDArray[np.int32]:
     """Random rows of the small run's domain."""
     shape = (2, 3, 10)
     return np.random.default_rng(seed).integers(0, shape, (rows, 3)).astype(np.int32)
+
+
+def make_total(
+    round: int,
+    clients: tuple[str, ...],
+    own: NDArray[np.uint32],
+    next_: NDArray[np.uint32] | None = None,
+) -> Total:
+    """A server's running total; both components alike unless ``next_`` is given."""
+    return Total(round, clients, Share(R32, 0, own, own if next_ is None else next_))
 
 
 def make_submission(client: str = "clinic-a", **changes: object) -> Submission:

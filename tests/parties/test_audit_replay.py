@@ -180,25 +180,21 @@ def rewrite(folder: Path, lie: Lie) -> None:
     tape.close()
 
 
-@pytest.mark.parametrize(
-    "lie",
-    [
-        other_message,
-        other_key("1"),
-        other_key("2"),
-        other_key("private"),
-        missing_key,
-        other_input("body of"),
-        other_input("nonce"),
-        other_input("submissions"),
-        input_missing,
-        ended_early,
-    ],
-    ids=[
-        "message", "own-key", "next-key", "private-key", "key-missing", "share", "nonce", "submissions",
-        "input-missing", "ended-early",
-    ],
-)  # fmt: skip
+LIES: dict[str, Lie] = {
+    "message": other_message,
+    "own-key": other_key("1"),
+    "next-key": other_key("2"),
+    "private-key": other_key("private"),
+    "key-missing": missing_key,
+    "share": other_input("body of"),
+    "nonce": other_input("nonce"),
+    "submissions": other_input("submissions"),
+    "input-missing": input_missing,
+    "ended-early": ended_early,
+}
+
+
+@pytest.mark.parametrize("lie", LIES.values(), ids=LIES)
 def test_replay_finds_a_recording_that_lies(recorded: Path, tmp_path: Path, lie: Lie) -> None:
     folder = tmp_path / "server-1"
     shutil.copytree(recorded / "server-1", folder)

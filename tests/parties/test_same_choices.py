@@ -18,6 +18,7 @@ from mechanisms.workload import Workload
 from parties.distaim.backend import Charges, MpcBackend
 from parties.distaim.planning import make_plan
 from parties.distaim.store import Store
+from parties.distaim.stored import Total
 from protocols import select as select_module
 from protocols.context import Context
 from protocols.measure import DISCRETE, noise_of
@@ -103,9 +104,7 @@ def test_distaim_chooses_what_central_aim_chooses(
 
     async def party(ctx: Context) -> AimResult:
         folder, plan = tmp_path / str(ctx.pid), schedule(epsilon / 30)
-        total = SimpleNamespace(
-            own=parts[ctx.pid], next=parts[ctx.next_pid], clients=["a", "b", "c"]
-        )
+        total = Total(0, ("a", "b", "c"), Share(R32, ctx.pid, parts[ctx.pid], parts[ctx.next_pid]))
         with Store(folder, "0" * 64) as store:
             transcript = Transcript(folder / "t.jsonl", sign=lambda head: head, header={})
             backend = MpcBackend(

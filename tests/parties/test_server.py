@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import parties.distaim.computation
+import parties.distaim.inputs.counts
 import parties.distaim.server
 import parties.distaim.submit
 from mechanisms.accounting import rho_from_epsilon_delta
@@ -93,9 +94,9 @@ async def test_run_party_counts_everyone_and_charges_the_plan(
     shares = []
     for pid in range(3):
         with Store(cluster.directory(pid) / "store", cluster.config.digest()) as store:
-            total = store.load_total(4)
+            total = store.load_total(4, pid)
             assert total.clients == EVERYONE
-            shares.append(total)
+            shares.append(total.share)
             assert steps(Counter(store.ledger())) == planned(cluster.config)
             assert store.closed_to_clients
     for pid in range(3):
@@ -377,7 +378,7 @@ async def test_run_party_leaves_out_a_client_that_reached_two_servers(
     assert await running == [None] * 3
     for pid in range(3):
         with Store(cluster.directory(pid) / "store", config.digest()) as store:
-            assert store.load_total(4).clients == EVERYONE[:2]
+            assert store.load_total(4, pid).clients == EVERYONE[:2]
 
 
 async def test_run_party_drops_a_client_whose_components_differ(
@@ -385,7 +386,7 @@ async def test_run_party_drops_a_client_whose_components_differ(
     certificates: dict[str, CertificateFiles],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    honest = parties.distaim.submit.upload
+    honest = parties.distaim.inputs.counts.upload
 
     def cheat(counts: np.ndarray, form: str, seeds: object) -> list[bytes]:
         bodies = honest(counts, form, seeds)  # type: ignore[arg-type]
@@ -393,7 +394,7 @@ async def test_run_party_drops_a_client_whose_components_differ(
             bodies[1] = bodies[1][:-1] + bytes([bodies[1][-1] ^ 1])
         return bodies
 
-    monkeypatch.setattr(parties.distaim.submit, "upload", cheat)
+    monkeypatch.setattr(parties.distaim.inputs.counts, "upload", cheat)
     for form in ("seeded", "plain"):
         config = make_config({"run.upload": form, "clients.minimum": 2})
         cluster = Cluster(config, tmp_path / form, certificates)

@@ -22,8 +22,11 @@ from parties.distaim.store import Store
 from parties.distaim.stored import Checkpoint, LedgerEntry, Total
 from parties.distaim.submission import Submission
 from parties.errors import RunClosed, RunFull, StoreError, SubmissionConflict
-from tests.parties.support import file_size_limit, make_submission
+from protocols.ring import R64
+from protocols.shares import Share
+from tests.parties.support import file_size_limit, make_submission, make_total
 
+PID = 0
 CONFIG = "c0" * 32
 COMPONENTS = ("aa" * 32, "bb" * 32)
 
@@ -58,7 +61,9 @@ def make_checkpoint(round: int = 1, candidate: int = 2, shift: float = 0.0) -> C
 
 def test_store_keeps_everything_when_it_is_opened_again(tmp_path: Path) -> None:
     folder = tmp_path / "deep" / "party-0"
-    total = Total(2, ("a", "b"), np.arange(5, dtype=np.uint32), np.full(5, 2**32 - 1, np.uint32))
+    total = make_total(
+        2, ("a", "b"), np.arange(5, dtype=np.uint32), np.full(5, 2**32 - 1, np.uint32)
+    )
     with Store(folder, CONFIG) as first:
         put(first, make_submission("clinic-a"), b"one")
         first.save_total(total)
@@ -75,10 +80,10 @@ def test_store_keeps_everything_when_it_is_opened_again(tmp_path: Path) -> None:
         assert again.read_submission("clinic-a") == b"one"
         assert again.submission_digest("clinic-a") == make_submission("clinic-a").digest()
         assert again.submission_digest("clinic-b") is None
-        loaded = again.load_total(2)
+        loaded = again.load_total(2, PID)
         assert loaded.clients == total.clients
-        np.testing.assert_array_equal(loaded.own, total.own)
-        np.testing.assert_array_equal(loaded.next, total.next)
+        np.testing.assert_array_equal(loaded.share.own, total.share.own)
+        np.testing.assert_array_equal(loaded.share.next, total.share.next)
         assert [item.to_dict() for item in again.checkpoints()] == [make_checkpoint().to_dict()]
         assert again.ledger() == [LedgerEntry(1, "select", '{"epsilon": 1}', 0.25)]
         assert again.traffic() == {"clinic-a": (2, 11, 4)}
@@ -199,11 +204,11 @@ def test_clients_whose_names_differ_in_case_are_two(store: Store) -> None:
 @pytest.mark.parametrize("name", ["submissions", "totals", "checkpoints"])
 def test_reading_refuses_damaged_files(store: Store, name: str) -> None:
     put(store, make_submission("clinic-a"), b"one")
-    store.save_total(Total(1, (), np.ones(9, np.uint32), np.ones(9, np.uint32)))
+    store.save_total(make_total(1, (), np.ones(9, np.uint32)))
     store.save_checkpoint(make_checkpoint())
     read: dict[str, Callable[[], object]] = {
         "submissions": lambda: store.read_submission("clinic-a"),
-        "totals": lambda: store.load_total(1),
+        "totals": lambda: store.load_total(1, PID),
         "checkpoints": store.checkpoints,
     }
     read[name]()
@@ -222,7 +227,7 @@ def test_reading_refuses_what_is_not_there(store: Store) -> None:
     with pytest.raises(StoreError, match=r"holds no .* of client 'clinic-a'"):
         store.read_submission("clinic-a")
     with pytest.raises(StoreError, match="no running total of round 4"):
-        store.load_total(4)
+        store.load_total(4, PID)
 
 
 # Full disk
@@ -263,22 +268,26 @@ def test_store_stays_as_it_was_when_the_database_cannot_grow(store: Store) -> No
 def test_save_total_keeps_the_last_two_rounds(store: Store) -> None:
     for number in range(4):
         vector = np.full(3, number, np.uint32)
-        store.save_total(Total(number, (f"client-{number}",), vector, vector))
+        store.save_total(make_total(number, (f"client-{number}",), vector))
     assert store.total_rounds() == [2, 3]
     assert len(files_of(store, "totals")) == 2
     again = np.full(3, 99, np.uint32)
-    store.save_total(Total(3, ("other",), again, again))
-    assert store.load_total(3).own.tolist() == [99, 99, 99]
-    assert store.load_total(2).own.tolist() == [2, 2, 2]
+    store.save_total(make_total(3, ("other",), again))
+    assert store.load_total(3, PID).share.own.tolist() == [99, 99, 99]
+    assert store.load_total(2, PID).share.own.tolist() == [2, 2, 2]
 
 
 def test_total_is_checked_and_shows_no_shares() -> None:
     vector = np.array([123456789], np.uint32)
-    assert "123456789" not in repr(Total(1, ("a",), vector, vector))
-    with pytest.raises(ValueError, match="uint32 vectors"):
-        Total(1, (), vector, vector.astype(np.int64))  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="uint32 vectors"):
-        Total(1, (), vector, np.zeros(2, np.uint32))
+    assert "123456789" not in repr(make_total(1, ("a",), vector))
+    with pytest.raises(TypeError, match="one shape and type"):
+        make_total(1, (), vector, vector.astype(np.int64))  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="one shape and type"):
+        make_total(1, (), vector, np.zeros(2, np.uint32))
+    with pytest.raises(ValueError, match="vector of counts"):
+        make_total(1, (), vector.reshape(1, 1))
+    with pytest.raises(ValueError, match="vector of counts"):
+        Total(1, (), Share(R64, PID, R64.zeros((2,)), R64.zeros((2,))))
 
 
 def test_save_checkpoint_is_idempotent_and_refuses_contradictions(store: Store) -> None:
@@ -436,15 +445,15 @@ WRITER = """
 import sys
 import numpy as np
 from pathlib import Path
-from parties.distaim.stored import Checkpoint, Total
+from parties.distaim.stored import Checkpoint
 from parties.distaim.store import Store
-from tests.parties.support import make_submission
+from tests.parties.support import make_submission, make_total
 
 with Store(Path(sys.argv[1]), "c0" * 32) as store:
     for number in range(100000):
         store.charge(number, "select", "{}", 1e-6, 1.0)
         vector = np.full(20000, number, np.uint32)
-        store.save_total(Total(number, (), vector, vector))
+        store.save_total(make_total(number, (), vector))
         store.save_checkpoint(Checkpoint(number, 0, 1.0, 1, np.full(500, float(number))))
         name = f"client-{number}"
         with store.incoming() as incoming:
@@ -479,7 +488,7 @@ def test_store_holds_all_that_it_confirmed_after_kill_9(tmp_path: Path) -> None:
             assert (item.noisy == item.round).all()
         last = store.total_rounds()[-1]
         assert last in (confirmed, confirmed + 1)
-        assert (store.load_total(last).own == last).all()
+        assert (store.load_total(last, PID).share.own == last).all()
         stored = store.submissions()
         assert confirmed + 1 <= len(stored) <= confirmed + 2
         for record in stored:

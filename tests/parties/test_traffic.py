@@ -186,7 +186,7 @@ def find_counts(kept: list[Kept], codes: Codes) -> str | None:
         for owner in range(len(EVERYONE))
     ]
     for message in kept:
-        if message.step == "clients.forward":
+        if message.step == CLIENTS_FORWARD.name:
             for component in message.payload.reshape(-1, counts[0].size):
                 for real in counts:
                     if agreement(component, real) > LIMIT:
@@ -202,7 +202,7 @@ def shapes(kept: list[Kept]) -> dict[tuple[int, int], list[tuple[str, int]]]:
     """
     found: dict[tuple[int, int], list[tuple[str, int]]] = defaultdict(list)
     for message in kept:
-        timely = message.step != "clients.forward"
+        timely = message.step != CLIENTS_FORWARD.name
         if timely and not (message.round == 1 and message.step.startswith("measure")):
             link = message.sender, message.receiver
             found[link].append((message.step, message.payload.size))
@@ -220,7 +220,7 @@ async def test_payloads_are_uniform_and_independent_of_the_rows(
             kept = await kept_from(folder, certificates, codes, patch)
         assert find_bias(kept) is None
         assert find_counts(kept, codes) is None
-        assert {message.step for message in kept} == SECRET_STEPS - {"measure.open"}
+        assert {message.step for message in kept} == SECRET_STEPS - {MEASURE_OPEN.name}
         runs.append(kept)
     assert find_difference(*runs) is None
     assert shapes(runs[0]) == shapes(runs[1])

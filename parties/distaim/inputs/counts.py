@@ -1,0 +1,134 @@
+"""Owners that count themselves: a vector of counts, one for every cell of the maximal queries, as shares.
+
+Provides ``Counts``, an ``InputForm`` for each upload form of ``protocols.upload``. Adding is local. Secret: counts,
+bodies, components. Source: protocols/README.md, section 2.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mechanisms.workload import Workload, count_marginals
+from parties.distaim.inputs.form import Batch
+from parties.distaim.stored import StoredSubmission
+from protocols.context import Context
+from protocols.errors import CheckFailed, ProtocolViolation
+from protocols.ring import R32
+from protocols.shares import Share
+from protocols.upload import (
+    Forwarding,
+    UploadSeeds,
+    body_size,
+    component_digests,
+    forward_payload,
+    forwarded_size,
+    open_forwarded,
+    parse_upload,
+    upload,
+    upload_components,
+    upload_form,
+)
+
+_BATCH_BYTES = 1 << 25
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Counts of ``workload`` in the upload form ``name``; see ``InputForm``. Capacities make no difference."""
+
+    name: str
+    workload: Workload = field(repr=False)
+
+    @property
+    def cells(self) -> int:
+        """Length of the vector."""
+        return self.workload.maximal_cells
+
+    def values(self, codes: NDArray[np.int32]) -> NDArray[np.unsignedinteger]:
+        """See ``InputForm.values``: uint32 (cells,)."""
+        return count_marginals(codes, self.workload)
+
+    def share(self, values: NDArray[np.unsignedinteger], seeds: UploadSeeds) -> list[bytes]:
+        """See ``InputForm.share`` and ``protocols.upload.upload``."""
+        if values.dtype != np.uint32 or values.shape != (self.cells,):
+            raise ValueError(f"counts are {self.cells} uint32, not {values.dtype} {values.shape}")
+        return upload(values.astype(np.uint32, copy=False), self.name, seeds)
+
+    def body_size(self, pid: int, capacity: int) -> int:
+        """See ``InputForm.body_size``."""
+        return body_size(pid, self.name, self.cells)
+
+    def forwarded_size(self, capacity: int) -> int:
+        """See ``InputForm.forwarded_size``."""
+        return forwarded_size(self.name, self.cells)
+
+    def component_digests(self, pid: int, body: bytes) -> tuple[bytes, bytes]:
+        """See ``InputForm.component_digests``."""
+        return component_digests(parse_upload(pid, self.name, body, self.cells))
+
+    def batches(self, due: Sequence[StoredSubmission]) -> list[tuple[StoredSubmission, ...]]:
+        """See ``InputForm.batches``: as many as take 32 MB of components."""
+        size = max(1, _BATCH_BYTES // (R32.itemsize * self.cells))
+        return [tuple(due[start : start + size]) for start in range(0, len(due), size)]
+
+    async def forward(self, ctx: Context, batch: Batch) -> Batch:
+        """See ``InputForm.forward``: a component that its other holder has only the digest of.
+
+        The receiver keeps it in the running total only: after a restart the sender, which has them all, sends what the
+        total that is left does not hold.
+        """
+        way = upload_form(self.name).forwarding
+        if way is None:
+            return batch
+        bodies = await asyncio.to_thread(lambda: {c: batch.body(c) for c in batch.clients})
+        batch = replace(batch, body=bodies.__getitem__)
+        payload = None
+        if ctx.pid == way.sender:
+            payload = await asyncio.to_thread(self._forward_payload, way, bodies)
+        received = await ctx.transfer(way.sender, way.receiver, payload)
+        if received is None:
+            return batch
+        return await asyncio.to_thread(self._open_forwarded, way, batch, received)
+
+    def _forward_payload(self, way: Forwarding, bodies: Mapping[str, bytes]) -> bytes:
+        uploads = (parse_upload(way.sender, self.name, b, self.cells) for b in bodies.values())
+        return b"".join(map(forward_payload, uploads))
+
+    def _open_forwarded(self, way: Forwarding, batch: Batch, received: bytes) -> Batch:
+        size = forwarded_size(self.name, self.cells)
+        if len(received) != size * len(batch.clients):
+            raise ProtocolViolation(
+                f"server {way.sender} forwarded another number of components", way.sender
+            )
+        forwarded, problems = {}, {}
+        for number, client in enumerate(batch.clients):
+            part = received[number * size : (number + 1) * size]
+            upload = parse_upload(way.receiver, self.name, batch.body(client), self.cells)
+            try:
+                open_forwarded(upload, part)
+            except CheckFailed as error:
+                problems[client] = str(error)
+            else:
+                forwarded[client] = part
+        return replace(batch, forwarded=forwarded, problems=problems)
+
+    async def add(self, ctx: Context, total: Share, batch: Batch) -> Share:
+        """See ``InputForm.add``. Rounds, Communication: none."""
+        return await asyncio.to_thread(self._sum, total, batch)
+
+    def _sum(self, total: Share, batch: Batch) -> Share:
+        own, next_ = total.own.copy(), total.next.copy()
+        for client in batch.clients:
+            own_part, next_part = upload_components(
+                total.pid,
+                self.name,
+                batch.body(client),
+                self.cells,
+                forwarded=batch.forwarded.get(client),
+            )
+            own += own_part
+            next_ += next_part
+        return Share(R32, total.pid, own, next_)

@@ -1,0 +1,86 @@
+"""The interface of an input form: what an owner sends, how large it is, and how servers turn it into shares of counts.
+
+Provides ``InputForm``, and ``Batch``, the submissions of one form that are counted in together. An owner's *capacity*
+is the public number of rows that it may have; nothing depends on how many it has. Secret: what owners share, their
+bodies, and totals. Public: names, sizes, costs, and whose submission was refused.
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parties.distaim.stored import StoredSubmission
+from protocols.context import Context
+from protocols.shares import Share
+from protocols.upload import UploadSeeds
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Batch:
+    """Submissions of one form that are counted in together, in the same order at all three servers.
+
+    ``body`` gives this server's body of a client (secret). ``forwarded`` is, by client, what another server passed on
+    (secret), and ``problems`` what was wrong with it.
+    """
+
+    round: int
+    submissions: tuple[StoredSubmission, ...]
+    body: Callable[[str], bytes]
+    forwarded: Mapping[str, bytes] = field(default_factory=dict)
+    problems: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def clients(self) -> tuple[str, ...]:
+        """The clients' names, in the order of the submissions."""
+        return tuple(stored.submission.client for stored in self.submissions)
+
+    def without(self, clients: Collection[str]) -> "Batch":
+        """Those that are left when ``clients`` are dropped."""
+        left = (s for s in self.submissions if s.submission.client not in clients)
+        return replace(self, submissions=tuple(left))
+
+
+class InputForm(Protocol):
+    """One form of a workload's inputs. The owner's side first, then the servers'."""
+
+    @property
+    def name(self) -> str:
+        """What submissions call it."""
+
+    def values(self, codes: NDArray[np.int32]) -> NDArray[np.unsignedinteger]:
+        """What the owner of these coded rows shares. Secret."""
+
+    def share(self, values: NDArray[np.unsignedinteger], seeds: UploadSeeds) -> list[bytes]:
+        """One body for each server."""
+
+    def body_size(self, pid: int, capacity: int) -> int:
+        """The exact number of bytes of server ``pid``'s body from an owner of this capacity."""
+
+    def forwarded_size(self, capacity: int) -> int:
+        """Bytes that one server forwards to another of an owner of this capacity."""
+
+    def component_digests(self, pid: int, body: bytes) -> tuple[bytes, bytes]:
+        """Digests of what server ``pid`` holds of its own and its next component, for the neighbours that hold it, too.
+
+        Raises CheckFailed for a body of another size.
+        """
+
+    def batches(self, due: Sequence[StoredSubmission]) -> list[tuple[StoredSubmission, ...]]:
+        """``due`` in the parts that are to be counted in together: by public facts alone, alike at all three."""
+
+    async def forward(self, ctx: Context, batch: Batch) -> Batch:
+        """``batch`` with what servers have to pass on to one another, within step ``CLIENTS_FORWARD``.
+
+        Leaks: nothing. Rounds and Communication: by ``forwarded_size``. Raises ChannelError, ProtocolViolation.
+        """
+
+    async def add(self, ctx: Context, total: Share, batch: Batch) -> Share:
+        """``total`` and the counts of everyone in ``batch``, all of whom were found to be whole.
+
+        Shapes: ``total`` and result R32 (maximal cells,), whatever forms have gone into it. A form whose servers have
+        to talk takes its own steps of `parties.distaim.steps` below ``ctx``, in the batch's round; there is nothing
+        beside it. Leaks: nothing. Rounds and Communication: by the formulas of its steps.
+        """
