@@ -62,10 +62,12 @@ class _Laplace:
 
     def attempts(self, count: int) -> NDArray[np.int64]:
         """What ``count`` attempts give; those that are rejected are missing."""
+        # x = u + t v: u below t with P(u) proportional to exp(-u / t), v geometric with ratio exp(-1).
         u = _uniform(self._random_bytes, self._scale, count)
         u = u[self._fraction.toss(u)]
         x = u + self._scale * self._geometric(u.size)
         negative = _uniform(self._random_bytes, 2, x.size) == 1
+        # Zero would come twice as often as it should if both its signs counted.
         accepted = ~(negative & (x == 0))
         signed: NDArray[np.int64] = np.where(negative, -x, x)[accepted]
         return signed
@@ -120,6 +122,8 @@ class _ExpCoin:
 
     def _toss_fraction(self, k: NDArray[np.int64]) -> NDArray[np.bool_]:
         """exp(-gamma') for gamma' in [0, 1]: toss coins of gamma'/1, gamma'/2, ... until one shows zero."""
+        # The first zero comes at coin j with probability gamma'^(j-1)/(j-1)! - gamma'^j/j!; over all odd j that adds up
+        # to 1 - gamma' + gamma'^2/2! - ... = exp(-gamma').
         odd = np.ones(k.size, np.bool_)
         running = np.arange(k.size)
         j = 1

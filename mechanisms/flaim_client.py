@@ -305,6 +305,8 @@ class _Counts:
 
         ``totals`` are the candidates' sums of ``answers``. Exact: every partial sum is below 2^63.
         """
+        # If every cell were empty, a candidate's distance would be rows times the sum of its p. A cell that is not has
+        # |2^32 x - rows p| where rows p was counted; those of one candidate are a difference of prefix sums.
         expected = answers[self._cells].astype(np.int64) * rows
         beyond = np.abs((self._counts << ANSWER_BITS) - expected) - expected
         sums = np.concatenate([np.zeros(1, np.int64), np.cumsum(beyond)])[self._ends]

@@ -135,6 +135,8 @@ class JunctionTree:
             for other in others:
                 belief *= other
             beliefs.append(belief)
+        # Collect: from the leaves to the root, what a child says about the shared columns is multiplied into its
+        # parent. Only ratios matter, so that each message is scaled to a largest entry of one.
         sent: dict[int, Table] = {}
         for edge in reversed(self._edges):
             message = beliefs[edge.child].sum(axis=edge.child_axes).reshape(edge.parent_shape)
@@ -143,6 +145,7 @@ class JunctionTree:
             message /= largest
             beliefs[edge.parent] *= message
             sent[edge.child] = message.reshape(edge.child_shape)
+        # Distribute: back from the root, each child gets what the rest of the tree says, without its own message.
         for edge in self._edges:
             above = beliefs[edge.parent].sum(axis=edge.parent_axes).reshape(edge.child_shape)
             if not (largest := float(above.max())) > _SMALLEST:
@@ -160,6 +163,7 @@ class JunctionTree:
         for belief, tables in zip(beliefs, placed, strict=True):
             for table in tables:
                 belief += table - table.max()
+        # Collect and distribute as above; products are sums here, and taking a message out is a difference.
         sent: dict[int, Table] = {}
         for edge in reversed(self._edges):
             message = _log_sum(beliefs[edge.child], edge.child_axes)
@@ -211,6 +215,7 @@ def model_cells(domain: Domain) -> Callable[[Sequence[Clique]], int]:
                 for bit in left:
                     if factor & bit:
                         joined[bit] |= factor
+            # Eliminating a column joins all factors it is in to one clique, and leaves that clique without it.
             bit = min(left, key=lambda b: size(joined[b]))
             clique = joined[bit]
             if not any(clique & other == clique for other in maximal):

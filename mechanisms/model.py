@@ -188,6 +188,8 @@ class Model:
             return np.asarray(self.marginals[i].sum(axis=axes))
         symbols = {name: opt_einsum.get_symbol(i) for i, name in enumerate(self.domain.names)}
         part = self._connecting(clique)
+        # The part's distribution is its roots' marginals times every other clique given its parent's columns; what is
+        # not asked for is summed out by the contraction.
         roots = [i for i in part if self.parents[i] not in part]
         operands = [self.marginals[i] if i in roots else conditionals[i] for i in part]
         inputs = ("".join(symbols[name] for name in self.cliques[i]) for i in part)
@@ -230,6 +232,7 @@ def _spread(
     random order. Shapes: table (groups, values), given (rows,) -> (rows,).
     """
     rows = len(given)
+    # Group by group, in random order within each; the r-th of a group's n rows gets a point in [r/n, (r + 1)/n).
     order = np.argsort(given + generator.random(rows), kind="stable")
     groups, first, counts = np.unique(given[order], return_index=True, return_counts=True)
     member = np.repeat(np.arange(len(groups)), counts)

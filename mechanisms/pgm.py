@@ -204,6 +204,7 @@ def tilt(model: Model, clique: Clique, target: Target, *, iterations: int) -> Mo
     _, fitted = fit_targets(alone, {clique: target}, iterations=iterations, start={clique: start})
     tree = JunctionTree(model.domain, [*model.cliques, clique])
     potentials = model.log_potentials()
+    # The clique's own potentials began as the logarithm of its marginal: what was added to that is the function.
     potentials[clique] = potentials.get(clique, 0.0) + fitted[clique] - start
     marginals = tree.marginals(potentials)
     return Model(model.domain, tree.cliques, tree.parents, tuple(marginals))
@@ -238,6 +239,7 @@ def _mirror_descent(
     for _ in range(iterations):
         moved = {q: theta - step * here.gradient[q] for q, theta in potentials.items()}
         there = _evaluate(tree, targets, moved)
+        # What the loss would lose if it were linear in the marginals between the two points.
         expected = sum(
             float(np.vdot(slope, here.answers[q] - there.answers[q]))
             for q, slope in here.gradient.items()
@@ -256,6 +258,7 @@ def _mirror_descent(
 def _evaluate(tree: JunctionTree, targets: Mapping[Clique, Target], potentials: Tables) -> _Point:
     marginals = tree.marginals(potentials)
     answers = tree.answers(marginals)
+    # With g = weight (mu - y) the loss, weight ||mu - y||^2 / 2, is ||g||^2 / (2 weight).
     gradient = {q: target.weight * (answers[q] - target.mean) for q, target in targets.items()}
     loss = sum(
         float(np.vdot(slope, slope)) / (2 * targets[q].weight) for q, slope in gradient.items()

@@ -96,6 +96,7 @@ def _smoothed(
 
     ``steps``: the variance of the walk's step to each point; ``variances``: that of what is observed there.
     """
+    # Forwards, the Kalman filter: each point's mean and variance given what was observed up to it.
     mean = spread = 0.0
     filtered = []
     for value, variance, step in zip(values, variances, steps, strict=True):
@@ -103,6 +104,8 @@ def _smoothed(
         gain = spread / (spread + variance)
         mean, spread = mean + gain * (value - mean), (1 - gain) * spread
         filtered.append((mean, spread))
+    # Backwards, the Rauch-Tung-Striebel smoother: of what the next point turned out to be beyond what was expected, a
+    # point takes the share that its own variance has in that of the step's end.
     smoothed = [filtered[-1][0]]
     for (mean, spread), step in zip(filtered[-2::-1], steps[:0:-1], strict=True):
         smoothed.append(mean + spread / (spread + step) * (smoothed[-1] - mean))

@@ -237,6 +237,7 @@ class SecAggClient:
                 parameters.noise.variance, y.size, random_bytes=self._random_bytes
             ).astype(y.dtype)
         add_mask(y, derive(own.seed, Usage.SELF_MASK, parameters.digest))
+        # Of each pair the lower id adds the common mask and the higher one takes it away: in the sum they cancel.
         for v in self._shares:
             common = pair_mask_key(parameters, own.mask_key, self.client, v, self._public[v].mask)
             add_mask(y, common, negative=v < self.client)

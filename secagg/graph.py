@@ -100,6 +100,7 @@ def _log_tail(clients: int, marked: int, drawn: int, least: int) -> float:
         _log_choose(marked, x) + _log_choose(clients - marked, drawn - x)
         for x in range(max(least, 0), min(marked, drawn) + 1)
     ]
+    # The logarithm of a sum of exponentials, with the largest taken out so that nothing overflows.
     top = max(terms, default=-inf)
     if top == -inf:
         return -inf
@@ -108,6 +109,9 @@ def _log_tail(clients: int, marked: int, drawn: int, least: int) -> float:
 
 
 def _log_disconnected(clients: int, neighbours: int, removed: int) -> float:
+    # A ring of k/2 neighbours on either side falls apart where two runs of k/2 places are gone, with somebody left on
+    # both sides between them: n (n - k - 1) / 2 pairs of runs, each gone in C(n-k, r-k) of the C(n, r) choices of those
+    # removed. The edges across the ring of an odd k only help.
     even = neighbours - neighbours % 2
     if even > removed or clients - even - 1 <= 0:
         return -inf
@@ -134,6 +138,8 @@ def strength(clients: int, neighbours: int, threshold: int, model: ThreatModel) 
         return Strength(
             inf if corrupt < least else 0.0, inf if neighbours - dropped >= threshold else 0.0
         )
+    # Of n clients any may have bad luck: n times the tail for one. A secret is lost where more than k - t holders drop
+    # out, and known where t of them are corrupt.
     lost = log(clients) + _log_tail(clients, dropped, neighbours, neighbours - threshold + 1)
     if malicious:
         run, least = neighbours // 2, thick_run(neighbours, threshold)

@@ -67,6 +67,7 @@ def pack(values: Vector, bits: int) -> bytes:
     for position in range(64):
         index, shift = divmod(position * bits, 64)
         words[index] |= lanes[position] << np.uint64(shift)
+        # An element that does not fit into what is left of its word goes on in the next one.
         if shift + bits > 64:
             words[index + 1] |= lanes[position] >> np.uint64(64 - shift)
     stream = np.ascontiguousarray(words.T).astype("<u8", copy=False)
@@ -92,6 +93,7 @@ def unpack(data: bytes, length: int, bits: int) -> Vector:
     for position in range(64):
         index, shift = divmod(position * bits, 64)
         lane = words[index] >> np.uint64(shift)
+        # Its upper bits are the lowest of the next word, where it did not fit into its own.
         if shift + bits > 64:
             lane |= words[index + 1] << np.uint64(64 - shift)
         lanes[position] = lane & mask

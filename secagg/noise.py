@@ -157,6 +157,8 @@ def discrete_gaussian(
     """
     if not 0 < variance <= 1 << 80:
         raise ParameterError(f"a variance of {variance}; expected one in (0, 2^80]")
+    # Algorithm 3: a discrete Laplace y of scale t = floor(sigma) + 1, kept with probability
+    # exp(-(|y| - sigma^2/t)^2 / (2 sigma^2)).
     scale = isqrt(variance.numerator // variance.denominator) + 1
     samples: list[NDArray[np.int64]] = []
     missing = count
@@ -183,6 +185,8 @@ def _accepted(
 
 def _discrete_laplace(scale: int, count: int, random_bytes: RandomBytes) -> NDArray[np.int64]:
     """About ``count`` samples with P[x] proportional to exp(-|x| / ``scale``); only the rejected ones are missing."""
+    # Algorithm 2: |x| = u + t v, where u < t is uniform and kept with probability exp(-u/t), and v is geometric with
+    # ratio 1/e: together exp(-|x|/t), up to a constant.
     remainders = _below(scale, count, random_bytes)
     kept = remainders[
         _bernoulli_exp(

@@ -94,6 +94,8 @@ class Encoding:
         """The scaled sum of ``survivors`` clients: s sum(x - low) plus noise. Raises SumOutOfRange."""
         word_type, margin = word(self.bits), self.margin
         mask = word_type((1 << self.bits) - 1)
+        # From -margin to span + margin there are no more integers than ring elements: up by the margin, modulo 2^b, and
+        # down again gives each sum back, negative ones too.
         centred = ((total + word_type(margin)) & mask).astype(np.int64) - margin
         if (centred > survivors * self.scale * (self.high - self.low) + margin).any():
             raise SumOutOfRange(

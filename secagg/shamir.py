@@ -89,6 +89,8 @@ def lagrange_at_zero(points: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _invert_all(values: Sequence[int]) -> list[int]:
+    # Montgomery's trick: with P_i = v_0 ... v_(i-1), the inverse of the whole product gives 1/v_i = P_i / P_(i+1), from
+    # the last to the first.
     prefixes, running = [], 1
     for value in values:
         prefixes.append(running)
