@@ -17,7 +17,6 @@ Known limits: what follows the last seal is not vouched for, and a file cut off 
 other parties' transcripts show what is missing. One process at a time may write a file.
 """
 
-import base64
 import contextlib
 import hashlib
 import json
@@ -29,8 +28,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
+from protocols import fields as form
 from protocols.durable import sync
 from protocols.errors import CheckFailed
+from protocols.fields import Fields, Schema, encode
 
 Value: TypeAlias = str | int | float | bool | list["Value"] | dict[str, "Value"] | None
 Record: TypeAlias = dict[str, Value]
@@ -42,6 +43,63 @@ _SEAL = b"syncret transcript 2\n"
 _ENCODER = json.JSONEncoder(
     separators=(",", ":"), ensure_ascii=False, allow_nan=False, check_circular=False
 )
+
+END = "end"
+"""Why the last seal was made, of a process that came to its end."""
+_ROUND = "round "
+_OPENING: Fields = {"format": form.natural, "time": form.number, "cut": form.natural}
+_MESSAGE: Fields = {
+    "peer": form.natural,
+    "step": form.text,
+    "round": form.optional_natural,
+    "label": form.label,
+    "bytes": form.natural,
+    "digest": form.digest,
+}
+RECORDS: Mapping[str, Fields] = {
+    "sent": _MESSAGE,
+    "received": _MESSAGE,
+    "opened": {
+        "step": form.text,
+        "round": form.natural,
+        "what": form.text,
+        "count": form.natural,
+        "value": form.binary,
+    },
+    "ledger": {
+        "round": form.natural,
+        "step": form.text,
+        "event": form.table,
+        "rho": form.number,
+        "spent": form.number,
+    },
+    "client": {
+        "client": form.text,
+        "digest": form.hex64,
+        "round": form.natural,
+        "accepted": form.flag,
+        "reason": form.text,
+    },
+    "step": {
+        "step": form.text,
+        "round": form.optional_natural,
+        "rounds": form.natural,
+        "sent": form.natural,
+        "received": form.natural,
+        "messages": form.natural,
+        "ms": form.natural,
+    },
+    "seal": {"reason": form.text, "head": form.hex64, "signature": form.text},
+}
+"""The fields of what ``Transcript`` writes, but for ``header``, ``resumed`` and ``note``, which callers fill."""
+
+
+def schema(
+    header: Fields, notes: Mapping[str, Fields], records: Mapping[str, Fields] = RECORDS
+) -> Schema:
+    """The schema of transcripts whose caller fills headers and notes with these fields."""
+    opening = {**_OPENING, **header}
+    return Schema({**records, "header": opening, "resumed": opening}, notes)
 
 
 class Transcript:
@@ -182,7 +240,7 @@ class Transcript:
             )
         self.flush()
 
-    def close(self, reason: str = "end") -> None:
+    def close(self, reason: str = END) -> None:
         """Seal with ``reason`` and close."""
         try:
             self.seal(reason)
@@ -227,27 +285,24 @@ def canonical(record: Mapping[str, Value]) -> bytes:
     return _ENCODER.encode(record).encode()
 
 
-def encode(data: bytes) -> str:
-    """Bytes as records hold them: base64 without padding."""
-    return base64.b64encode(data).rstrip(b"=").decode("ascii")
-
-
-def decode(text: Value) -> bytes:
-    """The inverse of ``encode``. Raises ValueError for anything else."""
-    if not isinstance(text, str):
-        raise ValueError("not base64")
-    try:
-        data = base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
-    except ValueError as error:
-        raise ValueError("not base64") from error
-    if encode(data) != text:
-        raise ValueError("not base64 in its shortest form")
-    return data
-
-
 def chain(head: bytes, line: bytes) -> bytes:
     """The chain's next value: SHA-256(head || line)."""
     return hashlib.sha256(head + line).digest()
+
+
+def round_ended(number: int) -> str:
+    """Why a seal was made after a round."""
+    return f"{_ROUND}{number}"
+
+
+def ended_round(reason: str) -> int | None:
+    """The inverse of ``round_ended``: None for seals made for another reason. Raises ValueError for a garbled one."""
+    if not reason.startswith(_ROUND):
+        return None
+    number = reason.removeprefix(_ROUND)
+    if not number.isdecimal():
+        raise ValueError(f"a seal is said to be made for {reason[:40]!r}")
+    return int(number)
 
 
 def sealed(head: bytes, reason: str, t: int) -> bytes:

@@ -12,8 +12,10 @@ from typing import NamedTuple
 
 from parties.audit.evidence import Attempt, Entry, Evidence, Session
 from parties.audit.findings import Failed, require
+from parties.distaim.notes import NOTES, ROUND
 from parties.distaim.steps import AGREE, ESTIMATE, FINISH, STEPS
 from protocols.steps import Phase
+from protocols.transcript import ended_round
 
 CLOCK_TOLERANCE_S = 60.0
 """A process may be stopped between sending a message and writing it down; nothing else moves its times."""
@@ -131,14 +133,6 @@ def _step_known(entry: Entry, pid: int, rounds: int) -> None:
     )
 
 
-_NOTES = {
-    "counted": Phase.ARRIVALS,
-    "round": Phase.BEGUN,
-    "selecting": Phase.CANDIDATES,
-    "selected": Phase.CHOSEN,
-}
-
-
 def order(evidence: Evidence) -> str:
     """What a server received, charged, opened and sealed follows in the protocol's order."""
     count = 0
@@ -181,13 +175,14 @@ def _places(attempt: Attempt) -> Iterator[tuple[Entry, int]]:
     """Entries that have a place in the order of the protocol, and that place."""
     begun = False
     for entry in attempt.entries:
-        begun = begun or entry.is_note("round")
+        begun = begun or entry.is_note(ROUND.what)
         # Before the first round of an attempt, charges are taken over from other servers.
         if entry.kind == "ledger" and not begun:
             continue
         if entry.kind == "seal":
-            if entry.text("reason").startswith("round "):
-                yield entry, _place(int(entry.text("reason").split()[1]), Phase.MEASUREMENT)
+            ended = ended_round(entry.text("reason"))
+            if ended is not None:
+                yield entry, _place(ended, Phase.MEASUREMENT)
             continue
         phase = _phase_of(entry)
         if phase is not None:
@@ -197,7 +192,7 @@ def _places(attempt: Attempt) -> Iterator[tuple[Entry, int]]:
 def _phase_of(entry: Entry) -> Phase | None:
     """The phase that a record other than a seal belongs to, None where it has no place."""
     if entry.kind == "note":
-        return _NOTES.get(entry.text("what"))
+        return NOTES[entry.text("what")].phase
     if entry.kind == "client":
         return Phase.ARRIVALS
     if entry.kind not in ("received", "ledger", "opened"):

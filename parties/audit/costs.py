@@ -20,6 +20,7 @@ from parties.audit.findings import require
 from parties.audit.privacy import Terms, candidates_of, rounds_of
 from parties.distaim.estimation import LEAD, estimate_bytes
 from parties.distaim.inputs import input_form
+from parties.distaim.notes import AGREED, SELECTING
 from parties.distaim.planning import security_bits
 from parties.distaim.steps import (
     CLIENTS_COMPARE,
@@ -166,7 +167,7 @@ def _released(attempt: Attempt, evidence: Evidence, terms: Terms) -> Iterator[tu
     candidates: list[int] = []
     for entry in attempt.entries:
         number = entry.number("round") if "round" in entry.record else -1
-        if entry.is_note("selecting"):
+        if entry.is_note(SELECTING.what):
             candidates = candidates_of(entry.text("candidates"), len(terms.workload.candidates))
         elif entry.kind != "opened" or number not in plans:
             continue
@@ -190,7 +191,7 @@ def _priced(
 
 def _pending_cells(attempt: Attempt, terms: Terms) -> int:
     """Cells of the one-way marginals that an attempt has still to measure: their noise is made at once."""
-    agreed = attempt.notes("agreed")
+    agreed = attempt.notes(AGREED.what)
     first = agreed[0].number("initial") if agreed else 0
     return sum(terms.size(i) for i in terms.workload.one_way[first:])
 

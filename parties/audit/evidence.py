@@ -7,175 +7,30 @@ judge.
 """
 
 import math
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 from mechanisms.events import Event, event_from_dict
 from parties.audit.findings import Failed, require
+from parties.distaim import notes as distaim
+from parties.flaim import notes as flaim
+from parties.secagg import record as secagg
 from protocols.errors import CheckFailed
-from protocols.transcript import Reading, Record, Value, decode, read
+from protocols.fields import Schema, decode
+from protocols.transcript import END, Reading, Record, Value, ended_round, read
 
-_HEX16 = re.compile(r"[0-9a-f]{16}")
-_HEX64 = re.compile(r"[0-9a-f]{64}")
-_MASK = re.compile(r"(?:[0-9a-f]{2})+")
-
-
-def _natural(value: Value) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
-
-
-def _number(value: Value) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-
-
-def _text(value: Value) -> bool:
-    return isinstance(value, str)
-
-
-def _hex64(value: Value) -> bool:
-    return isinstance(value, str) and _HEX64.fullmatch(value) is not None
-
-
-def _optional_natural(value: Value) -> bool:
-    return value is None or _natural(value)
-
-
-def _binary(value: Value) -> bool:
-    try:
-        decode(value)
-    except ValueError:
-        return False
-    return True
-
-
-def _digest(value: Value) -> bool:
-    return _binary(value) and len(decode(value)) == 32
-
-
-def _table(value: Value) -> bool:
-    return isinstance(value, dict)
-
-
-def _texts(value: Value) -> bool:
-    return isinstance(value, list) and all(isinstance(item, str) for item in value)
-
-
-def _numbers(value: Value) -> bool:
-    return isinstance(value, list) and all(_number(item) for item in value)
-
-
-def _flag(value: Value) -> bool:
-    return isinstance(value, bool)
-
-
-def _label(value: Value) -> bool:
-    return isinstance(value, str) and _HEX16.fullmatch(value) is not None
-
-
-def _mask(value: Value) -> bool:
-    return isinstance(value, str) and _MASK.fullmatch(value) is not None
-
-
-_Fields = Mapping[str, Callable[[Value], bool]]
-
-_HEADER: _Fields = {
-    "format": _natural, "time": _number, "cut": _natural, "protocol": _text, "run": _text,
-    "party": _natural, "name": _text, "config": _table, "config_sha256": _hex64,
-    "workload_sha256": _hex64, "version": _text, "wire": _natural, "plan": _text,
-}  # fmt: skip
-_MESSAGE: _Fields = {
-    "peer": _natural, "step": _text, "round": _optional_natural, "label": _label, "bytes": _natural,
-    "digest": _digest,
-}  # fmt: skip
-_KINDS: Mapping[str, _Fields] = {
-    "header": _HEADER,
-    "resumed": _HEADER,
-    "sent": _MESSAGE,
-    "received": _MESSAGE,
-    "opened": {
-        "step": _text, "round": _natural, "what": _text, "count": _natural, "value": _binary,
-    },
-    "ledger": {"round": _natural, "step": _text, "event": _table, "rho": _number, "spent": _number},
-    "client": {
-        "client": _text, "digest": _hex64, "round": _natural, "accepted": _flag, "reason": _text,
-    },
-    "step": {
-        "step": _text, "round": _optional_natural, "rounds": _natural, "sent": _natural,
-        "received": _natural, "messages": _natural, "ms": _natural,
-    },
-    "seal": {"reason": _text, "head": _hex64, "signature": _text},
-}  # fmt: skip
-_NOTES: Mapping[str, _Fields] = {
-    "agreed": {
-        "session": _hex64, "last_round": _optional_natural, "initial": _natural, "sigmas": _numbers,
-    },
-    "counted": {"round": _natural, "clients": _texts},
-    "round": {"round": _natural, "clients": _natural},
-    "selecting": {"round": _natural, "candidates": _mask},
-    "selected": {"round": _natural, "candidate": _natural, "query": _text},
-    "finished": {"rounds": _natural, "clients": _natural},
-}  # fmt: skip
-
-
-_CERTIFICATE: _Fields = {"client": _text, "certificate": _hex64, "reason": _text}
-_FLAIM_HEADER: _Fields = {
-    "format": _natural, "time": _number, "cut": _natural, "protocol": _text, "run": _text, "name": _text,
-    "config": _table, "config_sha256": _hex64, "workload_sha256": _hex64, "version": _text,
-    "variant": _text, "noise": _text, "rho_total": _number,
-}  # fmt: skip
-_FLAIM_NOTES: Mapping[str, _Fields] = {
-    "joined": _CERTIFICATE,
-    "left": _CERTIFICATE,
-    "refused": _CERTIFICATE,
-    "earlier": {"spent": _number},
-    "round": {"round": _natural, "clients": _natural, "present": _natural},
-    "selected": {"round": _natural, "candidates": _numbers},
-    "aborted": {"round": _natural, "reason": _text},
-    "finished": {"rounds": _natural, "clients": _natural},
-}
-_SECAGG_HEADER: _Fields = {
-    "format": _natural, "time": _number, "cut": _natural, "protocol": _text, "name": _text, "version": _text,
-    "session": _text, "parameters": _mask, "parameters_sha256": _hex64, "clients": _texts,
-}  # fmt: skip
-_SECAGG_KINDS: Mapping[str, _Fields] = {
-    **_KINDS,
-    "header": _SECAGG_HEADER,
-    "resumed": _SECAGG_HEADER,
-    "opened": {**_KINDS["opened"], "round": _optional_natural},
-    "client": {**_KINDS["client"], "digest": _text},
-}
-_SECAGG_NOTES: Mapping[str, _Fields] = {
-    "left": {"client": _text, "reason": _text},
-    "aborted": {"reason": _text},
-}
-_PROTOCOLS: Mapping[str, tuple[Mapping[str, _Fields], Mapping[str, _Fields]]] = {
-    "distaim": (_KINDS, _NOTES),
-    "flaim": ({**_KINDS, "header": _FLAIM_HEADER, "resumed": _FLAIM_HEADER}, _FLAIM_NOTES),
-    "secagg": (_SECAGG_KINDS, _SECAGG_NOTES),
+_SCHEMAS = {
+    distaim.PROTOCOL: distaim.SCHEMA,
+    flaim.PROTOCOL: flaim.SCHEMA,
+    secagg.PROTOCOL: secagg.SCHEMA,
 }
 
 
 def form_problem(record: Record, protocol: str) -> str | None:
     """What is wrong with a record's fields, or None; ``protocol`` is that of the transcript's header."""
-    kind = str(record["kind"])
-    kinds, notes = _PROTOCOLS.get(protocol, ({}, {}))
-    fields = kinds.get(kind)
-    known = ["kind", "t"]
-    if kind == "note":
-        what = str(record.get("what"))
-        fields, known = notes.get(what), ["kind", "t", "what"]
-        kind = f"note {what!r}"
-    if fields is None:
-        return f"there is no record {kind!r}"
-    if list(record) != [*known, *fields] or not _natural(record["t"]):
-        return f"{kind} does not have exactly its fields, in their order"
-    for name, fits in fields.items():
-        if not fits(record[name]):
-            return f"{name} of {kind} is not what it should be"
-    return None
+    return _SCHEMAS.get(protocol, Schema({}, {})).problem(record)
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,14 +89,14 @@ class Attempt:
     @cached_property
     def session(self) -> str | None:
         """What the three servers of one mesh have in common; None where they did not come to agree."""
-        agreed = self.notes("agreed")
+        agreed = self.notes(distaim.AGREED.what)
         return agreed[0].text("session") if agreed else None
 
     @property
     def clean(self) -> bool:
         """Whether it ended as a finished run does."""
         last = self.entries[-1] if self.entries else self.opening
-        return last.kind == "seal" and last.record["reason"] == "end"
+        return last.kind == "seal" and last.record["reason"] == END
 
     @property
     def idle(self) -> bool:
@@ -252,12 +107,8 @@ class Attempt:
     @cached_property
     def sealed_round(self) -> int:
         """The last round whose end it sealed, -1 where there is none."""
-        reasons = [entry.text("reason").split() for entry in self.of("seal")]
-        return max((int(r[1]) for r in reasons if _is_round(r)), default=-1)
-
-
-def _is_round(words: list[str]) -> bool:
-    return len(words) == 2 and words[0] == "round" and words[1].isdecimal()
+        rounds = [ended_round(entry.text("reason")) for entry in self.of("seal")]
+        return max((number for number in rounds if number is not None), default=-1)
 
 
 @dataclass(frozen=True, eq=False)

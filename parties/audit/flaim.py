@@ -22,9 +22,11 @@ from mechanisms.workload import Workload
 from parties.audit.evidence import Attempt, Entry, Evidence, event_of, require_whole
 from parties.audit.findings import Failed, require
 from parties.config import Config
+from parties.flaim.notes import FINISHED, JOINED, LEFT, ROUND
 from parties.flaim.steps import CHOICES, OPENED, STEPS, SUMS
 from parties.flaim.sums import section_of, settings_of
 from parties.secagg import steps as secagg
+from protocols.transcript import round_ended
 
 _STEPS = {*STEPS.values(), *secagg.STEPS.values(), secagg.UNKNOWN}
 _CHOICE = struct.Struct(">IH")
@@ -82,15 +84,15 @@ def completeness(evidence: Evidence) -> str:
     require_whole(book)
     last = book.attempts[-1]
     require(last.clean, "the transcript does not end with the closing seal of a finished run")
-    finished = last.notes("finished")
+    finished = last.notes(FINISHED)
     require(len(finished) == 1, "the transcript does not say once that the run was finished")
     for attempt in book.attempts:
         sealed = [entry.text("reason") for entry in attempt.of("seal")]
-        begun = [entry.number("round") for entry in attempt.notes("round")]
+        begun = [entry.number("round") for entry in attempt.notes(ROUND)]
         require(begun == sorted(set(begun)), "the transcript has rounds that repeat or go back")
         for number in begun if attempt.clean else begun[:-1]:
             require(
-                sealed.count(f"round {number}") == 1, f"there is not one seal for round {number}"
+                sealed.count(round_ended(number)) == 1, f"there is not one seal for round {number}"
             )
     # A server that was killed after its last round makes the table in an attempt without one.
     begun = [number for attempt in book.attempts for number in _rounds_begun(attempt)]
@@ -102,7 +104,7 @@ def completeness(evidence: Evidence) -> str:
 
 def _rounds_begun(attempt: Attempt) -> list[int]:
     """Their numbers, but for one that an interrupted attempt had not paid for: it is taken again, or never."""
-    begun = [entry.number("round") for entry in attempt.notes("round")]
+    begun = [entry.number("round") for entry in attempt.notes(ROUND)]
     paid = {entry.number("round") for entry in attempt.of("ledger")}
     interrupted = not attempt.clean and begun and begun[-1] not in paid
     return begun[:-1] if interrupted else begun
@@ -145,7 +147,7 @@ def messages(evidence: Evidence, terms: FlaimTerms) -> str:
 def rounds_of(attempt: Attempt, terms: FlaimTerms) -> Iterator[Round]:
     """The rounds of an attempt; an annealed schedule is followed by what was charged. Raises Failed."""
     plan = terms.schedule
-    starts = [n for n, entry in enumerate(attempt.entries) if entry.is_note("round")]
+    starts = [n for n, entry in enumerate(attempt.entries) if entry.is_note(ROUND)]
     for start, end in pairwise([*starts, len(attempt.entries)]):
         note, entries = attempt.entries[start], attempt.entries[start + 1 : end]
         number = note.number("round")
@@ -221,7 +223,7 @@ def openings(evidence: Evidence, terms: FlaimTerms) -> str:
     choices = sums = 0
     for attempt in evidence.books[0].attempts:
         before = next(
-            (n for n, e in enumerate(attempt.entries) if e.is_note("round")), len(attempt.entries)
+            (n for n, e in enumerate(attempt.entries) if e.is_note(ROUND)), len(attempt.entries)
         )
         early = any(entry.kind == "opened" for entry in attempt.entries[:before])
         require(not early, "something was opened before the first round")
@@ -346,7 +348,7 @@ def clients(evidence: Evidence, terms: FlaimTerms) -> str:
     certificates: dict[str, str] = {}
     seen: set[str] = set()
     for attempt in evidence.books[0].attempts:
-        for note in ("joined", "left"):
+        for note in (JOINED, LEFT):
             for entry in attempt.notes(note):
                 _same_certificate(entry, "certificate", certificates, terms)
                 seen.add(entry.text("client"))
@@ -409,8 +411,8 @@ def traffic(evidence: Evidence) -> str:
     count = 0
     for attempt in evidence.books[0].attempts:
         steps = list(attempt.of("step"))
-        first = next((e.line for e in attempt.notes("round")), math.inf)
-        last = next((e.line for e in attempt.notes("finished")), math.inf)
+        first = next((e.line for e in attempt.notes(ROUND)), math.inf)
+        last = next((e.line for e in attempt.notes(FINISHED)), math.inf)
         for name in ("sent", "received"):
             said = sum(entry.number(name) for entry in steps)
             total = sum(e.number("bytes") for e in attempt.of(name) if first < e.line < last)

@@ -18,10 +18,12 @@ from mechanisms.workload import Workload
 from parties.audit.evidence import Attempt, Book, Evidence, form_problem, require_whole
 from parties.audit.findings import Failed, require
 from parties.config import Config, agreed_config, agreed_digest, load_config
+from parties.distaim.notes import FINISHED, ROUND
 from parties.errors import CertificateError, ConfigError
+from parties.secagg import record as secagg
 from parties.tls import common_name, load_certificate
 from protocols.mesh import key_hash
-from protocols.transcript import FORMAT
+from protocols.transcript import FORMAT, round_ended
 
 _SKEW = datetime.timedelta(hours=1)
 """How far a host's clock may be off when a certificate is looked at."""
@@ -97,7 +99,7 @@ def _certificate(evidence: Evidence, book: Book) -> x509.Certificate:
 
 def _pin(book: Book) -> str | None:
     """The key of a transcript's server by the configuration in its own header; None where there is none."""
-    if book.protocol == "secagg":
+    if book.protocol == secagg.PROTOCOL:
         return None
     name, config = book.header.text("name"), rebuild_config(book)
     servers = [party.pinned for party in config.parties]
@@ -172,7 +174,8 @@ def completeness(evidence: Evidence) -> str:
         last = book.last
         require(last.clean, f"{who} does not end with the closing seal of a finished run")
         require(
-            len(last.notes("finished")) == 1, f"{who} does not say once that the run was finished"
+            len(last.notes(FINISHED.what)) == 1,
+            f"{who} does not say once that the run was finished",
         )
         for attempt in book.attempts:
             _rounds_sealed(attempt, who)
@@ -181,7 +184,7 @@ def completeness(evidence: Evidence) -> str:
     require(bool(sessions) and last_ones, "the three transcripts do not end in the same mesh")
     first = next((n for n, session in enumerate(sessions) if session.clean), len(sessions))
     for session in sessions[first + 1 :]:
-        idle = not any(attempt.notes("round") for attempt in session.present)
+        idle = not any(attempt.notes(ROUND.what) for attempt in session.present)
         require(idle, "a round was run after all three had finished the run")
     restarts = sum(len(book.attempts) - 1 for book in evidence.books)
     again = f", {restarts} restarts of servers among it" if restarts else ""
@@ -191,10 +194,12 @@ def completeness(evidence: Evidence) -> str:
 def _rounds_sealed(attempt: Attempt, who: str) -> None:
     """After each round a seal, but for one that was interrupted."""
     sealed = [entry.text("reason") for entry in attempt.of("seal")]
-    begun = [entry.number("round") for entry in attempt.notes("round")]
+    begun = [entry.number("round") for entry in attempt.notes(ROUND.what)]
     require(begun == sorted(set(begun)), f"{who} has rounds that repeat or go back")
     for number in begun if attempt.clean else begun[:-1]:
-        require(sealed.count(f"round {number}") == 1, f"{who} has not one seal for round {number}")
+        require(
+            sealed.count(round_ended(number)) == 1, f"{who} has not one seal for round {number}"
+        )
 
 
 def parties(evidence: Evidence) -> str:

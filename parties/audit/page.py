@@ -12,6 +12,7 @@ from parties.audit import costs
 from parties.audit.evidence import Attempt, Entry, Session
 from parties.audit.findings import CONTRADICTIONS, FAIL, Failed
 from parties.audit.run import PAIRS, Audit
+from parties.distaim.notes import ROUND, SELECTED
 from parties.report import page
 
 _COLUMNS = (330, 560, 790)
@@ -144,10 +145,10 @@ def _flow(place: costs.Place, sums: Mapping[int, Mapping[costs.Place, costs.Tall
 
 
 def _band(entry: Entry, attempt: Attempt) -> Band | None:
-    if entry.is_note("round"):
+    if entry.is_note(ROUND.what):
         owners = entry.number("clients")
         return Band(f"round {entry.number('round')}: {owners} data owners are counted", _INK)
-    if entry.is_note("selected") and "query" in entry.record:
+    if entry.is_note(SELECTED.what) and "query" in entry.record:
         return Band(f"chosen: {entry.text('query')}", _GREEN)
     if entry.kind == "ledger":
         return Band(f"charged for {entry.text('step')}: rho = {entry.real('rho'):.4g}", _ORANGE)

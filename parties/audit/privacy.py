@@ -20,6 +20,7 @@ from mechanisms.workload import Workload
 from parties.audit.evidence import Attempt, Entry, Evidence, Session, event_of
 from parties.audit.findings import Failed, require
 from parties.config import Config
+from parties.distaim.notes import AGREED, COUNTED, FINISHED, ROUND, SELECTED, SELECTING
 from parties.distaim.planning import make_plan
 from parties.distaim.steps import OPENED_IN
 from protocols.steps import CHOICE, COUNTS, MEASURE, SELECT
@@ -88,7 +89,7 @@ def rounds_opened(evidence: Evidence, what: str) -> set[int]:
 
 def finished_rounds(evidence: Evidence) -> int:
     """How many rounds the run had, as server 0 says at the end; -1 where it does not."""
-    notes = evidence.books[0].last.notes("finished")
+    notes = evidence.books[0].last.notes(FINISHED.what)
     return notes[-1].number("rounds") if notes else -1
 
 
@@ -97,14 +98,14 @@ def _openings_of(attempt: Attempt, terms: Terms) -> list[str]:
     where = f"of server {attempt.pid}'s transcript"
     candidates: list[int] = []
     chosen = first = -1
-    agreed = attempt.notes("agreed")
+    agreed = attempt.notes(AGREED.what)
     pending = list(terms.workload.one_way)[agreed[0].number("initial") if agreed else 0 :]
     found = []
     for entry in attempt.entries:
-        if entry.is_note("selecting"):
+        if entry.is_note(SELECTING.what):
             candidates = candidates_of(entry.text("candidates"), len(terms.workload.candidates))
             require(bool(candidates), f"line {entry.line} {where}: a choice among no candidates")
-        elif entry.is_note("selected"):
+        elif entry.is_note(SELECTED.what):
             chosen = entry.number("candidate")
             require(
                 chosen < len(terms.workload.candidates), f"line {entry.line} {where}: no such query"
@@ -148,7 +149,7 @@ def values(evidence: Evidence, terms: Terms) -> str:
     """The three opened the same values and drew the same conclusions from them."""
     count = 0
     for session in evidence.sessions:
-        names = ("selecting", "selected", "round", "counted")
+        names = [note.what for note in (SELECTING, SELECTED, ROUND, COUNTED)]
         alike = [
             [_opened_values(attempt) for attempt in session.present],
             *([_notes(attempt, name) for attempt in session.present] for name in names),
@@ -196,7 +197,7 @@ def _choices_hold(attempt: Attempt, terms: Terms) -> None:
     candidates: list[int] = []
     opened: int | None = None
     for entry in attempt.entries:
-        if entry.is_note("selecting"):
+        if entry.is_note(SELECTING.what):
             candidates = candidates_of(entry.text("candidates"), len(terms.workload.candidates))
         elif entry.kind == "opened" and entry.record["what"] == CHOICE.what:
             words = np.frombuffer(entry.bytes("value"), "<u8")
@@ -207,7 +208,7 @@ def _choices_hold(attempt: Attempt, terms: Terms) -> None:
                 f"the choice opened in line {entry.line} of server {attempt.pid}'s is not one of its candidates",
             )
             opened = candidates[int(hot[0])]
-        elif entry.is_note("selected"):
+        elif entry.is_note(SELECTED.what):
             require(
                 opened in (None, entry.number("candidate")),
                 f"server {attempt.pid} noted another query in line {entry.line} than the one that was opened",
@@ -228,7 +229,7 @@ def _paid(attempt: Attempt) -> int:
     due: Entry | None = None
     begun, count = False, 0
     for entry in attempt.entries:
-        begun = begun or entry.is_note("round")
+        begun = begun or entry.is_note(ROUND.what)
         where = f"line {entry.line} of server {attempt.pid}'s transcript"
         if entry.kind == "ledger" and begun:
             require(due is None, f"{where}: a charge before the one before it was used")
@@ -346,7 +347,7 @@ def rounds_of(
     entries: list[Entry] = []
     number = -1
     for entry in attempt.entries:
-        if entry.is_note("round"):
+        if entry.is_note(ROUND.what):
             if begun:
                 yield number, entries, plan
             number, entries, begun = entry.number("round"), [], True
@@ -365,12 +366,12 @@ def rounds_of(
 def schedule_at(attempt: Attempt, evidence: Evidence, terms: Terms) -> Schedule:
     """The schedule with which an attempt began, told of what was released and lost before."""
     plan = make_plan(terms.config, terms.workload)
-    agreed = attempt.notes("agreed")
+    agreed = attempt.notes(AGREED.what)
     if not agreed:
         return plan
     book = evidence.books[attempt.pid]
     before = [e for a in book.attempts[: book.attempts.index(attempt)] for e in a.of("ledger")]
-    first = next((n for n, e in enumerate(attempt.entries) if e.is_note("round")), len(attempt.entries))  # fmt: skip
+    first = next((n for n, e in enumerate(attempt.entries) if e.is_note(ROUND.what)), len(attempt.entries))  # fmt: skip
     before += [entry for entry in attempt.entries[:first] if entry.kind == "ledger"]
     sigmas = [float(s) for s in agreed[0].items("sigmas") if isinstance(s, int | float)]
     try:
@@ -389,7 +390,7 @@ def schedule_at(attempt: Attempt, evidence: Evidence, terms: Terms) -> Schedule:
 
 def _next_charge(attempt: Attempt, start: Entry) -> Event | None:
     for entry in attempt.entries:
-        if entry.line > start.line and entry.is_note("round"):
+        if entry.line > start.line and entry.is_note(ROUND.what):
             return None
         if entry.line > start.line and entry.kind == "ledger":
             return event_of(entry)
@@ -432,7 +433,7 @@ def clients(evidence: Evidence, terms: Terms) -> str:
         ever <= expected,
         f"{ever} data owners were counted; the configuration expects {expected} at most",
     )
-    finished = evidence.books[0].last.notes("finished")
+    finished = evidence.books[0].last.notes(FINISHED.what)
     most = _most_clients(evidence)
     counted = finished[-1].number("clients") if finished else most
     require(
@@ -447,7 +448,7 @@ def clients(evidence: Evidence, terms: Terms) -> str:
 
 def _most_clients(evidence: Evidence) -> int:
     """How many were counted in the finished rounds: those of a round that was lost are in no result."""
-    rounds = [e for s in evidence.sessions for a in s.present for e in a.notes("round")]
+    rounds = [e for s in evidence.sessions for a in s.present for e in a.notes(ROUND.what)]
     last = finished_rounds(evidence)
     return max((e.number("clients") for e in rounds if e.number("round") <= last), default=0)
 
@@ -470,7 +471,7 @@ def _counted(attempt: Attempt, submissions: dict[str, str]) -> int:
     here: set[str] = set()
     where = f"of server {attempt.pid}'s transcript"
     for entry in attempt.entries:
-        if entry.is_note("counted"):
+        if entry.is_note(COUNTED.what):
             names = [str(name) for name in entry.items("clients")]
             known_all = len(set(names)) == len(names) and submissions.keys() >= set(names)
             require(known_all, f"line {entry.line} {where} lists an owner that no mesh accepted")
@@ -483,7 +484,7 @@ def _counted(attempt: Attempt, submissions: dict[str, str]) -> int:
                 known = submissions.setdefault(name, entry.text("digest"))
                 same = known == entry.text("digest")
                 require(same, f"line {entry.line} {where}: {name!r} has two submissions")
-        elif entry.is_note("round"):
+        elif entry.is_note(ROUND.what):
             said = entry.number("clients")
             require(
                 said == len(here),

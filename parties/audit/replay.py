@@ -39,8 +39,8 @@ from parties.version import version
 from protocols.context import Context, Costs, Opening, Payload, StepCost
 from protocols.digests import message_digest
 from protocols.errors import CheckFailed, ProtocolError
+from protocols.fields import encode
 from protocols.runtime import digest_key, root_path
-from protocols.transcript import encode
 
 
 class ReplayEnded(Exception):

@@ -27,8 +27,11 @@ from parties.audit.privacy import Terms
 from parties.audit.replay import replay_folder, whose
 from parties.config import Config
 from parties.distaim.agreement import identity_of
+from parties.distaim.notes import SELECTED
 from parties.distaim.planning import make_plan, security_bits
 from parties.errors import ConfigError, StoreError
+from parties.flaim import notes as flaim_notes
+from parties.secagg import record
 
 FILES = tuple(f"party-{pid}.jsonl" for pid in range(3))
 PAIRS = ((0, 1), (0, 2), (1, 2))
@@ -121,7 +124,10 @@ def _one_server(findings: Findings, directory: Path, certificates: Path) -> Evid
     terms: list[flaim.FlaimTerms] = []
 
     def configuration() -> str:
-        require(found[0].books[0].protocol == "flaim", "the transcript is not of a FLAIM server")
+        require(
+            found[0].books[0].protocol == flaim_notes.PROTOCOL,
+            "the transcript is not of a FLAIM server",
+        )
         config = identity.rebuild_config(found[0].books[0])
         terms.append(_flaim_terms(config))
         return identity.configuration(found[0], config, terms[0].workload, None)
@@ -133,7 +139,7 @@ def _one_server(findings: Findings, directory: Path, certificates: Path) -> Evid
         ("clocks", lambda: flaim.clocks(found[0])),
     ]
     _run_all(findings, first, after="form", holds=readable)
-    if readable and found[0].books[0].protocol == "secagg":
+    if readable and found[0].books[0].protocol == record.PROTOCOL:
         _run_all(findings, secagg.checks(found[0]), after="form", holds=True)
         return found[0]
     second: list[_Named] = [
@@ -262,9 +268,9 @@ def report(evidence: Evidence) -> str:
     require(
         sorted(opened_here) == said_opened, "report.json has other openings than the transcripts"
     )
-    if book.protocol == "flaim":
+    if book.protocol == flaim_notes.PROTOCOL:
         return "report.json has the ledger and the openings of the transcript."
-    noted = {e.number("round"): e.text("query") for e in book.entries if e.is_note("selected")}
+    noted = {e.number("round"): e.text("query") for e in book.entries if e.is_note(SELECTED.what)}
     # The report has the choices of finished rounds; the last one's measurement may be lost.
     rounds = privacy.finished_rounds(evidence)
     chosen = {number: query for number, query in noted.items() if number <= rounds}

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from parties.audit.evidence import Attempt, Evidence, require_whole
 from parties.audit.findings import Failed, require
+from parties.secagg.record import ABORTED
 from parties.secagg.steps import MASKED, SESSION, STEPS, SUM, UNKNOWN
 from secagg import wire
 from secagg.errors import ParameterError
@@ -50,7 +51,7 @@ def completeness(evidence: Evidence) -> str:
     require(len(book.attempts) == 1, "a session is not resumed; the transcript goes on after one")
     attempt = book.attempts[0]
     require(attempt.clean, "the transcript does not end with its closing seal")
-    ends = len(list(attempt.of("opened"))) + len(attempt.notes("aborted"))
+    ends = len(list(attempt.of("opened"))) + len(attempt.notes(ABORTED))
     require(ends == 1, f"the session ended {ends} times")
     return (
         "The transcript reaches from its header to its closing seal and says how the session ended."

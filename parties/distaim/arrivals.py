@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from parties.config import Config
 from parties.distaim.circumstances import Circumstances, Holdings
 from parties.distaim.inputs import Batch, InputForm
+from parties.distaim.notes import COUNTED
 from parties.distaim.steps import (
     CLIENTS_AGREE,
     CLIENTS_COMPARE,
@@ -127,7 +128,7 @@ class Arrivals:
         if common:
             total = self._holdings.load_total(max(common), self._ctx.pid)
             if total.share.shape == (self._cells,):
-                self._transcript.note("counted", round=round, clients=list(total.clients))
+                self._transcript.note(COUNTED.what, round=round, clients=list(total.clients))
                 return total
         return Total.empty(round, self._ctx.pid, self._cells)
 

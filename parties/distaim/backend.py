@@ -18,6 +18,7 @@ from mechanisms.scores import ScoreSpec
 from mechanisms.workload import Workload
 from parties.distaim.agreement import save_selection
 from parties.distaim.arrivals import Arrivals
+from parties.distaim.notes import ROUND, SELECTED, SELECTING
 from parties.distaim.steps import PREPARE
 from parties.distaim.store import Store
 from parties.distaim.stored import Checkpoint
@@ -113,7 +114,7 @@ class MpcBackend:
             total, self._prepared = await self._arrivals.count_in(round), None
         self._counts = await asyncio.to_thread(self._expand, total.share)
         self._round, self._clients = round, len(total.clients)
-        self._transcript.note("round", round=round, clients=self._clients)
+        self._transcript.note(ROUND.what, round=round, clients=self._clients)
         self._progress.event(
             "round",
             f"{round_text(round, self._plan)}: {self._clients} data owners counted",
@@ -173,7 +174,7 @@ class MpcBackend:
         chosen_from = np.zeros(len(self._workload.candidates), np.bool_)
         chosen_from[list(spec.candidates)] = True
         mask = np.packbits(chosen_from).tobytes().hex()
-        self._transcript.note("selecting", round=self._round, candidates=mask)
+        self._transcript.note(SELECTING.what, round=self._round, candidates=mask)
         with self._ctx.step(SELECT.name, round=self._round) as c:
             position = await select(c, self._gather(spec), spec)
         # What the store keeps is never opened again: the record of it comes first.
@@ -184,7 +185,7 @@ class MpcBackend:
 
     def _selected(self, candidate: int, how: str) -> None:
         query = ", ".join(self._workload.candidates[candidate])
-        self._transcript.note("selected", round=self._round, candidate=candidate, query=query)
+        self._transcript.note(SELECTED.what, round=self._round, candidate=candidate, query=query)
         self._progress.event(
             "selected",
             f"{round_text(self._round, self._plan)}: selected ({query}) {how}",

@@ -31,6 +31,7 @@ from parties.distaim.estimation import (
     working,
 )
 from parties.distaim.inputs import input_forms
+from parties.distaim.notes import AGREED, FINISHED
 from parties.distaim.outputs import CostsFile, result_document
 from parties.distaim.steps import AGREE, DONE, FINISH
 from parties.distaim.store import Store
@@ -39,7 +40,7 @@ from parties.progress import Progress, round_text
 from protocols.context import Context
 from protocols.errors import CheckFailed
 from protocols.measure import noise_of
-from protocols.transcript import Transcript
+from protocols.transcript import Transcript, round_ended
 
 _NONCE_BYTES = 16
 
@@ -95,13 +96,13 @@ async def compute(
     initial = sum(m.round == 0 for m in resumed.history)
     sigmas = [m.sigma for m in resumed.history if m.round > 0]
     server.transcript.note(
-        "agreed",
+        AGREED.what,
         session=resumed.session,
         last_round=resumed.last_round,
         initial=initial,
         sigmas=list(sigmas),
     )
-    server.transcript.seal("agreed")
+    server.transcript.seal(AGREED.what)
     _record_ledger(server)
     server.plan.write_off(
         [entry.rho for entry in server.store.ledger()], initial=initial, sigmas=sigmas
@@ -118,7 +119,7 @@ async def compute(
     with ctx.step(FINISH.name) as c:
         await _finish(server, c, result, costs=costs, lead=lead)
     accounts.write()
-    server.transcript.note("finished", rounds=result.rounds_done, clients=result.clients)
+    server.transcript.note(FINISHED.what, rounds=result.rounds_done, clients=result.clients)
     costs.save()
 
 
@@ -146,7 +147,7 @@ async def _aim(
     def on_round(record: RoundRecord) -> None:
         accounts.costs.seconds["share"] = arrivals.seconds
         accounts.write()
-        server.transcript.seal(f"round {record.round}")
+        server.transcript.seal(round_ended(record.round))
         accounts.costs.save()
         server.progress.event(
             "round-done",

@@ -22,6 +22,7 @@ from parties.distaim.circumstances import Circumstances
 from parties.distaim.computation import ComputeServer, LeadDuties, compute
 from parties.distaim.estimation import LEAD, make_estimator
 from parties.distaim.ingest import start_ingest
+from parties.distaim.notes import PROTOCOL
 from parties.distaim.outputs import CostsFile, write_synthetic
 from parties.distaim.planning import make_plan, security_bits
 from parties.distaim.recording import Recorded
@@ -124,7 +125,7 @@ def open_transcript(
     """This server's transcript, begun or continued. Raises StoreError, CertificateError."""
     agreed: dict[str, Value] = json.loads(json.dumps(config.agreed()))
     header: dict[str, Value] = {
-        "protocol": "distaim",
+        "protocol": PROTOCOL,
         "run": identity.run,
         "party": pid,
         "name": config.require_parties()[pid].name,

@@ -37,6 +37,7 @@ from parties.flaim.messages import (
     is_secagg,
     pack_reason,
 )
+from parties.flaim.notes import JOINED, LEFT, REFUSED
 from parties.flaim.refusals import Refusal, Refused
 from parties.secagg.frames import SIZE_BYTES, close, keep_alive, read_frame, write_frame
 from parties.version import version
@@ -51,7 +52,7 @@ class ConnectionLog(Protocol):
         """One message to or from ``client``; ``key`` is their link's."""
 
     def connection(self, *, name: str, certificate: bytes, what: str, reason: str = "") -> None:
-        """A client has ``joined``, was ``refused`` or has ``left``; ``certificate`` is its own, in DER."""
+        """``what`` is one of ``JOINED``, ``REFUSED`` and ``LEFT``; ``certificate`` is its own, in DER."""
 
 
 @dataclass(eq=False, slots=True)
@@ -218,7 +219,7 @@ class Connections:
             hello = self._checked(Message.unpack(data, name), name, number)
         except PartyError as error:
             self._log.connection(
-                name=name, certificate=certificate, what="refused", reason=str(error)
+                name=name, certificate=certificate, what=REFUSED, reason=str(error)
             )
             refused = Refused(Refusal.MISFIT, str(error)).message().pack()
             await write_frame(writer, refused, name, timeout_s=self.stage_s)
@@ -229,7 +230,7 @@ class Connections:
         key = secrets.token_bytes(KEY_BYTES)
         member = Member(number, name, hello.rows, certificate, writer, key)
         self.received[number] += len(data) + SIZE_BYTES
-        self._log.connection(name=name, certificate=certificate, what="joined")
+        self._log.connection(name=name, certificate=certificate, what=JOINED)
         self._log.message(sent=False, client=number, round=None, data=data, key=member.key)
         welcome = Welcome(number, len(self.names), member.key)
         self.present[number] = member
@@ -293,7 +294,7 @@ class Connections:
             del self.present[member.number]
             self.lost[member.number] = reason
             self._log.connection(
-                name=member.name, certificate=member.certificate, what="left", reason=reason
+                name=member.name, certificate=member.certificate, what=LEFT, reason=reason
             )
             if member.conversation is not None:
                 member.conversation.lost(member)

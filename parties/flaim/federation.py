@@ -29,6 +29,7 @@ from mechanisms.flaim_settings import FlaimSettings, SumNoise
 from mechanisms.workload import Workload
 from parties.config import Config
 from parties.errors import FlaimProtocolError, RoundTimeout
+from parties.flaim import notes
 from parties.flaim.connections import Connections, Conversation
 from parties.flaim.messages import (
     HEADER_BYTES,
@@ -114,7 +115,9 @@ class NetworkFederation:
             )
         drawn = draw_participants(present, self._settings, secrets.token_bytes)
         self._participants = tuple(drawn)
-        self._record.transcript.note("round", round=round, clients=len(drawn), present=len(present))
+        self._record.transcript.note(
+            notes.ROUND, round=round, clients=len(drawn), present=len(present)
+        )
         for number in drawn:
             self._certificates[number] = self._connections.present[number].certificate
             self._record.took_part(number, round, certificate=self._certificates[number])
@@ -288,7 +291,7 @@ class NetworkFederation:
         self.tally.given_up += 1
         text = f"round {request.layout.round}: {reason}"
         self.tally.reasons.append(text)
-        self._record.transcript.note("aborted", round=request.layout.round, reason=reason)
+        self._record.transcript.note(notes.ABORTED, round=request.layout.round, reason=reason)
         skipped = Message(MessageKind.SKIPPED, request.layout.round, pack_reason(reason)).pack()
         for place in talk.present:
             talk.post(place, skipped)

@@ -46,6 +46,7 @@ from parties.distaim.outputs import write_synthetic
 from parties.distaim.store import Store
 from parties.errors import ConfigError
 from parties.files import disk_errors, write_json
+from parties.flaim import notes
 from parties.flaim.connections import Connections
 from parties.flaim.federation import NetworkFederation
 from parties.flaim.history import History
@@ -59,7 +60,7 @@ from parties.statuses import TooFewClients
 from parties.tls import check_holder
 from parties.trial.processes import allow_files
 from parties.version import version
-from protocols.transcript import Value
+from protocols.transcript import Value, round_ended
 
 ORACLE = "oracle"
 TRANSCRIPT = "transcript.jsonl"
@@ -168,7 +169,7 @@ def _open_record(
     spent: float,
 ) -> Record:
     header: dict[str, Value] = {
-        "protocol": "flaim",
+        "protocol": notes.PROTOCOL,
         "run": config.run.id,
         "name": config.require_flaim().server,
         "config": cast("Value", config.agreed()),
@@ -231,7 +232,7 @@ class _Run:
         started = time.perf_counter()
         before = self.history.rounds
         if self.earlier:
-            self.record.transcript.note("earlier", spent=self.earlier)
+            self.record.transcript.note(notes.EARLIER, spent=self.earlier)
             number = next_round(self.settings, before)
             then = f"going on with round {number}" if before else "beginning anew"
             self.progress.event(
@@ -271,7 +272,7 @@ class _Run:
         )
         rows = await self._write(result)
         self.record.transcript.note(
-            "finished", rounds=result.rounds_done, clients=len(federation.population)
+            notes.FINISHED, rounds=result.rounds_done, clients=len(federation.population)
         )
         # Before the result, which counts the bytes of these messages too.
         connections.farewell("the run is finished")
@@ -322,8 +323,8 @@ class _Run:
         else:
             text = f"round {done.round} of {self.settings.rounds} done"
         chosen: list[Value] = [*sorted({m.candidate for m in done.measurements if not m.one_way})]
-        self.record.transcript.note("selected", round=done.round, candidates=chosen)
-        self.record.transcript.seal(f"round {done.round}")
+        self.record.transcript.note(notes.SELECTED, round=done.round, candidates=chosen)
+        self.record.transcript.seal(round_ended(done.round))
         # What is here is in the sealed transcript.
         self.history.save(done, population)
         self.progress.event("round-done", text, done=done.round, lost=done.lost)

@@ -1,8 +1,9 @@
 """The transcript of one SecAgg server: every message, the sum that was opened, who survived, and why it ended.
 
-Provides ``SessionRecord``, the log of a `parties.secagg.server.RoundServer`. Messages stand in it by digests under
-the session's own digest, which both ends know: what they carry is encrypted, masked or random. A sum is written down
-only where the session has noise; of one without, its length alone. Public: all of it.
+Provides ``SessionRecord``, the log of a `parties.secagg.server.RoundServer`, and ``SCHEMA``, what may stand in it.
+Messages stand in it by digests under the session's own digest, which both ends know: what they carry is encrypted,
+masked or random. A sum is written down only where the session has noise; of one without, its length alone. Public: all
+of it.
 """
 
 from collections.abc import Sequence
@@ -15,10 +16,33 @@ from parties.files import disk_errors
 from parties.secagg.steps import SESSION, SUM, step_of
 from parties.tls import load_identity, signer
 from parties.version import version
+from protocols import fields
 from protocols.digests import message_digest
-from protocols.transcript import Transcript, Value
+from protocols.transcript import RECORDS, Transcript, Value, schema
 from secagg import SecAggServer
 from secagg.noise import NoiseKind
+
+PROTOCOL = "secagg"
+LEFT, ABORTED = "left", "aborted"
+SCHEMA = schema(
+    {
+        "protocol": fields.text,
+        "name": fields.text,
+        "version": fields.text,
+        "session": fields.text,
+        "parameters": fields.hex_bytes,
+        "parameters_sha256": fields.hex64,
+        "clients": fields.texts,
+    },
+    {LEFT: {"client": fields.text, "reason": fields.text}, ABORTED: {"reason": fields.text}},
+    # A session has no rounds, and its clients sign no digest of what they submit.
+    {
+        **RECORDS,
+        "opened": {**RECORDS["opened"], "round": fields.optional_natural},
+        "client": {**RECORDS["client"], "digest": fields.text},
+    },
+)
+"""The records of a session's transcript."""
 
 
 class SessionRecord:
@@ -29,7 +53,7 @@ class SessionRecord:
     ) -> None:
         parameters = server.parameters
         header: dict[str, Value] = {
-            "protocol": "secagg",
+            "protocol": PROTOCOL,
             "name": load_identity(files).name,
             "version": version(),
             "session": parameters.session.hex(),
@@ -58,7 +82,7 @@ class SessionRecord:
 
     def left(self, client: int, reason: str) -> None:
         """A client's connection is of no use any more."""
-        self._transcript.note("left", client=self._names[client], reason=reason)
+        self._transcript.note(LEFT, client=self._names[client], reason=reason)
 
     def finished(self, server: SecAggServer) -> None:
         """The sum is there."""
@@ -78,7 +102,7 @@ class SessionRecord:
 
     def aborted(self, reason: str) -> None:
         """There is no sum."""
-        self._transcript.note("aborted", reason=reason)
+        self._transcript.note(ABORTED, reason=reason)
 
     def close(self) -> None:
         """Seal and close."""

@@ -15,7 +15,8 @@ from parties.config import CertificateFiles, agreed_config, agreed_digest
 from parties.distaim.agreement import identity_of
 from parties.distaim.planning import make_plan, security_bits
 from parties.tls import make_certificates
-from protocols.transcript import canonical, decode, encode
+from protocols.fields import decode, encode
+from protocols.transcript import canonical
 from tests.parties.audit_runs import Lines, read_lines, sealed_anew, write_lines
 from tests.parties.support import OWNERS, PARTIES
 

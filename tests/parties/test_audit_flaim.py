@@ -20,7 +20,8 @@ from parties.distaim.stored import LedgerEntry
 from parties.errors import StoreError
 from parties.flaim.federation import NetworkFederation
 from parties.tls import make_certificates
-from protocols.transcript import Transcript, decode, encode
+from protocols.fields import decode, encode
+from protocols.transcript import Transcript
 from tests.parties.audit_runs import Lines
 from tests.parties.flaim_support import (
     EVERY_STAGE,

@@ -10,7 +10,7 @@ import pytest
 from parties.audit.page import render_audit
 from parties.audit.run import audit_folder
 from parties.config import CertificateFiles
-from protocols.transcript import encode
+from protocols.fields import encode
 from secagg.noise import server_noise
 from tests.parties.audit_runs import Lines
 from tests.parties.tampering import doubling, dropping, edit_server, failed, find, setting

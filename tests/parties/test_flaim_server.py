@@ -30,7 +30,8 @@ from parties.flaim.sums import settings_of
 from parties.secagg.frames import read_frame, write_frame
 from parties.statuses import FlaimRefused, Status, TooFewClients
 from parties.tls import client_context, make_certificates
-from protocols.transcript import decode, read_transcript
+from protocols.fields import decode
+from protocols.transcript import read_transcript
 from tests.parties.flaim_support import (
     EVERY_STAGE,
     NAMES,

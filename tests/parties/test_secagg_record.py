@@ -11,7 +11,8 @@ from parties.secagg.client import take_part
 from parties.secagg.record import SessionRecord
 from parties.secagg.server import Deadlines, RoundServer
 from parties.tls import make_certificates, pinned_in
-from protocols.transcript import Record, decode, read_transcript
+from protocols.fields import decode
+from protocols.transcript import Record, read_transcript
 from secagg import SecAggClient, SecAggServer
 from secagg.errors import RoundAborted
 from secagg.noise import server_noise

@@ -54,6 +54,18 @@ def test_step_names_are_spelt_in_the_vocabulary_alone() -> None:
     assert found == []
 
 
+def test_notes_are_called_by_the_names_beside_their_writers() -> None:
+    found = [
+        f"{path.relative_to(ROOT).as_posix()}:{node.lineno}"
+        for path in sorted((ROOT / "parties").rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call) and named(node) in {"note", "notes", "is_note"}
+        for argument in node.args
+        if isinstance(argument, ast.Constant)
+    ]
+    assert found == []
+
+
 @pytest.mark.parametrize(
     ("source", "names"),
     [
@@ -92,9 +104,9 @@ def test_batches_cost_nothing_to_forward_where_nothing_is_forwarded() -> None:
     forward, compare = STEPS["clients.forward"].cost, STEPS["clients.compare"].cost
     assert forward
     assert compare
-    assert forward(Batches(5, 2, 0)) == Cost()
-    assert forward(Batches(5, 2, 40)) == Cost(2, (0, 200, 0))
-    assert compare(Batches(5, 2, 40)) == Cost(8, (168, 168, 168))
+    assert forward(Batches([8] * 5, 2, 0)) == Cost()
+    assert forward(Batches([8] * 5, 2, 200)) == Cost(2, (0, 200, 0))
+    assert compare(Batches([8] * 5, 2, 200)) == Cost(8, (168, 168, 168))
 
 
 @pytest.mark.parametrize(

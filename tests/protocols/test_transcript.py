@@ -18,6 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protocols.errors import CheckFailed
+from protocols.fields import decode, encode
 from protocols.mesh import TlsFiles
 from protocols.runtime import PartyRuntime
 from protocols.transcript import (
@@ -27,8 +28,6 @@ from protocols.transcript import (
     Value,
     canonical,
     chain,
-    decode,
-    encode,
     read,
     read_transcript,
 )

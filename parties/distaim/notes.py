@@ -1,0 +1,63 @@
+"""What a DistAIM server's transcript says besides the records of `protocols.transcript`: its header and its notes.
+
+Provides the notes, each with its fields and where it stands in a run, and ``SCHEMA``. Who writes a transcript and who
+reads it use the same names. Public: everything.
+"""
+
+from dataclasses import dataclass
+
+from protocols import fields
+from protocols.fields import Fields
+from protocols.steps import Phase
+from protocols.transcript import schema
+
+PROTOCOL = "distaim"
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """A note: what it says, its fields, and where it stands in a run: None, wherever it is."""
+
+    what: str
+    phase: Phase | None
+    fields: Fields
+
+
+AGREED = Note(
+    "agreed",
+    None,
+    {
+        "session": fields.hex64,
+        "last_round": fields.optional_natural,
+        "initial": fields.natural,
+        "sigmas": fields.numbers,
+    },
+)
+COUNTED = Note("counted", Phase.ARRIVALS, {"round": fields.natural, "clients": fields.texts})
+ROUND = Note("round", Phase.BEGUN, {"round": fields.natural, "clients": fields.natural})
+SELECTING = Note(
+    "selecting", Phase.CANDIDATES, {"round": fields.natural, "candidates": fields.hex_bytes}
+)
+SELECTED = Note(
+    "selected",
+    Phase.CHOSEN,
+    {"round": fields.natural, "candidate": fields.natural, "query": fields.text},
+)
+FINISHED = Note("finished", None, {"rounds": fields.natural, "clients": fields.natural})
+
+NOTES = {n.what: n for n in (AGREED, COUNTED, ROUND, SELECTING, SELECTED, FINISHED)}
+SCHEMA = schema(
+    {
+        "protocol": fields.text,
+        "run": fields.text,
+        "party": fields.natural,
+        "name": fields.text,
+        "config": fields.table,
+        "config_sha256": fields.hex64,
+        "workload_sha256": fields.hex64,
+        "version": fields.text,
+        "wire": fields.natural,
+        "plan": fields.text,
+    },
+    {what: note.fields for what, note in NOTES.items()},
+)
