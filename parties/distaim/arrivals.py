@@ -27,7 +27,6 @@ from parties.distaim.steps import (
     CLIENTS_RESUME,
     DIGEST_BYTES,
 )
-from parties.distaim.store import Store
 from parties.distaim.stored import StoredSubmission, Total
 from parties.statuses import TooFewClients
 from protocols.context import Context
@@ -58,9 +57,8 @@ class Arrivals:
         self,
         ctx: Context,
         config: Config,
-        store: Store,
-        *,
         holdings: Holdings,
+        *,
         forms: Mapping[str, InputForm],
         cells: int,
         transcript: Transcript,
@@ -70,7 +68,6 @@ class Arrivals:
     ) -> None:
         self._ctx = ctx
         self._config = config
-        self._store = store
         self._holdings = holdings
         self._forms = forms
         self._cells = cells
@@ -102,12 +99,12 @@ class Arrivals:
         if len(total.clients) < self._config.clients.minimum:
             raise TooFewClients(
                 f"round {round}: {len(total.clients)} data owners are complete at all three servers, "
-                f"{self._store.submission_count()} have reached this one; expected at least "
+                f"{self._holdings.submission_count()} have reached this one; expected at least "
                 f"clients.minimum = {self._config.clients.minimum} within {self._config.clients.wait_s:g} s"
             )
         self._total = Total(round, total.clients, total.share)
         self._transcript.flush()
-        await asyncio.to_thread(self._store.save_total, self._total)
+        await asyncio.to_thread(self._holdings.save_total, self._total)
         self.seconds += time.perf_counter() - started
         return self._total
 
@@ -151,7 +148,7 @@ class Arrivals:
                 await self._sleep(pause, deadline)
 
     def _ready(self, deadline: float) -> bool:
-        stored = self._store.submission_count()
+        stored = self._holdings.submission_count()
         self._on_waiting(stored)
         return (
             stored >= self._config.clients.expected

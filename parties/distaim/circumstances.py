@@ -18,10 +18,13 @@ from protocols.transcript import Transcript, Value
 
 
 class Holdings(Protocol):
-    """What a server holds of its data owners. What it tells depends on when it is asked. See ``Store``."""
+    """What a server holds of its data owners. What it tells depends on when it is asked. All as ``Store``."""
 
     def submissions(self, up_to_round: int | None = None) -> list[StoredSubmission]:
         """The submissions that are here."""
+
+    def submission_count(self) -> int:
+        """How many submissions are here."""
 
     def read_submission(self, client: str) -> bytes:
         """The body of ``client``."""
@@ -31,6 +34,9 @@ class Holdings(Protocol):
 
     def load_total(self, round: int, pid: int) -> Total:
         """The running total after ``round``, as server ``pid``'s share."""
+
+    def save_total(self, total: Total) -> None:
+        """Keep the running total after a round; durable on return."""
 
 
 class Circumstances:

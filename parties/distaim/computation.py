@@ -182,8 +182,7 @@ def _arrivals(server: ComputeServer, ctx: Context) -> Arrivals:
     return Arrivals(
         ctx,
         server.config,
-        server.store,
-        holdings=server.circumstances.holdings(server.store),
+        server.circumstances.holdings(server.store),
         forms=input_forms(server.config, server.workload),
         cells=server.workload.maximal_cells,
         transcript=server.transcript,

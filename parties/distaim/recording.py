@@ -102,7 +102,7 @@ def settle(store: Store, circumstances: Circumstances, rounds: int) -> Store:
 
 
 class KeptHoldings:
-    """``Holdings`` whose answers go through ``circumstances``."""
+    """``Holdings`` whose answers go through ``circumstances``, but for counts, which decide nothing by themselves."""
 
     def __init__(self, inner: Holdings, circumstances: Circumstances) -> None:
         self._inner = inner
@@ -114,6 +114,10 @@ class KeptHoldings:
             "submissions", lambda: [_row(s) for s in self._inner.submissions(up_to_round)]
         )
         return [StoredSubmission(Submission.from_canonical(row[0]), *row[1:]) for row in rows]
+
+    def submission_count(self) -> int:
+        """See ``Holdings.submission_count``."""
+        return self._inner.submission_count()
 
     def read_submission(self, client: str) -> bytes:
         """See ``Holdings.read_submission``."""
@@ -134,6 +138,10 @@ class KeptHoldings:
             f"total of round {round}", lambda: _total_bytes(self._inner.load_total(round, pid))
         )
         return _total_from(data, round, pid)
+
+    def save_total(self, total: Total) -> None:
+        """See ``Holdings.save_total``."""
+        self._inner.save_total(total)
 
 
 def _row(stored: StoredSubmission) -> list[object]:

@@ -1,0 +1,213 @@
+"""Input forms: counts end as shares of their sum, and a form whose servers talk shares a total with them."""
+
+import asyncio
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from parties.distaim.arrivals import Arrivals
+from parties.distaim.circumstances import Circumstances
+from parties.distaim.inputs import Batch, InputForm, input_form, input_forms
+from parties.distaim.inputs.counts import Counts
+from parties.distaim.steps import CLIENTS_COMPARE, CLIENTS_FORWARD
+from parties.distaim.stored import StoredSubmission, Total
+from protocols import base
+from protocols.context import Context
+from protocols.errors import ProtocolViolation
+from protocols.shares import Share
+from protocols.upload import FORMS, PLAIN, SEEDED, UploadSeeds
+from tests.parties.support import make_codes, make_config, make_submission
+from tests.protocols.local import reconstruct, run_parties
+
+CONFIG = make_config({"clients.expected": 2, "clients.minimum": 2})
+WORKLOAD = CONFIG.build_workload()
+CAPACITY = CONFIG.clients.rows_per_client
+CLIENTS = ("clinic-a", "clinic-b")
+Bodies = Mapping[str, list[bytes]]
+
+
+def values_of(form: InputForm, clients: Sequence[str]) -> dict[str, NDArray[np.unsignedinteger]]:
+    return {c: form.values(make_codes(20, seed)) for seed, c in enumerate(clients)}
+
+
+def bodies_of(form: InputForm, clients: Sequence[str] = CLIENTS) -> dict[str, list[bytes]]:
+    values = values_of(form, clients)
+    return {client: form.share(values[client], UploadSeeds.draw()) for client in clients}
+
+
+def stored(form: InputForm, pid: int, client: str, body: bytes) -> StoredSubmission:
+    submission = replace(make_submission(client), form=form.name, first_round=1)
+    own, next_ = (digest.hex() for digest in form.component_digests(pid, body))
+    whole = hashlib.sha256(body).hexdigest()
+    return StoredSubmission(submission, whole, own, next_, len(body), 0.0)
+
+
+def batch_at(form: InputForm, pid: int, bodies: Bodies) -> Batch:
+    mine = tuple(stored(form, pid, client, bodies[client][pid]) for client in bodies)
+    return Batch(1, mine, lambda client: bodies[client][pid])
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_add_ends_in_shares_of_the_sum_and_forwards_what_the_form_says(name: str) -> None:
+    form = input_form(name, WORKLOAD)
+    bodies = bodies_of(form)
+
+    async def party(ctx: Context) -> Share:
+        total = Total.empty(1, ctx.pid, WORKLOAD.maximal_cells).share
+        with ctx.step(CLIENTS_FORWARD.name, round=1) as c:
+            batch = await form.forward(c, batch_at(form, ctx.pid, bodies))
+        assert batch.problems == {}
+        once = await form.add(ctx, total, batch)
+        return await form.add(ctx, once, batch.without(CLIENTS[:1]))
+
+    outcome = run_parties(party)
+    first, second = values_of(form, CLIENTS).values()
+    np.testing.assert_array_equal(reconstruct(outcome.results), first + 2 * second)
+    assert outcome.sent_bytes == [0, 2 * form.forwarded_size(CAPACITY), 0]
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_body_size_is_that_of_every_body(name: str) -> None:
+    form = input_form(name, WORKLOAD)
+    for bodies in bodies_of(form).values():
+        assert [len(body) for body in bodies] == [form.body_size(p, CAPACITY) for p in range(3)]
+
+
+@pytest.mark.parametrize(
+    "values", [np.zeros(56, np.uint64), np.zeros(3, np.uint32), np.zeros((7, 8), np.uint32)]
+)
+def test_share_refuses_other_vectors(values: NDArray[np.unsignedinteger]) -> None:
+    with pytest.raises(ValueError, match="56 uint32"):
+        input_form(SEEDED, WORKLOAD).share(values, UploadSeeds.draw())
+
+
+def test_forward_finds_a_component_that_its_client_did_not_send() -> None:
+    form = input_form(SEEDED, WORKLOAD)
+    bodies = bodies_of(form)
+    body = bodies[CLIENTS[1]][1]
+    bodies[CLIENTS[1]][1] = body[:-1] + bytes([body[-1] ^ 1])
+
+    async def party(ctx: Context) -> Batch:
+        return await form.forward(ctx, batch_at(form, ctx.pid, bodies))
+
+    batches = run_parties(party).results
+    assert [list(batch.problems) for batch in batches] == [[], [], [CLIENTS[1]]]
+    assert list(batches[2].forwarded) == [CLIENTS[0]]
+    assert "does not have the digest" in batches[2].problems[CLIENTS[1]]
+
+
+def test_forward_refuses_another_number_of_components() -> None:
+    form = input_form(SEEDED, WORKLOAD)
+    bodies = bodies_of(form)
+
+    async def party(ctx: Context) -> Batch:
+        batch = batch_at(form, ctx.pid, bodies)
+        return await form.forward(ctx, batch.without(CLIENTS[:1] if ctx.pid == 1 else ()))
+
+    with pytest.raises(ProtocolViolation, match="another number of components"):
+        run_parties(party)
+
+
+@pytest.mark.parametrize(("rows", "sizes"), [(0, []), (1, [1]), (5, [2, 2, 1])])
+def test_batches_have_everyone_once_in_order(
+    rows: int, sizes: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    form = input_form(SEEDED, WORKLOAD)
+    monkeypatch.setattr(
+        "parties.distaim.inputs.counts._BATCH_BYTES", 2 * form.forwarded_size(CAPACITY) + 1
+    )
+    bodies = bodies_of(form, [f"clinic-{number}" for number in range(rows)])
+    due = batch_at(form, 0, bodies).submissions
+    batches = form.batches(due)
+    assert [len(batch) for batch in batches] == sizes
+    assert tuple(item for batch in batches for item in batch) == due
+
+
+def test_input_forms_are_those_of_the_config() -> None:
+    for name in FORMS:
+        forms = input_forms(make_config({"run.upload": name}), WORKLOAD)
+        assert {key: form.name for key, form in forms.items()} == {name: name}
+
+
+class Squares(Counts):
+    """A form whose servers have to talk: what it adds are the squares of what was sent."""
+
+    async def add(self, ctx: Context, total: Share, batch: Batch) -> Share:
+        sent = await super().add(ctx, Total.empty(0, ctx.pid, self.cells).share, batch)
+        with ctx.step("test.squares", round=batch.round) as c:
+            return total + await base.multiply(c, sent, sent)
+
+
+@dataclass
+class Held:
+    """A server's holdings: everything is there from the start."""
+
+    all: list[StoredSubmission]
+    body: Callable[[str], bytes]
+    saved: list[Total] = field(default_factory=list)
+
+    def submissions(self, up_to_round: int | None = None) -> list[StoredSubmission]:
+        return self.all
+
+    def submission_count(self) -> int:
+        return len(self.all)
+
+    def read_submission(self, client: str) -> bytes:
+        return self.body(client)
+
+    def total_rounds(self) -> list[int]:
+        return []
+
+    def load_total(self, round: int, pid: int) -> Total:
+        raise NotImplementedError
+
+    def save_total(self, total: Total) -> None:
+        self.saved.append(total)
+
+
+def test_count_in_adds_forms_to_one_total_each_with_its_own_steps() -> None:
+    """One owner sends counts, one a form whose servers multiply in a step of its own."""
+    forms: dict[str, InputForm] = {
+        SEEDED: Counts(SEEDED, WORKLOAD),
+        PLAIN: Squares(PLAIN, WORKLOAD),
+    }
+    sent = dict(zip(CLIENTS, forms.values(), strict=True))
+    bodies = {
+        c: form.share(form.values(make_codes(20)), UploadSeeds.draw()) for c, form in sent.items()
+    }
+
+    async def party(ctx: Context) -> Total:
+        mine = [stored(form, ctx.pid, c, bodies[c][ctx.pid]) for c, form in sent.items()]
+        held = Held(mine, lambda client: bodies[client][ctx.pid])
+        arrivals = Arrivals(
+            ctx,
+            CONFIG,
+            held,
+            forms=forms,
+            cells=WORKLOAD.maximal_cells,
+            transcript=SimpleNamespace(client=lambda **_: None, flush=lambda: None),  # type: ignore[arg-type]
+            closed=asyncio.Event(),
+            circumstances=Circumstances(),
+        )
+        total = await arrivals.count_in(0)
+        assert held.saved == [total]
+        return total
+
+    outcome = run_parties(party)
+    totals = outcome.results
+    # Each form's owners in the order of their names, form after form.
+    assert {total.clients for total in totals} == {(CLIENTS[1], CLIENTS[0])}
+    counts = forms[SEEDED].values(make_codes(20))
+    found = reconstruct([total.share for total in totals])
+    np.testing.assert_array_equal(found, counts + counts * counts)
+    steps = [(cost.step, cost.round, cost.rounds) for cost in outcome.parties[0].costs.steps]
+    assert ("test.squares", 0, 1) in steps
+    names = [step for step, *_ in steps if not step.startswith("clients.")]
+    assert names == ["test.squares"]
+    counted = [step for step, *_ in steps if step in (CLIENTS_FORWARD.name, CLIENTS_COMPARE.name)]
+    assert counted == [CLIENTS_FORWARD.name, CLIENTS_COMPARE.name] * 2
