@@ -17,10 +17,11 @@ Proposition 14 (sums). Limits: no subsampling amplification.
 
 from __future__ import annotations
 
+import json
 import math
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from decimal import Decimal, Overflow, localcontext
 from fractions import Fraction
 from functools import lru_cache
@@ -36,6 +37,8 @@ from mechanisms.events import (
     NoiseKind,
     SumOfDiscreteGaussiansEvent,
     check_positive,
+    event_from_dict,
+    event_to_dict,
     measurement_event,
     noise_deviation,
 )
@@ -470,20 +473,53 @@ SELECT, LOCAL, MEASURE = "select", "local", "measure"
 
 @dataclass(frozen=True, slots=True)
 class LedgerEntry:
-    """One charge: in which round and step, for what, and its cost."""
+    """One charge: ``rho`` for ``event`` in ``step`` of ``round``; a repeated round is charged again.
+
+    Raises ``ValueError`` unless the cost is positive and finite.
+    """
 
     round: int
     step: str
     event: Event
     rho: float
 
+    def __post_init__(self) -> None:
+        check_positive("rho", self.rho)
 
-@dataclass(slots=True)
+    @property
+    def event_text(self) -> str:
+        """The event as JSON, the same for equal events."""
+        return json.dumps(event_to_dict(self.event), sort_keys=True)
+
+    def to_dict(self) -> dict[str, object]:
+        """For ``from_dict``, over JSON; exact."""
+        return {"round": self.round, "step": self.step, "event": self.event_text, "rho": self.rho}
+
+    @classmethod
+    def from_dict(cls, value: Mapping[str, object]) -> LedgerEntry:
+        """What ``to_dict`` said. Raises ``ValueError`` on anything else."""
+        number, step, text, cost = (value.get(key) for key in ("round", "step", "event", "rho"))
+        if not (isinstance(step, str) and isinstance(text, str) and len(value) == 4):
+            raise ValueError("not a ledger entry: step and event are text")
+        if not (type(number) is int and number >= 0 and isinstance(cost, float)):
+            raise ValueError("not a ledger entry: round and rho are numbers")
+        event = json.loads(text)
+        if not isinstance(event, dict):
+            raise ValueError("not a ledger entry: the event is no table")
+        return cls(number, step, event_from_dict(event), cost)
+
+
 class Ledger:
-    """Charges against a budget, kept in memory. ``entries`` may hold charges made before."""
+    """Charges against a budget, kept in memory. It may begin with ``entries`` made before."""
 
-    budget: float
-    entries: list[LedgerEntry] = field(default_factory=list)
+    def __init__(self, budget: float, entries: Sequence[LedgerEntry] = ()) -> None:
+        self.budget = budget
+        self._entries = list(entries)
+
+    @property
+    def entries(self) -> list[LedgerEntry]:
+        """All charges, in the order in which they were entered."""
+        return list(self._entries)
 
     @property
     def spent(self) -> float:
@@ -495,26 +531,32 @@ class Ledger:
 
         Raises ``BudgetExceeded``, and enters nothing, if the budget does not cover it.
         """
-        self.require((event,))
-        entry = LedgerEntry(round, step, event, rho(event))
-        self.entries.append(entry)
+        (entry,) = self.charge_all(round, [(step, event)])
         return entry
 
-    def charge_all(self, round: int, charges: Sequence[tuple[str, Event]]) -> None:
+    def charge_all(self, round: int, charges: Sequence[tuple[str, Event]]) -> Sequence[LedgerEntry]:
         """Enters (step, event) charges, all or none, as ``charge`` does."""
-        self.require([event for _, event in charges])
-        for step, event in charges:
-            self.charge(round, step, event)
+        steps = ", ".join(dict.fromkeys(step for step, _ in charges))
+        self.require([event for _, event in charges], where=f"round {round}, {steps}: ")
+        entries = [LedgerEntry(round, step, event, rho(event)) for step, event in charges]
+        self._enter(entries)
+        return entries
 
-    def require(self, events: Sequence[Event]) -> None:
+    def require(self, events: Sequence[Event], *, where: str = "") -> None:
         """Raises ``BudgetExceeded`` if the budget does not cover all of ``events``."""
-        check_budget(self.budget, [entry.rho for entry in self.entries], events)
+        check_budget(self.budget, [entry.rho for entry in self.entries], events, where=where)
+
+    def _enter(self, entries: Sequence[LedgerEntry]) -> None:
+        self._entries += entries
 
 
-def check_budget(budget: float, charged: Sequence[float], events: Sequence[Event]) -> None:
+def check_budget(
+    budget: float, charged: Sequence[float], events: Sequence[Event], *, where: str = ""
+) -> None:
     """Raises ``BudgetExceeded`` if ``charged`` and the cost of ``events`` exceed ``budget``.
 
-    The one rule for every ledger: sums are exact, and nothing is granted to rounding.
+    The one rule for every ledger: sums are exact, and nothing is granted to rounding. ``where``
+    begins the message.
     """
     costs = [rho(event) for event in events]
     # fsum rounds the exact sum once. Rounding keeps order, so that only a tie leaves the matter open.
@@ -525,6 +567,6 @@ def check_budget(budget: float, charged: Sequence[float], events: Sequence[Event
         fits = total < budget
     if not fits:
         raise BudgetExceeded(
-            f"a release of rho = {math.fsum(costs):.6g} was refused: {math.fsum(charged):.6g} of the"
+            f"{where}a release of rho = {math.fsum(costs):.6g} was refused: {math.fsum(charged):.6g} of the"
             f" budget of {budget:.6g} is spent"
         )

@@ -26,8 +26,6 @@ OUTSIDE_COMMANDS = {("parties/commands/main.py", "bench.cli")}
 SHARED = "shared files"
 WINGS = (SHARED, "secagg", "report", "distaim", "trial", "flaim", "audit", "commands")
 """A file of parties uses its own wing and those before it. Config counts among the shared files."""
-CLIMBING = {("parties/report/content.py", "parties.distaim.stored")}
-"""Imports against that order which are still there."""
 
 
 class Import(NamedTuple):
@@ -173,7 +171,7 @@ def test_parties_names_a_module_of_bench_in_one_place_only() -> None:
 
 
 def test_imports_within_parties_do_not_climb() -> None:
-    assert [str(item) for item in climbs(ROOT) if not item.of(CLIMBING)] == []
+    assert [str(item) for item in climbs(ROOT)] == []
 
 
 def test_wings_are_the_folders_of_parties() -> None:

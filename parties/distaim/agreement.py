@@ -11,11 +11,12 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from mechanisms.accounting import Schedule
+from mechanisms.accounting import LedgerEntry, Schedule
 from parties.config import Config
 from parties.distaim.store import Store
-from parties.distaim.stored import Checkpoint, LedgerEntry
+from parties.distaim.stored import Checkpoint
 from parties.errors import StoreError
+from parties.ledger import DurableLedger
 from parties.version import WIRE_VERSION, version
 from protocols.context import Context
 from protocols.errors import CheckFailed, ProtocolViolation
@@ -98,7 +99,7 @@ def state_of(store: Store, rounds: int) -> dict[str, object]:
     """What a server has opened and charged so far, as it tells the others."""
     return {
         "checkpoints": [checkpoint.to_dict() for checkpoint in store.checkpoints()],
-        "ledger": [entry.to_dict() for entry in store.ledger()],
+        "ledger": [entry.to_dict() for entry in DurableLedger(store).entries],
         "selections": {str(k): v for k, v in load_selections(store, rounds).items()},
     }
 
@@ -171,7 +172,7 @@ def apply_state(
             raise CheckFailed(f"party {pid} holds another selection for round {number}")
         if number not in known and 1 <= number <= rounds:
             save_selection(store, number, candidate)
-    return store.adopt_entries(entries)
+    return DurableLedger(store).adopt(entries)
 
 
 def _list(document: Mapping[str, object], key: str) -> list[Mapping[str, object]]:

@@ -1,18 +1,17 @@
 """AIM's backend on secret shares: what DistAIM runs on (FLAIM paper, Algorithm 3; protocols/README.md).
 
 Provides ``MpcBackend``, which holds one server's share of the running total and releases choices and noisy marginals
-through ``protocols.select`` and ``protocols.measure``, and ``Charges``, which enters every charge durably in this
-server's own ledger before the protocol that opens the value starts. Secret: the share. Public: what is released.
+through ``protocols.select`` and ``protocols.measure``, and ``server_ledger``: every charge is durable in this server's
+own ledger before the protocol that opens the value starts. Secret: the share. Public: what is released.
 """
 
 import asyncio
-import json
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mechanisms.accounting import Schedule, check_budget, rho
+from mechanisms.accounting import LedgerEntry, Schedule
 from mechanisms.events import Event, event_to_dict
 from mechanisms.scores import ScoreSpec
 from mechanisms.workload import Workload
@@ -23,6 +22,7 @@ from parties.distaim.steps import PREPARE
 from parties.distaim.store import Store
 from parties.distaim.stored import Checkpoint
 from parties.errors import StoreError
+from parties.ledger import DurableLedger
 from parties.progress import Progress, round_text
 from protocols.context import Context
 from protocols.measure import Noise, measure
@@ -34,26 +34,20 @@ from protocols.steps import MEASURE, MEASURE_NOISE, SELECT
 from protocols.transcript import Transcript
 
 
-class Charges:
-    """This server's ledger: in the store, where it is durable, and in the transcript."""
+def server_ledger(store: Store, transcript: Transcript, budget: float) -> DurableLedger:
+    """This server's ledger: a charge is durable in the store, then in the transcript. Raises ValueError."""
 
-    def __init__(self, store: Store, transcript: Transcript, budget_rho: float) -> None:
-        self._store = store
-        self._transcript = transcript
-        self._budget = budget_rho
-
-    def require(self, events: Sequence[Event]) -> None:
-        """Raises BudgetExceeded, and enters nothing, if the budget does not cover all of ``events``."""
-        check_budget(self._budget, [entry.rho for entry in self._store.ledger()], events)
-
-    def charge(self, round: int, step: str, event: Event) -> None:
-        """Enter a charge; durable on return. Raises BudgetExceeded, and enters nothing, where it is not covered."""
-        cost = rho(event)
-        text = json.dumps(event_to_dict(event), sort_keys=True)
-        self._store.charge(round, step, text, cost, self._budget)
-        self._transcript.ledger(
-            round=round, step=step, event=event_to_dict(event), rho=cost, spent=self._store.spent()
+    def then(entry: LedgerEntry) -> None:
+        transcript.ledger(
+            round=entry.round,
+            step=entry.step,
+            event=event_to_dict(entry.event),
+            rho=entry.rho,
+            spent=ledger.spent,
         )
+
+    ledger = DurableLedger(store, budget, then=then)
+    return ledger
 
 
 class MpcBackend:
@@ -70,7 +64,7 @@ class MpcBackend:
         plan: Schedule,
         *,
         arrivals: Arrivals,
-        charges: Charges,
+        ledger: DurableLedger,
         store: Store,
         transcript: Transcript,
         progress: Progress,
@@ -83,7 +77,7 @@ class MpcBackend:
         self._workload = workload
         self._plan = plan
         self._arrivals = arrivals
-        self._charges = charges
+        self._ledger = ledger
         self._store = store
         self._transcript = transcript
         self._progress = progress
@@ -104,7 +98,7 @@ class MpcBackend:
 
         Raises BudgetExceeded before anything is charged, TooFewClients, ChannelError, ProtocolViolation.
         """
-        self._charges.require(self._due(round))
+        self._ledger.require(self._due(round))
         if round == 0:
             total, self._prepared = await self._ctx.both(
                 lambda _: self._arrivals.count_in(0), self._prepare
@@ -170,7 +164,7 @@ class MpcBackend:
         if scale != self._plan.epsilon:
             raise ValueError(f"a selection with epsilon {scale} is not in the plan")
         bounds(spec)  # Raises here, before the charge, what the protocol would raise after it.
-        self._charges.charge(self._round, SELECT.name, self._plan.selection)
+        self._ledger.charge(self._round, SELECT.name, self._plan.selection)
         chosen_from = np.zeros(len(self._workload.candidates), np.bool_)
         chosen_from[list(spec.candidates)] = True
         mask = np.packbits(chosen_from).tobytes().hex()
@@ -206,7 +200,7 @@ class MpcBackend:
         """
         if sigma != self._plan.sigma:
             raise ValueError(f"a measurement with deviation {sigma} is not in the plan")
-        self._charges.charge(self._round, MEASURE.name, self._plan.measurement)
+        self._ledger.charge(self._round, MEASURE.name, self._plan.measurement)
         counts = self._require_counts()[self._workload.slice(candidate)]
         with self._ctx.step(MEASURE.name, round=self._round) as c:
             noisy = await measure(

@@ -16,11 +16,12 @@ from pathlib import Path
 
 from mechanisms.accounting import Schedule
 from mechanisms.aim import AimResult, Estimator, Measurement, RoundRecord, run_aim
+from mechanisms.events import event_to_dict
 from mechanisms.workload import Workload
 from parties.config import Config
 from parties.distaim.agreement import Identity, Resumed, agree
 from parties.distaim.arrivals import Arrivals
-from parties.distaim.backend import Charges, MpcBackend
+from parties.distaim.backend import MpcBackend, server_ledger
 from parties.distaim.circumstances import Circumstances
 from parties.distaim.estimation import (
     LEAD,
@@ -36,6 +37,7 @@ from parties.distaim.outputs import CostsFile, result_document
 from parties.distaim.steps import AGREE, DONE, FINISH
 from parties.distaim.store import Store
 from parties.files import write_json
+from parties.ledger import DurableLedger
 from parties.progress import Progress, round_text
 from protocols.context import Context
 from protocols.errors import CheckFailed
@@ -105,7 +107,9 @@ async def compute(
     server.transcript.seal(AGREED.what)
     _record_ledger(server)
     server.plan.write_off(
-        [entry.rho for entry in server.store.ledger()], initial=initial, sigmas=sigmas
+        [entry.rho for entry in DurableLedger(server.store).entries],
+        initial=initial,
+        sigmas=sigmas,
     )
     if resumed.last_round is not None:
         server.progress.event(
@@ -201,7 +205,7 @@ def _backend(
         server.workload,
         server.plan,
         arrivals=arrivals,
-        charges=Charges(server.store, server.transcript, server.plan.rho),
+        ledger=server_ledger(server.store, server.transcript, server.plan.rho),
         store=server.store,
         transcript=server.transcript,
         progress=server.progress,
@@ -231,7 +235,7 @@ async def _finish(
         server.workload,
         config=server.config,
         rho_total=server.plan.rho,
-        ledger=server.store.ledger(),
+        ledger=DurableLedger(server.store).entries,
     )
     if lead is not None:
         await ctx.broadcast(LEAD, DONE)
@@ -296,16 +300,16 @@ class _Accounts:
 
 
 def _record_ledger(server: ComputeServer) -> None:
-    """Bring the transcript up to the store: a crash may have come between the two, and peers' charges were adopted."""
+    """Bring the transcript up to the ledger: a crash may have come between the two, and peers' charges were adopted."""
     records = list(_ledger_records(server.directory / "transcript.jsonl"))
     written, costs = Counter(records), [rho for _, _, rho in records]
-    for entry in server.store.ledger():
+    for entry in DurableLedger(server.store).entries:
         key = (entry.round, entry.step, entry.rho)
         if written[key] > 0:
             written[key] -= 1
             continue
         costs.append(entry.rho)
-        event = json.loads(entry.event)
+        event = event_to_dict(entry.event)
         server.transcript.ledger(
             round=entry.round, step=entry.step, event=event, rho=entry.rho, spent=math.fsum(costs)
         )

@@ -18,12 +18,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from mechanisms.accounting import LedgerEntry
 from mechanisms.aim import AimResult, estimated_total
 from mechanisms.model import Model
 from mechanisms.sampling import public_generator
 from mechanisms.workload import Workload
 from parties.config import Config
-from parties.distaim.stored import LedgerEntry
 from parties.files import disk_errors, replacing, write_json
 from protocols.context import Costs
 from protocols.durable import sync

@@ -10,12 +10,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from mechanisms.accounting import LedgerEntry
 from mechanisms.workload import Workload
 from parties.config import ANNEALED, Config
 from parties.distaim.outputs import read_attempts
 from parties.distaim.planning import sampling_distance
 from parties.distaim.steps import ESTIMATE, FINISH
-from parties.distaim.stored import LedgerEntry
 from parties.report.comparison import compare_tables
 from parties.report.content import (
     DISTAIM_TRUST,

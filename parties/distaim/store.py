@@ -1,29 +1,21 @@
-"""The durable state of one compute server: submissions, running totals, checkpoints and the privacy ledger.
+"""The durable state of one compute server: submissions, running totals, checkpoints.
 
-A folder with an SQLite database (WAL, synchronous=FULL) and files. A file is written beside its place, synced and
-renamed before the row that names it is committed, so that after a kill at any moment every row is whole and its file
-complete; what a kill left behind is swept away when the store is opened. One process at a time may open a folder.
+A `parties.database.Database` and files beside it. A file is written beside its place, synced and renamed before the row
+that names it is committed, so that after a kill at any moment every row is whole and its file complete; what a kill
+left behind is swept away when the store is opened. The server's privacy ledger is in the same database
+(`parties.ledger`).
 
-Secret: submissions and totals are one server's shares; the folder is made with mode 0700. Public:
-checkpoints and ledger. ``charge`` is durable before it returns and refuses what the budget does not cover.
-Source: `protocols` README section 2; https://www.sqlite.org/atomiccommit.html. Known limits: a charge that a crash left
-without a release stays spent; a folder belongs to one run.
+Secret: submissions and totals are one server's shares; their files have mode 0600, in folders of mode 0700. Public:
+checkpoints. Source: `protocols` README section 2. Known limits: a folder belongs to one run.
 """
 
-import contextlib
-import fcntl
 import hashlib
 import io
 import json
-import math
 import os
 import secrets
-import sqlite3
-import threading
 import time
-from collections import Counter
-from collections.abc import Iterator, Sequence
-from fractions import Fraction
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
@@ -31,33 +23,32 @@ from typing import IO, Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from mechanisms.errors import BudgetExceeded
-from parties.distaim.stored import Checkpoint, LedgerEntry, StoredSubmission, Total
+from parties.database import Database
+from parties.distaim.stored import Checkpoint, StoredSubmission, Total
 from parties.distaim.submission import Submission
 from parties.errors import RunClosed, RunFull, StoreError, SubmissionConflict
 from parties.files import create, disk_errors, write_whole
+from parties.ledger import LEDGER
 from protocols.durable import sync
 from protocols.ring import R32
 from protocols.shares import Share
 
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
-CREATE TABLE IF NOT EXISTS submission (
+_SCHEMA = (
+    """CREATE TABLE IF NOT EXISTS submission (
     client TEXT PRIMARY KEY, header TEXT NOT NULL, digest TEXT NOT NULL, body_digest TEXT NOT NULL,
     own_digest TEXT NOT NULL, next_digest TEXT NOT NULL, first_round INTEGER NOT NULL, size INTEGER NOT NULL,
-    path TEXT NOT NULL, received_at REAL NOT NULL) STRICT;
-CREATE TABLE IF NOT EXISTS traffic (
-    client TEXT PRIMARY KEY, requests INTEGER NOT NULL, received INTEGER NOT NULL, sent INTEGER NOT NULL) STRICT;
-CREATE TABLE IF NOT EXISTS total (
-    round INTEGER PRIMARY KEY, clients TEXT NOT NULL, digest TEXT NOT NULL, path TEXT NOT NULL) STRICT;
-CREATE TABLE IF NOT EXISTS checkpoint (
+    path TEXT NOT NULL, received_at REAL NOT NULL) STRICT""",
+    """CREATE TABLE IF NOT EXISTS traffic (
+    client TEXT PRIMARY KEY, requests INTEGER NOT NULL, received INTEGER NOT NULL, sent INTEGER NOT NULL) STRICT""",
+    """CREATE TABLE IF NOT EXISTS total (
+    round INTEGER PRIMARY KEY, clients TEXT NOT NULL, digest TEXT NOT NULL, path TEXT NOT NULL) STRICT""",
+    """CREATE TABLE IF NOT EXISTS checkpoint (
     round INTEGER, candidate INTEGER, sigma REAL NOT NULL, clients INTEGER NOT NULL, digest TEXT NOT NULL,
-    path TEXT NOT NULL, PRIMARY KEY (round, candidate)) STRICT;
-CREATE TABLE IF NOT EXISTS ledger (
-    entry INTEGER PRIMARY KEY, round INTEGER NOT NULL, step TEXT NOT NULL, event TEXT NOT NULL, rho REAL NOT NULL,
-    charged_at REAL NOT NULL) STRICT;
-"""
-_FOLDERS = ("incoming", "submissions", "totals", "checkpoints")
+    path TEXT NOT NULL, PRIMARY KEY (round, candidate)) STRICT""",
+    LEDGER,
+)
+_FILED = {"submission": "submissions", "total": "totals", "checkpoint": "checkpoints"}
+"""The folder of the files that a table's rows name."""
 _KEPT_TOTALS = 2
 """Servers may be one round apart when one is killed: the total before the latest is kept as well."""
 
@@ -108,102 +99,36 @@ class Incoming:
         self.path.unlink(missing_ok=True)
 
 
-class Store:
+class Store(Database):
     """One server's folder for one run. All methods may be called from any thread; all may raise StoreError."""
 
     def __init__(self, directory: Path, config_digest: str) -> None:
         """Open or make ``directory``. Raises StoreError: unwritable, in use, or of another run or configuration."""
-        self.directory = directory
-        self._lock = threading.RLock()
         self._parsed: dict[int, StoredSubmission] = {}
-        with disk_errors(directory, "opened"):
-            directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-            for name in _FOLDERS:
-                (directory / name).mkdir(exist_ok=True, mode=0o700)
-            self._held = (directory / "lock").open("ab")
+        super().__init__(directory, config_digest, _SCHEMA)
         try:
-            self._take_lock()
-            with disk_errors(directory / "store.sqlite", "opened"):
-                self._db = sqlite3.connect(
-                    directory / "store.sqlite", isolation_level=None, check_same_thread=False
-                )
-            try:
-                self._prepare(config_digest)
-            except BaseException:
-                self._db.close()
-                raise
+            with disk_errors(directory, "opened"):
+                for name in ("incoming", *_FILED.values()):
+                    (directory / name).mkdir(exist_ok=True, mode=0o700)
+            self._sweep()
         except BaseException:
-            self._held.close()
+            self.close()
             raise
-
-    def _take_lock(self) -> None:
-        try:
-            fcntl.flock(self._held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise StoreError(
-                self.directory, "is in use by another process; expected a folder of its own"
-            ) from error
-
-    def _prepare(self, config_digest: str) -> None:
-        with disk_errors(self.directory / "store.sqlite", "opened"):
-            self._db.execute("PRAGMA journal_mode=WAL")
-            self._db.execute("PRAGMA synchronous=FULL")
-            with self._transaction():
-                for statement in _SCHEMA.split(";\n"):
-                    self._db.execute(statement)
-        known = self.meta("config_digest")
-        if known is None:
-            self.set_meta("config_digest", config_digest)
-        elif known != config_digest:
-            raise StoreError(
-                self.directory,
-                "belongs to another run or configuration; expected an empty folder or the config it was made with",
-            )
-        self._sweep()
 
     def _sweep(self) -> None:
         """Delete the files that no row names: a kill came between file and row."""
+        for table in _FILED:
+            self._drop_unnamed(table)
         with disk_errors(self.directory, "cleaned"):
-            for folder, table in (
-                ("submissions", "submission"),
-                ("totals", "total"),
-                ("checkpoints", "checkpoint"),
-            ):
-                named = {row[0] for row in self._db.execute(f"SELECT path FROM {table}")}  # noqa: S608
-                for path in (self.directory / folder).iterdir():
-                    if f"{folder}/{path.name}" not in named:
-                        path.unlink()
             for path in (self.directory / "incoming").iterdir():
                 path.unlink()
 
-    def close(self) -> None:
-        """Close the database and let go of the folder."""
-        with self._lock:
-            self._db.close()
-            self._held.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    # Plain values of the run
-
-    def meta(self, key: str) -> str | None:
-        """The value kept under ``key``, or None."""
-        row = self._one("SELECT value FROM meta WHERE key = ?", key)
-        return None if row is None else str(row[0])
-
-    def set_meta(self, key: str, value: str) -> None:
-        """Keep ``value`` under ``key``; durable on return."""
-        with self._transaction():
-            self._db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, value))
+    def _drop_unnamed(self, table: str) -> None:
+        named = {row[0] for row in self.rows(f"SELECT path FROM {table}")}  # noqa: S608
+        with disk_errors(self.directory, "cleaned"):
+            for path in (self.directory / _FILED[table]).iterdir():
+                if f"{_FILED[table]}/{path.name}" not in named:
+                    path.unlink()
 
     @property
     def closed_to_clients(self) -> bool:
@@ -225,7 +150,7 @@ class Store:
 
         Raises SubmissionConflict (another one of this client is stored), RunClosed, RunFull (``limit`` clients).
         """
-        row = self._one(
+        row = self.row(
             "SELECT digest, body_digest FROM submission WHERE client = ?", submission.client
         )
         if row is not None:
@@ -257,7 +182,7 @@ class Store:
         """
         incoming.sync()
         digest = incoming.digest()
-        with self._lock:
+        with self.held():
             if self.check_submission(submission, digest, limit):
                 return False
             name = f"submissions/{_file_name(submission.client)}"
@@ -274,10 +199,7 @@ class Store:
             )
             self._move(incoming.path, name)
             try:
-                with self._transaction():
-                    self._db.execute(
-                        "INSERT INTO submission VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", row
-                    )
+                self.enter("INSERT INTO submission VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", [row])
             except StoreError:
                 (self.directory / name).unlink(missing_ok=True)
                 raise
@@ -286,8 +208,8 @@ class Store:
     def submissions(self, up_to_round: int | None = None) -> list[StoredSubmission]:
         """The stored submissions, by client name; with ``up_to_round`` those first counted in it or before."""
         # Rows are only ever added, and this is asked again and again while clients come: each is parsed once.
-        with self._lock:
-            rows = self._all(
+        with self.held():
+            rows = self.rows(
                 "SELECT rowid, header, body_digest, own_digest, next_digest, size, received_at FROM submission "
                 "WHERE rowid > ? ORDER BY rowid",
                 max(self._parsed, default=0),
@@ -305,12 +227,12 @@ class Store:
 
     def submission_digest(self, client: str) -> str | None:
         """The digest of the submission stored for ``client``, or None."""
-        row = self._one("SELECT digest FROM submission WHERE client = ?", client)
+        row = self.row("SELECT digest FROM submission WHERE client = ?", client)
         return None if row is None else str(row[0])
 
     def read_submission(self, client: str) -> bytes:
         """The body of ``client``. Raises StoreError where there is none or it is damaged."""
-        row = self._one("SELECT path, body_digest FROM submission WHERE client = ?", client)
+        row = self.row("SELECT path, body_digest FROM submission WHERE client = ?", client)
         if row is None:
             raise StoreError(self.directory, f"holds no submission of client {client!r}")
         return self._read(*row)
@@ -322,21 +244,16 @@ class Store:
 
         Survives a kill at once, a power failure only after the next durable entry: it is not worth a disk write.
         """
-        with self._lock, disk_errors(self.directory / "store.sqlite"):
-            self._db.execute("PRAGMA synchronous=NORMAL")
-            try:
-                with self._transaction():
-                    self._db.execute(
-                        "INSERT INTO traffic VALUES (?1, 1, ?2, ?3) ON CONFLICT (client) DO UPDATE SET "
-                        "requests = requests + 1, received = received + ?2, sent = sent + ?3",
-                        (client, received, sent),
-                    )
-            finally:
-                self._db.execute("PRAGMA synchronous=FULL")
+        with self.hasty():
+            self.enter(
+                "INSERT INTO traffic VALUES (?1, 1, ?2, ?3) ON CONFLICT (client) DO UPDATE SET "
+                "requests = requests + 1, received = received + ?2, sent = sent + ?3",
+                [(client, received, sent)],
+            )
 
     def traffic(self) -> dict[str, tuple[int, int, int]]:
         """By client: requests, body bytes received, body bytes sent; refused requests included."""
-        rows = self._all("SELECT client, requests, received, sent FROM traffic ORDER BY client")
+        rows = self.rows("SELECT client, requests, received, sent FROM traffic ORDER BY client")
         return {row[0]: (row[1], row[2], row[3]) for row in rows}
 
     # Running totals
@@ -347,25 +264,21 @@ class Store:
         data = _npy(np.stack([total.share.own, total.share.next]))
         self._write(name, data)
         row = (total.round, json.dumps(total.clients), hashlib.sha256(data).hexdigest(), name)
-        with self._transaction():
-            self._db.execute("INSERT OR REPLACE INTO total VALUES (?, ?, ?, ?)", row)
-            self._db.execute(
+        with self.transaction():
+            self.enter("INSERT OR REPLACE INTO total VALUES (?, ?, ?, ?)", [row])
+            self.enter(
                 "DELETE FROM total WHERE round NOT IN (SELECT round FROM total ORDER BY round DESC LIMIT ?)",
-                (_KEPT_TOTALS,),
+                [(_KEPT_TOTALS,)],
             )
-        kept = {row[0] for row in self._all("SELECT path FROM total")}
-        with disk_errors(self.directory / "totals", "cleaned"):
-            for path in (self.directory / "totals").iterdir():
-                if f"totals/{path.name}" not in kept:
-                    path.unlink()
+        self._drop_unnamed("total")
 
     def total_rounds(self) -> list[int]:
         """The rounds whose running total is here, oldest first."""
-        return [row[0] for row in self._all("SELECT round FROM total ORDER BY round")]
+        return [row[0] for row in self.rows("SELECT round FROM total ORDER BY round")]
 
     def load_total(self, round: int, pid: int) -> Total:
         """The running total after ``round``, as server ``pid``'s share. Raises StoreError: none is here, or damaged."""
-        row = self._one("SELECT clients, path, digest FROM total WHERE round = ?", round)
+        row = self.row("SELECT clients, path, digest FROM total WHERE round = ?", round)
         if row is None:
             raise StoreError(self.directory, f"holds no running total of round {round}")
         own, next_ = self._read_array(row[1], row[2])
@@ -378,8 +291,8 @@ class Store:
         key = (checkpoint.round, checkpoint.candidate)
         data = _npy(checkpoint.noisy)
         row = (*key, checkpoint.sigma, checkpoint.clients, hashlib.sha256(data).hexdigest())
-        with self._lock:
-            known = self._one(
+        with self.held():
+            known = self.row(
                 "SELECT round, candidate, sigma, clients, digest FROM checkpoint "
                 "WHERE round = ? AND candidate = ?",
                 *key,
@@ -392,10 +305,7 @@ class Store:
             if known is None:
                 name = f"checkpoints/round-{key[0]:05d}-{key[1]}.npy"
                 self._write(name, data)
-                with self._transaction():
-                    self._db.execute(
-                        "INSERT INTO checkpoint VALUES (?, ?, ?, ?, ?, ?)", (*row, name)
-                    )
+                self.enter("INSERT INTO checkpoint VALUES (?, ?, ?, ?, ?, ?)", [(*row, name)])
 
     def adopt_checkpoints(self, checkpoints: Sequence[Checkpoint]) -> None:
         """Keep the measurements that a peer has and this server lost. Raises StoreError where they contradict."""
@@ -404,7 +314,7 @@ class Store:
 
     def checkpoints(self) -> list[Checkpoint]:
         """The released measurements, by round, then in the order in which they were saved."""
-        rows = self._all(
+        rows = self.rows(
             "SELECT round, candidate, sigma, clients, path, digest FROM checkpoint ORDER BY round, rowid"
         )
         return [
@@ -412,96 +322,10 @@ class Store:
             for number, candidate, sigma, clients, path, digest in rows
         ]
 
-    # The privacy ledger
-
-    def charge(
-        self, round: int, step: str, event_json: str, rho: float, budget_rho: float
-    ) -> LedgerEntry:
-        """Enter a charge, before anything is opened; durable on return.
-
-        Raises BudgetExceeded, and enters nothing, where the budget does not cover it.
-        """
-        entry = LedgerEntry(round, step, event_json, rho)
-        with self._transaction():
-            spent = self.spent()
-            # In exact arithmetic, as ``mechanisms.accounting.check_budget``.
-            after = sum(map(Fraction, (*self._costs(), rho)))
-            if not (math.isfinite(budget_rho) and after <= Fraction(budget_rho)):
-                raise BudgetExceeded(
-                    f"round {round}, {step}: a release of rho = {rho:.6g} was refused; {spent:.6g} of the budget "
-                    f"of {budget_rho:.6g} is spent"
-                )
-            self._enter(entry)
-        return entry
-
-    @contextlib.contextmanager
-    def together(self) -> Iterator[None]:
-        """What is entered within becomes durable at its end, all or nothing."""
-        with self._transaction():
-            yield
-
-    def ledger(self) -> list[LedgerEntry]:
-        """All charges, in the order in which they were entered."""
-        rows = self._all("SELECT round, step, event, rho FROM ledger ORDER BY entry")
-        return [LedgerEntry(*row) for row in rows]
-
-    def spent(self) -> float:
-        """The zCDP cost of all charges."""
-        return math.fsum(self._costs())
-
-    def _costs(self) -> list[float]:
-        return [entry.rho for entry in self.ledger()]
-
-    def adopt_entries(self, entries: Sequence[LedgerEntry]) -> list[LedgerEntry]:
-        """Enter the charges that a peer has and this server lacks; durable on return. Returns what was entered.
-
-        Equal charges are told apart by number: a peer that made one three times raises ours to three. The budget
-        does not limit this: what a peer may have opened is spent.
-        """
-        missing = []
-        with self._transaction():
-            have = Counter(self.ledger())
-            for entry in entries:
-                have[entry] -= 1
-                if have[entry] < 0:
-                    missing.append(entry)
-                    self._enter(entry)
-        return missing
-
-    def _enter(self, entry: LedgerEntry) -> None:
-        row = (entry.round, entry.step, entry.event, entry.rho, time.time())
-        self._db.execute(
-            "INSERT INTO ledger (round, step, event, rho, charged_at) VALUES (?, ?, ?, ?, ?)", row
-        )
-
     # Files and rows
 
-    @contextlib.contextmanager
-    def _transaction(self) -> Iterator[None]:
-        """All or nothing, durable at the end. Nests: the outermost one commits."""
-        with self._lock, disk_errors(self.directory / "store.sqlite"):
-            if self._db.in_transaction:
-                yield
-                return
-            self._db.execute("BEGIN IMMEDIATE")
-            try:
-                yield
-                self._db.execute("COMMIT")
-            except BaseException:
-                if self._db.in_transaction:
-                    self._db.execute("ROLLBACK")
-                raise
-
-    def _all(self, query: str, *values: object) -> list[tuple[Any, ...]]:
-        with self._lock, disk_errors(self.directory / "store.sqlite", "read"):
-            return self._db.execute(query, values).fetchall()
-
-    def _one(self, query: str, *values: object) -> tuple[Any, ...] | None:
-        rows = self._all(query, *values)
-        return rows[0] if rows else None
-
     def _count(self, table: str) -> int:
-        row = self._one(f"SELECT count(*) FROM {table}")  # noqa: S608
+        row = self.row(f"SELECT count(*) FROM {table}")  # noqa: S608
         return 0 if row is None else int(row[0])
 
     def _move(self, source: Path, name: str) -> None:

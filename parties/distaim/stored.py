@@ -1,11 +1,10 @@
-"""What a compute server keeps of a run: submissions, running totals, checkpoints, ledger entries.
+"""What a `parties.distaim.store.Store` keeps of a run: submissions, running totals, checkpoints.
 
-Plain records, checked when made. Secret: the share in a ``Total`` (its repr shows sizes only). Public: checkpoints
-and ledger entries, which servers tell one another when they resume; ``to_dict`` and ``from_dict`` are exact over JSON.
+Plain values, checked when made. Secret: the share in a ``Total`` (its repr shows sizes only). Public: checkpoints,
+which servers tell one another when they resume; ``to_dict`` and ``from_dict`` are exact over JSON.
 """
 
 import base64
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypeGuard
@@ -95,31 +94,3 @@ class Checkpoint:
             raise ValueError("not a checkpoint: sigma is a number and noisy is text")
         data = np.frombuffer(base64.b64decode(noisy, validate=True), dtype="<f8")
         return cls(number, candidate, sigma, clients, data.astype(np.float64))
-
-
-@dataclass(frozen=True, slots=True)
-class LedgerEntry:
-    """One charge: ``rho`` (zCDP) for ``event`` (JSON) in ``step`` of ``round``. A repeated round is charged again."""
-
-    round: int
-    step: str
-    event: str
-    rho: float
-
-    def __post_init__(self) -> None:
-        if not (math.isfinite(self.rho) and self.rho > 0):
-            raise ValueError(f"rho is {self.rho}; expected above 0")
-
-    def to_dict(self) -> dict[str, object]:
-        """For a peer, as JSON; exact."""
-        return {"round": self.round, "step": self.step, "event": self.event, "rho": self.rho}
-
-    @classmethod
-    def from_dict(cls, value: Mapping[str, object]) -> "LedgerEntry":
-        """What a peer's ``to_dict`` said. Raises ValueError on anything else."""
-        number, step, event, rho = (value.get(k) for k in ("round", "step", "event", "rho"))
-        if not (isinstance(step, str) and isinstance(event, str) and len(value) == 4):
-            raise ValueError("not a ledger entry: step and event are text")
-        if not (_natural(number) and isinstance(rho, float)):
-            raise ValueError("not a ledger entry: round and rho are numbers")
-        return cls(number, step, event, rho)

@@ -21,18 +21,18 @@ from mechanisms.flaim_client import FlaimClient
 from mechanisms.workload import Workload
 from parties import tls
 from parties.config import CertificateFiles, Config
-from parties.distaim.store import Store
+from parties.database import Database
 from parties.errors import (
     ConfigError,
     FlaimProtocolError,
     RoundConnectError,
     RoundTransportError,
 )
-from parties.flaim.ledger import StoredLedger
 from parties.flaim.messages import SMALL_BYTES, Hello, Message, MessageKind, Welcome
 from parties.flaim.refusals import sent_away
 from parties.flaim.session import ClientSession, SharedBriefs, check_rows
 from parties.flaim.sums import settings_of
+from parties.ledger import LEDGER, DurableLedger
 from parties.progress import Progress
 from parties.secagg.frames import SIZE_BYTES, close, keep_alive, read_frame, write_frame
 from parties.statuses import FlaimRefused
@@ -111,9 +111,9 @@ async def run_client(
     joining = joining or asyncio.Semaphore()
     async with joining:
         # Making a ledger waits for the disk.
-        store = await asyncio.to_thread(Store, directory, config.digest())
-    with store:
-        ledger = StoredLedger(store, settings.rho)
+        database = await asyncio.to_thread(Database, directory, config.digest(), [LEDGER])
+    with database:
+        ledger = DurableLedger(database, settings.rho)
         session = ClientSession(
             config,
             workload,

@@ -9,9 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from mechanisms.accounting import LedgerEntry
 from mechanisms.workload import Workload
 from parties.config import Config, FlaimSection
-from parties.distaim.stored import LedgerEntry
 from parties.flaim.sums import section_of, settings_of
 from parties.report.comparison import compare_tables
 from parties.report.content import (

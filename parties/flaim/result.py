@@ -4,16 +4,13 @@ Provides ``ServerFacts`` (what only the server measured) and ``flaim_document``.
 values' names and sizes, charges, bytes, times.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 
 from mechanisms.accounting import Ledger
-from mechanisms.events import event_to_dict
 from mechanisms.flaim import FlaimMeasurement, FlaimResult
 from mechanisms.flaim_settings import FlaimSettings
 from mechanisms.workload import Workload
-from parties.distaim.stored import LedgerEntry
 from parties.report.content import Opened
 
 RESULT = "result.json"
@@ -49,10 +46,6 @@ def flaim_document(
     facts: ServerFacts,
 ) -> dict[str, object]:
     """The content of result.json."""
-    entries = [
-        LedgerEntry(e.round, e.step, json.dumps(event_to_dict(e.event), sort_keys=True), e.rho)
-        for e in ledger.entries
-    ]
     chosen = [m for done in result.rounds for m in done.measurements if not m.one_way]
     deviations = [m.deviation for done in result.rounds for m in done.measurements]
     return {
@@ -65,7 +58,7 @@ def flaim_document(
         "synthetic_rows": rows,
         "rho_total": settings.rho,
         "rho_earlier": facts.earlier_rho,
-        "ledger": [entry.to_dict() for entry in entries],
+        "ledger": [entry.to_dict() for entry in ledger.entries],
         "selected": [_selected(m, workload, result.total) for m in chosen],
         "opened": [asdict(item) for item in facts.opened],
         "participants": [

@@ -42,19 +42,19 @@ from mechanisms.model import Model
 from mechanisms.pgm import FederatedEstimator, Target
 from mechanisms.workload import Workload
 from parties.config import CertificateFiles, Config
+from parties.database import Database
 from parties.distaim.outputs import write_synthetic
-from parties.distaim.store import Store
 from parties.errors import ConfigError
 from parties.files import disk_errors, write_json
 from parties.flaim import notes
 from parties.flaim.connections import Connections
 from parties.flaim.federation import NetworkFederation
 from parties.flaim.history import History
-from parties.flaim.ledger import StoredLedger, adopt_charges
 from parties.flaim.record import Record
 from parties.flaim.refusals import refusal_of
 from parties.flaim.result import RESULT, ServerFacts, flaim_document
 from parties.flaim.sums import settings_of
+from parties.ledger import LEDGER, DurableLedger, adopt_charges
 from parties.progress import Progress
 from parties.statuses import TooFewClients
 from parties.tls import check_holder
@@ -91,12 +91,12 @@ async def run_server(
     files = own_files(config)
     workload, settings = config.build_workload(), settings_of(config)
     allow_files()
-    with Store(directory / "store", config.digest()) as store:
+    with Database(directory / "store", config.digest(), [LEDGER]) as database:
+        before = DurableLedger(database, settings.rho)
         with disk_errors(directory):
-            adopt_charges(store, directory / TRANSCRIPT, config.digest())
-        earlier = store.spent()
-        history = History(store.directory / "rounds", workload)
-        before = StoredLedger(store, settings.rho)
+            adopt_charges(before, directory / TRANSCRIPT, config.digest())
+        earlier = before.spent
+        history = History(database.directory / "rounds", workload)
         if _is_over(before, workload, settings, history, ended=(directory / RESULT).exists()):
             progress.event("finished", "the run was finished before; nothing is left to do")
             return
@@ -105,7 +105,7 @@ async def run_server(
         elif history.rounds:
             history.give_up(entry.round for entry in before.entries)
         record = _open_record(config, directory, files, workload, settings, spent=earlier)
-        ledger = StoredLedger(store, settings.rho, told=record.charge)
+        ledger = DurableLedger(database, settings.rho, first=record.charge)
         run = _Run(
             config,
             directory,
@@ -197,7 +197,7 @@ class _Run:
     directory: Path
     workload: Workload
     settings: FlaimSettings
-    ledger: StoredLedger
+    ledger: DurableLedger
     record: Record
     history: History
     progress: Progress

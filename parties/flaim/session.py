@@ -18,13 +18,13 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from mechanisms.accounting import Ledger
 from mechanisms.errors import FlaimError
 from mechanisms.flaim_client import FlaimClient
 from mechanisms.flaim_messages import Brief, Layout, encode_choices
 from mechanisms.workload import Workload
 from parties.config import Config
 from parties.errors import FlaimProtocolError
-from parties.flaim.ledger import StoredLedger
 from parties.flaim.messages import (
     SMALL_BYTES,
     Message,
@@ -80,7 +80,7 @@ class ClientSession:
         config: Config,
         workload: Workload,
         client: FlaimClient,
-        ledger: StoredLedger,
+        ledger: Ledger,
         *,
         server: str,
         random_bytes: Callable[[int], bytes],

@@ -13,7 +13,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
-from parties.distaim.stored import LedgerEntry
+from mechanisms.accounting import LedgerEntry
 
 PARTIES = 3
 

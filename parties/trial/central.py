@@ -5,7 +5,6 @@ operating system's randomness. Secret: the table, which this process holds. Sour
 """
 
 import asyncio
-import json
 import secrets
 import time
 from collections.abc import Sequence
@@ -16,7 +15,6 @@ from numpy.typing import NDArray
 
 from mechanisms.accounting import Ledger
 from mechanisms.aim import AimResult, Backend, Estimate, Estimator, Measurement, run_aim
-from mechanisms.events import event_to_dict
 from mechanisms.plaintext import PlaintextBackend
 from mechanisms.scores import ScoreSpec
 from parties.distaim.estimation import make_estimator
@@ -24,7 +22,6 @@ from parties.distaim.outputs import result_document, write_synthetic
 from parties.distaim.planning import make_plan
 from parties.distaim.report import notes
 from parties.distaim.steps import ESTIMATE
-from parties.distaim.stored import LedgerEntry
 from parties.files import write_whole
 from parties.progress import Progress, round_text
 from parties.report.content import Communication, Opened, Privacy, RunReport
@@ -130,10 +127,7 @@ def _report(
     started: float,
     seconds: dict[str, float],
 ) -> RunReport:
-    entries = tuple(
-        LedgerEntry(e.round, e.step, json.dumps(event_to_dict(e.event), sort_keys=True), e.rho)
-        for e in ledger.entries
-    )
+    entries = tuple(ledger.entries)
     document = result_document(
         result, trial.workload, config=trial.config, rho_total=ledger.budget, ledger=entries
     )

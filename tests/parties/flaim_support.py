@@ -13,14 +13,14 @@ from numpy.typing import NDArray
 from mechanisms.flaim_client import FlaimClient
 from parties import tls
 from parties.config import CertificateFiles, Config, config_from_dict
-from parties.distaim.store import Store
+from parties.database import Database
 from parties.flaim.client import ClientReport, run_client
-from parties.flaim.ledger import StoredLedger
 from parties.flaim.messages import Hello, Message, MessageKind
 from parties.flaim.server import run_server
 from parties.flaim.session import ClientSession
 from parties.flaim.steps import step_of
 from parties.flaim.sums import settings_of
+from parties.ledger import LEDGER, DurableLedger
 from parties.secagg.frames import close, read_frame, write_frame
 from parties.trial.ports import free_ports
 from tests.parties.support import document
@@ -147,12 +147,12 @@ def following(
         client = FlaimClient(codes_of(index), workload, settings, random_bytes=np.random.bytes)
         reader, writer = await connect(config, certificates[name])
         try:
-            with Store(folder / name, config.digest()) as store:
+            with Database(folder / name, config.digest(), [LEDGER]) as database:
                 session = ClientSession(
                     config,
                     workload,
                     client,
-                    StoredLedger(store, settings.rho),
+                    DurableLedger(database, settings.rho),
                     server=SERVER,
                     random_bytes=np.random.bytes,
                 )

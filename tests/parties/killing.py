@@ -23,6 +23,7 @@ from parties.audit.run import audit_folder
 from parties.distaim.report import write_lead_report
 from parties.distaim.server import run_party
 from parties.distaim.store import Store
+from parties.ledger import DurableLedger
 from protocols.transcript import Transcript
 from tests.parties.audit_runs import collect
 from tests.parties.mesh import EVERYONE, Cluster, Recording, make_uniform
@@ -61,7 +62,7 @@ class _Point:
 
 
 def _watch(point: _Point) -> None:
-    point.watch(Store, "charge", lambda _, round, step, *rest: f"charge {round} {step}")
+    point.watch(DurableLedger, "charge", lambda _, round, step, __: f"charge {round} {step}")
     point.watch(Store, "save_checkpoint", lambda _, checkpoint: f"checkpoint {checkpoint.round}")
     point.watch(Store, "set_meta", lambda _, key, value: f"meta {key}")
     point.watch(Store, "save_total", lambda _, total: f"total {total.round}")

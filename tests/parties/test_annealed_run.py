@@ -10,16 +10,15 @@ import numpy as np
 import pytest
 
 import parties.distaim.server
-from mechanisms.accounting import ExponentialEvent, Schedule, rho
+from mechanisms.accounting import ExponentialEvent, LedgerEntry, Schedule, rho
 from mechanisms.aim import Estimate, Measurement
-from mechanisms.events import event_from_dict
 from mechanisms.workload import Workload
 from parties.config import CertificateFiles, Config
 from parties.distaim.planning import make_plan
 from parties.distaim.report import run_report
 from parties.distaim.store import Store
-from parties.distaim.stored import LedgerEntry
 from parties.errors import ConfigError
+from parties.ledger import DurableLedger
 from tests.parties.mesh import EVERYONE, Cluster, Recording, uniform_model
 from tests.parties.support import make_config
 
@@ -60,7 +59,7 @@ def cluster(tmp_path: Path, certificates: dict[str, CertificateFiles]) -> Cluste
 
 def ledger_of(cluster: Cluster, pid: int) -> list[LedgerEntry]:
     with Store(cluster.directory(pid) / "store", cluster.config.digest()) as store:
-        return store.ledger()
+        return DurableLedger(store).entries
 
 
 def result_of(cluster: Cluster, pid: int) -> dict[str, list[dict[str, float]]]:
@@ -72,7 +71,7 @@ def result_of(cluster: Cluster, pid: int) -> dict[str, list[dict[str, float]]]:
 
 def measured_in(ledger: Sequence[LedgerEntry]) -> dict[int, float]:
     """Sigma by round, as the ledger says; the last charge of a round."""
-    events = {e.round: event_from_dict(json.loads(e.event)) for e in ledger if e.step == "measure"}
+    events = {e.round: e.event for e in ledger if e.step == "measure"}
     return {number: event.sigma for number, event in events.items() if number > 0}  # type: ignore[union-attr]
 
 
@@ -83,7 +82,7 @@ def assert_sound(cluster: Cluster) -> float:
     results = [result_of(cluster, pid) for pid in range(3)]
     assert results[0]["selected"] == results[1]["selected"] == results[2]["selected"]
     for entry in ledgers[0]:
-        assert entry.rho == rho(event_from_dict(json.loads(entry.event)))
+        assert entry.rho == rho(entry.event)
     budget = make_plan(cluster.config, cluster.config.build_workload()).rho
     left = Fraction(budget) - sum(Fraction(entry.rho) for entry in ledgers[0])
     assert left >= 0
@@ -129,15 +128,15 @@ async def test_annealed_run_divides_what_a_lost_charge_leaves(cluster: Cluster) 
     assert all(await cluster.run(owners=EVERYONE, kill=(1, "round", 2)))
     plan = make_plan(cluster.config, cluster.config.build_workload())
     with Store(cluster.directory(2) / "store", cluster.config.digest()) as store:
-        template = store.ledger()[-1]
+        ledger = DurableLedger(store, plan.rho)
+        template = ledger.entries[-1]
         lost = 0.0
         while lost < plan.rho / 3:
-            store.charge(2, "measure", template.event, template.rho, plan.rho)
-            lost += template.rho
+            lost += ledger.charge(2, "measure", template.event).rho
     assert await cluster.run(owners=EVERYONE) == [None] * 3
-    ledger = ledger_of(cluster, 0)
-    assert sum(Fraction(entry.rho) for entry in ledger) <= Fraction(plan.rho)
-    assert sum(entry.rho for entry in ledger) == pytest.approx(plan.rho, rel=1e-9)
+    charged = ledger_of(cluster, 0)
+    assert sum(Fraction(entry.rho) for entry in charged) <= Fraction(plan.rho)
+    assert sum(entry.rho for entry in charged) == pytest.approx(plan.rho, rel=1e-9)
 
 
 async def test_annealed_run_adopts_a_round_that_only_one_server_finished(cluster: Cluster) -> None:

@@ -3,22 +3,22 @@
 import asyncio
 import errno
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
-from mechanisms.accounting import rho
+from mechanisms.accounting import LedgerEntry, rho
 from mechanisms.errors import MechanismError, RoundLost
 from mechanisms.events import event_from_dict
 from mechanisms.flaim_messages import Brief
 from parties.audit.page import render_audit
 from parties.audit.run import Audit, audit_folder
 from parties.config import CertificateFiles, Config, agreed_digest
-from parties.distaim.store import Store
-from parties.distaim.stored import LedgerEntry
+from parties.database import Database
 from parties.errors import StoreError
 from parties.flaim.federation import NetworkFederation
+from parties.ledger import LEDGER, DurableLedger
 from parties.tls import make_certificates
 from protocols.fields import decode, encode
 from protocols.transcript import Transcript
@@ -207,26 +207,24 @@ async def test_audit_passes_a_run_killed_between_transcript_and_ledger(
     config = flaim_config(certificates, {"run.rounds": 4, "timeouts.receive_s": 3.0, **overrides})
     made: list[LedgerEntry] = []
 
-    def charge(
-        store: Store, round: int, step: str, event: str, rho: float, budget: float
-    ) -> object:
-        if store.directory.parent.name == "server":
-            made.append(LedgerEntry(round, step, event, rho))
+    def write(ledger: DurableLedger, entries: Sequence[LedgerEntry]) -> None:
+        if ledger._database.directory.parent.name == "server":
+            made.extend(entries)
             if len(made) == charges:
-                raise StoreError(store.directory, "killed")
-        return original(store, round, step, event, rho, budget)
+                raise StoreError(ledger._database.directory, "killed")
+        original(ledger, entries)
 
-    original = Store.charge
+    original = DurableLedger._write
     with monkeypatch.context() as patch:
-        patch.setattr(Store, "charge", charge)
+        patch.setattr(DurableLedger, "_write", write)
         patch.setattr(Transcript, "close", lambda self, *_: self._file.close())
         with pytest.raises(StoreError, match="killed"):
             await play(config, certificates, tmp_path)
-    with Store(tmp_path / "server" / "store", config.digest()) as store:
-        assert store.ledger() == made[:-1]
+    with Database(tmp_path / "server" / "store", config.digest(), [LEDGER]) as database:
+        assert DurableLedger(database).entries == made[:-1]
     await play(config, certificates, tmp_path)
-    with Store(tmp_path / "server" / "store", config.digest()) as store:
-        assert store.ledger()[:charges] == made
+    with Database(tmp_path / "server" / "store", config.digest(), [LEDGER]) as database:
+        assert DurableLedger(database).entries[:charges] == made
     assert_clean(collect(config, tmp_path, certificates))
 
 

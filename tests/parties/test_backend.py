@@ -6,9 +6,10 @@ from types import SimpleNamespace
 import pytest
 
 from mechanisms.accounting import fixed_rounds_plan
-from parties.distaim.backend import Charges, MpcBackend
+from parties.distaim.backend import MpcBackend, server_ledger
 from parties.distaim.store import Store
 from parties.errors import StoreError
+from parties.ledger import DurableLedger
 from protocols.measure import DISCRETE, noise_of
 from protocols.transcript import Transcript
 from tests.parties.support import make_config
@@ -25,7 +26,7 @@ async def test_select_refuses_a_selection_from_before_a_restart_that_is_no_candi
             workload,
             plan,
             arrivals=SimpleNamespace(),  # type: ignore[arg-type]
-            charges=Charges(store, transcript, plan.rho),
+            ledger=server_ledger(store, transcript, plan.rho),
             store=store,
             transcript=transcript,
             progress=SimpleNamespace(event=lambda *a, **k: None),
@@ -38,4 +39,4 @@ async def test_select_refuses_a_selection_from_before_a_restart_that_is_no_candi
         transcript.close()
         assert ", ".join(workload.candidates[2]) in str(caught.value)
         # Nothing was charged, and nothing will be opened in its place.
-        assert list(store.ledger()) == []
+        assert DurableLedger(store).entries == []

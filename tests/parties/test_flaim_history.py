@@ -11,19 +11,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mechanisms.accounting import LedgerEntry, rho
-from mechanisms.events import DiscreteGaussianEvent, event_to_dict
 from mechanisms.flaim import FlaimMeasurement, FlaimRound, Participant
 from parties.config import CertificateFiles, Config
-from parties.distaim.store import Store
+from parties.database import Database
 from parties.errors import StoreError
 from parties.flaim.client import ClientReport, run_client
 from parties.flaim.history import History
-from parties.flaim.ledger import StoredLedger, adopt_charges
 from parties.flaim.sums import settings_of
+from parties.ledger import LEDGER, DurableLedger
 from parties.tls import make_certificates
-from protocols.errors import CheckFailed
-from protocols.transcript import Value, canonical
 from tests.parties.flaim_support import NAMES, SERVER, Events, codes_of, flaim_config
 from tests.parties.test_audit_flaim import assert_clean, collect
 
@@ -136,9 +132,9 @@ async def test_server_killed_between_rounds_goes_on_after_the_last_one(
                 if event["event"] == "round-done" and event["done"] == kill_after:
                     break
             process.kill()
-        with Store(folder / "store", config.digest()) as store:
-            first = History(store.directory / "rounds", config.build_workload())
-            spent = store.spent()
+        first = History(folder / "store" / "rounds", config.build_workload())
+        with Database(folder / "store", config.digest(), [LEDGER]) as database:
+            spent = DurableLedger(database).spent
         # The clients are still there, and come back by themselves.
         async with server_process(path, folder) as process:
             said = [event["text"] async for event in events_of(process)]
@@ -182,51 +178,3 @@ async def test_server_killed_between_rounds_goes_on_after_the_last_one(
     audit = assert_clean(run)
     assert audit.evidence is not None
     assert len(audit.evidence.books[0].attempts) == 2
-
-
-@pytest.mark.parametrize(
-    "change", [{"rho": "much"}, {"round": None}, {"event": {"kind": "guess"}}, {"rho": -1.0}]
-)
-def test_adopt_charges_refuses_a_charge_that_is_none(
-    tmp_path: Path, change: dict[str, Value]
-) -> None:
-    path = tmp_path / "transcript.jsonl"
-    event = DiscreteGaussianEvent(3.0)
-    charge = {"round": 1, "step": "measure", "event": event_to_dict(event), "rho": rho(event)}
-    lines = [
-        canonical({"kind": "header", "t": 0, "config_sha256": "ab" * 32}),
-        canonical({"kind": "ledger", "t": 0, "spent": 1.0, **charge, **change}),
-    ]
-    path.write_bytes(b"\n".join([*lines, b""]))
-    with Store(tmp_path / "store", "ab" * 32) as store:
-        with pytest.raises(CheckFailed, match="charge in the transcript"):
-            adopt_charges(store, path, "ab" * 32)
-        assert store.ledger() == []
-
-
-def test_adopt_charges_refuses_the_transcript_of_another_configuration(tmp_path: Path) -> None:
-    path, event = tmp_path / "transcript.jsonl", DiscreteGaussianEvent(3.0)
-    charge = {"round": 1, "step": "measure", "event": event_to_dict(event), "rho": rho(event)}
-    lines = [
-        canonical({"kind": "header", "t": 0, "config_sha256": "cd" * 32}),
-        canonical({"kind": "ledger", "t": 0, "spent": rho(event), **charge}),
-    ]
-    path.write_bytes(b"\n".join([*lines, b""]))
-    with Store(tmp_path / "store", "ab" * 32) as store:
-        with pytest.raises(StoreError, match="another configuration"):
-            adopt_charges(store, path, "ab" * 32)
-        assert store.ledger() == []
-        adopt_charges(store, path, "cd" * 32)
-        adopt_charges(store, path, "cd" * 32)
-        assert [entry.rho for entry in store.ledger()] == [rho(event)]
-
-
-def test_ledger_tells_of_a_charge_before_it_is_stored(tmp_path: Path) -> None:
-    def full(_: LedgerEntry) -> None:
-        raise RuntimeError("no room")
-
-    with Store(tmp_path / "store", "ab" * 32) as store:
-        ledger = StoredLedger(store, 1.0, told=full)
-        with pytest.raises(RuntimeError, match="no room"):
-            ledger.charge(1, "measure", DiscreteGaussianEvent(3.0))
-        assert (store.ledger(), ledger.entries) == ([], [])

@@ -11,9 +11,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from mechanisms.accounting import LedgerEntry
 from mechanisms.errors import BudgetExceeded, RoundLost
+from mechanisms.events import GaussianEvent
 from parties.config import CertificateFiles
-from parties.distaim.store import Store
+from parties.database import Database
 from parties.errors import (
     CertificateError,
     ConfigError,
@@ -22,11 +24,11 @@ from parties.errors import (
 )
 from parties.flaim.client import ClientReport, run_client
 from parties.flaim.connections import Connections
-from parties.flaim.ledger import StoredLedger
 from parties.flaim.messages import Message, MessageKind
 from parties.flaim.refusals import Refusal, Refused
 from parties.flaim.server import run_server
 from parties.flaim.sums import settings_of
+from parties.ledger import LEDGER, DurableLedger
 from parties.secagg.frames import read_frame, write_frame
 from parties.statuses import FlaimRefused, Status, TooFewClients
 from parties.tls import client_context, make_certificates
@@ -192,9 +194,10 @@ async def test_client_that_lost_its_connection_comes_back_for_the_next_round(
     assert isinstance(report, ClientReport)
     assert report.finished
     # Its ledger remembers what its first process released.
-    with Store(tmp_path / NAMES[2], config.digest()) as store:
-        assert store.spent() == pytest.approx(report.rho_spent)
-        assert {entry.round for entry in store.ledger()} >= {0, 1}
+    with Database(tmp_path / NAMES[2], config.digest(), [LEDGER]) as database:
+        ledger = DurableLedger(database)
+        assert ledger.spent == pytest.approx(report.rho_spent)
+        assert {entry.round for entry in ledger.entries} >= {0, 1}
 
 
 async def test_round_is_lost_and_charged_where_too_few_stay(
@@ -228,8 +231,8 @@ async def test_run_ends_in_an_error_where_the_first_sum_is_lost(
     }
     with pytest.raises(RoundLost):
         await play(config, certificates, tmp_path, faults)
-    with Store(tmp_path / "server" / "store", config.digest()) as store:
-        assert store.spent() > 0
+    with Database(tmp_path / "server" / "store", config.digest(), [LEDGER]) as database:
+        assert DurableLedger(database).spent > 0
     assert not (tmp_path / "server" / "synthetic.csv").exists()
 
 
@@ -245,9 +248,10 @@ async def test_server_started_again_takes_the_rounds_that_are_left(
     first = result(tmp_path)
     # As if it had been killed in round 3, after a charge.
     settings = settings_of(config)
-    with Store(tmp_path / "server" / "store", config.digest()) as store:
-        StoredLedger(store, settings.rho).charge(3, "select", settings.schedule(3).selection)
-        spent = store.spent()
+    with Database(tmp_path / "server" / "store", config.digest(), [LEDGER]) as database:
+        ledger = DurableLedger(database, settings.rho)
+        ledger.charge(3, "select", settings.schedule(3).selection)
+        spent = ledger.spent
     again = tmp_path / "again"
     again.mkdir()
     (tmp_path / "server").rename(again / "server")
@@ -317,8 +321,8 @@ async def test_server_refuses_to_begin_where_the_budget_is_spent(
     config, folder = flaim_config(certificates), tmp_path / "server"
     folder.mkdir()
     settings, events = settings_of(config), Events()
-    with Store(folder / "store", config.digest()) as store:
-        ledger = StoredLedger(store, settings.rho)
+    with Database(folder / "store", config.digest(), [LEDGER]) as database:
+        ledger = DurableLedger(database, settings.rho)
         with contextlib.suppress(BudgetExceeded):
             while True:
                 ledger.charge(0, "measure", settings.sum_noise(settings.schedule(3).sigma).event)
@@ -340,14 +344,8 @@ async def test_client_refuses_what_its_own_ledger_does_not_cover(
     certificates: dict[str, CertificateFiles], tmp_path: Path
 ) -> None:
     config = flaim_config(certificates)
-    with Store(tmp_path / NAMES[2], config.digest()) as store:
-        store.charge(
-            1,
-            "measure",
-            json.dumps({"kind": "gaussian", "sigma": 1.0, "sensitivity": 1.0}),
-            0.9 * 0.6,
-            1.0,
-        )
+    with Database(tmp_path / NAMES[2], config.digest(), [LEDGER]) as database:
+        DurableLedger(database).adopt([LedgerEntry(1, "measure", GaussianEvent(1.0), 0.9 * 0.6)])
     _, clients = await play(config, certificates, tmp_path)
     assert isinstance(clients[2], BudgetExceeded)
     assert [type(client) for client in clients].count(ClientReport) == 5
@@ -372,8 +370,8 @@ async def test_server_and_clients_of_different_domains_refuse_one_another(
     assert isinstance(clients[2], FlaimRefused)
     assert "another configuration" in str(clients[2])
     assert result(tmp_path)["clients"] == 5
-    with Store(tmp_path / NAMES[2], other.digest()) as store:
-        assert store.spent() == 0
+    with Database(tmp_path / NAMES[2], other.digest(), [LEDGER]) as database:
+        assert DurableLedger(database).spent == 0
 
 
 async def test_server_takes_in_nobody_it_does_not_expect(

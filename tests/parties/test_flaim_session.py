@@ -10,19 +10,18 @@ import numpy as np
 import pytest
 
 from mechanisms.errors import BudgetExceeded, FlaimError
-from mechanisms.events import DiscreteGaussianEvent
 from mechanisms.flaim_client import FlaimClient
 from mechanisms.flaim_messages import Brief, Layout, decode_choices
 from mechanisms.model import Model
 from parties.config import Config
-from parties.distaim.store import Store
+from parties.database import Database
 from parties.errors import FlaimProtocolError
-from parties.flaim.ledger import StoredLedger
 from parties.flaim.messages import Message, MessageKind, pack_task, unpack_plain, unpack_reason
 from parties.flaim.refusals import Refusal, Refused
 from parties.flaim.session import ClientSession, check_rows
 from parties.flaim.sums import session as session_parameters
 from parties.flaim.sums import settings_of
+from parties.ledger import LEDGER, DurableLedger
 from parties.statuses import FlaimRefused
 from secagg import Parameters, SecAggServer, wire
 from secagg.errors import ParametersRefused
@@ -43,8 +42,8 @@ class Client:
     def __init__(self, folder: Path, config: Config, index: int = 2) -> None:
         self.config, self.workload = config, config.build_workload()
         self.settings = settings_of(config)
-        self.store = Store(folder, config.digest())
-        self.ledger = StoredLedger(self.store, self.settings.rho)
+        self.database = Database(folder, config.digest(), [LEDGER])
+        self.ledger = DurableLedger(self.database, self.settings.rho)
         inner = FlaimClient(
             codes_of(index), self.workload, self.settings, random_bytes=np.random.bytes
         )
@@ -75,13 +74,13 @@ def make(tmp_path: Path) -> Iterator[Make]:
 
     def one(config: Config) -> Client:
         for earlier in made:
-            earlier.store.close()
+            earlier.database.close()
         made.append(Client(tmp_path / "ledger", config))
         return made[-1]
 
     yield one
     for client in made:
-        client.store.close()
+        client.database.close()
 
 
 @pytest.fixture
@@ -134,7 +133,7 @@ def test_client_refuses_and_is_charged_nothing(
     with pytest.raises(error):
         client.session.receive(spoil(client))
     assert client.ledger.spent == 0
-    assert not client.store.ledger()
+    assert DurableLedger(client.database).entries == []
 
 
 @pytest.mark.parametrize(
@@ -201,7 +200,9 @@ def test_charges_are_on_the_disk_before_the_rows_are_looked_at(
     stored: list[int] = []
 
     def looked(self: FlaimClient) -> object:
-        with contextlib.closing(sqlite3.connect(client.store.directory / "store.sqlite")) as disk:
+        with contextlib.closing(
+            sqlite3.connect(client.database.directory / "store.sqlite")
+        ) as disk:
             stored.append(disk.execute("SELECT count(*) FROM ledger").fetchone()[0])
         raise RuntimeError("the rows are looked at")
 
@@ -223,7 +224,8 @@ def test_charges_are_on_the_disk_before_the_rows_are_looked_at(
             assert client.ledger.spent == 0
     # Two choices and a local measurement; no failure takes them back.
     assert stored == [3]
-    assert len(client.store.ledger()) == len(client.ledger.entries) == 3
+    assert DurableLedger(client.database).entries == client.ledger.entries
+    assert len(client.ledger.entries) == 3
     with pytest.raises(RuntimeError):
         client.session.receive(client.layout(round=1))
     assert stored == [3, 6]
@@ -246,20 +248,6 @@ def test_client_refuses_what_its_stored_ledger_does_not_cover(make: Make) -> Non
     with pytest.raises(BudgetExceeded):
         release_in_a_new_process()
     assert make(config).ledger.spent == spent <= settings_of(config).rho
-
-
-def test_charges_of_a_round_are_durable_together_or_not_at_all(tmp_path: Path) -> None:
-    with Store(tmp_path, "x") as store:
-        ledger = StoredLedger(store, 1.0)
-
-        def charge(*sigmas: float) -> None:
-            ledger.charge_all(1, [("measure", DiscreteGaussianEvent(sigma)) for sigma in sigmas])
-
-        charge(10.0)
-        with pytest.raises(BudgetExceeded):
-            charge(10.0, 0.1)
-        assert len(ledger.entries) == len(store.ledger()) == 1
-        assert StoredLedger(store, 1.0).entries == ledger.entries
 
 
 def test_client_gives_up_a_sum_whose_server_does(client: Client) -> None:

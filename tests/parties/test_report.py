@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from parties.distaim.stored import LedgerEntry
+from mechanisms.accounting import LedgerEntry
+from mechanisms.events import ExponentialEvent, GaussianEvent
 from parties.errors import StoreError
 from parties.report.content import (
     ColumnShares,
@@ -31,9 +32,9 @@ from parties.report.writing import write_report
 HOSTILE = "<script>alert('x')</script>\"&$\\frac{$ \x07"
 
 LEDGER = (
-    LedgerEntry(0, "measure", "gaussian sigma=20", 0.01),
-    LedgerEntry(1, "select", "exponential epsilon=0.1", 0.005),
-    LedgerEntry(1, "measure", "gaussian sigma=20", 0.01),
+    LedgerEntry(0, "measure", GaussianEvent(20.0), 0.01),
+    LedgerEntry(1, "select", ExponentialEvent(0.1), 0.005),
+    LedgerEntry(1, "measure", GaussianEvent(20.0), 0.01),
 )
 
 
@@ -174,7 +175,7 @@ def test_render_html_shows_openings_trust_and_notes() -> None:
     for part in (
         "measure.counts",
         "Two servers acting together",
-        "gaussian sigma=20",
+        "gaussian, sensitivity 1, sigma 20",
         "6012",
     ):
         assert part in text
@@ -182,7 +183,7 @@ def test_render_html_shows_openings_trust_and_notes() -> None:
 
 
 def test_render_html_puts_a_ledgers_events_into_words() -> None:
-    event = '{"kind": "gaussian", "sensitivity": 1.0, "sigma": 20.885931}'
+    event = GaussianEvent(20.885931)
     report = replace(example(), privacy=Privacy(0.1, (LedgerEntry(0, "measure", event, 0.01),)))
     text = Page(render_html(report.to_dict(), ReportPictures())).text
     assert "gaussian, sensitivity 1, sigma 20.8859" in text

@@ -15,10 +15,11 @@ from mechanisms.aim import AimResult, Estimate, Measurement, run_aim
 from mechanisms.annealing import AnnealedPlan
 from mechanisms.plaintext import PlaintextBackend
 from mechanisms.workload import Workload
-from parties.distaim.backend import Charges, MpcBackend
+from parties.distaim.backend import MpcBackend, server_ledger
 from parties.distaim.planning import make_plan
 from parties.distaim.store import Store
 from parties.distaim.stored import Total
+from parties.ledger import DurableLedger
 from protocols import select as select_module
 from protocols.context import Context
 from protocols.measure import DISCRETE, noise_of
@@ -112,7 +113,7 @@ def test_distaim_chooses_what_central_aim_chooses(
                 workload,
                 plan,
                 arrivals=SimpleNamespace(count_in=lambda round: _later(total)),  # type: ignore[arg-type]
-                charges=Charges(store, transcript, plan.rho),
+                ledger=server_ledger(store, transcript, plan.rho),
                 store=store,
                 transcript=transcript,
                 progress=SimpleNamespace(event=lambda *a, **k: None),
@@ -124,7 +125,9 @@ def test_distaim_chooses_what_central_aim_chooses(
                 workload, plan, backend, SmoothedMarginals(workload), max_rows=MAX_ROWS
             )
             transcript.close()
-            assert sum(map(Fraction, (entry.rho for entry in store.ledger()))) <= Fraction(plan.rho)
+            assert sum(
+                map(Fraction, (entry.rho for entry in DurableLedger(store).entries))
+            ) <= Fraction(plan.rho)
             return result
 
     results = run_parties(party, seed=seed).results

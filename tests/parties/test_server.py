@@ -17,9 +17,9 @@ import parties.distaim.computation
 import parties.distaim.inputs.counts
 import parties.distaim.server
 import parties.distaim.submit
-from mechanisms.accounting import rho_from_epsilon_delta
+from mechanisms.accounting import LedgerEntry, rho_from_epsilon_delta
 from mechanisms.errors import BudgetExceeded
-from mechanisms.events import ExponentialEvent
+from mechanisms.events import ExponentialEvent, GaussianEvent
 from mechanisms.workload import count_marginals
 from parties.audit.evidence import Attempt, Evidence, Session
 from parties.audit.findings import Failed
@@ -29,9 +29,9 @@ from parties.config import CertificateFiles, Config
 from parties.distaim.planning import make_plan
 from parties.distaim.server import run_party
 from parties.distaim.store import Store
-from parties.distaim.stored import LedgerEntry
 from parties.distaim.submit import submit
 from parties.errors import CertificateError, ConfigError, StoreError
+from parties.ledger import DurableLedger
 from parties.statuses import TooFewClients
 from parties.tls import make_certificates
 from parties.trial.ports import free_ports
@@ -62,7 +62,7 @@ def ledgers(cluster: Cluster) -> list[Counter[LedgerEntry]]:
     found = []
     for pid in range(3):
         with Store(cluster.directory(pid) / "store", cluster.config.digest()) as store:
-            found.append(Counter(store.ledger()))
+            found.append(Counter(DurableLedger(store).entries))
     return found
 
 
@@ -97,7 +97,7 @@ async def test_run_party_counts_everyone_and_charges_the_plan(
             total = store.load_total(4, pid)
             assert total.clients == EVERYONE
             shares.append(total.share)
-            assert steps(Counter(store.ledger())) == planned(cluster.config)
+            assert steps(Counter(DurableLedger(store).entries)) == planned(cluster.config)
             assert store.closed_to_clients
     for pid in range(3):
         assert np.array_equal(shares[pid].next, shares[(pid + 1) % 3].own)
@@ -191,8 +191,8 @@ async def test_run_party_ends_a_round_early_when_a_charge_was_lost(cluster: Clus
     # The crash came after server 2 had charged a selection that nobody opened.
     plan = make_plan(cluster.config, cluster.config.build_workload())
     with Store(cluster.directory(2) / "store", cluster.config.digest()) as store:
-        template = store.ledger()[-1]
-        store.charge(3, "measure", template.event, template.rho, plan.rho)
+        ledger = DurableLedger(store, plan.rho)
+        ledger.charge(3, "measure", ledger.entries[-1].event)
     assert await cluster.run(owners=EVERYONE) == [None] * 3
     done = ledgers(cluster)
     assert done[0] == done[1] == done[2]
@@ -219,7 +219,7 @@ async def test_run_party_refuses_to_overspend(cluster: Cluster) -> None:
     plan = make_plan(cluster.config, cluster.config.build_workload())
     cluster.directory(1).mkdir()
     with Store(cluster.directory(1) / "store", cluster.config.digest()) as store:
-        store.charge(0, "measure", "{}", plan.rho * 0.9, plan.rho)
+        DurableLedger(store).adopt([LedgerEntry(0, "measure", GaussianEvent(1.0), plan.rho * 0.9)])
     ended = await cluster.run(owners=EVERYONE)
     assert all(isinstance(error, BudgetExceeded) for error in ended)
     for pid in range(3):

@@ -1,27 +1,24 @@
-"""The durable store: kill -9, full disk, wrong folder, idempotence, and a ledger that never overspends."""
+"""The durable store: kill -9, full disk, wrong folder, idempotence; its ledger is in test_ledger."""
 
 import json
-import math
 import os
 import signal
 import subprocess
 import sys
-import threading
-from collections import Counter
 from collections.abc import Callable, Iterator
-from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from mechanisms.errors import BudgetExceeded
+from mechanisms.accounting import ExponentialEvent, LedgerEntry
 from parties.distaim.store import Store
-from parties.distaim.stored import Checkpoint, LedgerEntry, Total
+from parties.distaim.stored import Checkpoint, Total
 from parties.distaim.submission import Submission
 from parties.errors import RunClosed, RunFull, StoreError, SubmissionConflict
+from parties.ledger import DurableLedger
 from protocols.ring import R64
 from protocols.shares import Share
 from tests.parties.support import file_size_limit, make_submission, make_total
@@ -47,9 +44,9 @@ def put(store: Store, submission: Submission, body: bytes, limit: int = 3) -> bo
         return store.accept(submission, incoming, COMPONENTS, limit=limit)
 
 
-def charge_many(store: Store, count: int) -> None:
-    for _ in range(count):
-        store.charge(1, "select", "{}", 1e-6, 1.0)
+def set_many(store: Store, count: int) -> None:
+    for number in range(count):
+        store.set_meta(f"key {number}", "value")
 
 
 def make_checkpoint(round: int = 1, candidate: int = 2, shift: float = 0.0) -> Checkpoint:
@@ -68,7 +65,7 @@ def test_store_keeps_everything_when_it_is_opened_again(tmp_path: Path) -> None:
         put(first, make_submission("clinic-a"), b"one")
         first.save_total(total)
         first.save_checkpoint(make_checkpoint())
-        first.charge(1, "select", '{"epsilon": 1}', 0.25, 1.0)
+        DurableLedger(first, 1.0).charge(1, "select", ExponentialEvent(1.0))
         first.add_traffic("clinic-a", received=10, sent=3)
         first.add_traffic("clinic-a", received=1, sent=1)
         first.set_meta("phase", "rounds")
@@ -85,7 +82,9 @@ def test_store_keeps_everything_when_it_is_opened_again(tmp_path: Path) -> None:
         np.testing.assert_array_equal(loaded.share.own, total.share.own)
         np.testing.assert_array_equal(loaded.share.next, total.share.next)
         assert [item.to_dict() for item in again.checkpoints()] == [make_checkpoint().to_dict()]
-        assert again.ledger() == [LedgerEntry(1, "select", '{"epsilon": 1}', 0.25)]
+        assert DurableLedger(again).entries == [
+            LedgerEntry(1, "select", ExponentialEvent(1.0), 0.125)
+        ]
         assert again.traffic() == {"clinic-a": (2, 11, 4)}
         assert again.meta("phase") == "rounds"
         assert again.closed_to_clients
@@ -251,14 +250,14 @@ def test_store_stays_as_it_was_when_the_database_cannot_grow(store: Store) -> No
     size = max((store.directory / f"store.sqlite{end}").stat().st_size for end in ("", "-wal"))
     with file_size_limit(size):
         with pytest.raises(StoreError, match=r"store\.sqlite: cannot be written"):
-            charge_many(store, 1000)
+            set_many(store, 1000)
         with pytest.raises(StoreError, match=r"store\.sqlite: cannot be written"):
             put(store, make_submission("clinic-b"), b"two")
         # The body's file had its place already when the row was refused.
         assert len(files_of(store, "submissions")) == 1
-    before = len(store.ledger())
-    assert store.charge(1, "select", "{}", 1e-6, 1.0) == store.ledger()[-1]
-    assert len(store.ledger()) == before + 1
+    assert store.submission_count() == 1
+    store.set_meta("key", "value")
+    assert store.meta("key") == "value"
     assert put(store, make_submission("clinic-b"), b"two") is True
 
 
@@ -333,110 +332,16 @@ def test_checkpoint_from_dict_refuses_other_contents(change: dict[str, object]) 
         Checkpoint.from_dict({**make_checkpoint().to_dict(), **change})
 
 
-# Ledger
-
-
-def test_charge_refuses_and_enters_nothing_when_it_would_overspend(store: Store) -> None:
-    for _ in range(8):
-        store.charge(1, "measure", "{}", 0.125, 1.0)
-    spent = store.spent()
-    for rho in (5e-324, 1e-6, 0.1, 1e9):
-        with pytest.raises(BudgetExceeded, match=r"round 2, select: .* was refused"):
-            store.charge(2, "select", "{}", rho, 1.0)
-    assert store.spent() == spent == 1.0
-    for rho in (0.0, -1.0, math.nan, math.inf):
-        with pytest.raises(ValueError, match="rho is"):
-            store.charge(2, "select", "{}", rho, 1.0)
-    with pytest.raises(BudgetExceeded):
-        store.charge(2, "select", "{}", 0.1, math.nan)
-    assert len(store.ledger()) == 8
-
-
-def test_charge_grants_nothing_to_rounding(store: Store) -> None:
-    """Ten times 0.1 is more than 1, if only by the last bit of 0.1."""
-    for _ in range(9):
-        store.charge(1, "measure", "{}", 0.1, 1.0)
-    with pytest.raises(BudgetExceeded):
-        store.charge(1, "measure", "{}", 0.1, 1.0)
-
-
-@settings(max_examples=15)
-@given(costs=st.lists(st.floats(1e-9, 0.7), max_size=12))
-def test_charge_never_passes_the_budget_for_any_costs(
-    tmp_path_factory: pytest.TempPathFactory, costs: list[float]
-) -> None:
-    with Store(tmp_path_factory.mktemp("ledger"), CONFIG) as store:
-        entered = Fraction(0)
-        for cost in costs:
-            try:
-                store.charge(0, "measure", "{}", cost, 1.0)
-                entered += Fraction(cost)
-            except BudgetExceeded:
-                assert entered + Fraction(cost) > 1
-        assert entered <= 1
-
-
-def test_charge_never_passes_the_budget_from_many_threads(store: Store) -> None:
-    outcomes: list[bool] = []
-
-    def charge() -> None:
-        for _ in range(10):
-            try:
-                store.charge(1, "select", "{}", 0.0625, 1.0)
-                outcomes.append(True)
-            except BudgetExceeded:
-                outcomes.append(False)
-
-    threads = [threading.Thread(target=charge) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert Counter(outcomes) == {True: 16, False: 24}
-    assert len(store.ledger()) == 16
-
-
-entries = st.builds(
-    LedgerEntry,
-    st.integers(0, 2),
-    st.sampled_from(["select", "measure"]),
-    st.just("{}"),
-    st.sampled_from([0.1, 0.2]),
-)
-
-
-@settings(max_examples=15)
-@given(ours=st.lists(entries, max_size=6), theirs=st.lists(entries, max_size=6))
-def test_adopt_entries_ends_with_the_larger_number_of_each_charge(
-    tmp_path_factory: pytest.TempPathFactory, ours: list[LedgerEntry], theirs: list[LedgerEntry]
-) -> None:
-    with Store(tmp_path_factory.mktemp("ledger"), CONFIG) as store:
-        for entry in ours:
-            store.charge(entry.round, entry.step, entry.event, entry.rho, 10.0)
-        added = store.adopt_entries(theirs)
-        assert Counter(store.ledger()) == Counter(ours) | Counter(theirs)
-        assert Counter(added) == Counter(theirs) - Counter(ours)
-        assert store.adopt_entries(theirs) == []
-
-
-def test_adopt_entries_takes_what_passes_the_budget_and_charge_then_refuses(store: Store) -> None:
-    store.adopt_entries([LedgerEntry(1, "select", "{}", 5.0)])
-    assert store.spent() == 5.0
-    with pytest.raises(BudgetExceeded):
-        store.charge(2, "select", "{}", 1e-6, 1.0)
-
-
-@given(entry=entries)
-def test_ledger_entry_survives_json_exactly(entry: LedgerEntry) -> None:
-    assert LedgerEntry.from_dict(json.loads(json.dumps(entry.to_dict()))) == entry
-
-
-@pytest.mark.parametrize(
-    "change", [{"round": -1}, {"step": 3}, {"event": {}}, {"rho": "1"}, {"rho": -1.0}, {"more": 1}]
-)
-def test_ledger_entry_from_dict_refuses_other_contents(change: dict[str, object]) -> None:
-    with pytest.raises(ValueError, match=r"ledger entry|rho is"):
-        LedgerEntry.from_dict({**LedgerEntry(1, "select", "{}", 0.1).to_dict(), **change})
+def test_files_of_a_store_are_its_owners_alone(store: Store) -> None:
+    put(store, make_submission("clinic-a"), b"one")
+    store.save_total(make_total(1, (), np.ones(9, np.uint32)))
+    store.save_checkpoint(make_checkpoint())
+    with store.incoming() as incoming:
+        incoming.write(b"on its way")
+        found = [path for path in store.directory.rglob("*") if path.name != "lock"]
+        files = {path.relative_to(store.directory).parts[0] for path in found if path.is_file()}
+        assert files >= {"incoming", "submissions", "totals", "checkpoints", "store.sqlite"}
+        assert [path.name for path in found if path.stat().st_mode & 0o077] == []
 
 
 # kill -9
@@ -447,11 +352,14 @@ import numpy as np
 from pathlib import Path
 from parties.distaim.stored import Checkpoint
 from parties.distaim.store import Store
+from parties.ledger import DurableLedger
+from mechanisms.events import ExponentialEvent
 from tests.parties.support import make_submission, make_total
 
 with Store(Path(sys.argv[1]), "c0" * 32) as store:
+    ledger = DurableLedger(store, 1.0)
     for number in range(100000):
-        store.charge(number, "select", "{}", 1e-6, 1.0)
+        ledger.charge(number, "select", ExponentialEvent(1e-3))
         vector = np.full(20000, number, np.uint32)
         store.save_total(make_total(number, (), vector))
         store.save_checkpoint(Checkpoint(number, 0, 1.0, 1, np.full(500, float(number))))
@@ -482,7 +390,7 @@ def test_store_holds_all_that_it_confirmed_after_kill_9(tmp_path: Path) -> None:
     writer.wait()
     with Store(folder, CONFIG) as store:
         # Nothing confirmed is missing; at most the one write that was under way is there besides.
-        assert confirmed + 1 <= len(store.ledger()) <= confirmed + 2
+        assert confirmed + 1 <= len(DurableLedger(store).entries) <= confirmed + 2
         assert confirmed + 1 <= len(store.checkpoints()) <= confirmed + 2
         for item in store.checkpoints():
             assert (item.noisy == item.round).all()

@@ -1,0 +1,164 @@
+"""A folder with an SQLite database in it, which one process at a time may open.
+
+Provides ``Database``: whoever keeps something (`parties.ledger`, `parties.distaim.store`) brings its tables. What is
+entered is on the disk when the transaction ends, all or nothing (WAL, synchronous=FULL). The folder is made with mode
+0700 and the database with 0600. Source: https://www.sqlite.org/atomiccommit.html. Known limits: a folder belongs to one
+configuration, which is what refuses it to another run.
+"""
+
+import contextlib
+import fcntl
+import os
+import sqlite3
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeAlias
+
+from parties.errors import StoreError
+from parties.files import create, disk_errors
+
+FILE = "store.sqlite"
+Row: TypeAlias = tuple[Any, ...]
+"""Of a STRICT table: its schema says what type each column has."""
+_META = "CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT"
+_DIGEST = "config_digest"
+
+
+class Database:
+    """One folder's database. All methods may be called from any thread; all may raise StoreError."""
+
+    def __init__(self, directory: Path, config_digest: str, schema: Sequence[str]) -> None:
+        """Open or make ``directory`` with the tables of ``schema`` (statements that change nothing the second time).
+
+        Raises StoreError: unwritable, in use, or of another run or configuration.
+        """
+        self.directory = directory
+        self._path = directory / FILE
+        self._lock = threading.RLock()
+        with disk_errors(directory, "opened"):
+            directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self._held = (directory / "lock").open("ab")
+        try:
+            self._take_lock()
+            with disk_errors(self._path, "opened"):
+                self._db = self._connect()
+            try:
+                self._prepare(config_digest, schema)
+            except BaseException:
+                self._db.close()
+                raise
+        except BaseException:
+            self._held.close()
+            raise
+
+    def _take_lock(self) -> None:
+        try:
+            fcntl.flock(self._held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise StoreError(
+                self.directory, "is in use by another process; expected a folder of its own"
+            ) from error
+
+    def _connect(self) -> sqlite3.Connection:
+        # SQLite gives the files that it makes beside a database the mode of the database.
+        with contextlib.suppress(FileExistsError):
+            os.close(create(self._path, secret=True))
+        return sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
+
+    def _prepare(self, config_digest: str, schema: Sequence[str]) -> None:
+        with disk_errors(self._path, "opened"):
+            self._db.execute("PRAGMA journal_mode=WAL")
+            self._db.execute("PRAGMA synchronous=FULL")
+            with self.transaction():
+                for statement in (_META, *schema):
+                    self._db.execute(statement)
+                known = self.meta(_DIGEST)
+                if known is None:
+                    self.set_meta(_DIGEST, config_digest)
+        if known not in (None, config_digest):
+            raise StoreError(
+                self.directory,
+                "belongs to another run or configuration; expected an empty folder or the config it was made with",
+            )
+
+    def close(self) -> None:
+        """Close the database and let go of the folder."""
+        with self._lock:
+            self._db.close()
+            self._held.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def meta(self, key: str) -> str | None:
+        """The plain value kept under ``key``, or None."""
+        row = self.row("SELECT value FROM meta WHERE key = ?", key)
+        return None if row is None else str(row[0])
+
+    def set_meta(self, key: str, value: str) -> None:
+        """Keep ``value`` under ``key``; durable on return."""
+        self.enter("INSERT OR REPLACE INTO meta VALUES (?, ?)", [(key, value)])
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """No other thread reads or enters anything meanwhile."""
+        with self._lock:
+            yield
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[None]:
+        """What is entered within is, all or nothing, durable at the end. Nests: the outermost one commits."""
+        with self._lock, disk_errors(self._path):
+            if self._db.in_transaction:
+                yield
+                return
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+                self._db.execute("COMMIT")
+            except BaseException:
+                if self._db.in_transaction:
+                    self._db.execute("ROLLBACK")
+                raise
+
+    @contextlib.contextmanager
+    def hasty(self) -> Iterator[None]:
+        """As ``transaction``; it survives a kill at once, a power failure only after the next durable entry."""
+        with self._lock, disk_errors(self._path):
+            self._db.execute("PRAGMA synchronous=NORMAL")
+            try:
+                with self.transaction():
+                    yield
+            finally:
+                self._db.execute("PRAGMA synchronous=FULL")
+
+    @property
+    def in_transaction(self) -> bool:
+        """Whether this thread may still take back what it entered last."""
+        with self._lock:
+            return self._db.in_transaction
+
+    def enter(self, statement: str, rows: Iterable[Sequence[object]]) -> None:
+        """Run ``statement`` for each of ``rows``; durable on return unless a transaction is under way."""
+        with self.transaction():
+            self._db.executemany(statement, rows)
+
+    def rows(self, query: str, *values: object) -> list[Row]:
+        """All rows of a query."""
+        with self._lock, disk_errors(self._path, "read"):
+            return self._db.execute(query, values).fetchall()
+
+    def row(self, query: str, *values: object) -> Row | None:
+        """The first row of a query, or None."""
+        rows = self.rows(query, *values)
+        return rows[0] if rows else None
