@@ -249,17 +249,17 @@ def _run(book: Book, pid: int, recording: Recording) -> PlayedTransport:
                     directory / "transcript.jsonl", sign=bytes, header={}
                 )
                 server = ComputeServer(
-                    config,
-                    pid,
-                    directory,
-                    workload,
-                    plan,
-                    bits,
-                    store,
-                    transcript,
-                    _Silent(),
-                    closed,
-                    played,
+                    config=config,
+                    pid=pid,
+                    directory=directory,
+                    workload=workload,
+                    plan=plan,
+                    security_bits=bits,
+                    store=store,
+                    transcript=transcript,
+                    progress=_Silent(),
+                    closed=closed,
+                    circumstances=played,
                 )
                 context = Context(transport, root_path(config.run.id))
                 costs = CostsFile(directory / "costs.json", transport.costs)

@@ -47,7 +47,7 @@ from protocols.transcript import Transcript, round_ended
 _NONCE_BYTES = 16
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class ComputeServer:
     """One server in one run: what every part of its work needs."""
 

@@ -82,12 +82,12 @@ def _remedies(config: Config, workload: Workload) -> str:
             return "a smaller run.epsilon or a larger run.delta"
         return f"a run.delta of more than {least:.2g}"
     fine = _too_fine(config, workload)
-    found = [f"a {'smaller' if fine else 'larger'} run.epsilon"]
+    remedies = [f"a {'smaller' if fine else 'larger'} run.epsilon"]
     if config.run.schedule != ANNEALED and _works(config, workload, rounds=10_000 if fine else 1):
-        found.append(f"{'more' if fine else 'fewer'} run.rounds")
+        remedies.append(f"{'more' if fine else 'fewer'} run.rounds")
     if config.run.noise != BOX_MULLER and _works(config, workload, noise=BOX_MULLER):
-        found.append(f'run.noise = "{BOX_MULLER}"')
-    return " or ".join(found)
+        remedies.append(f'run.noise = "{BOX_MULLER}"')
+    return " or ".join(remedies)
 
 
 def _least_delta(config: Config, workload: Workload) -> float:

@@ -72,17 +72,17 @@ async def run_party(
             directory, files, identity, config=config, pid=pid, circumstances=circumstances
         )
         server = ComputeServer(
-            config,
-            pid,
-            directory,
-            workload,
-            plan,
-            bits,
-            store,
-            transcript,
-            progress,
-            closed,
-            circumstances,
+            config=config,
+            pid=pid,
+            directory=directory,
+            workload=workload,
+            plan=plan,
+            security_bits=bits,
+            store=store,
+            transcript=transcript,
+            progress=progress,
+            closed=closed,
+            circumstances=circumstances,
         )
         try:
             with disk_errors(directory):
