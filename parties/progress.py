@@ -58,15 +58,3 @@ class Silent:
 
     def event(self, name: str, text: str, **fields: FieldValue) -> None:
         """Drop the event."""
-
-
-class Both:
-    """Two places at once."""
-
-    def __init__(self, first: Progress, second: Progress) -> None:
-        self._both = (first, second)
-
-    def event(self, name: str, text: str, **fields: FieldValue) -> None:
-        """Pass the event on to both."""
-        for progress in self._both:
-            progress.event(name, text, **fields)

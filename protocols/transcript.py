@@ -362,25 +362,6 @@ def read(path: Path) -> Reading:
     return Reading(path, tuple(records), tuple(seals), head, size, len(data) - size, ended)
 
 
-def read_transcript(path: Path, *, verify: Callable[[bytes, bytes], None]) -> list[Record]:
-    """All whole records, after checking every seal; ``verify(signature, signed)`` raises where a signature is wrong.
-
-    Raises CheckFailed for a line that is no record, or a seal that does not state the chain before it.
-    """
-    reading = read(path)
-    records = [record for record in reading.records if record is not None]
-    if len(records) != len(reading.records):
-        number = reading.records.index(None) + 1
-        raise CheckFailed(f"{path}, line {number}: not a record of a transcript")
-    for seal in reading.seals:
-        if not seal.fits:
-            raise CheckFailed(
-                f"{path}, line {seal.line}: the seal does not fit the records before it"
-            )
-        verify(seal.signature, seal.signed)
-    return records
-
-
 def _record(line: bytes) -> Record | None:
     """The line's record, if it is the one way of writing one."""
     try:

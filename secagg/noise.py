@@ -1,16 +1,17 @@
-"""Discrete Gaussian noise: what it is sampled by, and what a noisy sum costs.
+"""Discrete Gaussian noise: what a session says of it, and how it is sampled.
 
-Provides ``SessionNoise`` (the public description that is part of a session), ``discrete_gaussian`` (the sampler) and
-the account: ``zcdp`` of a sum with noise. With integer scale s a value x becomes s x before noise; variances here are
-in units of 1/s^2, as exact fractions.
+Provides ``SessionNoise`` (the public description that is part of a session) and ``discrete_gaussian`` (the sampler).
+With integer scale s a value x becomes s x before noise; variances here are in units of 1/s^2, as exact fractions.
 
 - ``server``: the server adds one discrete Gaussian of variance (s sigma)^2 to each sum. It sees the sum without noise.
 - ``distributed``: each client adds one of variance (s sigma)^2 / m before masking, with m the honest survivors that the
-  session guarantees. More survivors add more noise than sigma: ``excess`` says how much.
+  session guarantees. More survivors n add more noise than sigma: sigma sqrt(n / m).
 
-Secret: samples, and the bytes they are made of. Public: variances. Source: Canonne, Kamath, Steinke 2020 (samplers,
-Algorithms 1 to 3; cost of one discrete Gaussian); Kairouz, Liu, Steinke 2021 (cost of a sum of them, Proposition 14).
-Known limits: the time a sample takes depends on the sample, as with every rejection sampler.
+What either costs in privacy is not decided here: a sum of discrete Gaussians is none (Kairouz, Liu, Steinke 2021,
+Proposition 14), though at ``MIN_CLIENT_DEVIATION`` and above it is charged for nearly as one.
+
+Secret: samples, and the bytes they are made of. Public: variances. Source: Canonne, Kamath, Steinke 2020, Algorithms 1
+to 3. Known limits: the time a sample takes depends on the sample, as with every rejection sampler.
 """
 
 from collections.abc import Callable
@@ -18,7 +19,7 @@ from dataclasses import dataclass
 from decimal import Decimal, localcontext
 from enum import Enum
 from fractions import Fraction
-from math import ceil, exp, inf, isqrt, pi, sqrt
+from math import ceil, inf, isqrt, sqrt
 
 import numpy as np
 from numpy.typing import NDArray
@@ -79,11 +80,6 @@ def distributed_noise(sigma: float, scale: int, honest_survivors: int) -> Sessio
     return SessionNoise(NoiseKind.DISTRIBUTED, _variance(sigma, scale, honest_survivors))
 
 
-def scale_for(sigma: float, honest_survivors: int, *, deviation: float = 2.0) -> int:
-    """The smallest scale that gives each client at least ``deviation`` in scaled units."""
-    return max(1, ceil(deviation * sqrt(honest_survivors) / sigma))
-
-
 def _variance(sigma: float, scale: int, parts: int) -> Fraction:
     if not (sigma > 0 and sigma < inf) or scale < 1 or parts < 1:
         raise ParameterError(
@@ -92,58 +88,6 @@ def _variance(sigma: float, scale: int, parts: int) -> Fraction:
     exact = (Fraction(sigma) * scale) ** 2 / parts
     # A short fraction keeps the exact arithmetic short; rounding up only adds noise.
     return Fraction(ceil(exact * 1024), 1024)
-
-
-def excess(noise: SessionNoise, survivors: int, honest_survivors: int) -> float:
-    """Noise in a sum over ``survivors`` beyond what was asked for: the ratio of deviations, minus one."""
-    if noise.kind is not NoiseKind.DISTRIBUTED:
-        return 0.0
-    return sqrt(survivors / honest_survivors) - 1
-
-
-def zcdp(
-    noise: SessionNoise, *, scale: int, sensitivity: float, cells: int, honest_survivors: int
-) -> float:
-    """rho of releasing one sum of ``cells`` cells whose vectors differ by ``sensitivity`` in the L2 norm.
-
-    Server noise: sensitivity^2 / (2 sigma^2), exactly (Canonne et al., Theorem 4). Distributed: with m discrete
-    Gaussians of deviation sigma_i each, a = s sensitivity / (sqrt(m) sigma_i) and tau = 10 sum_{k<m} exp(-2 pi^2
-    sigma_i^2 k/(k+1)), the smaller of a^2/2 + tau d and (a + tau sqrt(d))^2 / 2 (Kairouz et al., Proposition 14, forms
-    1 and 3; the first holds for every order alpha >= 1 since alpha a^2/2 + tau d <= alpha (a^2/2 + tau d)). Rounded
-    up.
-    """
-    if noise.kind is NoiseKind.NONE:
-        return inf
-    parts = 1 if noise.kind is NoiseKind.SERVER else honest_survivors
-    shift = scale * sensitivity / sqrt(parts * noise.variance)
-    rho = shift * shift / 2
-    if noise.kind is NoiseKind.DISTRIBUTED:
-        tau = smoothness_gap(noise.variance, parts)
-        rho = min(rho + tau * cells, (shift + tau * sqrt(cells)) ** 2 / 2)
-    return rho * (1 + 1e-12)
-
-
-def renyi(
-    noise: SessionNoise,
-    alpha: float,
-    *,
-    scale: int,
-    sensitivity: float,
-    cells: int,
-    honest_survivors: int,
-) -> float:
-    """The Renyi bound of order ``alpha`` >= 1 behind ``zcdp``, form 1: alpha a^2/2 + tau d."""
-    parts = 1 if noise.kind is NoiseKind.SERVER else honest_survivors
-    if noise.kind is NoiseKind.NONE:
-        return inf
-    shift = scale * sensitivity / sqrt(parts * noise.variance)
-    tau = smoothness_gap(noise.variance, parts) if noise.kind is NoiseKind.DISTRIBUTED else 0.0
-    return (alpha * shift * shift / 2 + tau * cells) * (1 + 1e-12)
-
-
-def smoothness_gap(variance: Fraction, parts: int) -> float:
-    """tau: how far a sum of ``parts`` discrete Gaussians of ``variance`` is from one discrete Gaussian, per cell."""
-    return 10 * sum(exp(-2 * pi * pi * float(variance) * k / (k + 1)) for k in range(1, parts))
 
 
 def discrete_gaussian(

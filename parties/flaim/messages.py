@@ -26,7 +26,6 @@ from secagg import wire
 MAGIC = b"FLAM"
 VERSION = 2
 KEY_BYTES = 32
-DIGEST_BYTES = 32
 MAX_REASON_BYTES = 256
 SMALL_BYTES = 4096
 """More than any message has that is no brief, layout or vector."""

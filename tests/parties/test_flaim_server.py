@@ -33,7 +33,6 @@ from parties.secagg.frames import read_frame, write_frame
 from parties.statuses import FlaimRefused, Status, TooFewClients
 from parties.tls import client_context, make_certificates
 from protocols.fields import decode
-from protocols.transcript import read_transcript
 from tests.parties.flaim_support import (
     EVERY_STAGE,
     NAMES,
@@ -47,6 +46,7 @@ from tests.parties.flaim_support import (
     play,
 )
 from tests.parties.support import hangs_up_after_a_late_handshake
+from tests.protocols.transcripts import verified_records
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +59,7 @@ def result(folder: Path) -> dict:
 
 
 def transcript(folder: Path) -> list[dict]:
-    return read_transcript(folder / "server" / "transcript.jsonl", verify=lambda *_: None)
+    return verified_records(folder / "server" / "transcript.jsonl", verify=lambda *_: None)
 
 
 @pytest.mark.parametrize(

@@ -12,12 +12,13 @@ from parties.secagg.record import SessionRecord
 from parties.secagg.server import Deadlines, RoundServer
 from parties.tls import make_certificates, pinned_in
 from protocols.fields import decode
-from protocols.transcript import Record, read_transcript
+from protocols.transcript import Record
 from secagg import SecAggClient, SecAggServer
 from secagg.errors import RoundAborted
 from secagg.noise import server_noise
 from secagg.parameters import Parameters
 from secagg.simulation import policy_for
+from tests.protocols.transcripts import verified_records
 from tests.secagg.support import session, vectors
 
 NAMES = [f"owner-{u}" for u in range(5)]
@@ -53,7 +54,7 @@ async def play(
         ended, *_ = await asyncio.gather(running.run(), *clients, return_exceptions=True)
     record.close()
     assert not isinstance(ended, BaseException) or isinstance(ended, RoundAborted)
-    return running, read_transcript(path, verify=lambda *_: None)
+    return running, verified_records(path, verify=lambda *_: None)
 
 
 @pytest.mark.parametrize("noisy", [False, True])

@@ -29,10 +29,10 @@ from protocols.transcript import (
     canonical,
     chain,
     read,
-    read_transcript,
 )
 from tests.parties.support import file_size_limit
 from tests.protocols.network import connected
+from tests.protocols.transcripts import verified_records
 
 HEADER = {"run": "demo", "party": 0, "config": "00" * 32}
 KEY = ec.generate_private_key(ec.SECP256R1())
@@ -80,7 +80,7 @@ def write_all(path: Path) -> Transcript:
 def test_transcript_holds_every_record_in_order(tmp_path: Path) -> None:
     path = tmp_path / "party-0.jsonl"
     write_all(path)
-    records = read_transcript(path, verify=verify)
+    records = verified_records(path, verify=verify)
     assert [record["kind"] for record in records] == [
         "header", "sent", "opened", "ledger", "client", "note", "step", "seal", "seal",
     ]  # fmt: skip
@@ -137,7 +137,7 @@ def test_transcript_goes_on_when_it_is_opened_again(tmp_path: Path) -> None:
     again = open_transcript(path)
     send(again)
     again.close()
-    records = read_transcript(path, verify=verify)
+    records = verified_records(path, verify=verify)
     assert [record["kind"] for record in records[8:]] == ["seal", "resumed", "sent", "seal"]
 
 
@@ -149,11 +149,11 @@ def test_transcript_cuts_a_torn_line_and_goes_on(tmp_path: Path) -> None:
     last = whole.rstrip(b"\n").rfind(b"\n") + 1
     for cut in [*range(last, len(whole), 13), len(whole) - 1]:
         path.write_bytes(whole[:cut])
-        assert len(read_transcript(path, verify=verify)) == 8  # Reading changes nothing.
+        assert len(verified_records(path, verify=verify)) == 8  # Reading changes nothing.
         assert path.stat().st_size == cut
         assert read(path).torn == cut - last
         open_transcript(path).close()
-        records = read_transcript(path, verify=verify)
+        records = verified_records(path, verify=verify)
         assert [record["kind"] for record in records[6:]] == ["step", "seal", "resumed", "seal"]
         assert records[8]["cut"] == cut - last
 
@@ -165,7 +165,7 @@ def test_transcript_starts_anew_when_the_header_is_torn(tmp_path: Path) -> None:
     for cut in (0, 1, 10, 30, len(header)):
         path.write_bytes(header[:cut])
         open_transcript(path).close()
-        kinds = [record["kind"] for record in read_transcript(path, verify=verify)]
+        kinds = [record["kind"] for record in verified_records(path, verify=verify)]
         assert kinds == ["header", "seal"]
 
 
@@ -179,7 +179,7 @@ def test_transcript_refuses_another_file_and_leaves_it(tmp_path: Path, content: 
     with pytest.raises(CheckFailed, match="is not a transcript"):
         open_transcript(path)
     with pytest.raises(CheckFailed, match="is not a transcript"):
-        read_transcript(path, verify=verify)
+        verified_records(path, verify=verify)
     assert path.read_bytes() == content
 
 
@@ -242,7 +242,7 @@ def spoil(lines: list[bytes], number: int) -> None:
         (8, change("t", 99_999)),
     ],
 )
-def test_read_transcript_finds_an_edit(
+def test_read_finds_an_edit(
     tmp_path: Path, number: int, edit: Callable[[list[bytes], int], None]
 ) -> None:
     path = tmp_path / "t.jsonl"
@@ -252,10 +252,10 @@ def test_read_transcript_finds_an_edit(
     path.write_bytes(b"\n".join(lines) + b"\n")
     # What a seal covers breaks its head; what it says itself is under its signature.
     with pytest.raises(CheckFailed if number < 7 else (CheckFailed, InvalidSignature)):
-        read_transcript(path, verify=verify)
+        verified_records(path, verify=verify)
 
 
-def test_read_transcript_finds_a_chain_that_was_made_anew_without_the_key(tmp_path: Path) -> None:
+def test_read_finds_a_chain_that_was_made_anew_without_the_key(tmp_path: Path) -> None:
     """All heads recomputed after an edit: only the signatures are wrong."""
     path = tmp_path / "t.jsonl"
     write_all(path)
@@ -269,7 +269,7 @@ def test_read_transcript_finds_a_chain_that_was_made_anew_without_the_key(tmp_pa
         head = chain(head, lines[number])
     path.write_bytes(b"\n".join(lines) + b"\n")
     with pytest.raises(InvalidSignature):
-        read_transcript(path, verify=verify)
+        verified_records(path, verify=verify)
 
 
 def test_ledger_and_seal_are_on_the_disk_when_they_return(tmp_path: Path) -> None:
@@ -291,7 +291,7 @@ def test_transcript_time_never_goes_back(tmp_path: Path, monkeypatch: pytest.Mon
     again = open_transcript(path)
     send(again)
     again.close()
-    records = read_transcript(path, verify=verify)
+    records = verified_records(path, verify=verify)
     assert [record["t"] for record in records[:9]] == sorted(record["t"] for record in records[:9])  # type: ignore[type-var]
     assert records[9]["time"] == ended
     assert read(path).ended >= ended
@@ -346,7 +346,7 @@ def test_transcript_writes_nothing_after_half_a_record_and_goes_on_when_opened_a
     assert path.stat().st_size == size + 5000
     assert read(path).torn == 5000
     open_transcript(path).close()
-    kinds = [record["kind"] for record in read_transcript(path, verify=verify)]
+    kinds = [record["kind"] for record in verified_records(path, verify=verify)]
     assert kinds == ["header", "sent", "resumed", "seal"]
 
 
@@ -366,7 +366,7 @@ def test_transcript_keeps_its_chain_when_threads_write_at_once(tmp_path: Path) -
     for thread in threads:
         thread.join()
     transcript.close()
-    records = read_transcript(path, verify=verify)
+    records = verified_records(path, verify=verify)
     labels = [record["label"] for record in records if record["kind"] == "sent"]
     assert len(set(labels)) == len(labels) == 800
 
@@ -399,7 +399,7 @@ async def test_transcripts_of_three_parties_match_and_hold_no_payload(
         transcript.close()
     found: dict[str, set[tuple[Value, ...]]] = {"sent": set(), "received": set()}
     for pid, (path, key) in enumerate(zip(paths, keys, strict=True)):
-        for record in read_transcript(path, verify=partial(verify, key=key)):
+        for record in verified_records(path, verify=partial(verify, key=key)):
             if record["kind"] in found:
                 ends = (pid, record["peer"])
                 by_sender = ends if record["kind"] == "sent" else ends[::-1]
