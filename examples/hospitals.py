@@ -4,14 +4,17 @@
     python examples/hospitals.py setup FOLDER      certificates, identities and the session alone
     python examples/hospitals.py server FOLDER     the server alone
     python examples/hospitals.py client FOLDER 3   one hospital alone; one of the six may stay away or be stopped
+    syncret audit FOLDER/run                       what the server's transcript proves
 
 The server learns the sum and who is in it. It is not trusted with more: keys and survivor lists are signed, and the
-hospitals agree beforehand on the session, on everybody's keys and on what they insist on (`session.json`).
+hospitals agree beforehand on the session, on everybody's keys and on what they insist on (`session.json`). It signs
+what it received and opened in a transcript (FOLDER/run, nothing secret), which is audited at the end.
 """
 
 import asyncio
 import json
 import secrets
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -22,6 +25,7 @@ import numpy as np
 
 from parties.config import CertificateFiles
 from parties.secagg.client import take_part
+from parties.secagg.record import SessionRecord
 from parties.secagg.server import Deadlines, RoundServer
 from parties.tls import make_certificates, pinned_in
 from secagg import (
@@ -43,7 +47,12 @@ CELLS, LARGEST = 8, 1000
 
 def setup(folder: Path) -> None:
     """What is agreed on before a session: certificates, identities, session. Each keeps its own key only."""
-    make_certificates(folder, [SERVER], HOSPITALS)
+    own = make_certificates(folder, [SERVER], HOSPITALS)[SERVER]
+    run = folder / "run"
+    for part in ("transcripts", "certificates"):
+        (run / part).mkdir(parents=True)
+    for public in (own.ca, own.cert):
+        shutil.copyfile(public, run / "certificates" / public.name)
     identities = [secrets.token_bytes(32) for _ in HOSPITALS]
     for name, identity in zip(HOSPITALS, identities, strict=True):
         (folder / f"{name}.identity").write_bytes(identity)
@@ -77,15 +86,19 @@ def files(folder: Path, name: str) -> CertificateFiles:
 
 
 async def serve(folder: Path) -> None:
-    """Play the round, and say what came of it."""
+    """Play the round, write it down, and say what came of it."""
     parameters, roster = session(folder)
-    server = SecAggServer(parameters, roster=roster)
-    async with RoundServer(
-        server, HOSPITALS, files=files(folder, SERVER), deadlines=Deadlines(join_s=20, stage_s=30)
-    ) as running:
-        (folder / "port").write_text(str(running.port), encoding="utf-8")
-        click.echo(f"listening on port {running.port}")
-        await running.run()
+    server, own = SecAggServer(parameters, roster=roster), files(folder, SERVER)
+    record = SessionRecord(folder / "run" / "transcripts" / "server.jsonl", own, server, HOSPITALS)
+    try:
+        async with RoundServer(
+            server, HOSPITALS, files=own, deadlines=Deadlines(join_s=20, stage_s=30), log=record
+        ) as running:
+            (folder / "port").write_text(str(running.port), encoding="utf-8")
+            click.echo(f"listening on port {running.port}")
+            await running.run()
+    finally:
+        record.close()
     names = ", ".join(HOSPITALS[u] for u in sorted(server.survivors))
     click.echo(f"the sum over {names}: {server.exact_result.tolist()}")
 
@@ -94,11 +107,17 @@ async def contribute(folder: Path, number: int) -> None:
     """One hospital's part. Its policy is its own: here it asks for no less than what was agreed."""
     parameters, roster = session(folder)
     policy = ClientPolicy(
-        CELLS, 0, LARGEST,
-        min_clients=parameters.clients, min_survivors=parameters.min_survivors,
-        min_neighbours=parameters.neighbours, min_threshold=parameters.threshold,
-        threat=THREAT, session=parameters.session, graph_seed=parameters.graph_seed,
-    )  # fmt: skip
+        length=CELLS,
+        low=0,
+        high=LARGEST,
+        min_clients=parameters.clients,
+        min_survivors=parameters.min_survivors,
+        min_neighbours=parameters.neighbours,
+        min_threshold=parameters.threshold,
+        threat=THREAT,
+        session=parameters.session,
+        graph_seed=parameters.graph_seed,
+    )
     identity = Identity((folder / f"{HOSPITALS[number]}.identity").read_bytes())
     patients = np.arange(CELLS) + 100 * number
     client = SecAggClient(number, patients, policy, identity=identity, roster=roster)
@@ -126,8 +145,23 @@ def everything(folder: Path) -> None:
             click.echo(server.stdout.read().strip() if server.stdout else "")
             if failed:
                 raise SystemExit(f"failed: {failed}")
+            audited(folder)
         finally:
             server.kill()
+
+
+def audited(folder: Path) -> None:
+    """Check the server's transcript; anybody can, who has the folder FOLDER/run."""
+    # Imported here: the seven processes have no use for it.
+    from parties.audit.findings import FAIL, PASS
+    from parties.audit.run import audit_folder
+
+    audit = audit_folder(folder / "run")
+    if not audit.ok:
+        wrong = [check.name for check in audit.checks if check.status == FAIL]
+        raise SystemExit(f"the transcript does not hold: {', '.join(wrong)}")
+    holding = sum(check.status == PASS for check in audit.checks)
+    click.echo(f"the server's transcript was audited: {holding} checks, all of them hold")
 
 
 def main(arguments: list[str]) -> None:

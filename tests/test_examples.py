@@ -85,12 +85,15 @@ def test_three_hosts_study_awaits_the_servers_cards_and_names_their_files() -> N
 
 
 @pytest.mark.timeout(120)
-def test_hospitals_add_up_their_histograms_over_tls() -> None:
+def test_hospitals_add_up_their_histograms_over_tls_and_audit_the_server() -> None:
     done = subprocess.run(
         [sys.executable, EXAMPLES / "hospitals.py"], capture_output=True, text=True, check=True
     )
     # Cell i of hospital u has i + 100 u patients.
     expected = [sum(i + 100 * u for u in range(6)) for i in range(8)]
     everybody = ", ".join(f"hospital-{u}" for u in range(6))
-    assert done.stdout.splitlines()[-1] == f"the sum over {everybody}: {expected}"
+    *_, summed, audited = done.stdout.splitlines()
+    assert summed == f"the sum over {everybody}: {expected}"
+    assert audited.startswith("the server's transcript was audited: ")
+    assert audited.endswith(" checks, all of them hold")
     assert done.stderr == ""
