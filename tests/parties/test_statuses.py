@@ -84,7 +84,7 @@ def test_describe_does_not_go_by_the_words_of_a_refusal() -> None:
 @pytest.mark.parametrize("closed", [False, True])
 def test_describe_tells_a_flaim_client_that_too_few_came(closed: bool) -> None:
     async def too_few() -> bytes:
-        flaim = {"address": "127.0.0.1:7300", "clients": ["a", "b", "c"]}
+        flaim = {"address": "127.0.0.1:7300", "key": "0" * 64, "clients": ["a", "b", "c"]}
         config = make_config({"clients.wait_s": 0.0, "flaim": flaim})
         run = SimpleNamespace(
             config=config, settings=SimpleNamespace(min_participants=3), closed=asyncio.Event()
