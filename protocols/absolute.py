@@ -10,12 +10,12 @@ import asyncio
 import numpy as np
 from numpy.typing import NDArray
 
-from protocols.base import reshare, share_input
-from protocols.bitslice import to_bits
-from protocols.boolean import msb, summands
+from protocols.base import reshare
+from protocols.boolean import msb
 from protocols.context import Context
-from protocols.ring import R32, RingArray
-from protocols.shares import Additive, Share, cross_product
+from protocols.derived import signed
+from protocols.ring import R32
+from protocols.shares import Additive, Share
 
 # Larger blocks cost less overhead and more memory: 42 bytes a cell at 10^6 cells, most of it these two blocks.
 BLOCK_CELLS = 1 << 18
@@ -57,7 +57,6 @@ async def grouped_absolute_error(
         )
     ends = np.cumsum(sizes)
     slots = asyncio.Semaphore(_IN_FLIGHT)
-    total = np.zeros(sizes.size, dtype=np.uint32)
 
     async def block(c: Context, start: int) -> Additive:
         stop = min(start + BLOCK_CELLS, x_sh.size)
@@ -73,11 +72,11 @@ async def grouped_absolute_error(
             d_sh = x_sh[start:stop].times(1 << fraction_bits) - answers[start:stop]
             sums = (await absolute_terms(role, d_sh.within(role.pid), bits)).grouped(cuts)
             c.depth = role.depth
-        return sums.padded(first, total.size)
+        return sums.padded(first, sizes.size)
 
     starts = range(0, x_sh.size, BLOCK_CELLS)
     blocks = await ctx.gather(*((lambda c, s=start: block(c, s)) for start in starts))
-    return await reshare(ctx, sum(blocks, start=Additive(R32, total)))
+    return await reshare(ctx, sum(blocks, start=Additive.zeros(R32, (sizes.size,))))
 
 
 async def absolute_terms(ctx: Context, d_sh: Share, bits: int) -> Additive:
@@ -87,16 +86,4 @@ async def absolute_terms(ctx: Context, d_sh: Share, bits: int) -> Additive:
 
     Rounds: 3 + levels(bits - 1). Communication: the planes of ``boolean.msb``; 2 n elements by party 0.
     """
-    ring, count = d_sh.ring, d_sh.size
-    v01, v2 = summands(ctx, await msb(ctx, d_sh, bits))
-    a, b = summands(ctx, d_sh)
-    left = None if v01 is None or a is None else _signed(ring.encode(to_bits(v01, count)), a)
-    right = None if v2 is None or b is None else _signed(ring.encode(to_bits(v2, count)), b)
-    left_sh = await share_input(ctx, ring, 0, left, (2, count))
-    # Rows (sign * a, sign) of party 0 against rows (sign, sign * b) of parties 1 and 2.
-    return cross_product(left_sh, None if right is None else right[::-1]).sum(axis=0)
-
-
-def _signed(negative: RingArray, value: RingArray) -> RingArray:
-    sign = 1 - 2 * negative
-    return np.stack((sign * value, sign))
+    return await signed(ctx, await msb(ctx, d_sh, bits), d_sh)

@@ -92,19 +92,24 @@ async def reshare(ctx: Context, z_add: Additive) -> Share:
     """
     ring, shape = z_add.ring, z_add.shape
     own = z_add.masked(zero(ctx, ring, shape))
+    origins = None if ctx.verifier is None else z_add.known_origins()
+    del z_add  # The terms are not kept while the message is under way.
     wire = ring.to_wire(own)
     received = await ctx.round({ctx.prev_pid: wire}, {ctx.next_pid: wire.size})
-    return Share(ring, ctx.pid, own, ring.from_wire(received[ctx.next_pid], shape))
+    z_sh = Share(ring, ctx.pid, own, ring.from_wire(received[ctx.next_pid], shape))
+    if ctx.verifier is not None and origins is not None:
+        ctx.verifier.reshared(ctx.place(), origins, z_sh)
+    return z_sh
 
 
 async def multiply(ctx: Context, x_sh: Share, y_sh: Share) -> Share:
     """x * y element by element (AND for bits). Rounds and communication of ``reshare``."""
-    return await reshare(ctx, product(x_sh, y_sh))
+    return await reshare(ctx, product(ctx, x_sh, y_sh))
 
 
 async def inner_product(ctx: Context, x_sh: Share, y_sh: Share) -> Share:
     """Sum of x * y along the last axis, at one element however long it is. Rounds and communication of ``reshare``."""
-    return await reshare(ctx, product(x_sh, y_sh).sum())
+    return await reshare(ctx, product(ctx, x_sh, y_sh).sum())
 
 
 async def reveal_component(ctx: Context, x_sh: Share, component: int) -> RingArray | None:

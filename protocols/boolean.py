@@ -7,43 +7,17 @@ channel's errors. Source: README section 1; ABY3 (ePrint 2018/403), section 5.3;
 
 import numpy as np
 
-from protocols.base import known, multiply, reshare, reveal_component, share_input
-from protocols.bitslice import from_planes, to_bits, to_planes, words_for
+from protocols.base import known, multiply, reshare, reveal_component
+from protocols.bitslice import from_planes
 from protocols.context import Context
-from protocols.ring import BITS, Ring, RingArray
-from protocols.shares import Share, concatenate, cross_product, joined, product, stack
+from protocols.derived import addends, bits_to_ring, composition_mask, sum_in_ring
+from protocols.ring import BITS, Ring
+from protocols.shares import Share, concatenate, joined, product, stack
 
 
 def levels(count: int) -> int:
     """ceil(log2(count)): the depth of a binary tree over ``count`` leaves."""
     return max(0, (count - 1).bit_length())
-
-
-def summands(ctx: Context, x_sh: Share) -> tuple[RingArray | None, RingArray | None]:
-    """x = a + b with a = x0 + x1, known to party 0, and b = x2, known to parties 1 and 2. Local."""
-    a = x_sh.ring.add(x_sh.own, x_sh.next) if ctx.pid == 0 else None
-    b = (None, x_sh.next, x_sh.own)[ctx.pid]
-    return a, b
-
-
-async def share_summand_planes(
-    ctx: Context, x_sh: Share, bits: int
-) -> tuple[Share, RingArray | None, Share]:
-    """The lowest ``bits`` planes of the summands of x (n,): a shared, b at the parties that know it, and a XOR b.
-
-    Shapes: (bits, words) all.
-    Leaks: none.
-    Rounds: 1.
-    Communication: bits planes by party 0, none by the others; b is known to both holders of component 2, hence free.
-    Raises: ChannelError, ProtocolViolation.
-    Source: README section 1.
-    """
-    a, b = summands(ctx, x_sh)
-    shape = (bits, words_for(x_sh.size))
-    a_planes = None if a is None else to_planes(x_sh.ring, a, bits)
-    b_planes = None if b is None else to_planes(x_sh.ring, b, bits)
-    a_bsh = await share_input(ctx, BITS, 0, a_planes, shape)
-    return a_bsh, b_planes, a_bsh ^ known(ctx, BITS, 2, b_planes, shape)
 
 
 async def carry_out(ctx: Context, generate: Share, propagate: Share) -> Share:
@@ -59,12 +33,15 @@ async def carry_out(ctx: Context, generate: Share, propagate: Share) -> Share:
     # The group that holds the lowest bit has nothing to propagate: row i of P is that of group i + 1.
     propagate = propagate[1:]
     while (count := generate.shape[0]) > 1:
+        # Groups 2 i and 2 i + 1 become group i, with G = G[2 i + 1] + P[2 i + 1] G[2 i], and P = P[2 i + 1] P[2 i] for
+        # i > 0. In the shifted rows P[2 i + 1] is row 2 i, and P[2 i] row 2 i - 1.
         pairs = count // 2
+        g_low, g_high = generate[: 2 * pairs : 2], generate[1 : 2 * pairs : 2]
         p_high, p_low = propagate[: 2 * pairs : 2], propagate[1 : 2 * pairs - 1 : 2]
-        both = await reshare(
-            ctx, joined(product(p_high, generate[: 2 * pairs : 2]), product(p_high[1:], p_low))
-        )
-        higher, through = generate[1 : 2 * pairs : 2] ^ both[:pairs], both[pairs:]
+        carried, kept = product(ctx, p_high, g_low), product(ctx, p_high[1:], p_low)
+        both = await reshare(ctx, joined(carried, kept))
+        higher, through = g_high ^ both[:pairs], both[pairs:]
+        # An odd count leaves the highest group as it is.
         if count % 2:
             higher = concatenate(higher, generate[-1:])
             through = concatenate(through, propagate[-1:])
@@ -74,9 +51,8 @@ async def carry_out(ctx: Context, generate: Share, propagate: Share) -> Share:
 
 async def _first_level(ctx: Context, x_sh: Share, bits: int) -> tuple[Share, Share]:
     """G = a AND b for all planes but the highest, and P = a XOR b for all."""
-    a_bsh, b_planes, propagate = await share_summand_planes(ctx, x_sh, bits)
-    below = None if b_planes is None else b_planes[: bits - 1]
-    return await reshare(ctx, cross_product(a_bsh[: bits - 1], below)), propagate
+    operands = await addends(ctx, x_sh, bits)
+    return await reshare(ctx, operands.generate(ctx, bits - 1)), operands.propagate
 
 
 async def summand_carry(ctx: Context, x_sh: Share, bits: int) -> tuple[Share, Share]:
@@ -112,6 +88,8 @@ async def add_carries(ctx: Context, generate: Share, propagate: Share) -> Share:
     """
     count = generate.shape[0]
     for level in range(levels(count)):
+        # Blocks of 2^level planes: a plane in an odd block (its bit ``level`` is set) joins its group, which starts at
+        # that block, with the one that ends below: plane ``source`` is the last one of the even block before.
         block = 1 << level
         nodes = np.array([i for i in range(count) if i & block], dtype=np.intp)
         sources = (nodes & ~np.intp(block - 1)) - 1
@@ -166,6 +144,7 @@ async def prefix_or(ctx: Context, x_bsh: Share) -> Share:
 
     Rounds: levels(k). Communication: at most floor(k/2) planes a level.
     """
+    # Sklansky's tree as in ``add_carries``, of ANDs: what is kept is the AND of the NOTs so far.
     none_yet, count = ~x_bsh, x_bsh.shape[0]
     for level in range(levels(count)):
         nodes = np.array([i for i in range(count) if i & (1 << level)], dtype=np.intp)
@@ -174,24 +153,6 @@ async def prefix_or(ctx: Context, x_bsh: Share) -> Share:
             none_yet, nodes, await multiply(ctx, none_yet[nodes], none_yet[sources])
         )
     return ~none_yet
-
-
-async def bits_to_ring(ctx: Context, v_bsh: Share, count: int, ring: Ring) -> Share:
-    """Zeros and ones of planes (..., words) as ring elements (..., count).
-
-    Leaks: none.
-    Rounds: 2.
-    Communication: n elements, and n more by party 0.
-    Raises: ChannelError, ProtocolViolation.
-    Source: README section 1: v = u + v2 - 2 u v2 with u = v0 ^ v1 an input of party 0 and v2 free.
-    """
-    u, v2 = summands(ctx, v_bsh)
-    shape = (*v_bsh.shape[:-1], count)
-    u_ring = None if u is None else ring.encode(to_bits(u, count))
-    v2_ring = None if v2 is None else ring.encode(to_bits(v2, count))
-    u_sh = await share_input(ctx, ring, 0, u_ring, shape)
-    both = await reshare(ctx, cross_product(u_sh, v2_ring))
-    return u_sh + known(ctx, ring, 2, v2_ring, shape) - both.times(2)
 
 
 async def words_to_ring(ctx: Context, x_bsh: Share, count: int, ring: Ring) -> Share:
@@ -206,13 +167,8 @@ async def words_to_ring(ctx: Context, x_bsh: Share, count: int, ring: Ring) -> S
     Source: ABY3, section 5.3 (bit composition), with the adder cut to w bits.
     """
     width = x_bsh.shape[0]
-    mask = ctx.private(BITS, x_bsh.shape) if ctx.pid == 1 else None
-    r_bsh, r_sh = await ctx.gather(
-        lambda c: share_input(c, BITS, 1, mask, x_bsh.shape),
-        lambda c: share_input(
-            c, ring, 1, None if mask is None else ring.encode(from_planes(mask, count)), (count,)
-        ),
-    )
+    r_bsh, r_sh = await composition_mask(ctx, (width, x_bsh.shape[1]), count, ring)
+    # x + r in planes, by a full adder; the sum modulo 2^w is revealed, its carry says whether x = sum - r or 2^w more.
     propagate = x_bsh ^ r_bsh
     carries = await add_carries(ctx, await multiply(ctx, x_bsh, r_bsh), propagate)
     sums = concatenate(propagate[:1], propagate[1:] ^ carries[:-1])
@@ -235,14 +191,13 @@ async def lift(ctx: Context, x_sh: Share, ring: Ring) -> Share:
     Source: own; x = a + b - 2^k c with a, b the summands and c the carry out of their sum.
     """
     small = x_sh.ring
-    a, b = summands(ctx, x_sh)
-    a_sh, (a_bsh, b_planes, propagate) = await ctx.both(
-        lambda c: share_input(c, ring, 0, None if a is None else _widen(ring, a), x_sh.shape),
-        lambda c: share_summand_planes(c, x_sh, small.bits),
+    sum_sh, operands = await ctx.both(
+        lambda c: sum_in_ring(c, x_sh, small.bits, ring),
+        lambda c: addends(c, x_sh, small.bits),
     )
-    b_sh = known(ctx, ring, 2, None if b is None else _widen(ring, b), x_sh.shape)
-    carry = await carry_out(ctx, await reshare(ctx, cross_product(a_bsh, b_planes)), propagate)
-    return a_sh + b_sh - (await bits_to_ring(ctx, carry, x_sh.size, ring)).times(1 << small.bits)
+    generate = await reshare(ctx, operands.generate(ctx, small.bits))
+    carry = await carry_out(ctx, generate, operands.propagate)
+    return sum_sh - (await bits_to_ring(ctx, carry, x_sh.size, ring)).times(1 << small.bits)
 
 
 async def lift_magnitude(ctx: Context, x_sh: Share, bits: int, ring: Ring) -> Share:
@@ -259,17 +214,10 @@ async def lift_magnitude(ctx: Context, x_sh: Share, bits: int, ring: Ring) -> Sh
         y = a + b - l c of the summands' own, and the magnitude is y + s (l - 2 y).
     """
     half = 1 << (bits - 1)
-    a, b = (
-        None if part is None else _widen(ring, part & (half - 1)) for part in summands(ctx, x_sh)
-    )
-    a_sh, (carry, top) = await ctx.both(
-        lambda c: share_input(c, ring, 0, a, x_sh.shape),
+    sum_sh, (carry, top) = await ctx.both(
+        lambda c: sum_in_ring(c, x_sh, bits - 1, ring),
         lambda c: summand_carry(c, x_sh, bits),
     )
     both = await bits_to_ring(ctx, stack(carry, top ^ carry), x_sh.size, ring)
-    y_sh = a_sh + known(ctx, ring, 2, b, x_sh.shape) - both[0].times(half)
-    return y_sh - await reshare(ctx, product(both[1], y_sh.times(2) - half))
-
-
-def _widen(ring: Ring, x: RingArray) -> RingArray:
-    return ring.encode(x.astype(object) if ring.wide else x)
+    y_sh = sum_sh - both[0].times(half)
+    return y_sh - await reshare(ctx, product(ctx, both[1], y_sh.times(2) - half))

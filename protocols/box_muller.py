@@ -20,8 +20,9 @@ from protocols.approximate import PI, cosine, interpolate, sine, to_units
 from protocols.base import known, multiply, random
 from protocols.bitslice import words_for
 from protocols.blocks import in_blocks
-from protocols.boolean import bits_to_ring, prefix_or, words_to_ring
+from protocols.boolean import prefix_or, words_to_ring
 from protocols.context import Context
+from protocols.derived import bits_to_ring
 from protocols.fixed import multiply_fixed, polynomial, powers, truncate
 from protocols.lookup import PublicTable
 from protocols.ring import BITS, R64
@@ -65,11 +66,12 @@ async def box_muller(ctx: Context, pairs: int) -> Share:
         lambda c: _uniform_powers(c, uniform, pairs), lambda c: _coefficients(c, pairs)
     )
     constant, slopes = coefficients[0].times(1 << SAMPLE_BITS), coefficients[1:]
-    radius_add = product(slopes, powers_sh[:RADIUS_DEGREE, 0]).sum(axis=0) + constant.additive()
+    radius_add = product(ctx, slopes, powers_sh[:RADIUS_DEGREE, 0]).sum(axis=0)
+    radius_add += constant.additive(ctx)
     trig_sh = stack(*(polynomial(powers_sh[:, 1], c, SAMPLE_BITS) for c in octant_polynomials()))
     radius, trig, in_ring = await ctx.gather(
         lambda c: truncate(c, radius_add, SAMPLE_BITS),
-        lambda c: truncate(c, trig_sh.additive(), SAMPLE_BITS),
+        lambda c: truncate(c, trig_sh.additive(c), SAMPLE_BITS),
         lambda c: bits_to_ring(c, random(c, BITS, (3, words)), pairs, R64),
     )
     swap, signs = in_ring[0], -in_ring[1:].times(2) + 1

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from protocols.errors import ProtocolViolation
 from protocols.keystream import Keystream
 from protocols.ring import Ring, RingArray
+from protocols.shares import Verifier
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -87,7 +88,8 @@ class Context:
     """A place for protocols to run in; see the module's description.
 
     ``pid``, ``next_pid`` and ``prev_pid`` are roles: in a ``rotated`` context party p plays role p - shift, so that
-    work which a protocol gives to one role can be spread over the parties.
+    work which a protocol gives to one role can be spread over the parties. A ``verifier``, which the contexts below
+    share, is told what every product is a product of; without one, no product remembers it.
     """
 
     __slots__ = (
@@ -101,10 +103,17 @@ class Context:
         "cost",
         "depth",
         "pid",
+        "verifier",
     )
 
     def __init__(
-        self, transport: Transport, path: bytes, *, shift: int = 0, cost: StepCost | None = None
+        self,
+        transport: Transport,
+        path: bytes,
+        *,
+        shift: int = 0,
+        cost: StepCost | None = None,
+        verifier: Verifier | None = None,
     ) -> None:
         self._transport = transport
         self._path = path
@@ -115,6 +124,7 @@ class Context:
         self._private: Keystream | None = None
         self.pid = (transport.pid - shift) % 3
         self.depth = 0
+        self.verifier = verifier
         self.cost = cost if cost is not None else StepCost("setup", None)
 
     def __repr__(self) -> str:
@@ -137,7 +147,8 @@ class Context:
         """The next context below this one, with its own labels and keystreams."""
         self._children += 1
         path = self._derive(b"child:%d" % self._children)
-        child = Context(self._transport, path, shift=(self._shift + rotate) % 3, cost=self.cost)
+        shift = (self._shift + rotate) % 3
+        child = Context(self._transport, path, shift=shift, cost=self.cost, verifier=self.verifier)
         child.depth = self.depth
         return child
 
@@ -181,6 +192,10 @@ class Context:
         """Two independent protocols of different results, side by side."""
         results: list[object] = await self.gather(first, second)
         return results[0], results[1]  # type: ignore[return-value]
+
+    def place(self) -> bytes:
+        """A name of the last round here that no other round of the run has; the same at all parties."""
+        return self._derive(b"place:%d" % self._labels)
 
     # Keystreams.
 

@@ -27,8 +27,9 @@ from numpy.typing import NDArray
 from protocols.base import multiply, random
 from protocols.bitslice import words_for
 from protocols.blocks import in_blocks
-from protocols.boolean import bits_to_ring, carry_out, words_to_ring
+from protocols.boolean import carry_out, words_to_ring
 from protocols.context import Context
+from protocols.derived import bits_to_ring
 from protocols.lookup import PublicTable, one_hot
 from protocols.ring import BITS, R32, R64
 from protocols.shares import Share, concatenate, stack

@@ -12,10 +12,11 @@ from functools import cache
 import numpy as np
 
 from protocols.approximate import interpolate, to_units
-from protocols.base import known, reshare, share_input, zero
-from protocols.boolean import and_all, bits_to_ring, or_all, to_boolean
+from protocols.base import known, multiply, zero
+from protocols.boolean import and_all, or_all, to_boolean
 from protocols.context import Context
-from protocols.ring import Ring, RingArray
+from protocols.derived import bits_to_ring, cut, share_truncation_mask, truncation_mask
+from protocols.ring import RingArray
 from protocols.shares import Additive, Share, concatenate, product, stack
 
 
@@ -36,24 +37,19 @@ async def truncate(ctx: Context, x_add: Additive, shift: int) -> Share:
     top = ring.bits - 1
     if not 0 <= shift < top - 1:
         raise ValueError(f"cannot truncate by {shift} bits in {ring.name}")
-    r = ctx.private(ring, shape) if ctx.pid == 2 else None
-    dealt = None if r is None else np.stack((_low(ring, r) >> shift, r >> top)).astype(ring.dtype)
-    c, dealt_sh = await ctx.both(
+    r = truncation_mask(ctx, ring, shape)
+    c, (floor_r, top_r) = await ctx.both(
         lambda c: _reveal_masked(c, x_add, r),
-        lambda c: share_input(c, ring, 2, dealt, (2, *shape)),
+        lambda c: share_truncation_mask(c, ring, r, shape, shift),
     )
-    floor_r, top_r = dealt_sh[0], dealt_sh[1]
-    top_c = None if c is None else np.asarray(c >> top, dtype=ring.dtype)
-    floor_c = None if c is None else np.asarray(_low(ring, c) >> shift, dtype=ring.dtype)
+    floor_c, top_c = (None, None) if c is None else cut(ring, c, shift)
     top_c_sh = known(ctx, ring, 1, top_c, shape)
-    wrap = top_c_sh + top_r - (await reshare(ctx, product(top_c_sh, top_r))).times(2)
+    wrap = top_c_sh + top_r - (await multiply(ctx, top_c_sh, top_r)).times(2)
     floor_x = known(ctx, ring, 1, floor_c, shape) - floor_r + wrap.times(1 << (top - shift))
-    return floor_x - (1 << (top - 1 - shift))
-
-
-def _low(ring: Ring, x: RingArray) -> RingArray:
-    mask = (1 << (ring.bits - 1)) - 1
-    return np.asarray(x & (mask if ring.wide else ring.dtype.type(mask)), dtype=ring.dtype)
+    x_sh = floor_x - (1 << (top - 1 - shift))
+    if ctx.verifier is not None:
+        ctx.verifier.truncated(ctx.place(), x_add.known_origins(), shift, x_sh)
+    return x_sh
 
 
 async def _reveal_masked(ctx: Context, x_add: Additive, r: RingArray | None) -> RingArray | None:
@@ -72,7 +68,7 @@ async def _reveal_masked(ctx: Context, x_add: Additive, r: RingArray | None) -> 
 
 async def multiply_fixed(ctx: Context, x_sh: Share, y_sh: Share, fraction_bits: int) -> Share:
     """x * y, both with f fractional bits, back at f. Needs |x y| 2^(2f) < 2^(k-2). Cost of ``truncate``."""
-    return await truncate(ctx, product(x_sh, y_sh), fraction_bits)
+    return await truncate(ctx, product(ctx, x_sh, y_sh), fraction_bits)
 
 
 async def powers(ctx: Context, x_sh: Share, degree: int, fraction_bits: int) -> Share:
@@ -152,18 +148,18 @@ async def exp2_negative(ctx: Context, z_sh: Share, bits: int, fraction_bits: int
     # z >= 24 where a bit above the integer part is set, or both of 16 and 8.
     both_high = await and_all(ctx, planes[limit - 2 : limit])
     over = await or_all(ctx, concatenate(planes[limit:], both_high.reshape(1, -1)))
-    kept = await reshare(ctx, product(planes[first:limit], stack(*([~over] * (limit - first)))))
+    kept = await multiply(ctx, planes[first:limit], stack(*([~over] * (limit - first))))
     in_ring = await bits_to_ring(ctx, concatenate(kept, over.reshape(1, -1)), count, ring)
     bit_sh, over_sh = in_ring[:-1], in_ring[-1]
     weights = ring.encode(np.array([1 << j for j in range(first, limit)], dtype=object)[:, None])
     # Below the limit x = z - (its top bits) < 2^-3; beyond it everything is cut to 0 and the result is set at the end.
-    cut = z_sh - (await reshare(ctx, product(z_sh, over_sh)))
-    x_sh = cut - bit_sh.times(weights).sum(axis=0)
+    limited = z_sh - (await multiply(ctx, z_sh, over_sh))
+    x_sh = limited - bit_sh.times(weights).sum(axis=0)
     below_one = _bit_factors(f)
     factors = -bit_sh.times(ring.encode(np.array(below_one, dtype=object)[:, None])) + (1 << f)
     powers_sh, factor = await ctx.both(
         lambda c: powers(c, x_sh, EXP2_DEGREE, f), lambda c: multiply_all(c, factors, f)
     )
-    rest = await truncate(ctx, polynomial(powers_sh, exp2_coefficients(f), f).additive(), f)
+    rest = await truncate(ctx, polynomial(powers_sh, exp2_coefficients(f), f).additive(ctx), f)
     power = await multiply_fixed(ctx, rest, factor, f)
     return power - over_sh.times((1 << f) - (1 << (f - EXPONENT_LIMIT)))

@@ -135,7 +135,7 @@ async def box_muller_noise(ctx: Context, count: int, sigma: float, max_rows: int
     scale = math.ceil(sigma * 2**_SIGMA_BITS)
     shift = SAMPLE_BITS + _SIGMA_BITS - FRACTION_BITS
     z_sh = await gaussian(ctx, count)
-    noise = await truncate(ctx, z_sh.times(scale).additive(), shift)
+    noise = await truncate(ctx, z_sh.times(scale).additive(ctx), shift)
     return noise.narrowed(R32)
 
 

@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 from protocols.absolute import grouped_absolute_error
 from protocols.base import multiply, open_value, random, reshare
 from protocols.bitslice import from_bits, to_bits
-from protocols.boolean import and_all, bits_to_ring, lift, lift_magnitude, msb
+from protocols.boolean import and_all, lift, lift_magnitude, msb
 from protocols.context import Context
+from protocols.derived import bits_to_ring
 from protocols.errors import CheckFailed
 from protocols.fixed import exp2_negative
 from protocols.ring import BITS, R32, R64, R128
@@ -92,7 +93,7 @@ async def maximum(ctx: Context, t_sh: Share, bits: int) -> Share:
         unbeaten = await and_all(ctx, _arrange(less, left.size, source, negate))
         winner = await bits_to_ring(ctx, unbeaten, count, R128)
         starts = np.arange(0, count, GROUP, dtype=np.intp)
-        t_sh = await reshare(ctx, product(winner, t_sh).grouped(starts))
+        t_sh = await reshare(ctx, product(ctx, winner, t_sh).grouped(starts))
     return t_sh
 
 

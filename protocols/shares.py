@@ -6,7 +6,8 @@ bytes, and the only ways from it to a ``Share`` are ``base.reshare`` and ``fixed
 (Araki et al., CCS 2016, section 2.2: sending the summand itself leaks, and no test of the result would notice).
 """
 
-from typing import Any, NoReturn
+from dataclasses import dataclass
+from typing import Any, NoReturn, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +25,14 @@ class _Secret:
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(f"{type(self).__name__} is secret and cannot be pickled")
+
+
+class Place(Protocol):
+    """What products have to know of the context that they are made in."""
+
+    @property
+    def verifier(self) -> "Verifier | None":
+        """Who has to be told what is multiplied, if anybody."""
 
 
 class Share(_Secret):
@@ -137,19 +146,102 @@ class Share(_Secret):
             raise TypeError(f"{self.ring.name} cannot be narrowed to {ring.name}")
         return Share(ring, self.pid, _low_bits(ring, self.own), _low_bits(ring, self.next))
 
-    def additive(self) -> "Additive":
+    def additive(self, ctx: Place) -> "Additive":
         """The value as additive terms: every party takes the component it owns."""
-        return Additive(self.ring, self.own)
+        return Additive(self.ring, self.own, _origins(ctx, self, None))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Summed:
+    """A sum along an axis."""
+
+    axis: int
+
+    def __call__(self, ring: Ring, term: RingArray) -> RingArray:
+        """What becomes of the terms."""
+        ufunc = np.bitwise_xor if ring.boolean else np.add
+        reduced = np.asarray(ufunc.reduce(term, self.axis, dtype=ring.dtype), dtype=ring.dtype)
+        return ring.reduce(reduced)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Grouped:
+    """Sums of the segments that begin at ``starts`` of the last axis."""
+
+    starts: NDArray[np.intp]
+
+    def __call__(self, ring: Ring, term: RingArray) -> RingArray:
+        """What becomes of the terms."""
+        return ring.reduce(np.add.reduceat(term, self.starts, axis=-1))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Placed:
+    """Terms (n, ...) at the positions start... of a first axis of length ``size``, zeros elsewhere."""
+
+    start: int
+    size: int
+
+    def __call__(self, ring: Ring, term: RingArray) -> RingArray:
+        """What becomes of the terms."""
+        placed = ring.zeros((self.size, *term.shape[1:]))
+        placed[self.start : self.start + term.shape[0]] = term
+        return placed
+
+
+LinearMap: TypeAlias = Summed | Grouped | Placed
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Origin:
+    """What additive terms are made of: ``left`` times ``right``, or ``left`` alone, then the maps in their order.
+
+    It refers to the shares that were multiplied, and copies nothing. Secret, as they are.
+    """
+
+    left: Share
+    right: Share | None
+    maps: tuple[LinearMap, ...] = ()
+
+    def then(self, step: LinearMap) -> "Origin":
+        """The same with one more map."""
+        return Origin(self.left, self.right, (*self.maps, step))
+
+
+Origins: TypeAlias = tuple[Origin, ...]
+
+
+class Verifier(Protocol):
+    """Who is told, in a context that has one, what every value is made of that was no party's input.
+
+    ``place`` is the same at all three parties, in whatever order they come by, and nowhere else.
+    """
+
+    def reshared(self, place: bytes, origins: Origins, z_sh: Share) -> None:
+        """``z_sh`` was sent as the sum of these."""
+
+    def truncated(self, place: bytes, origins: Origins, shift: int, z_sh: Share) -> None:
+        """``z_sh`` was made to be the sum of these over 2^shift, rounded down or up."""
 
 
 class Additive(_Secret):
-    """One party's summand of a value: the three parties' terms add up to it. Not masked, so it must not be sent."""
+    """One party's summand of a value: the three parties' terms add up to it. Not masked, so it must not be sent.
 
-    __slots__ = ("_term", "ring")
+    ``origins`` say what the value is made of, as a sum. They are kept only where a context has a verifier, and None
+    elsewhere: the operands of a million products would stay in memory until the one element is sent that they end in.
+    """
 
-    def __init__(self, ring: Ring, term: RingArray) -> None:
+    __slots__ = ("_term", "origins", "ring")
+
+    def __init__(self, ring: Ring, term: RingArray, origins: Origins | None) -> None:
         self.ring = ring
         self._term = term
+        self.origins = origins
+
+    @classmethod
+    def zeros(cls, ring: Ring, shape: tuple[int, ...]) -> "Additive":
+        """Terms of zeros, made of nothing."""
+        return cls(ring, ring.zeros(shape), ())
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -160,31 +252,45 @@ class Additive(_Secret):
         return f"Additive({self.ring.name}, shape={self.shape})"
 
     def __add__(self, other: "Additive") -> "Additive":
-        if other.ring is not self.ring:
-            raise TypeError(f"cannot combine terms of {self.ring.name} and {other.ring.name}")
-        return Additive(self.ring, self.ring.add(self._term, other._term))
+        if other.ring is not self.ring or other.shape != self.shape:
+            raise TypeError(f"cannot combine {self!r} and {other!r}")
+        origins = (
+            None if self.origins is None or other.origins is None else self.origins + other.origins
+        )
+        return Additive(self.ring, self.ring.add(self._term, other._term), origins)
+
+    def known_origins(self) -> Origins:
+        """What the value is made of. Raises ValueError where that was not kept."""
+        if self.origins is None:
+            raise ValueError(f"nobody knows what {self!r} is made of, and a verifier has to")
+        return self.origins
 
     def sum(self, axis: int = -1) -> "Additive":
         """Sum along an axis: an inner product of any length stays one element."""
-        ufunc = np.bitwise_xor if self.ring.boolean else np.add
-        reduced = np.asarray(
-            ufunc.reduce(self._term, axis, dtype=self.ring.dtype), dtype=self.ring.dtype
-        )
-        return Additive(self.ring, self.ring.reduce(reduced))
+        return self._mapped(Summed(axis))
 
     def grouped(self, starts: NDArray[np.intp]) -> "Additive":
         """Sums of the segments that begin at ``starts`` (strictly increasing, the first 0) of the last axis."""
-        return Additive(self.ring, self.ring.reduce(np.add.reduceat(self._term, starts, axis=-1)))
+        return self._mapped(Grouped(starts))
 
     def padded(self, start: int, size: int) -> "Additive":
         """The terms (n,) at positions start... of a longer vector of zeros. Local."""
-        term = self.ring.zeros((size,))
-        term[start : start + self._term.size] = self._term
-        return Additive(self.ring, term)
+        return self._mapped(Placed(start, size))
 
     def masked(self, mask: RingArray) -> RingArray:
         """The term plus ``mask``, which it overwrites: for ``base.reshare`` and ``fixed.truncate`` alone."""
         return self.ring.add(self._term, mask, out=mask)
+
+    def _mapped(self, step: LinearMap) -> "Additive":
+        return Additive(self.ring, step(self.ring, self._term), _then(self.origins, step))
+
+
+def _then(origins: Origins | None, step: LinearMap) -> Origins | None:
+    return None if origins is None else tuple(origin.then(step) for origin in origins)
+
+
+def _origins(ctx: Place, left: Share, right: Share | None) -> Origins | None:
+    return None if ctx.verifier is None else (Origin(left, right),)
 
 
 def _low_bits(ring: Ring, x: RingArray) -> RingArray:
@@ -193,27 +299,37 @@ def _low_bits(ring: Ring, x: RingArray) -> RingArray:
     return np.asarray(low, dtype=ring.dtype)
 
 
-def product(x_sh: Share, y_sh: Share) -> Additive:
+def product(ctx: Place, x_sh: Share, y_sh: Share) -> Additive:
     """Additive terms of x * y: z_i = x_i y_i + x_i y_{i+1} + x_{i+1} y_i. Local."""
     ring = x_sh.ring
     if y_sh.ring is not ring or y_sh.pid != x_sh.pid:
         raise TypeError(f"cannot multiply shares of {ring.name} and {y_sh.ring.name}")
     left = ring.mul(x_sh.own, ring.add(y_sh.own, y_sh.next))
     right = ring.mul(x_sh.next, y_sh.own)
-    return Additive(ring, ring.add(left, right, out=right))
+    return Additive(ring, ring.add(left, right, out=right), _origins(ctx, x_sh, y_sh))
 
 
-def cross_product(a_sh: Share, b: RingArray | None) -> Additive:
+def cross_product(ctx: Place, a_sh: Share, b: RingArray | None) -> Additive:
     """Additive terms of a * b, with a as ``base.share_input`` of party 0 left it and b known to parties 1 and 2. Local.
 
     Party 0's term is zero: a has no component 2 and b, shared for free, has no other.
     """
     ring = a_sh.ring
-    if a_sh.pid == 0:
-        return Additive(ring, ring.zeros(a_sh.shape))
-    if b is None:
+    if a_sh.pid != 0 and b is None:
         raise ValueError("parties 1 and 2 have to know b")
-    return Additive(ring, ring.mul(a_sh.own if a_sh.pid == 1 else a_sh.next, b))
+    if a_sh.pid == 0 or b is None:
+        term = ring.zeros(a_sh.shape)
+    else:
+        term = ring.mul(a_sh.own if a_sh.pid == 1 else a_sh.next, b)
+    origins = None if ctx.verifier is None else (Origin(a_sh, _third_component(a_sh, b)),)
+    return Additive(ring, term, origins)
+
+
+def _third_component(like: Share, b: RingArray | None) -> Share:
+    """b, known to parties 1 and 2, as the share whose component 2 it is. Local."""
+    zeros = like.ring.zeros(like.shape)
+    own, next_ = (b if b is not None and like.pid == holder else zeros for holder in (2, 1))
+    return Share(like.ring, like.pid, own, next_)
 
 
 def joined(*terms: Additive) -> Additive:
@@ -221,7 +337,15 @@ def joined(*terms: Additive) -> Additive:
     ring = terms[0].ring
     if any(term.ring is not ring for term in terms):
         raise TypeError(f"cannot join terms of {ring.name} and others")
-    return Additive(ring, np.concatenate([term._term for term in terms]))
+    whole = np.concatenate([term._term for term in terms])
+    start, origins = 0, list[Origin]()
+    for term in terms:
+        placed = _then(term.origins, Placed(start, whole.shape[0]))
+        if placed is None:
+            return Additive(ring, whole, None)
+        origins += placed
+        start += term.shape[0]
+    return Additive(ring, whole, tuple(origins))
 
 
 def concatenate(*shares: Share) -> Share:

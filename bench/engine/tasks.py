@@ -128,7 +128,7 @@ def _distributed_facts() -> dict[str, float]:
 def truncate(ctx: Context, cells: int) -> Job:
     """Truncation in Z_2^64 by 20 bits."""
     x_sh = base.random(ctx, R64, (cells,))
-    return lambda c: fixed.truncate(c, x_sh.additive(), TRUNCATED_BITS)
+    return lambda c: fixed.truncate(c, x_sh.additive(c), TRUNCATED_BITS)
 
 
 def multiply(ctx: Context, cells: int) -> Job:

@@ -46,8 +46,12 @@ EPSILON = 0.5
 SIGMA = 3.0
 # 2^20 / 2^28 nats for 1/64 of a row: 1/4 nat, epsilon / 2, for a row.
 SPEC = SimpleNamespace(
-    sizes=SIZES, answers=np.full(5, 640, np.uint32), gains=(1 << 20,) * 2, offsets=(0, 0), max_rows=1000
-)  # fmt: skip
+    sizes=SIZES,
+    answers=np.full(5, 640, np.uint32),
+    gains=(1 << 20,) * 2,
+    offsets=(0, 0),
+    max_rows=1000,
+)
 LIMIT = 5.5
 ERROR_RATE = 1e-4
 

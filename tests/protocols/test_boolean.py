@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocols import boolean
+from protocols import boolean, derived
 from protocols.bitslice import from_bits, from_planes, to_bits, to_planes
 from protocols.context import Context
 from protocols.ring import BITS, R32, R64, R128, Ring
@@ -68,7 +68,7 @@ def test_to_boolean_decomposes(values: list[int], bits: int) -> None:
 def test_bits_to_ring_keeps_bits(ring: Ring, count: int) -> None:
     bits = np.random.default_rng(1).integers(0, 2, (3, count), np.uint8)
     parts = xor_components(from_bits(bits))
-    outcome = run_parties(lambda c: boolean.bits_to_ring(c, share_of(c, parts, BITS), count, ring))
+    outcome = run_parties(lambda c: derived.bits_to_ring(c, share_of(c, parts, BITS), count, ring))
     assert reconstruct(outcome.results).tolist() == bits.tolist()
 
 

@@ -121,9 +121,12 @@ def figures(z: np.ndarray) -> dict[str, float]:
     moments = {f"moment {k}": float((z**k).mean()) for k in (1, 2, 3, 4, 6)}
     distance = stats.kstest(z, "norm")
     return {
-        "largest": float(np.abs(z).max()), **moments, **tails,
-        "KS distance": float(distance.statistic), "KS p-value": float(distance.pvalue),
-    }  # fmt: skip
+        "largest": float(np.abs(z).max()),
+        **moments,
+        **tails,
+        "KS distance": float(distance.statistic),
+        "KS p-value": float(distance.pvalue),
+    }
 
 
 @pytest.mark.slow

@@ -12,12 +12,14 @@ from protocols import (
     boolean,
     box_muller,
     costs,
+    derived,
     discrete,
     fixed,
     lookup,
     measure,
     select,
 )
+from protocols.bitslice import words_for
 from protocols.context import Context
 from protocols.costs import Cost
 from protocols.ring import BITS, R32, R64, R128, Ring
@@ -51,7 +53,7 @@ def select_cost(sizes: list[int]) -> Cost:
 
 
 Program = Callable[[Context], Awaitable[object]]
-W = boolean.words_for
+W = words_for
 
 CASES: list[tuple[str, Cost, Program]] = []
 
@@ -104,7 +106,7 @@ for n in (1, 64, 100):
     case(
         f"bits_to_ring-{n}",
         costs.bits_to_ring(n, 8),
-        lambda c, n=n: boolean.bits_to_ring(c, shared(c, BITS, W(n)), n, R64),
+        lambda c, n=n: derived.bits_to_ring(c, shared(c, BITS, W(n)), n, R64),
     )
     case(
         f"lift-{n}", costs.lift(n, 32, 16), lambda c, n=n: boolean.lift(c, shared(c, R32, n), R128)
@@ -117,7 +119,7 @@ for n in (1, 64, 100):
     case(
         f"truncate-{n}",
         costs.truncate(n, 8),
-        lambda c, n=n: fixed.truncate(c, shared(c, R64, n).additive(), 20),
+        lambda c, n=n: fixed.truncate(c, shared(c, R64, n).additive(c), 20),
     )
     case(
         f"powers-{n}",

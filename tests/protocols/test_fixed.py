@@ -25,7 +25,7 @@ def test_truncate_rounds_down_or_up_and_no_further(ring: Ring, data: st.DataObje
     seed = data.draw(st.integers(1, 10_000))
     parts = components(ring, np.array(values, dtype=object), seed)
     outcome = run_parties(
-        lambda c: fixed.truncate(c, share_of(c, parts, ring).additive(), shift), seed=seed
+        lambda c: fixed.truncate(c, share_of(c, parts, ring).additive(c), shift), seed=seed
     )
     for value, got in zip(values, ring.decode(reconstruct(outcome.results)), strict=True):
         assert int(got) - (value >> shift) in (0, 1)
@@ -37,7 +37,7 @@ def test_truncate_never_meets_the_large_error_event() -> None:
     generator = np.random.default_rng(2)
     values = generator.integers(-(2**62) + 1, 2**62, count)
     parts = components(R64, values)
-    outcome = run_parties(lambda c: fixed.truncate(c, share_of(c, parts, R64).additive(), 20))
+    outcome = run_parties(lambda c: fixed.truncate(c, share_of(c, parts, R64).additive(c), 20))
     error = R64.decode(reconstruct(outcome.results)) - (values >> 20)
     assert set(np.unique(error).tolist()) == {0, 1}
 
@@ -46,7 +46,7 @@ def test_truncate_rounding_is_unbiased() -> None:
     """Mean of 400,000 roundings of one value; the band is 5 standard errors: a false alarm once in 1.7 million."""
     count, shift, value = 400_000, 8, 77
     parts = components(R64, np.full(count, value))
-    outcome = run_parties(lambda c: fixed.truncate(c, share_of(c, parts, R64).additive(), shift))
+    outcome = run_parties(lambda c: fixed.truncate(c, share_of(c, parts, R64).additive(c), shift))
     share_up = R64.decode(reconstruct(outcome.results)).mean()
     expected = value / 256
     assert abs(share_up - expected) < 5 * math.sqrt(expected * (1 - expected) / count)
@@ -58,7 +58,7 @@ def test_truncate_rounding_is_unbiased() -> None:
 def test_truncate_rejects_a_shift_that_leaves_nothing(shift: int) -> None:
     parts = components(R64, [1])
     with pytest.raises(ValueError, match="cannot truncate"):
-        run_parties(lambda c: fixed.truncate(c, share_of(c, parts, R64).additive(), shift))
+        run_parties(lambda c: fixed.truncate(c, share_of(c, parts, R64).additive(c), shift))
 
 
 @given(st.lists(st.floats(0, 40), min_size=1, max_size=20), st.integers(1, 1000))

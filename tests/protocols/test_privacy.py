@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 import numpy as np
 import pytest
 
-from protocols import absolute, base, boolean, box_muller, discrete, fixed, lookup, measure
+from protocols import absolute, base, boolean, box_muller, derived, discrete, fixed, lookup, measure
 from protocols import select as select_module
 from protocols.bitslice import from_bits, words_for
 from protocols.context import Context
@@ -78,19 +78,31 @@ async def measured(ctx: Context, kind: str) -> np.ndarray:
 
 PROTOCOLS: dict[str, tuple[Protocol, int]] = {
     **{f"share_input-{d}": ((lambda c, d=d: deal(c, d)), 0) for d in range(3)},
-    "multiply": (lambda c: base.multiply(c, share_of(c, R32_PARTS, R32), share_of(c, R32_PARTS, R32)), 0),
-    "inner_product": (lambda c: base.inner_product(c, share_of(c, R64_PARTS, R64), share_of(c, R64_PARTS, R64)), 0),
-    "and": (lambda c: base.multiply(c, share_of(c, BIT_PARTS, BITS), share_of(c, BIT_PARTS, BITS)), 0),
+    "multiply": (
+        lambda c: base.multiply(c, share_of(c, R32_PARTS, R32), share_of(c, R32_PARTS, R32)),
+        0,
+    ),
+    "inner_product": (
+        lambda c: base.inner_product(c, share_of(c, R64_PARTS, R64), share_of(c, R64_PARTS, R64)),
+        0,
+    ),
+    "and": (
+        lambda c: base.multiply(c, share_of(c, BIT_PARTS, BITS), share_of(c, BIT_PARTS, BITS)),
+        0,
+    ),
     "msb": (lambda c: boolean.msb(c, share_of(c, R32_PARTS, R32)), 0),
     "msb-rotated": (lambda c: rotated(c, lambda r: boolean.msb(r, share_of(r, R32_PARTS, R32))), 0),
     "to_boolean": (lambda c: boolean.to_boolean(c, share_of(c, R32_PARTS, R32), 20), 0),
-    "bits_to_ring": (lambda c: boolean.bits_to_ring(c, share_of(c, BIT_PARTS, BITS), 64, R64), 0),
+    "bits_to_ring": (lambda c: derived.bits_to_ring(c, share_of(c, BIT_PARTS, BITS), 64, R64), 0),
     "words_to_ring": (lambda c: boolean.words_to_ring(c, share_of(c, BIT_PARTS, BITS), 64, R64), 0),
     "lift": (lambda c: boolean.lift(c, share_of(c, R32_PARTS, R32), R128), 0),
-    "lift_magnitude": (lambda c: boolean.lift_magnitude(c, share_of(c, R32_PARTS, R32), 18, R128), 0),
+    "lift_magnitude": (
+        lambda c: boolean.lift_magnitude(c, share_of(c, R32_PARTS, R32), 18, R128),
+        0,
+    ),
     "prefix_or": (lambda c: boolean.prefix_or(c, share_of(c, BIT_PARTS, BITS)), 0),
-    "truncate-64": (lambda c: fixed.truncate(c, share_of(c, R64_PARTS, R64).additive(), 20), 0),
-    "truncate-128": (lambda c: fixed.truncate(c, share_of(c, R128_PARTS, R128).additive(), 20), 0),
+    "truncate-64": (lambda c: fixed.truncate(c, share_of(c, R64_PARTS, R64).additive(c), 20), 0),
+    "truncate-128": (lambda c: fixed.truncate(c, share_of(c, R128_PARTS, R128).additive(c), 20), 0),
     "exp2_negative": (lambda c: fixed.exp2_negative(c, share_of(c, R128_PARTS, R128), 81, 48), 0),
     "absolute": (
         lambda c: absolute.grouped_absolute_error(
@@ -103,18 +115,27 @@ PROTOCOLS: dict[str, tuple[Protocol, int]] = {
     "one_hot": (lambda c: lookup.one_hot(c, share_of(c, BIT_PARTS, BITS)), 0),
     "gaussian": (lambda c: box_muller.gaussian(c, 6), 0),
     "discrete_gaussian": (lambda c: discrete.discrete_gaussian(c, 6, discrete.Sampler.of(3.0)), 0),
-    "discrete_gaussian-sum": (lambda c: discrete.discrete_gaussian(c, 6, discrete.Sampler.of(200.0)), 0),
+    "discrete_gaussian-sum": (
+        lambda c: discrete.discrete_gaussian(c, 6, discrete.Sampler.of(200.0)),
+        0,
+    ),
     "measure_box_muller": (lambda c: measured(c, measure.BOX_MULLER), 2),
     "measure_discrete": (lambda c: measured(c, measure.DISCRETE), 2),
     "measure_distributed": (lambda c: measured(c, measure.DISTRIBUTED), 2),
-}  # fmt: skip
+}
 
 
 # Long ones, put together from the others: half the runs, which still catch a bit that is one in 83 % of them.
 COMPOSED = {
-    "exp2_negative", "maximum", "select", "gaussian", "discrete_gaussian", "discrete_gaussian-sum",
-    "measure_box_muller", "measure_discrete",
-}  # fmt: skip
+    "exp2_negative",
+    "maximum",
+    "select",
+    "gaussian",
+    "discrete_gaussian",
+    "discrete_gaussian-sum",
+    "measure_box_muller",
+    "measure_discrete",
+}
 
 
 async def rotated(ctx: Context, program: Protocol) -> object:
@@ -136,16 +157,21 @@ def test_random_is_known_to_nobody(party: int) -> None:
     async def program(ctx: Context) -> Share:
         return base.random(ctx, R64, (1,))
 
-    values = [reconstruct(run_parties(program, variant=v, known_to=party).results) for v in range(RUNS)]  # fmt: skip
+    values = [
+        reconstruct(run_parties(program, variant=v, known_to=party).results) for v in range(RUNS)
+    ]
     assert find_leak(np.unpackbits(np.array(values).view(np.uint8), axis=1)) is None
 
 
 # Noise and choices, and how many different ones there are at least, by sample, in 40 runs.
 UNKNOWN: dict[str, tuple[Protocol, float]] = {
     "discrete_gaussian": (lambda c: discrete.discrete_gaussian(c, 64, discrete.Sampler.of(3.0)), 5),
-    "discrete_gaussian-sum": (lambda c: discrete.discrete_gaussian(c, 64, discrete.Sampler.of(200.0)), 25),
+    "discrete_gaussian-sum": (
+        lambda c: discrete.discrete_gaussian(c, 64, discrete.Sampler.of(200.0)),
+        25,
+    ),
     "gaussian": (lambda c: box_muller.gaussian(c, 64), 40),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("party", [0, 1, 2])
@@ -157,7 +183,9 @@ def test_samples_are_known_to_nobody(name: str, party: int) -> None:
     """
     program, least = UNKNOWN[name]
     runs = 40
-    rows = [reconstruct(run_parties(program, variant=v, known_to=party).results) for v in range(runs)]  # fmt: skip
+    rows = [
+        reconstruct(run_parties(program, variant=v, known_to=party).results) for v in range(runs)
+    ]
     z = np.array(rows)
     z = z.view(np.dtype(f"i{z.itemsize}"))
     positive, nonzero = (z > 0).sum(axis=0), np.maximum((z != 0).sum(axis=0), 1)
@@ -173,10 +201,11 @@ def test_choice_is_known_to_nobody_before_it_is_opened(party: int) -> None:
     chosen = {
         run_parties(
             lambda c: select_module.select(c, share_of(c, parts, R32), spec),
-            variant=v, known_to=party,
+            variant=v,
+            known_to=party,
         ).results[party]
         for v in range(25)
-    }  # fmt: skip
+    }
     assert len(chosen) >= 4
 
 
@@ -235,7 +264,7 @@ def test_view_with_a_mask_used_twice_is_rejected(monkeypatch: pytest.MonkeyPatch
 
     async def twice(ctx: Context) -> None:
         for child in (ctx.child(), ctx.child()):
-            await base.reshare(child, share_of(ctx, parts, BITS).additive())
+            await base.reshare(child, share_of(ctx, parts, BITS).additive(child))
 
     assert all(find_leak(bits_received(twice, party, opened=0)) is None for party in range(3))
     original = Context.common

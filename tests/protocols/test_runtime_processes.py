@@ -29,9 +29,17 @@ class LoneParty:
 
     def __init__(self, tls: TlsFiles, addresses: list[Address]) -> None:
         self._arguments = [
-            sys.executable, "-W", "ignore", "-m", "tests.protocols.lone_party", "2",
-            *(str(port) for _, port in addresses), str(tls.ca), str(tls.cert), str(tls.key),
-        ]  # fmt: skip
+            sys.executable,
+            "-W",
+            "ignore",
+            "-m",
+            "tests.protocols.lone_party",
+            "2",
+            *(str(port) for _, port in addresses),
+            str(tls.ca),
+            str(tls.cert),
+            str(tls.key),
+        ]
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[asyncio.subprocess.Process]:

@@ -128,9 +128,12 @@ def test_bounds_rejects_what_could_wrap() -> None:
 def spec_at_the_bounds(gain: int) -> SimpleNamespace:
     """Two candidates whose errors are the largest and the smallest that 1,024 rows allow: 2^17 and 0."""
     return SimpleNamespace(
-        sizes=np.array([2, 2]), answers=np.array([1 << 16, 0] * 2, np.uint32),
-        gains=(gain,) * 2, offsets=(0, 0), max_rows=1024,
-    )  # fmt: skip
+        sizes=np.array([2, 2]),
+        answers=np.array([1 << 16, 0] * 2, np.uint32),
+        gains=(gain,) * 2,
+        offsets=(0, 0),
+        max_rows=1024,
+    )
 
 
 @pytest.mark.parametrize("best", [0, 1])
@@ -166,7 +169,7 @@ ANY = st.lists(
     st.one_of(st.integers(0, 2**32 - 1), st.integers(-3, 3).map(lambda n: (2**5 * n + 31) % 2**32)),
     min_size=6,
     max_size=6,
-)  # fmt: skip
+)
 
 
 def errors_of(counts: Sequence[int], answers: Sequence[int]) -> list[int]:
@@ -192,9 +195,13 @@ def test_errors_of_whatever_was_submitted_move_by_a_row_at_most(
 
     async def program(ctx: Context) -> Share:
         a_sh = await grouped_absolute_error(
-            ctx, share_of(ctx, parts, R32), np.array(answers, np.uint32), np.array(SIZES),
-            fraction_bits=6, bits=BITS,
-        )  # fmt: skip
+            ctx,
+            share_of(ctx, parts, R32),
+            np.array(answers, np.uint32),
+            np.array(SIZES),
+            fraction_bits=6,
+            bits=BITS,
+        )
         return await lift_magnitude(ctx, a_sh, BITS, R128)
 
     found = [int(a) for a in reconstruct(run_parties(program).results)]
@@ -241,9 +248,12 @@ def test_select_tells_a_row_where_wrapped_errors_are_taken_as_they_are(
 @pytest.mark.parametrize("groups", [0, MAX_CANDIDATES + 1])
 def test_bounds_rejects_another_number_of_candidates(groups: int) -> None:
     spec = SimpleNamespace(
-        sizes=np.ones(groups, np.int64), answers=np.zeros(groups, np.uint32),
-        gains=(1,) * groups, offsets=(0,) * groups, max_rows=10,
-    )  # fmt: skip
+        sizes=np.ones(groups, np.int64),
+        answers=np.zeros(groups, np.uint32),
+        gains=(1,) * groups,
+        offsets=(0,) * groups,
+        max_rows=10,
+    )
     with pytest.raises(ValueError, match="takes 1 to 8191"):
         bounds(spec)
     spec.sizes, spec.answers = (
@@ -288,9 +298,12 @@ def test_select_uses_all_bits_of_the_draw(
     monkeypatch.setattr(select_module, "random", fixed_draw)
     parts = components(R32, [5] * groups)
     spec = SimpleNamespace(
-        sizes=np.ones(groups, np.int64), answers=np.zeros(groups, np.uint32),
-        gains=(1 << 20,) * groups, offsets=(0,) * groups, max_rows=10,
-    )  # fmt: skip
+        sizes=np.ones(groups, np.int64),
+        answers=np.zeros(groups, np.uint32),
+        gains=(1 << 20,) * groups,
+        offsets=(0,) * groups,
+        max_rows=10,
+    )
     outcome = run_parties(lambda c: select(c, share_of(c, parts, R32), spec))
     assert outcome.results == [chosen] * 3
 
@@ -326,8 +339,14 @@ def test_select_frequencies_match_the_exact_probabilities() -> None:
     # A gain that spreads the scores by about one nat.
     t = np.array(plain_scores(counts.astype(np.uint32), spec)) / 2**scores.SCORE_BITS
     gain = int(spec.gains[0] / t.std())
-    spec = ScoreSpec(spec.candidates, spec.sizes, spec.answers, (gain,) * 6,
-                     tuple(int(size) * gain * 40 for size in spec.sizes), spec.max_rows)  # fmt: skip
+    spec = ScoreSpec(
+        spec.candidates,
+        spec.sizes,
+        spec.answers,
+        (gain,) * 6,
+        tuple(int(size) * gain * 40 for size in spec.sizes),
+        spec.max_rows,
+    )
     t = np.array(plain_scores(counts.astype(np.uint32), spec)) / 2**scores.SCORE_BITS
     exact = np.exp(t - t.max())
     exact /= exact.sum()

@@ -39,9 +39,12 @@ def choices(name: str, runs: int) -> np.ndarray:
     counts = np.array([round((t + 500) * ROWS_A_NAT) for t in SCORES[name]])
     groups = len(counts)
     spec = SimpleNamespace(
-        sizes=np.ones(groups, np.int64), answers=np.zeros(groups, np.uint32),
-        gains=(GAIN,) * groups, offsets=(0,) * groups, max_rows=40_000,
-    )  # fmt: skip
+        sizes=np.ones(groups, np.int64),
+        answers=np.zeros(groups, np.uint32),
+        gains=(GAIN,) * groups,
+        offsets=(0,) * groups,
+        max_rows=40_000,
+    )
     chosen = np.zeros(groups, np.int64)
     for seed in range(1, runs + 1):
         parts = components(R32, counts, seed)

@@ -3,7 +3,9 @@
 import ast
 import copy
 import pickle
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,6 +15,7 @@ from protocols.ring import BITS, R32, R64, R128
 from protocols.shares import Additive, Share, concatenate, product
 
 SECRET = 3735928559
+PLACE = SimpleNamespace(verifier=None)
 
 
 def share(ring=R32, value=SECRET) -> Share:
@@ -20,14 +23,14 @@ def share(ring=R32, value=SECRET) -> Share:
     return Share(ring, 0, component, component.copy())
 
 
-@pytest.mark.parametrize("secret", [share(), share().additive()], ids=["share", "additive"])
+@pytest.mark.parametrize("secret", [share(), share().additive(PLACE)], ids=["share", "additive"])
 def test_secret_shows_no_value(secret: Share | Additive) -> None:
     for text in (repr(secret), str(secret), f"{secret}"):
         assert str(SECRET) not in text
         assert hex(SECRET)[2:] not in text
 
 
-@pytest.mark.parametrize("secret", [share(), share().additive()], ids=["share", "additive"])
+@pytest.mark.parametrize("secret", [share(), share().additive(PLACE)], ids=["share", "additive"])
 def test_secret_refuses_truth_pickle_and_copy(secret: Share | Additive) -> None:
     with pytest.raises(TypeError, match="truth"):
         bool(secret)
@@ -45,16 +48,17 @@ def test_share_compares_by_identity() -> None:
 
 def test_share_rejects_mixed_rings_and_roles() -> None:
     other_role = Share(R32, 1, np.zeros(3, np.uint32), np.zeros(3, np.uint32))
-    for combine in (lambda a, b: a + b, lambda a, b: a - b, product, concatenate):
+    multiplied = partial(product, PLACE)
+    for combine in (lambda a, b: a + b, lambda a, b: a - b, multiplied, concatenate):
         with pytest.raises(TypeError):
             combine(share(), share(R64))
-    for combine in (lambda a, b: a + b, product):
+    for combine in (lambda a, b: a + b, multiplied):
         with pytest.raises(TypeError):
             combine(share(), other_role)
     with pytest.raises(TypeError):
         share() ^ share()
     with pytest.raises(TypeError):
-        share().additive() + share(R64).additive()
+        share().additive(PLACE) + share(R64).additive(PLACE)
 
 
 def test_share_rejects_components_of_another_type_or_shape() -> None:
@@ -66,12 +70,23 @@ def test_share_rejects_components_of_another_type_or_shape() -> None:
 
 def test_additive_has_no_way_to_bytes() -> None:
     """An unmasked term offers no buffer, no array and no public attribute that holds it."""
-    term = share().additive()
+    term = share().additive(PLACE)
     with pytest.raises(TypeError):
         memoryview(term)  # type: ignore[arg-type]
     assert np.asarray(term).dtype == object
     public = {name for name in dir(term) if not name.startswith("_")}
-    assert public == {"grouped", "masked", "padded", "ring", "shape", "sum"}
+    assert public == {
+        "grouped",
+        "known_origins",
+        "masked",
+        "origins",
+        "padded",
+        "ring",
+        "shape",
+        "sum",
+        "zeros",
+    }
+    assert term.origins is None
 
 
 def test_keystream_shows_no_key() -> None:
@@ -100,9 +115,22 @@ def test_channel_is_touched_by_base_alone() -> None:
     drawers = {path.name for path in package.glob("*.py") if "common" in calls(path)}
     assert drawers == {"base.py"}
     own_drawers = {path.name for path in package.glob("*.py") if "private" in calls(path)}
-    assert own_drawers == {"boolean.py", "fixed.py", "discrete.py"}
+    assert own_drawers == {"derived.py", "discrete.py"}
     posters = {path.name for path in package.glob("*.py") if "post" in calls(path)}
     assert posters == {"context.py"}
+
+
+def test_inputs_of_one_party_are_shared_in_one_place_alone() -> None:
+    """What a party derives from its components or deals: ``derived``; its part of distributed noise: ``measure``."""
+    package = Path(__file__).parents[2] / "protocols"
+    users = {
+        path.name
+        for path in package.glob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Name | ast.Attribute)
+        and "share_input" in (getattr(node, "id", None), getattr(node, "attr", None))
+    }
+    assert users == {"derived.py", "measure.py"}
 
 
 def test_boolean_share_complement_is_public() -> None:

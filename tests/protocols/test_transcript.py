@@ -82,20 +82,39 @@ def test_transcript_holds_every_record_in_order(tmp_path: Path) -> None:
     write_all(path)
     records = verified_records(path, verify=verify)
     assert [record["kind"] for record in records] == [
-        "header", "sent", "opened", "ledger", "client", "note", "step", "seal", "seal",
-    ]  # fmt: skip
+        "header",
+        "sent",
+        "opened",
+        "ledger",
+        "client",
+        "note",
+        "step",
+        "seal",
+        "seal",
+    ]
     header = {"kind": "header", "format": FORMAT, "cut": 0, **HEADER}
     assert without(records[0], "t", "time") == header
     assert without(records[1], "t") == {
-        "kind": "sent", "peer": 2, "step": "select", "round": 3, "label": "f" * 16,
-        "bytes": 8_000_000, "digest": encode(DIGEST),
-    }  # fmt: skip
+        "kind": "sent",
+        "peer": 2,
+        "step": "select",
+        "round": 3,
+        "label": "f" * 16,
+        "bytes": 8_000_000,
+        "digest": encode(DIGEST),
+    }
     assert decode(records[2]["value"]) == b"opened"
     assert records[3]["event"] == {"sigma": 2.5}
     assert without(records[6], "t") == {
-        "kind": "step", "step": "measure", "round": 3, "rounds": 20, "sent": 9, "received": 7, "messages": 3,
+        "kind": "step",
+        "step": "measure",
+        "round": 3,
+        "rounds": 20,
+        "sent": 9,
+        "received": 7,
+        "messages": 3,
         "ms": 250,
-    }  # fmt: skip
+    }
     assert records[-1]["reason"] == "end"
 
 
@@ -124,9 +143,14 @@ def test_message_record_stays_small(tmp_path: Path, label: int) -> None:
     transcript = open_transcript(path)
     for _ in range(10):
         transcript.message(
-            step="measure.gaussian", round=1000, direction="received", peer=2,
-            label=label, size=(1 << 28), digest=DIGEST,
-        )  # fmt: skip
+            step="measure.gaussian",
+            round=1000,
+            direction="received",
+            peer=2,
+            label=label,
+            size=(1 << 28),
+            digest=DIGEST,
+        )
     transcript.close()
     assert path.stat().st_size - before - 2 * empty < 10 * 200
 
