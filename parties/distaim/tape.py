@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from parties.files import create, write_whole
 from protocols.context import Payload
 from protocols.errors import CheckFailed
 
@@ -32,7 +33,7 @@ _INPUT, _KEY, _RECEIVED = b"i", b"k", b"r"
 
 
 class Tape:
-    """Writes a file in ``directory`` / replay, for the owner's eyes only. Raises OSError.
+    """Writes a file in ``directory`` / replay, for the owner's eyes only. Raises OSError, StoreError.
 
     Calls may come from several threads. An item is in the file when its call returns, and on the disk after ``sync``.
     """
@@ -41,11 +42,10 @@ class Tape:
         self.folder = directory / FOLDER
         self.folder.mkdir(mode=0o700, exist_ok=True)
         self.folder.chmod(0o700)
-        (self.folder / "WARNING.txt").write_text(WARNING.format(folder="this folder") + "\n")
-        (self.folder / SERVER).write_text(f"{pid}\n")
+        write_whole(self.folder / "WARNING.txt", WARNING.format(folder="this folder") + "\n")
+        write_whole(self.folder / SERVER, f"{pid}\n")
         path = self.folder / f"attempt-{time.time_ns():020d}.tape"
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        self._file = os.fdopen(descriptor, "wb")
+        self._file = os.fdopen(create(path, secret=True), "wb")
         self._lock = threading.Lock()
         self._file.write(_MAGIC)
         self._file.flush()
