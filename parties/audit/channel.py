@@ -34,9 +34,8 @@ class Key(NamedTuple):
 
 
 def _key(entry: Entry) -> Key:
-    return Key(
-        entry.text("label"), entry.text("digest"), entry.number("bytes"), entry.text("step"), entry.number("round")
-    )  # fmt: skip
+    size, round = entry.number("bytes"), entry.number("round")
+    return Key(entry.text("label"), entry.text("digest"), size, entry.text("step"), round)
 
 
 def _between(
@@ -44,15 +43,15 @@ def _between(
 ) -> tuple[list[tuple[Entry, Attempt]], ...]:
     """The messages from one server to another, as each of the two wrote them down."""
 
-    def found(pid: int, kind: str, peer: int) -> list[tuple[Entry, Attempt]]:
+    def noted(pid: int, kind: str, peer: int) -> list[tuple[Entry, Attempt]]:
         return [
             (entry, attempt)
-            for attempt in evidence.books[pid].attempts
+            for attempt in evidence.transcripts[pid].attempts
             for entry in attempt.of(kind)
             if entry.record["peer"] == peer
         ]
 
-    return found(sender, "sent", receiver), found(receiver, "received", sender)
+    return noted(sender, "sent", receiver), noted(receiver, "received", sender)
 
 
 def messages(evidence: Evidence, first: int, second: int) -> str:
@@ -106,16 +105,16 @@ def _may_be_lost(entry: Entry, attempt: Attempt, sessions: Mapping[str, Session]
 
 def steps(evidence: Evidence, rounds: int) -> str:
     """Messages belong to the protocol's steps and to rounds that there are; no label was used twice."""
-    for book in evidence.books:
-        for attempt in book.attempts:
+    for transcript in evidence.transcripts:
+        for attempt in transcript.attempts:
             used: set[tuple[str, int, str]] = set()
             for entry in attempt.of("sent", "received", "step"):
-                _step_known(entry, book.pid, rounds)
+                _step_known(entry, transcript.pid, rounds)
                 if entry.kind != "step":
                     label = entry.kind, entry.number("peer"), entry.text("label")
                     require(
                         label not in used,
-                        f"line {entry.line} of server {book.pid}'s transcript uses a label again",
+                        f"line {entry.line} of server {transcript.pid}'s transcript uses a label again",
                     )
                     used.add(label)
     return f"Every message belongs to one of the protocol's {len(STEPS)} steps and to a round, and has its own label."
@@ -136,8 +135,8 @@ def _step_known(entry: Entry, pid: int, rounds: int) -> None:
 def order(evidence: Evidence) -> str:
     """What a server received, charged, opened and sealed follows in the protocol's order."""
     count = 0
-    for book in evidence.books:
-        for attempt in book.attempts:
+    for transcript in evidence.transcripts:
+        for attempt in transcript.attempts:
             reached = -1
             for entry, place in _places(attempt):
                 # The model is estimated before a round, and once more after the last one that took place.
@@ -145,7 +144,7 @@ def order(evidence: Evidence) -> str:
                     place = max(place, reached)
                 require(
                     place >= reached,
-                    f"line {entry.line} of server {book.pid}'s transcript ({_name(entry)}) comes too late",
+                    f"line {entry.line} of server {transcript.pid}'s transcript ({_name(entry)}) comes too late",
                 )
                 reached, count = place, count + 1
     return f"{count} records of messages received, charges, openings and seals are in the protocol's order."
@@ -205,12 +204,13 @@ def _phase_of(entry: Entry) -> Phase | None:
 
 def clocks(evidence: Evidence) -> str:
     """No server's time goes back, and no message arrives before it was sent, however far apart the clocks are."""
-    for book in evidence.books:
+    for transcript in evidence.transcripts:
         before = 0.0
-        for entry in book.entries:
+        for entry in transcript.entries:
             require(
                 entry.time >= before - 0.002,
-                f"time goes back by {before - entry.time:.3f} s in line {entry.line} of server {book.pid}'s transcript",
+                f"time goes back by {before - entry.time:.3f} s in line {entry.line} of server {transcript.pid}'s "
+                "transcript",
             )
             before = entry.time
     worst = 0.0

@@ -3,13 +3,13 @@
 Provides the checks ``traffic`` (each server's own account of its steps against the messages in its transcript) and
 ``costs`` (the messages against the formulas in the vocabulary of steps), and ``expected``, the formulas'
 result by step and round. Steps that carry lists of names or states have no formula for their size; there the number of
-messages is checked, and that both peers were told the same amount. Public: everything.
+messages is checked, and that both peers were sent the same amount. Public: everything.
 """
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -45,8 +45,17 @@ from protocols.steps import (
 )
 
 Facts = TypeVar("Facts")
-Place = tuple[str, int]
-"""A step and its round, -1 where it has none."""
+
+
+class StepInRound(NamedTuple):
+    """A step, by name, and its round, -1 where it has none."""
+
+    step: str
+    round: int
+
+    def __str__(self) -> str:
+        return f"step {self.step}" + (f" of round {self.round}" if self.round >= 0 else "")
+
 
 _BY_MESSAGES = {step.name: step for step in OF_MESSAGES}
 
@@ -61,35 +70,39 @@ class Tally:
     sizes: dict[int, list[int]] = field(default_factory=lambda: defaultdict(list))
 
 
-def tallies(attempt: Attempt) -> dict[Place, Tally]:
+def step_in_round(entry: Entry) -> StepInRound:
+    """Where a message, an opening or an account belongs."""
+    return StepInRound(entry.text("step"), entry.number("round"))
+
+
+def tallies(attempt: Attempt) -> dict[StepInRound, Tally]:
     """The messages of an attempt, by step and round."""
-    found: dict[Place, Tally] = defaultdict(Tally)
+    sums: dict[StepInRound, Tally] = defaultdict(Tally)
     for entry in attempt.of("sent", "received"):
-        tally, size = found[entry.text("step"), entry.number("round")], entry.number("bytes")
+        tally, size = sums[step_in_round(entry)], entry.number("bytes")
         if entry.kind == "sent":
             tally.sent += size
             tally.messages += 1
             tally.sizes[entry.number("peer")].append(size)
         else:
             tally.received += size
-    return dict(found)
+    return dict(sums)
 
 
-def steps_of(attempt: Attempt) -> dict[Place, list[Entry]]:
+def steps_of(attempt: Attempt) -> dict[StepInRound, list[Entry]]:
     """A server's own account of its finished steps, by step and round."""
-    found: dict[Place, list[Entry]] = defaultdict(list)
+    accounts: dict[StepInRound, list[Entry]] = defaultdict(list)
     for entry in attempt.of("step"):
-        found[entry.text("step"), entry.number("round")].append(entry)
-    return dict(found)
+        accounts[step_in_round(entry)].append(entry)
+    return dict(accounts)
 
 
-def settled(place: Place, session: Session) -> bool:
+def settled(place: StepInRound, session: Session) -> bool:
     """Whether all three have written down everything of a step: the mesh did not break down in its round."""
-    name, number = place
     if session.clean:
         return True
-    step = STEPS.get(name)
-    return (step is None or step.in_round) and number < session.sealed_round
+    step = STEPS.get(place.step)
+    return (step is None or step.in_round) and place.round < session.sealed_round
 
 
 def traffic(evidence: Evidence) -> str:
@@ -105,13 +118,11 @@ def traffic(evidence: Evidence) -> str:
     return f"The accounts of {count} steps are what the messages add up to."
 
 
-def _account(place: Place, steps: list[Entry], tally: Tally, attempt: Attempt) -> None:
-    step, number = place
-    where = f"server {attempt.pid}, step {step}" + (f" of round {number}" if number >= 0 else "")
+def _account(place: StepInRound, steps: list[Entry], tally: Tally, attempt: Attempt) -> None:
+    where = f"server {attempt.pid}, {place}"
     require(bool(steps), f"{where}: there are messages and no account of the step")
-    for name, total in (
-        ("sent", tally.sent), ("received", tally.received), ("messages", tally.messages),
-    ):  # fmt: skip
+    totals = {"sent": tally.sent, "received": tally.received, "messages": tally.messages}
+    for name, total in totals.items():
         said = sum(entry.number(name) for entry in steps)
         require(
             said == total, f"{where}: {name} is said to be {said}; the messages add up to {total}"
@@ -126,13 +137,11 @@ def costs(evidence: Evidence, terms: Terms) -> str:
             wanted, sums = expected(attempt, evidence, terms), tallies(attempt)
             steps = steps_of(attempt)
             for place in sorted(wanted.keys() | sums.keys()):
-                step = STEPS.get(place[0])
+                step = STEPS.get(place.step)
                 if step is not None and step.contains:
                     continue
                 tally, done = sums.get(place, Tally()), steps.get(place, [])
-                where = f"server {attempt.pid}, step {place[0]}" + (
-                    f" of round {place[1]}" if place[1] >= 0 else ""
-                )
+                where = f"server {attempt.pid}, {place}"
                 if not settled(place, session):
                     _at_most(where, place, tally, attempt, terms)
                 elif place in wanted:
@@ -152,16 +161,18 @@ def _exactly(where: str, cost: Cost, tally: Tally, done: list[Entry], pid: int) 
     require(rounds == cost.rounds, f"{where}: {rounds} rounds; the protocol has {cost.rounds}")
 
 
-def expected(attempt: Attempt, evidence: Evidence, terms: Terms) -> dict[Place, Cost]:
+def expected(attempt: Attempt, evidence: Evidence, terms: Terms) -> dict[StepInRound, Cost]:
     """What the formulas say of an attempt's steps that were finished."""
-    wanted: dict[Place, Cost] = defaultdict(Cost)
-    for (name, number), cost in _released(attempt, evidence, terms):
-        wanted[name, number] += cost
+    wanted: dict[StepInRound, Cost] = defaultdict(Cost)
+    for place, cost in _released(attempt, evidence, terms):
+        wanted[place] += cost
     wanted.update(_counted_in(attempt, terms))
     return dict(wanted)
 
 
-def _released(attempt: Attempt, evidence: Evidence, terms: Terms) -> Iterator[tuple[Place, Cost]]:
+def _released(
+    attempt: Attempt, evidence: Evidence, terms: Terms
+) -> Iterator[tuple[StepInRound, Cost]]:
     """The costs of what an attempt chose and measured, and of the noise that it made ahead of time."""
     plans = {number: plan for number, _, plan in rounds_of(attempt, evidence, terms)}
     candidates: list[int] = []
@@ -185,8 +196,12 @@ def _released(attempt: Attempt, evidence: Evidence, terms: Terms) -> Iterator[tu
 
 def _priced(
     steps: Sequence[Step[Facts]], facts: Facts, number: int
-) -> Iterator[tuple[Place, Cost]]:
-    return (((step.name, number), step.cost(facts)) for step in steps if step.cost is not None)
+) -> Iterator[tuple[StepInRound, Cost]]:
+    return (
+        (StepInRound(step.name, number), step.cost(facts))
+        for step in steps
+        if step.cost is not None
+    )
 
 
 def _pending_cells(attempt: Attempt, terms: Terms) -> int:
@@ -214,7 +229,7 @@ def _measurement(cells: int, plan: Schedule, terms: Terms) -> Measurement:
     return Measurement(cells, lambda count: noise.cost(count, plan.sigma))
 
 
-def _counted_in(attempt: Attempt, terms: Terms) -> Iterator[tuple[Place, Cost]]:
+def _counted_in(attempt: Attempt, terms: Terms) -> Iterator[tuple[StepInRound, Cost]]:
     """Components forwarded, digests of components passed on, and no problem told of."""
     steps = {step.name: step for step in OF_BATCHES}
     form = input_form(terms.config.run.upload, terms.workload)
@@ -232,15 +247,14 @@ def _counted_in(attempt: Attempt, terms: Terms) -> Iterator[tuple[Place, Cost]]:
 
 
 def _public(
-    where: str, place: Place, tally: Tally, done: list[Entry], attempt: Attempt, terms: Terms
+    where: str, place: StepInRound, tally: Tally, done: list[Entry], attempt: Attempt, terms: Terms
 ) -> None:
     """Steps without a formula for their bytes: the number of messages, and the same to both peers."""
-    name = place[0]
-    if name == CLIENTS_COMPARE.name:
+    if place.step == CLIENTS_COMPARE.name:
         return
     sizes = [sorted(tally.sizes.get(peer, [])) for peer in {0, 1, 2} - {attempt.pid}]
     require(sizes[0] == sizes[1], f"{where}: the two peers were not told the same amount")
-    step = _BY_MESSAGES.get(name)
+    step = _BY_MESSAGES.get(place.step)
     if step is not None and step.problem is not None:
         rounds = sum(entry.number("rounds") for entry in done)
         is_lead, model = attempt.pid == LEAD, estimate_bytes(terms.workload)
@@ -248,7 +262,7 @@ def _public(
         require(problem is None, f"{where}: {problem}")
 
 
-def _at_most(where: str, place: Place, tally: Tally, attempt: Attempt, terms: Terms) -> None:
+def _at_most(where: str, place: StepInRound, tally: Tally, attempt: Attempt, terms: Terms) -> None:
     """In the round in which a mesh broke down no more was sent than its steps may send in all."""
     limit = _limit(place, attempt, terms)
     require(
@@ -257,20 +271,21 @@ def _at_most(where: str, place: Place, tally: Tally, attempt: Attempt, terms: Te
     )
 
 
-def _limit(place: Place, attempt: Attempt, terms: Terms) -> int | None:
+def _limit(place: StepInRound, attempt: Attempt, terms: Terms) -> int | None:
     """The most that a server sends in a step of a selection or a measurement, whatever is chosen; None for others."""
-    name, number = place
     workload, plan = terms.workload, terms.plan
     sizes = [terms.size(i) for i in workload.one_way]
-    if name == MEASURE_NOISE.name:
+    if place.step == MEASURE_NOISE.name:
         sizes = [sum(sizes)]
-    if number > 0:
+    if place.round > 0:
         sizes = [max(terms.size(i) for i in range(len(workload.candidates)))]
-    measuring = [step for step in OF_MEASUREMENT if step.name == name]
-    costs = [c for n in sizes for c in _priced(measuring, _measurement(n, plan, terms), number)]
-    if selecting := [step for step in OF_SELECTION if step.name == name]:
+    measuring = [step for step in OF_MEASUREMENT if step.name == place.step]
+    costs = [
+        c for n in sizes for c in _priced(measuring, _measurement(n, plan, terms), place.round)
+    ]
+    if selecting := [step for step in OF_SELECTION if step.name == place.step]:
         every = [i for i, weight in enumerate(workload.weights) if weight > 0]
-        costs = list(_priced(selecting, _selection(every, plan, terms), number))
+        costs = list(_priced(selecting, _selection(every, plan, terms), place.round))
     if not costs:
         return None
     return sum(cost.sent[attempt.pid] for _, cost in costs) * _margin(plan)

@@ -1,6 +1,6 @@
 """What an auditor has in hand: the transcripts of a run, taken apart, and the certificates of those who wrote them.
 
-Provides ``Book`` (one server's transcript), ``Attempt`` (what one process wrote), ``load_books`` and ``form_problem``
+Provides ``ServerTranscript``, ``Attempt`` (what one process wrote), ``load_transcripts`` and ``form_problem``
 (whether a record has the fields that its kind has). An attempt belongs to a session, which the three servers of one
 mesh have in common; a run that nothing interrupted has one. Public: everything. Nothing is believed here: the checks
 judge.
@@ -60,6 +60,10 @@ class Entry:
         """A binary value."""
         return decode(self.record[name])
 
+    def values(self, *names: str) -> tuple[Value, ...]:
+        """Several fields, as they are."""
+        return tuple(self.record[name] for name in names)
+
     def items(self, name: str) -> list[Value]:
         """A list."""
         value = self.record[name]
@@ -85,6 +89,11 @@ class Attempt:
     def notes(self, what: str) -> list[Entry]:
         """The notes ``what``."""
         return [entry for entry in self.entries if entry.is_note(what)]
+
+    def before(self, what: str) -> Sequence[Entry]:
+        """The entries before the first note ``what``; all where there is none."""
+        noted = (n for n, entry in enumerate(self.entries) if entry.is_note(what))
+        return self.entries[: next(noted, len(self.entries))]
 
     @cached_property
     def session(self) -> str | None:
@@ -112,7 +121,7 @@ class Attempt:
 
 
 @dataclass(frozen=True, eq=False)
-class Book:
+class ServerTranscript:
     """One server's transcript: the file as read, and its attempts (which need well-formed records)."""
 
     pid: int
@@ -121,7 +130,7 @@ class Book:
     @cached_property
     def entries(self) -> list[Entry]:
         """All records, with their times."""
-        found, begun = [], 0.0
+        entries, begun = [], 0.0
         for line, record in enumerate(self.reading.records, start=1):
             if record is None:
                 continue
@@ -130,8 +139,8 @@ class Book:
                 begun = float(time) if isinstance(time, int | float) else 0.0
             t = record["t"]
             after = t / 1000 if isinstance(t, int | float) else 0.0
-            found.append(Entry(line, str(record["kind"]), record, begun + after))
-        return found
+            entries.append(Entry(line, str(record["kind"]), record, begun + after))
+        return entries
 
     @cached_property
     def attempts(self) -> list[Attempt]:
@@ -188,23 +197,29 @@ class Evidence:
     """The transcripts of a run of three servers."""
 
     directory: Path
-    books: tuple[Book, ...]
+    transcripts: tuple[ServerTranscript, ...]
     certificates: Path
 
     @cached_property
     def sessions(self) -> list[Session]:
         """The meshes, in the order in which all servers that know them came to them. Raises Failed without one."""
-        found: dict[tuple[str, int], Attempt] = {}
+        attempts: dict[tuple[str, int], Attempt] = {}
         orders: list[list[str]] = []
-        for book in self.books:
-            of_book = [attempt for attempt in book.attempts if attempt.session is not None]
-            orders.append([str(attempt.session) for attempt in of_book])
-            for attempt in of_book:
-                key = str(attempt.session), book.pid
-                require(key not in found, f"server {book.pid} was twice in mesh {key[0][:8]}")
-                found[key] = attempt
+        for transcript in self.transcripts:
+            with_session = [
+                attempt for attempt in transcript.attempts if attempt.session is not None
+            ]
+            orders.append([str(attempt.session) for attempt in with_session])
+            for attempt in with_session:
+                key = str(attempt.session), transcript.pid
+                require(
+                    key not in attempts, f"server {transcript.pid} was twice in mesh {key[0][:8]}"
+                )
+                attempts[key] = attempt
         return [
-            Session(name, tuple(found.get((name, book.pid)) for book in self.books))
+            Session(
+                name, tuple(attempts.get((name, transcript.pid)) for transcript in self.transcripts)
+            )
             for name in _merged(orders)
         ]
 
@@ -231,23 +246,23 @@ def event_of(entry: Entry) -> Event:
         raise Failed(f"the charge in line {entry.line} is for nothing: {error}") from error
 
 
-def require_whole(book: Book) -> None:
+def require_whole(transcript: ServerTranscript) -> None:
     """Raises Failed where a transcript ends in half a record."""
-    torn = book.reading.torn
+    torn = transcript.reading.torn
     require(
         torn == 0,
-        f"server {book.pid}'s transcript ends in {torn} bytes of a torn record; what stands before counts",
+        f"server {transcript.pid}'s transcript ends in {torn} bytes of a torn record; what stands before counts",
     )
 
 
-def load_books(paths: Sequence[Path]) -> tuple[Book, ...]:
-    """One book for each file. Raises Failed, with the reason, where one is missing or no transcript."""
-    books = []
+def load_transcripts(paths: Sequence[Path]) -> tuple[ServerTranscript, ...]:
+    """One transcript for each file. Raises Failed, with the reason, where one is missing or no transcript."""
+    transcripts = []
     for pid, path in enumerate(paths):
         try:
-            books.append(Book(pid, read(path)))
+            transcripts.append(ServerTranscript(pid, read(path)))
         except OSError as error:
             raise Failed(f"{path.name} cannot be read: {error.strerror or error}") from error
         except CheckFailed as error:
             raise Failed(f"{path.name} is not a transcript") from error
-    return tuple(books)
+    return tuple(transcripts)

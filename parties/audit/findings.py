@@ -1,11 +1,11 @@
 """What an audit says: named checks, each with a status and one sentence.
 
-Provides ``Check`` and ``Findings``; ``Failed`` and ``NotApplicable`` are how a check function says anything but pass.
-Public: everything.
+Provides ``Check``, ``make_check`` and ``skipped``; ``Failed`` and ``NotApplicable`` are how a check function says
+anything but pass. Public: everything.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 PASS, FAIL, NOT_APPLICABLE = "pass", "fail", "not applicable"
 
@@ -49,35 +49,23 @@ class Check:
     detail: str
 
 
-@dataclass(slots=True)
-class Findings:
-    """Checks in the order in which they were made."""
+def make_check(name: str, check: Callable[[], str]) -> Check:
+    """Make a check; ``check`` returns the sentence of a pass."""
+    try:
+        return Check(name, PASS, check())
+    except Failed as problem:
+        return Check(name, FAIL, str(problem))
+    except NotApplicable as reason:
+        return Check(name, NOT_APPLICABLE, str(reason))
+    except CONTRADICTIONS as error:
+        # Well-formed records that contradict one another in a way that nothing could be computed from.
+        detail = f"the transcripts contradict themselves: {type(error).__name__}: {error}"
+        return Check(name, FAIL, detail[:300].replace("\n", " "))
 
-    checks: list[Check] = field(default_factory=list)
 
-    @property
-    def ok(self) -> bool:
-        """Whether no check failed, and some passed."""
-        statuses = {check.status for check in self.checks}
-        return FAIL not in statuses and PASS in statuses
-
-    def run(self, name: str, check: Callable[[], str]) -> bool:
-        """Make a check; ``check`` returns the sentence of a pass. Returns whether it did not fail."""
-        try:
-            self.checks.append(Check(name, PASS, check()))
-        except Failed as found:
-            self.checks.append(Check(name, FAIL, str(found)))
-        except NotApplicable as found:
-            self.checks.append(Check(name, NOT_APPLICABLE, str(found)))
-        except CONTRADICTIONS as error:
-            # Well-formed records that contradict one another in a way that nothing could be computed from.
-            detail = f"the transcripts contradict themselves: {type(error).__name__}: {error}"
-            self.checks.append(Check(name, FAIL, detail[:300].replace("\n", " ")))
-        return self.checks[-1].status != FAIL
-
-    def skip(self, name: str, because: str) -> None:
-        """A check that cannot be made after another one failed."""
-        self.checks.append(Check(name, NOT_APPLICABLE, f"cannot be judged while {because!r} fails"))
+def skipped(name: str, because: str) -> Check:
+    """A check that cannot be made after another one failed."""
+    return Check(name, NOT_APPLICABLE, f"cannot be judged while {because!r} fails")
 
 
 def require(condition: bool, sentence: str) -> None:

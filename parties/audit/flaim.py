@@ -1,6 +1,6 @@
 """The audit of a FLAIM server's transcript: what was opened, what was charged for it, and who took part.
 
-Provides ``checks``, named like those of a run of three servers. The budget, its division over the rounds, every charge
+Provides ``RULES``, named like those of a run of three servers. The budget, its division over the rounds, every charge
 and the length of every sum are computed anew from the configuration and the choices in the transcript. Known limit: one
 server writes the only transcript, and clients keep none: what it leaves out, nobody else shows. With server noise it
 sees every sum before the noise (README of `mechanisms`, FLAIM).
@@ -9,7 +9,7 @@ sees every sum before the noise (README of `mechanisms`, FLAIM).
 import copy
 import math
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
@@ -19,10 +19,14 @@ from mechanisms.events import DiscreteGaussianEvent, Event
 from mechanisms.flaim_messages import Layout
 from mechanisms.flaim_settings import FlaimSettings
 from mechanisms.workload import Workload
+from parties.audit import identity
 from parties.audit.evidence import Attempt, Entry, Evidence, event_of, require_whole
 from parties.audit.findings import Failed, require
+from parties.audit.report import report
+from parties.audit.rules import READABLE, Case, Need, Rule
 from parties.config import Config
-from parties.flaim.notes import FINISHED, JOINED, LEFT, ROUND
+from parties.errors import ConfigError
+from parties.flaim.notes import FINISHED, JOINED, LEFT, PROTOCOL, ROUND
 from parties.flaim.steps import CHOICES, OPENED, STEPS, SUMS
 from parties.flaim.sums import section_of, settings_of
 from parties.secagg import steps as secagg
@@ -51,9 +55,15 @@ class FlaimTerms:
         return self.settings.schedule(len(self.workload.domain.columns))
 
 
-def terms_of(config: Config) -> FlaimTerms:
-    """The terms of a configuration. Raises ConfigError."""
-    return FlaimTerms(config, config.build_workload(), settings_of(config))
+def terms_of(evidence: Evidence) -> FlaimTerms:
+    """The terms of the configuration in the transcript. Raises Failed."""
+    transcript = evidence.transcripts[0]
+    require(transcript.protocol == PROTOCOL, "the transcript is not of a FLAIM server")
+    config = identity.rebuild_config(transcript)
+    try:
+        return FlaimTerms(config, config.build_workload(), settings_of(config))
+    except ConfigError as error:
+        raise Failed(f"the configuration in the transcript cannot be used: {error}") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,27 +76,15 @@ class Round:
     plan: Schedule
 
 
-def checks(evidence: Evidence, terms: FlaimTerms) -> list[tuple[str, Callable[[], str]]]:
-    """The checks on what happened, by name."""
-    return [
-        ("messages", lambda: messages(evidence, terms)),
-        ("clients", lambda: clients(evidence, terms)),
-        ("openings", lambda: openings(evidence, terms)),
-        ("charges", lambda: charges(evidence, terms)),
-        ("ledger", lambda: ledger(evidence, terms)),
-        ("traffic", lambda: traffic(evidence)),
-    ]
-
-
 def completeness(evidence: Evidence) -> str:
     """From the header to the closing seal of a finished run, with a seal after every round that was begun."""
-    book = evidence.books[0]
-    require_whole(book)
-    last = book.attempts[-1]
+    transcript = evidence.transcripts[0]
+    require_whole(transcript)
+    last = transcript.attempts[-1]
     require(last.clean, "the transcript does not end with the closing seal of a finished run")
     finished = last.notes(FINISHED)
     require(len(finished) == 1, "the transcript does not say once that the run was finished")
-    for attempt in book.attempts:
+    for attempt in transcript.attempts:
         sealed = [entry.text("reason") for entry in attempt.of("seal")]
         begun = [entry.number("round") for entry in attempt.notes(ROUND)]
         require(begun == sorted(set(begun)), "the transcript has rounds that repeat or go back")
@@ -95,7 +93,7 @@ def completeness(evidence: Evidence) -> str:
                 sealed.count(round_ended(number)) == 1, f"there is not one seal for round {number}"
             )
     # A server that was killed after its last round makes the table in an attempt without one.
-    begun = [number for attempt in book.attempts for number in _rounds_begun(attempt)]
+    begun = [number for attempt in transcript.attempts for number in _rounds_begun(attempt)]
     done = begun[-1] if begun else 0
     said = finished[0].number("rounds")
     require(said == done, f"{said} rounds are said to be done; the last one is {done}")
@@ -113,7 +111,7 @@ def _rounds_begun(attempt: Attempt) -> list[int]:
 def clocks(evidence: Evidence) -> str:
     """The server's time never goes back."""
     before = 0.0
-    for entry in evidence.books[0].entries:
+    for entry in evidence.transcripts[0].entries:
         require(
             entry.time >= before - 0.002,
             f"time goes back by {before - entry.time:.3f} s in line {entry.line}",
@@ -125,7 +123,7 @@ def clocks(evidence: Evidence) -> str:
 def messages(evidence: Evidence, terms: FlaimTerms) -> str:
     """Messages are of the protocol's kinds, with clients of the run, and numbered without a gap."""
     total = size = 0
-    for attempt in evidence.books[0].attempts:
+    for attempt in evidence.transcripts[0].attempts:
         for number, entry in enumerate(attempt.of("sent", "received"), start=1):
             where = f"line {entry.line}"
             require(
@@ -176,14 +174,14 @@ def _advanced(plan: Schedule, number: int, entries: Sequence[Entry], terms: Flai
 def due(number: int, plan: Schedule, terms: FlaimTerms) -> list[tuple[str, Event]]:
     """What round ``number`` is charged, in its order, with the step of each charge."""
     settings = terms.settings
-    found: list[tuple[str, Event]] = []
+    charges: list[tuple[str, Event]] = []
     if number > 0 and settings.selects:
-        found += [(SELECT, plan.selection)] * settings.local_rounds
-        found += [(LOCAL, DiscreteGaussianEvent(plan.sigma))] * settings.local_measurements
+        charges += [(SELECT, plan.selection)] * settings.local_rounds
+        charges += [(LOCAL, DiscreteGaussianEvent(plan.sigma))] * settings.local_measurements
     marginals = settings.chosen * (number > 0) + len(terms.workload.one_way) * _one_way(
         number, terms
     )
-    return found + [(MEASURE, settings.sum_noise(plan.sigma).event)] * marginals
+    return charges + [(MEASURE, settings.sum_noise(plan.sigma).event)] * marginals
 
 
 def _one_way(number: int, terms: FlaimTerms) -> bool:
@@ -192,16 +190,16 @@ def _one_way(number: int, terms: FlaimTerms) -> bool:
 
 def chosen_in(entry: Entry, terms: FlaimTerms) -> dict[int, tuple[int, ...]]:
     """The candidates that each client chose, from an opening of choices. Raises Failed."""
-    data, place, found = entry.bytes("value"), 0, {}
+    data, offset, chosen = entry.bytes("value"), 0, {}
     where = f"line {entry.line}"
-    while place < len(data):
-        require(place + _CHOICE.size <= len(data), f"{where}: the choices break off")
-        client, count = _CHOICE.unpack_from(data, place)
-        place += _CHOICE.size
-        require(place + 2 * count <= len(data), f"{where}: the choices break off")
-        candidates = struct.unpack_from(f">{count}H", data, place)
-        place += 2 * count
-        known = client < len(terms.names) and client not in found
+    while offset < len(data):
+        require(offset + _CHOICE.size <= len(data), f"{where}: the choices break off")
+        client, count = _CHOICE.unpack_from(data, offset)
+        offset += _CHOICE.size
+        require(offset + 2 * count <= len(data), f"{where}: the choices break off")
+        candidates = struct.unpack_from(f">{count}H", data, offset)
+        offset += 2 * count
+        known = client < len(terms.names) and client not in chosen
         require(known, f"{where}: client {client} chose twice, or is none")
         fits = count == terms.settings.chosen and len(set(candidates)) == count
         require(
@@ -210,32 +208,29 @@ def chosen_in(entry: Entry, terms: FlaimTerms) -> dict[int, tuple[int, ...]]:
         require(
             all(c < len(terms.workload.candidates) for c in candidates), f"{where}: no such query"
         )
-        found[client] = candidates
-    total = sum(map(len, found.values()))
+        chosen[client] = candidates
+    total = sum(map(len, chosen.values()))
     require(
         total == entry.number("count"), f"{where}: {total} choices, not {entry.number('count')}"
     )
-    return found
+    return chosen
 
 
 def openings(evidence: Evidence, terms: FlaimTerms) -> str:
     """Only choices and noisy sums were opened, once a round, of the lengths that the choices make."""
     choices = sums = 0
-    for attempt in evidence.books[0].attempts:
-        before = next(
-            (n for n, e in enumerate(attempt.entries) if e.is_note(ROUND)), len(attempt.entries)
-        )
-        early = any(entry.kind == "opened" for entry in attempt.entries[:before])
+    for attempt in evidence.transcripts[0].attempts:
+        early = any(entry.kind == "opened" for entry in attempt.before(ROUND))
         require(not early, "something was opened before the first round")
-        for found in rounds_of(attempt, terms):
+        for round_ in rounds_of(attempt, terms):
             chosen: set[int] = set()
-            opened = [entry for entry in found.entries if entry.kind == "opened"]
+            opened = [entry for entry in round_.entries if entry.kind == "opened"]
             for entry in opened:
                 what, where = entry.text("what"), f"line {entry.line}"
                 require(what in OPENED, f"{where}: {what[:40]!r} may not be opened")
                 fits = (entry.text("step"), entry.number("round")) == (
                     OPENED[what],
-                    found.number,
+                    round_.number,
                 )
                 require(fits, f"{where}: {what} was opened in another step or round")
                 if what == CHOICES:
@@ -243,25 +238,23 @@ def openings(evidence: Evidence, terms: FlaimTerms) -> str:
                     chosen = {c for picks in chosen_in(entry, terms).values() for c in picks}
             lists = [entry for entry in opened if entry.record["what"] == CHOICES]
             require(
-                len(lists) <= (found.number > 0 and terms.settings.chosen > 0),
-                f"round {found.number} opened choices {len(lists)} times",
+                len(lists) <= (round_.number > 0 and terms.settings.chosen > 0),
+                f"round {round_.number} opened choices {len(lists)} times",
             )
-            sums += _sums(found, [e for e in opened if e.record["what"] == SUMS], chosen, terms)
+            sums += _sums(round_, [e for e in opened if e.record["what"] == SUMS], chosen, terms)
     require(sums > 0, "no sum was opened")
     return f"Nothing was opened but {choices} lists of choices and {sums} noisy sums of the lengths that these make."
 
 
-def _sums(found: Round, opened: Sequence[Entry], chosen: set[int], terms: FlaimTerms) -> int:
+def _sums(round_: Round, opened: Sequence[Entry], chosen: set[int], terms: FlaimTerms) -> int:
     """The sums of a round: one over everything, or one for each query, some of which may have been given up."""
-    one_way, number = _one_way(found.number, terms), max(found.number, 0)
+    one_way, number = _one_way(round_.number, terms), max(round_.number, 0)
     candidates = tuple(sorted(chosen))
-    parts = [(one_way, candidates)]
+    parts = [(one_way, candidates)] if one_way or candidates else []
     if terms.settings.grouping == "query":
         parts = [(True, ())] * one_way + [(False, (c,)) for c in candidates]
-    lengths = [
-        Layout(number, 0, 1, 1.0, flag, some).cells(terms.workload) for flag, some in parts if flag or some
-    ]  # fmt: skip
-    left = iter(lengths)
+    layouts = [Layout(number, 0, 1, 1.0, flag, some) for flag, some in parts]
+    left = iter([layout.cells(terms.workload) for layout in layouts])
     for entry in opened:
         count = entry.number("count")
         require(
@@ -278,12 +271,12 @@ def _sums(found: Round, opened: Sequence[Entry], chosen: set[int], terms: FlaimT
 def charges(evidence: Evidence, terms: FlaimTerms) -> str:
     """Before anything of a round was opened, all that it is charged for it was entered."""
     count = 0
-    for attempt in evidence.books[0].attempts:
-        for found in rounds_of(attempt, terms):
-            wanted = [step for step, _ in due(found.number, found.plan, terms)]
+    for attempt in evidence.transcripts[0].attempts:
+        for round_ in rounds_of(attempt, terms):
+            wanted = [step for step, _ in due(round_.number, round_.plan, terms)]
             needed = {CHOICES: len([s for s in wanted if s != MEASURE]), SUMS: len(wanted)}
             made = 0
-            for entry in found.entries:
+            for entry in round_.entries:
                 made += entry.kind == "ledger"
                 if entry.kind == "opened":
                     require(
@@ -297,7 +290,7 @@ def charges(evidence: Evidence, terms: FlaimTerms) -> str:
 def ledger(evidence: Evidence, terms: FlaimTerms) -> str:
     """Every charge is one of the plan, costs what its event costs, and the sum is within the budget."""
     costs: list[float] = []
-    for attempt in evidence.books[0].attempts:
+    for attempt in evidence.transcripts[0].attempts:
         for entry in attempt.of("ledger"):
             cost = rho(event_of(entry))
             require(
@@ -311,27 +304,27 @@ def ledger(evidence: Evidence, terms: FlaimTerms) -> str:
                 f"line {entry.line}: {entry.real('spent')} is said to be spent; the charges add up to {spent}",
             )
         planned = 0
-        for found in rounds_of(attempt, terms):
-            made = [entry for entry in found.entries if entry.kind == "ledger"]
+        for round_ in rounds_of(attempt, terms):
+            made = [entry for entry in round_.entries if entry.kind == "ledger"]
             for entry, (step, event) in zip(
-                made, due(found.number, found.plan, terms), strict=False
+                made, due(round_.number, round_.plan, terms), strict=False
             ):
-                fits = entry.number("round") == found.number and entry.text("step") == step
+                fits = entry.number("round") == round_.number and entry.text("step") == step
                 require(
                     fits and event_of(entry) == event,
                     f"line {entry.line} charges {event_of(entry)} as {entry.text('step')}, where the plan has {event} "
-                    f"as {step} of round {found.number}",
+                    f"as {step} of round {round_.number}",
                 )
-            most = len(due(found.number, found.plan, terms))
+            most = len(due(round_.number, round_.plan, terms))
             require(
                 len(made) <= most,
-                f"round {found.number} has {len(made)} charges; the plan has {most}",
+                f"round {round_.number} has {len(made)} charges; the plan has {most}",
             )
             planned += len(made)
         entered = len(list(attempt.of("ledger")))
         require(planned == entered, f"{entered - planned} charges belong to no round")
     require(
-        terms.settings.rho == evidence.books[0].header.real("rho_total"),
+        terms.settings.rho == evidence.transcripts[0].header.real("rho_total"),
         "the header has another budget",
     )
     within = sum(map(Fraction, costs), Fraction(0)) <= Fraction(terms.settings.rho)
@@ -341,27 +334,27 @@ def ledger(evidence: Evidence, terms: FlaimTerms) -> str:
 
 
 def clients(evidence: Evidence, terms: FlaimTerms) -> str:
-    """Those who take part are clients of the run with one certificate each, enough of them where a sum was opened.
+    """Those who take part are clients of the run with one certificate round_, enough of them where a sum was opened.
 
     Where it was taken over everybody, each of them sent a masked vector.
     """
     certificates: dict[str, str] = {}
     seen: set[str] = set()
-    for attempt in evidence.books[0].attempts:
+    for attempt in evidence.transcripts[0].attempts:
         for note in (JOINED, LEFT):
             for entry in attempt.notes(note):
                 _same_certificate(entry, "certificate", certificates, terms)
                 seen.add(entry.text("client"))
-        for found in rounds_of(attempt, terms):
+        for round_ in rounds_of(attempt, terms):
             here: set[str] = set()
             masked: set[int] = set()
-            for entry in found.entries:
+            for entry in round_.entries:
                 if entry.kind == "client":
                     _same_certificate(entry, "digest", certificates, terms)
                     name, number = entry.text("client"), entry.number("round")
                     require(
-                        number == found.number,
-                        f"line {entry.line} is of another round than {found.number}",
+                        number == round_.number,
+                        f"line {entry.line} is of another round than {round_.number}",
                     )
                     if entry.record["accepted"]:
                         require(name not in here, f"line {entry.line} counts {name!r} twice")
@@ -383,13 +376,13 @@ def clients(evidence: Evidence, terms: FlaimTerms) -> str:
                         len(here) >= least,
                         f"line {entry.line}: a sum over {len(here)} clients was opened; {least} is the least",
                     )
-            said = found.note.number("clients")
+            said = round_.note.number("clients")
             started = sum(
-                e.kind == "client" and e.record["accepted"] is True for e in found.entries
+                e.kind == "client" and e.record["accepted"] is True for e in round_.entries
             )
             require(
-                started <= said <= found.note.number("present") <= len(terms.names),
-                f"round {found.number} is said to have {said} clients; {started} are listed",
+                started <= said <= round_.note.number("present") <= len(terms.names),
+                f"round {round_.number} is said to have {said} clients; {started} are listed",
             )
     require(seen <= set(terms.names), "somebody who is no client of the run joined")
     return (
@@ -409,7 +402,7 @@ def _same_certificate(
 def traffic(evidence: Evidence) -> str:
     """The accounts of the steps do not claim more than was sent and received meanwhile."""
     count = 0
-    for attempt in evidence.books[0].attempts:
+    for attempt in evidence.transcripts[0].attempts:
         steps = list(attempt.of("step"))
         first = next((e.line for e in attempt.notes(ROUND)), math.inf)
         last = next((e.line for e in attempt.notes(FINISHED)), math.inf)
@@ -422,3 +415,24 @@ def traffic(evidence: Evidence) -> str:
             )
         count += len(steps)
     return f"The accounts of {count} steps are within what the messages add up to."
+
+
+def _configuration(case: Case[FlaimTerms]) -> str:
+    return identity.configuration(case.evidence, case.terms.config, case.terms.workload, None)
+
+
+RULES: tuple[Rule[FlaimTerms], ...] = (
+    *READABLE,
+    Rule("certificates", lambda case: identity.certificates(case.evidence), Need.FORM),
+    Rule("signatures", lambda case: identity.signatures(case.evidence), Need.FORM),
+    Rule("clocks", lambda case: clocks(case.evidence), Need.FORM),
+    Rule("completeness", lambda case: completeness(case.evidence), Need.FORM),
+    Rule("configuration", _configuration, Need.FORM),
+    Rule("messages", lambda case: messages(case.evidence, case.terms), Need.CONFIGURATION),
+    Rule("clients", lambda case: clients(case.evidence, case.terms), Need.CONFIGURATION),
+    Rule("openings", lambda case: openings(case.evidence, case.terms), Need.CONFIGURATION),
+    Rule("charges", lambda case: charges(case.evidence, case.terms), Need.CONFIGURATION),
+    Rule("ledger", lambda case: ledger(case.evidence, case.terms), Need.CONFIGURATION),
+    Rule("traffic", lambda case: traffic(case.evidence), Need.CONFIGURATION),
+    Rule("report", lambda case: report(case.evidence), Need.CONFIGURATION),
+)

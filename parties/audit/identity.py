@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 
 from mechanisms.workload import Workload
-from parties.audit.evidence import Attempt, Book, Evidence, form_problem, require_whole
+from parties.audit.evidence import Attempt, Evidence, ServerTranscript, form_problem, require_whole
 from parties.audit.findings import Failed, require
 from parties.config import Config, agreed_config, agreed_digest, load_config
 from parties.distaim.notes import FINISHED, ROUND
@@ -39,49 +39,53 @@ _SAME = {
 }
 
 
-def form(books: Sequence[Book]) -> str:
+def form(transcripts: Sequence[ServerTranscript]) -> str:
     """Every line is a record with exactly the fields of its kind, written in the one way of writing it."""
-    for book in books:
-        for line, record in enumerate(book.reading.records, start=1):
-            where = f"line {line} of server {book.pid}'s transcript"
+    for transcript in transcripts:
+        for line, record in enumerate(transcript.reading.records, start=1):
+            where = f"line {line} of server {transcript.pid}'s transcript"
             if record is None:
                 raise Failed(f"{where} is not a record in the writer's form")
-            problem = form_problem(record, book.protocol)
+            problem = form_problem(record, transcript.protocol)
             if problem is not None:
                 raise Failed(f"{where}: {problem}")
-        kinds = [record["kind"] for record in book.reading.records if record is not None]
+        kinds = [record["kind"] for record in transcript.reading.records if record is not None]
         require(
             kinds.count("header") == 1 and kinds[0] == "header",
-            f"server {book.pid}'s transcript does not begin with its one header",
+            f"server {transcript.pid}'s transcript does not begin with its one header",
         )
         require(
-            all(entry.record["format"] == FORMAT for a in book.attempts for entry in [a.opening]),
-            f"server {book.pid}'s transcript is in another format than {FORMAT}",
+            all(
+                entry.record["format"] == FORMAT
+                for a in transcript.attempts
+                for entry in [a.opening]
+            ),
+            f"server {transcript.pid}'s transcript is in another format than {FORMAT}",
         )
-    total = sum(len(book.reading.records) for book in books)
+    total = sum(len(transcript.reading.records) for transcript in transcripts)
     return f"All {total} lines are records in the writer's form."
 
 
-def chains(books: Sequence[Book]) -> str:
+def chains(transcripts: Sequence[ServerTranscript]) -> str:
     """Every seal states the hash chain of all lines before it."""
-    for book in books:
-        for seal in book.reading.seals:
+    for transcript in transcripts:
+        for seal in transcript.reading.seals:
             if not seal.fits:
                 raise Failed(
-                    f"the seal in line {seal.line} of server {book.pid}'s transcript does not fit the lines before it: "
-                    "a line was changed, added, removed or moved"
+                    f"the seal in line {seal.line} of server {transcript.pid}'s transcript does not fit the lines "
+                    "before it: a line was changed, added, removed or moved"
                 )
-        require(bool(book.reading.seals), f"server {book.pid}'s transcript has no seal")
-    count = sum(len(book.reading.seals) for book in books)
+        require(bool(transcript.reading.seals), f"server {transcript.pid}'s transcript has no seal")
+    count = sum(len(transcript.reading.seals) for transcript in transcripts)
     return f"All {count} seals state the hash chain of the lines before them."
 
 
-def _certificate(evidence: Evidence, book: Book) -> x509.Certificate:
+def _certificate(evidence: Evidence, transcript: ServerTranscript) -> x509.Certificate:
     """The certificate of a transcript's server, with the key that the configuration pins.
 
     The authority's word is not enough: whoever holds it can issue another one. A SecAgg session has no configuration.
     """
-    name, pin, others = book.header.text("name"), _pin(book), []
+    name, pin, others = transcript.header.text("name"), _pin(transcript), []
     folder = evidence.certificates
     for path in sorted([*folder.glob("*.crt"), *folder.glob("*.pem")]):
         if path.name != _AUTHORITY:
@@ -97,11 +101,11 @@ def _certificate(evidence: Evidence, book: Book) -> x509.Certificate:
     )
 
 
-def _pin(book: Book) -> str | None:
+def _pin(transcript: ServerTranscript) -> str | None:
     """The key of a transcript's server by the configuration in its own header; None where there is none."""
-    if book.protocol == secagg.PROTOCOL:
+    if transcript.protocol == secagg.PROTOCOL:
         return None
-    name, config = book.header.text("name"), rebuild_config(book)
+    name, config = transcript.header.text("name"), rebuild_config(transcript)
     servers = [party.pinned for party in config.parties]
     if config.flaim is not None and config.flaim.key is not None:
         servers.append(config.flaim.pinned)
@@ -121,37 +125,41 @@ def _read(path: Path) -> x509.Certificate:
 def certificates(evidence: Evidence) -> str:
     """Each server's certificate has the key that the configuration pins, and was valid when the server wrote."""
     authority = _read(evidence.certificates / _AUTHORITY)
-    for book in evidence.books:
-        name = book.header.text("name")
-        certificate = _certificate(evidence, book)
+    for transcript in evidence.transcripts:
+        name = transcript.header.text("name")
+        certificate = _certificate(evidence, transcript)
         try:
             certificate.verify_directly_issued_by(authority)
         except (ValueError, TypeError, InvalidSignature) as error:
             raise Failed(f"the certificate of {name} is not issued by ca.crt") from error
-        times = [entry.time for entry in (book.entries[0], book.entries[-1])]
+        times = [entry.time for entry in (transcript.entries[0], transcript.entries[-1])]
         for item, whose in ((certificate, f"the certificate of {name}"), (authority, "ca.crt")):
             for time in times:
                 moment = datetime.datetime.fromtimestamp(time, datetime.UTC)
-                valid = item.not_valid_before_utc - _SKEW <= moment <= item.not_valid_after_utc + _SKEW  # fmt: skip
+                first, last = item.not_valid_before_utc - _SKEW, item.not_valid_after_utc + _SKEW
+                valid = first <= moment <= last
                 require(valid, f"{whose} was not valid at {moment:%Y-%m-%d %H:%M} UTC")
-    print_ = authority.fingerprint(hashes.SHA256()).hex()
-    told = f"ca.crt has the SHA-256 fingerprint {print_}"
-    if all(_pin(book) is None for book in evidence.books):
-        return f"The server's certificate is issued by ca.crt and was valid; compare with what you were told: {told}."
-    digest = evidence.books[0].header.text("config_sha256")
+    sha256 = authority.fingerprint(hashes.SHA256()).hex()
+    fingerprint = f"ca.crt has the SHA-256 fingerprint {sha256}"
+    if all(_pin(transcript) is None for transcript in evidence.transcripts):
+        return (
+            "The server's certificate is issued by ca.crt and was valid; compare with what you were told: "
+            f"{fingerprint}."
+        )
+    digest = evidence.transcripts[0].header.text("config_sha256")
     return (
         "Every server's certificate has the key that the configuration pins, is issued by ca.crt and was valid during "
-        f"the run; compare with what you agreed on: the configuration has the digest {digest}, {told}."
+        f"the run; compare with what you agreed on: the configuration has the digest {digest}, {fingerprint}."
     )
 
 
 def signatures(evidence: Evidence) -> str:
     """Every seal is signed with the key of the certificate that bears the transcript's name."""
     count = 0
-    for book in evidence.books:
-        name = book.header.text("name")
-        key = _certificate(evidence, book).public_key()
-        for seal in book.reading.seals:
+    for transcript in evidence.transcripts:
+        name = transcript.header.text("name")
+        key = _certificate(evidence, transcript).public_key()
+        for seal in transcript.reading.seals:
             try:
                 if isinstance(key, ed25519.Ed25519PublicKey):
                     key.verify(seal.signature, seal.signed)
@@ -160,7 +168,7 @@ def signatures(evidence: Evidence) -> str:
                 else:
                     raise Failed(f"the certificate of {name} has a key of another kind")
             except InvalidSignature as error:
-                where = f"line {seal.line} of server {book.pid}'s transcript"
+                where = f"line {seal.line} of server {transcript.pid}'s transcript"
                 raise Failed(f"the seal in {where} is not signed with the key of {name}") from error
             count += 1
     return f"All {count} seals are signed with the keys of the servers' certificates."
@@ -168,25 +176,28 @@ def signatures(evidence: Evidence) -> str:
 
 def completeness(evidence: Evidence) -> str:
     """Each transcript runs from its header to the closing seal of a finished run, with a seal after every round."""
-    for book in evidence.books:
-        who = f"server {book.pid}'s transcript"
-        require_whole(book)
-        last = book.last
+    for transcript in evidence.transcripts:
+        who = f"server {transcript.pid}'s transcript"
+        require_whole(transcript)
+        last = transcript.last
         require(last.clean, f"{who} does not end with the closing seal of a finished run")
         require(
             len(last.notes(FINISHED.what)) == 1,
             f"{who} does not say once that the run was finished",
         )
-        for attempt in book.attempts:
+        for attempt in transcript.attempts:
             _rounds_sealed(attempt, who)
     sessions = evidence.sessions
-    last_ones = all(sessions[-1].attempts[book.pid] is book.last for book in evidence.books)
+    last_ones = all(
+        sessions[-1].attempts[transcript.pid] is transcript.last
+        for transcript in evidence.transcripts
+    )
     require(bool(sessions) and last_ones, "the three transcripts do not end in the same mesh")
     first = next((n for n, session in enumerate(sessions) if session.clean), len(sessions))
     for session in sessions[first + 1 :]:
         idle = not any(attempt.notes(ROUND.what) for attempt in session.present)
         require(idle, "a round was run after all three had finished the run")
-    restarts = sum(len(book.attempts) - 1 for book in evidence.books)
+    restarts = sum(len(transcript.attempts) - 1 for transcript in evidence.transcripts)
     again = f", {restarts} restarts of servers among it" if restarts else ""
     return f"All three transcripts reach from their header to the closing seal of a finished run{again}."
 
@@ -204,29 +215,31 @@ def _rounds_sealed(attempt: Attempt, who: str) -> None:
 
 def parties(evidence: Evidence) -> str:
     """Each file is the transcript of the server whose number and name it bears, throughout."""
-    for book in evidence.books:
-        for attempt in book.attempts:
+    for transcript in evidence.transcripts:
+        for attempt in transcript.attempts:
             said = attempt.opening.number("party")
-            require(said == book.pid, f"party-{book.pid} is the transcript of server {said}")
-            names = _party_names(book)
+            require(
+                said == transcript.pid, f"party-{transcript.pid} is the transcript of server {said}"
+            )
+            named = _party_names(transcript)[transcript.pid : transcript.pid + 1]
             name = attempt.opening.text("name")
             require(
-                names[book.pid : book.pid + 1] == [name],
-                f"server {book.pid} is {names[book.pid : book.pid + 1]} in the configuration and {name!r} here",
+                named == [name],
+                f"server {transcript.pid} is {named} in the configuration and {name!r} here",
             )
             for entry in attempt.of("sent", "received"):
                 peer = entry.number("peer")
                 require(
-                    peer in {0, 1, 2} - {book.pid},
-                    f"line {entry.line} of server {book.pid}'s transcript has a message with server {peer}",
+                    peer in {0, 1, 2} - {transcript.pid},
+                    f"line {entry.line} of server {transcript.pid}'s transcript has a message with server {peer}",
                 )
-    names = [book.header.text("name") for book in evidence.books]
+    names = [transcript.header.text("name") for transcript in evidence.transcripts]
     require(len(set(names)) == 3, f"the servers' names are {names}, not three different ones")
     return f"The transcripts are those of {', '.join(names)}, in this order."
 
 
-def _party_names(book: Book) -> list[str]:
-    config = book.header.record["config"]
+def _party_names(transcript: ServerTranscript) -> list[str]:
+    config = transcript.header.record["config"]
     names = config.get("party") if isinstance(config, dict) else None
     tables = names if isinstance(names, list) else []
     return [str(table.get("name")) for table in tables if isinstance(table, dict)]
@@ -234,17 +247,17 @@ def _party_names(book: Book) -> list[str]:
 
 def agreement(evidence: Evidence) -> str:
     """All attempts of all three servers are of the same run, configuration, workload, code version and budget."""
-    first = evidence.books[0].header
-    for book in evidence.books:
-        for attempt in book.attempts:
+    first = evidence.transcripts[0].header
+    for transcript in evidence.transcripts:
+        for attempt in transcript.attempts:
             for name, what in _SAME.items():
                 mine, theirs = attempt.opening.record[name], first.record[name]
                 require(
                     mine == theirs,
-                    f"server {book.pid} has another {what}: {str(mine)[:60]}, server 0 {str(theirs)[:60]}",
+                    f"server {transcript.pid} has another {what}: {str(mine)[:60]}, server 0 {str(theirs)[:60]}",
                 )
             same = attempt.opening.record["config"] == first.record["config"]
-            require(same, f"server {book.pid} writes down another configuration")
+            require(same, f"server {transcript.pid} writes down another configuration")
     return (
         f"All three ran {first.text('run')!r} with the same configuration, workload, division of the budget and "
         f"version {first.text('version')} of syncret."
@@ -256,7 +269,7 @@ def configuration(evidence: Evidence, config: Config, workload: Workload, plan: 
 
     ``plan`` is the division of the budget as three servers write it, None where headers have none.
     """
-    header = evidence.books[0].header
+    header = evidence.transcripts[0].header
     document = header.record["config"]
     digest = agreed_digest(document if isinstance(document, dict) else {})
     require(
@@ -282,9 +295,9 @@ def configuration(evidence: Evidence, config: Config, workload: Workload, plan: 
     return "config.toml and the transcripts have the configuration, workload and budget that were agreed on."
 
 
-def rebuild_config(book: Book) -> Config:
+def rebuild_config(transcript: ServerTranscript) -> Config:
     """The configuration in a transcript's header. Raises Failed where it is none."""
-    document = book.header.record["config"]
+    document = transcript.header.record["config"]
     try:
         return agreed_config(document if isinstance(document, dict) else {})
     except ConfigError as error:

@@ -64,12 +64,14 @@ def _pictures(audit: Audit) -> Iterator[str]:
     if audit.evidence is None:
         return
     if audit.servers == 1:
-        book = audit.evidence.books[0]
+        transcript = audit.evidence.transcripts[0]
         yield "<h2>Who sent what</h2>"
-        told = "One row for each kind of message of a round, from above: bytes to and from all clients."
-        yield f'<p class="quiet">{told}</p>'
-        for attempt in book.attempts:
-            yield _diagram(list(_client_events(attempt)), [book.header.text("name"), "clients"])
+        caption = "One row for each kind of message of a round, from above: bytes to and from all clients."
+        yield f'<p class="quiet">{caption}</p>'
+        for attempt in transcript.attempts:
+            yield _diagram(
+                list(_client_events(attempt)), [transcript.header.text("name"), "clients"]
+            )
         return
     try:
         sessions, traffic = audit.evidence.sessions, _traffic(audit)
@@ -87,7 +89,7 @@ def _pictures(audit: Audit) -> Iterator[str]:
             '<p class="quiet">One row for each step of a round, from above: payload bytes between each two servers, '
             "the ones sent to the right first.</p>"
         )
-        names = [book.header.text("name") for book in audit.evidence.books]
+        names = [transcript.header.text("name") for transcript in audit.evidence.transcripts]
         yield _diagram(list(events(session)), names)
 
 
@@ -96,20 +98,26 @@ def _traffic(audit: Audit) -> str:
         return ""
     steps = costs.by_step(audit.evidence, audit.terms)
     rows = [
-        (step, *sent, "the same" if wanted == sent else "another size" if wanted else "no formula", rounds)
+        (step, *sent, _by_formula(sent, wanted), rounds)
         for step, (sent, wanted, rounds) in steps.items()
-    ]  # fmt: skip
+    ]
     heads = ("step", *(f"bytes sent by {pid}" for pid in range(3)), "formula", "rounds")
     return page.table(heads, rows)
+
+
+def _by_formula(sent: Sequence[int], wanted: Sequence[int] | None) -> str:
+    if wanted is None:
+        return "no formula"
+    return "the same" if wanted == sent else "another size"
 
 
 def events(session: Session) -> Iterator[Band | Flow]:
     """What happened in a mesh, as the first server that was there wrote it down."""
     sums = {attempt.pid: costs.tallies(attempt) for attempt in session.present}
-    shown: set[costs.Place] = set()
+    shown: set[costs.StepInRound] = set()
     for entry in session.present[0].entries:
         if entry.kind in ("sent", "received"):
-            place = entry.text("step"), entry.number("round")
+            place = costs.step_in_round(entry)
             if place not in shown:
                 shown.add(place)
                 yield _flow(place, sums)
@@ -120,28 +128,32 @@ def events(session: Session) -> Iterator[Band | Flow]:
 def _client_events(attempt: Attempt) -> Iterator[Band | Flow]:
     """What happened between one server and its clients."""
     sums = costs.tallies(attempt)
-    shown: set[costs.Place] = set()
+    shown: set[costs.StepInRound] = set()
     for entry in attempt.entries:
         if entry.kind in ("sent", "received"):
-            place = entry.text("step"), entry.number("round")
+            place = costs.step_in_round(entry)
             if place not in shown:
                 shown.add(place)
                 tally = sums[place]
-                label = f"round {place[1]}: {place[0]}" if place[1] >= 0 else place[0]
-                yield Flow(label, {(0, 1): tally.sent, (1, 0): tally.received})
+                yield Flow(_label_of(place), {(0, 1): tally.sent, (1, 0): tally.received})
         elif (band := _band(entry, attempt)) is not None:
             yield band
 
 
-def _flow(place: costs.Place, sums: Mapping[int, Mapping[costs.Place, costs.Tally]]) -> Flow:
-    step, number = place
+def _flow(
+    place: costs.StepInRound, sums: Mapping[int, Mapping[costs.StepInRound, costs.Tally]]
+) -> Flow:
     sent = {
         (pid, peer): sum(sizes)
         for pid, tallies in sums.items()
         if place in tallies
         for peer, sizes in tallies[place].sizes.items()
     }
-    return Flow(f"round {number}: {step}" if number >= 0 else step, sent)
+    return Flow(_label_of(place), sent)
+
+
+def _label_of(place: costs.StepInRound) -> str:
+    return f"round {place.round}: {place.step}" if place.round >= 0 else place.step
 
 
 def _band(entry: Entry, attempt: Attempt) -> Band | None:

@@ -17,12 +17,14 @@ import numpy as np
 from mechanisms.accounting import Schedule, rho
 from mechanisms.events import Event, ExponentialEvent, event_to_dict
 from mechanisms.workload import Workload
+from parties.audit import identity
 from parties.audit.evidence import Attempt, Entry, Evidence, Session, event_of
 from parties.audit.findings import Failed, require
 from parties.config import Config
 from parties.distaim.notes import AGREED, COUNTED, FINISHED, ROUND, SELECTED, SELECTING
 from parties.distaim.planning import make_plan
 from parties.distaim.steps import OPENED_IN
+from parties.errors import ConfigError
 from protocols.steps import CHOICE, COUNTS, MEASURE, SELECT
 
 
@@ -39,6 +41,16 @@ class Terms:
         return self.workload.offsets[candidate + 1] - self.workload.offsets[candidate]
 
 
+def terms_of(evidence: Evidence) -> Terms:
+    """The terms of the configuration in the transcripts. Raises Failed."""
+    config = identity.rebuild_config(evidence.transcripts[0])
+    try:
+        workload = config.build_workload()
+        return Terms(config, workload, make_plan(config, workload))
+    except ConfigError as error:
+        raise Failed(f"the configuration in the transcripts cannot be used: {error}") from error
+
+
 def candidates_of(mask: str, count: int) -> list[int]:
     """The candidates in a note's mask. Raises Failed where it is not one of ``count`` bits."""
     packed = np.frombuffer(bytes.fromhex(mask), np.uint8)
@@ -53,13 +65,13 @@ def openings(evidence: Evidence, terms: Terms) -> str:
     totals: Counter[str] = Counter()
     for session in evidence.sessions:
         # A server that was killed may lack the last one.
-        found = [_openings_of(attempt, terms) for attempt in session.present]
-        longest = max(found, key=len)
+        by_server = [_openings_of(attempt, terms) for attempt in session.present]
+        longest = max(by_server, key=len)
         totals.update(longest)
-    for book in evidence.books:
-        for attempt in book.attempts:
+    for transcript in evidence.transcripts:
+        for attempt in transcript.attempts:
             stray = list(attempt.of("opened")) if attempt.session is None else []
-            require(not stray, f"server {book.pid} opened something outside a mesh of three")
+            require(not stray, f"server {transcript.pid} opened something outside a mesh of three")
     lost = len(evidence.sessions) - 1
     rounds = finished_rounds(evidence)
     chosen, measured = rounds_opened(evidence, CHOICE.what), rounds_opened(evidence, COUNTS.what)
@@ -89,7 +101,7 @@ def rounds_opened(evidence: Evidence, what: str) -> set[int]:
 
 def finished_rounds(evidence: Evidence) -> int:
     """How many rounds the run had, as server 0 says at the end; -1 where it does not."""
-    notes = evidence.books[0].last.notes(FINISHED.what)
+    notes = evidence.transcripts[0].last.notes(FINISHED.what)
     return notes[-1].number("rounds") if notes else -1
 
 
@@ -100,7 +112,7 @@ def _openings_of(attempt: Attempt, terms: Terms) -> list[str]:
     chosen = first = -1
     agreed = attempt.notes(AGREED.what)
     pending = list(terms.workload.one_way)[agreed[0].number("initial") if agreed else 0 :]
-    found = []
+    opened = []
     for entry in attempt.entries:
         if entry.is_note(SELECTING.what):
             candidates = candidates_of(entry.text("candidates"), len(terms.workload.candidates))
@@ -115,15 +127,7 @@ def _openings_of(attempt: Attempt, terms: Terms) -> list[str]:
                 entry.text("query") == query, f"line {entry.line} {where}: the query is {query!r}"
             )
         elif entry.kind == "opened":
-            what = entry.text("what")
-            require(
-                what in OPENED_IN, f"line {entry.line} {where}: {what[:40]!r} may not be opened"
-            )
-            step, opening = OPENED_IN[what]
-            require(
-                entry.text("step") == step.name,
-                f"line {entry.line} {where}: {what} belongs to step {step.name}",
-            )
+            what = _permitted(entry, f"line {entry.line} {where}")
             if what == CHOICE.what:
                 size = len(candidates)
             elif entry.number("round") == 0:
@@ -133,16 +137,29 @@ def _openings_of(attempt: Attempt, terms: Terms) -> list[str]:
             else:
                 require(chosen >= 0, f"line {entry.line} {where}: counts without a choice")
                 size = terms.size(chosen)
-            require(
-                entry.number("count") == size,
-                f"line {entry.line} {where}: {entry.number('count')} numbers were opened where {size} were due",
-            )
-            require(
-                len(entry.bytes("value")) == opening.itemsize * size,
-                f"line {entry.line} {where}: the opened value has another length than its count",
-            )
-            found.append(what)
-    return found
+            _of_size(entry, size, f"line {entry.line} {where}")
+            opened.append(what)
+    return opened
+
+
+def _permitted(entry: Entry, where: str) -> str:
+    """What an opening opened, which may be opened in its step. Raises Failed."""
+    what = entry.text("what")
+    require(what in OPENED_IN, f"{where}: {what[:40]!r} may not be opened")
+    step, _ = OPENED_IN[what]
+    require(entry.text("step") == step.name, f"{where}: {what} belongs to step {step.name}")
+    return what
+
+
+def _of_size(entry: Entry, size: int, where: str) -> None:
+    """Raises Failed unless an opening is of ``size`` numbers and has the bytes for them."""
+    _, opening = OPENED_IN[entry.text("what")]
+    count = entry.number("count")
+    require(count == size, f"{where}: {count} numbers were opened where {size} were due")
+    require(
+        len(entry.bytes("value")) == opening.itemsize * size,
+        f"{where}: the opened value has another length than its count",
+    )
 
 
 def values(evidence: Evidence, terms: Terms) -> str:
@@ -156,7 +173,7 @@ def values(evidence: Evidence, terms: Terms) -> str:
         ]
         for lists in alike:
             _same_up_to_the_end(lists, session)
-        count += max((len(found) for found in alike[0]), default=0)
+        count += max((len(values) for values in alike[0]), default=0)
         for attempt in session.present:
             _choices_hold(attempt, terms)
     return (
@@ -166,7 +183,7 @@ def values(evidence: Evidence, terms: Terms) -> str:
 
 def _opened_values(attempt: Attempt) -> list[tuple[object, ...]]:
     fields = ("round", "step", "what", "count", "value")
-    return [tuple(e.record[field] for field in fields) for e in attempt.of("opened")]
+    return [entry.values(*fields) for entry in attempt.of("opened")]
 
 
 def _notes(attempt: Attempt, what: str) -> list[tuple[object, ...]]:
@@ -179,13 +196,13 @@ def _notes(attempt: Attempt, what: str) -> list[tuple[object, ...]]:
 def _same_up_to_the_end(lists: Sequence[Sequence[tuple[object, ...]]], session: Session) -> None:
     """Where a mesh broke down, a server may not have come to the last of them, or not have kept it."""
     longest = max(lists, key=len, default=[])
-    for attempt, found in zip(session.present, lists, strict=True):
-        for mine, theirs in zip(found, longest, strict=False):
+    for attempt, own in zip(session.present, lists, strict=True):
+        for mine, theirs in zip(own, longest, strict=False):
             require(
                 mine == theirs,
                 f"server {attempt.pid} and another one differ in {str(theirs[2])[:40]} of round {str(theirs[0])[:20]}",
             )
-        missing = len(longest) - len(found)
+        missing = len(longest) - len(own)
         require(
             missing == 0 or (missing == 1 and not session.clean),
             f"server {attempt.pid} lacks {missing} of what another one opened or noted",
@@ -219,8 +236,8 @@ def _choices_hold(attempt: Attempt, terms: Terms) -> None:
 def charges(evidence: Evidence) -> str:
     """Every opening was paid for by a charge of its own, entered before it."""
     count = 0
-    for book in evidence.books:
-        for attempt in book.attempts:
+    for transcript in evidence.transcripts:
+        for attempt in transcript.attempts:
             count += _paid(attempt)
     return f"Each of the {count} openings in the three transcripts follows the charge that pays for it."
 
@@ -254,13 +271,13 @@ def _paid(attempt: Attempt) -> int:
 def ledger(evidence: Evidence, terms: Terms) -> str:
     """Every charge costs what its event costs and is one that the plan provides for; the sum is within the budget."""
     budget = Fraction(terms.plan.rho)
-    books: list[Counter[tuple[int, str, str, float]]] = []
-    for book in evidence.books:
+    ledgers: list[Counter[tuple[int, str, str, float]]] = []
+    for transcript in evidence.transcripts:
         costs: list[float] = []
         entries: Counter[tuple[int, str, str, float]] = Counter()
-        for attempt in book.attempts:
+        for attempt in transcript.attempts:
             for entry in attempt.of("ledger"):
-                where = f"line {entry.line} of server {book.pid}'s transcript"
+                where = f"line {entry.line} of server {transcript.pid}'s transcript"
                 event, cost = event_of(entry), entry.real("rho")
                 require(
                     cost == rho(event),
@@ -277,17 +294,18 @@ def ledger(evidence: Evidence, terms: Terms) -> str:
         total = sum(map(Fraction, costs), Fraction(0))
         require(
             total <= budget,
-            f"server {book.pid} spent {float(total)} of a budget of {float(budget)}",
+            f"server {transcript.pid} spent {float(total)} of a budget of {float(budget)}",
         )
-        books.append(entries)
+        ledgers.append(entries)
     for pid in (1, 2):
-        require(books[pid] == books[0], f"the ledgers of servers 0 and {pid} differ")
+        require(ledgers[pid] == ledgers[0], f"the ledgers of servers 0 and {pid} differ")
     for session in evidence.sessions:
         for attempt in session.present:
             _as_planned(attempt, evidence, terms)
-    _numbers_of_charges(evidence, books[0], terms)
-    spent = math.fsum(key[3] * number for key, number in books[0].items())
-    return f"{books[0].total()} charges, recomputed from the plan, add up to rho = {spent:.6g} of {terms.plan.rho:.6g}."
+    _numbers_of_charges(evidence, ledgers[0], terms)
+    spent = math.fsum(key[3] * number for key, number in ledgers[0].items())
+    sum_ = f"rho = {spent:.6g} of {terms.plan.rho:.6g}"
+    return f"{ledgers[0].total()} charges, recomputed from the plan, add up to {sum_}."
 
 
 def _numbers_of_charges(
@@ -369,10 +387,10 @@ def schedule_at(attempt: Attempt, evidence: Evidence, terms: Terms) -> Schedule:
     agreed = attempt.notes(AGREED.what)
     if not agreed:
         return plan
-    book = evidence.books[attempt.pid]
-    before = [e for a in book.attempts[: book.attempts.index(attempt)] for e in a.of("ledger")]
-    first = next((n for n, e in enumerate(attempt.entries) if e.is_note(ROUND.what)), len(attempt.entries))  # fmt: skip
-    before += [entry for entry in attempt.entries[:first] if entry.kind == "ledger"]
+    transcript = evidence.transcripts[attempt.pid]
+    earlier = transcript.attempts[: transcript.attempts.index(attempt)]
+    before = [entry for each in earlier for entry in each.of("ledger")]
+    before += [entry for entry in attempt.before(ROUND.what) if entry.kind == "ledger"]
     sigmas = [float(s) for s in agreed[0].items("sigmas") if isinstance(s, int | float)]
     try:
         plan.write_off(
@@ -423,9 +441,12 @@ def clients(evidence: Evidence, terms: Terms) -> str:
     ever = 0
     for session in evidence.sessions:
         lists = [
-            [tuple(e.record[f] for f in ("client", "digest", "round", "accepted")) for e in a.of("client")]
-            for a in session.present
-        ]  # fmt: skip
+            [
+                entry.values("client", "digest", "round", "accepted")
+                for entry in attempt.of("client")
+            ]
+            for attempt in session.present
+        ]
         _same_clients(lists, session)
         for attempt in session.present:
             ever = max(ever, _counted(attempt, submissions))
@@ -433,7 +454,7 @@ def clients(evidence: Evidence, terms: Terms) -> str:
         ever <= expected,
         f"{ever} data owners were counted; the configuration expects {expected} at most",
     )
-    finished = evidence.books[0].last.notes(FINISHED.what)
+    finished = evidence.transcripts[0].last.notes(FINISHED.what)
     most = _most_clients(evidence)
     counted = finished[-1].number("clients") if finished else most
     require(
@@ -455,13 +476,13 @@ def _most_clients(evidence: Evidence) -> int:
 
 def _same_clients(lists: Sequence[Sequence[tuple[object, ...]]], session: Session) -> None:
     longest = max(lists, key=len, default=[])
-    for attempt, found in zip(session.present, lists, strict=True):
-        same = list(found) == list(longest[: len(found)])
+    for attempt, own in zip(session.present, lists, strict=True):
+        same = list(own) == list(longest[: len(own)])
         require(
             same, f"server {attempt.pid} accepted or dropped other data owners than another one"
         )
         require(
-            len(found) == len(longest) or not session.clean,
+            len(own) == len(longest) or not session.clean,
             f"server {attempt.pid} lacks data owners that another one lists",
         )
 

@@ -22,7 +22,7 @@ import numpy as np
 
 from mechanisms.aim import Estimate, Measurement
 from parties.audit import identity
-from parties.audit.evidence import Attempt, Book, load_books
+from parties.audit.evidence import Attempt, Entry, ServerTranscript, load_transcripts
 from parties.audit.findings import Failed, require
 from parties.distaim.agreement import identity_of
 from parties.distaim.circumstances import Circumstances, Holdings
@@ -131,10 +131,9 @@ class PlayedTransport:
     def _message(self, peer: int, label: int, payload: Payload, cost: StepCost) -> Message:
         component = self.pid if peer == (self.pid - 1) % 3 else peer
         digest = message_digest(digest_key(self.component_key(component)), payload)
-        return Message(
-            peer, f"{label & (1 << 64) - 1:016x}", cost.step, -1 if cost.round is None else cost.round,
-            payload.size, encode(digest),
-        )  # fmt: skip
+        number = -1 if cost.round is None else cost.round
+        text = f"{label & (1 << 64) - 1:016x}"
+        return Message(peer, text, cost.step, number, payload.size, encode(digest))
 
 
 class _Absent:
@@ -161,23 +160,26 @@ def replay_folder(folder: Path, transcripts: Path | None = None) -> str:
     pid = whose(folder)
     if pid is None:
         raise Failed(f"{folder / FOLDER} holds no recording; record_replay has to be on in a run")
-    book = _book(_transcript_of(folder, pid, transcripts))
+    transcript = _transcript(_transcript_of(folder, pid, transcripts))
     tapes = sorted((folder / FOLDER).glob("attempt-*.tape"))
     require(
         bool(tapes), f"{folder / FOLDER} holds no recording; record_replay has to be on in a run"
     )
-    require(book.pid == pid, f"the recording is server {pid}'s, the transcript server {book.pid}'s")
-    made = book.header.text("version")
+    require(
+        transcript.pid == pid,
+        f"the recording is server {pid}'s, the transcript server {transcript.pid}'s",
+    )
+    made = transcript.header.text("version")
     require(
         made == version(),
         f"the recording was made by version {made} of syncret; this is {version()}, which may send other messages",
     )
     messages, judged = 0, 0
-    left = list(book.attempts)
+    left = list(transcript.attempts)
     for tape in tapes:
         try:
             recording = read_tape(tape)
-            transport = _run(book, pid, recording)
+            transport = _run(transcript, pid, recording)
         except (CheckFailed, PartyError, OSError, ValueError) as error:
             raise Failed(f"{tape.name} cannot be played: {error}") from error
         attempt = _attempt_of(transport, left)
@@ -215,24 +217,24 @@ def whose(folder: Path) -> int | None:
         return None
 
 
-def _book(path: Path) -> Book:
+def _transcript(path: Path) -> ServerTranscript:
     """The transcript of any server, well-formed. Raises Failed."""
-    (unnamed,) = load_books([path])
+    (unnamed,) = load_transcripts([path])
     first = unnamed.reading.records[0] if unnamed.reading.records else None
     party = first.get("party") if first else None
     require(party in (0, 1, 2), f"{path.name} does not say whose transcript it is")
-    book = Book(int(str(party)), unnamed.reading)
-    identity.form((book,))
-    identity.chains((book,))
-    return book
+    transcript = ServerTranscript(int(str(party)), unnamed.reading)
+    identity.form((transcript,))
+    identity.chains((transcript,))
+    return transcript
 
 
-def _run(book: Book, pid: int, recording: Recording) -> PlayedTransport:
+def _run(transcript: ServerTranscript, pid: int, recording: Recording) -> PlayedTransport:
     """Run the server's code on a recording to its end."""
     transport = PlayedTransport(pid, recording)
     if not recording.keys:
         return transport
-    config = identity.rebuild_config(book)
+    config = identity.rebuild_config(transcript)
     workload = config.build_workload()
     plan, bits = make_plan(config, workload), security_bits(config, workload)
     played = Played(recording.inputs)
@@ -245,9 +247,7 @@ def _run(book: Book, pid: int, recording: Recording) -> PlayedTransport:
             directory = Path(name)
             with played.store(directory / "store", config.digest(), rounds=plan.rounds) as store:
                 who = identity_of(config, workload.digest(), plan, bits)
-                transcript = played.transcript(
-                    directory / "transcript.jsonl", sign=bytes, header={}
-                )
+                writer = played.transcript(directory / "transcript.jsonl", sign=bytes, header={})
                 server = ComputeServer(
                     config=config,
                     pid=pid,
@@ -256,7 +256,7 @@ def _run(book: Book, pid: int, recording: Recording) -> PlayedTransport:
                     plan=plan,
                     security_bits=bits,
                     store=store,
-                    transcript=transcript,
+                    transcript=writer,
                     progress=_Silent(),
                     closed=closed,
                     circumstances=played,
@@ -266,7 +266,7 @@ def _run(book: Book, pid: int, recording: Recording) -> PlayedTransport:
                 try:
                     await compute(server, context, who, costs=costs, lead=lead)
                 finally:
-                    transcript.close()
+                    writer.close()
 
     try:
         asyncio.run(play())
@@ -288,19 +288,24 @@ def _attempt_of(transport: PlayedTransport, attempts: Sequence[Attempt]) -> Atte
 
 def _without_messages(attempts: Sequence[Attempt]) -> Attempt | None:
     """An attempt that may have had messages, none of which its transcript kept when the server was killed."""
-    found = (a for a in attempts if not a.clean and not any(a.of("sent", "received")))
-    return next(found, None)
+    silent = (a for a in attempts if not a.clean and not any(a.of("sent", "received")))
+    return next(silent, None)
+
+
+def _written(entry: Entry) -> Message:
+    return Message(
+        entry.number("peer"),
+        entry.text("label"),
+        entry.text("step"),
+        entry.number("round"),
+        entry.number("bytes"),
+        entry.text("digest"),
+    )
 
 
 def _compare(transport: PlayedTransport, attempt: Attempt) -> None:
     for kind, played in (("sent", transport.sent), ("received", transport.received)):
-        written = [
-            Message(
-                e.number("peer"), e.text("label"), e.text("step"), e.number("round"), e.number("bytes"),
-                e.text("digest"),
-            )
-            for e in attempt.of(kind)
-        ]  # fmt: skip
+        written = [_written(entry) for entry in attempt.of(kind)]
         where, computed = f"server {attempt.pid}", set(played)
         for message in written:
             when = f" of round {message.round}" if message.round >= 0 else ""

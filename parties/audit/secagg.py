@@ -1,15 +1,17 @@
 """The audit of a SecAgg server's transcript: one session, of which one sum is opened or none.
 
-Provides ``checks``. What the session is, is in its parameters, which every client has checked and signed; here they are
+Provides ``RULES``. What the session is, is in its parameters, which every client has checked and signed; here they are
 checked against what the server wrote. Known limits: as for a FLAIM server, one server writes the only transcript; a
 session whose parameters have no noise opens an exact sum.
 """
 
 from collections import Counter
-from collections.abc import Callable
 
+from parties.audit import identity
 from parties.audit.evidence import Attempt, Evidence, require_whole
 from parties.audit.findings import Failed, require
+from parties.audit.flaim import clocks
+from parties.audit.rules import READABLE, Need, Rule
 from parties.secagg.record import ABORTED
 from parties.secagg.steps import MASKED, SESSION, STEPS, SUM, UNKNOWN
 from secagg import wire
@@ -21,35 +23,28 @@ from secagg.parameters import Parameters
 _STEPS = {*STEPS.values(), UNKNOWN}
 
 
-def checks(evidence: Evidence) -> list[tuple[str, Callable[[], str]]]:
-    """The checks on what happened, by name."""
-    return [
-        ("completeness", lambda: completeness(evidence)),
-        ("configuration", lambda: _configuration(evidence)),
-        ("messages", lambda: messages(evidence)),
-        ("clients", lambda: clients(evidence)),
-        ("openings", lambda: openings(evidence)),
-    ]
-
-
 def _attempt(evidence: Evidence) -> Attempt:
-    return evidence.books[0].attempts[-1]
+    return evidence.transcripts[0].attempts[-1]
 
 
 def parameters_of(evidence: Evidence) -> Parameters:
     """The session. Raises Failed where the header has none."""
     try:
-        return Parameters.from_bytes(bytes.fromhex(evidence.books[0].header.text("parameters")))
+        return Parameters.from_bytes(
+            bytes.fromhex(evidence.transcripts[0].header.text("parameters"))
+        )
     except (ParameterError, ValueError) as error:
         raise Failed(f"the header has no parameters of a session: {error}") from error
 
 
 def completeness(evidence: Evidence) -> str:
     """From the header to the closing seal, in one piece, with a sum or the reason why there is none."""
-    book = evidence.books[0]
-    require_whole(book)
-    require(len(book.attempts) == 1, "a session is not resumed; the transcript goes on after one")
-    attempt = book.attempts[0]
+    transcript = evidence.transcripts[0]
+    require_whole(transcript)
+    require(
+        len(transcript.attempts) == 1, "a session is not resumed; the transcript goes on after one"
+    )
+    attempt = transcript.attempts[0]
     require(attempt.clean, "the transcript does not end with its closing seal")
     ends = len(list(attempt.of("opened"))) + len(attempt.notes(ABORTED))
     require(ends == 1, f"the session ended {ends} times")
@@ -58,8 +53,9 @@ def completeness(evidence: Evidence) -> str:
     )
 
 
-def _configuration(evidence: Evidence) -> str:
-    parameters, header = parameters_of(evidence), evidence.books[0].header
+def configuration(evidence: Evidence) -> str:
+    """The session's parameters have the digest that its clients signed, and its clients are named."""
+    parameters, header = parameters_of(evidence), evidence.transcripts[0].header
     require(
         parameters.digest.hex() == header.text("parameters_sha256"),
         "the parameters do not have the digest that the clients signed",
@@ -99,7 +95,7 @@ def clients(evidence: Evidence) -> str:
     if not any(attempt.of("opened")):
         require(not listed, "there are survivors of a session without a sum")
         return "The session ended without a sum."
-    named = [str(name) for name in evidence.books[0].header.items("clients")]
+    named = [str(name) for name in evidence.transcripts[0].header.items("clients")]
     require(listed == named, "the clients that are listed are not those of the session")
     size = wire.OVERHEAD_BYTES + packed_bytes(parameters.length, parameters.bits)
     sent = Counter(
@@ -139,3 +135,16 @@ def openings(evidence: Evidence) -> str:
         )
     require(len(opened) <= 1, "more than one sum was opened")
     return f"{'One sum' if opened else 'Nothing'} was opened."
+
+
+RULES: tuple[Rule[object], ...] = (
+    *READABLE,
+    Rule("certificates", lambda case: identity.certificates(case.evidence), Need.FORM),
+    Rule("signatures", lambda case: identity.signatures(case.evidence), Need.FORM),
+    Rule("clocks", lambda case: clocks(case.evidence), Need.FORM),
+    Rule("completeness", lambda case: completeness(case.evidence), Need.FORM),
+    Rule("configuration", lambda case: configuration(case.evidence), Need.FORM),
+    Rule("messages", lambda case: messages(case.evidence), Need.FORM),
+    Rule("clients", lambda case: clients(case.evidence), Need.FORM),
+    Rule("openings", lambda case: openings(case.evidence), Need.FORM),
+)

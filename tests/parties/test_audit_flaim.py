@@ -127,7 +127,7 @@ async def test_audit_passes_a_run_that_begins_anew(
     run = collect(config, tmp_path, certificates)
     audit = assert_clean(run)
     assert audit.evidence is not None
-    assert len(audit.evidence.books[0].attempts) == 2
+    assert len(audit.evidence.transcripts[0].attempts) == 2
 
 
 async def test_audit_passes_a_run_whose_clients_leave_between_choice_and_sum(
@@ -155,7 +155,7 @@ async def test_audit_passes_a_run_whose_clients_leave_between_choice_and_sum(
     assert audit.evidence is not None
     left = [
         (entry.text("client"), entry.number("round"))
-        for attempt in audit.evidence.books[0].attempts
+        for attempt in audit.evidence.transcripts[0].attempts
         for entry in attempt.of("client")
         if not entry.record["accepted"]
     ]

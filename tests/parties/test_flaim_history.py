@@ -177,4 +177,4 @@ async def test_server_killed_between_rounds_goes_on_after_the_last_one(
     (run / "report.json").write_bytes((folder / "report.json").read_bytes())
     audit = assert_clean(run)
     assert audit.evidence is not None
-    assert len(audit.evidence.books[0].attempts) == 2
+    assert len(audit.evidence.transcripts[0].attempts) == 2

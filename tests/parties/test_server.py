@@ -167,7 +167,9 @@ async def test_run_party_started_again_after_its_end_changes_no_result_and_passe
     assert found.evidence is not None
     run, again = found.evidence.sessions
     between = Session("between", (run.attempts[0], None, None))
-    evidence = SimpleNamespace(books=found.evidence.books, sessions=[run, between, again])
+    evidence = SimpleNamespace(
+        transcripts=found.evidence.transcripts, sessions=[run, between, again]
+    )
     with pytest.raises(Failed, match="a round was run after all three"):
         completeness(cast("Evidence", evidence))
 
@@ -180,7 +182,7 @@ async def test_run_party_started_alone_after_the_end_passes_the_audit(cluster: C
     assert [check for check in found.checks if check.status == "fail"] == []
     # What met somebody, on the other hand, would be the end.
     assert found.evidence is not None
-    book = found.evidence.books[1]
+    book = found.evidence.transcripts[1]
     book.attempts.append(Attempt(1, book.attempts[-1].opening, book.attempts[0].entries[:1]))
     with pytest.raises(Failed, match="does not end with the closing seal"):
         completeness(found.evidence)
