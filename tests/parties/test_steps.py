@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+import parties.distaim.steps
+import protocols.steps
 from mechanisms import accounting
 from parties.distaim.steps import DONE, OPENED_IN, STEPS, WORKING, Batches, Messages
 from protocols.costs import Cost
@@ -80,6 +82,13 @@ def test_notes_are_called_by_the_names_beside_their_writers() -> None:
 )
 def test_spelt_finds_names_where_they_can_only_be_steps(source: str, names: list[str]) -> None:
     assert [name for _, name in spelt(ast.parse(source))] == names
+
+
+def test_every_declared_step_is_in_the_table() -> None:
+    modules = (protocols.steps, parties.distaim.steps)
+    declared = [s for module in modules for s in vars(module).values() if isinstance(s, Step)]
+    assert {step.name for step in declared} == set(STEPS)
+    assert all(STEPS[step.name] is step for step in declared)
 
 
 @pytest.mark.parametrize("step", STEPS.values(), ids=list(STEPS))

@@ -20,10 +20,11 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from protocols import errors, measure
 from protocols.context import Context
+from protocols.fields import encode
 from protocols.ring import R32
 from protocols.select import select
 from protocols.shares import Share
-from protocols.transcript import Transcript, canonical, chain, encode, read
+from protocols.transcript import Transcript, canonical, chain, read
 from tests.protocols.local import components
 from tests.protocols.played import Change, Played, Program, play
 from tests.protocols.transcripts import verified_records
