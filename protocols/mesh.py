@@ -3,8 +3,9 @@
 A connection carries one direction only (see ``exchanger``): the dialler sends. Identity is the certificate's common
 name together with its public key, which is pinned: both sides check it, so that whoever can issue certificates cannot
 pass for a party. Strangers, garbage and wrong certificates cost nothing but their own connection; a
-peer that restarts while the mesh waits for another one takes its old place. Everything runs on the event loop, so that
-a cancelled attempt leaves no task, thread or socket behind. Secret: the PRSS keys in the greetings. Public: the rest.
+peer that restarts while the mesh waits for another one takes its old place. When all four
+connections are there, each end shows what its greeting had committed to (`pairing`). Everything runs on the event loop,
+so that a cancelled attempt leaves no task, thread or socket behind. Secret: what is shown. Public: the rest.
 
 Known limit: whoever floods the port with new connections can keep the peers out until the connect deadline.
 """
@@ -24,7 +25,7 @@ from typing import Any, NoReturn, Protocol, TypeVar, cast
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from protocols.errors import ConfigurationError, ConnectTimeout, ProtocolViolation
+from protocols.errors import ConfigurationError, ConnectTimeout, PeerClosed, ProtocolViolation
 
 T = TypeVar("T")
 Connections = dict[int, ssl.SSLSocket]
@@ -126,6 +127,12 @@ class Greeter(Protocol):
     def accept_hello(self, peer: int, hello: bytes) -> None:
         """Check what ``peer`` sent; raises ProtocolViolation."""
 
+    def reveal(self, peer: int) -> bytes:
+        """What the dialler sends to ``peer`` when the mesh is there; as long as what it is sent."""
+
+    def accept_reveal(self, peer: int, data: bytes) -> None:
+        """Check what ``peer`` sent then; raises ProtocolViolation."""
+
 
 class Mesh:
     """One party's part in building the mesh; good for one ``connect``."""
@@ -156,7 +163,8 @@ class Mesh:
         """Outgoing and incoming connections by peer, in blocking mode; the caller closes them.
 
         Raises ConfigurationError for unusable certificates or names or an address in use, ProtocolViolation for an
-        authenticated peer of another session, ConnectTimeout with what went wrong with each missing peer.
+        authenticated peer of another session, ConnectTimeout with what went wrong with each missing peer,
+        PeerClosed for one that has greeted and gone.
         """
         client, server = self._tls.context(server=False), self._tls.context(server=True)
         listener = self._listen()
@@ -167,6 +175,7 @@ class Mesh:
         ]
         try:
             await self._wait(jobs)
+            await self._reveal_all()
         except BaseException:
             self._close()
             raise
@@ -193,6 +202,33 @@ class Mesh:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _reveal_all(self) -> None:
+        """Tell every peer, and hear from it, what stands behind the greetings: all of those are in by now."""
+        try:
+            # A peer may still be waiting for the third party, as long as this one has waited.
+            async with asyncio.timeout(self._timeout_s), asyncio.TaskGroup() as group:
+                for peer in self._peers:
+                    group.create_task(self._reveal(peer))
+        except TimeoutError as error:
+            raise ConnectTimeout(
+                f"a peer did not finish its greeting within {self._timeout_s:g} s"
+            ) from error
+        except BaseExceptionGroup as errors:
+            raise errors.exceptions[0] from None
+
+    async def _reveal(self, peer: int) -> None:
+        outgoing, incoming, data = (
+            self._outgoing[peer],
+            self._incoming[peer],
+            self._greeter.reveal(peer),
+        )
+        try:
+            await _retried(outgoing, lambda: outgoing.send(data))
+            shown = await _read_exactly(incoming, len(data))
+        except OSError as problem:
+            raise PeerClosed(f"party {peer} was lost in the greeting: {problem}", peer) from problem
+        self._greeter.accept_reveal(peer, shown)
 
     def _close(self) -> None:
         for connection in (*self._outgoing.values(), *self._incoming.values()):

@@ -1,14 +1,13 @@
 """A party's runtime: MPyC's, on mutually authenticated TLS, with deadlines, size limits and counted bytes.
 
-What MPyC gives: the parties, the program counter that labels messages, the pairwise PRSS keys. What is different
-here: a peer is who its certificate says, not who its first bytes say; a lost peer fails every pending receive with
-an error that names it; every receive has a deadline and every frame a maximum size; nothing is ever unpickled
-(MPyC's ``transfer`` and ``output`` refuse to run). Secret: the PRSS keys and this party's private key. Public: names,
-addresses, byte counts.
+What MPyC gives: the parties, the program counter that labels messages. What is different here: the pairwise keys come
+from a coin flip of both ends (`protocols.pairing`); a peer is who its certificate says, not who its first bytes say;
+a lost peer fails every pending receive with an error that names it; every receive has a deadline and every frame a
+maximum size; nothing is ever unpickled (MPyC's ``transfer`` and ``output`` refuse to run). Secret: the pairwise keys
+and this party's private key. Public: names, addresses, byte counts.
 
 A runtime serves one mesh: its keys must never mask two different runs, so that it connects once and has one root
-context. Known limit: a pair's PRSS key is drawn by the party with the lower number, which is enough against semi-honest
-parties.
+context.
 """
 
 import argparse
@@ -25,6 +24,7 @@ from protocols.errors import ConfigurationError, ProtocolError, ProtocolViolatio
 from protocols.exchanger import PeerExchanger, Received
 from protocols.keystream import KEY_BYTES
 from protocols.mesh import Mesh, TlsFiles
+from protocols.pairing import COMMITMENT_BYTES, Coin
 
 _DIGESTS = b"syncret-message-digests"
 MAGIC = b"syncret-mesh-1\n"
@@ -57,7 +57,7 @@ def root_path(session: str) -> bytes:
 
 
 def digest_key(component_key: bytes) -> bytes:
-    """The key of the digests of a link's messages, from the PRSS key that its two ends have in common."""
+    """The key of the digests of a link's messages, from the key that its two ends have in common."""
     return hashlib.blake2b(_DIGESTS, key=component_key, digest_size=32).digest()
 
 
@@ -79,6 +79,7 @@ class PartyRuntime(Runtime):  # type: ignore[misc]  # MPyC is untyped
         session: str,
         timeout_s: float = 30.0,
         connect_timeout_s: float = 60.0,
+        binding: str = "",
         recorder: Recorder | None = None,
     ) -> None:
         if pid not in (0, 1, 2) or len(addresses) != 3:
@@ -98,6 +99,11 @@ class PartyRuntime(Runtime):  # type: ignore[misc]  # MPyC is untyped
         self._addresses = addresses
         self._tls = tls
         self._session = session
+        self._coins = {
+            peer: Coin(pid, peer, self._bound_to(binding)) for peer in range(3) if peer != pid
+        }
+        self._commitments: dict[int, bytes] = {}
+        self._pair_keys: dict[int, bytes] = {}
         self._timeout_s = timeout_s
         self._connect_timeout_s = connect_timeout_s
         self._recorder = recorder
@@ -117,11 +123,11 @@ class PartyRuntime(Runtime):  # type: ignore[misc]  # MPyC is untyped
     # Connecting.
 
     async def connect(self) -> None:
-        """Connect to both peers in both directions and exchange the PRSS keys.
+        """Connect to both peers in both directions and make the pairwise keys.
 
         Raises ConfigurationError for unusable files or an address in use, ProtocolViolation for a peer of another
-        session, ConnectTimeout after ``connect_timeout_s`` with the peers that are missing and the last thing that went
-        wrong with each.
+        session or one that does not show what it had committed to, ConnectTimeout after ``connect_timeout_s`` with
+        the peers that are missing and the last thing that went wrong with each.
         """
         if self._used:
             raise ValueError("a runtime connects once; make a new one, with new keys")
@@ -152,24 +158,36 @@ class PartyRuntime(Runtime):  # type: ignore[misc]  # MPyC is untyped
         await self.close("" if error is None else told or type(error).__name__)
 
     def hello(self, peer: int) -> bytes:
-        """The first bytes to ``peer``: who speaks to whom, and the keys that are this party's to draw."""
-        keys = b"".join(self._prss_keys_to_peer(peer))
-        return self._greeting(self.pid, peer) + keys
+        """The first bytes to ``peer``: who speaks to whom, and this party's commitment for the pair's key."""
+        return self._greeting(self.pid, peer) + self._coins[peer].commitment
 
     def accept_hello(self, peer: int, hello: bytes) -> None:
-        """Check the first bytes from ``peer``, whose certificate has been verified, and store its keys."""
+        """Check the first bytes from ``peer``, whose certificate has been verified, and keep its commitment."""
         expected = self._greeting(peer, self.pid)
         if hello[: len(expected)] != expected:
             raise ProtocolViolation(f"party {peer} runs another session or version", peer)
-        self._prss_keys_from_peer(peer, hello[len(expected) :])
+        self._commitments[peer] = hello[len(expected) :]
 
     def hello_size(self, peer: int) -> int:
         """Length of the hello from ``peer``."""
-        return len(self._greeting(peer, self.pid)) + int(self._prss_keys_from_peer(peer))
+        return len(self._greeting(peer, self.pid)) + COMMITMENT_BYTES
+
+    def reveal(self, peer: int) -> bytes:
+        """What was committed to in the hello to ``peer``; for when both hellos are there."""
+        return self._coins[peer].share
+
+    def accept_reveal(self, peer: int, share: bytes) -> None:
+        """Check what ``peer`` had committed to, and make the pair's key."""
+        self._pair_keys[peer] = self._coins[peer].key(self._commitments[peer], share)
 
     def _greeting(self, sender: int, receiver: int) -> bytes:
         session = hashlib.sha256(self._session.encode()).digest()
         return MAGIC + bytes((sender, receiver)) + session
+
+    def _bound_to(self, binding: str) -> bytes:
+        """What both ends of a pair have to agree on: the session, the three identities, and the ``binding``."""
+        parts = (self._session, *self._tls.names, *self._tls.pins, binding)
+        return hashlib.sha256("\n".join(parts).encode()).digest()
 
     async def close(self, reason: str = "") -> None:
         """Leave the mesh and end its threads; safe to call twice, and when cancelled.
@@ -211,11 +229,14 @@ class PartyRuntime(Runtime):  # type: ignore[misc]  # MPyC is untyped
     # What contexts use.
 
     def component_key(self, component: int) -> bytes:
-        """The PRSS key of a component's two holders."""
-        return bytes(self._prss_keys[tuple(sorted((component, (component - 1) % 3)))])
+        """The key of a component's two holders, one of whom is this party."""
+        holders = {component, (component - 1) % 3}
+        if self.pid not in holders:
+            raise ValueError(f"party {self.pid} holds no component {component}")
+        return self._pair_keys[(holders - {self.pid}).pop()]
 
     def _digest_key(self, peer: int) -> bytes:
-        """What keys the digests of the messages with ``peer``: from the PRSS key that the two have in common."""
+        """What keys the digests of the messages with ``peer``: from the key that the two have in common."""
         component = self.pid if peer == (self.pid - 1) % 3 else peer
         return digest_key(self.component_key(component))
 

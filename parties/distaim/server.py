@@ -249,6 +249,7 @@ def _runtime(server: ComputeServer, files: CertificateFiles) -> PartyRuntime:
         session=server.config.run.id,
         timeout_s=server.config.timeouts.receive_s,
         connect_timeout_s=server.config.timeouts.connect_s,
+        binding=server.config.digest(),
         recorder=recorder,
     )
     return recorder.runtime

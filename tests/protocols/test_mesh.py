@@ -35,6 +35,12 @@ class Greeter:
     def hello_size(self, peer: int) -> int:
         return len(self.session)
 
+    def reveal(self, peer: int) -> bytes:
+        return b"shown"
+
+    def accept_reveal(self, peer: int, data: bytes) -> None:
+        assert data == b"shown"
+
     def accept_hello(self, peer: int, hello: bytes) -> None:
         if hello != self.session:
             raise ProtocolViolation(f"party {peer} runs another session", peer)

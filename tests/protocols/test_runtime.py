@@ -41,13 +41,38 @@ async def test_connect_gives_each_key_to_its_two_holders(tls: list[TlsFiles]) ->
         for component in range(3):
             before = parties[(component - 1) % 3]
             assert before.component_key(component) == keys[component][component]
-            with pytest.raises(KeyError):
+            with pytest.raises(ValueError, match="holds no component"):
                 parties[(component + 1) % 3].component_key(component)
         secrets = [party.private_key() for party in parties]
         secrets += [key for one in keys for key in one.values()]
         assert len(set(secrets)) == 6
         assert {len(key) for key in secrets} == {16}
         assert not any(repr(key) in repr(party) for key in secrets for party in parties)
+
+
+async def test_connect_ends_where_a_peer_shows_another_share_than_it_committed_to(
+    tls: list[TlsFiles],
+) -> None:
+    """Party 2 would choose its key with party 0 after it has seen what party 0 shows."""
+    parties = runtimes(tls, connect_timeout_s=2.0)
+    reveal = parties[2].reveal
+    parties[2].reveal = lambda peer: bytes(32) if peer == 0 else reveal(peer)  # type: ignore[method-assign]
+    ended = await asyncio.gather(*(p.connect() for p in parties), return_exceptions=True)
+    await asyncio.gather(*(p.close("the test is over") for p in parties))
+    assert isinstance(ended[0], ProtocolViolation)
+    assert ended[0].pid == 2
+    assert "did not show what it had committed to" in str(ended[0])
+
+
+async def test_connect_makes_other_keys_for_another_configuration(tls: list[TlsFiles]) -> None:
+    addresses = free_addresses()
+    parties = [runtimes(tls, [addresses] * 3, binding=b)[i] for i, b in enumerate(["x", "x", "y"])]
+    await asyncio.gather(*(party.connect() for party in parties))
+    keys = {(p, c): parties[p].component_key(c) for p in range(3) for c in (p, (p + 1) % 3)}
+    await asyncio.gather(*(party.close("the test is over") for party in parties))
+    assert keys[0, 1] == keys[1, 1]
+    assert keys[1, 2] != keys[2, 2]
+    assert keys[2, 0] != keys[0, 0]
 
 
 def test_digest_key_differs_by_link_and_hides_the_links_key() -> None:
