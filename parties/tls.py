@@ -1,6 +1,7 @@
-"""Mutual TLS 1.3 between servers and data owners, and a development authority to try it with.
+"""Mutual TLS 1.3 between servers and data owners, and the authority that admits them.
 
-Provides contexts for both ends, the peer's identity, signatures with a certificate's key, and ``make_certificates``.
+Provides contexts for both ends, the peer's identity, signatures with a certificate's key, ``Authority``, and for trials
+``make_certificates``.
 An owner's identity is the common name of a certificate that the run's own authority signed; host names and addresses
 prove nothing here. A server's is its name and its public key, whose hash is pinned (``Pinned``), so that whoever holds
 the authority cannot make another one. The check is part of the handshake: a context made for one server fails the
@@ -8,8 +9,8 @@ handshake with any other, so that nothing is sent to the wrong one. Data owners'
 and cannot pass as a server.
 
 Secret: private keys; they are written with mode 0600 and never logged. Public: certificates and names.
-Source: RFC 8446 through OpenSSL (`ssl`), X.509 through `cryptography`. Known limits: no revocation lists; a development
-authority keeps its key in a file, an operator's own authority should not.
+Source: RFC 8446 through OpenSSL (`ssl`), X.509 through `cryptography`. Known limits: no revocation lists; an
+authority keeps its key in a file.
 """
 
 import contextlib
@@ -19,7 +20,7 @@ import ssl
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
+from typing import Self, cast
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
@@ -31,10 +32,14 @@ from parties.config import NAME_PATTERN, CertificateFiles
 from parties.errors import CertificateError, StoreError
 from parties.files import disk_errors, write_new
 from parties.pins import Pinned
-from parties.sealing import SealKey
+from parties.sealing import SealKey, SealTo
 from protocols.mesh import key_hash
 
-CA_NAME = "Syncret development CA"
+CA_NAME = "Syncret authority"
+AUTHORITY = "ca"
+"""The name of an authority's files, which nobody else has."""
+NAME_HOLE = "{name}"
+"""What stands for a name in the paths of [tls]."""
 _BACKDATE = datetime.timedelta(minutes=5)
 """Certificates are valid from a little before they are made: the hosts' clocks differ."""
 
@@ -70,7 +75,8 @@ def load_certificate(path: Path, what: str) -> x509.Certificate:
         ) from error
 
 
-def _load_key(path: Path) -> ed25519.Ed25519PrivateKey | ec.EllipticCurvePrivateKey:
+def load_key(path: Path) -> ed25519.Ed25519PrivateKey | ec.EllipticCurvePrivateKey:
+    """The private key in a PEM file. Raises CertificateError."""
     try:
         key = serialization.load_pem_private_key(_read(path, "private key"), password=None)
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:
@@ -113,7 +119,7 @@ def load_identity(files: CertificateFiles) -> Identity:
     """
     authority = load_certificate(files.ca, "certificate authority")
     certificate = load_certificate(files.cert, "certificate")
-    key = _load_key(files.key)
+    key = load_key(files.key)
     name = common_name(certificate, files.cert)
     for path, item in ((files.cert, certificate), (files.ca, authority)):
         if item.not_valid_after_utc < _now():
@@ -158,7 +164,7 @@ def signer(files: CertificateFiles) -> Callable[[bytes], bytes]:
 
     Raises CertificateError where the key cannot be used.
     """
-    key = _load_key(files.key)
+    key = load_key(files.key)
     if isinstance(key, ed25519.Ed25519PrivateKey):
         return key.sign
     return lambda message: key.sign(message, ec.ECDSA(hashes.SHA256()))
@@ -296,6 +302,122 @@ def explain(error: BaseException, peer: str) -> str | None:
     return f"TLS with {peer} failed: {text}" if isinstance(error, ssl.SSLError) else None
 
 
+def own_certificate(files: CertificateFiles) -> CertificateFiles:
+    """``files``; where "{name}" is part of the certificate's, the one of their private key, whatever its name.
+
+    So one configuration fits all data owners, whom it does not name. Raises CertificateError where there is none.
+    """
+    if NAME_HOLE not in files.cert.name:
+        return files
+    key = load_key(files.key).public_key()
+    found = []
+    for path in sorted(files.cert.parent.glob(files.cert.name.replace(NAME_HOLE, "*"))):
+        with contextlib.suppress(CertificateError):
+            if load_certificate(path, "certificate").public_key() == key:
+                found.append(path)
+    if len(found) != 1:
+        which = ", ".join(path.name for path in found) or "no certificate"
+        raise CertificateError(
+            f"{files.cert.parent}: has {which} for the key {files.key}; expected one, which the coordinator makes from "
+            "the request (`syncret certs admit`), or --cert"
+        )
+    return CertificateFiles(files.ca, found[0], files.key)
+
+
+def check_seal(files: CertificateFiles, expected: SealTo, role: str) -> None:
+    """Refuse a sealing key that is not the one the configuration has of ``role``. Raises CertificateError."""
+    if SealKey.load(files.seal).public != expected:
+        raise CertificateError(
+            f"{files.seal}: not the sealing key that the configuration has of {role}: owners seal to another"
+        )
+
+
+def check_subject(name: str) -> None:
+    """Refuse a name that no certificate of an authority can have. Raises CertificateError."""
+    if NAME_PATTERN.fullmatch(name) is None or name == AUTHORITY:
+        raise CertificateError(
+            f"{name[:80]!r} cannot be a name; expected 1 to 63 letters, digits, '.', '_' or '-', not 'ca'"
+        )
+
+
+class Authority:
+    """A folder with ca.crt and ca.key, and what it issues. Its repr shows nothing secret."""
+
+    __slots__ = ("_key", "certificate", "directory")
+
+    def __init__(
+        self, directory: Path, certificate: x509.Certificate, key: ed25519.Ed25519PrivateKey
+    ) -> None:
+        self.directory = directory
+        self.certificate = certificate
+        self._key = key
+
+    def __repr__(self) -> str:
+        return f"Authority({self.directory})"
+
+    @staticmethod
+    def is_in(directory: Path) -> bool:
+        """Whether one is there, or part of one."""
+        return any((directory / f"{AUTHORITY}.{kind}").exists() for kind in ("crt", "key"))
+
+    @classmethod
+    def load(cls, directory: Path) -> Self:
+        """The one that is there. Raises CertificateError."""
+        key_path, cert_path = directory / f"{AUTHORITY}.key", directory / f"{AUTHORITY}.crt"
+        key = load_key(key_path)
+        if not isinstance(key, ed25519.Ed25519PrivateKey):
+            raise CertificateError(f"{key_path}: not an authority of syncret; expected Ed25519")
+        certificate = load_certificate(cert_path, "certificate authority")
+        if certificate.public_key() != key.public_key():
+            raise CertificateError(f"{key_path}: not the key of {cert_path}; expected its own")
+        return cls(directory, certificate, key)
+
+    @classmethod
+    def make(cls, directory: Path, valid_days: float) -> Self:
+        """A new one in ``directory``, whose key only its owner reads. Raises StoreError."""
+        with disk_errors(directory, "made"):
+            directory.mkdir(parents=True, exist_ok=True)
+        key = ed25519.Ed25519PrivateKey.generate()
+        # Two authorities of one name would be told apart by their signatures only, with a misleading alert.
+        text = f"{CA_NAME} {secrets.token_hex(4)}"
+        name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
+        builder = _builder(text, name, key.public_key(), valid_days)
+        builder = builder.add_extension(x509.BasicConstraints(True, 0), critical=True)
+        certificate = builder.add_extension(_signs_certificates(), critical=True).sign(key, None)
+        key_path = directory / f"{AUTHORITY}.key"
+        _write_new(directory / f"{AUTHORITY}.crt", certificate, {key_path: private_pem(key)})
+        return cls(directory, certificate, key)
+
+    def issue(
+        self, name: str, public_key: ed25519.Ed25519PublicKey, *, server: bool, valid_days: float
+    ) -> x509.Certificate:
+        """A certificate for ``name``: for client use, and for a ``server``'s use besides."""
+        uses = [ExtendedKeyUsageOID.CLIENT_AUTH]
+        if server:
+            uses.append(ExtendedKeyUsageOID.SERVER_AUTH)
+        builder = _builder(name, self.certificate.subject, public_key, valid_days)
+        builder = builder.add_extension(x509.ExtendedKeyUsage(uses), critical=False)
+        builder = builder.add_extension(
+            x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False
+        )
+        builder = builder.add_extension(x509.BasicConstraints(False, None), critical=True)
+        return builder.sign(self._key, None)
+
+
+def authority_digest(certificate: x509.Certificate) -> str:
+    """Hex SHA-256 of an authority's certificate, as an audit tells it."""
+    return certificate.fingerprint(hashes.SHA256()).hex()
+
+
+def for_servers(certificate: x509.Certificate) -> bool:
+    """Whether a certificate is for a server's use."""
+    try:
+        uses = certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
+    except x509.ExtensionNotFound:
+        return True
+    return ExtendedKeyUsageOID.SERVER_AUTH in uses
+
+
 def make_certificates(
     directory: Path,
     parties: Sequence[str],
@@ -303,82 +425,54 @@ def make_certificates(
     *,
     valid_days: float = 365,
 ) -> dict[str, CertificateFiles]:
-    """A development authority in ``directory`` (made, or the one already there) and one certificate per name.
+    """For trials: an authority in ``directory`` (made, or the one already there) and all keys in one place.
 
     Writes ca.crt, ca.key and NAME.crt, NAME.key for ``parties`` (servers, which are clients of one another) and
     ``clients`` (data owners); NAME.seal, a sealing key, for parties besides. Writes nothing where a name is unusable
     or has files already. Raises CertificateError, StoreError.
     """
     names = [*parties, *clients]
+    ca = directory / f"{AUTHORITY}.crt"
     files = {
-        name: CertificateFiles(
-            directory / "ca.crt", directory / f"{name}.crt", directory / f"{name}.key"
-        )
+        name: CertificateFiles(ca, directory / f"{name}.crt", directory / f"{name}.key")
         for name in names
     }
     if len(files) != len(names):
         raise CertificateError(f"names repeat in {', '.join(names)}; expected different ones")
     for name, item in files.items():
-        if NAME_PATTERN.fullmatch(name) is None or name == "ca":
-            raise CertificateError(
-                f"{name!r} cannot be a name; expected 1 to 63 letters, digits, '.', '_' or '-', not 'ca'"
-            )
+        check_subject(name)
         for path in (item.cert, item.key, item.seal):
             if path.exists():
                 raise CertificateError(f"{path}: exists already; expected a new name or folder")
-    authority, authority_key = _authority(directory, valid_days)
+    authority = _authority(directory, valid_days)
     for name, item in files.items():
-        key = ed25519.Ed25519PrivateKey.generate()
-        uses = [ExtendedKeyUsageOID.CLIENT_AUTH]
-        if name in parties:
-            uses.append(ExtendedKeyUsageOID.SERVER_AUTH)
-        builder = _builder(name, authority.subject, key.public_key(), valid_days)
-        builder = builder.add_extension(x509.ExtendedKeyUsage(uses), critical=False)
-        builder = builder.add_extension(
-            x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False
-        )
-        builder = builder.add_extension(x509.BasicConstraints(False, None), critical=True)
-        secrets_of = {item.key: _pem(key)}
-        if name in parties:
+        key, server = ed25519.Ed25519PrivateKey.generate(), name in parties
+        certificate = authority.issue(name, key.public_key(), server=server, valid_days=valid_days)
+        secrets_of = {item.key: private_pem(key)}
+        if server:
             secrets_of[item.seal] = SealKey.generate().pem()
-        _write_new(item.cert, builder.sign(authority_key, None), secrets_of)
+        _write_new(item.cert, certificate, secrets_of)
     return files
 
 
-def _authority(
-    directory: Path, valid_days: float
-) -> tuple[x509.Certificate, ed25519.Ed25519PrivateKey]:
-    cert_path, key_path = directory / "ca.crt", directory / "ca.key"
-    if cert_path.exists() or key_path.exists():
-        key = _load_key(key_path)
-        if not isinstance(key, ed25519.Ed25519PrivateKey):
-            raise CertificateError(f"{key_path}: not a development authority; expected Ed25519")
-        return load_certificate(cert_path, "certificate authority"), key
-    with disk_errors(directory, "made"):
-        directory.mkdir(parents=True, exist_ok=True)
-    key = ed25519.Ed25519PrivateKey.generate()
-    # Two authorities of one name would be told apart by their signatures only, with a misleading alert.
-    text = f"{CA_NAME} {secrets.token_hex(4)}"
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
-    builder = _builder(text, name, key.public_key(), valid_days)
-    builder = builder.add_extension(x509.BasicConstraints(True, 0), critical=True)
-    builder = builder.add_extension(
-        x509.KeyUsage(
-            digital_signature=False,
-            content_commitment=False,
-            key_encipherment=False,
-            data_encipherment=False,
-            key_agreement=False,
-            key_cert_sign=True,
-            crl_sign=True,
-            encipher_only=False,
-            decipher_only=False,
-        ),
-        critical=True,
+def _authority(directory: Path, valid_days: float) -> Authority:
+    if Authority.is_in(directory):
+        return Authority.load(directory)
+    return Authority.make(directory, valid_days)
+
+
+def _signs_certificates() -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=False,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=True,
+        crl_sign=True,
+        encipher_only=False,
+        decipher_only=False,
     )
-    certificate = builder.sign(key, None)
-    _write_new(cert_path, certificate, {key_path: _pem(key)})
-    return certificate, key
 
 
 def _builder(
@@ -397,12 +491,18 @@ def _builder(
     return builder.not_valid_after(now + datetime.timedelta(days=valid_days))
 
 
-def _pem(key: ed25519.Ed25519PrivateKey) -> bytes:
+def private_pem(key: ed25519.Ed25519PrivateKey) -> bytes:
+    """What belongs in a private key's file."""
     return key.private_bytes(
         serialization.Encoding.PEM,
         serialization.PrivateFormat.PKCS8,
         serialization.NoEncryption(),
     )
+
+
+def public_pem(certificate: x509.Certificate) -> bytes:
+    """What belongs in a certificate's file."""
+    return certificate.public_bytes(serialization.Encoding.PEM)
 
 
 def _write_new(cert_path: Path, cert: x509.Certificate, keys: Mapping[Path, bytes]) -> None:
@@ -412,7 +512,7 @@ def _write_new(cert_path: Path, cert: x509.Certificate, keys: Mapping[Path, byte
         for path, pem in keys.items():
             write_new(path, pem, secret=True)
             made.append(path)
-        write_new(cert_path, cert.public_bytes(serialization.Encoding.PEM))
+        write_new(cert_path, public_pem(cert))
     except StoreError:
         # Half of them would stand in the way of the next try.
         with contextlib.suppress(OSError):

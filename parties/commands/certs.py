@@ -1,16 +1,23 @@
-"""The command `certs`: makes certificates for trials."""
+"""The command `certs`: keys, cards and certificates, each made where it belongs; all in one place only for trials."""
 
 import json
 import math
 import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import click
 
+from parties.cards import CARD, REQUEST, Request, own_card, own_request, read_out, words
+from parties.ceremony import CERTIFICATES, admit, merge
+from parties.commands.fingerprint import lines_of, record_of
 from parties.commands.running import common_options
-from parties.tls import make_certificates
+from parties.config import Address, Config
+from parties.tls import Authority, authority_digest, check_subject, make_certificates
 
+_PATH = click.Path(path_type=Path)
 _MOST_DAYS = 36_500
+_AUTHORITY_DAYS = 3_650
 
 
 def _a_number(ctx: click.Context, parameter: click.Parameter, value: float) -> float:
@@ -20,10 +27,209 @@ def _a_number(ctx: click.Context, parameter: click.Parameter, value: float) -> f
     return value
 
 
-@click.command(
-    epilog="Example: syncret certs tls --party alpha --party beta --party gamma --client north"
+def _an_address(
+    ctx: click.Context, parameter: click.Parameter, value: str | None
+) -> Address | None:
+    try:
+        return None if value is None else Address.parse(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error), ctx, parameter) from error
+
+
+def _days(default: int) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    return click.option(
+        "--days",
+        type=click.FloatRange(min=0, max=_MOST_DAYS, min_open=True),
+        callback=_a_number,
+        default=default,
+        show_default=True,
+        help="How long what is made is valid.",
+    )
+
+
+def _address(name: str, meaning: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    return click.option(f"--{name}", metavar="HOST:PORT", callback=_an_address, help=meaning)
+
+
+_KEYS = click.option(
+    "--dir",
+    "keys",
+    type=_PATH,
+    default=Path("tls"),
+    show_default=True,
+    help="Where the private keys are made, or already are. They stay there.",
 )
-@click.argument("directory", type=click.Path(path_type=Path))
+_ISSUER = click.option(
+    "--authority",
+    type=_PATH,
+    default=Path("authority"),
+    show_default=True,
+    help="The folder of `syncret certs authority`.",
+)
+
+
+@click.group(
+    epilog="Example: syncret certs card alpha --mesh alpha.example:7100 --ingest alpha.example:7443"
+)
+def certs() -> None:
+    """Make keys, cards and certificates, each where it belongs.
+
+    A server's operator: card. The coordinator: authority, merge, admit. A data owner: request. Everybody compares what
+    `syncret fingerprint` shows. All of them have --json.
+    """
+
+
+@certs.command(
+    short_help="A server: make its keys and its card.",
+    epilog="Example: syncret certs card alpha --mesh alpha.example:7100 --ingest alpha.example:7443",
+)
+@click.argument("name")
+@_address("mesh", "Where the other two servers reach this one.")
+@_address("ingest", "Where data owners reach it.")
+@_address("address", "Of FLAIM's server, instead of the two: where its clients reach it.")
+@_KEYS
+@common_options
+def card(
+    name: str,
+    mesh: Address | None,
+    ingest: Address | None,
+    address: Address | None,
+    keys: Path,
+    as_json: bool,
+) -> None:
+    """On a server's own host: make its keys, and NAME.card for the coordinator, in this folder.
+
+    Called again it shows the card that is there; with other addresses it makes another card of the same keys.
+    """
+    given = {"mesh": mesh, "ingest": ingest, "address": address}
+    ends = {key: end for key, end in given.items() if end is not None}
+    path = _file_for(name, CARD)
+    if tuple(ends) not in ((), ("mesh", "ingest"), ("address",)):
+        raise click.UsageError("give --mesh and --ingest, or of FLAIM's server --address")
+    if not ends and not path.exists():
+        raise click.UsageError("there is no card yet: give --mesh and --ingest, or --address")
+    made, new = own_card(name, ends or None, keys=keys, path=path)
+    if as_json:
+        _json(made.fields() | {"words": words(made.key), "card": str(path), "new": new})
+        return
+    _lines(made.lines())
+    _say(
+        f"{path}: {'made' if new else 'as it was'}. Send it to the coordinator, and read the words to everybody who "
+        f"asks. What is in {keys} stays on this host."
+    )
+
+
+@certs.command(
+    short_help="A data owner: make its key and its request.",
+    epilog="Example: syncret certs request north",
+)
+@click.argument("name")
+@_KEYS
+@common_options
+def request(name: str, keys: Path, as_json: bool) -> None:
+    """At a data owner: make its key, and NAME.request for the coordinator, in this folder.
+
+    Called again it shows the request that is there.
+    """
+    path = _file_for(name, REQUEST)
+    made, new = own_request(name, keys=keys, path=path)
+    if as_json:
+        _json(made.fields() | {"words": words(made.key), "request": str(path), "new": new})
+        return
+    _lines(_request_lines(made))
+    _say(
+        f"{path}: {'made' if new else 'as it was'}. Send it to the coordinator, and read out the words when asked. "
+        f"What is in {keys} stays here."
+    )
+
+
+@certs.command(
+    short_help="The coordinator: make the authority.", epilog="Example: syncret certs authority"
+)
+@click.option("--dir", "directory", type=_PATH, default=Path("authority"), show_default=True)
+@_days(_AUTHORITY_DAYS)
+@common_options
+def authority(directory: Path, days: float, as_json: bool) -> None:
+    """At the coordinator: make the authority that admits data owners, ca.crt and ca.key.
+
+    Called again it shows the one that is there.
+    """
+    new = not Authority.is_in(directory)
+    made = Authority.make(directory, days) if new else Authority.load(directory)
+    digest = authority_digest(made.certificate)
+    if as_json:
+        _json({"authority": str(directory), "digest": digest, "words": words(digest), "new": new})
+        return
+    _lines([f"the authority in {directory}", *read_out(digest)])
+    _say("Its key admits data owners and cannot pass for a server. Keep it to yourself.")
+
+
+@certs.command(
+    "merge",
+    short_help="The coordinator: a study and cards, one configuration.",
+    epilog="Example: syncret certs merge study.toml alpha.card beta.card gamma.card --out study",
+)
+@click.argument("study", type=_PATH)
+@click.argument("cards", type=_PATH, nargs=-1, required=True)
+@_ISSUER
+@click.option("--out", type=_PATH, default=Path("study"), show_default=True, help="A new folder.")
+@_days(365)
+@common_options
+def merge_command(
+    study: Path, cards: tuple[Path, ...], authority: Path, out: Path, days: float, as_json: bool
+) -> None:
+    """At the coordinator: make one configuration of STUDY and the servers' CARDS.
+
+    The folder is public and the same for everybody: the configuration and the servers' certificates. The order of the
+    cards is the servers' numbers.
+    """
+    config = merge(study, cards, authority=authority, out=out, valid_days=days)
+    path = out / study.name
+    if as_json:
+        _json({"file": str(path), **record_of(config)})
+        return
+    _lines(lines_of(config))
+    _say(_next_steps(config, path))
+
+
+@certs.command(
+    "admit",
+    short_help="The coordinator: data owners' certificates.",
+    epilog="Example: syncret certs admit north.request south.request --out certs",
+)
+@click.argument("requests", type=_PATH, nargs=-1, required=True)
+@_ISSUER
+@click.option("--out", type=_PATH, default=Path("certs"), show_default=True)
+@_days(365)
+@common_options
+def admit_command(
+    requests: tuple[Path, ...], authority: Path, out: Path, days: float, as_json: bool
+) -> None:
+    """At the coordinator: make NAME.crt of each data owner's REQUEST, for client use only.
+
+    Nobody is admitted if one of them cannot be. Hand a certificate out once its owner has read you the same words.
+    """
+    made = admit(requests, authority=authority, out=out, valid_days=days)
+    if as_json:
+        owners = [
+            owner.fields() | {"words": words(owner.key), "certificate": str(path)}
+            for path, owner in made.items()
+        ]
+        _json({"admitted": owners})
+        return
+    for owner in made.values():
+        _lines(_request_lines(owner))
+    _say(
+        f"{', '.join(map(str, made))}: give each to its owner, who puts it into the study's folder {CERTIFICATES}, "
+        "once the owner has read you the words above."
+    )
+
+
+@certs.command(
+    short_help="For trials: make everybody's keys in one place.",
+    epilog="Example: syncret certs trial tls --party alpha --party beta --party gamma --client north",
+)
+@click.argument("directory", type=_PATH)
 @click.option(
     "--party",
     "parties",
@@ -31,33 +237,63 @@ def _a_number(ctx: click.Context, parameter: click.Parameter, value: float) -> f
     help="A server's name; may be repeated. Default: party-0..2.",
 )
 @click.option("--client", "clients", multiple=True, help="A data owner's name; may be repeated.")
-@click.option(
-    "--days",
-    type=click.FloatRange(min=0, max=_MOST_DAYS, min_open=True),
-    callback=_a_number,
-    default=365,
-    show_default=True,
-    help="How long they are valid.",
-)
+@_days(365)
 @common_options
-def certs(
+def trial(
     directory: Path, parties: tuple[str, ...], clients: tuple[str, ...], days: float, as_json: bool
 ) -> None:
-    """Make a development authority and one certificate per party and data owner, in DIRECTORY.
+    """For trials: make an authority and everybody's keys and certificates in DIRECTORY.
 
-    Called again with new names, it adds to the authority that is there. All keys are then in one place: for trials,
-    not for private data.
+    Called again with new names, it adds to the authority that is there. All keys are then in one place: not for
+    private data.
     """
     if not parties and not clients:
         parties = ("party-0", "party-1", "party-2")
     made = make_certificates(directory, parties, clients, valid_days=days)
     if as_json:
-        paths = {n: {"cert": str(f.cert), "key": str(f.key)} for n, f in made.items()}
-        click.echo(json.dumps(paths, indent=2))
+        _json({n: {"cert": str(f.cert), "key": str(f.key)} for n, f in made.items()})
         return
-    for name, files in made.items():
-        click.echo(f"{name}: {files.cert} {files.key}")
-    click.echo(
-        f"{directory / 'ca.crt'}: the authority (its key is beside it: keep it safe)",
-        file=sys.stderr,
+    _lines([f"{name}: {files.cert} {files.key}" for name, files in made.items()])
+    _say(f"{directory / 'ca.crt'}: the authority (its key is beside it: keep it safe)")
+
+
+def _file_for(name: str, kind: str) -> Path:
+    check_subject(name)  # It becomes part of a path.
+    return Path(f"{name}.{kind}")
+
+
+def _request_lines(owner: Request) -> list[str]:
+    return [owner.name, *read_out(owner.key)]
+
+
+def _next_steps(config: Config, path: Path) -> str:
+    folder, where = path.parent, f"the folder that has tls/, in which {path.parent.name}/ then is"
+    if config.parties:
+        servers = [
+            f"  {party.name}: syncret party {path} --pid {pid} --dir RUN"
+            for pid, party in enumerate(config.parties)
+        ]
+        owners = f"syncret submit {path} --data FILE"
+    else:
+        servers = [f"  {config.require_flaim().server}: syncret flaim-server {path} --dir RUN"]
+        owners = f"syncret flaim-client {path} --data FILE"
+    return "\n".join(
+        (
+            f"\nSend {folder} to everybody: nothing in it is secret. Each puts it into {where},",
+            f"and reads out what is above: syncret fingerprint {path}",
+            *servers,
+            f"  each data owner, once it has its certificate in {folder / CERTIFICATES}: {owners}",
+        )
     )
+
+
+def _json(document: Mapping[str, object]) -> None:
+    click.echo(json.dumps(document, indent=2))
+
+
+def _lines(lines: list[str]) -> None:
+    click.echo("\n".join(lines))
+
+
+def _say(text: str) -> None:
+    click.echo(text, file=sys.stderr)

@@ -13,6 +13,7 @@ _COMMANDS = (
     "certs",
     "demo",
     "domain",
+    "fingerprint",
     "flaim",
     "flaim-client",
     "flaim-clients",

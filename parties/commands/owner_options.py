@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from parties.config import CertificateFiles, Config, load_config
-from parties.tls import load_identity
+from parties.tls import load_identity, own_certificate
 
 _PATH = click.Path(path_type=Path)
 
@@ -55,7 +55,7 @@ def owner_options(command: Callable[..., None]) -> Callable[..., None]:
     ) -> None:
         loaded = load_config(config)
         own = CertificateFiles(ca, cert, key) if ca and cert and key else loaded.require_tls()
-        files = CertificateFiles(ca or own.ca, cert or own.cert, key or own.key)
+        files = own_certificate(CertificateFiles(ca or own.ca, cert or own.cert, key or own.key))
         command(owner=Owner(loaded, data, files, load_identity(files).name), **others)
 
     return with_owner

@@ -202,17 +202,24 @@ class CertificateFiles:
 
 @dataclass(frozen=True, slots=True)
 class TlsSection:
-    """[tls]: PEM files; "{pid}" stands for the server's number. Relative to the config's folder."""
+    """[tls]: PEM files; "{pid}" stands for the server's number, "{name}" for its name. Relative to the config's folder.
+
+    At a data owner "{name}" is whatever name the certificate of its key has (`parties.tls.own_certificate`).
+    """
 
     ca: str
     cert: str
     key: str
 
-    def files(self, base: Path, pid: int | None = None) -> CertificateFiles:
-        """The paths for server ``pid``, or for a data owner (None: "{pid}" is left as it is)."""
+    def files(
+        self, base: Path, pid: int | None = None, name: str | None = None
+    ) -> CertificateFiles:
+        """The paths for server ``pid`` called ``name``; what is None is left as it is, as at a data owner."""
 
-        def resolve(name: str) -> Path:
-            return base / (name if pid is None else name.replace("{pid}", str(pid)))
+        def resolve(path: str) -> Path:
+            for hole, value in (("{pid}", pid), ("{name}", name)):
+                path = path if value is None else path.replace(hole, str(value))
+            return base / path
 
         return CertificateFiles(resolve(self.ca), resolve(self.cert), resolve(self.key))
 

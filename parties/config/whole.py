@@ -100,13 +100,18 @@ class Config:
                 )
         return section  # type: ignore[return-value]
 
-    def require_tls(self, pid: int | None = None) -> CertificateFiles:
-        """The certificate files of server ``pid`` or (None) of a data owner. Raises ConfigError if there are none."""
+    def require_tls(self, pid: int | None = None, name: str | None = None) -> CertificateFiles:
+        """The certificate files of server ``pid``, of FLAIM's server ``name``, or (neither) of a data owner.
+
+        Raises ConfigError if there are none.
+        """
         if self.tls is None:
             raise ConfigError(
                 self.source, "tls", "is missing; expected ca, cert and key (PEM files)"
             )
-        return self.tls.files(self.base, pid)
+        if pid is not None and self.parties:
+            name = self.parties[pid].name
+        return self.tls.files(self.base, pid, name)
 
     def build_workload(self) -> Workload:
         """The workload that [workload] describes. Raises ConfigError where it does not fit the domain."""

@@ -31,7 +31,7 @@ from parties.errors import StoreError
 from parties.files import disk_errors
 from parties.progress import Progress
 from parties.statuses import TooFewClients
-from parties.tls import check_holder, signer
+from parties.tls import check_holder, check_seal, signer
 from parties.version import version
 from protocols.context import Context
 from protocols.errors import ProtocolError
@@ -47,8 +47,10 @@ _TABLE = "table"
 
 def own_files(config: Config, pid: int) -> CertificateFiles:
     """The certificate files of server ``pid``, checked. Raises ConfigError, CertificateError."""
-    pinned = config.require_parties()[pid].pinned
-    return check_holder(config.require_tls(pid), pinned, f"party {pid}")
+    party, role = config.require_parties()[pid], f"party {pid}"
+    files = check_holder(config.require_tls(pid), party.pinned, role)
+    check_seal(files, party.seal_to, role)
+    return files
 
 
 async def run_party(

@@ -68,7 +68,8 @@ TRANSCRIPT = "transcript.jsonl"
 
 def own_files(config: Config) -> CertificateFiles:
     """The server's certificate files, checked. Raises ConfigError, CertificateError."""
-    return check_holder(config.require_tls(), config.require_flaim().pinned, "flaim.server")
+    section = config.require_flaim()
+    return check_holder(config.require_tls(name=section.server), section.pinned, "flaim.server")
 
 
 async def run_server(

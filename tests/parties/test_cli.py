@@ -2,23 +2,21 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 
 import click
 import pytest
-import tomli_w
 from click.testing import CliRunner
 
 from parties.commands.main import cli
 from parties.commands.running import guarded
 from parties.config import load_config
 from parties.statuses import Status
-from parties.tls import public_keys
-from parties.trial.ports import free_ports
 from tests.parties.commands import snapshot
+from tests.parties.hosts import OWNERS, SERVERS, three_hosts
 from tests.parties.small import write_small
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -32,9 +30,17 @@ def run_script(script: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
-@pytest.mark.parametrize("name", [n for n in PUBLIC if n != "bench"])
+def leaves(name: str) -> list[str]:
+    """The commands of a group, or the one command."""
+    command = COMMANDS[name]
+    if isinstance(command, click.Group):
+        return [f"{name} {leaf}" for leaf in command.list_commands(CONTEXT)]
+    return [name]
+
+
+@pytest.mark.parametrize("name", [leaf for n in PUBLIC if n != "bench" for leaf in leaves(n)])
 def test_commands_have_help_with_an_example_and_json(name: str) -> None:
-    shown = CliRunner().invoke(cli, [name, "--help"])
+    shown = CliRunner().invoke(cli, [*name.split(), "--help"])
     assert shown.exit_code == 0
     assert f"Example: syncret {name}" in " ".join(shown.output.split())
     assert "--json" in shown.output
@@ -147,27 +153,27 @@ def test_domain_says_what_is_wrong_with_the_place_for_its_draft(
 
 
 @pytest.mark.parametrize("days", ["nan", "inf", "1e12", "36501", "0", "-1"])
-def test_certs_makes_nothing_for_a_number_of_days_that_no_certificate_can_have(
+def test_certs_trial_makes_nothing_for_a_number_of_days_that_no_certificate_can_have(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], days: str
 ) -> None:
-    assert guarded(cli, ["certs", str(tmp_path / "tls"), "--days", days]) == Status.USAGE
+    assert guarded(cli, ["certs", "trial", str(tmp_path / "tls"), "--days", days]) == Status.USAGE
     assert "--days" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
 
 
-def test_certs_are_valid_for_a_century_at_most(tmp_path: Path) -> None:
-    assert guarded(cli, ["certs", str(tmp_path / "tls"), "--days", "36500"]) == Status.DONE
+def test_certs_trial_are_valid_for_a_century_at_most(tmp_path: Path) -> None:
+    assert guarded(cli, ["certs", "trial", str(tmp_path / "tls"), "--days", "36500"]) == Status.DONE
 
 
-def test_certs_makes_an_authority_and_adds_to_it(tmp_path: Path) -> None:
+def test_certs_trial_makes_an_authority_and_adds_to_it(tmp_path: Path) -> None:
     tls = str(tmp_path / "tls")
     runner = CliRunner()
-    assert runner.invoke(cli, ["certs", tls, "--party", "alpha"]).exit_code == 0
+    assert runner.invoke(cli, ["certs", "trial", tls, "--party", "alpha"]).exit_code == 0
     authority = (tmp_path / "tls" / "ca.crt").read_bytes()
-    made = runner.invoke(cli, ["certs", tls, "--client", "north", "--json"])
+    made = runner.invoke(cli, ["certs", "trial", tls, "--client", "north", "--json"])
     assert set(json.loads(made.output)) == {"north"}
     assert (tmp_path / "tls" / "ca.crt").read_bytes() == authority
-    assert guarded(cli, ["certs", tls, "--client", "north"]) == Status.CERTIFICATE
+    assert guarded(cli, ["certs", "trial", tls, "--client", "north"]) == Status.CERTIFICATE
 
 
 def syncret(*arguments: str, cwd: Path) -> subprocess.Popen[str]:
@@ -183,45 +189,24 @@ def syncret(*arguments: str, cwd: Path) -> subprocess.Popen[str]:
     )
 
 
-def three_hosts(folder: Path) -> Path:
-    """A config with parties and certificates, as three operators would have it."""
-    config, _ = write_small(folder)
-    names, tls = ("alpha", "beta", "gamma"), folder / "tls"
-    owners = ("north", "south", "west")
-    options = [part for name in names for part in ("--party", name)]
-    options += [part for name in owners for part in ("--client", name)]
-    assert guarded(cli, ["certs", str(tls), *options]) == 0
-    for pid, name in enumerate(names):
-        for kind in ("crt", "key", "seal"):
-            (tls / f"{name}.{kind}").rename(tls / f"server-{pid}.{kind}")
-    ports = free_ports(6)
-    parties = "".join(
-        f'[[party]]\nname = "{name}"\nmesh = "127.0.0.1:{ports[2 * i]}"\n'
-        f'ingest = "127.0.0.1:{ports[2 * i + 1]}"\n'
-        + tomli_w.dumps(public_keys(tls / f"server-{i}.crt", tls / f"server-{i}.seal"))
-        for i, name in enumerate(names)
-    )
-    files = (
-        '[tls]\nca = "tls/ca.crt"\ncert = "tls/server-{pid}.crt"\nkey = "tls/server-{pid}.key"\n'
-    )
-    config.write_text(config.read_text() + parties + files)
-    return config
+def small_hosts(folder: Path) -> dict[str, Path]:
+    """Everybody's copy of the small run's configuration, after the ceremony."""
+    return three_hosts(folder, write_small(folder)[0])
 
 
-def test_party_and_submit_run_a_deployment(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    config = three_hosts(tmp_path)
-    servers = [syncret("party", str(config), "--pid", str(pid), cwd=tmp_path) for pid in range(3)]
+def test_party_and_submit_run_a_deployment(tmp_path: Path) -> None:
+    hosts = {name: config.parent.parent for name, config in small_hosts(tmp_path).items()}
+    study = "study/small.toml"
+    servers = [
+        syncret("party", study, "--pid", str(pid), "--dir", "run", cwd=hosts[name])
+        for pid, name in enumerate(SERVERS)
+    ]
     rows = (tmp_path / "small.csv").read_text().splitlines()
     try:
-        for number, owner in enumerate(("north", "south", "west")):
-            table = tmp_path / f"{owner}.csv"
+        for number, owner in enumerate(OWNERS):
+            table = hosts[owner] / "stays.csv"
             table.write_text("\n".join([rows[0], *rows[1 + number :: 3]]) + "\n")
-            tls = tmp_path / "tls"
-            identity = ["--ca", f"{tls / 'ca.crt'}", "--cert", f"{tls / owner}.crt"]
-            identity += ["--key", f"{tls / owner}.key"]
-            sent = syncret("submit", str(config), "--data", str(table), *identity, cwd=tmp_path)
+            sent = syncret("submit", study, "--data", "stays.csv", cwd=hosts[owner])
             said, error = sent.communicate(timeout=60)
             assert sent.returncode == 0, error
             assert f"the submission of {owner} is at all three servers" in said
@@ -230,41 +215,56 @@ def test_party_and_submit_run_a_deployment(
         for server in servers:
             server.kill()
     assert [server.returncode for server in servers] == [0, 0, 0], ends
-    report = json.loads((tmp_path / "party-0" / "report.json").read_text())
+    lead, other = hosts["alpha"] / "run", hosts["beta"] / "run"
+    report = json.loads((lead / "report.json").read_text())
     assert report["parameters"]["clients"] == 3
     assert report["communication"]["client_sent_bytes_mean"] == 4 * 56 + 96
     assert "utility" in report
     assert report["utility"] == {}
-    assert (tmp_path / "party-0" / "synthetic.csv").exists()
-    assert not (tmp_path / "party-1" / "synthetic.csv").exists()
-    assert oct((tmp_path / "party-1").stat().st_mode)[-3:] == "700"
-    assert tomllib.loads(config.read_text())["run"]["id"] == "small"
+    assert (lead / "synthetic.csv").exists()
+    assert not (other / "synthetic.csv").exists()
+    assert oct(other.stat().st_mode)[-3:] == "700"
+    assert load_config(hosts["alpha"] / study).run.id == "small"
+    # What the study's folder and the servers publish is all that an audit needs.
+    books = tmp_path / "audit" / "transcripts"
+    books.mkdir(parents=True)
+    for pid, name in enumerate(SERVERS):
+        shutil.copy(hosts[name] / "run" / "transcript.jsonl", books / f"party-{pid}.jsonl")
+    certificates = str(hosts["north"] / "study" / "certificates")
+    given = ["audit", str(tmp_path / "audit"), "--certificates", certificates]
+    audited = CliRunner().invoke(cli, given)
+    assert audited.exit_code == 0, audited.output
 
 
-def test_party_makes_no_folder_with_the_certificate_of_another(
+def test_party_makes_no_folder_with_keys_of_another(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    config = three_hosts(tmp_path)
-    (tmp_path / "tls" / "server-1.crt").write_bytes(
-        (tmp_path / "tls" / "server-0.crt").read_bytes()
-    )
-    (tmp_path / "tls" / "server-1.key").write_bytes(
-        (tmp_path / "tls" / "server-0.key").read_bytes()
-    )
-    before = snapshot(tmp_path)
-    assert guarded(cli, ["party", str(config), "--pid", "1"]) == Status.CERTIFICATE
-    assert "is for 'alpha'; expected the certificate of party 1, 'beta'" in capsys.readouterr().err
-    assert snapshot(tmp_path) == before
+    hosts = small_hosts(tmp_path)
+    config = hosts["beta"]
+    own, others = config.parent.parent / "tls", hosts["alpha"].parent.parent / "tls"
+    certificates = config.parent / "certificates"
+    shutil.copy(others / "own.seal", own / "own.seal")
+    for said in (
+        "own.seal: not the sealing key that the configuration has of party 1",
+        "own.key: not the key of",
+        "is for 'alpha'; expected the certificate of party 1, 'beta'",
+    ):
+        before = snapshot(tmp_path)
+        assert guarded(cli, ["party", str(config), "--pid", "1"]) == Status.CERTIFICATE
+        assert said in capsys.readouterr().err
+        assert snapshot(tmp_path) == before
+        if "own.seal" in said:
+            shutil.copy(others / "own.key", own / "own.key")
+        else:
+            shutil.copy(certificates / "alpha.crt", certificates / "beta.crt")
 
 
 def test_submit_says_which_file_cannot_be_used_and_how_many_rows_are_too_many(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    config = three_hosts(tmp_path)
-    tls, table = tmp_path / "tls", tmp_path / "north.csv"
+    config, table = small_hosts(tmp_path)["north"], tmp_path / "north.csv"
     table.write_text("sex,ward,age\nf,x,1\n")
-    arguments = ["submit", str(config), "--data", str(table), "--ca", str(tls / "ca.crt")]
-    arguments += ["--cert", str(tls / "north.crt"), "--key", str(tls / "north.key")]
+    arguments = ["submit", str(config), "--data", str(table)]
     state = str(table / "state")
     assert guarded(cli, [*arguments, "--state", state]) == Status.STORAGE
     assert f"{state}: cannot be written: File exists; expected a" in capsys.readouterr().err
@@ -272,6 +272,23 @@ def test_submit_says_which_file_cannot_be_used_and_how_many_rows_are_too_many(
     table.write_text("sex,ward,age\n" + "f,x,1\n" * (bound + 1))
     assert guarded(cli, arguments) == Status.DATA
     assert f"the table has {bound + 1} rows; expected 1 to {bound}" in capsys.readouterr().err
+
+
+def test_submit_says_that_nobody_admitted_its_key(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config, table = small_hosts(tmp_path)["north"], tmp_path / "north.csv"
+    table.write_text("sex,ward,age\nf,x,1\n")
+    certificates = config.parent / "certificates"
+    (certificates / "north.crt").rename(tmp_path / "north.crt")
+    (certificates / "damaged.crt").write_text("no certificate")
+    arguments = ["submit", str(config), "--data", str(table)]
+    assert guarded(cli, arguments) == Status.CERTIFICATE
+    assert "has no certificate for the key" in capsys.readouterr().err
+    for name in ("first.crt", "second.crt"):
+        shutil.copy(tmp_path / "north.crt", certificates / name)
+    assert guarded(cli, arguments) == Status.CERTIFICATE
+    assert "has first.crt, second.crt for the key" in capsys.readouterr().err
 
 
 def test_audit_leaves_alone_a_folder_that_holds_no_run(
@@ -285,20 +302,9 @@ def test_audit_leaves_alone_a_folder_that_holds_no_run(
 def test_submit_names_line_and_column_and_sends_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    config = three_hosts(tmp_path)
-    table = tmp_path / "north.csv"
+    config, table = small_hosts(tmp_path)["north"], tmp_path / "north.csv"
     table.write_text("sex,ward,age\nf,x,1\nf,x,77\n")
-    tls = tmp_path / "tls"
-    files = ["--ca", f"{tls / 'ca.crt'}", "--cert", f"{tls / 'north'}.crt"]
-    arguments = [
-        "submit",
-        str(config),
-        "--data",
-        str(table),
-        *files,
-        "--key",
-        f"{tls / 'north'}.key",
-    ]
+    arguments = ["submit", str(config), "--data", str(table)]
     assert guarded(cli, arguments) == Status.DATA
     assert "line 3, column 'age'" in capsys.readouterr().err
     # Nobody listens: a table that fits gets as far as the servers, and the message says where they are not.

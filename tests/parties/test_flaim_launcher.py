@@ -225,6 +225,7 @@ def test_server_and_clients_on_hosts_of_their_own(tmp_path: Path) -> None:
     tls, names = tmp_path / "tls", ("north", "south", "west")
     made = Run(
         "certs",
+        "trial",
         str(tls),
         "--party",
         "flaim-server",

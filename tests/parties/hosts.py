@@ -1,0 +1,50 @@
+"""A study on hosts of their own: what everybody has after the ceremony, each in a folder of its own."""
+
+import shutil
+from pathlib import Path
+
+from parties.cards import own_card, own_request
+from parties.ceremony import CERTIFICATES, admit, merge
+from parties.config import Address
+from parties.tls import Authority
+from parties.trial.ports import free_ports
+
+SERVERS = ("alpha", "beta", "gamma")
+OWNERS = ("north", "south", "west")
+
+
+def make_cards(folder: Path) -> list[Path]:
+    """Three servers' cards, with free ports of this machine; the keys are in each one's folder."""
+    ports, paths = iter(free_ports(6)), []
+    for name in SERVERS:
+        host = folder / name
+        host.mkdir()
+        ends = {end: Address("127.0.0.1", next(ports)) for end in ("mesh", "ingest")}
+        paths.append(host / f"{name}.card")
+        own_card(name, ends, keys=host / "tls", path=paths[-1])
+    return paths
+
+
+def make_requests(folder: Path) -> list[Path]:
+    """Three owners' requests; the keys are in each one's folder."""
+    paths = []
+    for name in OWNERS:
+        host = folder / name
+        host.mkdir()
+        paths.append(host / f"{name}.request")
+        own_request(name, keys=host / "tls", path=paths[-1])
+    return paths
+
+
+def three_hosts(folder: Path, study: Path) -> dict[str, Path]:
+    """Each one's copy of the configuration that the cards and `study` make, by the name of server or owner."""
+    cards, requests = make_cards(folder), make_requests(folder)
+    authority, merged = folder / "authority", folder / "study"
+    Authority.make(authority, 10)
+    merge(study, cards, authority=authority, out=merged, valid_days=10)
+    admit(requests, authority=authority, out=merged / CERTIFICATES, valid_days=10)
+    copies = {}
+    for name in (*SERVERS, *OWNERS):
+        shutil.copytree(merged, folder / name / "study")
+        copies[name] = folder / name / "study" / study.name
+    return copies
