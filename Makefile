@@ -76,6 +76,8 @@ $(FLOWER)/.installed: $(STAMP) constraints-flower.txt
 bench-secagg: $(FLOWER)/.installed
 	$(FLOWER)/bin/syncret bench secagg --with flower --output bench/results
 	$(BIN)/syncret bench secagg --signed --output bench/results
+	$(BIN)/syncret bench secagg --clients 100 --neighbours 21 --neighbours 28 --threshold 6 --repeats 9 --output bench/results
+	$(BIN)/syncret bench secagg --clients 100 --neighbours 78 --threshold 45 --repeats 5 --signed --output bench/results
 	$(BIN)/syncret bench secagg --clients 1000 --neighbours 72 --length 100000 --dropout 0.1 --output bench/results
 	$(BIN)/syncret bench secagg --clients 10000 --neighbours 86 --length 64 --dropout 0.1 --output bench/results
 

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import click
@@ -11,6 +12,7 @@ from rich.table import Table
 
 from bench.secagg import report as secagg_report
 from bench.secagg import rounds
+from bench.secagg.security import SIGNED, bits_of, shown
 from secagg.errors import ParameterError
 
 _EXAMPLE = (
@@ -45,6 +47,18 @@ _EXAMPLE = (
     type=click.FloatRange(0, 0.5),
     help="Fraction of clients that drop out after sharing their keys [0 and 0.1].",
 )
+@click.option(
+    "--threshold",
+    type=click.IntRange(2),
+    help="Shares that recover a secret [more than half of the neighbours].",
+)
+@click.option(
+    "--repeats",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    help="Rounds of each kind, taken in turn; the one of median time stands.",
+)
 @click.option("--signed", is_flag=True, help="Identities: signed keys and survivor lists.")
 @click.option(
     "--with",
@@ -65,6 +79,8 @@ def secagg(
     neighbours: tuple[int, ...],
     lengths: tuple[int, ...],
     dropouts: tuple[float, ...],
+    threshold: int | None,
+    repeats: int,
     signed: bool,
     beside: str | None,
     output: Path | None,
@@ -83,21 +99,14 @@ def secagg(
         for length in lengths or (rounds.DEFAULT_LENGTH,)
         for dropout in dropouts or (0.0, 0.1)
     ]
-    console = Console(stderr=True)
-    results = []
-    for job in track(jobs, "measuring", console=console, disable=not sys.stderr.isatty()):
-        try:
-            results.append(rounds.measure(*job, signed=signed))
-        except ParameterError as error:
-            raise click.UsageError(str(error)) from error
-        if beside:
-            from bench.secagg import flower as secagg_flower
-
-            results.append(secagg_flower.measure(*job))
+    measured = _measured(jobs * repeats, threshold=threshold, signed=signed, beside=beside)
+    kinds = len(measured) // repeats
+    results = [_median(measured[kind::kinds]) for kind in range(kinds)]
     if output is not None:
+        options = {"--threshold": threshold, "--repeats": repeats if repeats > 1 else None}
         secagg_report.write(
             output,
-            _arguments(clients, neighbours, lengths, dropouts, signed, beside),
+            _arguments(clients, neighbours, lengths, dropouts, options, signed, beside),
             [result.to_json() for result in results],
         )
     if as_json:
@@ -106,11 +115,39 @@ def secagg(
         Console().print(_table(results))
 
 
+def _measured(
+    jobs: list[tuple[int, int, int, float]],
+    *,
+    threshold: int | None,
+    signed: bool,
+    beside: str | None,
+) -> list[rounds.Result]:
+    """The rounds of ``jobs`` in their order, each with the other implementation's after it."""
+    console = Console(stderr=True)
+    results = []
+    for job in track(jobs, "measuring", console=console, disable=not sys.stderr.isatty()):
+        try:
+            results.append(rounds.measure(*job, threshold=threshold, signed=signed))
+        except ParameterError as error:
+            raise click.UsageError(str(error)) from error
+        if beside:
+            from bench.secagg import flower as secagg_flower
+
+            results.append(secagg_flower.measure(*job))
+    return results
+
+
+def _median(repeats: list[rounds.Result]) -> rounds.Result:
+    """The round of median time among rounds of one kind; of an even number the slower of the two in the middle."""
+    return sorted(repeats, key=lambda result: result.wall_seconds)[len(repeats) // 2]
+
+
 def _arguments(
     clients: tuple[int, ...],
     neighbours: tuple[int, ...],
     lengths: tuple[int, ...],
     dropouts: tuple[float, ...],
+    options: Mapping[str, int | None],
     signed: bool,
     beside: str | None,
 ) -> list[str]:
@@ -120,6 +157,7 @@ def _arguments(
         "--neighbours": neighbours,
         "--length": lengths,
         "--dropout": dropouts,
+        **{name: () if value is None else (value,) for name, value in options.items()},
         "--with": (beside,) if beside else (),
     }
     given = [text for name, values in named.items() for v in values for text in (name, f"{v}")]
@@ -131,6 +169,8 @@ def _table(results: list[rounds.Result]) -> Table:
         "",
         "n",
         "k",
+        "t",
+        "bits",
         "cells",
         "drop",
         "client s",
@@ -140,7 +180,7 @@ def _table(results: list[rounds.Result]) -> Table:
         "KB down",
         "exact",
     )
-    # Without lines it fits 80 columns.
+    # Without lines it fits 90 columns.
     table = Table(
         title="SecAgg, one process, no network; per client but for the server",
         box=None,
@@ -153,6 +193,8 @@ def _table(results: list[rounds.Result]) -> Table:
             r.implementation.removeprefix("syncret "),
             str(r.clients),
             str(r.neighbours),
+            str(r.threshold),
+            _bits(r),
             f"{r.length:,}",
             f"{r.dropout:.0%}",
             f"{r.client_seconds_mean:.4f}",
@@ -163,3 +205,9 @@ def _table(results: list[rounds.Result]) -> Table:
             "yes" if r.exact else "no",
         )
     return table
+
+
+def _bits(result: rounds.Result) -> str:
+    """What the parameters are worth against the server that the round is meant for."""
+    worth = bits_of(result.implementation, result.clients, result.neighbours, result.threshold)
+    return shown(worth[f"{'malicious' if result.implementation == SIGNED else 'semi_honest'}_bits"])

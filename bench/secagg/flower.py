@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from bench.secagg.rounds import MAX_COUNT, Result, counts, dropped, total
+from bench.secagg.security import FLOWER
 
 _HALF = (MAX_COUNT + 1) // 2
 
@@ -35,9 +36,10 @@ def measure(clients: int, neighbours: int, length: int, dropout: float) -> Resul
     identity = _flwr("supercore.task_identity").TaskIdentity
     identity.task_id, identity.run_id, identity.node_id = 1, 1, 0
     shares = clients if neighbours >= clients - 1 else neighbours | 1
+    threshold = max(2, shares // 2 + 1)
     workflow = _flwr("server.workflow").SecAggPlusWorkflow(
         num_shares=shares,
-        reconstruction_threshold=max(2, shares // 2 + 1),
+        reconstruction_threshold=threshold,
         max_weight=1.0,
         clipping_range=float(_HALF),
         quantization_range=MAX_COUNT + 1,
@@ -54,9 +56,10 @@ def measure(clients: int, neighbours: int, length: int, dropout: float) -> Resul
     server_seconds = time.perf_counter() - started - grid.seconds
     staying = [u for u in range(clients) if u not in grid.drops]
     return Result(
-        "flower",
+        FLOWER,
         clients,
         shares - 1,
+        threshold,
         length,
         dropout,
         statistics.fmean(grid.client_seconds),

@@ -14,6 +14,7 @@ from bench.engine.report import commit, machine
 from bench.markdown import markdown_table
 from bench.process_memory import memory
 from bench.secagg.rounds import MAX_COUNT
+from bench.secagg.security import FLOWER, recommended, shown
 from parties.files import write_whole
 from secagg.masks import packed_bytes
 
@@ -21,8 +22,8 @@ Row = Mapping[str, object]
 
 _MEASURED = ("secagg", "bench/secagg*.py")
 _COLUMNS = (
-    " | n | k | cells | drop | client s | server s | wall s | times | KB up | of bound | KB down"
-    " | exact"
+    " | n | k | t | private | lying | sum | cells | drop | client s | server s | wall s | times"
+    " | KB up | of bound | KB down | exact"
 )
 _HEAD = """# SecAgg, measured
 
@@ -31,6 +32,19 @@ below. Seconds per client are a mean over all, bytes a mean over those that stay
 the sum of the survivors' plaintext vectors, cell by cell. Flower 1.41's SecAgg+ runs in the same process on the
 same vectors; "times" is its time by ours. "of bound": bytes sent by 1.3 times the packed vector and 200 bytes per
 neighbour. Seconds are of the clock, on a machine that may have had other work.
+
+## What the parameters are worth
+
+k neighbours, threshold t, under our own threat model: 5 % corrupt clients in league with the server and 33 % dropouts,
+by the formulas of `secagg/graph.py`, in bits (-log2 of a bound on the probability). `private`: the server does no more
+than look; what goes wrong is that t corrupt clients are among some client's neighbours, or that the honest survivors
+fall apart. `lying`: the same against a server that lies about who survived; without signatures nothing is promised.
+`sum`: some secret has fewer than t holders left and the sum fails. "certain": it cannot happen; 0: the bound says
+nothing. The thresholds of rounds without `--threshold` are majorities, as the other library has them: on sparse graphs
+they stand few dropouts, and 21 neighbours of 100 are worth 21 bits. Flower's rows are judged by their parameters, as if
+its graph were drawn as ours is; that a client keeps a share of its own secrets is counted. What 40 and 20 bits take
+(`secagg.choose`):
+
 """
 
 
@@ -56,7 +70,7 @@ def write(folder: Path, arguments: Sequence[str], results: Sequence[Row]) -> Non
 
 def markdown(runs: Sequence[Mapping[str, object]]) -> str:
     """The page of all ``runs``."""
-    return "\n".join([_HEAD, *(_section(run) for run in runs)])
+    return "\n".join([_HEAD + recommended() + "\n", *(_section(run) for run in runs)])
 
 
 def _peak_mb() -> float | None:
@@ -68,11 +82,11 @@ def _peak_mb() -> float | None:
 
 def _section(run: Mapping[str, object]) -> str:
     rows: list[dict[str, object]] = run["results"]  # type: ignore[assignment]
-    own = {_job(row): row for row in rows if row["implementation"] != "flower"}
+    own = {_job(row): row for row in rows if row["implementation"] != FLOWER}
     lines = [
         f"## `{run['command']}`\n",
         f"Commit {str(run['commit'])[:12]}, {run['date']}; peak memory of the process {run['peak_memory_mb']} MB.\n",
-        markdown_table(_COLUMNS, (_cells(row, own) for row in rows), right=range(1, 12)),
+        markdown_table(_COLUMNS, (_cells(row, own) for row in rows), right=range(1, 16)),
         "",
     ]
     return "\n".join(lines)
@@ -81,15 +95,17 @@ def _section(run: Mapping[str, object]) -> str:
 def _cells(row: Row, own: Mapping[tuple[object, ...], Row]) -> tuple[object, ...]:
     """A round under ``_COLUMNS``; ``own`` are ours, by job."""
     times, share = "", ""
-    if row["implementation"] == "flower" and _job(row) in own:
+    if row["implementation"] == FLOWER and _job(row) in own:
         ratio = _number(row, "wall_seconds") / _number(own[_job(row)], "wall_seconds")
         times = f"{ratio:.0f}"
-    elif row["implementation"] != "flower":
+    elif row["implementation"] != FLOWER:
         share = f"{_number(row, 'client_sent_bytes_mean') / _bound(row):.0%}"
     return (
         row["implementation"],
         f"{row['clients']:,}",
         row["neighbours"],
+        row["threshold"],
+        *(_worth(row, name) for name in ("semi_honest", "malicious", "correctness")),
         f"{row['length']:,}",
         f"{_number(row, 'dropout'):.0%}",
         f"{_number(row, 'client_seconds_mean'):.4f}",
@@ -101,6 +117,12 @@ def _cells(row: Row, own: Mapping[tuple[object, ...], Row]) -> tuple[object, ...
         f"{_number(row, 'client_received_bytes_mean') / 1e3:.1f}",
         "yes" if row["exact"] else "NO",
     )
+
+
+def _worth(row: Row, name: str) -> str:
+    """So many bits against what ``name`` says."""
+    value = row[f"{name}_bits"]
+    return shown(None if value is None else _number(row, f"{name}_bits"))
 
 
 def _job(row: Row) -> tuple[object, ...]:

@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from bench.secagg.security import MODEL, OURS, SIGNED, bits_of
 from secagg.keys import Identity
 from secagg.parameters import Parameters, roster_digest
 from secagg.server import Stage
@@ -27,11 +28,15 @@ MAX_COUNT = 65_535
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """One round; ``neighbours`` are others than the client itself, ``exact`` compares the sum cell by cell."""
+    """One round; ``neighbours`` are others than the client itself, ``exact`` compares the sum cell by cell.
+
+    ``threshold``: the shares that recover a secret.
+    """
 
     implementation: str
     clients: int
     neighbours: int
+    threshold: int
     length: int
     dropout: float
     client_seconds_mean: float
@@ -42,8 +47,9 @@ class Result:
     exact: bool
 
     def to_json(self) -> dict[str, object]:
-        """The fields by name."""
-        return asdict(self)
+        """The fields by name, and what the parameters are worth (`bench.secagg.security`)."""
+        worth = bits_of(self.implementation, self.clients, self.neighbours, self.threshold)
+        return {**asdict(self), **worth}
 
 
 def counts(client: int, length: int) -> NDArray[np.int64]:
@@ -66,16 +72,21 @@ def dropped(clients: int, dropout: float) -> set[int]:
 
 
 def measure(
-    clients: int, neighbours: int, length: int, dropout: float, *, signed: bool = False
+    clients: int,
+    neighbours: int,
+    length: int,
+    dropout: float,
+    *,
+    threshold: int | None = None,
+    signed: bool = False,
 ) -> Result:
     """One round of Syncret's SecAgg; ``neighbours`` of ``clients`` - 1 or more is the complete graph.
 
-    Raises ParameterError where no such round is possible: an odd number of neighbours among an odd number of clients.
+    ``threshold`` None: a majority of the neighbours. Raises ParameterError where no such round is possible: an odd
+    number of neighbours among an odd number of clients, or a threshold that does not fit.
     """
     k = min(neighbours, clients - 1)
-    threshold = max(2, k // 2 + 1)
-    if signed and k < clients - 1:
-        threshold = (k + 1) // 2 + 1
+    threshold, least = _thresholds(clients, k, threshold, dropout, signed=signed)
     identities = [Identity(secrets.token_bytes(32)) for _ in range(clients)] if signed else None
     roster = None if identities is None else [identity.public for identity in identities]
     parameters = Parameters(
@@ -83,7 +94,7 @@ def measure(
         clients,
         k,
         threshold,
-        threshold + 1,
+        least,
         length,
         0,
         MAX_COUNT,
@@ -101,9 +112,10 @@ def measure(
     staying = sorted(report.server.survivors)
     expected = total(report.server.survivors, length)
     return Result(
-        "syncret signed" if signed else "syncret",
+        SIGNED if signed else OURS,
         clients,
         k,
+        threshold,
         length,
         dropout,
         statistics.fmean(report.client_seconds),
@@ -113,6 +125,18 @@ def measure(
         statistics.fmean(report.received_bytes[u] for u in staying),
         bool(np.array_equal(report.server.exact_result, expected)),
     )
+
+
+def _thresholds(
+    clients: int, neighbours: int, asked: int | None, dropout: float, *, signed: bool
+) -> tuple[int, int]:
+    """The threshold, and the fewest survivors: where one is ``asked`` for, all but the threat model's dropouts."""
+    if asked is not None:
+        gone = max(MODEL.dropped_clients(clients), len(dropped(clients, dropout)))
+        return asked, max(asked + 1, clients - gone)
+    sparse = signed and neighbours < clients - 1
+    majority = (neighbours + 1) // 2 + 1 if sparse else max(2, neighbours // 2 + 1)
+    return majority, majority + 1
 
 
 def flower_available() -> bool:
