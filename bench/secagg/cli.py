@@ -173,16 +173,16 @@ def _table(results: list[rounds.Result]) -> Table:
         "bits",
         "cells",
         "drop",
-        "client s",
-        "server s",
-        "wall s",
+        "client",
+        "server",
+        "wall",
         "KB up",
         "KB down",
         "exact",
     )
-    # Without lines it fits 90 columns.
+    # Without lines it fits 80 columns.
     table = Table(
-        title="SecAgg, one process, no network; per client but for the server",
+        title="SecAgg, one process, no network; seconds, and KB of a client",
         box=None,
         padding=(0, 1, 0, 0),
     )
