@@ -2,13 +2,12 @@
 
 Provides ``Database``: whoever keeps something (`parties.ledger`, `parties.distaim.store`) brings its tables. What is
 entered is on the disk when the transaction ends, all or nothing (WAL, synchronous=FULL). The folder is made with mode
-0700 and the database with 0600. Source: https://www.sqlite.org/atomiccommit.html. Known limits: a folder belongs to one
-configuration, which is what refuses it to another run.
+0700; the database, and all that SQLite makes beside it, has 0600. Source: https://www.sqlite.org/atomiccommit.html.
+Known limits: a folder belongs to one configuration, which is what refuses it to another run.
 """
 
 import contextlib
 import fcntl
-import os
 import sqlite3
 import threading
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,7 +16,7 @@ from types import TracebackType
 from typing import Any, Self, TypeAlias
 
 from parties.errors import StoreError
-from parties.files import create, disk_errors
+from parties.files import disk_errors, open_private
 
 FILE = "store.sqlite"
 Row: TypeAlias = tuple[Any, ...]
@@ -39,7 +38,7 @@ class Database:
         self._lock = threading.RLock()
         with disk_errors(directory, "opened"):
             directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-            self._held = (directory / "lock").open("ab")
+            self._held = open_private(directory / "lock")
         try:
             self._take_lock()
             with disk_errors(self._path, "opened"):
@@ -63,8 +62,7 @@ class Database:
 
     def _connect(self) -> sqlite3.Connection:
         # SQLite gives the files that it makes beside a database the mode of the database.
-        with contextlib.suppress(FileExistsError):
-            os.close(create(self._path, secret=True))
+        open_private(self._path).close()
         return sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
 
     def _prepare(self, config_digest: str, schema: Sequence[str]) -> None:

@@ -1,10 +1,11 @@
 """Files that are there whole or not at all, and one error for whatever a disk refuses.
 
 Provides ``write_whole``, ``write_json`` and, for what a library writes itself, ``replacing``; for a file that may not
-be there yet ``write_new``, and ``create`` where it is written bit by bit; ``disk_errors``. After a failure or a kill at
-any moment a path holds what it held before or all of what is new; ``durable`` says that this stands on the disk on
-return, after a power failure too. ``secret`` makes the file with mode 0600: nobody else can read it, not even for a
-moment. Known limits: a kill may leave a hidden file beside the path; a link is replaced, not followed.
+be there yet ``write_new``, and ``create`` where it is written bit by bit; ``open_private``, for one that stays;
+``disk_errors``. After a failure or a kill at any moment a path holds what it held before or all of what is new;
+``durable`` says that this stands on the disk on return, after a power failure too. ``secret`` makes the file with mode
+0600, whatever the umask: nobody else can read it, not even for a moment. Known limits: a kill may leave a hidden file
+beside the path; a link is replaced, not followed.
 """
 
 import contextlib
@@ -14,6 +15,7 @@ import secrets
 import sqlite3
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import IO
 
 from parties.errors import StoreError
 from protocols.durable import sync
@@ -83,7 +85,17 @@ def write_new(path: Path, data: bytes, *, secret: bool = False) -> None:
 def create(path: Path, *, secret: bool) -> int:
     """The descriptor of a new empty file, to be written. Raises OSError, also where there is one."""
     mode = _PRIVATE if secret else _SHARED
-    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+    if secret:
+        os.fchmod(descriptor, _PRIVATE)
+    return descriptor
+
+
+def open_private(path: Path) -> IO[bytes]:
+    """A file of mode 0600, made where there is none, to append to. Raises OSError."""
+    file = os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, _PRIVATE), "ab")
+    os.fchmod(file.fileno(), _PRIVATE)
+    return file
 
 
 @contextlib.contextmanager

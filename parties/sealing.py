@@ -1,8 +1,9 @@
 """Sealing to a server's pinned key: what an owner sends to one server, and another one carries, only that one reads.
 
-Provides ``SealKey``, a server's own key, and ``SealTo``, the public half that the configuration pins. A sealed box is
-HPKE's single-shot encryption to a public key (RFC 9180) with the KEM ML-KEM-768/X25519 (both have to be broken, now or
-later), HKDF-SHA256 and AES-256-GCM. ``info`` binds a box to what it is for: it opens with the same one only.
+Provides ``SealKey``, a server's own key, and ``SealTo``, the public half that the configuration pins; ``read_private``
+reads any private key's file. A sealed box is HPKE's single-shot encryption to a public key (RFC 9180) with the KEM
+ML-KEM-768/X25519 (both have to be broken, now or later), HKDF-SHA256 and AES-256-GCM. ``info`` binds a box to what it
+is for: it opens with the same one only.
 
 Secret: private keys, what boxes contain. Public: keys' public halves, boxes, sizes. A key file is two PEM blocks
 (PKCS #8), mode 0600. Known limits: boxes say nothing of who sealed them; that is for the connection to know.
@@ -10,6 +11,7 @@ Secret: private keys, what boxes contain. Public: keys' public halves, boxes, si
 
 import base64
 import binascii
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +30,22 @@ PUBLIC_BYTES = _MLKEM_BYTES + _X25519_BYTES
 OVERHEAD_BYTES = 1136
 """By which a box is larger than what it contains."""
 _PEM = re.compile(rb"-----BEGIN [A-Z ]+-----.+?-----END [A-Z ]+-----\s*", re.DOTALL)
+
+
+def read_private(path: Path, what: str, expected: str) -> bytes:
+    """A file of this side's alone. Raises CertificateError where it cannot be read, or others may read it too."""
+    try:
+        with path.open("rb") as file:
+            mode, data = os.fstat(file.fileno()).st_mode & 0o777, file.read()
+    except OSError as error:
+        raise CertificateError(
+            f"{path}: {what} cannot be read: {error.strerror or error}; expected {expected}"
+        ) from error
+    if mode & 0o077:
+        raise CertificateError(
+            f"{path}: others may read it (mode {mode:o}); expected 600, as after: chmod 600 {path}"
+        )
+    return data
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,17 +107,7 @@ class SealKey:
     @classmethod
     def load(cls, path: Path) -> Self:
         """From its file. Raises CertificateError where it is missing, no such key, or open to others."""
-        try:
-            mode, data = path.stat().st_mode & 0o777, path.read_bytes()
-        except OSError as error:
-            raise CertificateError(
-                f"{path}: sealing key cannot be read: {error.strerror or error}; expected the file that "
-                "`syncret certs card` made"
-            ) from error
-        if mode & 0o077:
-            raise CertificateError(
-                f"{path}: others may read it (mode {mode:o}); expected 600, as after: chmod 600 {path}"
-            )
+        data = read_private(path, "sealing key", "the file that `syncret certs card` made")
         try:
             keys = [serialization.load_pem_private_key(block, None) for block in _PEM.findall(data)]
         except (ValueError, TypeError, UnsupportedAlgorithm):

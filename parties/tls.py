@@ -32,7 +32,7 @@ from parties.config import NAME_PATTERN, CertificateFiles
 from parties.errors import CertificateError, StoreError
 from parties.files import disk_errors, write_new
 from parties.pins import Pinned
-from parties.sealing import SealKey, SealTo
+from parties.sealing import SealKey, SealTo, read_private
 from protocols.mesh import key_hash
 
 CA_NAME = "Syncret authority"
@@ -77,8 +77,9 @@ def load_certificate(path: Path, what: str) -> x509.Certificate:
 
 def load_key(path: Path) -> ed25519.Ed25519PrivateKey | ec.EllipticCurvePrivateKey:
     """The private key in a PEM file. Raises CertificateError."""
+    data = read_private(path, "private key", "a PEM file")
     try:
-        key = serialization.load_pem_private_key(_read(path, "private key"), password=None)
+        key = serialization.load_pem_private_key(data, password=None)
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:
         raise CertificateError(
             f"{path}: not a private key without passphrase; expected a PEM file"

@@ -5,6 +5,7 @@ from pathlib import Path
 import click
 
 from parties.commands.running import common_options, run_supervised
+from parties.dumps import no_core_dumps
 from parties.flaim.clients import play_clients
 from parties.progress import JsonLines, Lines, Progress
 from parties.trial.processes import Supervision
@@ -17,6 +18,7 @@ from parties.trial.processes import Supervision
 @common_options
 def flaim_clients(job: Path, share: str, watch_stdin: bool, as_json: bool) -> None:
     """Play a share of a trial's clients; `syncret flaim` starts this."""
+    no_core_dumps()
     progress: Progress = JsonLines() if as_json else Lines()
     index, _, count = share.partition("/")
 

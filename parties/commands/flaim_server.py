@@ -6,6 +6,7 @@ import click
 
 from parties.commands.running import common_options, make_private, run_supervised
 from parties.config import load_config
+from parties.dumps import no_core_dumps
 from parties.flaim.server import own_files, run_server
 from parties.progress import JsonLines, Lines, Progress
 from parties.trial.processes import Supervision
@@ -34,6 +35,7 @@ def flaim_server(config: Path, directory: Path | None, watch_stdin: bool, as_jso
     sums, or with an annealed schedule, it begins anew with what is left of the budget. With --json, events are JSON
     lines.
     """
+    no_core_dumps()
     progress: Progress = JsonLines() if as_json else Lines("server")
     own_folder = directory or config.absolute().parent / "flaim-server"
 

@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from parties.config import CertificateFiles, Config, load_config
+from parties.dumps import no_core_dumps
 from parties.tls import load_identity, own_certificate
 
 _PATH = click.Path(path_type=Path)
@@ -53,6 +54,7 @@ def owner_options(command: Callable[..., None]) -> Callable[..., None]:
         key: Path | None,
         **others: Any,
     ) -> None:
+        no_core_dumps()
         loaded = load_config(config)
         own = CertificateFiles(ca, cert, key) if ca and cert and key else loaded.require_tls()
         files = own_certificate(CertificateFiles(ca or own.ca, cert or own.cert, key or own.key))

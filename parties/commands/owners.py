@@ -5,6 +5,7 @@ from pathlib import Path
 import click
 
 from parties.commands.running import common_options, run_supervised
+from parties.dumps import no_core_dumps
 from parties.progress import JsonLines, Lines, Progress
 from parties.trial.owners import run_owners
 from parties.trial.processes import Supervision
@@ -16,6 +17,7 @@ from parties.trial.processes import Supervision
 @common_options
 def owners(job: Path, watch_stdin: bool, as_json: bool) -> None:
     """Play all data owners of a trial; `syncret run` starts this, and says go once the servers listen."""
+    no_core_dumps()
     progress: Progress = JsonLines() if as_json else Lines()
 
     async def play(supervision: Supervision) -> None:

@@ -8,6 +8,7 @@ from parties.commands.running import common_options, make_private, run_supervise
 from parties.config import load_config
 from parties.distaim.estimation import LEAD
 from parties.distaim.server import own_files, run_party
+from parties.dumps import no_core_dumps
 from parties.progress import JsonLines, Lines, Progress
 from parties.trial.processes import Supervision, allow_files
 from protocols.memory import keep_freed_memory
@@ -40,6 +41,7 @@ def party(config: Path, pid: int, directory: Path | None, watch_stdin: bool, as_
     ledger where it was. Party 0 writes the model and the synthetic table. With --json, events are JSON lines on
     standard output.
     """
+    no_core_dumps()
     progress: Progress = JsonLines() if as_json else Lines(f"party {pid}")
     own_folder = directory or config.absolute().parent / f"party-{pid}"
 

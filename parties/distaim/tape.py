@@ -42,8 +42,9 @@ class Tape:
         self.folder = directory / FOLDER
         self.folder.mkdir(mode=0o700, exist_ok=True)
         self.folder.chmod(0o700)
-        write_whole(self.folder / "WARNING.txt", WARNING.format(folder="this folder") + "\n")
-        write_whole(self.folder / SERVER, f"{pid}\n")
+        warning = WARNING.format(folder="this folder") + "\n"
+        write_whole(self.folder / "WARNING.txt", warning, secret=True)
+        write_whole(self.folder / SERVER, f"{pid}\n", secret=True)
         path = self.folder / f"attempt-{time.time_ns():020d}.tape"
         self._file = os.fdopen(create(path, secret=True), "wb")
         self._lock = threading.Lock()

@@ -57,7 +57,7 @@ class History:
         path = self._path(len(self.rounds))
         with disk_errors(path):
             self._directory.mkdir(mode=0o700, exist_ok=True)
-        write_whole(path, data + hashlib.sha256(data).digest(), durable=True)
+        write_whole(path, data + hashlib.sha256(data).digest(), durable=True, secret=True)
         self.rounds, self.population = (*self.rounds, done), tuple(population)
 
     def give_up(self, charged: Iterable[int]) -> None:

@@ -266,10 +266,10 @@ def minted_by_the_authority(forger: Forger) -> None:
     folder = forger.run / "minted"
     folder.mkdir()
     for name in ("ca.crt", "ca.key"):
-        shutil.copyfile(forger.certificates[PARTIES[0]].ca.with_name(name), folder / name)
+        shutil.copy(forger.certificates[PARTIES[0]].ca.with_name(name), folder / name)
     made = make_certificates(folder, PARTIES)
     for pid, name in enumerate(PARTIES):
-        shutil.copyfile(made[name].cert, forger.run / "certificates" / f"{name}.crt")
+        shutil.copy(made[name].cert, forger.run / "certificates" / f"{name}.crt")
         write_lines(forger.run, pid, read_lines(forger.run, pid), made[name])
 
 

@@ -286,7 +286,7 @@ async def test_run_party_names_the_peer_whose_certificate_is_not_its_own(
     folder.mkdir()
     if authority == "the same":
         for name in ("ca.crt", "ca.key"):
-            shutil.copyfile(cluster.certificates[PARTIES[1]].ca.with_name(name), folder / name)
+            shutil.copy(cluster.certificates[PARTIES[1]].ca.with_name(name), folder / name)
     strangers = make_certificates(folder, PARTIES)
     configs = cluster.with_own_certificates()
     own = Cluster(cluster.config, tmp_path, strangers).with_own_certificates()[1]

@@ -124,7 +124,7 @@ async def test_client_context_refuses_a_second_certificate_of_the_same_authority
     """Whoever holds the authority can issue another one for a server's name; the pinned key is not in it."""
     authority = certificates["party-0"].ca
     for name in ("ca.crt", "ca.key"):
-        shutil.copyfile(authority.with_name(name), tmp_path / name)
+        shutil.copy(authority.with_name(name), tmp_path / name)
     minted = make_certificates(tmp_path, ["party-0"])["party-0"]
     async with listening(server_context(minted)) as server:
         context = client_context(certificates["clinic-a"], pinned_in(certificates["party-0"].cert))
@@ -241,6 +241,8 @@ def test_load_identity_names_the_file_and_the_reason(
     missing = tmp_path / "missing.pem"
     wide = tmp_path / "rsa.key"
     wide.write_bytes(pem(rsa.generate_private_key(65537, 2048)))
+    for private in (garbage, wide):
+        private.chmod(0o600)
     cases = [
         (CertificateFiles(good.ca, missing, good.key), missing, "cannot be read"),
         (CertificateFiles(missing, good.cert, good.key), missing, "cannot be read"),
@@ -350,6 +352,7 @@ def test_signer_verifies_under_the_certificate(tmp_path: Path, certificates: Cer
     key.verify(signer(files)(b"head"), b"head")
     curve = ec.generate_private_key(ec.SECP256R1())
     (tmp_path / "curve.key").write_bytes(pem(curve))
+    (tmp_path / "curve.key").chmod(0o600)
     signature = signer(CertificateFiles(files.ca, files.cert, tmp_path / "curve.key"))(b"head")
     curve.public_key().verify(signature, b"head", ec.ECDSA(hashes.SHA256()))
 

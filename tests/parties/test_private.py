@@ -1,0 +1,110 @@
+"""What belongs to one party alone: files that nobody else reads, keys that nobody else can read, no core dumps."""
+
+import os
+import resource
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from parties.config import CertificateFiles
+from parties.database import Database
+from parties.distaim.store import Store
+from parties.distaim.stored import Checkpoint
+from parties.distaim.tape import Tape
+from parties.errors import CertificateError
+from parties.ledger import LEDGER
+from parties.tls import load_identity, make_certificates, signer
+from tests.parties.support import make_submission, make_total
+
+CONFIG = "c0" * 32
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(params=[0o000, 0o022, 0o077], ids=oct)
+def umask(request: pytest.FixtureRequest) -> Iterator[int]:
+    before = os.umask(request.param)
+    try:
+        yield request.param
+    finally:
+        os.umask(before)
+
+
+@pytest.mark.usefixtures("umask")
+def test_store_and_tape_are_their_owners_alone_whatever_the_umask(tmp_path: Path) -> None:
+    tmp_path.chmod(0o700)
+    tape = Tape(tmp_path, 0)
+    with Store(tmp_path / "store", CONFIG) as store:
+        with store.incoming() as incoming:
+            incoming.write(b"body")
+            store.accept(make_submission(), incoming, ("aa" * 32, "bb" * 32), limit=3)
+        store.save_total(make_total(1, ("clinic-a",), np.ones(9, np.uint32)))
+        store.save_checkpoint(Checkpoint(1, 2, 20.5, 3, np.array([1.5])))
+        store.add_traffic("clinic-a", received=1, sent=1)
+        found = {
+            path.relative_to(tmp_path).as_posix(): path.stat().st_mode & 0o777
+            for path in tmp_path.rglob("*")
+        }
+    tape.close()
+    assert {"store/lock", "store/store.sqlite-wal", "replay/WARNING.txt"} < found.keys()
+    kinds = {name: 0o700 if (tmp_path / name).is_dir() else 0o600 for name in found}
+    assert found == kinds
+
+
+def test_database_that_was_opened_to_others_is_closed_to_them_again(tmp_path: Path) -> None:
+    Database(tmp_path, CONFIG, [LEDGER]).close()
+    (tmp_path / "store.sqlite").chmod(0o644)
+    with Database(tmp_path, CONFIG, [LEDGER]):
+        assert {path.stat().st_mode & 0o777 for path in tmp_path.iterdir()} == {0o600}
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o660])
+def test_private_keys_that_others_can_read_are_refused(tmp_path: Path, mode: int) -> None:
+    files: CertificateFiles = make_certificates(tmp_path, ["party-0"])["party-0"]
+    files.key.chmod(mode)
+    for use in (load_identity, signer):
+        with pytest.raises(CertificateError, match=rf"party-0\.key: others may read it .*{mode:o}"):
+            use(files)
+    files.key.chmod(0o400)
+    assert load_identity(files).name == "party-0"
+
+
+ATTEMPT = """
+import ctypes, resource, sys
+from parties.commands.main import cli
+from parties.commands.running import guarded
+
+status = guarded(cli, sys.argv[1:])
+dumpable = ctypes.CDLL(None).prctl(3, 0, 0, 0, 0) if sys.platform.startswith("linux") else 0
+print(status, resource.getrlimit(resource.RLIMIT_CORE)[0], dumpable)
+"""
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["party", "no.toml", "--pid", "0"],
+        ["owners", "no.json"],
+        ["submit", "no.toml", "--data", "no.csv"],
+        ["flaim-server", "no.toml"],
+        ["flaim-client", "no.toml", "--data", "no.csv"],
+        ["flaim-clients", "no.json", "--share", "0/1"],
+    ],
+    ids=lambda arguments: str(arguments[0]),
+)
+def test_processes_that_hold_shares_or_tables_leave_no_core(arguments: list[str]) -> None:
+    """Even before they have read anything: here there is nothing to read."""
+    _, hard = resource.getrlimit(resource.RLIMIT_CORE)
+    ended = subprocess.run(
+        [sys.executable, "-c", ATTEMPT, *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CORE, (hard, hard)),
+    )
+    status, limit, dumpable = map(int, ended.stdout.split())
+    assert status in (3, 7), ended.stderr
+    assert (limit, dumpable) == (0, 0)
