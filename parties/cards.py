@@ -100,6 +100,19 @@ class Request:
         return {"name": self.name, "key": self.key, "public": _base64(self.public)}
 
 
+def _check_ends(ends: Mapping[str, Address]) -> None:
+    if tuple(ends) not in (_ENDS[:2], _ENDS[2:]):
+        raise CertificateError(
+            f"there are the addresses {', '.join(ends) or 'none'}; expected mesh and ingest, or of FLAIM's server "
+            "address"
+        )
+    for key, end in ends.items():
+        if _HOST.fullmatch(end.host) is None:
+            raise CertificateError(f"{key} is {str(end)!r}; expected host:port")
+    if len({str(end) for end in ends.values()}) != len(ends):
+        raise CertificateError("mesh and ingest are the same; expected two addresses")
+
+
 _Signed = TypeVar("_Signed", bound=Request)
 
 
@@ -116,16 +129,7 @@ class Card(Request):
 
     def __post_init__(self) -> None:
         Request.__post_init__(self)
-        if tuple(self.ends) not in (("mesh", "ingest"), ("address",)):
-            raise CertificateError(
-                f"the card of {self.name} has the addresses {', '.join(self.ends) or 'none'}; expected mesh and "
-                "ingest, or of FLAIM's server address"
-            )
-        for key, end in self.ends.items():
-            if _HOST.fullmatch(end.host) is None:
-                raise CertificateError(f"{key} is {str(end)!r}; expected host:port")
-        if len({str(end) for end in self.ends.values()}) != len(self.ends):
-            raise CertificateError("mesh and ingest are the same; expected two addresses")
+        _check_ends(self.ends)
         if (self.seal is None) != self.of_flaim:
             raise CertificateError(
                 f"the card of {self.name} has {'a' if self.seal else 'no'} sealing key; expected one of a compute "
@@ -164,6 +168,7 @@ def own_card(
         ends = known.ends
     if ends is None:
         raise CertificateError(f"{path}: there is no card yet; expected the server's addresses")
+    _check_ends(ends)  # Before any key is made.
     key = _own_key(keys, make=known is None)
     seal = None
     if "address" not in ends:

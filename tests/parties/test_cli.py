@@ -14,6 +14,7 @@ from click.testing import CliRunner
 from parties.commands.main import cli
 from parties.commands.running import guarded
 from parties.config import load_config
+from parties.distaim.server import own_files
 from parties.statuses import Status
 from tests.parties.commands import snapshot
 from tests.parties.hosts import OWNERS, SERVERS, three_hosts
@@ -174,6 +175,122 @@ def test_certs_trial_makes_an_authority_and_adds_to_it(tmp_path: Path) -> None:
     assert set(json.loads(made.output)) == {"north"}
     assert (tmp_path / "tls" / "ca.crt").read_bytes() == authority
     assert guarded(cli, ["certs", "trial", tls, "--client", "north"]) == Status.CERTIFICATE
+
+
+def said_by(*arguments: str) -> dict[str, object]:
+    """What a command prints for programs, here in the current folder."""
+    shown = CliRunner().invoke(cli, [*arguments, "--json"])
+    assert shown.exit_code == 0, shown.output
+    said: dict[str, object] = json.loads(shown.stdout)
+    return said
+
+
+def test_certs_and_fingerprint_show_the_same_words_to_everybody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The ceremony as people do it: each in a folder of its own, with files handed over."""
+    write_small(tmp_path)
+    words = {}
+    for number, name in enumerate(SERVERS):
+        (tmp_path / name).mkdir()
+        monkeypatch.chdir(tmp_path / name)
+        ends = ("--mesh", f"{name}.example:{7100 + number}", "--ingest", f"{name}.example:7443")
+        words[name] = said_by("certs", "card", name, *ends)["words"]
+        assert said_by("certs", "card", name)["words"] == words[name]
+        shutil.copy(f"{name}.card", tmp_path)
+    monkeypatch.chdir(tmp_path)
+    issuer = said_by("certs", "authority")
+    assert said_by("certs", "authority") == issuer | {"new": False}
+    cards = [f"{name}.card" for name in SERVERS]
+    made = said_by("certs", "merge", "small.toml", *cards)
+    assert made["file"] == "study/small.toml"
+    for name in ("north", "south"):
+        (tmp_path / name).mkdir()
+        monkeypatch.chdir(tmp_path / name)
+        words[name] = said_by("certs", "request", name)["words"]
+        assert said_by("certs", "request", name)["words"] == words[name]
+        shutil.copy(f"{name}.request", tmp_path)
+    monkeypatch.chdir(tmp_path)
+    admitted = said_by(
+        "certs", "admit", "north.request", "south.request", "--out", "study/certificates"
+    )["admitted"]
+    assert isinstance(admitted, list)
+    assert {owner["name"]: owner["words"] for owner in admitted} == {
+        name: words[name] for name in ("north", "south")
+    }
+    for name in words:
+        shutil.copytree("study", tmp_path / name / "study")
+        monkeypatch.chdir(tmp_path / name)
+        shown = said_by("fingerprint", "study/small.toml")
+        assert shown["digest"] == load_config(Path("study/small.toml")).digest() == made["digest"]
+        assert isinstance(shown["servers"], list)
+        assert {s["name"]: s["words"] for s in shown["servers"]} == {
+            name: words[name] for name in SERVERS
+        }
+        people = CliRunner().invoke(cli, ["fingerprint", "study/small.toml"]).output
+        flat = " ".join(people.split())
+        assert all(str(words[name]) in flat for name in SERVERS)
+        assert str(shown["words"]) in flat
+        monkeypatch.chdir(tmp_path)
+    for pid, name in enumerate(SERVERS):
+        own_files(load_config(tmp_path / name / "study" / "small.toml"), pid)
+
+
+def test_certs_tells_each_what_to_do_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config, _ = write_small(tmp_path)
+    config.write_text(config.read_text() + '[flaim]\nclients = ["north", "south", "west"]\n')
+    monkeypatch.chdir(tmp_path)
+    for arguments, said in (
+        (["card", "hub", "--address", "hub.example:7500"], "hub.card: made. Send it to the coord"),
+        (["card", "hub"], "hub.card: as it was."),
+        (["authority"], "Its key admits data owners"),
+        (
+            ["merge", "small.toml", "hub.card"],
+            "hub: syncret flaim-server study/small.toml --dir RUN",
+        ),
+        (["request", "north", "--dir", "own"], "north.request: made."),
+        (["admit", "north.request"], "certs/north.crt: give each to its owner"),
+    ):
+        assert guarded(cli, ["certs", *arguments]) == Status.DONE
+        shown = capsys.readouterr()
+        assert said in shown.err
+        assert "in words" in shown.out
+    assert guarded(cli, ["fingerprint", "small.toml"]) == Status.DONE
+    assert "no servers yet" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "said"),
+    [
+        (["card", "alpha"], Status.USAGE, "there is no card yet"),
+        (["card", "alpha", "--mesh", "a:1"], Status.USAGE, "give --mesh and --ingest"),
+        (["card", "alpha", "--mesh", "a", "--ingest", "b:1"], Status.USAGE, "expected host:port"),
+        (["card", "../x", "--address", "a:1"], Status.CERTIFICATE, "cannot be a name"),
+        (["card", "x", "--address", "a b:1"], Status.CERTIFICATE, "expected host:port"),
+        (["card", "x", "--address", "a:1", "--dir", "file/x"], Status.STORAGE, "cannot be made"),
+        (["request", "ca"], Status.CERTIFICATE, "cannot be a name"),
+        (["admit", "none.request"], Status.CERTIFICATE, "cannot be read"),
+        (["admit"], Status.USAGE, "Missing argument"),
+        (["merge", "none.toml", "a.card"], Status.CERTIFICATE, "a.card: cannot be read"),
+        (["authority", "--dir", "file"], Status.STORAGE, "cannot be made"),
+        (["tls"], Status.USAGE, "No such command"),
+    ],
+)
+def test_certs_makes_nothing_of_what_it_cannot_use(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    status: Status,
+    said: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("file").write_text("")
+    assert guarded(cli, ["certs", *arguments]) == status
+    assert said in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
 def syncret(*arguments: str, cwd: Path) -> subprocess.Popen[str]:
