@@ -7,6 +7,7 @@ The controls are such samples, and OpenDP's discrete Gaussian has to pass the sa
 
 import math
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from mechanisms import exact_noise
 from mechanisms.events import NOISE_KINDS
 from mechanisms.exact_noise import discrete_gaussian_noise
 from mechanisms.plaintext import noise
+from tests import gaussian_vectors
 from tests.mechanisms.tables import random_stream
 
 COUNT = 100_000
@@ -89,6 +91,29 @@ def test_discrete_gaussian_noise_has_the_asked_number_of_samples(count: int) -> 
 def test_discrete_gaussian_noise_rejects_a_sigma_out_of_range(sigma: float) -> None:
     with pytest.raises(ValueError, match="sigma"):
         discrete_gaussian_noise(random_stream(1), sigma, 1)
+
+
+@pytest.mark.parametrize("case", gaussian_vectors.cases("good"), ids=gaussian_vectors.by_sigma)
+def test_discrete_gaussian_noise_vectors_good(case: dict[str, Any]) -> None:
+    sigma, known = Fraction(case["sigma"]), case["samples"]["mechanisms"]
+    source = gaussian_vectors.stream(case["seed"])
+    assert discrete_gaussian_noise(source, float(sigma), len(known)).tolist() == known
+    # The controls: a deviation wrong by 5 %, and magnitudes without signs.
+    exact = gaussian_vectors.probabilities(case)
+    z = discrete_gaussian_noise(source, float(sigma), 20_000)
+    wide = discrete_gaussian_noise(source, 1.05 * float(sigma), 20_000)
+    assert gaussian_vectors.p_value(z, exact) > ALARM
+    assert gaussian_vectors.p_value(wide, exact) < ALARM
+    assert gaussian_vectors.p_value(np.abs(z), exact) < ALARM
+
+
+@pytest.mark.parametrize(
+    "case", gaussian_vectors.bad_cases("mechanisms"), ids=gaussian_vectors.by_name
+)
+def test_discrete_gaussian_noise_vectors_bad(case: dict[str, Any]) -> None:
+    assert case["error"] == "ValueError"
+    with pytest.raises(ValueError, match="sigma"):
+        discrete_gaussian_noise(random_stream(1), float(Fraction(case["argument"])), 1)
 
 
 @given(st.fractions(0, 1, max_denominator=50), st.integers(0, 30), st.booleans())

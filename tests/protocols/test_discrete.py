@@ -11,6 +11,7 @@ from fractions import Fraction
 from functools import cache
 from itertools import product
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ from protocols import discrete
 from protocols.context import Context
 from protocols.discrete import AliasTable, Sampler, table_distance
 from protocols.ring import R32
+from tests import gaussian_vectors
 from tests.protocols.local import reconstruct, run_parties
 
 SIGMAS = [0.5, 1.0, 3.7, 20.889, 40.0, 150.0, 1000.0]
@@ -88,6 +90,20 @@ def test_discrete_gaussian_matches_the_exact_probabilities_at_another_security(
     sigma: float, security_bits: int
 ) -> None:
     assert chi_square(samples(sigma, 1, COUNT, security_bits), sigma) > 1e-5
+
+
+@pytest.mark.parametrize("case", gaussian_vectors.cases("good"), ids=gaussian_vectors.by_sigma)
+def test_alias_table_probabilities_are_those_of_the_vectors(case: dict[str, Any]) -> None:
+    """Within the distance that the sampler states, and the file's 30 digits."""
+    sampler, exact = (
+        Sampler.of(float(Fraction(case["sigma"]))),
+        gaussian_vectors.probabilities(case),
+    )
+    sampled = sampler.table.probabilities()
+    sampled += [Fraction(0)] * (len(exact) - len(sampled))
+    exact += [Fraction(0)] * (len(sampled) - len(exact))
+    distance = sum(abs(p - q) for p, q in zip(sampled, exact, strict=True)) / 2
+    assert distance <= Fraction(sampler.distance) + len(exact) * Fraction(1, 10**30)
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 from fractions import Fraction
 from math import ceil, isqrt, sqrt
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from numpy.typing import NDArray
 from secagg import noise
 from secagg.errors import ParameterError
 from secagg.noise import NoiseKind, SessionNoise, discrete_gaussian, distributed_noise, server_noise
+from tests import gaussian_vectors
 from tests.secagg.support import seeded
 
 
@@ -61,6 +63,27 @@ def test_discrete_gaussian_handles_no_samples_and_refuses_bad_variances() -> Non
     for variance in (Fraction(0), Fraction(-1), Fraction((1 << 80) + 1)):
         with pytest.raises(ParameterError):
             discrete_gaussian(variance, 1, random_bytes=seeded("bad"))
+
+
+@pytest.mark.parametrize("case", gaussian_vectors.cases("good"), ids=gaussian_vectors.by_sigma)
+def test_discrete_gaussian_vectors_good(case: dict[str, Any]) -> None:
+    variance, known = Fraction(case["sigma"]) ** 2, case["samples"]["secagg"]
+    source = gaussian_vectors.stream(case["seed"])
+    assert discrete_gaussian(variance, len(known), random_bytes=source).tolist() == known
+    # The controls: a deviation wrong by 5 %, and magnitudes without signs.
+    exact = gaussian_vectors.probabilities(case)
+    z = discrete_gaussian(variance, 20_000, random_bytes=source)
+    wide = discrete_gaussian(variance * Fraction(21, 20) ** 2, 20_000, random_bytes=source)
+    assert gaussian_vectors.p_value(z, exact) > gaussian_vectors.ALARM
+    assert gaussian_vectors.p_value(wide, exact) < gaussian_vectors.ALARM
+    assert gaussian_vectors.p_value(np.abs(z), exact) < gaussian_vectors.ALARM
+
+
+@pytest.mark.parametrize("case", gaussian_vectors.bad_cases("secagg"), ids=gaussian_vectors.by_name)
+def test_discrete_gaussian_vectors_bad(case: dict[str, Any]) -> None:
+    assert case["error"] == "ParameterError"
+    with pytest.raises(ParameterError, match="variance"):
+        discrete_gaussian(Fraction(case["argument"]), 1, random_bytes=seeded("bad"))
 
 
 @given(
