@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
 
+from protocols import bounded
 from protocols.absolute import BLOCK_CELLS
 from protocols.bitslice import words_for
 from protocols.boolean import levels
@@ -195,6 +196,36 @@ def grouped_absolute_error(cells: int, groups: int, bits: int) -> Cost:
     for number, start in enumerate(range(0, cells, BLOCK_CELLS)):
         blocks |= absolute_terms(min(BLOCK_CELLS, cells - start), bits).rotated(number % 3)
     return blocks + _everyone(groups * 4)
+
+
+def in_range(cells: int) -> Cost:
+    """``bounded.in_range``."""
+    blocks = Cost()
+    for number, start in enumerate(range(0, max(1, cells), bounded.BLOCK_CELLS)):
+        size = words_for(min(bounded.BLOCK_CELLS, cells - start)) * 64
+        blocks |= (msb(2 * size, 32) + and_all(size, 2)).rotated(number % 3)
+    return blocks
+
+
+def check_totals(owners: int, sums: int) -> Cost:
+    """``bounded.check_totals`` of so many sums each."""
+    within = in_range(owners)
+    if sums == 1:
+        return within
+    planes = 32 * (sums - 1)
+    equal = _dealt(0, _planes(planes, owners)) + and_all(owners, planes)
+    return (within | equal) + _everyone(_planes(1, owners))
+
+
+def check_cells(owners: int, cells: int) -> Cost:
+    """``bounded.check_cells`` of so many cells each."""
+    words = words_for(cells)
+    return in_range(owners * words * 64) + and_all(64 * owners, words) + and_all(owners, 64)
+
+
+def open_verdicts(owners: int) -> Cost:
+    """``bounded.open_verdicts``."""
+    return open_value(owners, 8)
 
 
 def maximum(values: int, bits: int) -> Cost:

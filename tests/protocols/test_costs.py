@@ -10,6 +10,7 @@ from protocols import (
     absolute,
     base,
     boolean,
+    bounded,
     box_muller,
     costs,
     derived,
@@ -30,6 +31,11 @@ from tests.protocols.local import run_parties
 
 def shared(ctx: Context, ring: Ring, *shape: int) -> Share:
     return base.random(ctx, ring, shape)
+
+
+def shared_bits(ctx: Context, cells: int) -> Share:
+    """Bits that are all 1."""
+    return base.known(ctx, BITS, 0, None if ctx.pid == 1 else _ONES, (W(cells),))
 
 
 async def measured(ctx: Context, cells: int, sigma: float, kind: str) -> np.ndarray:
@@ -54,6 +60,7 @@ def select_cost(sizes: list[int]) -> Cost:
 
 Program = Callable[[Context], Awaitable[object]]
 W = words_for
+_ONES = np.full(2, 2**64 - 1, np.uint64)
 
 CASES: list[tuple[str, Cost, Program]] = []
 
@@ -170,6 +177,28 @@ case(
     lambda c: discrete.discrete_gaussian(c, 70_000, discrete.Sampler.of(20.0)),
 )
 case("gaussian-blocks", costs.gaussian(70_000), lambda c: box_muller.gaussian(c, 70_000))
+for owners, sums in ((0, 3), (1, 1), (1, 2), (70, 5), (100, 64)):
+    case(
+        f"check_totals-{owners}-{sums}",
+        costs.check_totals(owners, sums),
+        lambda c, n=owners, m=sums: bounded.check_totals(c, shared(c, R32, m, n), 1000),
+    )
+for owners, cells in ((1, 1), (3, 64), (70, 100), (2, 300_000)):
+    case(
+        f"check_cells-{owners}-{cells}",
+        costs.check_cells(owners, cells),
+        lambda c, n=owners, k=cells: bounded.check_cells(c, shared(c, R32, n, k), 1000),
+    )
+    case(
+        f"in_range-{owners * cells}",
+        costs.in_range(owners * cells),
+        lambda c, n=owners * cells: bounded.in_range(c, shared(c, R32, n), 1000),
+    )
+case(
+    "open_verdicts",
+    costs.open_verdicts(70),
+    lambda c: bounded.open_verdicts(c, shared_bits(c, 70), 70, "x"),
+)
 for sizes in ([5], [1, 2, 3], [100_000, 70_000, 1, 200_000], list(range(1, 40))):
     case(
         f"select-{len(sizes)}-{sum(sizes)}",

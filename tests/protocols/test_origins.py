@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from protocols import absolute, base, boolean, discrete, fixed, lookup, measure
+from protocols import absolute, base, boolean, bounded, discrete, fixed, lookup, measure
 from protocols import select as select_module
 from protocols.context import Context
 from protocols.ring import BITS, R32, R64, R128, Ring, RingArray
@@ -107,6 +107,8 @@ PROGRAMS: dict[str, Program] = {
     "carry_out": lambda c: boolean.carry_out(c, share_of(c, WORDS, BITS), share_of(c, WORDS, BITS)),
     "lift": lambda c: boolean.lift(c, counts(c), R128),
     "lift_magnitude": lambda c: boolean.lift_magnitude(c, counts(c), 18, R128),
+    "check_totals": lambda c: bounded.check_totals(c, counts(c)[:60].reshape(4, 15), 100),
+    "check_cells": lambda c: bounded.check_cells(c, counts(c)[:60].reshape(4, 15), 100),
     "one_hot": lambda c: lookup.one_hot(c, share_of(c, WORDS, BITS)),
     "truncate": lambda c: fixed.truncate(c, share_of(c, LARGE, R64).additive(c), 20),
     "discrete_gaussian": lambda c: discrete.discrete_gaussian(c, 70, discrete.Sampler.of(3.0)),

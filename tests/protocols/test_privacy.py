@@ -13,7 +13,18 @@ from collections.abc import Awaitable, Callable
 import numpy as np
 import pytest
 
-from protocols import absolute, base, boolean, box_muller, derived, discrete, fixed, lookup, measure
+from protocols import (
+    absolute,
+    base,
+    boolean,
+    bounded,
+    box_muller,
+    derived,
+    discrete,
+    fixed,
+    lookup,
+    measure,
+)
 from protocols import select as select_module
 from protocols.bitslice import from_bits, words_for
 from protocols.context import Context
@@ -64,6 +75,9 @@ BIT_PARTS[2] = BIT_PARTS[0] ^ BIT_PARTS[1] ^ np.array([[1], [0], [2**64 - 1]], d
 SPEC = spec_of([2, 1, 3])
 COUNT_PARTS = secret(R32, 3, 0, 900, 17, 2, 1)
 SCORE_PARTS = secret(R128, 5 << 40, 7, 0, -(2**60))
+# Three sums of each of two owners, one of whom is out of bounds; two owners' cells.
+SUM_PARTS = components(R32, np.array([[5, 7], [5, 8], [5, 7]]))
+OWNED_PARTS = components(R32, np.array([[5, 0, 900], [1001, 0, -1]]))
 
 
 async def deal(ctx: Context, dealer: int) -> Share:
@@ -74,6 +88,11 @@ async def deal(ctx: Context, dealer: int) -> Share:
 async def measured(ctx: Context, kind: str) -> np.ndarray:
     x_sh = share_of(ctx, COUNT_PARTS, R32)
     return await measure.measure(ctx, x_sh, 2.0, 1000, measure.noise_of(kind))
+
+
+async def verdicts(ctx: Context, parts: list[RingArray]) -> np.ndarray:
+    checked = await bounded.check_totals(ctx, share_of(ctx, parts, R32), 1000)
+    return await bounded.open_verdicts(ctx, checked, parts[0].shape[1], "passed")
 
 
 PROTOCOLS: dict[str, tuple[Protocol, int]] = {
@@ -110,6 +129,9 @@ PROTOCOLS: dict[str, tuple[Protocol, int]] = {
         ),
         0,
     ),
+    "check_totals": (lambda c: bounded.check_totals(c, share_of(c, SUM_PARTS, R32), 1000), 0),
+    "check_cells": (lambda c: bounded.check_cells(c, share_of(c, OWNED_PARTS, R32), 1000), 0),
+    "verdicts": (lambda c: verdicts(c, SUM_PARTS), 2),
     "maximum": (lambda c: select_module.maximum(c, share_of(c, SCORE_PARTS, R128), 62), 0),
     "select": (lambda c: select_module.select(c, share_of(c, COUNT_PARTS, R32), SPEC), 2),
     "one_hot": (lambda c: lookup.one_hot(c, share_of(c, BIT_PARTS, BITS)), 0),
@@ -209,6 +231,20 @@ def test_choice_is_known_to_nobody_before_it_is_opened(party: int) -> None:
     assert len(chosen) >= 4
 
 
+@pytest.mark.parametrize("party", [0, 1, 2])
+def test_verdicts_are_all_that_a_view_tells_of_owners(party: int) -> None:
+    """Honest owners of other tables leave the same opening, and a view in which each bit is a coin as before."""
+    seen = set()
+    for table in ([[0, 0], [0, 0]], [[1000, 3], [1000, 3]]):
+        parts = components(R32, np.array(table))
+        outcome = run_parties(lambda c, parts=parts: verdicts(c, parts))
+        seen.add(tuple(outcome.parties[party].opened_values))
+        # The two last messages are the opening's: the value masked by what the party holds, and its digest.
+        bits = bits_received(lambda c, parts=parts: verdicts(c, parts), party, opened=2)
+        assert find_leak(bits) is None
+    assert len(seen) == 1
+
+
 def test_view_of_some_party_is_never_empty() -> None:
     """A control of the test itself: each protocol sends something to somebody."""
     for name, (program, opened) in PROTOCOLS.items():
@@ -224,7 +260,13 @@ def no_zero_share(ctx: Context, ring: Ring, shape: tuple[int, ...]) -> RingArray
 @pytest.mark.parametrize(
     ("module", "names"),
     [
-        (base, ["multiply", "inner_product", "and", "msb", "bits_to_ring", "words_to_ring"]),
+        (
+            base,
+            [
+                *("multiply", "inner_product", "and", "msb", "bits_to_ring", "words_to_ring"),
+                *("check_totals", "check_cells"),
+            ],
+        ),
         (fixed, ["truncate-64"]),
     ],
     ids=["reshare", "truncate"],

@@ -1,4 +1,6 @@
-"""Known answers of selections, measurements and transcripts: tests/vectors/{select,measure,transcript}.json.
+"""Known answers of selections, measurements, checks of bounds and transcripts.
+
+They are in tests/vectors/{select,measure,bounded,transcript}.json.
 
 A good vector is a whole run: what goes in, and what comes out to the byte. A bad one is a good one with something
 changed, and names the step in which it ends and the class of the error. ``python -m tests.protocols.test_vectors``
@@ -18,7 +20,7 @@ import pytest
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from protocols import errors, measure
+from protocols import bounded, errors, measure
 from protocols.context import Context
 from protocols.fields import encode
 from protocols.ring import R32
@@ -33,6 +35,8 @@ FOLDER = Path(__file__).parent.parent / "vectors"
 SETTING = {"path", "component_keys", "private_keys", "components"}
 SPEC = {"sizes", "answers", "gains", "offsets", "max_rows"}
 NOISE = {"noise", "sigma", "max_rows", "security_bits"}
+CHECK = {"check", "owners", "bound"}
+CHECKING = "check"
 OUTCOME = {"rounds", "sent", "opened"}
 BAD = {"name", "of", "step", "error"}
 ERRORS = {
@@ -51,10 +55,11 @@ def vectors(name: str) -> dict[str, Any]:
 
 
 SELECT, MEASURE, TRANSCRIPT = vectors("select"), vectors("measure"), vectors("transcript")
+BOUNDED = vectors("bounded")
 
 
 def test_vector_files_hold_good_and_bad_ones_under_different_names() -> None:
-    for found in (SELECT, MEASURE, TRANSCRIPT):
+    for found in (SELECT, MEASURE, BOUNDED, TRANSCRIPT):
         assert found.keys() == {"good", "bad"}
         for cases in found.values():
             assert len({case["name"] for case in cases}) == len(cases) > 0
@@ -86,6 +91,23 @@ def measurement(case: dict[str, Any]) -> Program:
         noise = measure.noise_of(case["noise"], case["security_bits"])
         noisy = await measure.measure(ctx, x_sh, case["sigma"], case["max_rows"], noise)
         return noisy.tolist()
+
+    return program
+
+
+def checking(case: dict[str, Any]) -> Program:
+    """Sums of owners side by side, or their cells one owner after the other."""
+
+    async def program(ctx: Context, x_sh: Share) -> list[bool]:
+        owners, bound = case["owners"], case["bound"]
+        with ctx.step(CHECKING) as c:
+            if case["check"] == "totals":
+                sums = x_sh.reshape(x_sh.size // owners, owners)
+                verdicts = await bounded.check_totals(c, sums, bound)
+            else:
+                cells = x_sh.reshape(owners, x_sh.size // owners)
+                verdicts = await bounded.check_cells(c, cells, bound)
+            return (await bounded.open_verdicts(c, verdicts, owners, "passed")).tolist()
 
     return program
 
@@ -144,6 +166,20 @@ def test_measure_vectors_good(case: dict[str, Any]) -> None:
 def test_measure_vectors_bad(case: dict[str, Any]) -> None:
     good = next(g for g in MEASURE["good"] if g["name"] == case["of"])
     check_bad(case, good, measurement)
+
+
+@pytest.mark.parametrize("case", BOUNDED["good"], ids=named)
+def test_bounded_vectors_good(case: dict[str, Any]) -> None:
+    assert case.keys() == {"name", "passed"} | SETTING | CHECK | OUTCOME
+    played = play(case, checking(case))
+    assert played.result == [case["passed"]] * 3
+    assert outcome(played) == {key: case[key] for key in OUTCOME}
+
+
+@pytest.mark.parametrize("case", BOUNDED["bad"], ids=named)
+def test_bounded_vectors_bad(case: dict[str, Any]) -> None:
+    good = next(g for g in BOUNDED["good"] if g["name"] == case["of"])
+    check_bad(case, good, checking)
 
 
 # Transcripts.
@@ -350,6 +386,36 @@ def _measure() -> dict[str, Any]:
     return {"good": good, "bad": bad}
 
 
+def _bounded_case(name: str, check: str, owners: int, bound: int, x: list[int]) -> dict[str, Any]:
+    case = _setting(name, x) | {"check": check, "owners": owners, "bound": bound}
+    played = play(case, checking(case))
+    assert not played.failed
+    return case | {"passed": played.result[0]} | outcome(played)
+
+
+def _bounded() -> dict[str, Any]:
+    sums = [[9, 10, 11, 0, 9, -1, 9], [9, 10, 11, 0, 8, -1, 9 - (1 << 31)]]
+    cells = [[0, 10, 3, 9, 1], [0, 11, 0, 0, 0], [10, 10, 10, 10, -1], [10, 10, 10, 10, 10]]
+    good = [
+        _bounded_case("sums", "totals", 7, 10, [*sums[0], *sums[1], *sums[0]]),
+        _bounded_case("one sum each", "totals", 7, 10, sums[0]),
+        _bounded_case("cells", "cells", 4, 10, [*itertools.chain(*cells)]),
+    ]
+    rows: list[Row] = [
+        ("a verdict flipped", CHECKING, (0, 1), -1, "flipped"),
+        ("the digest of the verdicts flipped", CHECKING, (1, 0), -1, "flipped"),
+        ("the last product flipped", CHECKING, (1, 0), -2, "flipped"),
+        ("a message of the sums short", CHECKING, (0, 2), 0, "short"),
+        ("a verdict more", CHECKING, (0, 1), -1, "longer"),
+    ]
+    bad = _messages(good[0], checking, CHECKING, rows)
+    bad += [
+        _refused("a bound below 0", "sums", CHECKING, bound=-1),
+        _refused("a bound from 2^31", "cells", CHECKING, bound=1 << 31),
+    ]
+    return {"good": good, "bad": bad}
+
+
 def _call(call: str, **arguments: Any) -> dict[str, Any]:
     return {"name": call, "arguments": arguments}
 
@@ -433,6 +499,7 @@ def write() -> None:
     for name, content in (
         ("select", _select()),
         ("measure", _measure()),
+        ("bounded", _bounded()),
         ("transcript", _transcript()),
     ):
         text = json.dumps(content, indent=1, ensure_ascii=False)

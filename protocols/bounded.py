@@ -1,0 +1,154 @@
+"""Whether what owners shared is within its public bound, on shares: a bit an owner is opened, and nothing else of it.
+
+Secret: counts, their sums, differences, and the bits until they are opened. Public: bounds, sizes, an opened bit. An
+honest owner's bit is 1 whatever its table is, so that it says nothing; README section 2 has what a 1 proves.
+
+All is modulo 2^32: "within" means that the element of Z_2^32, taken as a number from 0 to 2^32 - 1, is at most the
+bound, exactly, whatever was shared. Source: own, of signs and ANDs (README section 1).
+"""
+
+import asyncio
+
+import numpy as np
+from numpy.typing import NDArray
+
+from protocols.base import multiply, open_value
+from protocols.bitslice import from_bits, to_bits
+from protocols.boolean import and_all, msb
+from protocols.context import Context
+from protocols.derived import addends
+from protocols.errors import CheckFailed
+from protocols.ring import BITS, R32
+from protocols.shares import Share, concatenate
+
+BLOCK_CELLS = 1 << 17
+_IN_FLIGHT = 2
+_WORD = 64
+LARGEST_BOUND = (1 << 31) - 1
+
+
+async def check_totals(ctx: Context, sums_sh: Share, bound: int) -> Share:
+    """Whether all of an owner's sums are the same number, and that one is at most ``bound``: a bit an owner.
+
+    Shapes: sums (m, n) in Z_2^32, m sums of each of n owners; returns (words,) for n cells.
+    Leaks: none.
+    Rounds: 1 + the longer one of 8 + levels(31) and 1 + levels(32 (m - 1)).
+    Communication: ``in_range`` for n cells, 32 (m - 1) planes by party 0 and 32 (m - 1) by all.
+    Raises: ValueError for a bound or shape that does not fit; ChannelError, ProtocolViolation.
+    Source: README section 2.
+    """
+    if sums_sh.ring is not R32 or len(sums_sh.shape) != 2 or sums_sh.shape[0] < 1:
+        raise ValueError(f"sums are (m, n) in Z_2^32, m at least 1, not {sums_sh!r}")
+    _require_bound(bound)
+    sums_sh = _whole_words(sums_sh)
+    if sums_sh.shape[0] == 1:
+        return await in_range(ctx, sums_sh[0], bound)
+    within, equal = await ctx.both(
+        lambda c: in_range(c, sums_sh[0], bound),
+        lambda c: _all_zero(c, sums_sh[1:] - sums_sh[:1]),
+    )
+    return await multiply(ctx, within, equal)
+
+
+async def check_cells(ctx: Context, x_sh: Share, bound: int) -> Share:
+    """Whether all of an owner's cells are at most ``bound``: a bit an owner.
+
+    Shapes: x (n, cells) in Z_2^32; returns (words,) for n cells.
+    Leaks: none.
+    Rounds: 8 + levels(31) + levels(words_for(cells)) + 6.
+    Communication: ``in_range`` for the cells of all, each owner's rounded up to whole words, and a bit a cell: 24.4
+        bytes a cell for the mean party.
+    Raises: ValueError for a bound or shape that does not fit; ChannelError, ProtocolViolation.
+    Source: README section 2.
+    """
+    if x_sh.ring is not R32 or len(x_sh.shape) != 2 or x_sh.shape[1] < 1:
+        raise ValueError(f"counts are (n, cells) in Z_2^32, cells at least 1, not {x_sh!r}")
+    owners = x_sh.shape[0]
+    within = await in_range(ctx, _whole_words(x_sh).reshape(-1), bound)
+    # An owner's words side by side as planes; then the 64 bits that are left of each owner.
+    words = await and_all(ctx, within.reshape(owners, -1).transposed())
+    return await and_all(ctx, _bits_as_planes(words))
+
+
+async def in_range(ctx: Context, x_sh: Share, bound: int) -> Share:
+    """Whether 0 <= x <= bound: two signs, of x and of bound - x, and the AND of their NOTs.
+
+    With no sign bit x is below 2^31, so that bound - x does not wrap, and its sign bit is the comparison.
+
+    Shapes: x (n,) in Z_2^32; returns (words,). Beyond n its bits are 1.
+    Leaks: none.
+    Rounds: 3 + levels(31), in blocks side by side.
+    Communication: ``boolean.msb`` for 2 n cells and a plane. Roles rotate over the blocks.
+    Raises: ValueError for a bound from 2^31; ChannelError, ProtocolViolation.
+    Source: README section 2.
+    """
+    _require_bound(bound)
+    slots = asyncio.Semaphore(_IN_FLIGHT)
+
+    async def block(c: Context, start: int) -> Share:
+        async with slots:
+            role = c.child(rotate=start // BLOCK_CELLS % 3)
+            part = _whole_words(x_sh[start : start + BLOCK_CELLS]).within(role.pid)
+            signs = await msb(role, concatenate(part, -part + bound))
+            within = await and_all(role, ~signs.reshape(2, part.size // _WORD))
+            c.depth = role.depth
+        return within.within(c.pid)
+
+    starts = range(0, max(1, x_sh.size), BLOCK_CELLS)
+    return concatenate(*await ctx.gather(*((lambda c, s=start: block(c, s)) for start in starts)))
+
+
+async def _all_zero(ctx: Context, x_sh: Share) -> Share:
+    """Whether all of x (m, n) are 0, for each of the n, which are whole words: (words,).
+
+    x is 0 where x - 1 = a + b is all ones, and the sum of two numbers is that where they differ in every bit.
+
+    Rounds: 1 + levels(32 m). Communication: 32 m planes by party 0; 32 m - 1 planes.
+    """
+    rows, cells = x_sh.shape
+    operands = await addends(ctx, (x_sh - 1).reshape(-1), R32.bits)
+    return await and_all(ctx, operands.propagate.reshape(R32.bits * rows, cells // _WORD))
+
+
+async def open_verdicts(ctx: Context, verdicts: Share, owners: int, what: str) -> NDArray[np.bool_]:
+    """Open a bit for each of so many owners.
+
+    Shapes: verdicts (words,); returns (owners,).
+    Leaks: the bits, recorded under ``what``: one number, 0 or 1, an owner.
+    Rounds: 1.
+    Communication: ``base.open_value`` of 8 bytes an owner.
+    Raises: CheckFailed where holders of a component disagree, or something else than a bit comes out; ChannelError,
+        ProtocolViolation.
+    Source: as ``select.select``.
+    """
+    # One owner a word: what else is in a word of 64 is not opened.
+    own, next_ = (to_bits(part, owners).astype(np.uint64) for part in (verdicts.own, verdicts.next))
+    opened = await open_value(ctx, Share(BITS, verdicts.pid, own, next_), what)
+    if opened.max(initial=0) > 1:
+        raise CheckFailed(
+            f"something else than bits was opened as {what} in step {ctx.cost.step!r}"
+        )
+    return opened.astype(np.bool_)
+
+
+def _require_bound(bound: int) -> None:
+    if not 0 <= bound <= LARGEST_BOUND:
+        raise ValueError(f"a bound of {bound}; expected 0 to {LARGEST_BOUND}")
+
+
+def _whole_words(x_sh: Share) -> Share:
+    """x (..., n) with zeros up to a multiple of 64 along its last axis. Local."""
+    missing = -x_sh.shape[-1] % _WORD
+    if not missing:
+        return x_sh
+    width = [(0, 0)] * (len(x_sh.shape) - 1) + [(0, missing)]
+    return Share(x_sh.ring, x_sh.pid, np.pad(x_sh.own, width), np.pad(x_sh.next, width))
+
+
+def _bits_as_planes(words: Share) -> Share:
+    """The bits of words (n,) as planes (64, words_for(n)): bit i of word c is cell c of plane i. Local."""
+
+    def planes(component: NDArray[np.uint64]) -> NDArray[np.uint64]:
+        return from_bits(to_bits(component, _WORD * component.size).reshape(-1, _WORD).T)
+
+    return Share(BITS, words.pid, planes(words.own), planes(words.next))
