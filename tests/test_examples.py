@@ -1,13 +1,18 @@
 """The configs under examples/ load, describe what they say, and fit the tables they are for; the program runs."""
 
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
 
 from mechanisms.domain import Categorical, Integer
+from parties.commands.main import cli
 from parties.config import Config, load_config
+from parties.distaim.server import own_files
+from tests.parties.hosts import SERVERS, three_hosts
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 
@@ -76,12 +81,41 @@ def test_adult_takes_the_values_of_published_rows() -> None:
             assert column.missing if value == "?" else column.code_of(value) is not None
 
 
-def test_three_hosts_study_awaits_the_servers_cards_and_names_their_files() -> None:
-    config = load("three-hosts/study.toml")
-    assert config.parties == ()
-    files = config.require_tls(0)
-    assert files.key == EXAMPLES.resolve() / "three-hosts" / "tls" / "own.key"
-    assert files.seal == EXAMPLES.resolve() / "three-hosts" / "tls" / "own.seal"
+def test_three_hosts_study_and_cards_make_a_configuration_for_every_host(tmp_path: Path) -> None:
+    study = EXAMPLES / "three-hosts" / "study.toml"
+    assert load_config(study).parties == ()
+    paths = three_hosts(tmp_path, study)
+    for pid, name in enumerate(SERVERS):
+        files = own_files(load_config(paths[name]), pid)
+        assert files.key.resolve() == (tmp_path / name / "tls" / "own.key").resolve()
+
+
+COMMANDS = [
+    line.strip()
+    for line in (EXAMPLES / "three-hosts" / "README.md").read_text().splitlines()
+    if line.startswith("    syncret ")
+]
+
+
+@pytest.mark.parametrize("line", COMMANDS)
+def test_three_hosts_guide_has_commands_that_there_are(line: str) -> None:
+    arguments = shlex.split(line, comments=True)[1:]
+    command: click.Command = cli
+    while isinstance(command, click.Group):
+        name, found, arguments = command.resolve_command(click.Context(command), arguments)
+        assert found is not None
+        command = found
+    assert command.make_context(str(name), arguments).params
+
+
+def test_three_hosts_guide_names_the_whole_ceremony_and_deletes_nothing() -> None:
+    text = (EXAMPLES / "three-hosts" / "README.md").read_text()
+    for part in ("card", "authority", "merge", "request", "admit"):
+        assert any(
+            line.startswith(f"syncret certs {part} ") for line in (f"{c} " for c in COMMANDS)
+        )
+    for word in ("openssl", "rm -", "delete"):
+        assert word not in text
 
 
 @pytest.mark.timeout(120)

@@ -17,6 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 from mechanisms.workload import Workload
 from parties.audit.evidence import Attempt, Evidence, ServerTranscript, form_problem, require_whole
 from parties.audit.findings import Failed, require
+from parties.cards import words
 from parties.config import Config, agreed_config, agreed_digest, load_config
 from parties.distaim.notes import FINISHED, ROUND
 from parties.errors import CertificateError, ConfigError
@@ -146,10 +147,12 @@ def certificates(evidence: Evidence) -> str:
             "The server's certificate is issued by ca.crt and was valid; compare with what you were told: "
             f"{fingerprint}."
         )
-    digest = evidence.transcripts[0].header.text("config_sha256")
+    document = evidence.transcripts[0].header.record["config"]
+    digest = agreed_digest(document if isinstance(document, dict) else {})
     return (
         "Every server's certificate has the key that the configuration pins, is issued by ca.crt and was valid during "
-        f"the run; compare with what you agreed on: the configuration has the digest {digest}, {fingerprint}."
+        f"the run; compare with what you agreed on: the configuration has the digest {digest}, in words "
+        f'"{words(digest)}"; {fingerprint}.'
     )
 
 

@@ -351,6 +351,9 @@ def test_party_and_submit_run_a_deployment(tmp_path: Path) -> None:
     given = ["audit", str(tmp_path / "audit"), "--certificates", certificates]
     audited = CliRunner().invoke(cli, given)
     assert audited.exit_code == 0, audited.output
+    shown = said_by("fingerprint", str(hosts["north"] / study))
+    told = " ".join(audited.output.split())
+    assert f'the digest {shown["digest"]}, in words "{shown["words"]}"' in told
 
 
 def test_party_makes_no_folder_with_keys_of_another(
