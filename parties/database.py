@@ -107,6 +107,10 @@ class Database:
         """Keep ``value`` under ``key``; durable on return."""
         self.enter("INSERT OR REPLACE INTO meta VALUES (?, ?)", [(key, value)])
 
+    def drop_meta(self, key: str) -> None:
+        """Keep nothing under ``key`` any more; durable on return."""
+        self.enter("DELETE FROM meta WHERE key = ?", [(key,)])
+
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
         """No other thread reads or enters anything meanwhile."""

@@ -1,26 +1,30 @@
 """What the three servers settle when they meet: that they run the same thing, and where an interrupted run goes on.
 
 Each tells the others its version, its digests of configuration and workload, the measurements and selections that it
-holds, and its ledger. All of that is public. What one of them has, all adopt: a value that was opened anywhere stays
-released, and a charge made anywhere stays spent (the ledger is raised to the most that any server
-holds). Nothing secret is exchanged here.
+holds, and its ledger. All of that is public, and echoed: nobody can tell the two others different things. A release
+that two of them hold, all adopt. What only one holds is lost: it may never have been opened, and one server's word is
+not enough to compute with it. A charge made anywhere stays spent: the ledger is raised to the most that any server
+holds. Nothing secret is exchanged here.
 """
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from mechanisms.accounting import LedgerEntry, Schedule
 from parties.config import Config
 from parties.distaim.store import Store
 from parties.distaim.stored import Checkpoint
-from parties.errors import StoreError
 from parties.ledger import DurableLedger
 from parties.version import WIRE_VERSION, version
 from protocols.context import Context
+from protocols.echo import echo
 from protocols.errors import CheckFailed, ProtocolViolation
 
+Key = TypeVar("Key", int, tuple[int, int])
+Held = TypeVar("Held", int, Checkpoint)
 _SELECTED = "selected/"
 MAX_STATE_BYTES = 1 << 28
 
@@ -70,13 +74,15 @@ def identity_of(
 class Resumed:
     """Where the run goes on: the released measurements, and the selections whose measurement is still to come.
 
-    ``session`` (hex) names the mesh that the three have made: another one after each restart.
+    ``session`` (hex) names the mesh that the three have made: another one after each restart. ``lost`` are the rounds
+    of releases that only this server held.
     """
 
     history: tuple[Checkpoint, ...]
     selections: Mapping[int, int]
     adopted: tuple[LedgerEntry, ...]
     session: str
+    lost: tuple[int, ...] = ()
 
     @property
     def last_round(self) -> int | None:
@@ -113,29 +119,42 @@ async def agree(
     rounds: int,
     nonce: str,
 ) -> Resumed:
-    """Compare identities, then bring all three servers to the furthest point that any of them has reached.
+    """Compare identities, then bring all three servers to the furthest point that two of them have reached.
 
     ``nonce`` (hex) is this server's part in the name of the mesh. Leaks: what the servers already opened or charged, to
-    one another. Rounds: 1. Communication: the state as JSON.
-    Raises CheckFailed where identities differ or measurements contradict, ProtocolViolation for malformed state.
+    one another. Rounds: 2. Communication: the state as JSON, and 96 bytes, to each.
+    Raises CheckFailed where identities differ or releases contradict, ProtocolViolation for malformed state or one told
+    differently.
     """
-    state = {
+    said = {
         "identity": {name: getattr(identity, name) for name in Identity.__dataclass_fields__},
         "nonce": nonce,
         **state_of(store, rounds),
     }
-    replies = await ctx.exchange(json.dumps(state).encode(), max_bytes=MAX_STATE_BYTES)
-    peers = [pid for pid in range(3) if pid != ctx.pid]
-    documents = {pid: _document(replies[pid], pid) for pid in peers}
-    for pid in peers:
+    replies = await ctx.exchange(json.dumps(said).encode(), max_bytes=MAX_STATE_BYTES)
+    documents = [_document(reply, pid) for pid, reply in enumerate(replies)]
+    for pid in (ctx.next_pid, ctx.prev_pid):
         identity.check(documents[pid].get("identity"), peer=f"party {pid} ({names[pid]})")
-    adopted: list[LedgerEntry] = []
-    for pid in peers:
-        adopted += apply_state(store, documents[pid], pid, rounds)
-    nonces = [str((documents.get(pid) or state).get("nonce")) for pid in range(3)]
+    await echo(ctx, dict(enumerate(replies)))
+    states = [_state(document, pid, rounds) for pid, document in enumerate(documents)]
+    checkpoints, selections = _held_by_two(states)
+    lost = _settle(store, states[ctx.pid], checkpoints, selections)
+    ledger = DurableLedger(store)
+    adopted = [
+        entry for pid in (ctx.next_pid, ctx.prev_pid) for entry in ledger.adopt(states[pid].entries)
+    ]
+    nonces = [str(document.get("nonce")) for document in documents]
     session = hashlib.sha256(json.dumps(nonces).encode()).hexdigest()
-    selections = load_selections(store, rounds)
-    return Resumed(tuple(store.checkpoints()), selections, tuple(adopted), session)
+    return Resumed(tuple(store.checkpoints()), selections, tuple(adopted), session, lost)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _State:
+    """What one server has opened and charged, by its own account."""
+
+    checkpoints: Mapping[tuple[int, int], Checkpoint]
+    selections: Mapping[int, int]
+    entries: tuple[LedgerEntry, ...]
 
 
 def _document(reply: bytes, pid: int) -> Mapping[str, object]:
@@ -148,31 +167,79 @@ def _document(reply: bytes, pid: int) -> Mapping[str, object]:
     return document
 
 
-def apply_state(
-    store: Store, document: Mapping[str, object], pid: int, rounds: int
-) -> list[LedgerEntry]:
-    """Keep what the peer has and this server lacks; returns the ledger entries among it.
-
-    Raises ProtocolViolation for a malformed state, CheckFailed for one that contradicts this server's.
-    """
+def _state(document: Mapping[str, object], pid: int, rounds: int) -> _State:
+    """Raises ProtocolViolation for a malformed one."""
     try:
         checkpoints = [Checkpoint.from_dict(item) for item in _list(document, "checkpoints")]
         entries = [LedgerEntry.from_dict(item) for item in _list(document, "ledger")]
         table = document.get("selections")
-        selections = {int(k): int(v) for k, v in (table if isinstance(table, dict) else {}).items()}
+        chosen = {int(k): int(v) for k, v in (table if isinstance(table, dict) else {}).items()}
     except (ValueError, TypeError) as error:
         raise ProtocolViolation(f"party {pid} sent a malformed state: {error}", pid) from error
-    try:
-        store.adopt_checkpoints(checkpoints)
-    except StoreError as error:
-        raise CheckFailed(f"the state of party {pid} contradicts this server's: {error}") from error
-    known = load_selections(store, rounds)
-    for number, candidate in selections.items():
-        if known.get(number, candidate) != candidate:
-            raise CheckFailed(f"party {pid} holds another selection for round {number}")
-        if number not in known and 1 <= number <= rounds:
+    return _State(
+        {(checkpoint.round, checkpoint.candidate): checkpoint for checkpoint in checkpoints},
+        {number: candidate for number, candidate in chosen.items() if 1 <= number <= rounds},
+        tuple(entries),
+    )
+
+
+def _held_by_two(states: Sequence[_State]) -> tuple[list[Checkpoint], dict[int, int]]:
+    """The measurements, in the order of their rounds, and the selections that two servers or all three hold.
+
+    Raises CheckFailed where two hold different ones.
+    """
+    measured = _common([s.checkpoints for s in states], Checkpoint.to_dict, lambda key: key[0])
+    chosen = _common([s.selections for s in states], lambda choice: choice, lambda number: number)
+    return sorted(measured.values(), key=lambda checkpoint: checkpoint.round), chosen
+
+
+def _common(
+    tables: Sequence[Mapping[Key, Held]],
+    content: Callable[[Held], object],
+    round_of: Callable[[Key], int],
+) -> dict[Key, Held]:
+    """What at least two of three ``tables`` have; where they have it, all have the same ``content``."""
+    common = {}
+    for key in dict.fromkeys(key for table in tables for key in table):
+        holders = [pid for pid, table in enumerate(tables) if key in table]
+        for pid in holders[1:]:
+            if content(tables[pid][key]) != content(tables[holders[0]][key]):
+                raise CheckFailed(
+                    f"parties {holders[0]} and {pid} hold different releases of round {round_of(key)}; "
+                    "one of them does not tell what was opened"
+                )
+        if len(holders) > 1:
+            common[key] = tables[holders[0]][key]
+    return common
+
+
+def _settle(
+    store: Store, mine: _State, checkpoints: Sequence[Checkpoint], selections: Mapping[int, int]
+) -> tuple[int, ...]:
+    """Keep what is common and nothing else; the rounds of releases that only this server had."""
+    with store.transaction():
+        kept = {(checkpoint.round, checkpoint.candidate) for checkpoint in checkpoints}
+        lost = [key for key in mine.checkpoints if key not in kept]
+        for round, candidate in lost:
+            store.drop_checkpoint(round, candidate)
+        for checkpoint in checkpoints:
+            store.save_checkpoint(checkpoint)
+        unshared = [number for number in mine.selections if number not in selections]
+        for number in unshared:
+            store.drop_meta(f"{_SELECTED}{number}")
+        for number, candidate in selections.items():
             save_selection(store, number, candidate)
-    return DurableLedger(store).adopt(entries)
+    return tuple(sorted({*(round for round, _ in lost), *unshared}))
+
+
+def fill(store: Store, document: Mapping[str, object], rounds: int) -> None:
+    """Make a store hold what ``state_of`` said of another one: what a replay begins with. Raises ProtocolViolation."""
+    state = _state(document, -1, rounds)
+    for checkpoint in state.checkpoints.values():
+        store.save_checkpoint(checkpoint)
+    for number, candidate in state.selections.items():
+        save_selection(store, number, candidate)
+    DurableLedger(store).adopt(state.entries)
 
 
 def _list(document: Mapping[str, object], key: str) -> list[Mapping[str, object]]:

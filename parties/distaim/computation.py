@@ -111,6 +111,12 @@ async def compute(
         initial=initial,
         sigmas=sigmas,
     )
+    if resumed.lost:
+        rounds = ", ".join(map(str, resumed.lost))
+        server.progress.event(
+            "lost",
+            f"only this server had what was opened in round {rounds}: it is lost, what was charged for it stays spent",
+        )
     if resumed.last_round is not None:
         server.progress.event(
             "resumed",

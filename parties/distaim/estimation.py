@@ -1,9 +1,10 @@
 """The model between the servers: the lead estimates it and broadcasts what the others need for the next selection.
 
-Provides ``make_estimator``, and ``LeadEstimator`` and ``FollowingEstimator``, the two ends of one broadcast. While the
-lead works it says so at short intervals, so that the others' receive deadline only means silence. Everything here is
-public post-processing of released measurements. Known limits: the followers trust the lead's model, which decides how
-good the choices are and never how private.
+Provides ``make_estimator``, and ``LeadEstimator`` and ``FollowingEstimator``, the two ends of one broadcast. While
+the lead works it says so at short intervals, so that the others' receive deadline only means silence. Everything here
+is public post-processing of released measurements. All three compare digests of it before they use it, so that the
+lead cannot tell the followers different models. Known limits: they trust the lead's model, which decides how good the
+choices are and never how private.
 """
 
 import asyncio
@@ -20,6 +21,7 @@ from parties.config import Config
 from parties.distaim.circumstances import Circumstances
 from parties.distaim.steps import ESTIMATE, WORKING
 from protocols.context import Context
+from protocols.echo import echo
 from protocols.errors import ProtocolViolation
 
 LEAD = 0
@@ -67,8 +69,9 @@ class LeadEstimator:
     ) -> Estimate:
         """The model after ``measurements``; see ``Estimator.estimate``.
 
-        Leaks: the estimate, which is public. Rounds: 1 and one for each tick. Communication: 4 bytes a cell and an
-        eighth of a byte a candidate to each follower. Raises EstimationError, ChannelError.
+        Leaks: the estimate, which is public. Rounds: 2 and one for each tick. Communication: 4 bytes a cell, an
+        eighth of a byte a candidate and 32 bytes to each follower. Raises EstimationError, ChannelError,
+        ProtocolViolation.
         """
         task = asyncio.ensure_future(self._inner.estimate(measurements, round=round, final=final))
         try:
@@ -77,7 +80,9 @@ class LeadEstimator:
                 estimate = self._circumstances.keep(
                     ESTIMATE.name, lambda: encode_estimate(task.result())
                 )
-                await c.broadcast(LEAD, _MODEL + estimate)
+                message = _MODEL + estimate
+                await c.broadcast(LEAD, message)
+                await echo(c, {LEAD: message})
         finally:
             task.cancel()
         return decode_estimate(estimate, self._workload)
@@ -95,7 +100,9 @@ class FollowingEstimator:
     ) -> Estimate:
         """The lead's model; see ``LeadEstimator.estimate``. Raises ChannelError, ProtocolViolation."""
         with self._ctx.step(ESTIMATE.name, round=round) as c:
-            return decode_estimate((await patience(c))[1:], self._workload)
+            message = await patience(c)
+            await echo(c, {LEAD: message})
+        return decode_estimate(message[1:], self._workload)
 
 
 async def working(

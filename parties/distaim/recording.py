@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from parties.distaim.agreement import apply_state, state_of
+from parties.distaim.agreement import fill, state_of
 from parties.distaim.circumstances import Circumstances, Holdings
 from parties.distaim.store import Store
 from parties.distaim.stored import StoredSubmission, Total
@@ -94,7 +94,7 @@ def settle(store: Store, circumstances: Circumstances, rounds: int) -> Store:
     """Keep what ``store`` begins with, or begin with what was kept."""
     try:
         state = circumstances.keep_json("state", lambda: state_of(store, rounds))
-        apply_state(store, state, pid=-1, rounds=rounds)
+        fill(store, state, rounds)
     except BaseException:
         store.close()
         raise

@@ -62,12 +62,23 @@ def _one_exchange(messages: Messages) -> str | None:
     )
 
 
+def _agreement(messages: Messages) -> str | None:
+    """A state told to both others, and then the digests of all three."""
+    echoes = sum(size == 3 * DIGEST_BYTES for size in messages.sizes)
+    if len(messages.sizes) == 2 * messages.times == messages.rounds and echoes >= messages.times:
+        return None
+    return f"{len(messages.sizes)} messages to each peer in {messages.rounds} rounds; a state and digests are right"
+
+
 def _estimates(messages: Messages) -> str | None:
-    """The lead says that it works, and then its model's answers; the others say nothing."""
-    if not messages.is_lead:
-        return "only the lead sends something here" if messages.sizes else None
+    """The lead says that it works, and then its model's answers; all three say what they heard."""
     models = sum(size == messages.model for size in messages.sizes)
-    if set(messages.sizes) <= {len(WORKING), messages.model} and models == messages.times:
+    echoes = sum(size == DIGEST_BYTES for size in messages.sizes)
+    if not messages.is_lead:
+        right = echoes == len(messages.sizes) == messages.times
+        return None if right else "only the lead sends more than a digest here"
+    sizes = {len(WORKING), messages.model, DIGEST_BYTES}
+    if set(messages.sizes) <= sizes and models == echoes == messages.times:
         return None
     return (
         f"expected {messages.times} models of {messages.model} bytes and ticks of {len(WORKING)} "
@@ -83,7 +94,7 @@ def _end(messages: Messages) -> str | None:
     return None if right else "other messages than the end of a run has"
 
 
-AGREE: Step[Messages] = Step("agree", Phase.START, problem=_one_exchange)
+AGREE: Step[Messages] = Step("agree", Phase.START, problem=_agreement)
 ESTIMATE: Step[Messages] = Step("estimate", Phase.MODEL, problem=_estimates)
 PREPARE: Step[Never] = Step("prepare", Phase.MODEL)
 CLIENTS_RESUME: Step[Messages] = Step("clients.resume", Phase.ARRIVALS, problem=_one_exchange)

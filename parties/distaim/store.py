@@ -15,7 +15,6 @@ import json
 import os
 import secrets
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
@@ -307,10 +306,10 @@ class Store(Database):
                 self._write(name, data)
                 self.enter("INSERT INTO checkpoint VALUES (?, ?, ?, ?, ?, ?)", [(*row, name)])
 
-    def adopt_checkpoints(self, checkpoints: Sequence[Checkpoint]) -> None:
-        """Keep the measurements that a peer has and this server lost. Raises StoreError where they contradict."""
-        for checkpoint in checkpoints:
-            self.save_checkpoint(checkpoint)
+    def drop_checkpoint(self, round: int, candidate: int) -> None:
+        """Keep a measurement no longer: only this server had it."""
+        self.enter("DELETE FROM checkpoint WHERE round = ? AND candidate = ?", [(round, candidate)])
+        # Its file goes when the store is opened next, as all that no row names.
 
     def checkpoints(self) -> list[Checkpoint]:
         """The released measurements, by round, then in the order in which they were saved."""

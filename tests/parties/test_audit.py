@@ -117,6 +117,29 @@ def test_audit_passes_when_a_server_lost_that_it_told_its_state(
     assert_clean(run)
 
 
+def test_audit_wants_the_messages_of_an_opening_that_one_server_alone_wrote_down(
+    tmp_path: Path, certificates: Certificates
+) -> None:
+    """The attack: in a round that was interrupted a server writes down a value that nobody opened to it."""
+    run = make_run(tmp_path, certificates, SMALL | {"run.rounds": 3}, kill=(1, "round", 2))
+    assert_clean(run)
+    lines = read_lines(run, 0)
+    end = next(n for n, record in enumerate(lines) if record["kind"] == "resumed")
+    begun = lines[: end - 1]
+    assert not any(r["kind"] == "opened" and r["round"] == 2 for r in begun)
+    copied = [
+        record | {"t": begun[-1]["t"]}
+        for record in lines[end:]
+        if record.get("round") == 2
+        and (record["kind"], record.get("what"))
+        in {("opened", "select.index"), ("note", "selecting")}
+    ]
+    write_lines(run, 0, [*begun, *copied, *lines[end - 1 :]], certificates[PARTIES[0]])
+    (openings,) = (check for check in audit_folder(run).checks if check.name == "openings")
+    assert openings.status == "fail"
+    assert "nobody else has this opening" in openings.detail
+
+
 def test_audit_is_the_same_on_every_machine(honest: Path, tmp_path: Path) -> None:
     """Nothing depends on when and where it is made."""
     there = copy_run(honest, tmp_path)

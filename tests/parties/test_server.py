@@ -6,6 +6,7 @@ import json
 import shutil
 import socket
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
@@ -26,9 +27,11 @@ from parties.audit.findings import Failed
 from parties.audit.identity import completeness
 from parties.audit.run import audit_folder
 from parties.config import CertificateFiles, Config
+from parties.distaim.agreement import save_selection
 from parties.distaim.planning import make_plan
 from parties.distaim.server import run_party
 from parties.distaim.store import Store
+from parties.distaim.stored import Checkpoint
 from parties.distaim.submit import submit
 from parties.errors import CertificateError, ConfigError, StoreError
 from parties.ledger import DurableLedger
@@ -142,14 +145,16 @@ async def test_run_party_continues_after_the_last_finished_round_when_one_was_ki
     assert await cluster.run(records={0: again}, owners=EVERYONE) == [None] * 3
     done = ledgers(cluster)
     assert done[0] == done[1] == done[2]
-    # Nothing that was opened is paid for twice, and nothing at all where the kill came between two releases.
+    # Paid for twice is at most what only one server held and what was charged next, and nothing at all where the kill
+    # came between two releases.
     extra = steps(done[0]) - planned(cluster.config)
-    assert extra.total() <= 1
+    assert extra.total() <= 2
     if number == 2:
         assert "going on after round 1 of 4" in again.texts
     budget = rho_from_epsilon_delta(1.0, 1e-5)
     assert sum(e.rho for e in done[0].elements()) <= budget * (1 + 1e-9)
-    assert result(cluster)["rounds_done"] == (4 if not extra else 3)
+    done_rounds = result(cluster)["rounds_done"]
+    assert 4 - extra.total() <= done_rounds <= (3 if extra else 4)
 
 
 async def test_run_party_started_again_after_its_end_changes_no_result_and_passes_the_audit(
@@ -201,20 +206,74 @@ async def test_run_party_ends_a_round_early_when_a_charge_was_lost(cluster: Clus
     assert result(cluster)["rounds_done"] == 3
 
 
-async def test_run_party_adopts_a_round_that_only_one_server_finished(cluster: Cluster) -> None:
+def forget_after(cluster: Cluster, round: int, *pids: int) -> None:
+    for pid in pids:
+        with Store(cluster.directory(pid) / "store", cluster.config.digest()) as store:
+            for checkpoint in store.checkpoints():
+                if checkpoint.round > round:
+                    store.drop_checkpoint(checkpoint.round, checkpoint.candidate)
+            for number in range(round + 1, 5):
+                store.drop_meta(f"selected/{number}")
+            store.enter("DELETE FROM ledger WHERE round > ?", [(round,)])
+
+
+@pytest.mark.parametrize("forgetful", [0, 1, 2])
+async def test_run_party_adopts_a_round_that_two_servers_finished(
+    cluster: Cluster, forgetful: int
+) -> None:
     assert await cluster.run(owners=EVERYONE) == [None] * 3
     before = result(cluster)["selected"]
-    # Two servers lose everything after round 3: as if they had been killed before they could save it.
-    for pid in (0, 2):
-        with Store(cluster.directory(pid) / "store", cluster.config.digest()) as store:
-            store._db.execute("DELETE FROM checkpoint WHERE round > 2")
-            store._db.execute("DELETE FROM meta WHERE key LIKE 'selected/%'")
-            store._db.execute("DELETE FROM ledger WHERE round > 2")
+    # One server loses everything after round 2: as if it had been killed before it could save it.
+    forget_after(cluster, 2, forgetful)
     assert await cluster.run() == [None] * 3
     assert result(cluster)["selected"] == before
     done = ledgers(cluster)
     assert done[0] == done[1] == done[2]
     assert steps(done[0]) == planned(cluster.config)
+
+
+async def test_run_party_loses_what_one_server_alone_holds(cluster: Cluster) -> None:
+    """Whether it was opened or invented nobody can tell: it is not used, and what was charged stays spent."""
+    assert await cluster.run(owners=EVERYONE) == [None] * 3
+    before = result(cluster)["selected"]
+    forget_after(cluster, 3, 0, 2)
+    recording = Recording()
+    assert await cluster.run(records={1: recording}) == [None] * 3
+    assert any("only this server had" in text and "4" in text for text in recording.texts)
+    assert result(cluster)["selected"] == before[:3]
+    assert result(cluster)["rounds_done"] == 3
+    done = ledgers(cluster)
+    assert done[0] == done[1] == done[2]
+    assert steps(done[0]) == planned(cluster.config)
+
+
+@pytest.mark.parametrize("liar", [0, 1])
+async def test_run_party_uses_no_measurement_that_a_server_has_planted(
+    cluster: Cluster, liar: int
+) -> None:
+    """The attack: a release that nobody opened, in a round that was interrupted; all three computed with it."""
+    await cluster.run(owners=EVERYONE, kill=(2, "round", 2))
+    workload = cluster.config.build_workload()
+    planted = np.full(workload.domain.size(workload.candidates[4]), 1e6)
+    with Store(cluster.directory(liar) / "store", cluster.config.digest()) as store:
+        save_selection(store, 2, 4)
+        store.save_checkpoint(Checkpoint(2, 4, 1.0, 4, planted))
+    assert await cluster.run(owners=EVERYONE) == [None] * 3
+    for pid in range(3):
+        with Store(cluster.directory(pid) / "store", cluster.config.digest()) as store:
+            assert all(c.sigma != 1.0 and c.noisy.max() < 1e5 for c in store.checkpoints())
+    assert result(cluster)["rounds_done"] >= 3  # The interruption may have cost a release.
+
+
+async def test_run_party_ends_where_two_servers_hold_different_releases(cluster: Cluster) -> None:
+    assert await cluster.run(owners=EVERYONE) == [None] * 3
+    with Store(cluster.directory(1) / "store", cluster.config.digest()) as store:
+        last = store.checkpoints()[-1]
+        store.drop_checkpoint(last.round, last.candidate)
+        store.save_checkpoint(replace(last, noisy=last.noisy + 1))
+    ended = await cluster.run()
+    assert all(isinstance(error, CheckFailed | PeerClosed) for error in ended)
+    assert any("hold different releases of round 4" in str(error) for error in ended)
 
 
 async def test_run_party_refuses_to_overspend(cluster: Cluster) -> None:

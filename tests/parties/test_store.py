@@ -292,7 +292,8 @@ def test_total_is_checked_and_shows_no_shares() -> None:
 def test_save_checkpoint_is_idempotent_and_refuses_contradictions(store: Store) -> None:
     for candidate in (5, 2):
         store.save_checkpoint(make_checkpoint(0, candidate))
-    store.adopt_checkpoints([make_checkpoint(1), make_checkpoint(0, 2), make_checkpoint(1)])
+    for checkpoint in (make_checkpoint(1), make_checkpoint(0, 2), make_checkpoint(1)):
+        store.save_checkpoint(checkpoint)
     assert [(item.round, item.candidate) for item in store.checkpoints()] == [
         (0, 5),
         (0, 2),
@@ -301,7 +302,10 @@ def test_save_checkpoint_is_idempotent_and_refuses_contradictions(store: Store) 
     with pytest.raises(StoreError, match="round 1, candidate 2 is stored with another"):
         store.save_checkpoint(make_checkpoint(1, shift=1.0))
     with pytest.raises(StoreError, match="servers disagree"):
-        store.adopt_checkpoints([Checkpoint(1, 2, 20.5, 4, make_checkpoint().noisy)])
+        store.save_checkpoint(Checkpoint(1, 2, 20.5, 4, make_checkpoint().noisy))
+    assert len(store.checkpoints()) == 3
+    store.drop_checkpoint(1, 2)
+    store.save_checkpoint(make_checkpoint(1, shift=1.0))
     assert len(store.checkpoints()) == 3
 
 
