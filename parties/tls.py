@@ -311,18 +311,18 @@ def own_certificate(files: CertificateFiles) -> CertificateFiles:
     if NAME_HOLE not in files.cert.name:
         return files
     key = load_key(files.key).public_key()
-    found = []
+    certificates = []
     for path in sorted(files.cert.parent.glob(files.cert.name.replace(NAME_HOLE, "*"))):
         with contextlib.suppress(CertificateError):
             if load_certificate(path, "certificate").public_key() == key:
-                found.append(path)
-    if len(found) != 1:
-        which = ", ".join(path.name for path in found) or "no certificate"
+                certificates.append(path)
+    if len(certificates) != 1:
+        which = ", ".join(path.name for path in certificates) or "no certificate"
         raise CertificateError(
             f"{files.cert.parent}: has {which} for the key {files.key}; expected one, which the coordinator makes from "
             "the request (`syncret certs admit`), or --cert"
         )
-    return CertificateFiles(files.ca, found[0], files.key)
+    return CertificateFiles(files.ca, certificates[0], files.key)
 
 
 def check_seal(files: CertificateFiles, expected: SealTo, role: str) -> None:

@@ -154,8 +154,8 @@ class PartyRuntime(Runtime):  # type: ignore[misc]  # MPyC is untyped
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        told = str(error) if isinstance(error, ProtocolError) else ""
-        await self.close("" if error is None else told or type(error).__name__)
+        reason = str(error) if isinstance(error, ProtocolError) else ""
+        await self.close("" if error is None else reason or type(error).__name__)
 
     def hello(self, peer: int) -> bytes:
         """The first bytes to ``peer``: who speaks to whom, and this party's commitment for the pair's key."""

@@ -27,7 +27,7 @@ class _Secret:
         raise TypeError(f"{type(self).__name__} is secret and cannot be pickled")
 
 
-class Place(Protocol):
+class HasVerifier(Protocol):
     """What products have to know of the context that they are made in."""
 
     @property
@@ -146,7 +146,7 @@ class Share(_Secret):
             raise TypeError(f"{self.ring.name} cannot be narrowed to {ring.name}")
         return Share(ring, self.pid, _low_bits(ring, self.own), _low_bits(ring, self.next))
 
-    def additive(self, ctx: Place) -> "Additive":
+    def additive(self, ctx: HasVerifier) -> "Additive":
         """The value as additive terms: every party takes the component it owns."""
         return Additive(self.ring, self.own, _origins(ctx, self, None))
 
@@ -289,7 +289,7 @@ def _then(origins: Origins | None, step: LinearMap) -> Origins | None:
     return None if origins is None else tuple(origin.then(step) for origin in origins)
 
 
-def _origins(ctx: Place, left: Share, right: Share | None) -> Origins | None:
+def _origins(ctx: HasVerifier, left: Share, right: Share | None) -> Origins | None:
     return None if ctx.verifier is None else (Origin(left, right),)
 
 
@@ -299,7 +299,7 @@ def _low_bits(ring: Ring, x: RingArray) -> RingArray:
     return np.asarray(low, dtype=ring.dtype)
 
 
-def product(ctx: Place, x_sh: Share, y_sh: Share) -> Additive:
+def product(ctx: HasVerifier, x_sh: Share, y_sh: Share) -> Additive:
     """Additive terms of x * y: z_i = x_i y_i + x_i y_{i+1} + x_{i+1} y_i. Local."""
     ring = x_sh.ring
     if y_sh.ring is not ring or y_sh.pid != x_sh.pid:
@@ -309,7 +309,7 @@ def product(ctx: Place, x_sh: Share, y_sh: Share) -> Additive:
     return Additive(ring, ring.add(left, right, out=right), _origins(ctx, x_sh, y_sh))
 
 
-def cross_product(ctx: Place, a_sh: Share, b: RingArray | None) -> Additive:
+def cross_product(ctx: HasVerifier, a_sh: Share, b: RingArray | None) -> Additive:
     """Additive terms of a * b, with a as ``base.share_input`` of party 0 left it and b known to parties 1 and 2. Local.
 
     Party 0's term is zero: a has no component 2 and b, shared for free, has no other.

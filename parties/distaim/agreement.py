@@ -97,8 +97,8 @@ def save_selection(store: Store, round: int, candidate: int) -> None:
 
 def load_selections(store: Store, rounds: int) -> dict[int, int]:
     """The opened selections, candidate by round."""
-    found = {number: store.meta(f"{_SELECTED}{number}") for number in range(1, rounds + 1)}
-    return {number: int(value) for number, value in found.items() if value is not None}
+    kept = {number: store.meta(f"{_SELECTED}{number}") for number in range(1, rounds + 1)}
+    return {number: int(value) for number, value in kept.items() if value is not None}
 
 
 def state_of(store: Store, rounds: int) -> dict[str, object]:

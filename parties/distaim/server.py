@@ -143,7 +143,7 @@ def open_transcript(
         return circumstances.transcript(path, sign=signer(files), header=header)
 
 
-class _Recorder:
+class _MeshTranscript:
     """The transcript as the mesh's threads see it: a disk that is full ends the run instead of one thread."""
 
     def __init__(self, server: ComputeServer) -> None:
@@ -237,7 +237,7 @@ def _farewell(error: BaseException) -> str:
 def _runtime(server: ComputeServer, files: CertificateFiles) -> PartyRuntime:
     parties = server.config.require_parties()
     first, second, third = (party.pinned for party in parties)
-    recorder = _Recorder(server)
+    recorder = _MeshTranscript(server)
     recorder.runtime = PartyRuntime(
         server.pid,
         [(party.mesh.host, party.mesh.port) for party in parties],
