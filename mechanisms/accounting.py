@@ -29,6 +29,7 @@ from typing import Literal, Protocol, TypeAlias, get_args
 
 from mechanisms.errors import BudgetExceeded
 from mechanisms.events import (
+    GRID_SLACK,
     SMALLEST_PART,
     DiscreteGaussianEvent,
     Event,
@@ -306,7 +307,8 @@ class Plan:
     Variant ``private`` measures the one-way marginals in every round instead of round 0, ``naivebayes`` does
     nothing else; ``random`` and ``naivebayes`` select nothing, and their epsilon is 0. Every measurement has
     noise ``sigma``, in rows, of the kind ``noise``.
-    ``selection_slack`` is what a selection is charged beyond ``epsilon`` for being computed inexactly.
+    ``selection_slack`` is what a selection is charged beyond ``epsilon`` for being computed inexactly: by 64 random
+    bits, or on shares.
     Raises ``ValueError`` if a number is out of range or the whole costs more than ``rho``.
     """
 
@@ -315,7 +317,7 @@ class Plan:
     columns: int
     sigma: float
     epsilon: float
-    selection_slack: float = 0.0
+    selection_slack: float = GRID_SLACK
     noise: NoiseKind = "box-muller"
     variant: Variant = "aim"
     local_rounds: int = 1
@@ -402,7 +404,7 @@ def fixed_rounds_plan(
     columns: int,
     *,
     measure_share: float = 0.9,
-    selection_slack: float = 0.0,
+    selection_slack: float = GRID_SLACK,
     noise: NoiseKind = "box-muller",
     variant: Variant = "aim",
     local_rounds: int = 1,

@@ -24,6 +24,7 @@ from mechanisms.accounting import (
     rho,
 )
 from mechanisms.events import (
+    GRID_SLACK,
     Event,
     ExponentialEvent,
     NoiseKind,
@@ -69,7 +70,7 @@ class AnnealedPlan:
         *,
         rounds_per_column: int = CENTRAL_ROUNDS,
         measure_share: float = 0.9,
-        selection_slack: float = 0.0,
+        selection_slack: float = GRID_SLACK,
         noise: NoiseKind = "box-muller",
         variant: Variant = "aim",
         local_rounds: int = 1,

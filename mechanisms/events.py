@@ -2,7 +2,7 @@
 
 Provides ``GaussianEvent``, ``DiscreteGaussianEvent``, ``SumOfDiscreteGaussiansEvent``,
 ``ExponentialEvent``, their union ``Event``, ``event_to_dict`` and ``event_from_dict`` (exact over
-JSON), and ``measurement_event``: what a noisy marginal is for each kind of noise.
+JSON), ``measurement_event``: what a noisy marginal is for each kind of noise, and ``GRID_SLACK``.
 
 Public: everything here. Neighbouring tables differ by one row, which changes one cell of each
 marginal by 1: hence the defaults of ``sensitivity`` and ``cells``.
@@ -21,6 +21,10 @@ NOISE_KINDS: tuple[NoiseKind, ...] = get_args(NoiseKind)
 
 # The theorem on sums of discrete Gaussians is for parts of at least this deviation.
 SMALLEST_PART = 0.5
+
+# What a choice by 64 random bits (``scores.select_index``) is charged beyond its epsilon: the
+# derivation is there.
+GRID_SLACK = 2.0**-21
 
 
 @dataclass(frozen=True, slots=True)

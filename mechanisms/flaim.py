@@ -29,10 +29,9 @@ from mechanisms.flaim_settings import FlaimSettings
 from mechanisms.model import Model
 from mechanisms.pgm import Target, merge
 from mechanisms.sampling import RandomBytes
+from mechanisms.scores import MAX_CANDIDATES
 from mechanisms.totals import NoisyTotal, rows_per_client
 from mechanisms.workload import Workload
-
-MAX_CANDIDATES = 1 << 16
 
 # How often participants are drawn again before it is an error.
 MAX_DRAWS = 10_000

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from mechanisms.accounting import LOCAL, MEASURE, SELECT, Ledger
 from mechanisms.errors import BudgetExceeded, FlaimError
-from mechanisms.events import DiscreteGaussianEvent, Event, ExponentialEvent
+from mechanisms.events import GRID_SLACK, DiscreteGaussianEvent, Event, ExponentialEvent
 from mechanisms.exact_noise import MAX_SIGMA, discrete_gaussian_noise
 from mechanisms.flaim_answers import candidate_totals, moved_answers
 from mechanisms.flaim_messages import Brief, Layout
@@ -103,7 +103,7 @@ class FlaimClient:
             local = DiscreteGaussianEvent(brief.sigma)
             self._charge(
                 brief.round,
-                [(SELECT, ExponentialEvent(brief.epsilon))] * count
+                [(SELECT, ExponentialEvent(brief.epsilon + GRID_SLACK))] * count
                 + [(LOCAL, local)] * (count - 1),
             )
         self._latest, self._round, self._chosen = brief.round, brief.round, ()

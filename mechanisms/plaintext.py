@@ -14,7 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mechanisms.accounting import MEASURE, SELECT, Ledger, Schedule
-from mechanisms.events import NoiseKind, distributed_part, measurement_event
+from mechanisms.events import (
+    GRID_SLACK,
+    ExponentialEvent,
+    NoiseKind,
+    distributed_part,
+    measurement_event,
+)
 from mechanisms.exact_noise import discrete_gaussian_noise
 from mechanisms.sampling import RandomBytes, gaussian_noise, random_uint64
 from mechanisms.scores import ScoreSpec, plain_scores, select_index
@@ -76,10 +82,13 @@ class PlaintextBackend:
     async def select(self, spec: ScoreSpec, scale: float) -> int:
         """The choice of the reference mechanism, ``scores.select_index``; charged with the plan's slack.
 
-        Raises ``ValueError`` for an epsilon that is not the plan's.
+        Raises ``ValueError`` for an epsilon that is not the plan's, or a charge without ``GRID_SLACK``.
         """
         if scale != self._plan.epsilon:
             raise ValueError(f"a selection with epsilon {scale} is not in the plan")
+        charged = self._plan.selection
+        if not isinstance(charged, ExponentialEvent) or charged.epsilon < scale + GRID_SLACK:
+            raise ValueError("the plan does not charge a selection for the grid of its random bits")
         self.ledger.charge(self._round, SELECT, self._plan.selection)
         scores = plain_scores(self._workload.gather(self._expanded, spec.candidates), spec)
         return select_index(scores, random_uint64(self._random_bytes))

@@ -1,7 +1,7 @@
 """The exponential mechanism in fixed point: scores, and the reference of the secure selection.
 
-Provides ``ScoreSpec`` (the public integers of one selection), ``build_spec``, ``plain_scores`` and
-``select_index``.
+Provides ``ScoreSpec`` (the public integers of one selection), ``build_spec``, ``plain_scores``,
+``select_index`` and ``MAX_CANDIDATES``.
 
 Secret: counts and scores. Public: the specification and the chosen index.
 
@@ -43,6 +43,9 @@ EXPONENT_BITS = SCORE_BITS + LOG2E_BITS
 # A candidate's weight is never below 2^-FLOOR_BITS of the best one's: max(t, max t - R) is a score
 # of no larger sensitivity, so the floor costs no privacy.
 FLOOR_BITS = 24
+
+# More are not chosen among: the grid of 64 random bits would be too coarse for what it is charged.
+MAX_CANDIDATES = 1 << 16
 
 _DIGITS = 50
 
@@ -147,10 +150,21 @@ def select_index(scores: Sequence[int], random_u64: int) -> int:
     prefix sums c, u = (random_u64 + 1) / 2^64 in (0, 1]; the first q with c_q >= u c_last. Weights
     are computed to 50 digits.
 
-    Raises: ``ValueError`` without scores or if ``random_u64`` is not in 0 .. 2^64 - 1.
+    Distribution: q has floor(2^64 c_q / c_last) - floor(2^64 c_(q-1) / c_last) of the 2^64 words, less than one
+    away from 2^64 p_q, for the mechanism's own p_q = e_q / c_last. Weights of G candidates lie in 2^-FLOOR_BITS .. 1,
+    so that p_q >= 2^-24 / G: its relative error is below eta = 2^-40 G, 2^-24 for the most candidates. Of two
+    tables and two candidates the ratio of ratios of probabilities has four of them, each off by a factor of
+    1 / (1 - eta) at most: the choice is one by the exponential mechanism of epsilon + 4 eta (1 + 2 eta), which
+    ``events.GRID_SLACK`` = 2^-21 covers twice. (Weights of 50 digits move a boundary between words only where
+    2^64 c_q / c_last is within 2^-80 of a whole number: that is in the other half.)
+
+    Raises: ``ValueError`` without scores, with more than ``MAX_CANDIDATES``, or if ``random_u64`` is not in
+    0 .. 2^64 - 1.
     """
     if not scores or not 0 <= random_u64 < 2**64:
         raise ValueError("at least one score and 64 random bits are needed")
+    if len(scores) > MAX_CANDIDATES:
+        raise ValueError(f"{len(scores)} candidates; a choice takes at most {MAX_CANDIDATES}")
     best = max(scores)
     floor = FLOOR_BITS << EXPONENT_BITS
     with localcontext() as context:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from mechanisms.accounting import DiscreteGaussianEvent, ExponentialEvent
 from mechanisms.errors import BudgetExceeded, FlaimError
+from mechanisms.events import GRID_SLACK
 from mechanisms.flaim_answers import candidate_totals
 from mechanisms.flaim_client import FlaimClient, true_answers
 from mechanisms.flaim_messages import Brief, Layout
@@ -138,7 +139,7 @@ def test_choose_charges_each_choice_and_each_local_measurement() -> None:
     chosen = owner.choose(brief())
     assert len(set(chosen)) == 3
     assert [e.event for e in owner.ledger.entries] == (
-        [ExponentialEvent(EPSILON)] * 3 + [DiscreteGaussianEvent(2.0)] * 2
+        [ExponentialEvent(EPSILON + GRID_SLACK)] * 3 + [DiscreteGaussianEvent(2.0)] * 2
     )
     with pytest.raises(FlaimError, match="after one"):
         owner.choose(brief())

@@ -1,15 +1,26 @@
 """Scores in fixed point and the reference of the secure selection."""
 
 import math
+from decimal import Decimal, localcontext
+from fractions import Fraction
+from itertools import product
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mechanisms.accounting import Ledger, Plan, fixed_rounds_plan
+from mechanisms.annealing import AnnealedPlan
+from mechanisms.events import GRID_SLACK, ExponentialEvent
+from mechanisms.flaim_settings import FlaimSettings
+from mechanisms.plaintext import PlaintextBackend
 from mechanisms.scores import (
+    EXPONENT_BITS,
+    FLOOR_BITS,
     FRACTION_BITS,
     LOG2E_SCALED,
+    MAX_CANDIDATES,
     SCORE_BITS,
     ScoreSpec,
     build_spec,
@@ -181,6 +192,113 @@ def test_select_index_takes_the_first_sum_that_reaches_the_threshold() -> None:
     # u = (word + 1) / 2^64 is exactly one half, and the first of two equal weights reaches it.
     assert select_index([5, 5], 2**63 - 1) == 0
     assert select_index([5, 5], 2**63) == 1
+
+
+def weight(below: int) -> Decimal:
+    """The weight, to 100 digits, of a score so far ``below`` the best."""
+    with localcontext() as context:
+        context.prec = 100
+        z = min(below * LOG2E_SCALED, FLOOR_BITS << EXPONENT_BITS)
+        return Decimal(2) ** (-Decimal(z) / Decimal(2**EXPONENT_BITS))
+
+
+def words_of(first: int, last: int, groups: int) -> tuple[int, int]:
+    """How many of the 2^64 words choose the first and the last of ``groups`` candidates.
+
+    Both score so much below all between them, which are alike.
+    """
+    with localcontext() as context:
+        context.prec = 100
+        a, b = weight(first), weight(last)
+        total = a + b + (groups - 2)
+        return int(2**64 * a / total), 2**64 - int(2**64 * (a + (groups - 2)) / total)
+
+
+def test_words_of_counts_the_words_of_select_index() -> None:
+    rng = np.random.default_rng(2)
+    for groups in (3, 4, 50):
+        first, last = (int(low) for low in rng.integers(0, 20 * NAT, 2))
+        scores = [-first, *[0] * (groups - 2), -last]
+        of_first, of_last = words_of(first, last, groups)
+        assert [select_index(scores, w) == 0 for w in (of_first - 1, of_first)] == [True, False]
+        end = 2**64 - of_last
+        assert [select_index(scores, w) == groups - 1 for w in (end - 1, end)] == [False, True]
+
+
+def spread(groups: int, moved: int, low: int) -> Fraction:
+    """The ratio of the first's and the last's ratios of probabilities over two tables, exactly, on the grid.
+
+    From one table to the other the first's score rises by ``moved`` and the last's falls by as much.
+    """
+    one, other = words_of(low, low - moved, groups), words_of(low - moved, low, groups)
+    return Fraction(other[0] * one[1], one[0] * other[1])
+
+
+def logarithm(ratio: Fraction) -> Decimal:
+    with localcontext() as context:
+        context.prec = 60
+        return (Decimal(ratio.numerator) / Decimal(ratio.denominator)).ln()
+
+
+@pytest.mark.parametrize(("groups", "epsilon"), [(3, 2.0**-24), (161, 2.0**-16), (2**16, 0.02)])
+def test_select_index_costs_more_than_its_epsilon_and_no_more_than_is_charged(
+    groups: int, epsilon: float
+) -> None:
+    # A row moves a score by epsilon / 2: down to just above the floor, of which few words are left.
+    moved = math.floor(epsilon / 2 * NAT)
+    floor = math.floor(FLOOR_BITS * math.log(2) * NAT)
+    found = [logarithm(spread(groups, moved, floor - step)) for step in range(400)]
+    ideal = logarithm(Fraction(weight(floor - moved) / weight(floor)) ** 2)
+    assert ideal <= Decimal(epsilon)
+    # Exact probabilities on the grid: above the epsilon of the mechanism, below what is charged for it.
+    assert max(found) > Decimal(epsilon)
+    assert max(found) < Decimal(epsilon) + Decimal(GRID_SLACK)
+
+
+def test_grid_slack_covers_the_coarsest_grid() -> None:
+    # 2^64 words, weights of 2^-24 at least of the best among the most candidates there may be: four factors.
+    eta = Fraction(2**FLOOR_BITS * MAX_CANDIDATES, 2**64)
+    four = -4 * Decimal(1 - float(eta)).ln()
+    assert four < Decimal(GRID_SLACK) < 4 * four
+
+
+def test_every_schedule_charges_the_grid_of_the_choices_made_with_it() -> None:
+    plans = [
+        fixed_rounds_plan(0.1, 4, 3),
+        AnnealedPlan(0.1, 3),
+        *(
+            FlaimSettings.preset(variant, rho=0.1, annealed=annealed).schedule(3)
+            for variant, annealed in product(("naive", "private"), (False, True))
+        ),
+    ]
+    for plan in plans:
+        assert isinstance(plan.selection, ExponentialEvent)
+        assert plan.selection.epsilon >= plan.epsilon + GRID_SLACK
+
+
+async def test_backend_refuses_a_plan_that_does_not_charge_the_grid() -> None:
+    exact = fixed_rounds_plan(0.1, 4, 4)
+    free = Plan(0.1, 4, 4, sigma=exact.sigma, epsilon=exact.epsilon, selection_slack=0.0)
+    codes = random_codes(DOMAIN, 50, 3)
+    spec = spec_of(probabilities_q32(WORKLOAD, 0), epsilon=exact.epsilon)
+    for plan, refused in ((exact, False), (free, True)):
+        ledger = Ledger(0.1)
+        backend = PlaintextBackend.pooled(
+            WORKLOAD, plan, codes=codes, ledger=ledger, random_bytes=lambda n: bytes(n)
+        )
+        await backend.begin_round(0)
+        if refused:
+            with pytest.raises(ValueError, match="grid"):
+                await backend.select(spec, plan.epsilon)
+            assert not ledger.entries
+        else:
+            await backend.select(spec, plan.epsilon)
+
+
+def test_select_index_refuses_more_candidates_than_the_slack_is_for() -> None:
+    with pytest.raises(ValueError, match="at most 65536"):
+        select_index([0] * (MAX_CANDIDATES + 1), 0)
+    assert select_index([0] * MAX_CANDIDATES, 2**64 - 1) == MAX_CANDIDATES - 1
 
 
 def test_log2e_is_rounded_down() -> None:
