@@ -71,8 +71,8 @@ class FlaimSettings:
     ``min_participants`` are drawn; a sum over fewer than those is never opened. ``measure_share`` is r.
 
     ``grouping`` union: one sum over everything that was chosen; query: one sum for each chosen query among
-    those who chose it. ``noise`` server or distributed, the latter with ``corrupt`` clients of a sum in
-    league with the server: the noise of the other ``min_participants`` - ``corrupt`` has deviation sigma.
+    those who chose it. ``noise`` server or distributed, the latter with ``corrupt`` clients of a sum (one at least)
+    in league with the server: the noise of the other ``min_participants`` - ``corrupt`` has deviation sigma.
     ``sizes`` public: owners declare how many rows they have; estimated: the mean of noisy totals is used for
     everybody.
 
@@ -96,7 +96,7 @@ class FlaimSettings:
     measure_share: float = 0.9
     grouping: Grouping = "union"
     noise: NoiseMaker = "server"
-    corrupt: int = 0
+    corrupt: int = 1
     sizes: Sizes = "public"
     tau: Tau = "none"
     combine: bool = False
@@ -133,10 +133,10 @@ class FlaimSettings:
                 f"min_participants = {self.min_participants}; of a sum of two each knows the other's part: "
                 "3 or more"
             )
-        if not 0 <= self.corrupt < self.min_participants:
+        if not 1 <= self.corrupt < self.min_participants:
             raise ValueError(
-                f"corrupt = {self.corrupt} of min_participants = {self.min_participants}; "
-                "at least one of the participants has to be honest"
+                f"corrupt = {self.corrupt} of min_participants = {self.min_participants}; at least one is taken for "
+                "corrupt, and at least one of the participants has to be honest"
             )
         check_positive("max_model_mb", self.max_model_mb)
         self._check_together()

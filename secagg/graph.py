@@ -5,8 +5,8 @@ clients), ``choose`` (the smallest k and threshold t for n clients, a fraction o
 ``strength`` (what given k and t are worth, in bits). Everything here is public. The graph is a function of a public
 32-byte seed that must not be known before the set of clients, and who of them is corrupt, is fixed.
 
-Bad events, for the worst numbers c of corrupt clients and d of dropouts that the fractions allow (rounded up). Against
-a semi-honest server:
+Bad events, for the worst numbers c of corrupt clients (one at least) and d of dropouts that the fractions allow,
+rounded up. Against a semi-honest server:
 
 - connected: the honest survivors fall apart. Cutting a circulant graph takes two disjoint runs of k/2 neighbours
   on the ring, all k of them corrupt or dropped: at most n (n-k-1)/2 C(n-k, c+d-k)/C(n, c+d).
@@ -57,7 +57,10 @@ class Adversary(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ThreatModel:
-    """What a graph has to withstand: fractions of ``corrupt`` clients and of ``dropouts``, and how surely (in bits)."""
+    """What a graph has to withstand: fractions of ``corrupt`` clients and of ``dropouts``, and how surely (in bits).
+
+    One client at least is taken for corrupt, whatever the fraction: it may be the server's own.
+    """
 
     corrupt: float = 0.05
     dropouts: float = 0.33
@@ -74,8 +77,8 @@ class ThreatModel:
             raise ParameterError("security and correctness are positive numbers of bits")
 
     def corrupt_clients(self, clients: int) -> int:
-        """The fraction as a number of clients, rounded up."""
-        return ceil(self.corrupt * clients - _SMALL)
+        """The fraction as a number of clients, rounded up; one at least."""
+        return max(1, ceil(self.corrupt * clients - _SMALL))
 
     def dropped_clients(self, clients: int) -> int:
         """The fraction as a number of clients, rounded up."""

@@ -231,8 +231,7 @@ class Terms:
             neighbours, threshold = choose(clients, self.threat)
         except ParameterError:
             # Too few for a graph that withstands the dropouts: everybody's neighbours.
-            corrupt = math.ceil(self.threat.corrupt * clients)
-            neighbours, threshold = clients - 1, max(2, corrupt + 1)
+            neighbours, threshold = clients - 1, self.threat.corrupt_clients(clients) + 1
         return Parameters(
             bytes(32),
             clients,

@@ -241,10 +241,10 @@ class TimeoutsSection:
 class FlaimSection:
     """[flaim]: which variant of FLAIM, by which sums, and who meets where.
 
-    A round needs ``minimum`` clients behind every sum; of a round's clients the fractions ``corrupt`` and
-    ``dropouts`` are what its SecAgg withstands. ``server`` and ``clients`` are the names in their certificates,
-    ``key`` is the hash of the server's public key, as [[party]]'s, ``address`` where it listens; a trial on one
-    machine makes its own. A client bears ``idle_s`` seconds of silence between rounds.
+    A round needs ``minimum`` clients behind every sum; of a round's clients the fractions ``corrupt`` (one client at
+    least) and ``dropouts`` are what its SecAgg withstands. ``server`` and ``clients`` are the names in their
+    certificates, ``key`` is the hash of the server's public key, as [[party]]'s, ``address`` where it listens; a trial
+    on one machine makes its own. A client bears ``idle_s`` seconds of silence between rounds.
     """
 
     variant: str = "private"

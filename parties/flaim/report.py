@@ -128,7 +128,7 @@ def _guarantee(config: Config, result: Mapping[str, Any]) -> dict[str, object]:
     private = section.variant not in ("oracle",)
     outside = full if private else "none: variant oracle looks at the pooled table"
     if section.noise == "distributed" and private:
-        server = f"{full}, with up to {section.corrupt:.0%} of a sum's clients in league with it"
+        server = f"{full}, with up to {_corrupt(section)} in league with it"
     elif result["sums"]["plain"]:
         server = "none: it saw sums before their noise, and some clients' counts bare"
     else:
@@ -146,6 +146,10 @@ def _guarantee(config: Config, result: Mapping[str, Any]) -> dict[str, object]:
     }
 
 
+def _corrupt(section: FlaimSection) -> str:
+    return f"{section.corrupt:.0%} of a sum's clients (or one of them)"
+
+
 def _unit(section: FlaimSection) -> str:
     unit = "one row added to or removed from one client's table"
     if section.sizes == "estimated":
@@ -158,7 +162,7 @@ def _trust(config: Config, result: Mapping[str, Any]) -> tuple[str, ...]:
     least = result["sums"]["least_survivors"] or section.minimum
     sums = (
         f"Counts left the clients masked, in sums over at least {least} of them: the server learnt sums and nothing "
-        f"else of them, provided it followed the protocol and at most {section.corrupt:.0%} of a sum's clients told "
+        f"else of them, provided it followed the protocol and at most {_corrupt(section)} told "
         "it what they know."
     )
     if section.noise == "distributed":

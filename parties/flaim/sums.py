@@ -3,12 +3,14 @@
 Provides ``settings_of`` (a run's `FlaimSettings` from its config), ``session`` (the parameters of one sum) and
 ``policy`` (what a client insists on). All public.
 
-A session of n clients withstands ceil(corrupt n) of them in league with the server. The fraction is of the clients of
-each sum, not of the run: participants are a sample, and a small one can have more. With 5 corrupt of 100, a sum over 20
-has more than the one that corrupt = 0.05 allows for one time in four; 0.25 covers all five. With distributed noise the
-honest survivors have to be as many as the noise was made for, however many corrupt ones survive: the minimum of
-survivors grows with n. Where no neighbour graph of n clients withstands the configured dropouts as well, everybody is
-everybody's neighbour and fewer dropouts are survived; that costs rounds, never secrets. Source: `secagg` README.
+A session of n clients withstands ceil(corrupt n) of them in league with the server, and one at least: a single client
+may always be the server's own. A run in which some sum would have fewer than two honest clients, and so show one's
+vector, is refused. The fraction is of the clients of each sum, not of the run: participants are a sample, and a small
+one can have more. With 5 corrupt of 100, a sum over 20 has more than the one that corrupt = 0.05 allows for one time in
+four; 0.25 covers all five. With distributed noise the honest survivors have to be as many as the noise was made for,
+however many corrupt ones survive: the minimum of survivors grows with n. Where no neighbour graph of n clients
+withstands the configured dropouts as well, everybody is everybody's neighbour and fewer dropouts are survived; that
+costs rounds, never secrets. Source: `secagg` README.
 """
 
 import math
@@ -43,9 +45,7 @@ def settings_of(config: Config) -> FlaimSettings:
             "flaim.minimum",
             f"is {section.minimum}; expected at most clients.expected, {config.clients.expected}",
         )
-    corrupt = _corrupt(section, section.minimum)
-    if section.noise != "distributed":
-        corrupt = 0
+    _check_honest(config, section)
     try:
         settings = FlaimSettings.preset(
             section.variant,
@@ -58,7 +58,7 @@ def settings_of(config: Config) -> FlaimSettings:
             measure_share=run.measure_share,
             grouping=section.grouping,
             noise=section.noise,
-            corrupt=corrupt,
+            corrupt=_corrupt(section, section.minimum),
             sizes=section.sizes,
             max_client_rows=config.clients.rows_per_client,
             iterations=run.iterations,
@@ -72,8 +72,21 @@ def settings_of(config: Config) -> FlaimSettings:
 
 
 def _corrupt(section: FlaimSection, clients: int) -> int:
-    """The corrupt ones among ``clients``, rounded up."""
+    """The corrupt ones among ``clients``, rounded up; one at least."""
     return ThreatModel(corrupt=section.corrupt).corrupt_clients(clients)
+
+
+def _check_honest(config: Config, section: FlaimSection) -> None:
+    """Raises ConfigError if a sum over the minimum of clients, or more, would have fewer than two honest ones."""
+    for clients in range(section.minimum, config.clients.expected + 1):
+        corrupt = _corrupt(section, clients)
+        if clients - corrupt < 2:
+            raise ConfigError(
+                config.source,
+                "flaim.corrupt",
+                f"is {section.corrupt:g}, which is {corrupt} of the {clients} clients of a sum; expected two honest "
+                "ones in every sum, or it shows the vector of the only one: lower it, or raise flaim.minimum",
+            )
 
 
 def smallest_sum(section: FlaimSection, *, one_way: bool) -> int:
@@ -133,7 +146,7 @@ def graph(section: FlaimSection, clients: int) -> tuple[int, int]:
         return choose(clients, ThreatModel(section.corrupt, section.dropouts))
     except ParameterError:
         # Everybody's neighbours; a threshold above the corrupt ones is secure with any number of dropouts.
-        threshold = max(2, _corrupt(section, clients) + 1)
+        threshold = _corrupt(section, clients) + 1
         if threshold > clients - 1:
             raise
         return clients - 1, threshold

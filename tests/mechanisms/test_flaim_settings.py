@@ -41,6 +41,7 @@ def events(settings: FlaimSettings) -> list[object]:
         ({"tau": "exact"}, "tau"),
         ({"min_participants": 2}, "min_participants"),
         ({"corrupt": 3}, "corrupt"),
+        ({"corrupt": 0}, "corrupt"),
         ({"max_model_mb": 0.0}, "max_model_mb"),
         ({"iterations": 0}, "iterations"),
         ({"max_client_rows": 1 << 29}, "max_client_rows"),

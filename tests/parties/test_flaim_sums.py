@@ -5,13 +5,13 @@ import secrets
 from dataclasses import replace
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mechanisms.flaim_messages import Layout
 from parties.config import Config
 from parties.errors import ConfigError
-from parties.flaim.sums import policy, section_of, session, settings_of
+from parties.flaim.sums import policy, session, settings_of
 from secagg import Parameters
 from secagg.errors import ParameterError, ParametersRefused
 from secagg.graph import strength
@@ -41,7 +41,6 @@ def announced(config: Config, clients: int) -> tuple[Layout, Parameters]:
 def test_session_is_what_clients_insist_on(
     noise: str, minimum: int, more: int, corrupt: float, dropouts: float
 ) -> None:
-    assume(math.ceil(corrupt * minimum) < minimum)
     config, clients = config_of(noise, minimum, corrupt, dropouts), minimum + more
     try:
         layout, parameters = announced(config, clients)
@@ -60,8 +59,30 @@ def test_session_is_what_clients_insist_on(
         assert parameters.min_survivors >= clients - math.ceil(dropouts * clients - 1e-9)
     # However many of the corrupt survive, there are as many honest ones as the noise was made for.
     if noise == "distributed":
-        honest = parameters.min_survivors - math.ceil(section_of(config).corrupt * clients - 1e-9)
+        honest = parameters.min_survivors - max(1, math.ceil(corrupt * clients - 1e-9))
         assert honest >= sums.honest
+        assert sums.honest == minimum - max(1, math.ceil(corrupt * minimum - 1e-9))
+
+
+@pytest.mark.parametrize("noise", ["server", "distributed"])
+@pytest.mark.parametrize("clients", [3, 4, 5, 6, 7])
+def test_small_sessions_take_one_client_for_corrupt_though_the_fraction_is_zero(
+    noise: str, clients: int
+) -> None:
+    config = config_of(noise, 3, 0.0, 0.33)
+    layout, parameters = announced(config, clients)
+    sums = settings_of(config)
+    # One neighbour that tells the server its shares is not enough, and the noise is made without it.
+    assert parameters.threshold >= 2
+    assert parameters.min_survivors >= parameters.threshold + 1
+    assert sums.corrupt == 1
+    if noise == "distributed":
+        assert sums.honest == 2
+        variance = parameters.noise.variance
+        assert 2 * variance >= (layout.sigma * parameters.scale) ** 2
+    policy(config, config.build_workload(), layout, sums.sum_noise(layout.sigma)).check(
+        parameters, None
+    )
 
 
 @pytest.mark.parametrize(
@@ -94,6 +115,8 @@ def test_client_refuses_a_session_that_is_weaker_or_of_another_sum(name: str, ch
         ({"flaim": {"minimum": 4}}, "expected at most clients.expected, 3"),
         ({"flaim": {"noise": "distributed", "grouping": "query"}}, "grouping"),
         ({"flaim": {"noise": "distributed", "corrupt": 0.9}}, "honest"),
+        ({"flaim": {"corrupt": 0.6}}, "which is 2 of the 3 clients of a sum; expected two honest"),
+        ({"flaim": {"minimum": 5, "corrupt": 0.75}, "clients.expected": 9}, "4 of the 5 clients"),
         ({"flaim": {}, "run.delta": 1e-300, "run.rounds": 10_000}, None),
     ],
 )

@@ -84,7 +84,7 @@ def test_strength_is_the_exact_probability_of_the_bad_events(
     t = data.draw(st.integers(2, k)) if k > 2 else 2
     adversary = data.draw(st.sampled_from([SEMI, MALICIOUS]))
     model = ThreatModel(corrupt, dropouts, adversary)
-    c = -(-round(corrupt * 100) * clients // 100)
+    c = max(1, -(-round(corrupt * 100) * clients // 100))
     d = -(-round(dropouts * 100) * clients // 100)
 
     def tail(marked: int, drawn: int, at_least: int) -> Fraction:
@@ -197,6 +197,17 @@ def test_graph_without_thick_runs_has_few_corrupt_neighbours_anywhere(
         for u in range(clients):
             assert corrupt[list(graph.neighbours(u))].sum() < 2 * threshold - neighbours
     assert graph.witnesses == graph.neighbours(order[0])
+
+
+@pytest.mark.parametrize("corrupt", [0.0, 1e-12, 0.05])
+@pytest.mark.parametrize("clients", [3, 4, 5, 6, 7, 20])
+def test_threat_model_takes_one_client_at_least_for_corrupt(clients: int, corrupt: float) -> None:
+    model = ThreatModel(corrupt, 0.0)
+    assert model.corrupt_clients(clients) == 1
+    neighbours, threshold = choose(clients, model)
+    # One neighbour in league with the server never has enough shares.
+    assert threshold >= 2
+    assert strength(clients, neighbours, threshold, model).security_bits >= 40
 
 
 @pytest.mark.parametrize("changes", [{"corrupt": -0.1}, {"dropouts": 1.0}, {"security_bits": 0}])

@@ -234,12 +234,13 @@ def test_signed_sessions_refuse_a_threshold_that_withstands_nothing() -> None:
 
 
 def test_policy_of_a_malicious_threat_refuses_a_ring_without_room_for_corrupt_clients() -> None:
-    parameters = session(40, True, neighbours=8, threshold=5, min_survivors=38)
     roster = [person.public for person in identities(40)]
-    accepted = policy_for(parameters)
-    accepted.check(parameters, roster)
-    fields = {name: getattr(accepted, name) for name in type(accepted).__slots__}
-    for corrupt, refused in ((0.0, False), (0.05, True)):
+    # One client at least is taken for corrupt: a run of four needs room for it.
+    for least, corrupt, refused in ((5, 0.0, True), (6, 0.0, False), (6, 0.05, True)):
+        parameters = session(40, True, neighbours=8, threshold=least, min_survivors=38)
+        accepted = policy_for(parameters)
+        accepted.check(parameters, roster)
+        fields = {name: getattr(accepted, name) for name in type(accepted).__slots__}
         threat = ThreatModel(corrupt, 0.0, Adversary.MALICIOUS)
         policy = type(accepted)(**{**fields, "threat": threat})
         if refused:
