@@ -1,7 +1,7 @@
 """The privacy cost of a release, the division of the budget, and a ledger that never overspends.
 
 Provides ``rho`` (the cost in zCDP of an event of ``mechanisms.events``, which are exported here too),
-``delta_from_rho`` and ``rho_from_epsilon_delta``, the interface ``Schedule`` with ``Plan`` and
+``delta_from_rho``, ``epsilon_from_rho`` and ``rho_from_epsilon_delta``, the interface ``Schedule`` with ``Plan`` and
 ``fixed_rounds_plan`` (Lemma 4.1; for annealing see ``mechanisms.annealing``), and ``Ledger``.
 
 Public: everything here.
@@ -57,6 +57,7 @@ __all__ = [
     "Variant",
     "check_budget",
     "delta_from_rho",
+    "epsilon_from_rho",
     "fixed_rounds_plan",
     "largest_epsilon",
     "least_sigma",
@@ -159,6 +160,29 @@ def rho_from_epsilon_delta(epsilon: float, delta: float, *, distance: float = 0.
     while delta_from_rho(largest, epsilon) > left:
         largest = math.nextafter(largest, 0.0)
     return largest
+
+
+def epsilon_from_rho(rho: float, delta: float, *, distance: float = 0.0) -> float:
+    """An epsilon for which rho-zCDP implies (epsilon, delta)-differential privacy, nearly the least.
+
+    ``distance`` as in ``rho_from_epsilon_delta``, whose inverse this is. Infinite where delta does not cover it.
+    """
+
+    def holds(epsilon: float) -> bool:
+        try:
+            return delta_from_rho(rho, epsilon) <= _delta_left(epsilon, delta, distance)
+        except ValueError:
+            return False
+
+    low, high = 0.0, 1e-6 if rho else 0.0
+    while not holds(high):
+        low, high = high, 2 * high
+        if high > 1e6:
+            return math.inf
+    while high - low > 1e-9 * high:
+        middle = (low + high) / 2
+        low, high = (low, middle) if holds(middle) else (middle, high)
+    return high
 
 
 def _log_delta(rho: float, epsilon: float) -> float:

@@ -1,0 +1,38 @@
+"""What a release costs a row that is replaced by another one, where all tables have one size.
+
+Provides ``replaced`` (an event as such a row sees it) and ``rho_of_replacing``. Public: everything.
+
+Events are for one row more or less, which moves one cell of a marginal by 1 and a choice's scores by half their
+epsilon. A row that is replaced leaves one cell and enters another: README.md, FLAIM, has the derivation.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import replace
+
+from mechanisms.accounting import rho
+from mechanisms.events import Event, ExponentialEvent, SumOfDiscreteGaussiansEvent
+
+# Rounded up, as everything that is charged.
+_ROOT_2 = math.nextafter(math.sqrt(2), 2.0)
+
+
+def replaced(event: Event) -> Event:
+    """The event with the sensitivity that replacing a row has.
+
+    Noisy counts: two cells move, by as much each, hence sqrt(2) times as far in Euclidean norm. A choice: every score
+    moves by twice as much, hence twice the epsilon.
+    """
+    if isinstance(event, ExponentialEvent):
+        return ExponentialEvent(2 * event.epsilon)
+    sensitivity = event.sensitivity * _ROOT_2
+    if isinstance(event, SumOfDiscreteGaussiansEvent):
+        return replace(event, sensitivity=sensitivity, cells=2 * event.cells)
+    return replace(event, sensitivity=sensitivity)
+
+
+def rho_of_replacing(events: Iterable[Event]) -> float:
+    """What ``events`` together cost a row that is replaced: twice the rho of counts, four times that of choices."""
+    return math.fsum(rho(replaced(event)) for event in events)
