@@ -36,10 +36,10 @@ from protocols.fields import Fields, Schema, encode
 Value: TypeAlias = str | int | float | bool | list["Value"] | dict[str, "Value"] | None
 Record: TypeAlias = dict[str, Value]
 
-FORMAT = 2
+FORMAT = 3
 START = bytes(32)
 _FIRST = b'{"kind":"header"'
-_SEAL = b"syncret transcript 2\n"
+_SEAL = b"syncret transcript 3\n"
 _ENCODER = json.JSONEncoder(
     separators=(",", ":"), ensure_ascii=False, allow_nan=False, check_circular=False
 )

@@ -19,7 +19,7 @@ from parties.audit.evidence import Attempt, Evidence, ServerTranscript, form_pro
 from parties.audit.findings import Failed, require
 from parties.cards import words
 from parties.config import Config, agreed_config, agreed_digest, load_config
-from parties.distaim.notes import FINISHED, ROUND
+from parties.distaim.notes import FINISHED, ROUND, TOTAL
 from parties.errors import CertificateError, ConfigError
 from parties.secagg import record as secagg
 from parties.tls import common_name, load_certificate
@@ -178,7 +178,7 @@ def signatures(evidence: Evidence) -> str:
 
 
 def completeness(evidence: Evidence) -> str:
-    """Each transcript runs from its header to the closing seal of a finished run, with a seal after every round."""
+    """Each transcript runs from header to closing seal of a finished run; each round has a total and then a seal."""
     for transcript in evidence.transcripts:
         who = f"server {transcript.pid}'s transcript"
         require_whole(transcript)
@@ -206,10 +206,14 @@ def completeness(evidence: Evidence) -> str:
 
 
 def _rounds_sealed(attempt: Attempt, who: str) -> None:
-    """After each round a seal, but for one that was interrupted."""
+    """Before each round a commitment to its total, after it a seal, but for one that was interrupted."""
     sealed = [entry.text("reason") for entry in attempt.of("seal")]
     begun = [entry.number("round") for entry in attempt.notes(ROUND.what)]
     require(begun == sorted(set(begun)), f"{who} has rounds that repeat or go back")
+    totals = [entry.number("round") for entry in attempt.notes(TOTAL.what)]
+    more = len(totals) - len(begun)
+    committed = begun == totals[: len(begun)] and 0 <= more <= (not attempt.clean)
+    require(committed, f"{who} does not commit once to the total of each round")
     for number in begun if attempt.clean else begun[:-1]:
         require(
             sealed.count(round_ended(number)) == 1, f"{who} has not one seal for round {number}"

@@ -2,18 +2,21 @@
 
 Provides ``replay_folder``, which judges the recordings that ``record_replay`` left in a server's folder. The same
 ``computation.compute`` runs on the recorded keys, inputs and received messages; what it would send has to have the
-digests that the transcript shows, and what was received those of the transcript, too. A server whose replay holds
-followed the protocol: its messages are what the protocol makes of its inputs and of what it received.
+digests that the transcript shows, and what was received those of the transcript, too. The inputs are bound: the shares
+of an owner's counts have the component digests that were compared with the other holders of the components, and a
+total from before a restart is the one that the transcript commits to. A server whose replay holds followed the
+protocol: its messages are what the protocol makes of what the owners sent to it and of what it received.
 
 SECRET: recordings hold a server's keys and its shares; see `parties.distaim.tape`. Known limits: the lead's models are
 taken as they were recorded (they are public, and decide how good a choice is, never how private); a server's own random
-bits are those that it recorded; the replay has to run with the version of the program that made the recording.
+bits are those that it recorded; a component is bound by its other holder, an honest one; the replay has to run with the
+version of the program that made the recording.
 """
 
 import asyncio
 import tempfile
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -28,10 +31,13 @@ from parties.distaim.agreement import identity_of
 from parties.distaim.circumstances import Circumstances, Holdings
 from parties.distaim.computation import ComputeServer, LeadDuties, compute
 from parties.distaim.estimation import LEAD
+from parties.distaim.inputs import InputForm, input_forms
+from parties.distaim.notes import TOTAL
 from parties.distaim.outputs import CostsFile
 from parties.distaim.planning import make_plan, security_bits
 from parties.distaim.recording import KeptHoldings, settle
 from parties.distaim.store import Store
+from parties.distaim.stored import StoredSubmission, Total
 from parties.distaim.tape import FOLDER, SERVER, Recording, read_tape
 from parties.errors import PartyError
 from parties.progress import FieldValue
@@ -41,6 +47,11 @@ from protocols.digests import message_digest
 from protocols.errors import CheckFailed, ProtocolError
 from protocols.fields import encode
 from protocols.runtime import digest_key, root_path
+from protocols.transcript import Record, read
+
+_WRITTEN = "transcript.jsonl"
+_CONCLUSIONS = ("client", "note")
+"""Records that a server's inputs and messages decide, besides those of the messages and openings."""
 
 
 class ReplayEnded(Exception):
@@ -50,8 +61,14 @@ class ReplayEnded(Exception):
 class Played(Circumstances):
     """``Circumstances`` that give back what was kept, in its order."""
 
-    def __init__(self, inputs: Sequence[tuple[str, bytes]]) -> None:
+    def __init__(
+        self, inputs: Sequence[tuple[str, bytes]], pid: int, forms: Mapping[str, InputForm]
+    ) -> None:
         self._left = deque(inputs)
+        self._pid = pid
+        self._forms = forms
+        self.resumed: list[tuple[int, str]] = []
+        """Round and commitment of each total that was there before."""
 
     def keep(self, name: str, take: Callable[[], bytes]) -> bytes:
         """See ``Circumstances.keep``. Raises ReplayEnded at the end, CheckFailed where something else was kept."""
@@ -67,8 +84,48 @@ class Played(Circumstances):
         return settle(super().store(directory, config_digest, rounds=rounds), self, rounds)
 
     def holdings(self, store: Store) -> Holdings:
-        """See ``Circumstances.holdings``: those that were kept."""
-        return KeptHoldings(store, self)
+        """See ``Circumstances.holdings``: those that were kept, and nothing else."""
+        return BoundHoldings(store, self, self._pid, self._forms, self.resumed)
+
+
+class BoundHoldings(KeptHoldings):
+    """``KeptHoldings`` of a replay: shares are those whose digests were compared; ``resumed`` collects the totals."""
+
+    def __init__(
+        self,
+        inner: Holdings,
+        circumstances: Circumstances,
+        pid: int,
+        forms: Mapping[str, InputForm],
+        resumed: list[tuple[int, str]],
+    ) -> None:
+        super().__init__(inner, circumstances)
+        self._pid = pid
+        self._forms = forms
+        self._resumed = resumed
+        self._listed: dict[str, StoredSubmission] = {}
+
+    def submissions(self, up_to_round: int | None = None) -> list[StoredSubmission]:
+        """See ``Holdings.submissions``."""
+        listed = super().submissions(up_to_round)
+        self._listed |= {stored.submission.client: stored for stored in listed}
+        return listed
+
+    def read_submission(self, client: str) -> bytes:
+        """See ``Holdings.read_submission``. Raises CheckFailed for shares that are not those which were compared."""
+        body, stored = super().read_submission(client), self._listed[client]
+        digests = self._forms[stored.submission.form].component_digests(self._pid, body)
+        if [digest.hex() for digest in digests] != [stored.own_digest, stored.next_digest]:
+            raise CheckFailed(
+                f"the shares of {client!r} in the recording are not those whose digests were compared"
+            )
+        return body
+
+    def load_total(self, round: int, pid: int) -> Total:
+        """See ``Holdings.load_total``."""
+        total = super().load_total(round, pid)
+        self._resumed.append((round, encode(total.commitment(self.commitment_key()))))
+        return total
 
 
 class Message(NamedTuple):
@@ -136,6 +193,15 @@ class PlayedTransport:
         return Message(peer, text, cost.step, number, payload.size, encode(digest))
 
 
+@dataclass(frozen=True, slots=True, repr=False)
+class Playing:
+    """What came of a recording: messages and openings, the ``records`` of inputs and conclusions, totals resumed."""
+
+    transport: PlayedTransport
+    records: Sequence[Record] = ()
+    resumed: Sequence[tuple[int, str]] = ()
+
+
 class _Absent:
     """The estimator of a replay: what it would say is in the recording."""
 
@@ -179,18 +245,20 @@ def replay_folder(folder: Path, transcripts: Path | None = None) -> str:
     for tape in tapes:
         try:
             recording = read_tape(tape)
-            transport = _run(transcript, pid, recording)
+            playing = _run(transcript, pid, recording)
         except (CheckFailed, PartyError, OSError, ValueError) as error:
             raise Failed(f"{tape.name} cannot be played: {error}") from error
-        attempt = _attempt_of(transport, left)
-        if attempt is None and transport.received:
+        attempt = _attempt_of(playing.transport, left)
+        if attempt is None and playing.transport.received:
             attempt = _without_messages(left)
             require(attempt is not None, f"{tape.name} belongs to no attempt of the transcript")
         if attempt is None:
             continue
         left.remove(attempt)
-        _compare(transport, attempt)
-        messages, judged = messages + len(transport.sent), judged + 1
+        _compare(playing.transport, attempt)
+        _compare_records(playing.records, attempt)
+        _compare_totals(playing.resumed, transcript, attempt)
+        messages, judged = messages + len(playing.transport.sent), judged + 1
     unplayed = [attempt for attempt in left if any(attempt.of("sent"))]
     require(
         not unplayed, f"{len(unplayed)} attempts of server {pid} have messages and no recording"
@@ -229,52 +297,61 @@ def _transcript(path: Path) -> ServerTranscript:
     return transcript
 
 
-def _run(transcript: ServerTranscript, pid: int, recording: Recording) -> PlayedTransport:
+def _run(transcript: ServerTranscript, pid: int, recording: Recording) -> Playing:
     """Run the server's code on a recording to its end."""
     transport = PlayedTransport(pid, recording)
     if not recording.keys:
-        return transport
+        return Playing(transport)
     config = identity.rebuild_config(transcript)
     workload = config.build_workload()
     plan, bits = make_plan(config, workload), security_bits(config, workload)
-    played = Played(recording.inputs)
+    played = Played(recording.inputs, pid, input_forms(config, workload))
     lead = LeadDuties(_Absent(), lambda total: None) if pid == LEAD else None
 
-    async def play() -> None:
+    async def play(directory: Path) -> None:
         closed = asyncio.Event()
         closed.set()
-        with tempfile.TemporaryDirectory() as name:
-            directory = Path(name)
-            with played.store(directory / "store", config.digest(), rounds=plan.rounds) as store:
-                who = identity_of(config, workload.digest(), plan, bits)
-                writer = played.transcript(directory / "transcript.jsonl", sign=bytes, header={})
-                server = ComputeServer(
-                    config=config,
-                    pid=pid,
-                    directory=directory,
-                    workload=workload,
-                    plan=plan,
-                    security_bits=bits,
-                    store=store,
-                    transcript=writer,
-                    progress=_Silent(),
-                    closed=closed,
-                    circumstances=played,
-                )
-                context = Context(transport, root_path(config.run.id))
-                costs = CostsFile(directory / "costs.json", transport.costs)
-                try:
-                    await compute(server, context, who, costs=costs, lead=lead)
-                finally:
-                    writer.close()
+        with played.store(directory / "store", config.digest(), rounds=plan.rounds) as store:
+            who = identity_of(config, workload.digest(), plan, bits)
+            writer = played.transcript(directory / _WRITTEN, sign=bytes, header={})
+            server = ComputeServer(
+                config=config,
+                pid=pid,
+                directory=directory,
+                workload=workload,
+                plan=plan,
+                security_bits=bits,
+                store=store,
+                transcript=writer,
+                progress=_Silent(),
+                closed=closed,
+                circumstances=played,
+            )
+            context = Context(transport, root_path(config.run.id))
+            costs = CostsFile(directory / "costs.json", transport.costs)
+            try:
+                await compute(server, context, who, costs=costs, lead=lead)
+            finally:
+                writer.close()
 
-    try:
-        asyncio.run(play())
-    except ReplayEnded:
-        return transport
-    except ProtocolError as error:
-        raise CheckFailed(f"the protocol does not go on with it: {error}") from error
-    return transport
+    with tempfile.TemporaryDirectory() as name:
+        try:
+            asyncio.run(play(Path(name)))
+        except ReplayEnded:
+            pass
+        except ProtocolError as error:
+            raise CheckFailed(f"the protocol does not go on with it: {error}") from error
+        return Playing(transport, _concluded(Path(name) / _WRITTEN), played.resumed)
+
+
+def _concluded(path: Path) -> list[Record]:
+    """Who was counted and what was noted, as a transcript has it, but for the times; nothing where there is none."""
+    records = read(path).records if path.exists() else ()
+    return [_timeless(r) for r in records if r is not None and r["kind"] in _CONCLUSIONS]
+
+
+def _timeless(record: Record) -> Record:
+    return {name: value for name, value in record.items() if name != "t"}
 
 
 def _attempt_of(transport: PlayedTransport, attempts: Sequence[Attempt]) -> Attempt | None:
@@ -327,3 +404,36 @@ def _compare(transport: PlayedTransport, attempt: Attempt) -> None:
     require(
         same, f"server {attempt.pid} opened something else than the protocol makes of its recording"
     )
+
+
+def _compare_records(played: Sequence[Record], attempt: Attempt) -> None:
+    """Submissions, totals, choices: all that the transcript says of them; where it broke off, up to there."""
+    written = list(attempt.of(*_CONCLUSIONS))
+    for entry, record in zip(written, played, strict=False):
+        require(
+            _timeless(entry.record) == record,
+            f"the {entry.kind} in line {entry.line} of server {attempt.pid}'s transcript is not what the protocol "
+            "makes of its recording",
+        )
+    lacking = len(played) - len(written)
+    require(
+        lacking == 0 or (lacking > 0 and not attempt.clean),
+        f"server {attempt.pid} wrote down {len(written)} conclusions; its recording makes {len(played)}",
+    )
+
+
+def _compare_totals(
+    resumed: Sequence[tuple[int, str]], transcript: ServerTranscript, attempt: Attempt
+) -> None:
+    """A total from before a restart is one that an attempt before this one had, by its commitment."""
+    earlier = transcript.attempts[: transcript.attempts.index(attempt)]
+    committed = {
+        (note.number("round"), note.text("commitment"))
+        for each in earlier
+        for note in each.notes(TOTAL.what)
+    }
+    for number, commitment in resumed:
+        require(
+            (number, commitment) in committed,
+            f"server {attempt.pid} went on with a total of round {number} that it had not committed to before",
+        )

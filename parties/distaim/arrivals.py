@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from parties.config import Config
 from parties.distaim.circumstances import Circumstances, Holdings
 from parties.distaim.inputs import Batch, InputForm
-from parties.distaim.notes import COUNTED
+from parties.distaim.notes import COUNTED, TOTAL
 from parties.distaim.steps import (
     CLIENTS_AGREE,
     CLIENTS_COMPARE,
@@ -31,6 +31,7 @@ from parties.distaim.stored import StoredSubmission, Total
 from parties.statuses import TooFewClients
 from protocols.context import Context
 from protocols.errors import CheckFailed, ProtocolViolation
+from protocols.fields import encode
 from protocols.transcript import Transcript
 from protocols.upload import check_component
 
@@ -103,6 +104,10 @@ class Arrivals:
                 f"clients.minimum = {self._config.clients.minimum} within {self._config.clients.wait_s:g} s"
             )
         self._total = Total(round, total.clients, total.share)
+        key = await asyncio.to_thread(self._holdings.commitment_key)
+        commitment = await asyncio.to_thread(self._total.commitment, key)
+        self._transcript.note(TOTAL.what, round=round, commitment=encode(commitment))
+        # What may be used after a restart is committed to first.
         self._transcript.flush()
         await asyncio.to_thread(self._holdings.save_total, self._total)
         self.seconds += time.perf_counter() - started

@@ -38,6 +38,9 @@ class Holdings(Protocol):
     def save_total(self, total: Total) -> None:
         """Keep the running total after a round; durable on return."""
 
+    def commitment_key(self) -> bytes:
+        """This server's key for ``Total.commitment``, one for the whole run. Secret."""
+
 
 class Circumstances:
     """What decides a server's messages besides its keys and what it receives; nothing of it is kept."""

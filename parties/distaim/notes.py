@@ -34,6 +34,8 @@ AGREED = Note(
     },
 )
 COUNTED = Note("counted", Phase.ARRIVALS, {"round": fields.natural, "clients": fields.texts})
+TOTAL = Note("total", Phase.ARRIVALS, {"round": fields.natural, "commitment": fields.digest})
+"""The running total that a round uses: ``Total.commitment`` under a key that only this server has."""
 ROUND = Note("round", Phase.BEGUN, {"round": fields.natural, "clients": fields.natural})
 SELECTING = Note(
     "selecting", Phase.CANDIDATES, {"round": fields.natural, "candidates": fields.hex_bytes}
@@ -45,7 +47,7 @@ SELECTED = Note(
 )
 FINISHED = Note("finished", None, {"rounds": fields.natural, "clients": fields.natural})
 
-NOTES = {n.what: n for n in (AGREED, COUNTED, ROUND, SELECTING, SELECTED, FINISHED)}
+NOTES = {n.what: n for n in (AGREED, COUNTED, TOTAL, ROUND, SELECTING, SELECTED, FINISHED)}
 SCHEMA = schema(
     {
         "protocol": fields.text,

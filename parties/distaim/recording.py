@@ -107,6 +107,7 @@ class KeptHoldings:
     def __init__(self, inner: Holdings, circumstances: Circumstances) -> None:
         self._inner = inner
         self._circumstances = circumstances
+        self._key = circumstances.keep("commitment key", inner.commitment_key)
 
     def submissions(self, up_to_round: int | None = None) -> list[StoredSubmission]:
         """See ``Holdings.submissions``."""
@@ -142,6 +143,10 @@ class KeptHoldings:
     def save_total(self, total: Total) -> None:
         """See ``Holdings.save_total``."""
         self._inner.save_total(total)
+
+    def commitment_key(self) -> bytes:
+        """See ``Holdings.commitment_key``."""
+        return self._key
 
 
 def _row(stored: StoredSubmission) -> list[object]:

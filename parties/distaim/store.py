@@ -28,6 +28,7 @@ from parties.distaim.submission import Submission
 from parties.errors import RunClosed, RunFull, StoreError, SubmissionConflict
 from parties.files import create, disk_errors, write_whole
 from parties.ledger import LEDGER
+from protocols.digests import KEY_BYTES
 from protocols.durable import sync
 from protocols.ring import R32
 from protocols.shares import Share
@@ -48,6 +49,7 @@ _SCHEMA = (
 )
 _FILED = {"submission": "submissions", "total": "totals", "checkpoint": "checkpoints"}
 """The folder of the files that a table's rows name."""
+_COMMITMENT_KEY = "commitment_key"
 _KEPT_TOTALS = 2
 """Servers may be one round apart when one is killed: the total before the latest is kept as well."""
 
@@ -282,6 +284,15 @@ class Store(Database):
             raise StoreError(self.directory, f"holds no running total of round {round}")
         own, next_ = self._read_array(row[1], row[2])
         return Total(round, tuple(json.loads(row[0])), Share(R32, pid, own, next_))
+
+    def commitment_key(self) -> bytes:
+        """The key of ``Total.commitment``: 32 random bytes, made when it is first asked for; durable on return."""
+        with self.held():
+            key = self.meta(_COMMITMENT_KEY)
+            if key is None:
+                key = secrets.token_hex(KEY_BYTES)
+                self.set_meta(_COMMITMENT_KEY, key)
+        return bytes.fromhex(key)
 
     # Released measurements
 

@@ -5,6 +5,7 @@ which servers tell one another when they resume; ``to_dict`` and ``from_dict`` a
 """
 
 import base64
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypeGuard
@@ -13,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parties.distaim.submission import Submission
+from protocols.digests import message_digest
 from protocols.ring import R32
 from protocols.shares import Share
 
@@ -51,6 +53,16 @@ class Total:
 
     def __repr__(self) -> str:
         return f"Total(round={self.round}, clients={len(self.clients)}, cells={self.share.size})"
+
+    def commitment(self, key: bytes) -> bytes:
+        """32 bytes that stand for round, clients and share alone, and tell nothing to who lacks the ``key`` (32 bytes).
+
+        Without a key, whoever holds the third component could test guesses of the counts.
+        """
+        parts = (self.share.own, self.share.next)
+        digests = b"".join(message_digest(key, R32.to_wire(part)) for part in parts)
+        whose = json.dumps([self.round, *self.clients]).encode()
+        return message_digest(key, np.frombuffer(whose + digests, np.uint8))
 
     @classmethod
     def empty(cls, round: int, pid: int, cells: int) -> "Total":

@@ -4,7 +4,7 @@ import json
 import os
 import shutil
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -12,18 +12,26 @@ import pytest
 from numpy.typing import NDArray
 
 import protocols.measure
+from mechanisms.aim import Estimate, Measurement
 from parties.audit.findings import Failed
 from parties.audit.replay import replay_folder
 from parties.audit.run import audit_folder
 from parties.commands.main import cli
 from parties.commands.running import guarded
 from parties.config import CertificateFiles
+from parties.distaim.inputs import Batch
+from parties.distaim.inputs.counts import Counts
 from parties.distaim.recording import Recorded
+from parties.distaim.store import Store
+from parties.distaim.stored import Total
 from parties.distaim.tape import Recording, Tape, read_tape
 from parties.statuses import Status
 from protocols.context import Context
 from protocols.discrete import Sampler
+from protocols.ring import R32
+from protocols.shares import Share
 from tests.parties.audit_runs import make_run, read_lines, sealed_anew, write_lines
+from tests.parties.mesh import EVERYONE, UniformEstimator
 from tests.parties.support import PARTIES, make_config
 from tests.parties.tampering import dropping, find, flip, setting
 
@@ -119,6 +127,110 @@ def test_replay_finds_the_server_that_deviates_where_the_transcripts_do_not(
         run = make_run(tmp_path, certificates, RECORDED)
     assert audit_folder(run).ok
     with pytest.raises(Failed, match=r"server 1 sent in step measure\.(noise|open) of round 0"):
+        replay_folder(tmp_path / "server-1")
+    for pid in (0, 2):
+        replay_folder(tmp_path / f"server-{pid}")
+
+
+class NeverTogether(UniformEstimator):
+    """A model that lets no query about sex and ward be chosen: nothing that is opened depends on those counts."""
+
+    async def estimate(
+        self, measurements: Sequence[Measurement], *, round: int, final: bool
+    ) -> Estimate:
+        uniform = await super().estimate(measurements, round=round, final=final)
+        allowed = [query != ("sex", "ward") for query in self.workload.candidates]
+        return Estimate(np.array(allowed), uniform.answers_q32)
+
+
+def moved(part: NDArray[np.unsignedinteger]) -> NDArray[np.unsignedinteger]:
+    """A component with four counts of sex and ward moved, so that no other query's counts change."""
+    workload = make_config().build_workload()
+    start = workload.maximal_offsets[workload.maximal.index(("sex", "ward"))]
+    result = part.copy()
+    table = result[start : start + 6].reshape(2, 3)
+    table[0, 0] += 1
+    table[1, 1] += 1
+    table[0, 1] -= 1
+    table[1, 0] -= 1
+    return result
+
+
+def moved_total(total: Total, component: int) -> Total:
+    own, next_ = total.share.own, total.share.next
+    parts = (moved(own), next_) if component == 0 else (own, moved(next_))
+    return Total(total.round, total.clients, Share(R32, total.share.pid, *map(np.uint32, parts)))
+
+
+def recorded_otherwise(patch: pytest.MonkeyPatch, component: int) -> None:
+    """Server 1 stores other shares of one owner after it has compared the digests of those that came."""
+    honest = Store.read_submission
+
+    def read(store: Store, client: str) -> bytes:
+        body = honest(store, client)
+        if "server-1" not in str(store.directory) or client != EVERYONE[1]:
+            return body
+        parts = np.frombuffer(body, "<u8").reshape(2, -1).copy()
+        parts[component] = moved(parts[component])
+        return parts.tobytes()
+
+    patch.setattr(Store, "read_submission", read)
+
+
+def added_otherwise(patch: pytest.MonkeyPatch, component: int) -> None:
+    """Server 1 adds something else than what it has compared, and keeps, of its owners."""
+    honest = Counts._sum
+
+    def add(form: Counts, total: Share, batch: Batch) -> Share:
+        share = honest(form, total, batch)
+        if total.pid != 1 or EVERYONE[1] not in batch.clients:
+            return share
+        return moved_total(Total(0, (), share), component).share
+
+    patch.setattr(Counts, "_sum", add)
+
+
+def resumed_otherwise(patch: pytest.MonkeyPatch, component: int) -> None:
+    """Server 1 goes on after a restart with another total than it had."""
+    honest = Store.load_total
+
+    def load(store: Store, round: int, pid: int) -> Total:
+        total = honest(store, round, pid)
+        return moved_total(total, component) if pid == 1 else total
+
+    patch.setattr(Store, "load_total", load)
+
+
+@pytest.mark.parametrize("component", [0, 1], ids=["own", "next"])
+@pytest.mark.parametrize(
+    ("cheat", "found"),
+    [
+        (recorded_otherwise, "shares of 'clinic-b' in the recording are not those"),
+        (added_otherwise, "note in line .* is not what the protocol makes"),
+        (resumed_otherwise, "total of round . that it had not committed to"),
+    ],
+)
+def test_replay_finds_the_server_that_used_other_shares_than_an_owner_sent(
+    tmp_path: Path,
+    certificates: Certificates,
+    cheat: Callable[[pytest.MonkeyPatch, int], None],
+    found: str,
+    component: int,
+) -> None:
+    """No message of the protocol shows it, since nothing is opened of what it changed: the audit passes."""
+    config = RECORDED | {"run.upload": "plain"}
+    kill = (2, "round", 1) if cheat is resumed_otherwise else None
+    with pytest.MonkeyPatch.context() as patch:
+        cheat(patch, component)
+        run = make_run(
+            tmp_path,
+            certificates,
+            config,
+            kill=kill,
+            estimator=lambda config, workload, plan: NeverTogether(workload),
+        )
+    assert audit_folder(run).ok
+    with pytest.raises(Failed, match=found):
         replay_folder(tmp_path / "server-1")
     for pid in (0, 2):
         replay_folder(tmp_path / f"server-{pid}")

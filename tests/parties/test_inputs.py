@@ -169,6 +169,9 @@ class Held:
     def save_total(self, total: Total) -> None:
         self.saved.append(total)
 
+    def commitment_key(self) -> bytes:
+        return bytes(32)
+
 
 def test_count_in_adds_forms_to_one_total_each_with_its_own_steps() -> None:
     """One owner sends counts, one a form whose servers multiply in a step of its own."""
@@ -184,13 +187,16 @@ def test_count_in_adds_forms_to_one_total_each_with_its_own_steps() -> None:
     async def party(ctx: Context) -> Total:
         mine = [stored(form, ctx.pid, c, bodies[c][ctx.pid]) for c, form in sent.items()]
         held = Held(mine, lambda client: bodies[client][ctx.pid])
+        transcript = SimpleNamespace(
+            client=lambda **_: None, note=lambda what, **_: None, flush=lambda: None
+        )
         arrivals = Arrivals(
             ctx,
             CONFIG,
             held,
             forms=forms,
             cells=WORKLOAD.maximal_cells,
-            transcript=SimpleNamespace(client=lambda **_: None, flush=lambda: None),  # type: ignore[arg-type]
+            transcript=transcript,  # type: ignore[arg-type]
             closed=asyncio.Event(),
             circumstances=Circumstances(),
         )

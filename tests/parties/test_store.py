@@ -276,6 +276,21 @@ def test_save_total_keeps_the_last_two_rounds(store: Store) -> None:
     assert store.load_total(2, PID).share.own.tolist() == [2, 2, 2]
 
 
+def test_commitment_depends_on_the_key_and_on_all_of_a_total(store: Store) -> None:
+    key, one = store.commitment_key(), np.ones(3, np.uint32)
+    assert store.commitment_key() == key
+    totals = [
+        make_total(1, ("a", "b"), one),
+        make_total(2, ("a", "b"), one),
+        make_total(1, ("a",), one),
+        make_total(1, ("a", "b"), one, 2 * one),
+        make_total(1, ("a", "b"), 2 * one, one),
+    ]
+    commitments = {total.commitment(key) for total in totals} | {totals[0].commitment(bytes(32))}
+    assert len(commitments) == 6
+    assert make_total(1, ("a", "b"), one.copy()).commitment(key) == totals[0].commitment(key)
+
+
 def test_total_is_checked_and_shows_no_shares() -> None:
     vector = np.array([123456789], np.uint32)
     assert "123456789" not in repr(make_total(1, ("a",), vector))
