@@ -8,6 +8,7 @@ Known limits: a folder belongs to one configuration, which is what refuses it to
 
 import contextlib
 import fcntl
+import secrets
 import sqlite3
 import threading
 from collections.abc import Iterable, Iterator, Sequence
@@ -22,7 +23,7 @@ FILE = "store.sqlite"
 Row: TypeAlias = tuple[Any, ...]
 """Of a STRICT table: its schema says what type each column has."""
 _META = "CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT"
-_DIGEST = "config_digest"
+_DIGEST, _IDENTITY = "config_digest", "identity"
 
 
 class Database:
@@ -75,6 +76,8 @@ class Database:
                 known = self.meta(_DIGEST)
                 if known is None:
                     self.set_meta(_DIGEST, config_digest)
+                if self.meta(_IDENTITY) is None:
+                    self.set_meta(_IDENTITY, secrets.token_hex(16))
         if known not in (None, config_digest):
             raise StoreError(
                 self.directory,
@@ -97,6 +100,11 @@ class Database:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+    @property
+    def identity(self) -> str:
+        """32 hex digits, drawn when the folder was made: it is the same wherever the folder is moved."""
+        return str(self.meta(_IDENTITY))
 
     def meta(self, key: str) -> str | None:
         """The plain value kept under ``key``, or None."""

@@ -1,13 +1,24 @@
-"""Settings shared by all tests: repeatable property tests, pictures without a display, interrupts that arrive."""
+"""Settings shared by all tests: repeatable property tests, pictures without a display, interrupts that arrive.
 
+Nothing is written in this user's own places: budgets and registers go to a folder that is gone in the end.
+"""
+
+import atexit
 import os
 import signal
+import tempfile
+from pathlib import Path
 
 from hypothesis import settings
 
 # Read when matplotlib and jax are first imported, which is after this file is loaded.
 os.environ.setdefault("MPLBACKEND", "Agg")
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
+
+_places = tempfile.TemporaryDirectory(prefix="syncret-places-")
+atexit.register(_places.cleanup)
+for _variable in ("SYNCRET_BUDGET", "SYNCRET_REGISTER"):
+    os.environ[_variable] = str(Path(_places.name) / f"{_variable.lower()}.sqlite")
 
 # `repeatable` draws the same examples each time; HYPOTHESIS_PROFILE=explore draws new, more.
 settings.register_profile("repeatable", deadline=None, derandomize=True, max_examples=50)

@@ -9,6 +9,7 @@ from parties.commands.owner_options import Owner, owner_options
 from parties.commands.running import common_options, run_supervised
 from parties.config import Config
 from parties.flaim.client import ClientReport, run_client
+from parties.flaim.sums import release_of
 from parties.progress import Lines
 from parties.trial.processes import Supervision
 
@@ -20,14 +21,15 @@ from parties.trial.processes import Supervision
     "directory",
     type=click.Path(path_type=Path),
     default=None,
-    help="This client's ledger; by default beside the table. Keep it: without it your budget is forgotten.",
+    help="This client's ledger of the run; by default beside the table. Another one is charged once more.",
 )
 @common_options
 def flaim_client(owner: Owner, directory: Path | None, as_json: bool) -> None:
     """Take part in a run of FLAIM with your own table, which stays here, until the server says goodbye.
 
-    What the server asks for is checked against your config, and charged to a ledger of your own before anything is
-    sent; beyond your budget nothing is. Prints what was released.
+    The whole run is charged to the table's budget before anything is sent: see syncret budget. What the server asks for
+    is checked against your config, and charged to a ledger of your own; beyond it nothing is sent. Prints what was
+    released.
     """
     # Pandas takes a fifth of a second to import, which the other commands here do without.
     from mechanisms.table import encode, read_table
@@ -35,10 +37,12 @@ def flaim_client(owner: Owner, directory: Path | None, as_json: bool) -> None:
     config = owner.config
     ledger_folder = directory or owner.beside("flaim")
     codes = encode(config.domain, read_table(owner.data), source=owner.data)
-    progress = Lines(owner.name)
+    account, progress = owner.account(release_of(config)), Lines(owner.name)
 
     async def take_part(supervision: Supervision) -> ClientReport:
-        return await run_client(config, codes, owner.files, ledger_folder, progress=progress)
+        return await run_client(
+            config, codes, owner.files, ledger_folder, progress=progress, spend=account.spend
+        )
 
     report = run_supervised(take_part, watch_stdin=False, events=None)
     click.echo(json.dumps(report.to_dict(), indent=2) if as_json else _client_text(report, config))

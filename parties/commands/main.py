@@ -10,6 +10,7 @@ from parties.version import version
 _COMMANDS = (
     "audit",
     "bench",
+    "budget",
     "certs",
     "demo",
     "domain",

@@ -1,6 +1,6 @@
 """What every command of a data owner is given: the config, its table and its certificate.
 
-Provides ``owner_options`` and ``Owner``. Secret: what the private key's file holds.
+Provides ``owner_options`` and ``Owner``; ``budget_option`` by itself. Secret: what the private key's file holds.
 """
 
 import functools
@@ -11,11 +11,20 @@ from typing import Any
 
 import click
 
+from parties.budget import Account, Budget, Release, Source
 from parties.config import CertificateFiles, Config, load_config
 from parties.dumps import no_core_dumps
+from parties.places import budget_file
 from parties.tls import load_identity, own_certificate
 
 _PATH = click.Path(path_type=Path)
+budget_option = click.option(
+    "--budget",
+    type=_PATH,
+    default=None,
+    metavar="FILE",
+    help="What your tables have spent, if not SYNCRET_BUDGET or its place in your home. Keep it.",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,14 +35,20 @@ class Owner:
     data: Path
     files: CertificateFiles
     name: str
+    dataset: str | None
+    budget: Path
 
     def beside(self, ending: str) -> Path:
         """A hidden file or folder of this run beside the table."""
         return self.data.with_name(f".{self.data.name}.{self.config.run.id}.{self.name}.{ending}")
 
+    def account(self, release: Release) -> Account:
+        """What pays for ``release`` of the table. Raises StoreError, ConfigError for a dataset's name that is none."""
+        return Account(Budget(self.budget), Source.of_file(self.data, self.dataset), release)
+
 
 def owner_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Add CONFIG, --data, --ca, --cert and --key; the command gets them as ``owner``.
+    """Add CONFIG, --data, --dataset, --budget, --ca, --cert and --key; the command gets them as ``owner``.
 
     The command raises ConfigError, CertificateError.
     """
@@ -42,6 +57,13 @@ def owner_options(command: Callable[..., None]) -> Callable[..., None]:
     @click.option(
         "--data", type=_PATH, required=True, help="The table: CSV with a header, or .csv.gz."
     )
+    @click.option(
+        "--dataset",
+        default=None,
+        metavar="NAME",
+        help="Whose budget pays; by default that of the table at this place or with this content.",
+    )
+    @budget_option
     @click.option("--ca", type=_PATH, default=None, help="The run's authority, if not [tls] ca.")
     @click.option("--cert", type=_PATH, default=None, help="Your certificate, if not [tls] cert.")
     @click.option("--key", type=_PATH, default=None, help="Its private key, if not [tls] key.")
@@ -49,6 +71,8 @@ def owner_options(command: Callable[..., None]) -> Callable[..., None]:
     def with_owner(
         config: Path,
         data: Path,
+        dataset: str | None,
+        budget: Path | None,
         ca: Path | None,
         cert: Path | None,
         key: Path | None,
@@ -58,6 +82,8 @@ def owner_options(command: Callable[..., None]) -> Callable[..., None]:
         loaded = load_config(config)
         own = CertificateFiles(ca, cert, key) if ca and cert and key else loaded.require_tls()
         files = own_certificate(CertificateFiles(ca or own.ca, cert or own.cert, key or own.key))
-        command(owner=Owner(loaded, data, files, load_identity(files).name), **others)
+        name = load_identity(files).name
+        owner = Owner(loaded, data, files, name, dataset, budget_file(budget))
+        command(owner=owner, **others)
 
     return with_owner

@@ -7,6 +7,7 @@ import click
 
 from parties.commands.owner_options import Owner, owner_options
 from parties.commands.running import common_options, run_supervised
+from parties.distaim.planning import release_of
 from parties.distaim.submit import Receipt, submit_table
 from parties.progress import Lines
 from parties.trial.processes import Supervision
@@ -24,16 +25,21 @@ from parties.trial.processes import Supervision
 def submit(owner: Owner, state: Path | None, as_json: bool) -> None:
     """Check a table against the config's domain, count, share, upload to the three servers, print the receipt.
 
-    Run again after a failure it sends the same submission, which counts once.
+    Run again after a failure it sends the same submission, which counts once; when all three servers have it, nothing.
+    The whole run is charged to the table's budget before anything is sent; beyond it nothing is: see syncret budget.
     """
-    progress = Lines()
+    config, progress = owner.config, Lines()
+
+    def spend(submission: str) -> None:
+        owner.account(release_of(config, config.build_workload())).spend(submission)
 
     async def send(supervision: Supervision) -> Receipt:
         return await submit_table(
-            owner.config,
+            config,
             owner.data,
             owner.files,
             state=state or owner.beside("submission"),
+            spend=spend,
             on_retry=lambda text: progress.event("retry", text),
         )
 
@@ -46,7 +52,8 @@ def _receipt_text(receipt: Receipt) -> str:
         return (
             f"{receipt.client} was not drawn for any round of run {receipt.run}; nothing was sent"
         )
-    lines = [
+    lines = ["sent before; nothing was sent now"] if receipt.earlier else []
+    lines += [
         f"run {receipt.run}: the submission of {receipt.client} is at all three servers",
         f"counted from round {receipt.first_round} on; {receipt.cells} cells, form {receipt.form}, "
         f"{receipt.sent_bytes} bytes sent in {receipt.seconds:.1f} s",

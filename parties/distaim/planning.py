@@ -1,7 +1,7 @@
 """How a run's budget is divided, and how exact its noise has to be: computed from the config alone, alike everywhere.
 
-Provides ``make_plan`` (the ``Schedule`` of a fresh run), ``sampling_distance`` and ``security_bits``. Public:
-everything. Source: FLAIM paper, Lemma 4.1 and Algorithm 2, lines 17 to 20.
+Provides ``make_plan`` (the ``Schedule`` of a fresh run), ``release_of`` (what it costs an owner), ``sampling_distance``
+and ``security_bits``. Public: everything. Source: FLAIM paper, Lemma 4.1 and Algorithm 2, lines 17 to 20.
 """
 
 import math
@@ -11,6 +11,7 @@ from mechanisms.accounting import Schedule, fixed_rounds_plan, rho_from_epsilon_
 from mechanisms.annealing import AnnealedPlan
 from mechanisms.events import NOISE_KINDS, NoiseKind
 from mechanisms.workload import Workload
+from parties.budget import Release
 from parties.config import ANNEALED, Config
 from parties.errors import ConfigError
 from protocols.discrete import LARGEST_SECURITY, SECURITY_BITS
@@ -48,6 +49,19 @@ def _plan(config: Config, workload: Workload) -> Schedule:
 def _budget(config: Config, workload: Workload) -> float:
     distance = sampling_distance(config, workload)
     return rho_from_epsilon_delta(config.run.epsilon, config.run.delta, distance=distance)
+
+
+def release_of(config: Config, workload: Workload) -> Release:
+    """What taking part in the run may release of a table, at most: the whole run. Raises as ``make_plan``."""
+    return Release(
+        config=config.digest(),
+        run=config.run.id,
+        method="distaim",
+        rho=make_plan(config, workload).rho,
+        epsilon=config.run.epsilon,
+        delta=config.run.delta,
+        distance=sampling_distance(config, workload),
+    )
 
 
 def _divided(config: Config, workload: Workload) -> Schedule:

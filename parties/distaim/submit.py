@@ -3,7 +3,8 @@
 ``submit_table`` and ``submit`` do all of it; ``prepare`` and ``deliver`` are their two halves. The client draws itself
 the first round in which it takes part (probability ``participation`` in each), and may not take part at all. With a
 ``state`` file the submission can be sent again after a failure or a crash: the same seeds, the same round, and the
-servers count it once. Without one, a second call is a second submission, which servers that have the first refuse.
+servers count it once; when all three have it, the file is a receipt. Without one, a second call is a second submission,
+which servers that have the first refuse.
 
 Secret: the table, what is shared of it, seeds and bodies; they leave this process as shares only, and in the state
 file (mode 0600, seeds and a digest of what is shared) that belongs where the table is. Public: that the client takes
@@ -23,9 +24,10 @@ import ssl
 import struct
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import numpy as np
@@ -35,6 +37,7 @@ from numpy.typing import NDArray
 from mechanisms.errors import DataError
 from mechanisms.workload import Workload
 from parties.config import CertificateFiles, Config, PartySection
+from parties.distaim.completed import Key, completed, mark_complete
 from parties.distaim.inputs import input_form
 from parties.distaim.submission import RING_BITS, Submission
 from parties.errors import PartialSubmission, StoreError, SubmissionRefused, SubmitError
@@ -80,6 +83,15 @@ class Receipt:
     digest: str | None
     servers: tuple[ServerReceipt, ...]
     seconds: float
+    earlier: bool = False
+    """Whether all of this was so before: nothing was sent this time."""
+
+    @classmethod
+    def from_dict(cls, value: Mapping[str, Any], **changes: bool) -> "Receipt":
+        """What ``to_dict`` said. Raises TypeError or KeyError on anything else."""
+        fields = {name: value[name] for name in cls.__dataclass_fields__}
+        servers = tuple(ServerReceipt(**server) for server in value["servers"])
+        return cls(**{**fields, "servers": servers, **changes})
 
     @property
     def sent_bytes(self) -> int:
@@ -126,6 +138,7 @@ async def submit_table(
     *,
     first_round: int | None = None,
     state: Path | None = None,
+    spend: Callable[[str], object] | None = None,
     on_retry: Callable[[str], None] = lambda _: None,
 ) -> Receipt:
     """Submit the CSV file ``table``; as ``submit``. Raises DataError where the table does not fit the domain."""
@@ -134,7 +147,13 @@ async def submit_table(
 
     codes = encode(config.domain, read_table(table), source=table)
     return await submit(
-        config, codes, files, first_round=first_round, state=state, on_retry=on_retry
+        config,
+        codes,
+        files,
+        first_round=first_round,
+        state=state,
+        spend=spend,
+        on_retry=on_retry,
     )
 
 
@@ -146,28 +165,40 @@ async def submit(
     first_round: int | None = None,
     state: Path | None = None,
     workload: Workload | None = None,
+    spend: Callable[[str], object] | None = None,
     on_retry: Callable[[str], None] = lambda _: None,
 ) -> Receipt:
     """Count, share and upload one data owner's coded rows; the client's name is its certificate's.
 
     Shapes: codes int32 (rows, columns of the domain). ``first_round`` None draws the round. ``workload`` saves building
-    the config's again where many clients share a process. The deadline is timeouts.submit_s; ``on_retry`` hears of
-    every server that has to be tried again, and why.
+    the config's again where many clients share a process. ``spend`` charges the submission (its digest) to the table's
+    budget before anything is sent (`parties.budget`); without it that is the caller's affair. The deadline is
+    timeouts.submit_s; ``on_retry`` hears of every server that has to be tried again, and why. What ``state`` knows to
+    be at all three servers is not sent again.
 
-    Raises DataError (too many rows), StoreError (``state`` cannot be used), SubmitError, SubmissionRefused,
-    PartialSubmission (some servers have it: run again with the same ``state``), CertificateError, ConfigError.
+    Raises DataError (too many rows), StoreError (``state`` cannot be used), what ``spend`` raises, SubmitError,
+    SubmissionRefused, PartialSubmission (some servers have it: run again with the same ``state``), CertificateError,
+    ConfigError.
     """
     client = load_identity(files).name
     workload = workload or config.build_workload()
     check_rows(config, len(codes))
     values = input_form(config.run.upload, workload).values(codes)
+    key = Key(config.digest(), client, _digest(values))
+    if state is not None and (known := completed(state, key)) is not None:
+        return Receipt.from_dict(known, earlier=True)
     prepared = prepare(
         config, values, client, workload=workload, first_round=first_round, state=state
     )
     if prepared is None:
         cells = workload.maximal_cells
         return Receipt(config.run.id, client, None, config.run.upload, cells, None, (), 0.0)
-    return await deliver(config, prepared, files, on_retry=on_retry)
+    if spend is not None:
+        await asyncio.to_thread(spend, prepared.submission.digest())
+    receipt = await deliver(config, prepared, files, on_retry=on_retry)
+    if state is not None:
+        mark_complete(state, key, receipt.to_dict())
+    return receipt
 
 
 def check_rows(config: Config, rows: int) -> None:

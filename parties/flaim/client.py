@@ -2,8 +2,9 @@
 
 Provides ``run_client``. The connection is TLS 1.3 with certificates at both ends; the server's name is checked in the
 handshake, before anything is sent. A lost connection is a dropout of the round; the client comes back for the next
-one while the server is there. Secret: rows, keys, vectors. The folder holds the client's ledger: what it was ever asked
-to release, spent before it is sent; delete it and the budget is forgotten, so do not. Known limits: see
+one while the server is there. Secret: rows, keys, vectors. The folder holds the client's ledger of this run: what it
+was ever asked to release, spent before it is sent. Another folder is another ledger, and charged to the table's budget
+once more. Known limits: see
 `parties.flaim.session`.
 """
 
@@ -11,6 +12,7 @@ import asyncio
 import secrets
 import ssl
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -87,16 +89,20 @@ async def run_client(
     directory: Path,
     *,
     progress: Progress,
+    spend: Callable[[str], object] | None = None,
     workload: Workload | None = None,
     briefs: SharedBriefs | None = None,
     joining: asyncio.Semaphore | None = None,
 ) -> ClientReport:
     """Take part in the run of ``config`` with ``codes`` (rows, columns) until the server says goodbye.
 
-    ``directory`` keeps the ledger. Where clients share a process, ``workload`` and ``briefs`` save work, and
-    ``joining`` limits how many open their ledgers and connect at once.
-    Raises ConfigError, CertificateError, FlaimError (rows), StoreError, RoundTransportError (the server is not there,
-    or lost for good), FlaimRefused, FlaimProtocolError, SecAggError, BudgetExceeded.
+    ``directory`` keeps the ledger. ``spend`` charges all that this ledger allows, under the ledger's own name, to the
+    table's budget before anything is sent (`parties.budget`); without it that is the caller's affair. Where clients
+    share a process, ``workload`` and ``briefs`` save work, and ``joining`` limits how many open their ledgers and
+    connect at once.
+
+    Raises what ``spend`` raises, ConfigError, CertificateError, FlaimError (rows), StoreError, RoundTransportError (the
+    server is not there, or lost for good), FlaimRefused, FlaimProtocolError, SecAggError, BudgetExceeded.
     """
     section = config.require_flaim()
     name = tls.load_identity(files).name
@@ -113,6 +119,8 @@ async def run_client(
         # Making a ledger waits for the disk.
         database = await asyncio.to_thread(Database, directory, config.digest(), [LEDGER])
     with database:
+        if spend is not None:
+            await asyncio.to_thread(spend, database.identity)
         ledger = DurableLedger(database, settings.rho)
         session = ClientSession(
             config,

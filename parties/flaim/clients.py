@@ -13,9 +13,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from parties.budget import Account, Budget, Source
 from parties.config import CertificateFiles, load_config
 from parties.flaim.client import ClientReport, run_client
 from parties.flaim.session import SharedBriefs
+from parties.flaim.sums import release_of
 from parties.progress import Progress
 from parties.statuses import ChildFailed, describe
 from parties.trial.jobs import CONCURRENT, OwnersJob
@@ -31,6 +33,7 @@ async def play_clients(path: Path, share: tuple[int, int], *, progress: Progress
     config = load_config(Path(job.config))
     workload = config.build_workload()
     briefs, joining = SharedBriefs(workload), asyncio.Semaphore(CONCURRENT)
+    budget, release = Budget(Path(job.budget)), release_of(config)
     allow_files()
     codes: NDArray[np.int32] = np.load(job.codes, mmap_mode="r", allow_pickle=False)
     owners: NDArray[np.int32] = np.load(job.owners, allow_pickle=False)
@@ -48,6 +51,7 @@ async def play_clients(path: Path, share: tuple[int, int], *, progress: Progress
                 files,
                 Path(job.states) / name,
                 progress=progress,
+                spend=Account(budget, Source(name), release).spend,
                 workload=workload,
                 briefs=briefs,
                 joining=joining,

@@ -1,7 +1,7 @@
 """Which SecAgg session takes a sum of FLAIM, computed alike by the server that announces it and the clients that check.
 
-Provides ``settings_of`` (a run's `FlaimSettings` from its config), ``session`` (the parameters of one sum) and
-``policy`` (what a client insists on). All public.
+Provides ``settings_of`` (a run's `FlaimSettings` from its config), ``release_of`` (what it costs a client), ``session``
+(the parameters of one sum) and ``policy`` (what a client insists on). All public.
 
 A session of n clients withstands ceil(corrupt n) of them in league with the server, and one at least: a single client
 may always be the server's own. A run in which some sum would have fewer than two honest clients, and so show one's
@@ -20,6 +20,7 @@ from mechanisms.accounting import rho_from_epsilon_delta
 from mechanisms.flaim_messages import Layout
 from mechanisms.flaim_settings import FlaimSettings, SumNoise
 from mechanisms.workload import Workload
+from parties.budget import ROW, ROW_OF_KNOWN, Release
 from parties.config import ANNEALED, Config, FlaimSection
 from parties.errors import ConfigError
 from secagg import ClientPolicy, Parameters, ThreatModel, choose
@@ -69,6 +70,20 @@ def settings_of(config: Config) -> FlaimSettings:
     except ValueError as problem:
         raise ConfigError(config.source, "flaim", f"cannot be carried out: {problem}") from problem
     return settings
+
+
+def release_of(config: Config) -> Release:
+    """What taking part in the run may release of a table, at most: the whole run. Raises as ``settings_of``."""
+    known = section_of(config).sizes == "public"
+    return Release(
+        config=config.digest(),
+        run=config.run.id,
+        method="flaim",
+        rho=settings_of(config).rho,
+        epsilon=config.run.epsilon,
+        delta=config.run.delta,
+        unit=ROW_OF_KNOWN if known else ROW,
+    )
 
 
 def _corrupt(section: FlaimSection, clients: int) -> int:

@@ -20,6 +20,7 @@ class OwnersJob:
     """Paths: the ``config``, ``codes`` int32 (rows, columns) and ``owners`` int32 (rows,) as .npy, and three folders.
 
     ``certificates`` holds NAME.crt and NAME.key, ``states`` the owners' submission states; ``receipts`` is appended to.
+    ``budget`` is the file that they charge.
     ``names`` (clients,) are the owners' names, by the index that ``owners`` uses.
     """
 
@@ -29,6 +30,7 @@ class OwnersJob:
     certificates: str
     states: str
     receipts: str
+    budget: str
     names: tuple[str, ...]
 
     def write(self, path: Path) -> None:

@@ -93,6 +93,7 @@ def prepare_trial(
             certificates=str(folder.certificates),
             states=str(states),
             receipts=str(receipts_path(folder)),
+            budget=str(folder.owners / "budget.sqlite"),
             names=trial.names,
         ).write(folder.owners / "job.json")
     return config

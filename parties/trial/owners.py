@@ -15,7 +15,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from parties.budget import Account, Budget, Source
 from parties.config import CertificateFiles, load_config
+from parties.distaim.planning import release_of
 from parties.distaim.submit import Receipt, submit
 from parties.errors import SubmitError
 from parties.progress import Progress
@@ -36,6 +38,7 @@ async def run_owners(path: Path, *, progress: Progress) -> None:
     rows = _rows_by_owner(job)
     finished, failures = len(done), list[str]()
     at_once = asyncio.Semaphore(CONCURRENT)
+    budget, release = Budget(Path(job.budget)), release_of(config, workload)
 
     async def submit_rows(index: int, name: str) -> None:
         nonlocal finished
@@ -43,7 +46,12 @@ async def run_owners(path: Path, *, progress: Progress) -> None:
         async with at_once:
             try:
                 receipt = await submit(
-                    config, rows[index], _files_of(job, name), state=state, workload=workload
+                    config,
+                    rows[index],
+                    _files_of(job, name),
+                    state=state,
+                    workload=workload,
+                    spend=Account(budget, Source(name), release).spend,
                 )
             except SubmitError as error:
                 failures.append(f"{name}: {error}")

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import dataclasses
 import json
 import ssl
 import stat
@@ -17,11 +18,13 @@ import pytest
 from aiohttp import web
 from numpy.typing import NDArray
 
-from mechanisms.errors import DataError
+from mechanisms.errors import BudgetExceeded, DataError
 from mechanisms.table import decode
 from mechanisms.workload import count_marginals
+from parties.budget import Account, Budget, Source
 from parties.config import CertificateFiles, Config
 from parties.distaim import submit as submit_module
+from parties.distaim.planning import release_of
 from parties.distaim.submit import Receipt, draw_first_round, prepare, submit, submit_table
 from parties.errors import (
     CertificateError,
@@ -169,8 +172,62 @@ async def test_submit_says_who_has_it_when_one_server_is_missing_and_can_be_run_
         assert {store.submission_digest("clinic-a") for store in stores.values()} == {first}
         # What is there is not sent again.
         assert [server.sent_bytes for server in receipt.servers] == [0, 240, 0]
+        traffic = [store.traffic() for store in stores.values()]
         again = await submit(config, CODES, owner, state=state)
-        assert statuses(again) == ["already stored"] * 3
+        assert (again.earlier, statuses(again)) == (True, statuses(receipt))
+        assert [store.traffic() for store in stores.values()] == traffic
+
+
+async def test_submit_sends_nothing_to_servers_that_began_anew_once_all_three_had_it(
+    tmp_path: Path, certificates: Certificates
+) -> None:
+    """They would release it once more, with fresh noise."""
+    config, state, owner = make_config(), tmp_path / "state.json", certificates["clinic-a"]
+    charged: list[str] = []
+    async with running_servers(config, tmp_path, certificates):
+        receipt = await submit(config, CODES, owner, state=state, spend=charged.append)
+    assert charged == [receipt.digest]
+    # What would make the shares again is gone.
+    assert not {"s0", "s1"} & json.loads(state.read_text()).keys()
+    async with running_servers(config, tmp_path / "anew", certificates) as stores:
+        again = await submit(config, CODES, owner, state=state, spend=charged.append)
+        assert again == dataclasses.replace(receipt, earlier=True)
+        assert [store.traffic() for store in stores.values()] == [{}] * 3
+        with pytest.raises(StoreError, match="of another submission, which all three servers have"):
+            await submit(config, make_codes(40), owner, state=state, spend=charged.append)
+        # Another state file is another submission, and paid for by itself.
+        other = await submit(config, CODES, owner, state=tmp_path / "b.json", spend=charged.append)
+    assert charged == [receipt.digest, other.digest]
+
+
+async def test_submit_sends_nothing_that_is_not_paid_for_and_pays_once_for_a_retry(
+    tmp_path: Path, certificates: Certificates
+) -> None:
+    config = make_config({"timeouts.submit_s": 1.0})
+    owner, state = certificates["clinic-a"], tmp_path / "state.json"
+    account = Account(
+        Budget(tmp_path / "budget.sqlite"),
+        Source("stays"),
+        release_of(config, config.build_workload()),
+    )
+
+    def broke(submission: str) -> None:
+        raise BudgetExceeded("nothing is left")
+
+    async with running_servers(config, tmp_path, certificates, (0, 2)) as stores:
+        with pytest.raises(BudgetExceeded):
+            await submit(config, CODES, owner, state=state, spend=broke)
+        assert [store.traffic() for store in stores.values()] == [{}] * 2
+        with pytest.raises(PartialSubmission):
+            await submit(config, CODES, owner, state=state, spend=account.spend)
+    async with running_servers(config, tmp_path, certificates):
+        await submit(config, CODES, owner, state=state, spend=account.spend)
+    (dataset,) = account.budget.datasets()
+    assert [run.release for run in dataset.runs] == [account.release]
+    # What the state file knew is lost with it: another submission, and another charge.
+    state.unlink()
+    with pytest.raises(BudgetExceeded, match="took a submission of it already"):
+        await submit(config, CODES, owner, state=state, spend=account.spend)
 
 
 async def test_submit_is_refused_where_the_owner_agreed_to_another_configuration(

@@ -1,0 +1,346 @@
+"""What a data owner's tables have spent over their whole lives, across runs and methods, in one file of the owner's.
+
+Provides ``Budget``, ``Source`` (which table), ``Release`` (what a run may release at most) and ``Account``, all three
+together, which is charged before anything is sent. The first release of a dataset sets its lifetime limit; only
+``set_limit`` changes that. One submission to one configuration is charged once, however often it is sent; another
+submission to the same configuration is another release.
+
+A dataset is recognised by its table's path or content: a copy elsewhere and an edited file are the same dataset. A name
+that the owner gives stands, but for a table whose content is known under another one.
+
+Secret: digests of tables, which lie in the file (mode 0600) and nowhere else. Public to whoever the owner tells: all
+the rest. Costs are rho of zCDP; sums are compared with the limit as exact rationals. Known limits: people who are in
+two datasets are protected by the sum of both, which nobody computes; a table that was edited and moved at once is a new
+one; who deletes the file forgets what was spent.
+"""
+
+import contextlib
+import gzip
+import hashlib
+import math
+import re
+import sqlite3
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from fractions import Fraction
+from pathlib import Path
+
+from mechanisms.accounting import epsilon_from_rho, rho_from_epsilon_delta
+from mechanisms.errors import BudgetExceeded
+from parties.config.checks import check_name
+from parties.errors import StoreError
+from parties.files import disk_errors
+from parties.shared import SharedDatabase
+
+_KIND = b"SYNB"
+_SCHEMA = (
+    """CREATE TABLE dataset (
+    name TEXT PRIMARY KEY, rho_limit REAL NOT NULL, epsilon REAL NOT NULL, delta REAL NOT NULL) STRICT""",
+    """CREATE TABLE known (
+    dataset TEXT NOT NULL, kind TEXT NOT NULL, value TEXT NOT NULL, PRIMARY KEY (kind, value, dataset)) STRICT""",
+    """CREATE TABLE release (
+    entry INTEGER PRIMARY KEY, dataset TEXT NOT NULL, config TEXT NOT NULL, submission TEXT NOT NULL,
+    run TEXT NOT NULL, method TEXT NOT NULL, rho REAL NOT NULL, epsilon REAL NOT NULL, delta REAL NOT NULL,
+    distance REAL NOT NULL, unit TEXT NOT NULL, charged_at REAL NOT NULL,
+    UNIQUE (dataset, config, submission)) STRICT""",
+)
+_PATH, _CONTENT = "path", "content"
+ROW = "row"
+"""The unit that is protected by default: whether a row is in the table."""
+ROW_OF_KNOWN = "row of a table whose size is known"
+"""FLAIM's with declared sizes: what a row says, in a table with a number of rows that everybody knows."""
+_UNFIT = re.compile(r"[^A-Za-z0-9_-]")
+_LONGEST_STEM = 56
+_CHUNK = 1 << 20
+_GZIP = b"\x1f\x8b"
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """What one run of configuration ``config`` releases at most of one table: ``rho``, for (epsilon, delta).
+
+    ``distance`` bounds how far all that is sampled is from what rho says, statistically. ``unit`` is what neighbouring
+    tables differ in.
+    """
+
+    config: str
+    run: str
+    method: str
+    rho: float
+    epsilon: float
+    delta: float
+    distance: float = 0.0
+    unit: str = ROW
+
+
+@dataclass(frozen=True, slots=True)
+class Charged:
+    """A release that was charged, for which ``submission``, and when (seconds since the epoch)."""
+
+    release: Release
+    submission: str
+    at: float
+
+    @property
+    def when(self) -> str:
+        """ISO 8601, UTC."""
+        return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self.at))
+
+    def to_dict(self) -> dict[str, object]:
+        """For JSON."""
+        release = self.release
+        return {
+            "config": release.config,
+            "run": release.run,
+            "method": release.method,
+            "rho": release.rho,
+            "when": self.when,
+            "epsilon": release.epsilon,
+            "delta": release.delta,
+            "unit": release.unit,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Dataset:
+    """A dataset: its lifetime limit, as rho and as (``epsilon``, ``delta``), and all that was charged to it."""
+
+    name: str
+    rho_limit: float
+    epsilon: float
+    delta: float
+    runs: tuple[Charged, ...]
+
+    @property
+    def spent(self) -> Fraction:
+        """The rho of all releases, exactly."""
+        return sum((Fraction(run.release.rho) for run in self.runs), Fraction(0))
+
+    @property
+    def left(self) -> float:
+        """The rho that is left."""
+        return max(0.0, float(Fraction(self.rho_limit) - self.spent))
+
+    def has(self, config: str, submission: str) -> bool:
+        """Whether this submission to this configuration was charged."""
+        return any(
+            (run.release.config, run.submission) == (config, submission) for run in self.runs
+        )
+
+    def epsilon_with(self, *more: Release) -> float:
+        """The epsilon, at this limit's delta, that all releases and ``more`` come to together."""
+        releases = [*(run.release for run in self.runs), *more]
+        rho = sum((Fraction(release.rho) for release in releases), Fraction(0))
+        distance = sum(release.distance for release in releases)
+        return epsilon_from_rho(float(rho), self.delta, distance=distance)
+
+    def to_dict(self) -> dict[str, object]:
+        """For JSON."""
+        return {
+            "name": self.name,
+            "rho_limit": self.rho_limit,
+            "rho_spent": float(self.spent),
+            "rho_left": self.left,
+            "epsilon_limit": self.epsilon,
+            "epsilon_spent": self.epsilon_with(),
+            "delta": self.delta,
+            "runs": [run.to_dict() for run in self.runs],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Which table: the ``name`` that its owner gives it, if any; its ``path``, and the digest of its ``content``.
+
+    A trial's owners have a name alone. Raises ConfigError for a name that is none.
+    """
+
+    name: str | None
+    path: str | None = None
+    content: str | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.name is not None:
+            check_name("--dataset", self.name)
+        elif self.path is None:
+            raise ValueError("a table has a name or a path")
+
+    @classmethod
+    def of_file(cls, table: Path, name: str | None = None) -> "Source":
+        """The table in a file, packed or not. Raises StoreError where it cannot be read."""
+        digest = hashlib.sha256()
+        with disk_errors(table, "read"), table.open("rb") as raw:
+            packed = raw.read(len(_GZIP)) == _GZIP
+            raw.seek(0)
+            with gzip.open(raw) if packed else contextlib.nullcontext(raw) as file:
+                try:
+                    while chunk := file.read(_CHUNK):
+                        digest.update(chunk)
+                except EOFError as error:
+                    raise StoreError(table, "breaks off; expected a whole file") from error
+        return cls(name, str(table.resolve()), digest.hexdigest())
+
+    @property
+    def marks(self) -> list[tuple[str, str]]:
+        """By what it is recognised."""
+        marks = ((_PATH, self.path), (_CONTENT, self.content))
+        return [(kind, value) for kind, value in marks if value is not None]
+
+
+class Budget:
+    """The file at ``path``. All methods may be called from any thread and process; all may raise StoreError."""
+
+    def __init__(self, path: Path) -> None:
+        """Open or make it. Raises StoreError: unwritable, damaged."""
+        self.path = path
+        self._shared = SharedDatabase(path, _KIND, _SCHEMA)
+
+    def charge(self, source: Source, release: Release, submission: str) -> str:
+        """Enter ``release``, durably, unless this very ``submission`` is there; returns the dataset's name.
+
+        Raises BudgetExceeded, and enters nothing, where the limit does not cover it; StoreError where it cannot be said
+        which dataset this is.
+        """
+        with self._shared.transaction() as db:
+            name = _recognised(db, source, self.path) or _new_name(db, source)
+            dataset = _load(db, name)
+            if dataset is None:
+                # The first release is what the owner agreed to; all others come on top of it.
+                dataset = Dataset(name, release.rho, release.epsilon, release.delta, ())
+                values = (name, release.rho, release.epsilon, release.delta)
+                db.execute("INSERT INTO dataset VALUES (?, ?, ?, ?)", values)
+            for kind, value in source.marks:
+                db.execute("INSERT OR IGNORE INTO known VALUES (?, ?, ?)", (name, kind, value))
+            if not dataset.has(release.config, submission):
+                self._require(dataset, release)
+                _insert(db, name, release, submission)
+        return name
+
+    def _require(self, dataset: Dataset, release: Release) -> None:
+        if dataset.spent + Fraction(release.rho) <= Fraction(dataset.rho_limit):
+            return
+        last, more = dataset.runs[-1] if dataset.runs else None, release.run
+        told = f"; last by run {last.release.run} ({last.when})" if last else ""
+        again = next((run for run in dataset.runs if run.release.config == release.config), None)
+        if again is not None:
+            more += (
+                f", with this very configuration, took a submission of it already ({again.when}), which its state file "
+                f"sends again for nothing; another one"
+            )
+        together = dataset.epsilon_with(release)
+        enough = math.ceil(together * 100 + 1e-6) / 100
+        raise BudgetExceeded(
+            f"the budget of dataset {dataset.name} ({self.path}) does not cover this release, and nothing was sent: "
+            f"{float(dataset.spent):.6g} of rho {dataset.rho_limit:.6g} (epsilon {dataset.epsilon:g}, delta "
+            f"{dataset.delta:g}) is spent{told}. Run {more} costs rho {release.rho:.6g}; together that is epsilon "
+            f"{together:.4g}. Expected a run that fits, or, if the people in the table are to be protected by no more "
+            f"than that: syncret budget set {dataset.name} --epsilon {enough:g} --delta {dataset.delta:g}"
+        )
+
+    def set_limit(self, name: str, epsilon: float, delta: float) -> tuple[Dataset, Dataset]:
+        """All releases of ``name`` together may come to (epsilon, delta) from now on; before, and after.
+
+        Raises StoreError where there is no such dataset, ValueError for an epsilon or delta that is none.
+        """
+        rho = rho_from_epsilon_delta(epsilon, delta)
+        with self._shared.transaction() as db:
+            before = _load(db, name)
+            if before is None:
+                names = ", ".join(_names(db)) or "none yet: the first release makes one"
+                raise StoreError(self.path, f"has no dataset {name!r}; expected one of: {names}")
+            db.execute(
+                "UPDATE dataset SET rho_limit = ?, epsilon = ?, delta = ? WHERE name = ?",
+                (rho, epsilon, delta, name),
+            )
+        return before, Dataset(name, rho, epsilon, delta, before.runs)
+
+    def datasets(self) -> list[Dataset]:
+        """All of them, by name."""
+        with self._shared.transaction() as db:
+            found = [_load(db, name) for name in _names(db)]
+        return [dataset for dataset in found if dataset is not None]
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """What taking part in one run costs one table, and the budget that pays for it."""
+
+    budget: Budget
+    source: Source
+    release: Release
+
+    def spend(self, submission: str) -> str:
+        """Charge it for ``submission``, which tells one taking part from another; see ``Budget.charge``."""
+        return self.budget.charge(self.source, self.release, submission)
+
+
+def _recognised(db: sqlite3.Connection, source: Source, where: Path) -> str | None:
+    """The dataset that a table belongs to, if it is a known one. Raises StoreError where that cannot be said."""
+    found = {kind: _known(db, kind, value) for kind, value in source.marks}
+    of_path, of_content = found.get(_PATH, set()), found.get(_CONTENT, set())
+    if source.name is not None:
+        if of_content and source.name not in of_content:
+            raise StoreError(
+                where,
+                f"knows the content of {source.path} as dataset {_listed(of_content)}; expected that name, or none, "
+                "after --dataset: the same rows have one budget",
+            )
+        return source.name
+    both = of_path & of_content if of_path and of_content else of_path | of_content
+    if len(both) > 1 or (not both and of_path | of_content):
+        raise StoreError(
+            where,
+            f"knows {source.path} as dataset {_listed(of_path | of_content)}, by its place and by its content; "
+            "expected --dataset with one of them",
+        )
+    return next(iter(both), None)
+
+
+def _listed(names: set[str]) -> str:
+    return " and ".join(sorted(names))
+
+
+def _known(db: sqlite3.Connection, kind: str, value: str) -> set[str]:
+    rows = db.execute("SELECT dataset FROM known WHERE kind = ? AND value = ?", (kind, value))
+    return {row[0] for row in rows}
+
+
+def _new_name(db: sqlite3.Connection, source: Source) -> str:
+    """What a new dataset is called: after its file, with a number where that is another dataset's."""
+    stem = Path(source.path or "").name.split(".")[0]
+    name = base = _UNFIT.sub("-", stem)[:_LONGEST_STEM].strip("-_") or "table"
+    names, number = set(_names(db)), 1
+    while name in names:
+        number += 1
+        name = f"{base}-{number}"
+    return name
+
+
+def _names(db: sqlite3.Connection) -> list[str]:
+    return [row[0] for row in db.execute("SELECT name FROM dataset ORDER BY name")]
+
+
+def _load(db: sqlite3.Connection, name: str) -> Dataset | None:
+    query = "SELECT rho_limit, epsilon, delta FROM dataset WHERE name = ?"
+    row = db.execute(query, (name,)).fetchone()
+    if row is None:
+        return None
+    rho_limit, epsilon, delta = row
+    return Dataset(name, rho_limit, epsilon, delta, tuple(_runs(db, name)))
+
+
+def _runs(db: sqlite3.Connection, name: str) -> Iterator[Charged]:
+    columns = "config, run, method, rho, epsilon, delta, distance, unit, submission, charged_at"
+    query = f"SELECT {columns} FROM release WHERE dataset = ? ORDER BY entry"  # noqa: S608
+    for *release, submission, at in db.execute(query, (name,)):
+        yield Charged(Release(*release), submission, at)
+
+
+def _insert(db: sqlite3.Connection, name: str, release: Release, submission: str) -> None:
+    values = {**asdict(release), "dataset": name, "submission": submission, "at": time.time()}
+    db.execute(
+        "INSERT INTO release VALUES (NULL, :dataset, :config, :submission, :run, :method, :rho, :epsilon, :delta, "
+        ":distance, :unit, :at)",
+        values,
+    )

@@ -1,0 +1,53 @@
+"""The state file of a submission that all three servers have: a receipt, and nothing that could send it again.
+
+Provides ``mark_complete`` and ``completed``. Servers that began anew would take the same submission for a second
+release, with fresh noise, for which nobody has paid; so whoever asks again is shown the receipt, and nothing is sent.
+The seeds, which make the shares, are gone from the file. Secret: the file, for its digest of what was shared.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from parties.errors import StoreError
+from parties.files import disk_errors, write_json
+
+_COMPLETE = "complete"
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """Which submission a file is of: the digests of ``config`` and of what was shared, and the ``client``."""
+
+    config: str
+    client: str
+    counts: str = field(repr=False)
+
+
+def mark_complete(path: Path, key: Key, receipt: Mapping[str, object]) -> None:
+    """Put ``receipt`` in place of what sending again would need; durable on return. Raises StoreError."""
+    who = {"config": key.config, "client": key.client, "counts": key.counts}
+    write_json(path, {_COMPLETE: receipt, **who}, durable=True, secret=True)
+
+
+def completed(path: Path, key: Key) -> Mapping[str, Any] | None:
+    """The receipt of a complete submission, if one is in ``path``. Raises StoreError where that is another one."""
+    if not path.exists():
+        return None
+    try:
+        with disk_errors(path, "read"):
+            document = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError:
+        return None  # Whoever reads it as the state of an incomplete one will say so.
+    if not isinstance(document, dict) or not isinstance(document.get(_COMPLETE), dict):
+        return None
+    if Key(*(str(document.get(name)) for name in ("config", "client", "counts"))) != key:
+        raise StoreError(
+            path,
+            "is of another submission, which all three servers have; expected the client, config and table it was "
+            "made with, or another file",
+        )
+    receipt: Mapping[str, Any] = document[_COMPLETE]
+    return receipt

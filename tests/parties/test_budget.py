@@ -1,0 +1,365 @@
+"""An owner's budget: it belongs to the data, whatever the file is called, the run, the method or the folder."""
+
+import gzip
+import json
+import math
+import multiprocessing
+import os
+import shutil
+import sqlite3
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mechanisms.accounting import epsilon_from_rho, rho_from_epsilon_delta
+from mechanisms.errors import BudgetExceeded
+from parties.budget import ROW_OF_KNOWN, Account, Budget, Release, Source
+from parties.commands.main import cli
+from parties.errors import ConfigError, StoreError
+from parties.places import budget_file, register_file
+from tests.parties.support import file_size_limit
+
+RHO = rho_from_epsilon_delta(1.0, 1e-5)
+ONE = Release("c1" * 32, "study-1", "distaim", RHO, 1.0, 1e-5, distance=1e-9)
+TWO = replace(ONE, config="c2" * 32, run="study-2", method="flaim")
+ROWS = b"sex,ward\nf,x\nm,y\n"
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    path = tmp_path / "stays.csv"
+    path.write_bytes(ROWS)
+    return path
+
+
+@pytest.fixture
+def budget(tmp_path: Path) -> Budget:
+    return Budget(tmp_path / "places" / "budget.sqlite")
+
+
+def spend(budget: Budget, table: Path, release: Release, submission: str = "s") -> str:
+    return budget.charge(Source.of_file(table), release, submission)
+
+
+def spent(budget: Budget) -> dict[str, int]:
+    """Releases by dataset."""
+    return {dataset.name: len(dataset.runs) for dataset in budget.datasets()}
+
+
+# What is charged
+
+
+def test_charge_lets_a_table_be_released_once_by_default(budget: Budget, table: Path) -> None:
+    assert spend(budget, table, ONE) == "stays"
+    for other in (TWO, replace(TWO, rho=1e-12)):
+        with pytest.raises(BudgetExceeded) as refused:
+            spend(budget, table, other)
+    message = str(refused.value)
+    assert "dataset stays" in message
+    assert str(budget.path) in message
+    assert "last by run study-1" in message
+    assert "nothing was sent" in message
+    assert "syncret budget set stays --epsilon 1.01 --delta 1e-05" in message
+    assert spent(budget) == {"stays": 1}
+
+
+def test_charge_takes_the_same_submission_once(budget: Budget, table: Path) -> None:
+    for _ in range(3):
+        spend(budget, table, ONE, "first")
+    with pytest.raises(BudgetExceeded, match=r"took a submission of it already .* state file"):
+        spend(budget, table, ONE, "second")
+    # The same submission's name in another configuration is another release.
+    with pytest.raises(BudgetExceeded):
+        spend(budget, table, TWO, "first")
+    assert spent(budget) == {"stays": 1}
+
+
+def test_set_limit_allows_more_and_what_it_says_is_enough(budget: Budget, table: Path) -> None:
+    spend(budget, table, ONE)
+    with pytest.raises(BudgetExceeded) as refused:
+        spend(budget, table, TWO)
+    told = str(refused.value).split("--epsilon ")[1].split()
+    before, after = budget.set_limit("stays", float(told[0]), float(told[2]))
+    assert (before.rho_limit, before.epsilon) == (RHO, 1.0)
+    assert after.rho_limit == rho_from_epsilon_delta(float(told[0]), 1e-5)
+    spend(budget, table, TWO)
+    (dataset,) = budget.datasets()
+    assert dataset == replace(after, runs=dataset.runs)
+    assert float(dataset.spent) == 2 * RHO
+    # Composed in zCDP: less than the sum of the epsilons.
+    assert dataset.epsilon_with() == pytest.approx(1.46, abs=0.01)
+    # Lowered, nothing comes back.
+    budget.set_limit("stays", 0.5, 1e-5)
+    assert budget.datasets()[0].left == 0
+    with pytest.raises(BudgetExceeded):
+        spend(budget, table, replace(TWO, rho=1e-9), "more")
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "delta"), [(0, 1e-5), (-1, 1e-5), (1, 0), (1, 1), (math.nan, 1e-5)]
+)
+def test_set_limit_refuses_what_is_no_limit(
+    budget: Budget, table: Path, epsilon: float, delta: float
+) -> None:
+    spend(budget, table, ONE)
+    with pytest.raises(ValueError, match=r"epsilon|delta"):
+        budget.set_limit("stays", epsilon, delta)
+    assert budget.datasets()[0].rho_limit == RHO
+
+
+def test_set_limit_knows_its_datasets(budget: Budget, table: Path) -> None:
+    with pytest.raises(StoreError, match="has no dataset 'stays'; expected one of: none yet"):
+        budget.set_limit("stays", 2, 1e-5)
+    spend(budget, table, ONE)
+    with pytest.raises(StoreError, match="has no dataset 'stay'; expected one of: stays"):
+        budget.set_limit("stay", 2, 1e-5)
+
+
+@settings(max_examples=20)
+@given(costs=st.lists(st.floats(1e-6, 0.02), min_size=1, max_size=8))
+def test_charge_never_passes_the_limit(
+    tmp_path_factory: pytest.TempPathFactory, costs: list[float]
+) -> None:
+    budget = Budget(tmp_path_factory.mktemp("budget") / "b.sqlite")
+    account = Account(budget, Source("stays"), ONE)
+    account.spend("first")
+    budget.set_limit("stays", 1.2, 1e-5)
+    for number, cost in enumerate(costs):
+        try:
+            replace(account, release=replace(TWO, rho=cost)).spend(str(number))
+        except BudgetExceeded:
+            assert cost > budget.datasets()[0].left
+    assert budget.datasets()[0].spent <= budget.datasets()[0].rho_limit
+
+
+# Which dataset it is
+
+
+def test_a_copy_and_an_edited_file_are_the_same_dataset(budget: Budget, table: Path) -> None:
+    spend(budget, table, ONE)
+    elsewhere = table.parent / "deep" / "other-name.csv"
+    elsewhere.parent.mkdir()
+    shutil.copyfile(table, elsewhere)
+    packed = table.parent / "packed.csv.gz"
+    packed.write_bytes(gzip.compress(ROWS))
+    link = table.parent / "link.csv"
+    link.symlink_to(table)
+    for copy in (elsewhere, packed, link):
+        with pytest.raises(BudgetExceeded, match="dataset stays"):
+            spend(budget, copy, TWO)
+    table.write_bytes(ROWS + b"f,z\n")
+    with pytest.raises(BudgetExceeded, match="dataset stays"):
+        spend(budget, table, TWO)
+    # The same submission from the copy is no second one.
+    assert spend(budget, elsewhere, ONE) == "stays"
+
+
+def test_another_table_of_the_same_name_is_another_dataset(budget: Budget, table: Path) -> None:
+    spend(budget, table, ONE)
+    other = table.parent / "deep" / "stays.csv"
+    other.parent.mkdir()
+    other.write_bytes(b"other rows")
+    assert spend(budget, other, ONE) == "stays-2"
+    assert spent(budget) == {"stays": 1, "stays-2": 1}
+
+
+@pytest.mark.parametrize(
+    ("file", "name"),
+    [("my stays, 2026.csv", "my-stays--2026"), ("...", "table"), ("\u00e4.csv", "table")],
+)
+def test_names_are_made_of_files_names(budget: Budget, table: Path, file: str, name: str) -> None:
+    assert spend(budget, table.rename(table.with_name(file)), ONE) == name
+
+
+def test_a_name_stands_but_for_rows_that_are_known_under_another(
+    budget: Budget, table: Path
+) -> None:
+    spend(budget, table, ONE)
+    with pytest.raises(StoreError, match="as dataset stays; expected that name"):
+        budget.charge(Source.of_file(table, "fresh"), TWO, "s")
+    # Next quarter's rows, in the file of the same name, as their owner says.
+    table.write_bytes(b"other rows")
+    assert budget.charge(Source.of_file(table, "next"), TWO, "s") == "next"
+    assert spend(budget, table, TWO) == "next"
+    # Rows of neither, at a place that was both's.
+    table.write_bytes(b"again other rows")
+    with pytest.raises(StoreError, match=r"as dataset next and stays.*--dataset with one of them"):
+        spend(budget, table, TWO)
+    with pytest.raises(ConfigError, match="--dataset"):
+        Source("no name, is it", "x")
+    with pytest.raises(ValueError, match="a name or a path"):
+        Source(None)
+
+
+# The file
+
+
+def charge_one(path: Path, number: int) -> bool:
+    try:
+        Account(Budget(path), Source("stays"), replace(TWO, rho=RHO / 8)).spend(str(number))
+    except BudgetExceeded:
+        return False
+    return True
+
+
+def test_charge_never_passes_the_limit_from_many_processes(tmp_path: Path) -> None:
+    """The file is not there yet when they begin, and the first of them sets the limit."""
+    path = tmp_path / "deep" / "budget.sqlite"
+    with multiprocessing.get_context("forkserver").Pool(4) as pool:
+        first = pool.starmap(charge_one, [(path, number) for number in range(4)])
+        assert first.count(True) == 1
+        Budget(path).set_limit("stays", 1.0, 1e-5)
+        more = pool.starmap(charge_one, [(path, number) for number in range(10, 30)])
+    assert more.count(True) == 7
+    (dataset,) = Budget(path).datasets()
+    assert dataset.spent <= dataset.rho_limit
+    assert len(dataset.runs) == 8
+    assert [item.name for item in path.parent.iterdir()] == ["budget.sqlite"]
+
+
+def test_budget_is_its_owners_alone(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        budget = Budget(tmp_path / "syncret" / "budget.sqlite")
+        budget.charge(Source("stays"), ONE, "s")
+    finally:
+        os.umask(before)
+    assert budget.path.parent.stat().st_mode & 0o777 == 0o700
+    assert budget.path.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda data: b"",
+        lambda data: b"x" + data[1:],
+        lambda data: data[: len(data) // 2],
+        lambda data: data[:4096] + bytes(4096) + data[8192:],
+    ],
+    ids=["empty", "first byte", "cut off", "a page"],
+)
+def test_a_damaged_file_is_refused_and_never_begun_anew(
+    budget: Budget, table: Path, damage: object
+) -> None:
+    spend(budget, table, ONE)
+    data = budget.path.read_bytes()
+    broken = damage(data)  # type: ignore[operator]
+    budget.path.write_bytes(broken)
+    with pytest.raises(StoreError, match=r"budget\.sqlite: is damaged: .*copy"):
+        Budget(budget.path)
+    assert budget.path.read_bytes() == broken
+    budget.path.write_bytes(data)
+    with pytest.raises(BudgetExceeded):
+        spend(Budget(budget.path), table, TWO)
+
+
+def test_a_database_of_another_program_or_version_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "budget.sqlite"
+    with sqlite3.connect(path) as other:
+        other.execute("CREATE TABLE dataset (name TEXT)")
+    other.close()
+    with pytest.raises(StoreError, match="none of this program's"):
+        Budget(path)
+    path.unlink()
+    Budget(path)
+    with sqlite3.connect(path) as newer:
+        newer.execute("PRAGMA user_version=2")
+    newer.close()
+    with pytest.raises(StoreError, match="is of version 2; expected 1"):
+        Budget(path)
+
+
+def test_charge_enters_nothing_when_the_disk_is_full_or_the_file_has_gone(
+    budget: Budget, table: Path
+) -> None:
+    source = Source.of_file(table)
+    with file_size_limit(budget.path.stat().st_size), pytest.raises(StoreError, match="budget"):
+        budget.charge(source, replace(ONE, run="x" * 100_000), "s")
+    assert budget.datasets() == []
+    budget.path.unlink()
+    with pytest.raises(StoreError, match="budget"):
+        budget.charge(source, ONE, "s")
+    assert not budget.path.exists()
+
+
+def test_places_are_named_by_option_environment_or_home(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = tmp_path / "home"
+    for name in ("SYNCRET_BUDGET", "SYNCRET_REGISTER", "XDG_DATA_HOME", "XDG_STATE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(home))
+    assert budget_file() == home / ".local/share/syncret/budget.sqlite"
+    assert register_file() == home / ".local/state/syncret/register.sqlite"
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    monkeypatch.setenv("XDG_STATE_HOME", "relative")
+    assert budget_file() == tmp_path / "data/syncret/budget.sqlite"
+    assert register_file() == home / ".local/state/syncret/register.sqlite"
+    monkeypatch.setenv("SYNCRET_BUDGET", "here.sqlite")
+    assert budget_file() == Path("here.sqlite").absolute()
+    assert budget_file(Path("/there")) == Path("/there")
+    monkeypatch.delenv("XDG_STATE_HOME")
+    monkeypatch.setattr(Path, "home", lambda: (_ for _ in ()).throw(RuntimeError))
+    with pytest.raises(ConfigError, match="SYNCRET_REGISTER"):
+        register_file()
+
+
+# The command
+
+
+def run(*arguments: str) -> str:
+    result = CliRunner().invoke(cli, list(arguments), catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def test_budget_shows_and_sets(budget: Budget, table: Path) -> None:
+    where = ("--budget", str(budget.path))
+    assert run("budget", *where) == f"{budget.path}: nothing was released yet\n"
+    spend(budget, table, replace(ONE, unit=ROW_OF_KNOWN))
+    text = run("budget", *where)
+    assert (
+        "stays: rho 0.03056 of 0.03056 is spent, epsilon 1 of 1 at delta 1e-05; nothing is left"
+        in text
+    )
+    assert (
+        f"run study-1 (distaim)  rho 0.03056  epsilon 1, delta 1e-05, protecting a {ROW_OF_KNOWN}"
+        in text
+    )
+    text = run("budget", "set", "stays", "--epsilon", "2", "--delta", "1e-5", *where)
+    assert "all releases together, past and to come" in text
+    assert "before, that was epsilon = 1, delta = 1e-05" in text
+    (shown,) = json.loads(run("budget", "--json", *where))["datasets"]
+    assert (shown["name"], shown["rho_spent"]) == ("stays", RHO)
+    assert shown["rho_limit"] == rho_from_epsilon_delta(2, 1e-5)
+    (entry,) = shown["runs"]
+    assert (entry["config"], entry["run"], entry["method"]) == (ONE.config, "study-1", "distaim")
+    assert (entry["rho"], entry["epsilon"]) == (RHO, 1.0)
+    assert entry["when"].endswith("Z")
+    # Digests of the owner's rows are nobody's business.
+    assert Source.of_file(table).content not in json.dumps(shown)
+
+
+def test_budget_shows_nothing_and_makes_nothing_where_there_is_no_file(tmp_path: Path) -> None:
+    path = tmp_path / "none.sqlite"
+    assert json.loads(run("budget", "--json", "--budget", str(path))) == {"datasets": []}
+    assert not path.exists()
+
+
+@pytest.mark.parametrize("rho", [1e-6, 0.03, 1.2, 50.0])
+@pytest.mark.parametrize("distance", [0.0, 1e-9])
+def test_epsilon_from_rho_is_the_inverse_and_never_too_small(rho: float, distance: float) -> None:
+    epsilon = epsilon_from_rho(rho, 1e-5, distance=distance)
+    if math.isinf(epsilon):
+        assert (rho, distance) == (50.0, 1e-9)
+        return
+    assert rho_from_epsilon_delta(epsilon, 1e-5, distance=distance) >= rho
+    assert rho_from_epsilon_delta(epsilon * (1 - 1e-6), 1e-5, distance=distance) < rho
+
+
+def test_epsilon_from_rho_of_nothing_is_nothing() -> None:
+    assert epsilon_from_rho(0.0, 1e-5) == 0.0
