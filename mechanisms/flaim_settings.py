@@ -28,7 +28,7 @@ from mechanisms.events import (
 FlaimVariant: TypeAlias = Literal["naive", "oracle", "private", "random", "naivebayes"]
 Grouping: TypeAlias = Literal["union", "query"]
 NoiseMaker: TypeAlias = Literal["server", "distributed"]
-Sizes: TypeAlias = Literal["public", "estimated"]
+Sizes: TypeAlias = Literal["estimated", "public"]
 Tau: TypeAlias = Literal["none", "oracle", "proxy"]
 
 FLAIM_VARIANTS: tuple[FlaimVariant, ...] = get_args(FlaimVariant)
@@ -73,8 +73,8 @@ class FlaimSettings:
     ``grouping`` union: one sum over everything that was chosen; query: one sum for each chosen query among
     those who chose it. ``noise`` server or distributed, the latter with ``corrupt`` clients of a sum (one at least)
     in league with the server: the noise of the other ``min_participants`` - ``corrupt`` has deviation sigma.
-    ``sizes`` public: owners declare how many rows they have; estimated: the mean of noisy totals is used for
-    everybody.
+    ``sizes`` estimated: the mean of noisy totals is used for everybody; public: owners declare how many rows they
+    have, and the guarantee is for tables of the same declared size.
 
     ``tau``: what is taken from a client's score for heterogeneity: nothing, the true one (not private: an
     experiment), or the mean over the columns of the distance from noisy one-way marginals. ``combine``:
@@ -97,7 +97,7 @@ class FlaimSettings:
     grouping: Grouping = "union"
     noise: NoiseMaker = "server"
     corrupt: int = 1
-    sizes: Sizes = "public"
+    sizes: Sizes = "estimated"
     tau: Tau = "none"
     combine: bool = False
     weighted: bool = False

@@ -68,12 +68,13 @@ directions with HTTP, frames and TLS 1.3, as TCP carries them (TCP and IP header
 bytes.
 
 K = 100 clients, participation 0.1, epsilon = 1, 64 three-way queries drawn with seed 123, private FLAIM with SecAgg
-and noise added by the server, unless a table says otherwise. DistAIM's figures are counted by a relay between one
-client's process and three ingest servers. FLAIM's messages are those of whole runs in one process: choices by the
-exponential mechanism on the clients' rows, real SecAgg sessions; the models are fitted with one iteration of PGM in
-place of a hundred, which changes no size. FLAIM's wire adds what a deployed connection has by formula; a test holds
-it against relays between a deployed server and its clients, to 100 bytes (`tests/bench/test_overhead_flaim.py`). It
-assumes one TLS connection of a client for the whole run.
+and noise added by the server, unless a table says otherwise. FLAIM's sizes are public, as the paper has them: its
+epsilon is for tables of the same declared sizes. Estimated ones, the default, change no message's size. DistAIM's
+figures are counted by a relay between one client's process and three ingest servers. FLAIM's messages are those of
+whole runs in one process: choices by the exponential mechanism on the clients' rows, real SecAgg sessions; the models
+are fitted with one iteration of PGM in place of a hundred, which changes no size. FLAIM's wire adds what a deployed
+connection has by formula; a test holds it against relays between a deployed server and its clients, to 100 bytes
+(`tests/bench/test_overhead_flaim.py`). It assumes one TLS connection of a client for the whole run.
 
 Tables that are not at hand here are replaced by random rows of their published domain and marked "generated":
 DistAIM's bytes do not depend on rows, FLAIM's only through what is chosen. Each table names its command; the last

@@ -96,7 +96,7 @@ def private_settings(
     epsilon: float = 1.0,
     delta: float = 1e-5,
 ) -> FlaimSettings:
-    """The run that the tables are about: the private variant as the paper has it, noise by the server."""
+    """The run that the tables are about: the private variant as the paper has it, noise by the server, public sizes."""
     return FlaimSettings.preset(
         "private",
         rho=rho_from_epsilon_delta(epsilon, delta),
@@ -104,6 +104,7 @@ def private_settings(
         participation=participation,
         min_participants=LEAST,
         grouping=grouping,
+        sizes="public",
         max_client_rows=max_rows,
         iterations=1,
         final_iterations=1,

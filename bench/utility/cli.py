@@ -17,7 +17,7 @@ from bench.splits import NATURAL
 from bench.utility.grid import SWEEPS, settings_of
 from bench.utility.report import SPLITS_FILE, write_report
 from bench.utility.runs import Result
-from bench.utility.settings import FLAIM_METHODS, METHODS, Settings
+from bench.utility.settings import ESTIMATED, FLAIM_METHODS, METHODS, PUBLIC, Settings
 from bench.utility.splits import measure_splits
 from bench.utility.store import Entry, Store
 from bench.utility.sweep import Job, run_all
@@ -113,6 +113,13 @@ class _Numbers(click.ParamType[tuple[float, ...]]):
     default=None,
     help="Ablation: FLAIM's filter-and-combine of one-way marginals.",
 )
+@click.option(
+    "--sizes",
+    type=click.Choice([PUBLIC, ESTIMATED]),
+    default=PUBLIC,
+    show_default=True,
+    help="FLAIM: clients declare their rows, as in the paper, or they are estimated.",
+)
 @click.option("--mpc", is_flag=True, help="distaim as processes over mutual TLS, not in plaintext.")
 @click.option("--iterations", type=int, default=100, show_default=True, help="Of PGM, a round.")
 @click.option("--final-iterations", type=int, default=1000, show_default=True, help="At the end.")
@@ -163,6 +170,7 @@ def utility(
     local_rounds: tuple[int, ...],
     tau: str | None,
     combine: bool | None,
+    sizes: str,
     mpc: bool,
     iterations: int,
     final_iterations: int,
@@ -193,6 +201,7 @@ def utility(
                 "max_model_mb": max_model_mb,
                 "tau": tau,
                 "combine": combine,
+                "sizes": sizes,
             }
             axes = {
                 "dataset": datasets,
@@ -231,7 +240,7 @@ def _combined(
             given["partition"] = partition
         if given["method"] not in FLAIM_METHODS:
             # So that one command can have ablations beside the methods that have none.
-            given |= {"tau": None, "combine": None, "local_rounds": 1}
+            given |= {"tau": None, "combine": None, "local_rounds": 1, "sizes": PUBLIC}
         if given["method"] != "distaim":
             given["mpc"] = False
         chosen.append(Settings(**given))  # type: ignore[arg-type]  # checked there
@@ -279,6 +288,8 @@ def _run(
 def _table(entries: Sequence[Entry]) -> Table:
     heads = "dataset partition method eps T repeats error ± closure NLL AUC s"
     table = Table(*heads.split(), title="Means over repeats; ± is the deviation between repeats")
+    if any(entry.settings.flaim and entry.settings.sizes == PUBLIC for entry in entries):
+        table.caption = "FLAIM with public sizes: eps is for tables of the same declared sizes"
     groups: dict[str, list[Entry]] = {}
     for entry in entries:
         groups.setdefault(entry.settings.digest(), []).append(entry)

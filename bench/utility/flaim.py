@@ -27,6 +27,7 @@ def flaim_settings(settings: Settings) -> FlaimSettings:
         iterations=settings.iterations,
         final_iterations=settings.final_iterations,
         max_model_mb=settings.max_model_mb,
+        sizes=settings.sizes,
         **{name: value for name, value in given.items() if value is not None},
     )
 

@@ -22,8 +22,11 @@ from bench.fetch import DatasetError
 from bench.markdown import markdown_table
 from bench.splits import NATURAL
 from bench.utility import grid
+from bench.utility.flaim import flaim_settings
 from bench.utility.settings import METHODS, Settings
 from bench.utility.store import Entry, Store
+from mechanisms.accounting import epsilon_from_rho
+from mechanisms.replacement import rho_of_replacing
 from parties.errors import StoreError
 from parties.files import disk_errors, write_whole
 
@@ -80,7 +83,24 @@ def _head(store: Store) -> str:
         "work from. Error: average L1 distance, 0 to 2, between normalised marginals of synthetic and training\n"
         "rows over the 64 queries (closure: over them and their subsets). NLL: mean over held-out rows, in nats.\n"
         "AUC: of boosted trees trained on synthetic rows, on held-out rows. ± is the deviation between repeats.\n\n"
+        f"{_sizes()}\n\n"
         f"{store.count} runs.\n"
+    )
+
+
+def _sizes() -> str:
+    """For which neighbours epsilon is."""
+    settings = flaim_settings(Settings(dataset="adult", method="private"))
+    schedule = settings.schedule(1)
+    events = [event for round in range(schedule.rounds + 1) for event in schedule.events(round)]
+    cost = rho_of_replacing(events)
+    return (
+        "Epsilon is for one row added to or removed from the table. FLAIM's sizes are public here, as in the paper:\n"
+        "each client declares its number of rows, and epsilon is for tables of the same declared sizes. For one row\n"
+        f"replaced by another rho is {cost / settings.rho:.3g} times as much with naive, oracle and private, epsilon = "
+        f"{epsilon_from_rho(cost, 1e-5):.3g} for 1; twice\n"
+        "as much with random and naivebayes. FLAIM's default is estimated sizes (`--sizes estimated`): see\n"
+        "`mechanisms/README.md`."
     )
 
 

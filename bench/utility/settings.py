@@ -26,6 +26,7 @@ _COUNTS = [
     "final_iterations",
 ]
 FLAIM_METHODS = ("naive", "oracle", "private", "random", "naivebayes")
+PUBLIC, ESTIMATED = "public", "estimated"
 METHODS = ("aim", "distaim", *FLAIM_METHODS)
 """Central AIM; DistAIM; FLAIM's variants (naive, oracle, private) and the baselines random and naivebayes."""
 
@@ -35,8 +36,9 @@ class Settings:
     """Everything that a result depends on but the number of the repeat. The defaults are the paper's.
 
     `beta` is for the partition label-skew, `skew` for the table synthfs. `tau` and `combine` None are as the method has
-    them; others make Figure 2's ablations. `rounds` is ignored when `annealed`. `mpc` is for distaim: with it the three
-    servers and the owners run as processes; without, the same loop on counts in the clear.
+    them; others make Figure 2's ablations. `sizes` is FLAIM's: public, as in the paper, or estimated, its default
+    elsewhere. `rounds` is ignored when `annealed`. `mpc` is for distaim: with it the three servers and the owners run
+    as processes; without, the same loop on counts in the clear.
 
     Raises DatasetError for an unknown method, dataset or partition; ValueError for a number out of range.
     """
@@ -56,6 +58,7 @@ class Settings:
     measure_share: float = 0.9
     tau: str | None = None
     combine: bool | None = None
+    sizes: str = PUBLIC
     mpc: bool = False
     queries: int = 64
     degree: int = 3
@@ -70,6 +73,7 @@ class Settings:
             ("dataset", self.dataset, NAMES),
             ("method", self.method, METHODS),
             ("partition", self.partition, SPLITS),
+            ("sizes", self.sizes, (PUBLIC, ESTIMATED)),
         ):
             if value not in known:
                 raise DatasetError(f"unknown {what} {value!r}; expected one of {', '.join(known)}")
@@ -116,6 +120,8 @@ class Settings:
             ignored.add("skew")
         if self.annealed:
             ignored.add("rounds")
+        if not self.flaim or self.sizes == PUBLIC:
+            ignored.add("sizes")
         return {name: value for name, value in asdict(self).items() if name not in ignored}
 
     def digest(self) -> str:

@@ -176,11 +176,14 @@ def closing_lines(report: Mapping[str, object]) -> list[tuple[str, str]]:
     if not isinstance(facts, Mapping):
         raise TypeError(f"the report's 'flaim' is {type(facts).__name__}; expected a table")
     sums, choosers = section(facts, "sums"), section(facts, "choosers")
+    guarantee: Mapping[str, object] = section(facts, "guarantee")
     sent, received = (traffic[f"client_{way}_bytes_mean"] / 1e6 for way in ("sent", "received"))
     return [
         ("synthetic rows", f"{report.get('synthetic_rows')}"),
         budget_line(report),
-        ("against server", f"{section(facts, 'guarantee')['against_the_server']}"),
+        ("guarantee", f"for {guarantee['unit']}"),
+        *([("row replaced", f"{guarantee['replaced']}")] if "replaced" in guarantee else []),
+        ("against server", f"{guarantee['against_the_server']}"),
         (
             "sums",
             f"{sums['by_secagg']} by SecAgg over {sums['least_clients_behind_one']} clients or more, "

@@ -9,7 +9,8 @@ from parties.commands.owner_options import Owner, owner_options
 from parties.commands.running import common_options, run_supervised
 from parties.config import Config
 from parties.flaim.client import ClientReport, run_client
-from parties.flaim.sums import release_of
+from parties.flaim.guarantee import unit
+from parties.flaim.sums import release_of, section_of
 from parties.progress import Lines
 from parties.trial.processes import Supervision
 
@@ -54,6 +55,8 @@ def _client_text(report: ClientReport, config: Config) -> str:
             f"run {config.run.id}: {report.client} took part in {report.rounds} rounds and {report.sums} sums, "
             f"{report.given_up} of them given up",
             f"rho {report.rho_spent:.6g} of {report.rho_total:.6g} spent by its own ledger",
+            f"epsilon = {config.run.epsilon:g}, delta = {config.run.delta:g} in all, for {unit(section_of(config))}",
+            *([] if report.replaced is None else [report.replaced]),
             f"{report.sent_bytes} bytes sent, {report.received_bytes} received in {report.seconds:.1f} s",
         )
     )

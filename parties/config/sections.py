@@ -22,7 +22,7 @@ UPLOADS = FORMS
 FLAIM_VARIANTS = ("naive", "oracle", "private", "random", "naivebayes")
 FLAIM_GROUPINGS = ("union", "query")
 FLAIM_NOISES = ("server", "distributed")
-FLAIM_SIZES = ("public", "estimated")
+FLAIM_SIZES = ("estimated", "public")
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,7 +251,7 @@ class FlaimSection:
     local_rounds: int = 1
     grouping: str = "union"
     noise: str = "server"
-    sizes: str = "public"
+    sizes: str = "estimated"
     minimum: int = 3
     corrupt: float = 0.05
     dropouts: float = 0.33

@@ -30,6 +30,7 @@ from parties.errors import (
     RoundConnectError,
     RoundTransportError,
 )
+from parties.flaim.guarantee import Replaced
 from parties.flaim.messages import SMALL_BYTES, Hello, Message, MessageKind, Welcome
 from parties.flaim.refusals import sent_away
 from parties.flaim.session import ClientSession, SharedBriefs, check_rows
@@ -47,7 +48,10 @@ _PATIENCE = 4
 
 @dataclass(slots=True)
 class ClientReport:
-    """What one client did in a run. Bytes are frames; ``rho_spent`` is by its own ledger, over all its processes."""
+    """What one client did in a run. Bytes are frames; ``rho_spent`` is by its own ledger, over all its processes.
+
+    ``replaced`` says what that is for one row replaced by another, where sizes are public.
+    """
 
     client: str
     rounds: int = 0
@@ -55,6 +59,7 @@ class ClientReport:
     given_up: int = 0
     rho_spent: float = 0.0
     rho_total: float = 0.0
+    replaced: str | None = None
     sent_bytes: int = 0
     received_bytes: int = 0
     connections: int = 0
@@ -150,6 +155,9 @@ async def run_client(
             report.rounds, report.sums = session.tally.rounds, session.tally.sums
             report.given_up, report.rho_spent = session.tally.given_up, ledger.spent
             report.seconds = time.monotonic() - started
+            charged = [entry.event for entry in ledger.entries]
+            replaced = Replaced.of(section, charged, delta=config.run.delta)
+            report.replaced = None if replaced is None else str(replaced)
     report.finished = True
     return report
 

@@ -12,6 +12,7 @@ from typing import Any
 from mechanisms.accounting import LedgerEntry
 from mechanisms.workload import Workload
 from parties.config import Config, FlaimSection
+from parties.flaim.guarantee import Replaced, unit
 from parties.flaim.sums import section_of, settings_of
 from parties.report.comparison import compare_tables
 from parties.report.content import (
@@ -137,7 +138,8 @@ def _guarantee(config: Config, result: Mapping[str, Any]) -> dict[str, object]:
         result["sums"]["plain"] or result["single_choosers"]
     )
     return {
-        "unit": _unit(section),
+        "unit": unit(section),
+        **({} if (replaced := _replaced(config, result)) is None else {"replaced": str(replaced)}),
         "against_everybody_but_the_server": outside,
         "against_the_server": server,
         "single_clients_counts_hidden_from_the_server": hidden,
@@ -146,15 +148,13 @@ def _guarantee(config: Config, result: Mapping[str, Any]) -> dict[str, object]:
     }
 
 
+def _replaced(config: Config, result: Mapping[str, Any]) -> Replaced | None:
+    events = [LedgerEntry.from_dict(entry).event for entry in result["ledger"]]
+    return Replaced.of(section_of(config), events, delta=config.run.delta)
+
+
 def _corrupt(section: FlaimSection) -> str:
     return f"{section.corrupt:.0%} of a sum's clients (or one of them)"
-
-
-def _unit(section: FlaimSection) -> str:
-    unit = "one row added to or removed from one client's table"
-    if section.sizes == "estimated":
-        return unit
-    return f"{unit}, its declared number of rows, which is public, being the same"
 
 
 def _trust(config: Config, result: Mapping[str, Any]) -> tuple[str, ...]:
@@ -193,16 +193,15 @@ def _trust(config: Config, result: Mapping[str, Any]) -> tuple[str, ...]:
         items.append(
             "Variant oracle is an experiment: its choices used the pooled table without noise."
         )
-    if section.sizes == "public":
-        items.append(
-            'How many rows each client has is public in this run (sizes = "public"): the guarantee is for tables that '
-            "differ in one row and declare the same number. For one row replaced by another rho is four times as much "
-            "at most."
-        )
     items.append(
-        "The privacy guarantee is for one row added to or removed from one client's table. A client that sends other "
-        "counts than its own can bend the result."
+        f"The privacy guarantee is for {unit(section)}. A client that sends other counts than its own can bend the "
+        "result."
     )
+    if (replaced := _replaced(config, result)) is not None:
+        items.append(
+            'How many rows each client has is public in this run (sizes = "public"), so that tables of one size are '
+            f"told apart; {replaced}."
+        )
     return tuple(items)
 
 

@@ -94,7 +94,17 @@ def _tiles(report: Mapping[str, object]) -> str:
         f"<div><b>{page.text(value)}</b><span>{name}</span></div>" for name, value in tiles
     )
     star = f'<p class="quiet">* {page.text(NOT_PRIVATE)}</p>' if "workload_error" in utility else ""
-    return f'<div class="tiles">{inner}</div>{star}'
+    return f'<div class="tiles">{inner}</div>{_neighbours(report)}{star}'
+
+
+def _neighbours(report: Mapping[str, object]) -> str:
+    """For which tables epsilon and delta are, where the report says so."""
+    facts = report.get("flaim")
+    guarantee = facts.get("guarantee") if isinstance(facts, Mapping) else None
+    if not isinstance(guarantee, Mapping):
+        return ""
+    told = [f"for {guarantee['unit']}", *(guarantee[k] for k in ("replaced",) if k in guarantee)]
+    return f'<p class="quiet">ε and δ: {page.text("; ".join(map(str, told)))}.</p>'
 
 
 def _trust(report: Mapping[str, object]) -> str:

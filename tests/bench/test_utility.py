@@ -19,7 +19,7 @@ from bench.metrics import auc_on_held_out, closure_error
 from bench.splits import owners_of
 from bench.utility.cli import utility
 from bench.utility.flaim import flaim_settings
-from bench.utility.grid import SWEEPS, settings_of
+from bench.utility.grid import SWEEPS, default, settings_of
 from bench.utility.methods import _schedule, arrival_counts
 from bench.utility.mpc import _trial
 from bench.utility.problem import Outcome, Problem, problem
@@ -90,6 +90,7 @@ def settings(method: str = "aim", **changes: object) -> Settings:
         ({"partition": "natural"}, "does not go with magic"),
         ({"dataset": "synthfs"}, "takes 'natural'"),
         ({"mpc": True}, "mpc is for distaim"),
+        ({"sizes": "secret"}, "unknown sizes 'secret'; expected one of public, estimated"),
         ({"tau": "none"}, "settings of FLAIM's variants, not of aim"),
         ({"local_rounds": 2}, "no local rounds"),
         ({"participation": 0.0}, "participation is 0.0; expected above 0"),
@@ -120,6 +121,18 @@ def test_digest_depends_on_what_matters_only() -> None:
 
 def test_digest_stays_what_published_results_have() -> None:
     assert Settings(dataset="adult", method="aim").digest() == "08aed2f717815613fcbb35d3"
+    published = Store(Path("bench/results/utility.jsonl"))
+    for method in METHODS:
+        assert published.all_of(default("adult", method))
+
+
+def test_sizes_are_public_as_the_paper_has_them_unless_asked_for_otherwise() -> None:
+    assert settings("private").sizes == flaim_settings(settings("private")).sizes == "public"
+    estimated = settings("private", sizes="estimated")
+    assert flaim_settings(estimated).sizes == "estimated"
+    assert estimated.digest() != settings("private").digest()
+    assert settings("distaim", sizes="estimated").digest() == settings("distaim").digest()
+    assert "sizes" not in settings("private").relevant()
 
 
 def test_closure_error_averages_over_subsets_too() -> None:
@@ -461,6 +474,9 @@ def test_report_says_what_is_missing_and_quotes_the_paper(tmp_path: Path) -> Non
     text = (tmp_path / "utility.md").read_text(encoding="utf-8")
     assert "| adult | aim | 2 | 0.300 ± 0.071 |" in text
     assert "| 0.20 | 19.30 |" in text
+    # What epsilon is for, where the paper's sizes are public.
+    assert "epsilon is for tables of the same declared sizes" in text
+    assert "rho is 2.2 times as much with naive, oracle and private, epsilon = 1.54" in text
     assert "Not run." not in text
     pictures = sorted(path.name for path in tmp_path.glob("*.png"))
     assert pictures == [f"utility-fig{i}.png" for i in (1, 2, 3)]

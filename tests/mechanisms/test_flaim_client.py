@@ -42,7 +42,7 @@ EPSILON = 0.4
 
 
 def settings_of(tau: str = "none", **changes: object) -> FlaimSettings:
-    return FlaimSettings.preset("naive", rho=5.0, tau=tau, **changes)
+    return FlaimSettings.preset("naive", rho=5.0, tau=tau, **{"sizes": "public", **changes})
 
 
 def client(codes: NDArray[np.int32], chosen: FlaimSettings, seed: int = 0) -> FlaimClient:
@@ -176,7 +176,7 @@ def test_choose_refuses_what_its_budget_does_not_cover() -> None:
     owner = FlaimClient(
         CODES,
         WORKLOAD,
-        FlaimSettings.preset("naive", rho=0.03),
+        FlaimSettings.preset("naive", rho=0.03, sizes="public"),
         random_bytes=random_stream(0),
     )
     owner.choose(brief())
@@ -186,7 +186,7 @@ def test_choose_refuses_what_its_budget_does_not_cover() -> None:
 
 
 def test_choose_is_uniform_and_free_in_variant_random() -> None:
-    owner = client(CODES, FlaimSettings.preset("random", rho=5.0))
+    owner = client(CODES, FlaimSettings.preset("random", rho=5.0, sizes="public"))
     allowed = np.zeros(len(EVERYTHING), np.bool_)
     allowed[[2, 5, 7]] = True
     picks = []

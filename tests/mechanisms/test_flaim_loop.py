@@ -26,7 +26,8 @@ class Clients:
     """Four clients; ``charged`` has, for each question, the charges of its round by step at the time it was asked."""
 
     def __init__(self, settings: FlaimSettings, ledger: Ledger) -> None:
-        self.population = tuple(Participant(client, ROWS) for client in range(4))
+        rows = ROWS if settings.sizes == "public" else None
+        self.population = tuple(Participant(client, rows) for client in range(4))
         self.asked: list[tuple[str, int, Counter[str]]] = []
         self._settings = settings
         self._ledger = ledger

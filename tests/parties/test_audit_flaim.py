@@ -79,8 +79,8 @@ def assert_clean(run: Path) -> Audit:
         {"flaim.noise": "distributed"},
         {"flaim.variant": "naive", "flaim.local_rounds": 2},
         {"flaim.variant": "random", "flaim.grouping": "query"},
-        {"flaim.variant": "naivebayes", "flaim.sizes": "estimated"},
-        {"flaim.grouping": "query", "clients.participation": 0.7, "flaim.sizes": "estimated"},
+        {"flaim.variant": "naivebayes", "flaim.sizes": "public"},
+        {"flaim.grouping": "query", "clients.participation": 0.7, "flaim.sizes": "public"},
         {"run.schedule": "annealed", "run.rounds": None, "flaim.variant": "naive"},
     ],
     ids=[

@@ -44,7 +44,9 @@ def test_flaim_leaves_the_run_folder_and_prints_only_json(tmp_path: Path) -> Non
     guarantee = report["flaim"]["guarantee"]
     assert guarantee["against_the_server"].startswith("epsilon = 3")
     assert guarantee["single_clients_counts_hidden_from_the_server"] is True
-    assert "declared number of rows" in guarantee["unit"]
+    # Sizes are estimated by default: the unit is a row, and nothing is declared.
+    assert guarantee["unit"] == "one row added to or removed from one client's table"
+    assert "replaced" not in guarantee
     assert report["flaim"]["sums"]["by_secagg"] == 4
     assert 0 <= report["utility"]["workload_error"] <= 2
     assert report["communication"]["client_sent_bytes_mean"] > 1000

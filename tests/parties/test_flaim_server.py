@@ -70,8 +70,8 @@ def transcript(folder: Path) -> list[dict]:
         {"flaim.variant": "naive", "flaim.local_rounds": 2},
         {"flaim.variant": "random", "flaim.grouping": "query"},
         {"flaim.variant": "naive", "flaim.grouping": "query", "flaim.local_rounds": 2},
-        {"flaim.variant": "naivebayes", "flaim.sizes": "estimated"},
-        {"flaim.grouping": "query", "clients.participation": 0.7, "flaim.sizes": "estimated"},
+        {"flaim.variant": "naivebayes", "flaim.sizes": "public"},
+        {"flaim.grouping": "query", "clients.participation": 0.7, "flaim.sizes": "public"},
     ],
     ids=[
         "private",
@@ -377,7 +377,7 @@ async def test_server_and_clients_of_different_domains_refuse_one_another(
 async def test_server_takes_in_nobody_it_does_not_expect(
     certificates: dict[str, CertificateFiles], tmp_path: Path
 ) -> None:
-    config = flaim_config(certificates)
+    config = flaim_config(certificates, {"flaim.sizes": "public"})
     foreign = make_certificates(tmp_path / "foreign", [SERVER], [NAMES[2]])[NAMES[2]]
     mixed = CertificateFiles(certificates[SERVER].ca, foreign.cert, foreign.key)
     seen: list[tuple[MessageKind, Refused]] = []
@@ -549,7 +549,7 @@ async def test_server_hangs_up_on_a_client_that_talks_nonsense(
 
     async def nonsense() -> None:
         reader, writer = await connect(config, certificates[NAMES[2]])
-        answer = await greet(config, reader, writer, rows=30)
+        answer = await greet(config, reader, writer, rows=None)
         assert answer.kind is MessageKind.WELCOME
         await write_frame(writer, data, SERVER, timeout_s=10)
         with pytest.raises(RoundPeerClosed):

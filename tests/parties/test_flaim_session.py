@@ -160,7 +160,7 @@ def test_client_gives_plain_counts_only_where_its_config_says_by_query(make: Mak
     client = make(config_of(grouping="query", variant="random", minimum=5))
     workload, spent = client.workload, client.ledger.spent
     allowed = np.ones(len(workload.candidates), np.bool_)
-    brief = Brief(workload, 1, 0.0, 1.0, 1.0, 0, allowed, None, None).encode()
+    brief = Brief(workload, 1, 0.0, 1.0, 1.0, 30, allowed, None, None).encode()
     choices = client.session.receive(Message(MessageKind.BRIEF, 1, brief).pack())
     assert choices is not None
     body = Message.unpack(choices, "x").body
@@ -217,7 +217,7 @@ def test_charges_are_on_the_disk_before_the_rows_are_looked_at(
         tuple(np.full(size, 1 / size) for size in domain.shape),
     )
     for sigma, error in ((2.0**20, FlaimError), (30.0, RuntimeError)):
-        brief = Brief(workload, 1, 0.05, sigma, 1.0, 0, allowed, uniform, None).encode()
+        brief = Brief(workload, 1, 0.05, sigma, 1.0, 30, allowed, uniform, None).encode()
         with pytest.raises(error):
             client.session.receive(Message(MessageKind.BRIEF, 1, brief).pack())
         if error is FlaimError:
@@ -300,7 +300,7 @@ def test_client_answers_a_server_that_counts_from_the_start_on_a_new_connection_
     allowed = np.ones(len(client.workload.candidates), np.bool_)
 
     def brief(number: int) -> bytes:
-        body = Brief(client.workload, number, 0.0, 1.0, 1.0, 0, allowed, None, None).encode()
+        body = Brief(client.workload, number, 0.0, 1.0, 1.0, 30, allowed, None, None).encode()
         return Message(MessageKind.BRIEF, number, body).pack()
 
     with pytest.raises(FlaimProtocolError, match="a brief of round 3"):
@@ -323,7 +323,7 @@ def test_client_keeps_its_choices_over_a_new_connection_and_leaves_sums_that_hav
 ) -> None:
     client = make(config_of(variant="random"))
     allowed = np.ones(len(client.workload.candidates), np.bool_)
-    brief = Brief(client.workload, 3, 0.0, 1.0, 1.0, 0, allowed, None, None).encode()
+    brief = Brief(client.workload, 3, 0.0, 1.0, 1.0, 30, allowed, None, None).encode()
     answer = client.session.receive(Message(MessageKind.BRIEF, 3, brief).pack())
     assert answer is not None
     body = Message.unpack(answer, SERVER).body
