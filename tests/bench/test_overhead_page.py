@@ -453,8 +453,9 @@ def test_servers_forward_and_store_what_the_formula_says() -> None:
         3 * forwarded_payload(workload, "seeded"),
         0,
     ]
-    assert sum(found.sent_by_step["estimate"][1:]) == 0
-    # The lead sends the model's answers, 4 bytes a cell, to two others, before the choice and at the end.
+    # The lead sends the model's answers, 4 bytes a cell, to two others, before the choice and at the end; all say what
+    # they heard, 32 bytes to each of two.
+    assert found.sent_by_step["estimate"][1:] == [2 * 2 * 32] * 2
     assert found.sent_by_step["estimate"][0] >= 2 * 4 * workload.cells
     assert min(found.cpu_s) > 0
     assert min(found.peak_bytes) > 10**7
