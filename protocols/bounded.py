@@ -8,6 +8,7 @@ bound, exactly, whatever was shared. Source: own, of signs and ANDs (README sect
 """
 
 import asyncio
+from collections.abc import Iterator
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,15 +23,16 @@ from protocols.ring import BITS, R32
 from protocols.shares import Share, concatenate
 
 BLOCK_CELLS = 1 << 17
+CELLS_AT_ONCE = 1 << 21
 _IN_FLIGHT = 2
 _WORD = 64
 LARGEST_BOUND = (1 << 31) - 1
 
 
 async def check_totals(ctx: Context, sums_sh: Share, bound: int) -> Share:
-    """Whether all of an owner's sums are the same number, and that one is at most ``bound``: a bit an owner.
+    """Whether all of an owner's sums are the same number, and that one is at most ``bound``: 1 or 0 for each owner.
 
-    Shapes: sums (m, n) in Z_2^32, m sums of each of n owners; returns (words,) for n cells.
+    Shapes: sums (m, n) in Z_2^32, m sums of each of n owners; returns bits (n,), one in a word.
     Leaks: none.
     Rounds: 1 + the longer one of 8 + levels(31) and 1 + levels(32 (m - 1)).
     Communication: ``in_range`` for n cells, 32 (m - 1) planes by party 0 and 32 (m - 1) by all.
@@ -40,20 +42,20 @@ async def check_totals(ctx: Context, sums_sh: Share, bound: int) -> Share:
     if sums_sh.ring is not R32 or len(sums_sh.shape) != 2 or sums_sh.shape[0] < 1:
         raise ValueError(f"sums are (m, n) in Z_2^32, m at least 1, not {sums_sh!r}")
     _require_bound(bound)
-    sums_sh = _whole_words(sums_sh)
+    owners, padded = sums_sh.shape[1], _whole_words(sums_sh)
     if sums_sh.shape[0] == 1:
-        return await in_range(ctx, sums_sh[0], bound)
+        return _one_a_word(await in_range(ctx, padded[0], bound), owners)
     within, equal = await ctx.both(
-        lambda c: in_range(c, sums_sh[0], bound),
-        lambda c: _all_zero(c, sums_sh[1:] - sums_sh[:1]),
+        lambda c: in_range(c, padded[0], bound),
+        lambda c: _all_zero(c, padded[1:] - padded[:1]),
     )
-    return await multiply(ctx, within, equal)
+    return _one_a_word(await multiply(ctx, within, equal), owners)
 
 
 async def check_cells(ctx: Context, x_sh: Share, bound: int) -> Share:
-    """Whether all of an owner's cells are at most ``bound``: a bit an owner.
+    """Whether all of an owner's cells are at most ``bound``: 1 or 0 for each owner.
 
-    Shapes: x (n, cells) in Z_2^32; returns (words,) for n cells.
+    Shapes: x (n, cells) in Z_2^32; returns bits (n,), one in a word.
     Leaks: none.
     Rounds: 8 + levels(31) + levels(words_for(cells)) + 6.
     Communication: ``in_range`` for the cells of all, each owner's rounded up to whole words, and a bit a cell: 24.4
@@ -67,7 +69,13 @@ async def check_cells(ctx: Context, x_sh: Share, bound: int) -> Share:
     within = await in_range(ctx, _whole_words(x_sh).reshape(-1), bound)
     # An owner's words side by side as planes; then the 64 bits that are left of each owner.
     words = await and_all(ctx, within.reshape(owners, -1).transposed())
-    return await and_all(ctx, _bits_as_planes(words))
+    return _one_a_word(await and_all(ctx, _bits_as_planes(words)), owners)
+
+
+def at_once(owners: int, cells: int) -> Iterator[range]:
+    """So many owners in the parts that go into one ``check_cells``: as many as have 2^21 cells, at least one."""
+    size = max(1, CELLS_AT_ONCE // cells)
+    return (range(start, min(start + size, owners)) for start in range(0, owners, size))
 
 
 async def in_range(ctx: Context, x_sh: Share, bound: int) -> Share:
@@ -110,10 +118,10 @@ async def _all_zero(ctx: Context, x_sh: Share) -> Share:
     return await and_all(ctx, operands.propagate.reshape(R32.bits * rows, cells // _WORD))
 
 
-async def open_verdicts(ctx: Context, verdicts: Share, owners: int, what: str) -> NDArray[np.bool_]:
-    """Open a bit for each of so many owners.
+async def open_verdicts(ctx: Context, verdicts: Share, what: str) -> NDArray[np.bool_]:
+    """Open a bit for each owner.
 
-    Shapes: verdicts (words,); returns (owners,).
+    Shapes: verdicts (n,), one in a word; returns (n,).
     Leaks: the bits, recorded under ``what``: one number, 0 or 1, an owner.
     Rounds: 1.
     Communication: ``base.open_value`` of 8 bytes an owner.
@@ -121,9 +129,7 @@ async def open_verdicts(ctx: Context, verdicts: Share, owners: int, what: str) -
         ProtocolViolation.
     Source: as ``select.select``.
     """
-    # One owner a word: what else is in a word of 64 is not opened.
-    own, next_ = (to_bits(part, owners).astype(np.uint64) for part in (verdicts.own, verdicts.next))
-    opened = await open_value(ctx, Share(BITS, verdicts.pid, own, next_), what)
+    opened = await open_value(ctx, verdicts, what)
     if opened.max(initial=0) > 1:
         raise CheckFailed(
             f"something else than bits was opened as {what} in step {ctx.cost.step!r}"
@@ -143,6 +149,12 @@ def _whole_words(x_sh: Share) -> Share:
         return x_sh
     width = [(0, 0)] * (len(x_sh.shape) - 1) + [(0, missing)]
     return Share(x_sh.ring, x_sh.pid, np.pad(x_sh.own, width), np.pad(x_sh.next, width))
+
+
+def _one_a_word(plane: Share, count: int) -> Share:
+    """The first bits of a plane (words,) as words (count,) of 0 or 1: what else is in a plane is not opened. Local."""
+    own, next_ = (to_bits(part, count).astype(np.uint64) for part in (plane.own, plane.next))
+    return Share(BITS, plane.pid, own, next_)
 
 
 def _bits_as_planes(words: Share) -> Share:

@@ -223,9 +223,13 @@ def check_cells(owners: int, cells: int) -> Cost:
     return in_range(owners * words * 64) + and_all(64 * owners, words) + and_all(owners, 64)
 
 
-def open_verdicts(owners: int) -> Cost:
-    """``bounded.open_verdicts``."""
-    return open_value(owners, 8)
+def check_owners(owners: int, sums: int, cells: int) -> Cost:
+    """``check_totals``, ``check_cells`` in parts unless there are 0 ``cells`` each, their AND, ``open_verdicts``."""
+    cost = check_totals(owners, sums)
+    if cells:
+        parts = (check_cells(len(part), cells) for part in bounded.at_once(owners, cells))
+        cost += sum(parts, Cost()) + _everyone(8 * owners)
+    return cost + open_value(owners, 8)
 
 
 def maximum(values: int, bits: int) -> Cost:

@@ -35,7 +35,8 @@ def shared(ctx: Context, ring: Ring, *shape: int) -> Share:
 
 def shared_bits(ctx: Context, cells: int) -> Share:
     """Bits that are all 1."""
-    return base.known(ctx, BITS, 0, None if ctx.pid == 1 else _ONES, (W(cells),))
+    ones = np.ones(cells, np.uint64)
+    return base.known(ctx, BITS, 0, None if ctx.pid == 1 else ones, (cells,))
 
 
 async def measured(ctx: Context, cells: int, sigma: float, kind: str) -> np.ndarray:
@@ -60,7 +61,6 @@ def select_cost(sizes: list[int]) -> Cost:
 
 Program = Callable[[Context], Awaitable[object]]
 W = words_for
-_ONES = np.full(2, 2**64 - 1, np.uint64)
 
 CASES: list[tuple[str, Cost, Program]] = []
 
@@ -196,8 +196,8 @@ for owners, cells in ((1, 1), (3, 64), (70, 100), (2, 300_000)):
     )
 case(
     "open_verdicts",
-    costs.open_verdicts(70),
-    lambda c: bounded.open_verdicts(c, shared_bits(c, 70), 70, "x"),
+    costs.open_value(70, 8),
+    lambda c: bounded.open_verdicts(c, shared_bits(c, 70), "x"),
 )
 for sizes in ([5], [1, 2, 3], [100_000, 70_000, 1, 200_000], list(range(1, 40))):
     case(

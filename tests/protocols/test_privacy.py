@@ -92,7 +92,7 @@ async def measured(ctx: Context, kind: str) -> np.ndarray:
 
 async def verdicts(ctx: Context, parts: list[RingArray]) -> np.ndarray:
     checked = await bounded.check_totals(ctx, share_of(ctx, parts, R32), 1000)
-    return await bounded.open_verdicts(ctx, checked, parts[0].shape[1], "passed")
+    return await bounded.open_verdicts(ctx, checked, "passed")
 
 
 PROTOCOLS: dict[str, tuple[Protocol, int]] = {

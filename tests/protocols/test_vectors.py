@@ -107,7 +107,7 @@ def checking(case: dict[str, Any]) -> Program:
             else:
                 cells = x_sh.reshape(owners, x_sh.size // owners)
                 verdicts = await bounded.check_cells(c, cells, bound)
-            return (await bounded.open_verdicts(c, verdicts, owners, "passed")).tolist()
+            return (await bounded.open_verdicts(c, verdicts, "passed")).tolist()
 
     return program
 
