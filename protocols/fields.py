@@ -73,6 +73,11 @@ def texts(value: object) -> bool:
     return isinstance(value, list) and all(isinstance(item, str) for item in value)
 
 
+def one_of(*texts: str) -> Callable[[object], bool]:
+    """One of these texts."""
+    return lambda value: isinstance(value, str) and value in texts
+
+
 def table(value: object) -> bool:
     """An object."""
     return isinstance(value, dict)

@@ -35,10 +35,13 @@ class Phase(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class MayOpen:
-    """An opening: its name, the charge that pays for it, and the bytes of each opened number."""
+    """An opening: its name, the charge that pays for it, and the bytes of each opened number.
+
+    ``charge`` is None where nothing is paid: what is opened is the same for all data of those who follow the protocol.
+    """
 
     what: str
-    charge: str
+    charge: str | None
     itemsize: int
 
 
@@ -95,7 +98,7 @@ class Measurement:
 CHOICE = MayOpen("select.index", charge="select", itemsize=8)
 COUNTS = MayOpen("measure.counts", charge="measure", itemsize=4)
 
-SELECT: Step[Selection] = Step(CHOICE.charge, Phase.SELECTION, first_round=1)
+SELECT: Step[Selection] = Step("select", Phase.SELECTION, first_round=1)
 SELECT_ABS_ERROR: Step[Selection] = Step(
     "select.abs_error",
     Phase.ERRORS,
@@ -109,7 +112,7 @@ SELECT_CHOOSE: Step[Selection] = Step(
     cost=lambda s: costs.select_choose(len(s.sizes), s.error_bits, s.score_bits),
     opens=CHOICE,
 )
-MEASURE: Step[Measurement] = Step(COUNTS.charge, Phase.MEASUREMENT)
+MEASURE: Step[Measurement] = Step("measure", Phase.MEASUREMENT)
 # Noise for round 0 may be made while data is awaited.
 MEASURE_NOISE: Step[Measurement] = Step(
     "measure.noise",

@@ -18,6 +18,7 @@ from mechanisms.scores import build_spec
 from parties.audit.evidence import Attempt, Entry, Evidence, Session
 from parties.audit.findings import require
 from parties.audit.privacy import Terms, candidates_of, rounds_of
+from parties.config import CELLS
 from parties.distaim.estimation import LEAD, estimate_bytes
 from parties.distaim.inputs import input_form
 from parties.distaim.notes import AGREED, SELECTING
@@ -25,9 +26,12 @@ from parties.distaim.planning import security_bits
 from parties.distaim.steps import (
     CLIENTS_COMPARE,
     OF_BATCHES,
+    OF_CHECKS,
     OF_MESSAGES,
+    PASSED,
     STEPS,
     Batches,
+    Checked,
     Messages,
 )
 from protocols.costs import Cost
@@ -190,6 +194,8 @@ def _released(
             # Round 0 has all its noise from one batch.
             steps = [step for step in OF_MEASUREMENT if number > 0 or step is not MEASURE_NOISE]
             yield from _priced(steps, measurement, number)
+        elif entry.record["what"] == PASSED.what:
+            yield from _priced(OF_CHECKS, _checked(entry.number("count"), terms), number)
     if (pending := _pending_cells(attempt, terms)) and 0 in plans:
         yield from _priced([MEASURE_NOISE], _measurement(pending, plans[0], terms), 0)
 
@@ -224,6 +230,12 @@ def _selection(candidates: list[int], plan: Schedule, terms: Terms) -> Selection
     return Selection([int(size) for size in spec.sizes], *bounds(spec))
 
 
+def _checked(owners: int, terms: Terms) -> Checked:
+    workload = terms.workload
+    cells = workload.maximal_cells if terms.config.run.check == CELLS else 0
+    return Checked(owners, len(workload.maximal), cells)
+
+
 def _measurement(cells: int, plan: Schedule, terms: Terms) -> Measurement:
     noise = noise_of(plan.noise, security_bits(terms.config, terms.workload))
     return Measurement(cells, lambda count: noise.cost(count, plan.sigma))
@@ -238,7 +250,7 @@ def _counted_in(attempt: Attempt, terms: Terms) -> Iterator[tuple[StepInRound, C
         if name not in steps:
             continue
         entries = [e for e in attempt.of("client") if e.number("round") == number]
-        # Problems are told in sentences, which have no size known beforehand.
+        # Who accuses whom has no size known beforehand.
         if name == CLIENTS_COMPARE.name and not all(entry.record["accepted"] for entry in entries):
             continue
         capacities = [capacity] * len(entries)

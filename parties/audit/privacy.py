@@ -22,9 +22,17 @@ from parties.audit import identity
 from parties.audit.evidence import Attempt, Entry, Evidence, Session, event_of
 from parties.audit.findings import Failed, require
 from parties.config import Config
-from parties.distaim.notes import AGREED, COUNTED, FINISHED, ROUND, SELECTED, SELECTING
+from parties.distaim.notes import (
+    AGREED,
+    COUNTED,
+    FINISHED,
+    INCOMPLETE,
+    ROUND,
+    SELECTED,
+    SELECTING,
+)
 from parties.distaim.planning import make_plan
-from parties.distaim.steps import OPENED_IN
+from parties.distaim.steps import OPENED_IN, PASSED
 from parties.errors import ConfigError
 from protocols.steps import CHOICE, COUNTS, MEASURE, SELECT
 
@@ -91,9 +99,10 @@ def openings(evidence: Evidence, terms: Terms) -> str:
             f"{what} was opened {totals[what]} times; {rounds} rounds and {lost} interruptions allow "
             f"{number} to {number + lost}",
         )
+    bits = f", and {totals[PASSED.what]} times a bit an owner" if totals[PASSED.what] else ""
     return (
         f"Nothing was opened but {totals[CHOICE.what]} choices and {totals[COUNTS.what]} noisy marginals, each of "
-        "the size of what was to be released in its round."
+        f"the size of what was to be released in its round{bits}."
     )
 
 
@@ -158,6 +167,11 @@ def _openings_of(attempt: Attempt, terms: Terms) -> list[str]:
             )
         elif entry.kind == "opened":
             what = _permitted(entry, f"line {entry.line} {where}")
+            if what == PASSED.what:
+                # How many there are, and whose they are, is for the check of owners.
+                _of_size(entry, entry.number("count"), f"line {entry.line} {where}")
+                opened.append(what)
+                continue
             if what == CHOICE.what:
                 size = len(candidates)
             elif entry.number("round") == 0:
@@ -196,7 +210,7 @@ def values(evidence: Evidence, terms: Terms) -> str:
     """The three opened the same values and drew the same conclusions from them."""
     count = 0
     for session in evidence.sessions:
-        names = [note.what for note in (SELECTING, SELECTED, ROUND, COUNTED)]
+        names = [note.what for note in (SELECTING, SELECTED, ROUND, COUNTED, INCOMPLETE)]
         alike = [
             [_opened_values(attempt) for attempt in session.present],
             *([_notes(attempt, name) for attempt in session.present] for name in names),
@@ -213,7 +227,8 @@ def values(evidence: Evidence, terms: Terms) -> str:
 
 def _opened_values(attempt: Attempt) -> list[tuple[object, ...]]:
     fields = ("round", "step", "what", "count", "value")
-    return [entry.values(*fields) for entry in attempt.of("opened")]
+    entries = (entry for entry in attempt.of("opened") if entry.record["what"] != PASSED.what)
+    return [entry.values(*fields) for entry in entries]
 
 
 def _notes(attempt: Attempt, what: str) -> list[tuple[object, ...]]:
@@ -264,7 +279,7 @@ def _choices_hold(attempt: Attempt, terms: Terms) -> None:
 
 
 def charges(evidence: Evidence) -> str:
-    """Every opening was paid for by a charge of its own, entered before it."""
+    """Every opening was paid for by a charge of its own, entered before it, but for what needs none."""
     count = 0
     for transcript in evidence.transcripts:
         for attempt in transcript.attempts:
@@ -282,9 +297,11 @@ def _paid(attempt: Attempt) -> int:
             require(due is None, f"{where}: a charge before the one before it was used")
             due = entry
         elif entry.kind == "opened":
-            require(due is not None, f"{where}: an opening without a charge before it")
             what = entry.text("what")
             charge = OPENED_IN[what][1].charge if what in OPENED_IN else ""
+            if charge is None:
+                continue
+            require(due is not None, f"{where}: an opening without a charge before it")
             fits = due and (due.record["round"], due.record["step"]) == (
                 entry.record["round"],
                 charge,
@@ -474,7 +491,7 @@ def clients(evidence: Evidence, terms: Terms) -> str:
     for session in evidence.sessions:
         lists = [
             [
-                entry.values("client", "digest", "round", "accepted")
+                entry.values("client", "digest", "round", "accepted", "reason")
                 for entry in attempt.of("client")
             ]
             for attempt in session.present

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 
-from parties.audit import channel, costs, flaim, identity, privacy, secagg
+from parties.audit import channel, costs, flaim, identity, owners, privacy, secagg
 from parties.audit.evidence import Evidence
 from parties.audit.findings import FAIL, LIMITS, PASS, SERVER_LIMITS, Check, Failed, make_check
 from parties.audit.privacy import Terms
@@ -148,6 +148,7 @@ THREE_SERVERS: tuple[Rule[Terms], ...] = (
         Need.CONFIGURATION,
     ),
     Rule("clients", lambda case: privacy.clients(case.evidence, case.terms), Need.CONFIGURATION),
+    Rule("limits", lambda case: owners.limits(case.evidence, case.terms), Need.CONFIGURATION),
     Rule("openings", lambda case: privacy.openings(case.evidence, case.terms), Need.CONFIGURATION),
     Rule("values", lambda case: privacy.values(case.evidence, case.terms), Need.CONFIGURATION),
     Rule("charges", lambda case: privacy.charges(case.evidence), Need.CONFIGURATION),

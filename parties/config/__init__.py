@@ -12,13 +12,17 @@ from parties.config.checks import NAME_PATTERN
 from parties.config.files import agreed_config, load_config, overrides
 from parties.config.sections import (
     ANNEALED,
+    CELLS,
+    CHECKS,
     FIXED,
     FLAIM_GROUPINGS,
     FLAIM_NOISES,
     FLAIM_SIZES,
     FLAIM_VARIANTS,
     MAX_ROWS,
+    NO_CHECK,
     SCHEDULES,
+    TOTALS,
     UPLOADS,
     Address,
     CertificateFiles,
@@ -34,6 +38,8 @@ from parties.config.whole import Config, agreed_digest, apply_overrides, config_
 
 __all__ = [
     "ANNEALED",
+    "CELLS",
+    "CHECKS",
     "FIXED",
     "FLAIM_GROUPINGS",
     "FLAIM_NOISES",
@@ -41,7 +47,9 @@ __all__ = [
     "FLAIM_VARIANTS",
     "MAX_ROWS",
     "NAME_PATTERN",
+    "NO_CHECK",
     "SCHEDULES",
+    "TOTALS",
     "UPLOADS",
     "Address",
     "CertificateFiles",

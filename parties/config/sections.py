@@ -18,6 +18,7 @@ from protocols.upload import FORMS
 MAX_ROWS = 2 ** (29 - FRACTION_BITS)
 """Largest table whose sums of absolute count differences, at 6 fractional bits, stay below 2^31."""
 SCHEDULES = FIXED, ANNEALED = "fixed", "annealed"
+CHECKS = TOTALS, CELLS, NO_CHECK = "totals", "cells", "none"
 UPLOADS = FORMS
 FLAIM_VARIANTS = ("naive", "oracle", "private", "random", "naivebayes")
 FLAIM_GROUPINGS = ("union", "query")
@@ -31,6 +32,8 @@ class RunSection:
 
     ``schedule`` fixed: ``rounds`` alike. ``schedule`` annealed: finer rounds once the model has settled; ``rounds`` is
     then 16 a column, which the budget would last for if it never did, and need not be given.
+    ``check`` is what servers check of an owner's weight (`protocols.bounded`): its totals, which are to agree and to be
+    at most clients.rows_per_client; each of its cells besides; or nothing, for benchmarks.
     ``seed`` only feeds public choices (which synthetic rows are drawn from the model), never noise or shares.
     ``record_replay`` makes a server keep its keys, shares and received messages for an auditor
     (`parties.distaim.tape`): secret. It is each server's own affair, and not part of what the parties agree on.
@@ -44,6 +47,7 @@ class RunSection:
     measure_share: float = 0.9
     noise: str = DISCRETE
     upload: str = "seeded"
+    check: str = TOTALS
     iterations: int = 100
     final_iterations: int = 1000
     max_model_mb: float = 80.0
@@ -65,6 +69,7 @@ class RunSection:
         check_choice("run.schedule", self.schedule, SCHEDULES)
         check_choice("run.noise", self.noise, NOISES)
         check_choice("run.upload", self.upload, UPLOADS)
+        check_choice("run.check", self.check, CHECKS)
         check_number("run.iterations", self.iterations, low=1)
         check_number("run.final_iterations", self.final_iterations, low=1)
         check_number("run.max_model_mb", self.max_model_mb, low=1)

@@ -1,9 +1,9 @@
 """Which data owners are counted: the three servers wait, compare what they hold, and add shares to the running total.
 
-A client is counted from its first round on, once all three servers hold the same submission of it. Servers that hold
-the same component compare its digests; a client that sent different versions is dropped by all. What was sent, and how
-it becomes shares of counts, is the input form's part (`parties.distaim.inputs`). Secret: components, their digests (to
-the server that lacks the component), and totals. Public: client names, first rounds, how many are counted.
+A client is counted from its first round on, once all three servers hold the same submission of it, its components are
+the same at both their holders (`parties.distaim.comparison`) and its counts are within their bound. What was sent, and
+how it becomes shares of counts, is the input form's part (`parties.distaim.inputs`). Secret: components, their digests
+(to the server that lacks the component), and totals. Public: client names, first rounds, who is counted, who is not.
 Source: protocols/README.md, section 2; FLAIM paper, Alg. 3.
 """
 
@@ -13,27 +13,27 @@ import hashlib
 import json
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from parties.config import Config
 from parties.distaim.circumstances import Circumstances, Holdings
-from parties.distaim.inputs import Batch, InputForm
-from parties.distaim.notes import COUNTED, TOTAL
+from parties.distaim.comparison import compare
+from parties.distaim.exclusions import Exclusion
+from parties.distaim.inputs import Batch, InputForm, Limit
+from parties.distaim.notes import ACCUSED, COUNTED, INCOMPLETE, TOTAL
 from parties.distaim.steps import (
     CLIENTS_AGREE,
     CLIENTS_COMPARE,
     CLIENTS_FORWARD,
     CLIENTS_RESUME,
-    DIGEST_BYTES,
 )
-from parties.distaim.stored import StoredSubmission, Total
+from parties.distaim.stored import Standing, StoredSubmission, Total
 from parties.statuses import TooFewClients
 from protocols.context import Context
-from protocols.errors import CheckFailed, ProtocolViolation
+from protocols.errors import ProtocolViolation
 from protocols.fields import encode
-from protocols.transcript import Transcript
-from protocols.upload import check_component
+from protocols.transcript import Transcript, Value
 
 _FIRST_PAUSE_S = 0.15
 _LOOK_S = 0.2
@@ -46,6 +46,27 @@ class Listed:
     client: str
     digest: str
     first_round: int
+
+
+@dataclass(frozen=True, slots=True)
+class Incomplete:
+    """A submission that some servers listed in ``round`` and those ``missing`` it did not."""
+
+    digest: str
+    round: int
+    missing: tuple[int, ...]
+
+
+def incomplete(
+    listings: Sequence[Collection[Listed]], common: Collection[Listed], round: int
+) -> dict[str, Incomplete]:
+    """The clients that are listed and not in ``common``, by name: as the first server that lists it has it."""
+    found: dict[str, Incomplete] = {}
+    for listing in listings:
+        for item in sorted(set(listing) - set(common), key=lambda item: item.client):
+            missing = tuple(pid for pid in range(3) if item not in listings[pid])
+            found.setdefault(item.client, Incomplete(item.digest, round, missing))
+    return dict(sorted(found.items()))
 
 
 class Arrivals:
@@ -76,13 +97,23 @@ class Arrivals:
         self._closed = closed
         self._circumstances = circumstances
         self._on_waiting = on_waiting
-        self._rejected: set[str] = set()
+        self._standings: dict[str, Standing] = {}
+        self._incomplete: dict[str, Incomplete] = {}
         self._total: Total | None = None
         self.seconds = 0.0
         """How long counting in has taken so far, waiting included."""
 
     def __repr__(self) -> str:
-        return f"Arrivals(total={self._total!r}, rejected={len(self._rejected)})"
+        return f"Arrivals(total={self._total!r}, standings={len(self._standings)})"
+
+    @property
+    def standings(self) -> list[Standing]:
+        """What has become of the data owners that any server listed, as if the run ended now; by client."""
+        left = [
+            Standing(client, item.digest, item.round, Exclusion.INCOMPLETE)
+            for client, item in self._incomplete.items()
+        ]
+        return sorted([*self._standings.values(), *left], key=lambda s: s.client)
 
     async def count_in(self, round: int) -> Total:
         """The running total for ``round``, with everyone whose first round has come and who is complete everywhere.
@@ -97,6 +128,9 @@ class Arrivals:
         else:
             await self._add_all((await self._list(round, ready=True))[0], round)
         total = self._total
+        if self._incomplete:
+            missing: Value = {c: list(item.missing) for c, item in self._incomplete.items()}
+            self._transcript.note(INCOMPLETE.what, round=round, clients=missing)
         if len(total.clients) < self._config.clients.minimum:
             raise TooFewClients(
                 f"round {round}: {len(total.clients)} data owners are complete at all three servers, "
@@ -110,6 +144,8 @@ class Arrivals:
         # What may be used after a restart is committed to first.
         self._transcript.flush()
         await asyncio.to_thread(self._holdings.save_total, self._total)
+        decided = list(self._standings.values())
+        await asyncio.to_thread(self._holdings.save_standings, decided)
         self.seconds += time.perf_counter() - started
         return self._total
 
@@ -131,6 +167,8 @@ class Arrivals:
             total = self._holdings.load_total(max(common), self._ctx.pid)
             if total.share.shape == (self._cells,):
                 self._transcript.note(COUNTED.what, round=round, clients=list(total.clients))
+                known = {s.client: s for s in self._holdings.standings()}
+                self._standings = {c: known[c] for c in total.clients if c in known}
                 return total
         return Total.empty(round, self._ctx.pid, self._cells)
 
@@ -174,7 +212,7 @@ class Arrivals:
         To add are those due by ``round``, not counted yet, and the same at all three. Clients of round 1 are counted
         in the initial measurements (round 0) already.
         """
-        counted = set(self._require_total().clients) | self._rejected
+        counted = set(self._require_total().clients) | self._standings.keys()
         mine = {
             stored.submission.client: stored
             for stored in self._holdings.submissions(max(round, 1))
@@ -188,70 +226,59 @@ class Arrivals:
             replies = await c.exchange(json.dumps({"ready": ready, "clients": clients}).encode())
         listings = [_listed(reply, pid) for pid, reply in enumerate(replies)]
         common = set.intersection(*(set(items) for items, _ in listings))
+        self._incomplete = incomplete([set(items) for items, _ in listings], common, round)
         agreed = [mine[client] for client in sorted(item.client for item in common)]
         return agreed, all(others_ready for _, others_ready in listings)
 
     async def _add_all(self, agreed: Sequence[StoredSubmission], round: int) -> None:
+        limit = Limit(self._config.run.check, self._config.clients.rows_per_client)
         by_form: dict[str, list[StoredSubmission]] = defaultdict(list)
         for stored in agreed:
             by_form[stored.submission.form].append(stored)
         for name, due in sorted(by_form.items()):
             form = self._forms[name]
             for part in form.batches(due):
-                await self._add(form, Batch(round, part, self._holdings.read_submission))
+                await self._add(form, Batch(round, part, self._holdings.read_submission, limit))
 
     async def _add(self, form: InputForm, batch: Batch) -> None:
         """Forward, compare and add the shares of one batch of clients."""
         with self._ctx.step(CLIENTS_FORWARD.name, round=batch.round) as c:
             batch = await form.forward(c, batch)
         with self._ctx.step(CLIENTS_COMPARE.name, round=batch.round) as c:
-            problems = {**batch.problems, **await _compare(c, batch.submissions)}
-            replies = await c.exchange(json.dumps(problems).encode())
-        rejected: dict[str, object] = {}
-        for pid, reply in enumerate(replies):
-            document = _parse(reply, pid)
-            rejected |= document if isinstance(document, dict) else {}
-        accepted, total = batch.without(rejected), self._require_total()
-        share = await form.add(self._ctx, total.share, accepted)
-        self._total = Total(total.round, (*total.clients, *accepted.clients), share)
-        self._rejected |= set(batch.clients) & set(rejected)
+            accused = await compare(c, batch.submissions, batch.problems)
+        excluded = {accusation.client: accusation.reason for accusation in accused}
+        whole, total = batch.without(excluded), self._require_total()
+        added = await form.add(self._ctx, total.share, whole)
+        counted = whole.without(added.failed)
+        self._total = Total(total.round, (*total.clients, *counted.clients), added.total)
+        excluded |= dict.fromkeys(added.failed, Exclusion.OUT_OF_BOUNDS)
+        for accusation in accused:
+            self._transcript.note(ACCUSED.what, round=batch.round, **accusation.to_dict())
         for stored in batch.submissions:
             submission = stored.submission
-            reason = str(rejected.get(submission.client, ""))
-            self._transcript.client(
-                client=submission.client,
-                digest=submission.digest(),
-                round=batch.round,
-                accepted=not reason,
-                reason=reason,
+            self._conclude(
+                Standing(
+                    submission.client,
+                    submission.digest(),
+                    batch.round,
+                    excluded.get(submission.client),
+                )
             )
+
+    def _conclude(self, standing: Standing) -> None:
+        self._standings[standing.client] = standing
+        self._transcript.client(
+            client=standing.client,
+            digest=standing.digest,
+            round=standing.round,
+            accepted=standing.excluded is None,
+            reason=standing.excluded or "",
+        )
 
     def _require_total(self) -> Total:
         if self._total is None:
             raise RuntimeError("count_in sets the total first")
         return self._total
-
-
-async def _compare(ctx: Context, batch: Sequence[StoredSubmission]) -> dict[str, str]:
-    """Every server compares its own components with the digests of the server before it, which holds them too."""
-    digests = b"".join(bytes.fromhex(stored.next_digest) for stored in batch)
-    received = b""
-    for sender in range(3):
-        payload = digests if ctx.pid == sender else None
-        answer = await ctx.transfer(sender, (sender + 1) % 3, payload)
-        received = received if answer is None else answer
-    if len(received) != len(digests):
-        raise ProtocolViolation(
-            f"party {ctx.prev_pid} compared another number of clients", ctx.prev_pid
-        )
-    problems = {}
-    for number, stored in enumerate(batch):
-        claimed = received[number * DIGEST_BYTES : (number + 1) * DIGEST_BYTES]
-        try:
-            check_component(bytes.fromhex(stored.own_digest), claimed)
-        except CheckFailed as error:
-            problems[stored.submission.client] = str(error)
-    return problems
 
 
 def _clients_digest(clients: Sequence[str]) -> str:

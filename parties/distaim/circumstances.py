@@ -7,12 +7,12 @@ interface; what goes through it may be secret.
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 from parties.distaim.store import Store
-from parties.distaim.stored import StoredSubmission, Total
+from parties.distaim.stored import Standing, StoredSubmission, Total
 from protocols.context import Transport
 from protocols.transcript import Transcript, Value
 
@@ -40,6 +40,12 @@ class Holdings(Protocol):
 
     def commitment_key(self) -> bytes:
         """This server's key for ``Total.commitment``, one for the whole run. Secret."""
+
+    def standings(self) -> list[Standing]:
+        """What had become of data owners, by client."""
+
+    def save_standings(self, standings: Sequence[Standing]) -> None:
+        """Keep what has become of data owners; durable on return."""
 
 
 class Circumstances:

@@ -10,7 +10,7 @@ import json
 import math
 import secrets
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,6 +36,7 @@ from parties.distaim.notes import AGREED, FINISHED
 from parties.distaim.outputs import CostsFile, result_document
 from parties.distaim.steps import AGREE, DONE, FINISH
 from parties.distaim.store import Store
+from parties.distaim.stored import Standing
 from parties.files import write_json
 from parties.ledger import DurableLedger
 from parties.progress import Progress, round_text
@@ -124,10 +125,12 @@ async def compute(
             round=resumed.last_round,
         )
     accounts = _Accounts(server.transcript, costs)
-    result = await _aim(server, ctx, resumed, accounts=accounts, lead=lead)
+    arrivals = _arrivals(server, ctx)
+    result = await _aim(server, ctx, resumed, arrivals, accounts=accounts, lead=lead)
     server.store.close_to_clients()
+    server.store.save_standings(arrivals.standings)
     with ctx.step(FINISH.name) as c:
-        await _finish(server, c, result, costs=costs, lead=lead)
+        await _finish(server, c, result, arrivals.standings, costs=costs, lead=lead)
     accounts.write()
     server.transcript.note(FINISHED.what, rounds=result.rounds_done, clients=result.clients)
     costs.save()
@@ -137,6 +140,7 @@ async def _aim(
     server: ComputeServer,
     ctx: Context,
     resumed: Resumed,
+    arrivals: Arrivals,
     *,
     accounts: "_Accounts",
     lead: LeadDuties | None,
@@ -151,8 +155,6 @@ async def _aim(
             receive_s=server.config.timeouts.receive_s,
             circumstances=server.circumstances,
         )
-
-    arrivals = _arrivals(server, ctx)
 
     def on_round(record: RoundRecord) -> None:
         accounts.costs.seconds["share"] = arrivals.seconds
@@ -226,6 +228,7 @@ async def _finish(
     server: ComputeServer,
     ctx: Context,
     result: AimResult,
+    standings: Sequence[Standing],
     *,
     costs: CostsFile,
     lead: LeadDuties | None,
@@ -242,6 +245,7 @@ async def _finish(
         config=server.config,
         rho_total=server.plan.rho,
         ledger=DurableLedger(server.store).entries,
+        standings=standings,
     )
     if lead is not None:
         await ctx.broadcast(LEAD, DONE)

@@ -27,6 +27,7 @@ from aiohttp import web
 from parties.config import CertificateFiles, Config
 from parties.distaim.inputs import InputForm, input_forms
 from parties.distaim.store import Incoming, Store
+from parties.distaim.stored import answer_to
 from parties.distaim.submission import BODY_HEADER, RING_BITS, FieldError, Submission
 from parties.errors import (
     CertificateError,
@@ -218,7 +219,7 @@ class _Api:
         return self.store.accept(submission, incoming, (own, next_), limit=limit)
 
     async def get(self, request: web.Request) -> web.Response:
-        """The run's public parameters, and the digest of what is stored of the client that asks."""
+        """The run's public parameters; of the client that asks the digest of what is stored, and what became of it."""
         client = self.client(request)
         self.check_run(request)
         config = self.config
@@ -236,6 +237,7 @@ class _Api:
                 "participation": config.clients.participation,
                 "open": not self.store.closed_to_clients,
                 "submission": self.store.submission_digest(client),
+                **answer_to(self.store.standing(client)),
             }
         )
 

@@ -6,10 +6,11 @@ reads it use the same names. Public: everything.
 
 from dataclasses import dataclass
 
+from parties.distaim.exclusions import Exclusion
 from protocols import fields
 from protocols.fields import Fields
 from protocols.steps import Phase
-from protocols.transcript import schema
+from protocols.transcript import RECORDS, schema
 
 PROTOCOL = "distaim"
 
@@ -36,6 +37,14 @@ AGREED = Note(
 COUNTED = Note("counted", Phase.ARRIVALS, {"round": fields.natural, "clients": fields.texts})
 TOTAL = Note("total", Phase.ARRIVALS, {"round": fields.natural, "commitment": fields.digest})
 """The running total that a round uses: ``Total.commitment`` under a key that only this server has."""
+ACCUSED = Note(
+    "accused",
+    Phase.ARRIVALS,
+    {"round": fields.natural, "client": fields.text, "by": fields.table, "shown": fields.table},
+)
+"""Servers that exclude a client, each with its reason, and by component what its two holders show."""
+INCOMPLETE = Note("incomplete", Phase.ARRIVALS, {"round": fields.natural, "clients": fields.table})
+"""The clients that some servers list and others do not, with the servers that do not."""
 ROUND = Note("round", Phase.BEGUN, {"round": fields.natural, "clients": fields.natural})
 SELECTING = Note(
     "selecting", Phase.CANDIDATES, {"round": fields.natural, "candidates": fields.hex_bytes}
@@ -47,7 +56,18 @@ SELECTED = Note(
 )
 FINISHED = Note("finished", None, {"rounds": fields.natural, "clients": fields.natural})
 
-NOTES = {n.what: n for n in (AGREED, COUNTED, TOTAL, ROUND, SELECTING, SELECTED, FINISHED)}
+_ALL = (
+    AGREED,
+    COUNTED,
+    ACCUSED,
+    INCOMPLETE,
+    TOTAL,
+    ROUND,
+    SELECTING,
+    SELECTED,
+    FINISHED,
+)
+NOTES = {n.what: n for n in _ALL}
 SCHEMA = schema(
     {
         "protocol": fields.text,
@@ -62,4 +82,5 @@ SCHEMA = schema(
         "plan": fields.text,
     },
     {what: note.fields for what, note in NOTES.items()},
+    {**RECORDS, "client": {**RECORDS["client"], "reason": fields.one_of("", *Exclusion)}},
 )

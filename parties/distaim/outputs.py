@@ -4,7 +4,7 @@ Every file is complete or not there. All of it is public: costs are sizes and ti
 
     transcript.jsonl   every message, opening and charge (`protocols.transcript`)
     costs.json         by attempt (a restart begins a new one): steps, openings, seconds
-    result.json        rounds, clients, selections, ledger
+    result.json        rounds, clients, who was counted and who excluded, selections, ledger
     model/             at the lead: the final model (`mechanisms.model`)
     synthetic.csv      at the lead: the synthetic table
 """
@@ -24,6 +24,7 @@ from mechanisms.model import Model
 from mechanisms.sampling import public_generator
 from mechanisms.workload import Workload
 from parties.config import Config
+from parties.distaim.stored import Standing
 from parties.files import disk_errors, replacing, write_json
 from protocols.context import Costs
 from protocols.durable import sync
@@ -78,6 +79,7 @@ def result_document(
     config: Config,
     rho_total: float,
     ledger: Sequence[LedgerEntry],
+    standings: Sequence[Standing] = (),
 ) -> dict[str, object]:
     """The content of result.json but for the traffic."""
     selected = []
@@ -96,6 +98,8 @@ def result_document(
     return {
         "rounds_done": result.rounds_done,
         "clients": result.clients,
+        "excluded": [s.to_dict() for s in standings if s.excluded is not None],
+        "counted": [s.to_dict() for s in standings if s.excluded is None],
         "rows_estimated": result.total,
         "sigma": result.measurements[0].sigma,
         "rho_total": rho_total,

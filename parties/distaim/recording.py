@@ -7,7 +7,7 @@ what came of it are: of a server that was killed, the tape tells at least as muc
 
 import json
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +15,7 @@ import numpy as np
 from parties.distaim.agreement import fill, state_of
 from parties.distaim.circumstances import Circumstances, Holdings
 from parties.distaim.store import Store
-from parties.distaim.stored import StoredSubmission, Total
+from parties.distaim.stored import Standing, StoredSubmission, Total
 from parties.distaim.submission import Submission
 from parties.distaim.tape import Tape
 from protocols.context import Opening, Payload, StepCost, Transport
@@ -147,6 +147,14 @@ class KeptHoldings:
     def commitment_key(self) -> bytes:
         """See ``Holdings.commitment_key``."""
         return self._key
+
+    def standings(self) -> list[Standing]:
+        """See ``Holdings.standings``: no message depends on them."""
+        return self._inner.standings()
+
+    def save_standings(self, standings: Sequence[Standing]) -> None:
+        """See ``Holdings.save_standings``."""
+        self._inner.save_standings(standings)
 
 
 def _row(stored: StoredSubmission) -> list[object]:

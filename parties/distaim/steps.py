@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Never
 
-from protocols.costs import Cost
+from protocols.costs import Cost, check_owners
 from protocols.steps import OF_MEASUREMENT, OF_SELECTION, MayOpen, Phase, Step
 
 DIGEST_BYTES = 32
@@ -27,6 +27,15 @@ class Batches:
     capacities: Sequence[int]
     batches: int
     forwarded: int
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """So many ``owners`` whose ``sums`` each are checked; ``cells`` each as well, unless that is 0."""
+
+    owners: int
+    sums: int
+    cells: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +103,9 @@ def _end(messages: Messages) -> str | None:
     return None if right else "other messages than the end of a run has"
 
 
+PASSED = MayOpen("clients.passed", charge=None, itemsize=8)
+"""A bit an owner, 1 for whatever table of at most as many rows as the bound."""
+
 AGREE: Step[Messages] = Step("agree", Phase.START, problem=_agreement)
 ESTIMATE: Step[Messages] = Step("estimate", Phase.MODEL, problem=_estimates)
 PREPARE: Step[Never] = Step("prepare", Phase.MODEL)
@@ -101,14 +113,22 @@ CLIENTS_RESUME: Step[Messages] = Step("clients.resume", Phase.ARRIVALS, problem=
 CLIENTS_AGREE: Step[Messages] = Step("clients.agree", Phase.ARRIVALS, problem=_one_exchange)
 CLIENTS_FORWARD: Step[Batches] = Step("clients.forward", Phase.ARRIVALS, cost=_forwarding)
 CLIENTS_COMPARE: Step[Batches] = Step("clients.compare", Phase.ARRIVALS, cost=_comparison)
+CLIENTS_CHECK: Step[Checked] = Step(
+    "clients.check",
+    Phase.ARRIVALS,
+    cost=lambda c: check_owners(c.owners, c.sums, c.cells),
+    opens=PASSED,
+)
 FINISH: Step[Messages] = Step("finish", Phase.END, problem=_end)
 
 OF_MESSAGES: tuple[Step[Messages], ...] = (AGREE, ESTIMATE, CLIENTS_RESUME, CLIENTS_AGREE, FINISH)
 OF_BATCHES: tuple[Step[Batches], ...] = (CLIENTS_FORWARD, CLIENTS_COMPARE)
+OF_CHECKS: tuple[Step[Checked], ...] = (CLIENTS_CHECK,)
 _ALL: tuple[Step[Never], ...] = (
     PREPARE,
     *OF_MESSAGES,
     *OF_BATCHES,
+    *OF_CHECKS,
     *OF_SELECTION,
     *OF_MEASUREMENT,
 )

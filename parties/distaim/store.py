@@ -1,4 +1,4 @@
-"""The durable state of one compute server: submissions, running totals, checkpoints.
+"""The durable state of one compute server: submissions, running totals, who is counted, checkpoints.
 
 A `parties.database.Database` and files beside it. A file is written beside its place, synced and renamed before the row
 that names it is committed, so that after a kill at any moment every row is whole and its file complete; what a kill
@@ -15,6 +15,7 @@ import json
 import os
 import secrets
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
@@ -23,7 +24,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parties.database import Database
-from parties.distaim.stored import Checkpoint, StoredSubmission, Total
+from parties.distaim.exclusions import Exclusion
+from parties.distaim.stored import Checkpoint, Standing, StoredSubmission, Total
 from parties.distaim.submission import Submission
 from parties.errors import RunClosed, RunFull, StoreError, SubmissionConflict
 from parties.files import create, disk_errors, write_whole
@@ -42,6 +44,8 @@ _SCHEMA = (
     client TEXT PRIMARY KEY, requests INTEGER NOT NULL, received INTEGER NOT NULL, sent INTEGER NOT NULL) STRICT""",
     """CREATE TABLE IF NOT EXISTS total (
     round INTEGER PRIMARY KEY, clients TEXT NOT NULL, digest TEXT NOT NULL, path TEXT NOT NULL) STRICT""",
+    """CREATE TABLE IF NOT EXISTS standing (
+    client TEXT PRIMARY KEY, digest TEXT NOT NULL, round INTEGER NOT NULL, excluded TEXT) STRICT""",
     """CREATE TABLE IF NOT EXISTS checkpoint (
     round INTEGER, candidate INTEGER, sigma REAL NOT NULL, clients INTEGER NOT NULL, digest TEXT NOT NULL,
     path TEXT NOT NULL, PRIMARY KEY (round, candidate)) STRICT""",
@@ -294,6 +298,27 @@ class Store(Database):
                 self.set_meta(_COMMITMENT_KEY, key)
         return bytes.fromhex(key)
 
+    # Who is counted
+
+    def save_standings(self, standings: Sequence[Standing]) -> None:
+        """Keep what has become of data owners, in place of what was kept before; durable on return."""
+        rows = [(s.client, s.digest, s.round, s.excluded and s.excluded.value) for s in standings]
+        with self.transaction():
+            self.enter("DELETE FROM standing", [()])
+            self.enter("INSERT INTO standing VALUES (?, ?, ?, ?)", rows)
+
+    def standings(self) -> list[Standing]:
+        """What was kept last, by client."""
+        rows = self.rows("SELECT client, digest, round, excluded FROM standing ORDER BY client")
+        return [_standing(*row) for row in rows]
+
+    def standing(self, client: str) -> Standing | None:
+        """What has become of ``client``; None while it is waited for."""
+        row = self.row(
+            "SELECT client, digest, round, excluded FROM standing WHERE client = ?", client
+        )
+        return None if row is None else _standing(*row)
+
     # Released measurements
 
     def save_checkpoint(self, checkpoint: Checkpoint) -> None:
@@ -371,3 +396,7 @@ def _npy(array: NDArray[Any]) -> bytes:
     buffer = io.BytesIO()
     np.save(buffer, array, allow_pickle=False)
     return buffer.getvalue()
+
+
+def _standing(client: str, digest: str, round: int, excluded: str | None) -> Standing:
+    return Standing(client, digest, round, None if excluded is None else Exclusion(excluded))

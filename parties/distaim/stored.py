@@ -13,6 +13,7 @@ from typing import TypeGuard
 import numpy as np
 from numpy.typing import NDArray
 
+from parties.distaim.exclusions import Exclusion
 from parties.distaim.submission import Submission
 from protocols.digests import message_digest
 from protocols.ring import R32
@@ -37,6 +38,40 @@ class StoredSubmission:
     next_digest: str = field(repr=False)
     size: int
     received_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What became of a client's submission with this ``digest`` in ``round``: counted, or ``excluded`` for a reason."""
+
+    client: str
+    digest: str
+    round: int
+    excluded: Exclusion | None = None
+
+    def to_dict(self) -> dict[str, object]:
+        """For JSON; ``excluded`` is there only for those who are."""
+        document: dict[str, object] = {
+            "client": self.client,
+            "digest": self.digest,
+            "round": self.round,
+        }
+        return document if self.excluded is None else {**document, "excluded": self.excluded.value}
+
+
+def answer_to(standing: Standing | None) -> dict[str, object]:
+    """What a server tells a client of its standing: ``counted``, in which ``round``, or ``excluded`` and why.
+
+    Neither as long as it is waited for.
+    """
+    if standing is None:
+        return {"counted": False, "round": None, "excluded": None}
+    reason = standing.excluded
+    return {
+        "counted": reason is None,
+        "round": standing.round,
+        "excluded": None if reason is None else reason.value,
+    }
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -316,6 +316,11 @@ def honest_report(run: Path) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def no_bits(value: str) -> str:
+    """As many zeros."""
+    return encode(bytes(len(decode(value))))
+
+
 def counting(number: int) -> Callable[[Lines], object]:
     """So many data owners more are listed, and noted."""
 
@@ -503,6 +508,34 @@ MANIPULATIONS: dict[str, tuple[Manipulation, set[str]]] = {
         edits(lambda lines: find(lines, "ledger")["event"].update(kind="free")), {"ledger"},
     ),
     # About data owners.
+    "bits of owners changed at all three": (
+        edits(setting("opened", "value", no_bits, what="clients.passed")), {"limits"},
+    ),
+    "bits of owners that are none": (
+        edits(setting("opened", "value", flip, what="clients.passed")), {"limits"},
+    ),
+    "bits of owners left out at all three": (
+        edits(dropping("opened", what="clients.passed")), {"limits"},
+    ),
+    "bits of owners opened twice": (edits(doubling("opened", what="clients.passed")), {"limits"}),
+    "bits of another number of owners": (
+        edits(setting("opened", "count", lambda n: n + 1, what="clients.passed")), {"openings", "costs"},
+    ),
+    "an owner's bit changed at one": (
+        edits(setting("opened", "value", no_bits, what="clients.passed"), 1), {"limits"},
+    ),
+    "a data owner excluded that nobody accused": (
+        edits(lambda lines: find(lines, "client").update(accepted=False, reason="components differ")),
+        {"limits", "clients"},
+    ),
+    "a data owner excluded for no reason": (edits(setting("client", "accepted", False)), {"limits", "clients"}),
+    "a data owner excluded for a reason that there is not": (
+        edits(lambda lines: find(lines, "client").update(accepted=False, reason="late")), {"form"},
+    ),
+    "a data owner excluded against its bit": (
+        edits(lambda lines: find(lines, "client").update(accepted=False, reason="out of bounds")),
+        {"limits", "clients"},
+    ),
     "a data owner left out at one": (edits(dropping("client"), 0), {"clients"}),
     "a data owner's submission exchanged": (edits(setting("client", "digest", "0" * 64), 0), {"clients"}),
     "a data owner counted twice": (edits(doubling("client")), {"clients"}),

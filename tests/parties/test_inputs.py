@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from parties.config import CELLS, NO_CHECK, TOTALS
 from parties.distaim.arrivals import Arrivals
 from parties.distaim.circumstances import Circumstances
-from parties.distaim.inputs import Batch, InputForm, input_form, input_forms
+from parties.distaim.inputs import Added, Batch, InputForm, Limit, input_form, input_forms
 from parties.distaim.inputs.counts import Counts
-from parties.distaim.steps import CLIENTS_COMPARE, CLIENTS_FORWARD
-from parties.distaim.stored import StoredSubmission, Total
+from parties.distaim.steps import CLIENTS_CHECK, CLIENTS_COMPARE, CLIENTS_FORWARD, PASSED, Checked
+from parties.distaim.stored import Standing, StoredSubmission, Total
 from protocols import base
 from protocols.context import Context
 from protocols.errors import ProtocolViolation
@@ -47,9 +48,9 @@ def stored(form: InputForm, pid: int, client: str, body: bytes) -> StoredSubmiss
     return StoredSubmission(submission, whole, own, next_, len(body), 0.0)
 
 
-def batch_at(form: InputForm, pid: int, bodies: Bodies) -> Batch:
+def batch_at(form: InputForm, pid: int, bodies: Bodies, check: str = NO_CHECK) -> Batch:
     mine = tuple(stored(form, pid, client, bodies[client][pid]) for client in bodies)
-    return Batch(1, mine, lambda client: bodies[client][pid])
+    return Batch(1, mine, lambda client: bodies[client][pid], Limit(check, CAPACITY))
 
 
 @pytest.mark.parametrize("name", FORMS)
@@ -63,12 +64,102 @@ def test_add_ends_in_shares_of_the_sum_and_forwards_what_the_form_says(name: str
             batch = await form.forward(c, batch_at(form, ctx.pid, bodies))
         assert batch.problems == {}
         once = await form.add(ctx, total, batch)
-        return await form.add(ctx, once, batch.without(CLIENTS[:1]))
+        twice = await form.add(ctx, once.total, batch.without(CLIENTS[:1]))
+        assert not once.failed | twice.failed
+        return twice.total
 
     outcome = run_parties(party)
     first, second = values_of(form, CLIENTS).values()
     np.testing.assert_array_equal(reconstruct(outcome.results), first + 2 * second)
     assert outcome.sent_bytes == [0, 2 * form.forwarded_size(CAPACITY), 0]
+
+
+def uneven(counts: NDArray[np.unsignedinteger]) -> None:
+    """A row more in the first maximal marginal."""
+    counts[0] += 1
+
+
+def heavy(counts: NDArray[np.unsignedinteger]) -> None:
+    """One row more than the bound in each maximal marginal."""
+    for start in WORKLOAD.maximal_offsets[:-1]:
+        counts[start] += CAPACITY + 1 - 20
+
+
+def negative(counts: NDArray[np.unsignedinteger]) -> None:
+    """A row moved from one cell to another, that was not there."""
+    empty = int(np.flatnonzero(counts == 0)[0])
+    start = max(s for s in WORKLOAD.maximal_offsets if s <= empty)
+    counts[empty] = 2**32 - 1
+    counts[start + (empty == start)] += 1
+
+
+OWNERS = ("honest", "uneven", "empty", "heavy", "negative", "full")
+
+
+def owners(form: InputForm) -> dict[str, NDArray[np.unsignedinteger]]:
+    """What honest owners share, with no row, with 20 and with as many as there may be, and what others do."""
+    shared = {owner: form.values(make_codes(20)) for owner in OWNERS}
+    uneven(shared["uneven"])
+    heavy(shared["heavy"])
+    negative(shared["negative"])
+    return shared | {
+        "empty": form.values(make_codes(0)),
+        "full": form.values(make_codes(CAPACITY)),
+    }
+
+
+@pytest.mark.parametrize("name", FORMS)
+@pytest.mark.parametrize(
+    ("check", "failed"),
+    [
+        (NO_CHECK, set()),
+        (TOTALS, {"uneven", "heavy"}),
+        (CELLS, {"uneven", "heavy", "negative"}),
+    ],
+)
+def test_add_leaves_out_who_is_not_within_its_limit_and_opens_a_bit_an_owner(
+    name: str, check: str, failed: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Two owners in a part, so that verdicts of several parts are put together.
+    monkeypatch.setattr("protocols.bounded.CELLS_AT_ONCE", 2 * WORKLOAD.maximal_cells)
+    form = input_form(name, WORKLOAD)
+    shared = owners(form)
+    bodies = {owner: form.share(shared[owner], UploadSeeds.draw()) for owner in OWNERS}
+
+    async def party(ctx: Context) -> Share:
+        total = Total.empty(1, ctx.pid, WORKLOAD.maximal_cells).share
+        batch = await form.forward(ctx, batch_at(form, ctx.pid, bodies, check))
+        added = await form.add(ctx, total, batch)
+        assert added.failed == failed
+        return added.total
+
+    outcome = run_parties(party)
+    expected = sum(shared[owner] for owner in OWNERS if owner not in failed)
+    np.testing.assert_array_equal(reconstruct(outcome.results), expected)
+    opened = [(PASSED.what, [owner not in failed for owner in OWNERS])] if failed else []
+    for party_ in outcome.parties:
+        found = [(what, np.frombuffer(value, "<u8")) for what, value in party_.opened_values]
+        assert [(what, bits.astype(bool).tolist()) for what, bits in found] == opened
+    if failed:
+        cells = WORKLOAD.maximal_cells if check == CELLS else 0
+        facts = Checked(len(OWNERS), len(WORKLOAD.maximal), cells)
+        assert CLIENTS_CHECK.cost is not None
+        cost = CLIENTS_CHECK.cost(facts)
+        steps = [party_.costs.steps[-1] for party_ in outcome.parties]
+        assert tuple(step.sent_bytes for step in steps) == cost.sent
+        assert {step.rounds for step in steps} == {cost.rounds}
+
+
+def test_add_checks_nobody_where_nobody_is_left() -> None:
+    form = input_form(SEEDED, WORKLOAD)
+
+    async def party(ctx: Context) -> Added:
+        total = Total.empty(1, ctx.pid, WORKLOAD.maximal_cells).share
+        return await form.add(ctx, total, batch_at(form, ctx.pid, {}, TOTALS))
+
+    outcome = run_parties(party)
+    assert [added.failed for added in outcome.results] == [frozenset()] * 3
+    assert outcome.sent_bytes == [0, 0, 0]
 
 
 @pytest.mark.parametrize("name", FORMS)
@@ -137,10 +228,10 @@ def test_input_forms_are_those_of_the_config() -> None:
 class Squares(Counts):
     """A form whose servers have to talk: what it adds are the squares of what was sent."""
 
-    async def add(self, ctx: Context, total: Share, batch: Batch) -> Share:
+    async def add(self, ctx: Context, total: Share, batch: Batch) -> Added:
         sent = await super().add(ctx, Total.empty(0, ctx.pid, self.cells).share, batch)
         with ctx.step("test.squares", round=batch.round) as c:
-            return total + await base.multiply(c, sent, sent)
+            return Added(total + await base.multiply(c, sent.total, sent.total))
 
 
 @dataclass
@@ -171,6 +262,12 @@ class Held:
 
     def commitment_key(self) -> bytes:
         return bytes(32)
+
+    def standings(self) -> list[Standing]:
+        raise NotImplementedError
+
+    def save_standings(self, standings: Sequence[Standing]) -> None:
+        assert [s.excluded for s in standings] == [None] * len(self.all)
 
 
 def test_count_in_adds_forms_to_one_total_each_with_its_own_steps() -> None:

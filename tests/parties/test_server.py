@@ -28,8 +28,10 @@ from parties.audit.identity import completeness
 from parties.audit.run import audit_folder
 from parties.config import CertificateFiles, Config
 from parties.distaim.agreement import save_selection
+from parties.distaim.exclusions import Exclusion
 from parties.distaim.planning import make_plan
 from parties.distaim.server import run_party
+from parties.distaim.steps import PASSED
 from parties.distaim.store import Store
 from parties.distaim.stored import Checkpoint
 from parties.distaim.submit import submit
@@ -46,6 +48,7 @@ from protocols.errors import (
     ProtocolViolation,
     ReceiveTimeout,
 )
+from protocols.fields import decode
 from tests.parties.audit_runs import collect
 from tests.parties.mesh import EVERYONE, Cluster, Recording, make_uniform
 from tests.parties.support import OWNERS, PARTIES, keys_of, make_codes, make_config
@@ -120,15 +123,21 @@ async def test_run_party_opens_nothing_but_choices_and_noisy_counts(cluster: Clu
         lines = (cluster.directory(pid) / "transcript.jsonl").read_text().splitlines()
         records = [json.loads(line) for line in lines]
         openings.append([r for r in records if r["kind"] == "opened"])
-        # Every opening comes after the charge that pays for it.
+        # Every opening comes after the charge that pays for it, but for owners' bits, which are all 1.
         balance = 0
         for record in records:
+            if record.get("what") == PASSED.what:
+                assert decode(record["value"]) == np.ones(record["count"], "<u8").tobytes()
+                continue
             balance += (record["kind"] == "ledger") - (record["kind"] == "opened")
             assert balance >= 0
         assert balance == 0
     strip = [[(r["round"], r["what"], r["count"], r["value"]) for r in o] for o in openings]
     assert strip[0] == strip[1] == strip[2]
-    assert Counter(item[1] for item in strip[0]) == {"measure.counts": 3 + 4, "select.index": 4}
+    bits = [item[2] for item in strip[0] if item[1] == PASSED.what]
+    assert sum(bits) == 3
+    released = Counter(item[1] for item in strip[0] if item[1] != PASSED.what)
+    assert released == {"measure.counts": 3 + 4, "select.index": 4}
 
 
 @pytest.mark.parametrize("victim", [0, 1, 2])
@@ -474,8 +483,12 @@ async def test_run_party_drops_a_client_whose_components_differ(
                 for line in text.splitlines()
                 if (record := json.loads(line))["kind"] == "client"
             ]
-            accepted = {r["client"]: r["accepted"] for r in clients}
-            assert accepted == {EVERYONE[0]: True, EVERYONE[1]: True, EVERYONE[2]: False}
+            accepted = {r["client"]: (r["accepted"], r["reason"]) for r in clients}
+            differ = (False, Exclusion.COMPONENTS_DIFFER)
+            counted = dict.fromkeys(EVERYONE[:2], (True, ""))
+            assert accepted == counted | {EVERYONE[2]: differ}
+        audit = audit_folder(collect(cluster, cluster.folder / "run"))
+        assert audit.ok
 
 
 async def test_run_party_counts_clients_from_their_first_round_on(

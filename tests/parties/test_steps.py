@@ -9,7 +9,7 @@ import pytest
 import parties.distaim.steps
 import protocols.steps
 from mechanisms import accounting
-from parties.distaim.steps import DONE, OPENED_IN, STEPS, WORKING, Batches, Messages
+from parties.distaim.steps import DONE, OPENED_IN, PASSED, STEPS, WORKING, Batches, Messages
 from protocols.costs import Cost
 from protocols.steps import CHOICE, COUNTS, Step
 
@@ -100,13 +100,16 @@ def test_step_has_one_way_to_be_judged(step: Step) -> None:
     assert step.first_round == (1 if step.name.startswith("select") else 0)
 
 
-def test_openings_are_a_choice_and_noisy_counts_each_paid_for_by_a_step() -> None:
-    assert set(OPENED_IN) == {CHOICE.what, COUNTS.what}
+def test_openings_are_choices_and_noisy_counts_each_paid_for_by_a_step_and_bits_of_owners() -> None:
+    assert set(OPENED_IN) == {CHOICE.what, COUNTS.what, PASSED.what}
     assert (CHOICE.charge, COUNTS.charge) == (accounting.SELECT, accounting.MEASURE)
     for what, (step, opening) in OPENED_IN.items():
         assert opening.what == what
-        assert step.name.startswith(f"{opening.charge}.")
-        assert STEPS[opening.charge].contains
+        if opening is PASSED:
+            assert opening.charge is None
+        else:
+            assert step.name.startswith(f"{opening.charge}.")
+            assert STEPS[str(opening.charge)].contains
 
 
 def test_batches_cost_nothing_to_forward_where_nothing_is_forwarded() -> None:

@@ -10,10 +10,10 @@ from functools import partial
 from mechanisms.workload import Workload
 from parties.config import Config
 from parties.distaim.inputs.counts import Counts
-from parties.distaim.inputs.form import Batch, InputForm
+from parties.distaim.inputs.form import Added, Batch, InputForm, Limit
 from protocols.upload import FORMS
 
-__all__ = ["Batch", "InputForm", "input_form", "input_forms"]
+__all__ = ["Added", "Batch", "InputForm", "Limit", "input_form", "input_forms"]
 
 _BY_NAME: Mapping[str, Callable[[Workload], InputForm]] = {
     name: partial(Counts, name) for name in FORMS

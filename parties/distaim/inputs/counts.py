@@ -1,7 +1,7 @@
 """Owners that count themselves: a vector of counts, one for every cell of the maximal queries, as shares.
 
-Provides ``Counts``, an ``InputForm`` for each upload form of ``protocols.upload``. Adding is local. Secret: counts,
-bodies, components. Source: protocols/README.md, section 2.
+Provides ``Counts``, an ``InputForm`` for each upload form of ``protocols.upload``. Adding is local; what is checked is
+`protocols.bounded`. Secret: counts, their sums, bodies, components. Source: protocols/README.md, section 2.
 """
 
 import asyncio
@@ -12,12 +12,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mechanisms.workload import Workload, count_marginals
-from parties.distaim.inputs.form import Batch
+from parties.config import CELLS, NO_CHECK
+from parties.distaim.inputs.form import Added, Batch
+from parties.distaim.steps import CLIENTS_CHECK, PASSED
 from parties.distaim.stored import StoredSubmission
+from protocols.base import multiply
+from protocols.bounded import at_once, check_cells, check_totals, open_verdicts
 from protocols.context import Context
 from protocols.errors import CheckFailed, ProtocolViolation
 from protocols.ring import R32
-from protocols.shares import Share
+from protocols.shares import Share, concatenate
 from protocols.upload import (
     Forwarding,
     UploadSeeds,
@@ -115,20 +119,60 @@ class Counts:
                 forwarded[client] = part
         return replace(batch, forwarded=forwarded, problems=problems)
 
-    async def add(self, ctx: Context, total: Share, batch: Batch) -> Share:
-        """See ``InputForm.add``. Rounds, Communication: none."""
-        return await asyncio.to_thread(self._sum, total, batch)
+    async def add(self, ctx: Context, total: Share, batch: Batch) -> Added:
+        """See ``InputForm.add``. Rounds, Communication: those of ``CLIENTS_CHECK``."""
+        added, sums = await asyncio.to_thread(self._sum, total, batch)
+        if batch.limit.check == NO_CHECK or not batch.clients:
+            return Added(added)
+        with ctx.step(CLIENTS_CHECK.name, round=batch.round) as c:
+            passed = await self._passed(c, sums, batch)
+        failed = frozenset(
+            client for client, ok in zip(batch.clients, passed, strict=True) if not ok
+        )
+        if failed:
+            rest = batch.without(set(batch.clients) - failed)
+            added = added - (await asyncio.to_thread(self._sum, _nothing(added), rest))[0]
+        return Added(added, failed)
 
-    def _sum(self, total: Share, batch: Batch) -> Share:
-        own, next_ = total.own.copy(), total.next.copy()
-        for client in batch.clients:
-            own_part, next_part = upload_components(
-                total.pid,
-                self.name,
-                batch.body(client),
-                self.cells,
-                forwarded=batch.forwarded.get(client),
-            )
-            own += own_part
-            next_ += next_part
-        return Share(R32, total.pid, own, next_)
+    async def _passed(self, ctx: Context, sums_sh: Share, batch: Batch) -> NDArray[np.bool_]:
+        """Who of ``batch`` is within its limit: (clients,)."""
+        rows = batch.limit.rows
+        verdicts = await check_totals(ctx, sums_sh, rows)
+        if batch.limit.check == CELLS:
+            parts = []
+            for part in at_once(len(batch.clients), self.cells):
+                x_sh = await asyncio.to_thread(self._stacked, ctx.pid, batch, part)
+                parts.append(await check_cells(ctx, x_sh, rows))
+            verdicts = await multiply(ctx, verdicts, concatenate(*parts))
+        return await open_verdicts(ctx, verdicts, PASSED.what)
+
+    def _sum(self, total: Share, batch: Batch) -> tuple[Share, Share]:
+        """``total`` with everyone's counts, and the sum of each maximal marginal (marginals, clients)."""
+        starts = np.array(self.workload.maximal_offsets[:-1], np.intp)
+        totals = total.own.copy(), total.next.copy()
+        sums = np.empty((2, len(starts), len(batch.clients)), R32.dtype)
+        for number, client in enumerate(batch.clients):
+            components = self._components(total.pid, batch, client)
+            for kept, held, component in zip(totals, sums, components, strict=True):
+                kept += component
+                held[:, number] = np.add.reduceat(component, starts, dtype=R32.dtype)
+        return Share(R32, total.pid, *totals), Share(R32, total.pid, sums[0], sums[1])
+
+    def _stacked(self, pid: int, batch: Batch, part: range) -> Share:
+        """The counts of some of a batch, one client a row."""
+        held = [self._components(pid, batch, batch.clients[number]) for number in part]
+        return Share(R32, pid, *(np.stack(components) for components in zip(*held, strict=True)))
+
+    def _components(
+        self, pid: int, batch: Batch, client: str
+    ) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
+        forwarded = batch.forwarded.get(client)
+        return upload_components(
+            pid, self.name, batch.body(client), self.cells, forwarded=forwarded
+        )
+
+
+def _nothing(like: Share) -> Share:
+    """Zeros of the same shape."""
+    zeros = R32.zeros(like.shape)
+    return Share(R32, like.pid, zeros, zeros)

@@ -18,6 +18,22 @@ from protocols.shares import Share
 from protocols.upload import UploadSeeds
 
 
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """How much an owner may weigh: at most so many ``rows``, and what of it is checked (``run.check``)."""
+
+    check: str
+    rows: int
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Added:
+    """A running ``total`` with a batch in it, but for the clients in ``failed``, who are not within their limit."""
+
+    total: Share
+    failed: frozenset[str] = frozenset()
+
+
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Batch:
     """Submissions of one form that are counted in together, in the same order at all three servers.
@@ -29,6 +45,7 @@ class Batch:
     round: int
     submissions: tuple[StoredSubmission, ...]
     body: Callable[[str], bytes]
+    limit: Limit
     forwarded: Mapping[str, bytes] = field(default_factory=dict)
     problems: Mapping[str, str] = field(default_factory=dict)
 
@@ -77,10 +94,10 @@ class InputForm(Protocol):
         Leaks: nothing. Rounds and Communication: by ``forwarded_size``. Raises ChannelError, ProtocolViolation.
         """
 
-    async def add(self, ctx: Context, total: Share, batch: Batch) -> Share:
-        """``total`` and the counts of everyone in ``batch``, all of whom were found to be whole.
+    async def add(self, ctx: Context, total: Share, batch: Batch) -> Added:
+        """``total`` and the counts of everyone in ``batch`` who is within its limit; all were found to be whole.
 
-        Shapes: ``total`` and result R32 (maximal cells,), whatever forms have gone into it. A form whose servers have
-        to talk takes its own steps of `parties.distaim.steps` below ``ctx``, in the batch's round; there is nothing
-        beside it. Leaks: nothing. Rounds and Communication: by the formulas of its steps.
+        Shapes: ``total`` and the result's R32 (maximal cells,), whatever forms have gone into it. A form whose servers
+        have to talk takes its own steps of `parties.distaim.steps` below ``ctx``, in the batch's round; there is
+        nothing beside it. Leaks: who is not within its limit. Rounds and Communication: by the formulas of its steps.
         """

@@ -1,0 +1,123 @@
+"""Who was counted: those whose bit says that they are within their bound; and who was not, for a reason that is shown.
+
+Provides the check ``limits``. A server that wants to drop an owner has to say one of the reasons that there are, in all
+three transcripts; where it says that a component differs, both its holders have to have shown different digests of it.
+Public: everything.
+"""
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+
+from parties.audit.evidence import Attempt, Entry, Evidence, Session
+from parties.audit.findings import Failed, require
+from parties.audit.privacy import Terms
+from parties.config import NO_CHECK
+from parties.distaim.exclusions import Exclusion
+from parties.distaim.notes import ACCUSED, ROUND
+from parties.distaim.steps import PASSED
+
+_CHECKED = ("", Exclusion.OUT_OF_BOUNDS)
+"""The reasons, none among them, that an opened bit decides between."""
+
+
+def limits(evidence: Evidence, terms: Terms) -> str:
+    """Every owner was counted, or excluded, as its bit says; other exclusions are as the servers' claims say."""
+    bits = excluded = 0
+    for session in evidence.sessions:
+        _alike(session, [list(attempt.of("opened")) for attempt in session.present])
+        _alike(session, [list(attempt.notes(ACCUSED.what)) for attempt in session.present])
+        counts = [_follow(attempt, terms) for attempt in session.present]
+        bits += max(bits for bits, _ in counts)
+        excluded += max(dropped for _, dropped in counts)
+    what = f"{bits} owners were checked, each before it was counted, and counted as its bit says"
+    if terms.config.run.check == NO_CHECK:
+        what = "Nobody's counts were checked, as the configuration has it"
+    return f"{what}; {excluded} were excluded, for reasons that are shown."
+
+
+def _alike(session: Session, lists: Sequence[Sequence[Entry]]) -> None:
+    """The servers of a mesh tell the same of owners; where it broke down, one may not have come to the last of it."""
+    told = [
+        [
+            tuple(str(value) for name, value in entry.record.items() if name != "t")
+            for entry in entries
+            if entry.kind == "note" or entry.record["what"] == PASSED.what
+        ]
+        for entries in lists
+    ]
+    longest = max(told, key=len)
+    for attempt, own in zip(session.present, told, strict=True):
+        same = own == longest[: len(own)] and (len(own) == len(longest) or not session.clean)
+        require(same, f"server {attempt.pid} and another one tell differently of data owners")
+
+
+def _follow(attempt: Attempt, terms: Terms) -> tuple[int, int]:
+    """How many bits an attempt opened, and how many owners it excluded, after a look at each."""
+    bits: deque[bool] = deque()
+    accused: dict[str, Entry] = {}
+    opened = excluded = 0
+    for entry in attempt.entries:
+        where = f"line {entry.line} of server {attempt.pid}'s transcript"
+        if entry.kind == "opened" and entry.record["what"] == PASSED.what:
+            require(
+                terms.config.run.check != NO_CHECK and not bits,
+                f"{where}: bits of owners are opened that are not to be checked now",
+            )
+            bits.extend(_bits(entry, where))
+            opened += len(bits)
+        elif entry.is_note(ACCUSED.what):
+            accused[entry.text("client")] = entry
+        elif entry.is_note(ROUND.what):
+            require(not bits, f"{where}: {len(bits)} owners were checked and are not listed")
+        elif entry.kind == "client":
+            reason = entry.text("reason")
+            excluded += bool(reason)
+            same = bool(reason) != entry.record["accepted"]
+            require(same, f"{where}: an owner is counted, and excluded as {reason!r}")
+            if reason in _CHECKED:
+                _as_its_bit_says(reason, bits, terms, where)
+            else:
+                _as_shown(reason, accused.pop(entry.text("client"), None), where)
+    return opened, excluded
+
+
+def _bits(entry: Entry, where: str) -> list[bool]:
+    words = entry.bytes("value")
+    size = PASSED.itemsize
+    values = [
+        int.from_bytes(words[start : start + size], "little")
+        for start in range(0, len(words), size)
+    ]
+    require(len(values) > 0 and max(values) <= 1, f"{where}: not a bit an owner")
+    return [value == 1 for value in values]
+
+
+def _as_its_bit_says(reason: str, bits: deque[bool], terms: Terms, where: str) -> None:
+    if terms.config.run.check == NO_CHECK:
+        require(not reason, f"{where}: excluded as {reason!r}, which nobody checks")
+        return
+    require(bool(bits), f"{where}: an owner is decided on without a bit of its own")
+    passed = bits.popleft()
+    require(
+        passed != bool(reason),
+        f"{where}: an owner's bit is {int(passed)}; it was treated otherwise",
+    )
+
+
+def _as_shown(reason: str, note: Entry | None, where: str) -> None:
+    """Servers excluded an owner by what they said themselves."""
+    if note is None:
+        raise Failed(f"{where}: an owner is excluded as {reason!r} and no server says so")
+    by, shown = _table(note.record["by"]), _table(note.record["shown"])
+    require(reason in by.values(), f"{where}: excluded as {reason!r}; servers gave other reasons")
+    for accuser in (pid for pid, said in by.items() if said == Exclusion.COMPONENTS_DIFFER):
+        digests = _table(shown.get(accuser))
+        holders = {str(pid) for pid in range(3) if accuser in (str(pid), str((pid + 1) % 3))}
+        require(
+            digests.keys() == holders and len({str(d) for d in digests.values()}) == len(holders),
+            f"{where}: the two holders of component {accuser[:9]} do not show different ones",
+        )
+
+
+def _table(value: object) -> Mapping[str, object]:
+    return value if isinstance(value, dict) else {}
