@@ -181,11 +181,11 @@ def added_otherwise(patch: pytest.MonkeyPatch, component: int) -> None:
     """Server 1 adds something else than what it has compared, and keeps, of its owners."""
     honest = Counts._sum
 
-    def add(form: Counts, total: Share, batch: Batch) -> Share:
-        share = honest(form, total, batch)
+    def add(form: Counts, total: Share, batch: Batch) -> tuple[Share, Share]:
+        share, sums = honest(form, total, batch)
         if total.pid != 1 or EVERYONE[1] not in batch.clients:
-            return share
-        return moved_total(Total(0, (), share), component).share
+            return share, sums
+        return moved_total(Total(0, (), share), component).share, sums
 
     patch.setattr(Counts, "_sum", add)
 

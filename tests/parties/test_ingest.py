@@ -16,8 +16,10 @@ import pytest
 
 from parties.config import CertificateFiles, Config
 from parties.distaim import ingest
+from parties.distaim.exclusions import Exclusion
 from parties.distaim.ingest import start_ingest
 from parties.distaim.store import Store
+from parties.distaim.stored import Standing
 from parties.distaim.submission import BODY_HEADER, DIGEST_HEADER, Submission
 from parties.errors import CertificateError, ConfigError
 from parties.tls import client_context, pinned_in
@@ -194,6 +196,9 @@ async def test_get_tells_the_public_parameters(server: Server) -> None:
         "participation": 1.0,
         "open": True,
         "submission": None,
+        "counted": False,
+        "round": None,
+        "excluded": None,
     }
     await server.put()
     server.store.close_to_clients()
@@ -201,6 +206,23 @@ async def test_get_tells_the_public_parameters(server: Server) -> None:
     assert (answer["open"], answer["submission"]) == (False, server.submission().digest())
     _, answer = await server.request("GET", "/v1/runs/trial", client="clinic-b")
     assert answer["submission"] is None
+
+
+async def test_get_tells_a_client_what_became_of_its_own_submission(server: Server) -> None:
+    standings = [
+        Standing("clinic-a", "ab" * 32, 2),
+        Standing("clinic-b", "cd" * 32, 0, Exclusion.OUT_OF_BOUNDS),
+    ]
+    server.store.save_standings(standings)
+    told = {}
+    for client in ("clinic-a", "clinic-b", "clinic-c"):
+        _, answer = await server.request("GET", "/v1/runs/trial", client=client)
+        told[client] = [answer[name] for name in ("counted", "round", "excluded")]
+    assert told == {
+        "clinic-a": [True, 2, None],
+        "clinic-b": [False, 0, "out of bounds"],
+        "clinic-c": [False, None, None],
+    }
 
 
 # What is wrong with a submission

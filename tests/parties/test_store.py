@@ -14,8 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mechanisms.accounting import ExponentialEvent, LedgerEntry
+from parties.distaim.exclusions import Exclusion
 from parties.distaim.store import Store
-from parties.distaim.stored import Checkpoint, Total
+from parties.distaim.stored import Checkpoint, Standing, Total
 from parties.distaim.submission import Submission
 from parties.errors import RunClosed, RunFull, StoreError, SubmissionConflict
 from parties.ledger import DurableLedger
@@ -274,6 +275,17 @@ def test_save_total_keeps_the_last_two_rounds(store: Store) -> None:
     store.save_total(make_total(3, ("other",), again))
     assert store.load_total(3, PID).share.own.tolist() == [99, 99, 99]
     assert store.load_total(2, PID).share.own.tolist() == [2, 2, 2]
+
+
+def test_save_standings_keeps_the_last_ones(store: Store) -> None:
+    first = Standing("a", "1" * 64, 0)
+    assert store.standings() == []
+    store.save_standings([Standing("b", "2" * 64, 1), first])
+    assert store.standings() == [first, Standing("b", "2" * 64, 1)]
+    out = Standing("b", "2" * 64, 2, Exclusion.COMPONENTS_DIFFER)
+    store.save_standings([out])
+    assert store.standings() == [out]
+    assert (store.standing("b"), store.standing("a")) == (out, None)
 
 
 def test_commitment_depends_on_the_key_and_on_all_of_a_total(store: Store) -> None:
