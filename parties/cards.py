@@ -38,6 +38,7 @@ from parties.tls import check_subject, load_key, private_pem
 
 CARD, REQUEST = "card", "request"
 """The kinds of files: the ending of the name, and the key of the version in it."""
+SEAL = "own.seal"
 VERSION = 1
 MOST_BYTES = 16_384
 _WORD_BYTES = 16
@@ -171,6 +172,11 @@ def own_card(
     _check_ends(ends)  # Before any key is made.
     key = _own_key(keys, make=known is None)
     seal = None
+    if known is not None and known.seal is not None and not (keys / SEAL).exists():
+        raise CertificateError(
+            f"{keys / SEAL}: sealing key cannot be read: a server deletes it at the end of its run. Expected it there, "
+            f"or no {path}, which is its card (move this one away: a new one brings a new key)"
+        )
     if "address" not in ends:
         seal = str(_own_seal(keys, make=known is None).public)
     card = Card(name, _der(key), dict(ends), seal)
@@ -326,7 +332,7 @@ def _own_key(directory: Path, *, make: bool) -> Ed25519PrivateKey:
 
 
 def _own_seal(directory: Path, *, make: bool) -> SealKey:
-    path = directory / "own.seal"
+    path = directory / SEAL
     if make and not path.exists():
         _make_folder(directory)
         write_new(path, SealKey.generate().pem(), secret=True)

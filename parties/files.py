@@ -22,7 +22,10 @@ from protocols.durable import sync
 
 _PRIVATE, _SHARED = 0o600, 0o666
 """Modes; the process's umask narrows the second."""
-_EXPECTED = {"read": "a file or folder that can be read"}
+_EXPECTED = {
+    "read": "a file or folder that can be read",
+    "deleted": "a folder of this user's that can be written",
+}
 _WRITABLE = "a writable folder with free space"
 
 

@@ -19,6 +19,7 @@ _COMMANDS = (
     "flaim-client",
     "flaim-clients",
     "flaim-server",
+    "forget",
     "owners",
     "party",
     "run",

@@ -38,8 +38,9 @@ def party(config: Path, pid: int, directory: Path | None, watch_stdin: bool, as_
     """Run one compute server, in the foreground, until the run is finished.
 
     Started again after a stop, a crash or the loss of a peer, it goes on after the last finished round, with its
-    ledger where it was. Party 0 writes the model and the synthetic table. With --json, events are JSON lines on
-    standard output.
+    ledger where it was. When all three are done it deletes its shares and its sealing key (the file beside the key that
+    ends in .seal): a card is made for one run. Party 0 writes the model and the synthetic table. With --json, events
+    are JSON lines on standard output.
     """
     no_core_dumps()
     progress: Progress = JsonLines() if as_json else Lines(f"party {pid}")
@@ -47,7 +48,7 @@ def party(config: Path, pid: int, directory: Path | None, watch_stdin: bool, as_
 
     async def serve(supervision: Supervision) -> None:
         loaded = load_config(config)
-        own_files(loaded, pid)  # Before anything is written.
+        own_files(loaded, pid, own_folder)  # Before anything is written.
         make_private(own_folder)
         keep_freed_memory()
         allow_files()

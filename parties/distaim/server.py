@@ -3,6 +3,9 @@
 Provides ``run_party``: open the store, take submissions over HTTPS, meet the two others, and compute with them
 (`parties.distaim.computation`). Party 0 leads: it estimates the model and writes the synthetic table.
 
+When all three are done, what is secret of the run is deleted (`parties.distaim.forget`). Started again after that, a
+server meets the others, agrees that nothing is left to do, and ends once more.
+
 Every failure ends within its deadline as one exception that says what and where; what was finished is in the store, and
 the same command goes on from there. Secret: the store's shares and the certificate's key. Public: everything that
 events, transcript and outputs say. Source: FLAIM paper, Alg. 3.
@@ -21,7 +24,8 @@ from parties.distaim.agreement import Identity, identity_of
 from parties.distaim.circumstances import Circumstances
 from parties.distaim.computation import ComputeServer, LeadDuties, compute
 from parties.distaim.estimation import LEAD, make_estimator
-from parties.distaim.ingest import start_ingest
+from parties.distaim.forget import STORE, check_open, discard, has_store
+from parties.distaim.ingest import Ingest, start_ingest
 from parties.distaim.notes import PROTOCOL
 from parties.distaim.outputs import CostsFile, write_synthetic
 from parties.distaim.planning import make_plan, security_bits
@@ -45,11 +49,15 @@ _TABLE = "table"
 """What the lead's store has once the synthetic table is written."""
 
 
-def own_files(config: Config, pid: int) -> CertificateFiles:
-    """The certificate files of server ``pid``, checked. Raises ConfigError, CertificateError."""
+def own_files(config: Config, pid: int, directory: Path | None = None) -> CertificateFiles:
+    """The certificate files of server ``pid``, checked. Raises ConfigError, CertificateError.
+
+    The sealing key may be missing where ``directory`` holds a store: that of a run that has ended.
+    """
     party, role = config.require_parties()[pid], f"party {pid}"
     files = check_holder(config.require_tls(pid), party.pinned, role)
-    check_seal(files, party.seal_to, role)
+    if files.seal.exists() or directory is None or not has_store(directory):
+        check_seal(files, party.seal_to, role)
     return files
 
 
@@ -61,15 +69,22 @@ async def run_party(
     ``closed`` is set by whoever knows that no more data owners will come. Raises ConfigError, CertificateError,
     StoreError, TooFewClients, ProtocolError, MechanismError.
     """
-    files = own_files(config, pid)
+    files = own_files(config, pid, directory)
     workload = config.build_workload()
     plan = make_plan(config, workload)
     bits = security_bits(config, workload)
     identity = identity_of(config, workload.digest(), plan, bits)
     with (
         _circumstances(config, pid, directory, progress) as circumstances,
-        circumstances.store(directory / "store", config.digest(), rounds=plan.rounds) as store,
+        circumstances.store(directory / STORE, config.digest(), rounds=plan.rounds) as store,
     ):
+        check_open(store)
+        before = store.ended
+        if before:
+            # A kill may have broken this off.
+            discard(store, files, progress=progress)
+        else:
+            own_files(config, pid)
         transcript = open_transcript(
             directory, files, identity, config=config, pid=pid, circumstances=circumstances
         )
@@ -94,6 +109,10 @@ async def run_party(
             with contextlib.suppress(OSError, ValueError):
                 transcript.close(f"failed: {_farewell(error)}")
             raise
+        finally:
+            # The end is the end, whatever became of the connections after it.
+            if store.ended and not before:
+                discard(store, files, progress=progress)
     progress.event("finished", "finished")
 
 
@@ -187,10 +206,8 @@ class _MeshTranscript:
 async def _serve(server: ComputeServer, files: CertificateFiles, identity: Identity) -> None:
     """Take submissions and compute, until the run is finished or has failed."""
     config, pid = server.config, server.pid
-    ingest = await start_ingest(server.store, config, pid, files)
+    ingest = await _ingest(server, files)
     try:
-        address = config.require_parties()[pid].ingest
-        server.progress.event("listening", f"taking submissions at {address}")
         runtime = _runtime(server, files)
         try:
             started = time.perf_counter()
@@ -202,13 +219,26 @@ async def _serve(server: ComputeServer, files: CertificateFiles, identity: Ident
             lead = _lead(server) if pid == LEAD else None
             context = Context(server.circumstances.transport(runtime), root_path(config.run.id))
             await compute(server, context, identity, costs=costs, lead=lead)
+            server.store.end()
         except BaseException as error:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(asyncio.shield(runtime.close(_farewell(error))), CLOSE_S)
             raise
         await runtime.close()
     finally:
-        await ingest.close()
+        if ingest is not None:
+            await ingest.close()
+
+
+async def _ingest(server: ComputeServer, files: CertificateFiles) -> Ingest | None:
+    """Take submissions; not where the run has ended."""
+    address = server.config.require_parties()[server.pid].ingest
+    if server.store.ended:
+        server.progress.event("listening", "the run has ended: no submissions are taken")
+        return None
+    ingest = await start_ingest(server.store, server.config, server.pid, files)
+    server.progress.event("listening", f"taking submissions at {address}")
+    return ingest
 
 
 def _lead(server: ComputeServer) -> LeadDuties:

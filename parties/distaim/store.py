@@ -5,8 +5,9 @@ that names it is committed, so that after a kill at any moment every row is whol
 left behind is swept away when the store is opened. The server's privacy ledger is in the same database
 (`parties.ledger`).
 
-Secret: submissions and totals are one server's shares; their files have mode 0600, in folders of mode 0700. Public:
-checkpoints. Source: `protocols` README section 2. Known limits: a folder belongs to one run.
+Secret: submissions and totals are one server's shares; their files have mode 0600, in folders of mode 0700, and they go
+when the run has ended (`forget`). Public: checkpoints. Source: `protocols` README section 2. Known limits: a folder
+belongs to one run.
 """
 
 import hashlib
@@ -53,6 +54,8 @@ _SCHEMA = (
 )
 _FILED = {"submission": "submissions", "total": "totals", "checkpoint": "checkpoints"}
 """The folder of the files that a table's rows name."""
+_SHARES = tuple(table for table in _FILED if table != "checkpoint")
+_ENDED, _FORGOTTEN = "ended", "forgotten"
 _COMMITMENT_KEY = "commitment_key"
 _KEPT_TOTALS = 2
 """Servers may be one round apart when one is killed: the total before the latest is kept as well."""
@@ -143,6 +146,54 @@ class Store(Database):
     def close_to_clients(self) -> None:
         """Take no submissions from now on."""
         self.set_meta("closed_to_clients", "yes")
+
+    # The end
+
+    @property
+    def ended(self) -> bool:
+        """Whether all three servers are done: no share is needed any more."""
+        return self.meta(_ENDED) is not None
+
+    def end(self) -> None:
+        """All three are done; what is secret is due to go."""
+        self._mark(_ENDED)
+
+    @property
+    def forgotten(self) -> str | None:
+        """When the run was given up for good (ISO 8601, UTC), or None."""
+        return self.meta(_FORGOTTEN)
+
+    def forget(self) -> None:
+        """Give the run up for good; what is secret is due to go."""
+        self._mark(_FORGOTTEN)
+
+    def _mark(self, key: str) -> None:
+        if self.meta(key) is None:
+            self.set_meta(key, time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))
+
+    def discard_shares(self) -> None:
+        """Delete submissions and totals, and what the database knows of them. May be repeated."""
+        for table in _SHARES:
+            self.discard_files(table)
+        with self.transaction():
+            # Who was here, and with what, is public, and stays.
+            self.enter(
+                "UPDATE submission SET body_digest = '', own_digest = '', next_digest = ''", [()]
+            )
+            for table in _SHARES:
+                if table != "submission":
+                    self.enter(f"DELETE FROM {table}", [()])  # noqa: S608
+            self.drop_meta(_COMMITMENT_KEY)
+        self._parsed.clear()
+        self.scrub()
+
+    def discard_files(self, table: str) -> None:
+        """Delete the files that a table's rows name."""
+        folder = self.directory / _FILED[table]
+        with disk_errors(folder, "deleted"):
+            for path in folder.iterdir():
+                path.unlink()
+            sync(folder)
 
     # Submissions
 

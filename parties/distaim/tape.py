@@ -25,7 +25,8 @@ FOLDER, SERVER = "replay", "server.txt"
 WARNING = (
     "record_replay is on: this server keeps its keys, its shares of every client's counts and everything it receives "
     "in {folder}. Two servers' recordings together are the data. Give it to nobody but an auditor who may see this "
-    "server's share, and delete it afterwards."
+    "server's share. It is kept when the run has ended and all else that is secret is deleted: delete it afterwards "
+    "(syncret forget)."
 )
 _MAGIC = b"syncret tape 1\n"
 _ITEM = struct.Struct("<cHQ")

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from parties.config import Config
+from parties.config import Config, load_config
 from parties.files import disk_errors, write_whole
 from parties.progress import Progress
 from parties.statuses import ChildFailed, Status
@@ -112,11 +112,9 @@ def with_parties(trial: Trial, folder: Folder) -> Config:
             "name": name,
             "mesh": f"{LOOPBACK}:{ports[2 * pid]}",
             "ingest": f"{LOOPBACK}:{ports[2 * pid + 1]}",
-            **public_keys(
-                folder.certificates / f"{name}.crt", folder.certificates / f"{name}.seal"
-            ),
+            **keys,
         }
-        for pid, name in enumerate(PARTY_NAMES)
+        for pid, (name, keys) in enumerate(_public_keys(folder).items())
     ]
     certificates = folder.certificates.resolve()
     tls = {
@@ -125,6 +123,17 @@ def with_parties(trial: Trial, folder: Folder) -> Config:
         "key": str(certificates / "party-{pid}.key"),
     }
     return trial.config.override({"party": parties, "tls": tls})
+
+
+def _public_keys(folder: Folder) -> dict[str, dict[str, str]]:
+    """By server; of an interrupted run as its config has them, for a server that had ended keeps no sealing key."""
+    if folder.config.exists():
+        known = load_config(folder.config).require_parties()
+        return {party.name: {"key": party.key, "seal": party.seal} for party in known}
+    files = folder.certificates
+    return {
+        name: public_keys(files / f"{name}.crt", files / f"{name}.seal") for name in PARTY_NAMES
+    }
 
 
 async def _run_processes(

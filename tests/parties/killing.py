@@ -66,6 +66,8 @@ def _watch(point: _Point) -> None:
     point.watch(Store, "save_checkpoint", lambda _, checkpoint: f"checkpoint {checkpoint.round}")
     point.watch(Store, "set_meta", lambda _, key, value: f"meta {key}")
     point.watch(Store, "save_total", lambda _, total: f"total {total.round}")
+    point.watch(Store, "discard_files", lambda _, table: f"discard {table}")
+    point.watch(Store, "scrub", lambda _: "scrub")
     point.watch(Transcript, "ledger", lambda _, **f: f"ledger {f['round']} {f['step']}")
     point.watch(Transcript, "opened", lambda _, **f: f"opened {f['round']} {f['what']}")
     point.watch(Transcript, "note", lambda _, what, **f: f"note {what} {f.get('round')}")

@@ -1,6 +1,7 @@
 """Three compute servers in one event loop, on real sockets with real certificates."""
 
 import asyncio
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -71,11 +72,22 @@ class Cluster:
     def directory(self, pid: int) -> Path:
         return self.folder / f"server-{pid}"
 
+    def own_files(self, name: str) -> CertificateFiles:
+        """A copy of a server's files that is this run's: it deletes its sealing key at the end."""
+        files = self.certificates[name]
+        folder = self.folder / f"{files.cert.parent.name}-{name}"
+        if not folder.exists():
+            folder.mkdir(parents=True)
+            for path in (files.ca, files.cert, files.key, files.seal):
+                if path.exists():
+                    shutil.copy(path, folder)
+        return CertificateFiles(*(folder / p.name for p in (files.ca, files.cert, files.key)))
+
     def with_own_certificates(self, names: Sequence[str] = PARTIES) -> list[Config]:
         """One config per server: they differ in [tls] only."""
         configs = []
         for name in names:
-            files = self.certificates[name]
+            files = self.own_files(name)
             tls = {"ca": str(files.ca), "cert": str(files.cert), "key": str(files.key)}
             configs.append(self.config.override({"tls": tls}))
         return configs

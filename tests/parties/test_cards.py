@@ -357,3 +357,18 @@ def test_card_refuses_a_host_that_no_terminal_should_see(tmp_path: Path) -> None
     card = load_card(card_of(tmp_path))
     with pytest.raises(CertificateError, match=r"mesh is '.x1b"):
         Card(card.name, card.public, ENDS | {"mesh": Address("\x1b[2Jalpha", 1)}, card.seal)
+
+
+def test_own_card_asks_for_a_new_one_when_the_run_of_the_old_one_has_ended(tmp_path: Path) -> None:
+    path, keys = tmp_path / "alpha.card", tmp_path / "tls"
+    first, _ = own_card("alpha", ENDS, keys=keys, path=path)
+    (keys / "own.seal").unlink()
+    with pytest.raises(
+        CertificateError, match=r"deletes it at the end of its run.*move this one away"
+    ):
+        own_card("alpha", None, keys=keys, path=path)
+    path.unlink()
+    second, new = own_card("alpha", ENDS, keys=keys, path=path)
+    assert new
+    assert second.key == first.key
+    assert second.seal != first.seal

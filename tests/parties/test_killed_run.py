@@ -7,7 +7,7 @@ import pytest
 from parties.config import CertificateFiles
 from tests.parties.killing import audit_of, run_servers
 from tests.parties.mesh import EVERYONE, Cluster
-from tests.parties.support import make_config
+from tests.parties.support import PARTIES, make_config
 
 SMALL = {"run.rounds": 2, "run.noise": "distributed"}
 KILLED = -9
@@ -67,6 +67,35 @@ def test_lead_keeps_the_table_when_another_server_is_killed_before_its_end(
     assert run_servers(cluster) == [0, 0, 0]
     assert (cluster.directory(0) / "synthetic.csv").read_bytes() == published
     assert audit_of(cluster) == []
+
+
+@pytest.mark.parametrize(
+    "point",
+    [
+        "before meta ended",
+        "after meta ended",
+        "after discard submission",
+        "before scrub",
+        "after scrub",
+    ],
+)
+def test_server_that_is_killed_while_it_deletes_goes_on_with_it(
+    tmp_path: Path, certificates: Certificates, point: str
+) -> None:
+    cluster = Cluster(make_config(SMALL), tmp_path, certificates)
+    assert run_servers(cluster, {1: point})[1] == KILLED
+    for pid in (0, 2):
+        assert not cluster.own_files(PARTIES[pid]).seal.exists()
+    assert run_servers(cluster) == [0, 0, 0]
+    assert audit_of(cluster) == []
+    for pid in range(3):
+        left = {
+            path.relative_to(cluster.directory(pid)).parts[1]
+            for path in (cluster.directory(pid) / "store").rglob("*")
+            if path.is_file()
+        }
+        assert left == {"lock", "store.sqlite", "checkpoints"}
+        assert not cluster.own_files(PARTIES[pid]).seal.exists()
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -33,7 +33,7 @@ from parties.distaim.planning import make_plan
 from parties.distaim.server import run_party
 from parties.distaim.steps import PASSED
 from parties.distaim.store import Store
-from parties.distaim.stored import Checkpoint
+from parties.distaim.stored import Checkpoint, Total
 from parties.distaim.submit import submit
 from parties.errors import CertificateError, ConfigError, StoreError
 from parties.ledger import DurableLedger
@@ -64,6 +64,22 @@ def cluster(tmp_path: Path, certificates: dict[str, CertificateFiles]) -> Cluste
     return Cluster(make_config(), tmp_path, certificates)
 
 
+@pytest.fixture
+def totals(monkeypatch: pytest.MonkeyPatch) -> dict[str, Total]:
+    """Each server's last running total, by its folder's name, as it was before it was deleted."""
+    kept: dict[str, Total] = {}
+
+    def keep(store: Store, *args: Any, **kwargs: Any) -> None:
+        pid = int(store.directory.parent.name[-1])
+        if rounds := store.total_rounds():
+            kept[store.directory.parent.name] = store.load_total(max(rounds), pid)
+        real(store, *args, **kwargs)
+
+    real = parties.distaim.server.discard
+    monkeypatch.setattr(parties.distaim.server, "discard", keep)
+    return kept
+
+
 def ledgers(cluster: Cluster) -> list[Counter[LedgerEntry]]:
     found = []
     for pid in range(3):
@@ -92,7 +108,10 @@ def result(cluster: Cluster, pid: int = 0) -> dict[str, object]:
 
 @pytest.mark.parametrize("form", ["seeded", "plain"])
 async def test_run_party_counts_everyone_and_charges_the_plan(
-    tmp_path: Path, certificates: dict[str, CertificateFiles], form: str
+    tmp_path: Path,
+    certificates: dict[str, CertificateFiles],
+    totals: dict[str, Total],
+    form: str,
 ) -> None:
     cluster = Cluster(make_config({"run.upload": form}), tmp_path, certificates)
     assert await cluster.run(owners=EVERYONE) == [None] * 3
@@ -100,8 +119,8 @@ async def test_run_party_counts_everyone_and_charges_the_plan(
     shares = []
     for pid in range(3):
         with Store(cluster.directory(pid) / "store", cluster.config.digest()) as store:
-            total = store.load_total(4, pid)
-            assert total.clients == EVERYONE
+            total = totals[cluster.directory(pid).name]
+            assert (total.round, total.clients) == (4, EVERYONE)
             shares.append(total.share)
             assert steps(Counter(DurableLedger(store).entries)) == planned(cluster.config)
             assert store.closed_to_clients
@@ -422,7 +441,7 @@ async def test_run_party_ends_when_too_few_clients_come(
 
 
 async def test_run_party_leaves_out_a_client_that_reached_two_servers(
-    tmp_path: Path, certificates: dict[str, CertificateFiles]
+    tmp_path: Path, certificates: dict[str, CertificateFiles], totals: dict[str, Total]
 ) -> None:
     config = make_config({"clients.minimum": 2, "clients.wait_s": 1.0})
     dead = free_ports(1)[0]
@@ -447,8 +466,8 @@ async def test_run_party_leaves_out_a_client_that_reached_two_servers(
     await Cluster(partial, tmp_path / "other", certificates).submit(OWNERS[3:])
     assert await running == [None] * 3
     for pid in range(3):
-        with Store(cluster.directory(pid) / "store", config.digest()) as store:
-            assert store.load_total(4, pid).clients == EVERYONE[:2]
+        total = totals[cluster.directory(pid).name]
+        assert (total.round, total.clients) == (4, EVERYONE[:2])
 
 
 async def test_run_party_drops_a_client_whose_components_differ(

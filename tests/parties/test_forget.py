@@ -1,0 +1,291 @@
+"""Shares do not outlive the run: what a server's folder holds at the end, after a kill, and when it is forgotten."""
+
+import asyncio
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import parties.distaim.forget
+import parties.distaim.server
+from parties.audit.run import audit_folder
+from parties.commands.main import cli
+from parties.config import CertificateFiles, Config
+from parties.distaim.forget import STORE, forget_run
+from parties.distaim.server import run_party
+from parties.distaim.store import Store
+from parties.distaim.stored import Total
+from parties.errors import CertificateError, StoreError
+from parties.ledger import DurableLedger
+from tests.parties.audit_runs import collect
+from tests.parties.mesh import EVERYONE, Cluster, Recording, make_uniform
+from tests.parties.support import PARTIES, make_config
+
+Certificates = dict[str, CertificateFiles]
+PIECE = 24
+"""Bytes of a share that are looked for: none of these comes about twice by chance."""
+
+
+@pytest.fixture(autouse=True)
+def secrets_seen(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[bytes]]:
+    """Pieces of all bodies and totals that any server kept, and the keys that commit to totals, by kind."""
+    seen: dict[str, list[bytes]] = {"body": [], "total": [], "key": []}
+    read, save, key = Store.read_submission, Store.save_total, Store.commitment_key
+
+    def reading(self: Store, client: str) -> bytes:
+        body = read(self, client)
+        # A seeded body is a pair of keys, or a key and a vector.
+        seen["body"] += [body[:PIECE], body[-PIECE:]]
+        return body
+
+    def saving(self: Store, total: Total) -> None:
+        seen["total"] += [
+            np.asarray(part[:8], "<u4").tobytes()[:PIECE]
+            for part in (total.share.own, total.share.next)
+        ]
+        save(self, total)
+
+    def keyed(self: Store) -> bytes:
+        found = key(self)
+        seen["key"] += [found, found.hex().encode()]
+        return found
+
+    monkeypatch.setattr(Store, "read_submission", reading)
+    monkeypatch.setattr(Store, "save_total", saving)
+    monkeypatch.setattr(Store, "commitment_key", keyed)
+    monkeypatch.setattr(parties.distaim.server, "make_estimator", make_uniform)
+    return seen
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, certificates: Certificates) -> Cluster:
+    return Cluster(make_config({"run.rounds": 2}), tmp_path / "run", certificates)
+
+
+def found_in(folder: Path, pieces: Mapping[str, list[bytes]]) -> set[str]:
+    """Which kinds of secrets any file of a folder holds, and sealing keys."""
+    kinds = set()
+    for path in folder.rglob("*"):
+        if path.is_file():
+            data = path.read_bytes()
+            kinds |= {kind for kind, items in pieces.items() if any(i in data for i in items)}
+            kinds |= {"seal"} if path.suffix == ".seal" else set()
+    return kinds
+
+
+def opened(cluster: Cluster, pid: int) -> Store:
+    return Store(cluster.directory(pid) / STORE, cluster.config.digest())
+
+
+# At the end
+
+
+async def test_nothing_secret_is_left_when_all_three_are_done(
+    cluster: Cluster, secrets_seen: dict[str, list[bytes]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        # The control: what would be found.
+        patch.setattr(parties.distaim.server, "discard", lambda *_, **__: None)
+        assert await cluster.run(owners=EVERYONE) == [None] * 3
+        assert found_in(cluster.folder, secrets_seen) == {"body", "total", "key", "seal"}
+    texts = Recording()
+    assert await cluster.run(records={0: texts}) == [None] * 3
+    assert found_in(cluster.folder, secrets_seen) == set()
+    (said,) = [text for text in texts.texts if text.startswith("deleted")]
+    assert "party-0.seal" in said
+    for pid in range(3):
+        directory = cluster.directory(pid)
+        assert {"transcript.jsonl", "result.json", "costs.json"} < {
+            p.name for p in directory.iterdir()
+        }
+        with opened(cluster, pid) as store:
+            assert DurableLedger(store).entries
+            assert store.checkpoints()
+            assert store.submission_count() == 3
+            assert {s.own_digest + s.next_digest for s in store.submissions()} == {""}
+
+
+async def test_servers_that_have_ended_meet_again_and_the_audit_passes(cluster: Cluster) -> None:
+    assert await cluster.run(owners=EVERYONE) == [None] * 3
+    published = (cluster.directory(0) / "synthetic.csv").read_bytes()
+    for _ in range(2):
+        assert await cluster.run() == [None] * 3
+    assert (cluster.directory(0) / "synthetic.csv").read_bytes() == published
+    found = audit_folder(collect(cluster, cluster.folder / "audited"))
+    assert [check for check in found.checks if check.status == "fail"] == []
+
+
+async def test_a_server_that_was_stopped_before_its_end_finishes_with_two_that_have_ended(
+    cluster: Cluster, secrets_seen: dict[str, list[bytes]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = parties.distaim.server.discard
+
+    def all_but_one(store: Store, *args: object, **kwargs: object) -> None:
+        if store.directory.parent == cluster.directory(1):
+            store.drop_meta("ended")  # As if it had been killed a moment earlier.
+        else:
+            real(store, *args, **kwargs)  # type: ignore[arg-type]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(parties.distaim.server, "discard", all_but_one)
+        assert await cluster.run(owners=EVERYONE) == [None] * 3
+    assert "total" in found_in(cluster.directory(1), secrets_seen)
+    assert await cluster.run() == [None] * 3
+    assert found_in(cluster.folder, secrets_seen) == set()
+
+
+async def test_a_deletion_that_was_broken_off_goes_on_at_the_next_start(
+    cluster: Cluster, secrets_seen: dict[str, list[bytes]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = Store.discard_files
+    with monkeypatch.context() as patch:
+
+        def broken(self: Store, table: str) -> None:
+            if table == "total":
+                raise StoreError(self.directory, "cannot be deleted: Input/output error")
+            real(self, table)
+
+        patch.setattr(Store, "discard_files", broken)
+        ended = await cluster.run(owners=EVERYONE)
+    assert all(isinstance(error, StoreError) for error in ended)
+    assert {"total", "key", "seal"} <= found_in(cluster.folder, secrets_seen)
+    # Alone it does not get through to the others, but it need not for this.
+    await cluster.run(pids=(0,))
+    assert found_in(cluster.directory(0), secrets_seen) == set()
+    assert await cluster.run() == [None] * 3
+    assert found_in(cluster.folder, secrets_seen) == set()
+
+
+async def test_a_tape_is_kept_at_the_end_as_its_warning_says_and_goes_when_it_is_forgotten(
+    tmp_path: Path, certificates: Certificates, secrets_seen: dict[str, list[bytes]]
+) -> None:
+    config = make_config({"run.rounds": 1, "run.record_replay": True})
+    cluster = Cluster(config, tmp_path, certificates)
+    assert await cluster.run(owners=EVERYONE) == [None] * 3
+    directory = cluster.directory(1)
+    assert found_in(directory / STORE, secrets_seen) == set()
+    assert "body" in found_in(directory / "replay", secrets_seen)
+    warning = (directory / "replay" / "WARNING.txt").read_text()
+    assert "kept when the run has ended" in warning
+    forget_run(config, directory, cluster.own_files(PARTIES[1]), progress=Recording())
+    assert not (directory / "replay").exists()
+
+
+async def test_a_sealing_key_that_cannot_be_deleted_is_named_and_the_run_has_ended(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = Path.unlink
+
+    def unlink(self: Path, missing_ok: bool = False) -> None:
+        if self.suffix == ".seal":
+            raise OSError(30, "Read-only file system")
+        real(self, missing_ok=missing_ok)
+
+    monkeypatch.setattr(Path, "unlink", unlink)
+    record = Recording()
+    assert await cluster.run(owners=EVERYONE, records={2: record}) == [None] * 3
+    (said,) = [text for text in record.texts if "delete it yourself" in text]
+    assert "party-2.seal cannot be deleted (Read-only file system)" in said
+
+
+# A run that is not finished
+
+
+async def test_without_its_sealing_key_a_server_takes_no_part_in_a_run_that_has_not_ended(
+    cluster: Cluster,
+) -> None:
+    assert None not in await cluster.run(owners=EVERYONE, kill=(1, "round", 1))
+    cluster.own_files(PARTIES[1]).seal.unlink()
+    with pytest.raises(CertificateError, match=r"party-1\.seal"):
+        await start(cluster, 1)
+
+
+async def test_forget_deletes_what_is_secret_and_closes_the_run_for_good(
+    cluster: Cluster, secrets_seen: dict[str, list[bytes]]
+) -> None:
+    assert None not in await cluster.run(owners=EVERYONE, kill=(1, "round", 1))
+    directory, files = cluster.directory(1), cluster.own_files(PARTIES[1])
+    assert {"body", "total"} <= found_in(directory, secrets_seen)
+    with opened(cluster, 1) as store:
+        charged = DurableLedger(store).entries
+        with pytest.raises(StoreError, match="in use"):
+            forget_run(cluster.config, directory, files, progress=Recording())
+    forget_run(cluster.config, directory, files, progress=Recording())
+    assert found_in(directory, secrets_seen) == set()
+    assert not files.seal.exists()
+    with opened(cluster, 1) as store:
+        assert DurableLedger(store).entries == charged
+    assert (directory / "transcript.jsonl").exists()
+    with pytest.raises(StoreError, match=r"was forgotten on .*expected a new configuration"):
+        await start(cluster, 1)
+    # A copy of the key does not open it again.
+    shutil.copy(cluster.certificates[PARTIES[1]].seal, files.seal)
+    with pytest.raises(StoreError, match="was forgotten"):
+        await start(cluster, 1)
+
+
+async def test_forget_that_was_broken_off_may_be_repeated_and_the_run_is_closed_at_once(
+    cluster: Cluster, secrets_seen: dict[str, list[bytes]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert None not in await cluster.run(owners=EVERYONE, kill=(1, "round", 1))
+    directory, files = cluster.directory(1), cluster.own_files(PARTIES[1])
+    with monkeypatch.context() as patch:
+        patch.setattr(Store, "discard_shares", broken_off)
+        with pytest.raises(KeyboardInterrupt):
+            forget_run(cluster.config, directory, files, progress=Recording())
+    with pytest.raises(StoreError, match="was forgotten"):
+        await start(cluster, 1)
+    forget_run(cluster.config, directory, files, progress=Recording())
+    assert found_in(directory, secrets_seen) == set()
+
+
+def test_forget_makes_no_store_where_there_is_none(
+    tmp_path: Path, certificates: Certificates
+) -> None:
+    files = certificates[PARTIES[0]]
+    with pytest.raises(StoreError, match="is no compute server's folder"):
+        forget_run(make_config(), tmp_path / "none", files, progress=Recording())
+    assert list(tmp_path.iterdir()) == []
+    assert files.seal.exists()
+
+
+async def test_forget_the_command_refuses_another_configuration(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    assert None not in await cluster.run(owners=EVERYONE, kill=(1, "round", 1))
+    own = cluster.with_own_certificates()[0]
+    for config, status in ((own.override({"run.id": "another"}), 7), (own, 0)):
+        path = write(config, tmp_path)
+        arguments = ["forget", str(path), "--pid", "0", "--dir", str(cluster.directory(0))]
+        result = CliRunner().invoke(cli, arguments)
+        if status:
+            assert isinstance(result.exception, StoreError)
+            assert "another run or configuration" in str(result.exception)
+        else:
+            assert result.exit_code == 0, result.output
+            assert (
+                "deleted: the data owners' submissions and totals, and the sealing key"
+                in result.output
+            )
+    with opened(cluster, 0) as store:
+        assert store.forgotten is not None
+
+
+def write(config: Config, folder: Path) -> Path:
+    path = folder / "config.toml"
+    path.write_text(config.resolved_toml())
+    return path
+
+
+def broken_off(self: Store) -> None:
+    raise KeyboardInterrupt
+
+
+async def start(cluster: Cluster, pid: int) -> None:
+    config = cluster.with_own_certificates()[pid]
+    await run_party(
+        config, pid, cluster.directory(pid), progress=Recording(), closed=asyncio.Event()
+    )
