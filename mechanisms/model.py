@@ -141,6 +141,26 @@ class Model:
             codes[:, columns] = np.stack(np.unravel_index(drawn, self.domain.sizes(new)), axis=1)
         return codes
 
+    def sampling_error(self, codes: NDArray[np.int32]) -> float:
+        """How far, in rows, the counts of a table are from those that ``sample`` would have drawn on average.
+
+        The largest difference over the cells of all cliques, each given the parent's columns as they are in the table:
+        below 2 for whatever ``sample`` draws, since it spreads rows evenly.
+        Shapes: codes (rows, columns of the domain).
+        """
+        worst = 0.0
+        for i, clique in enumerate(self.cliques):
+            shared = self._shared(i)
+            new = tuple(name for name in clique if name not in shared)
+            axes = [clique.index(name) for name in shared]
+            shape = (self.domain.size(shared), self.domain.size(new))
+            table = np.moveaxis(self._conditional(i), axes, range(len(shared))).reshape(shape)
+            place = _flat_index(codes, self.domain, (*shared, *new))
+            counts = np.bincount(place, minlength=table.size).reshape(shape)
+            expected = counts.sum(axis=1, keepdims=True) * table
+            worst = max(worst, float(np.abs(counts - expected).max()))
+        return worst
+
     def save(self, folder: str | Path) -> None:
         """Writes ``model.json`` (domain and tree) and ``marginals.npz`` into a folder, made if need be."""
         folder = Path(folder)

@@ -25,6 +25,8 @@ SERVER_LIMITS = (
     "One server wrote this transcript, and its clients keep none: the audit shows that it is whole and that what it "
     "says keeps to the rules, not that it says everything.",
     "It cannot show what the server did besides: with noise that the server adds, it saw every sum before the noise.",
+    "It cannot show that the model is a fit of the sums; it shows which model was made, and that the table was drawn "
+    "from it.",
     "Each client keeps a privacy ledger of its own and takes part in nothing that its ledger does not cover; a client "
     "can compare it with the ledger here.",
     LIMITS[-1],

@@ -19,16 +19,19 @@ from mechanisms.events import DiscreteGaussianEvent, Event
 from mechanisms.flaim_messages import Layout
 from mechanisms.flaim_settings import FlaimSettings
 from mechanisms.workload import Workload
-from parties.audit import identity
+from parties.audit import identity, publication
 from parties.audit.evidence import Attempt, Entry, Evidence, event_of, require_whole
 from parties.audit.findings import Failed, require
-from parties.audit.report import report
+from parties.audit.report import FIGURES, UNJUDGED, charges_of, compare, openings_of, read
 from parties.audit.rules import READABLE, Case, Need, Rule
 from parties.config import Config
 from parties.errors import ConfigError
-from parties.flaim.notes import FINISHED, JOINED, LEFT, PROTOCOL, ROUND
+from parties.flaim.notes import FINISHED, JOINED, LEFT, PROTOCOL, ROUND, SELECTED
+from parties.flaim.report import parameters_of
 from parties.flaim.steps import CHOICES, OPENED, STEPS, SUMS
 from parties.flaim.sums import section_of, settings_of
+from parties.report.content import Privacy, RunReport
+from parties.report.result import workload_size
 from parties.secagg import steps as secagg
 from protocols.transcript import round_ended
 
@@ -417,6 +420,44 @@ def traffic(evidence: Evidence) -> str:
     return f"The accounts of {count} steps are within what the messages add up to."
 
 
+def _report(evidence: Evidence, terms: FlaimTerms) -> str:
+    """report.json has the parameters, the budget, the charges, openings and rows of the run, and no other choices."""
+    document, transcript = read(evidence), evidence.transcripts[0]
+    config, settings, ledger = terms.config, terms.settings, charges_of(transcript)
+    rows = publication.said_published(evidence).rows
+    figures = RunReport(
+        method=f"flaim-{settings.variant}",
+        dataset="",
+        parameters=parameters_of(config),
+        privacy=Privacy(settings.rho, ledger),
+        workload=workload_size(terms.workload),
+        communication=UNJUDGED,
+        time_s={"total": 0.0},
+        opened=openings_of(transcript),
+        seed=config.run.seed,
+        synthetic_rows=rows,
+        rounds_done=transcript.attempts[-1].notes(FINISHED)[-1].number("rounds"),
+    )
+    compare(document, figures, FIGURES)
+    noted = {
+        (note.number("round"), candidate)
+        for attempt in transcript.attempts
+        for note in attempt.notes(SELECTED)
+        for candidate in note.items("candidates")
+    }
+    queries = [list(query) for query in terms.workload.candidates]
+    selected = document.get("selected")
+    for choice in selected if isinstance(selected, list) else []:
+        require(
+            (choice["round"], queries.index(choice["query"])) in noted,
+            f"report.json says that round {str(choice['round'])[:20]} measured what the transcript does not have",
+        )
+    return (
+        f"report.json has the figures that the transcript makes: epsilon = {config.run.epsilon:g}, delta = "
+        f"{config.run.delta:g}, {len(ledger)} charges, the openings and {rows} rows."
+    )
+
+
 def _configuration(case: Case[FlaimTerms]) -> str:
     return identity.configuration(case.evidence, case.terms.config, case.terms.workload, None)
 
@@ -434,5 +475,11 @@ RULES: tuple[Rule[FlaimTerms], ...] = (
     Rule("charges", lambda case: charges(case.evidence, case.terms), Need.CONFIGURATION),
     Rule("ledger", lambda case: ledger(case.evidence, case.terms), Need.CONFIGURATION),
     Rule("traffic", lambda case: traffic(case.evidence), Need.CONFIGURATION),
-    Rule("report", lambda case: report(case.evidence), Need.CONFIGURATION),
+    Rule("published", lambda case: publication.published(case.evidence), Need.FORM),
+    Rule(
+        "table",
+        lambda case: publication.table(case.evidence, case.terms.config),
+        Need.CONFIGURATION,
+    ),
+    Rule("report", lambda case: _report(case.evidence, case.terms), Need.CONFIGURATION),
 )

@@ -41,6 +41,7 @@ from parties.distaim.stored import StoredSubmission, Total
 from parties.distaim.tape import FOLDER, SERVER, Recording, read_tape
 from parties.errors import PartyError
 from parties.progress import FieldValue
+from parties.published import Published
 from parties.version import version
 from protocols.context import Context, Costs, Opening, Payload, StepCost
 from protocols.digests import message_digest
@@ -50,6 +51,7 @@ from protocols.runtime import digest_key, root_path
 from protocols.transcript import Record, read
 
 _WRITTEN = "transcript.jsonl"
+_NOTHING = Published("00" * 32, "00" * 32, 0)
 _CONCLUSIONS = ("client", "note")
 """Records that a server's inputs and messages decide, besides those of the messages and openings."""
 
@@ -306,7 +308,7 @@ def _run(transcript: ServerTranscript, pid: int, recording: Recording) -> Playin
     workload = config.build_workload()
     plan, bits = make_plan(config, workload), security_bits(config, workload)
     played = Played(recording.inputs, pid, input_forms(config, workload))
-    lead = LeadDuties(_Absent(), lambda total: None) if pid == LEAD else None
+    lead = LeadDuties(_Absent(), lambda total: _NOTHING) if pid == LEAD else None
 
     async def play(directory: Path) -> None:
         closed = asyncio.Event()

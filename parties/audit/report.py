@@ -1,66 +1,160 @@
-"""The check ``report``: report.json says what the transcripts say. Everything is public."""
+"""The check ``report``: the figures of report.json are those that the transcripts and the configuration make.
+
+Provides ``report``, and ``compare``, which judges any report's figures. A trial writes its report after its servers
+have ended, with the table at hand; therefore none of it is sealed, and what follows from the computation is computed
+anew: parameters, budget and charges, workload, openings, choices, rounds, rows. Public: everything. Known limits:
+seconds, bytes, utility (which only a trial knows) and sentences are not judged; nor is report.html, which is drawn from
+report.json.
+"""
 
 import json
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 
-from parties.audit.evidence import Evidence, ServerTranscript
+import numpy as np
+
+from mechanisms.accounting import LedgerEntry
+from mechanisms.aim import AimResult, Estimate, estimated_total
+from parties.audit.evidence import Evidence, ServerTranscript, event_of
 from parties.audit.findings import Failed, NotApplicable, require
-from parties.audit.privacy import finished_rounds
-from parties.distaim import notes as distaim
+from parties.audit.privacy import Terms, finished_rounds
+from parties.audit.publication import said_published
+from parties.audit.released import released
+from parties.distaim.outputs import result_document
+from parties.distaim.report import implementation_delta
+from parties.report.content import Communication, Opened, Privacy, RunReport
+from parties.report.result import parameters, selected, workload_size
+
+NAME = "report.json"
+UNJUDGED = Communication(0.0, 0.0, {}, 0.0)
+_TOLERANCE = 1e-9
+FIGURES = (
+    "method",
+    "seed",
+    "parameters",
+    "privacy",
+    "workload",
+    "opened",
+    "synthetic_rows",
+    "rounds_done",
+)
+"""What is judged of every report."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Said:
-    """What a report says: charges, openings and choices, sorted, and what was spent in all."""
-
-    charges: Sequence[tuple[object, ...]]
-    opened: Sequence[tuple[object, ...]]
-    chosen: Sequence[list[object]]
-    spent: float
-
-
-def report(evidence: Evidence) -> str:
-    """report.json has the charges, the openings and, of three servers, the choices of the transcripts."""
-    path = evidence.directory / "report.json"
-    if not path.exists():
-        raise NotApplicable("There is no report.json in the folder.")
-    said, transcript = _read(path), evidence.transcripts[0]
-    ledger = [e for e in transcript.entries if e.kind == "ledger"]
-    charges = sorted(e.values("round", "step", "rho") for e in ledger)
-    require(charges == said.charges, "report.json has another ledger than the transcripts")
-    require(
-        math.isclose(said.spent, math.fsum(e.real("rho") for e in ledger), rel_tol=1e-12),
-        "report.json says that another budget was spent",
+def report(evidence: Evidence, terms: Terms) -> str:
+    """report.json has the parameters, the budget, the charges, openings, choices and rows of the run."""
+    document = read(evidence)
+    config, workload = terms.config, terms.workload
+    measurements, rounds = released(evidence, terms).measurements, finished_rounds(evidence)
+    clients = max(m.clients for m in measurements)
+    total = estimated_total(measurements, clients, config.max_rows)
+    nothing = Estimate(np.zeros(0, np.bool_), np.zeros(0, np.uint32))
+    ledger = charges_of(evidence.transcripts[0])
+    result = result_document(
+        AimResult(measurements, nothing, rounds, clients, total),
+        workload,
+        config=config,
+        rho_total=terms.plan.rho,
+        ledger=ledger,
     )
-    entries = [e for e in transcript.entries if e.kind == "opened"]
-    opened = sorted(e.values("round", "step", "what", "count") for e in entries)
-    require(opened == said.opened, "report.json has other openings than the transcripts")
-    if transcript.protocol != distaim.PROTOCOL:
-        return "report.json has the ledger and the openings of the transcript."
-    chosen = _chosen(transcript, finished_rounds(evidence))
-    require(chosen == said.chosen, "report.json has other choices than the transcripts")
-    return "report.json has the ledger, the openings and the choices of the transcripts."
+    rows = said_published(evidence).rows
+    require(
+        rows == (config.run.rows or total), f"the table is said to have {rows} rows, not {total}"
+    )
+    # A trial says how many owners it had, whether or not all of them were counted.
+    there = _section(document, "parameters").get("clients") == config.clients.expected
+    figures = RunReport(
+        method="distaim",
+        dataset="",
+        parameters=parameters(config, config.clients.expected if there else clients),
+        privacy=Privacy(terms.plan.rho, ledger, implementation_delta(config, workload)),
+        workload=workload_size(workload),
+        communication=UNJUDGED,
+        time_s={"total": 0.0},
+        opened=openings_of(evidence.transcripts[0]),
+        selected=selected(result),
+        seed=config.run.seed,
+        synthetic_rows=rows,
+        rounds_done=rounds,
+    )
+    compare(document, figures, (*FIGURES, "selected"))
+    return (
+        f"report.json has the figures that the transcripts make: epsilon = {config.run.epsilon:g}, delta = "
+        f"{config.run.delta:g}, {len(ledger)} charges, the openings, the choices and {rows} rows."
+    )
 
 
-def _read(path: Path) -> _Said:
+def read(evidence: Evidence) -> Mapping[str, object]:
+    """The report in the folder. Raises NotApplicable where there is none, Failed where it is none."""
+    path = evidence.directory / NAME
+    if not path.exists():
+        raise NotApplicable(f"There is no {NAME} in the folder.")
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
-        privacy, opened, selected = document["privacy"], document["opened"], document["selected"]
-        return _Said(
-            sorted((e["round"], e["step"], e["rho"]) for e in privacy["ledger"]),
-            sorted((o["round"], o["step"], o["what"], o["count"]) for o in opened),
-            [[s["round"], ", ".join(s["query"])] for s in selected],
-            float(privacy["rho_spent"]),
+    except (OSError, ValueError) as error:
+        raise Failed(f"{NAME} is no report: {type(error).__name__}") from error
+    if not isinstance(document, dict):
+        raise Failed(f"{NAME} is no report: it is no table")
+    return document
+
+
+def _section(document: Mapping[str, object], name: str) -> Mapping[str, object]:
+    section = document.get(name)
+    return section if isinstance(section, dict) else {}
+
+
+def charges_of(transcript: ServerTranscript) -> tuple[LedgerEntry, ...]:
+    """The charges of a transcript. Raises Failed."""
+    entries = (entry for entry in transcript.entries if entry.kind == "ledger")
+    return tuple(
+        LedgerEntry(e.number("round"), e.text("step"), event_of(e), e.real("rho")) for e in entries
+    )
+
+
+def openings_of(transcript: ServerTranscript) -> tuple[Opened, ...]:
+    """The openings of a transcript."""
+    entries = (entry for entry in transcript.entries if entry.kind == "opened")
+    return tuple(
+        Opened(e.number("round"), e.text("step"), e.text("what"), e.number("count"))
+        for e in entries
+    )
+
+
+def compare(document: Mapping[str, object], figures: RunReport, names: Sequence[str]) -> None:
+    """Raises Failed, with where, unless ``document`` has the figures ``names`` of a report."""
+    # As the report was written: lists instead of tuples, charges in one order.
+    expected = json.loads(json.dumps(figures.to_dict()))
+    for name in names:
+        _same(_sorted(document.get(name)), _sorted(expected.get(name)), name)
+
+
+def _sorted(value: object) -> object:
+    """Charges in any order: servers enter what they adopt from one another after their own."""
+    if isinstance(value, dict) and isinstance(value.get("ledger"), list):
+        return {**value, "ledger": sorted(value["ledger"], key=json.dumps)}
+    return value
+
+
+def _same(said: object, made: object, where: str) -> None:
+    if isinstance(said, dict) and isinstance(made, dict):
+        require(said.keys() == made.keys(), f"{NAME} does not have exactly the fields of {where}")
+        for name, value in made.items():
+            _same(said[name], value, f"{where}.{name}")
+    elif isinstance(said, list) and isinstance(made, list):
+        require(
+            len(said) == len(made),
+            f"{NAME} has {len(said)} entries in {where}, where the transcripts make {len(made)}",
         )
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise Failed(f"report.json is no report: {type(error).__name__}") from error
+        for number, (one, other) in enumerate(zip(said, made, strict=True)):
+            _same(one, other, f"{where}[{number}]")
+    else:
+        require(
+            _equal(said, made),
+            f"{NAME} says that {where} is {str(said)[:60]}, where the transcripts make it {str(made)[:60]}",
+        )
 
 
-def _chosen(transcript: ServerTranscript, rounds: int) -> list[list[object]]:
-    """Round and query of every choice of the finished ``rounds``; the last one's measurement may be lost."""
-    notes = [e for e in transcript.entries if e.is_note(distaim.SELECTED.what)]
-    noted = {e.number("round"): e.text("query") for e in notes}
-    return [[number, query] for number, query in sorted(noted.items()) if number <= rounds]
+def _equal(said: object, made: object) -> bool:
+    if isinstance(said, float) and isinstance(made, float):
+        return math.isclose(said, made, rel_tol=_TOLERANCE)
+    return type(said) is type(made) and said == made

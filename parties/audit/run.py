@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 
-from parties.audit import channel, costs, flaim, identity, owners, privacy, secagg
+from parties.audit import channel, costs, flaim, identity, owners, privacy, publication, secagg
 from parties.audit.evidence import Evidence
 from parties.audit.findings import FAIL, LIMITS, PASS, SERVER_LIMITS, Check, Failed, make_check
 from parties.audit.privacy import Terms
@@ -154,5 +154,12 @@ THREE_SERVERS: tuple[Rule[Terms], ...] = (
     Rule("charges", lambda case: privacy.charges(case.evidence), Need.CONFIGURATION),
     Rule("ledger", lambda case: privacy.ledger(case.evidence, case.terms), Need.CONFIGURATION),
     Rule("costs", lambda case: costs.costs(case.evidence, case.terms), Need.CONFIGURATION),
-    Rule("report", lambda case: report(case.evidence), Need.CONFIGURATION),
+    Rule("published", lambda case: publication.published(case.evidence), Need.FORM),
+    Rule(
+        "table",
+        lambda case: publication.table(case.evidence, case.terms.config),
+        Need.CONFIGURATION,
+    ),
+    Rule("model", lambda case: publication.model(case.evidence, case.terms), Need.CONFIGURATION),
+    Rule("report", lambda case: report(case.evidence, case.terms), Need.CONFIGURATION),
 )

@@ -32,7 +32,7 @@ from parties.distaim.estimation import (
     working,
 )
 from parties.distaim.inputs import input_forms
-from parties.distaim.notes import AGREED, FINISHED
+from parties.distaim.notes import AGREED, FINISHED, PUBLISHED
 from parties.distaim.outputs import CostsFile, result_document
 from parties.distaim.steps import AGREE, DONE, FINISH
 from parties.distaim.store import Store
@@ -40,8 +40,9 @@ from parties.distaim.stored import Standing
 from parties.files import write_json
 from parties.ledger import DurableLedger
 from parties.progress import Progress, round_text
+from parties.published import Published
 from protocols.context import Context
-from protocols.errors import CheckFailed
+from protocols.errors import CheckFailed, ProtocolViolation
 from protocols.measure import noise_of
 from protocols.transcript import Transcript, round_ended
 
@@ -75,7 +76,7 @@ class LeadDuties:
     """What party 0 has besides: the estimator of the model, and what writes the model and so many rows of it."""
 
     estimator: Estimator
-    write: Callable[[int], object]
+    write: Callable[[int], Published]
 
 
 async def compute(
@@ -234,11 +235,12 @@ async def _finish(
     lead: LeadDuties | None,
 ) -> None:
     """The lead writes model and table, everyone its result; nobody leaves before the lead has said that it is done."""
+    written = b""
     if lead is not None:
         server.progress.event("writing", "writing the synthetic table")
         write = asyncio.ensure_future(asyncio.to_thread(lead.write, result.total))
         await working(ctx, write, silence_s(server.config.timeouts.receive_s), server.circumstances)
-        write.result()
+        written = server.circumstances.keep(PUBLISHED.what, lambda: write.result().to_bytes())
     document = result_document(
         result,
         server.workload,
@@ -248,12 +250,21 @@ async def _finish(
         standings=standings,
     )
     if lead is not None:
-        await ctx.broadcast(LEAD, DONE)
+        await ctx.broadcast(LEAD, DONE + written)
     else:
-        await patience(ctx)
+        written = (await patience(ctx)).removeprefix(DONE)
+    server.transcript.note(PUBLISHED.what, **_published(written).to_dict())
     document |= await _traffic(server, ctx, costs)
     write_json(server.directory / "result.json", document, durable=True)
     await ctx.exchange(DONE)
+
+
+def _published(written: bytes) -> Published:
+    """What the lead says that it has written: every server seals it. Raises ProtocolViolation."""
+    try:
+        return Published.from_bytes(written)
+    except ValueError as error:
+        raise ProtocolViolation(f"the lead ended otherwise: {error}", LEAD) from error
 
 
 async def _traffic(server: ComputeServer, ctx: Context, costs: CostsFile) -> dict[str, object]:

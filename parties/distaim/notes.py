@@ -6,6 +6,7 @@ reads it use the same names. Public: everything.
 
 from dataclasses import dataclass
 
+from parties import published
 from parties.distaim.exclusions import Exclusion
 from protocols import fields
 from protocols.fields import Fields
@@ -54,6 +55,8 @@ SELECTED = Note(
     Phase.CHOSEN,
     {"round": fields.natural, "candidate": fields.natural, "query": fields.text},
 )
+PUBLISHED = Note(published.NOTE, None, published.FIELDS)
+"""What the lead has written, as it told the others: `parties.published`. All three seal it at the end."""
 FINISHED = Note("finished", None, {"rounds": fields.natural, "clients": fields.natural})
 
 _ALL = (
@@ -65,6 +68,7 @@ _ALL = (
     ROUND,
     SELECTING,
     SELECTED,
+    PUBLISHED,
     FINISHED,
 )
 NOTES = {n.what: n for n in _ALL}

@@ -26,6 +26,7 @@ from mechanisms.workload import Workload
 from parties.config import Config
 from parties.distaim.stored import Standing
 from parties.files import disk_errors, replacing, write_json
+from parties.published import MODEL, TABLE, Published, published
 from protocols.context import Costs
 from protocols.durable import sync
 
@@ -108,8 +109,8 @@ def result_document(
     }
 
 
-def write_synthetic(directory: Path, model: Model, config: Config, *, total: int) -> int:
-    """Draw the rows, write ``synthetic.csv`` and ``model/``, durably; returns the number of rows. Raises StoreError."""
+def write_synthetic(directory: Path, model: Model, config: Config, *, total: int) -> Published:
+    """Draw the rows, write ``synthetic.csv`` and ``model/``, durably; returns what they are. Raises StoreError."""
     # Pandas takes a fifth of a second to import, which only the lead needs.
     from mechanisms.table import decode
 
@@ -117,12 +118,12 @@ def write_synthetic(directory: Path, model: Model, config: Config, *, total: int
     seed = secrets.randbits(64) if config.run.seed is None else config.run.seed
     generator = public_generator(seed)
     table = decode(config.domain, model.sample(rows, generator), generator)
-    folder = directory / "model"
+    folder = directory / MODEL
     with disk_errors(folder):
         model.save(folder)
         for written in (*folder.iterdir(), folder):
             sync(written)
     # Last of all: where there is a table, its model is there too.
-    with replacing(directory / "synthetic.csv", durable=True) as beside:
+    with replacing(directory / TABLE, durable=True) as beside:
         table.to_csv(beside, index=False)
-    return rows
+    return published(directory, rows)

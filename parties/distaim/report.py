@@ -67,7 +67,6 @@ def run_report(
     trust = DISTAIM_TRUST + ((DISTRIBUTED_TRUST,) if config.run.noise == DISTRIBUTED else ())
     if clients is not None:
         trust += (TRIAL_TRUST,)
-    # A sum of statistical distances counts for both of two neighbouring tables.
     return RunReport(
         method="distaim",
         trust=trust,
@@ -76,7 +75,7 @@ def run_report(
         privacy=Privacy(
             result["rho_total"],
             _ledger(result),
-            (1 + math.exp(config.run.epsilon)) * sampling_distance(config, workload),
+            implementation_delta(config, workload),
         ),
         workload=workload_size(workload),
         communication=Communication(
@@ -93,6 +92,12 @@ def run_report(
         notes=notes(result, config),
         rounds_done=result["rounds_done"],
     )
+
+
+def implementation_delta(config: Config, workload: Workload) -> float:
+    """What is taken out of delta because noise is sampled with finite precision."""
+    # A sum of statistical distances counts for both of two neighbouring tables.
+    return (1 + math.exp(config.run.epsilon)) * sampling_distance(config, workload)
 
 
 def notes(result: Mapping[str, Any], config: Config) -> tuple[str, ...]:

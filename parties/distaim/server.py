@@ -34,6 +34,7 @@ from parties.distaim.tape import FOLDER, WARNING, Tape
 from parties.errors import StoreError
 from parties.files import disk_errors
 from parties.progress import Progress
+from parties.published import TABLE, Published, published
 from parties.statuses import TooFewClients
 from parties.tls import check_holder, check_seal, signer
 from parties.version import version
@@ -46,7 +47,7 @@ from protocols.transcript import Transcript, Value
 CLOSE_S = 8.0
 """How long leaving the mesh may take after a failure."""
 _TABLE = "table"
-"""What the lead's store has once the synthetic table is written."""
+"""The number of rows of the synthetic table, once it is written: in the lead's store."""
 
 
 def own_files(config: Config, pid: int, directory: Path | None = None) -> CertificateFiles:
@@ -244,14 +245,16 @@ async def _ingest(server: ComputeServer, files: CertificateFiles) -> Ingest | No
 def _lead(server: ComputeServer) -> LeadDuties:
     estimator = make_estimator(server.config, server.workload, server.plan)
 
-    def write(total: int) -> None:
+    def write(total: int) -> Published:
         if estimator.model is None:
             raise RuntimeError("the final estimate made no model")
         # Started again after this: the table that may be published by now stays the only one.
-        if server.store.meta(_TABLE) and (server.directory / "synthetic.csv").exists():
-            return
-        write_synthetic(server.directory, estimator.model, server.config, total=total)
-        server.store.set_meta(_TABLE, "yes")
+        rows = server.store.meta(_TABLE)
+        if rows and (server.directory / TABLE).exists():
+            return published(server.directory, int(rows))
+        written = write_synthetic(server.directory, estimator.model, server.config, total=total)
+        server.store.set_meta(_TABLE, str(written.rows))
+        return written
 
     return LeadDuties(estimator, write)
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Never
 
+from parties.published import SIZE
 from protocols.costs import Cost, check_owners
 from protocols.steps import OF_MEASUREMENT, OF_SELECTION, MayOpen, Phase, Step
 
@@ -96,10 +97,11 @@ def _estimates(messages: Messages) -> str | None:
 
 
 def _end(messages: Messages) -> str | None:
-    """Each tells its traffic and that it is done; the lead that it works before, and that it is done once more."""
+    """Each tells its traffic and that it is done; the lead that it works before, and what it published."""
     ticks = messages.sizes.count(len(WORKING)) if messages.is_lead else 0
     others = len(messages.sizes) - ticks
     right = others == (3 if messages.is_lead else 2) and len(DONE) in messages.sizes
+    right = right and (not messages.is_lead or len(DONE) + SIZE in messages.sizes)
     return None if right else "other messages than the end of a run has"
 
 

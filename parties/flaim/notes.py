@@ -5,6 +5,7 @@ Provides the notes' names and ``SCHEMA``. Who writes and who reads a transcript 
 
 from collections.abc import Mapping
 
+from parties import published
 from protocols import fields
 from protocols.fields import Fields
 from protocols.transcript import schema
@@ -32,6 +33,7 @@ NOTES: Mapping[str, Fields] = {
     ROUND: {"round": fields.natural, "clients": fields.natural, "present": fields.natural},
     SELECTED: {"round": fields.natural, "candidates": fields.numbers},
     ABORTED: {"round": fields.natural, "reason": fields.text},
+    published.NOTE: published.FIELDS,
     FINISHED: {"rounds": fields.natural, "clients": fields.natural},
 }
 SCHEMA = schema(

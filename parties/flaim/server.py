@@ -56,6 +56,7 @@ from parties.flaim.result import RESULT, ServerFacts, flaim_document
 from parties.flaim.sums import settings_of
 from parties.ledger import LEDGER, DurableLedger, adopt_charges
 from parties.progress import Progress
+from parties.published import NOTE, Published
 from parties.statuses import TooFewClients
 from parties.tls import check_holder
 from parties.trial.processes import allow_files
@@ -271,7 +272,8 @@ class _Run:
             on_round=lambda done: self._round_done(done, federation.population),
             history=before,
         )
-        rows = await self._write(result)
+        written = await self._write(result)
+        self.record.transcript.note(NOTE, **written.to_dict())
         self.record.transcript.note(
             notes.FINISHED, rounds=result.rounds_done, clients=len(federation.population)
         )
@@ -292,7 +294,7 @@ class _Run:
             opened=self.record.opened,
         )
         self.document = flaim_document(
-            result, self.workload, self.settings, ledger=self.ledger, rows=rows, facts=facts
+            result, self.workload, self.settings, ledger=self.ledger, rows=written.rows, facts=facts
         )
 
     async def _gather(self, connections: Connections) -> int:
@@ -330,14 +332,14 @@ class _Run:
         self.history.save(done, population)
         self.progress.event("round-done", text, done=done.round, lost=done.lost)
 
-    async def _write(self, result: FlaimResult) -> int:
+    async def _write(self, result: FlaimResult) -> Published:
         started = time.perf_counter()
         self.progress.event("writing", "writing the synthetic table")
-        rows = await asyncio.to_thread(
+        written = await asyncio.to_thread(
             write_synthetic, self.directory, result.model, self.config, total=result.total
         )
         self.seconds["write"] = time.perf_counter() - started
-        return rows
+        return written
 
 
 class _Timed:

@@ -53,7 +53,7 @@ async def run_simulation(trial: Trial, folder: Folder, *, progress: Progress) ->
         on_round=on_round,
     )
     ledger = Ledger(settings.rho, list(outcome.ledger))
-    rows = await asyncio.to_thread(
+    written = await asyncio.to_thread(
         write_synthetic, folder.path, outcome.model, config, total=outcome.total
     )
     document = flaim_document(
@@ -61,7 +61,7 @@ async def run_simulation(trial: Trial, folder: Folder, *, progress: Progress) ->
         trial.workload,
         settings,
         ledger=ledger,
-        rows=rows,
+        rows=written.rows,
         facts=_facts(trial, outcome, settings),
     )
     write_json(folder.party(0) / RESULT, document)

@@ -108,12 +108,12 @@ async def run_central(trial: Trial, folder: Folder, *, progress: Progress) -> Ru
     if estimator.model is None:
         raise RuntimeError("the final estimate made no model")
     writing = time.perf_counter()
-    rows = await asyncio.to_thread(
+    written = await asyncio.to_thread(
         write_synthetic, folder.path, estimator.model, config, total=result.total
     )
     seconds = {**metered.seconds, "write": time.perf_counter() - writing}
     return _report(
-        trial, result, ledger, metered.opened, rows=rows, started=started, seconds=seconds
+        trial, result, ledger, metered.opened, rows=written.rows, started=started, seconds=seconds
     )
 
 

@@ -89,6 +89,21 @@ def test_sample_meets_clique_marginals_up_to_rounding(model: Model) -> None:
         assert np.abs(counts - rows * model.marginals[i]).max() <= 2 * (i + 1) + 2
 
 
+@pytest.mark.parametrize("rows", [1, 7, 300, 20_000])
+def test_sampling_error_is_below_two_for_what_was_sampled_and_not_for_a_part_of_it(
+    model: Model, rows: int
+) -> None:
+    for seed in range(20):
+        codes = model.sample(rows, public_generator(seed))
+        assert model.sampling_error(codes) < 2
+    if rows >= 300:
+        first = codes[np.lexsort(codes.T)][: rows // 2]
+        assert model.sampling_error(first) > 2
+        assert model.sampling_error(codes[: rows * 2 // 3]) > 2
+    # Rows that the model cannot have.
+    assert model.sampling_error(np.ones((50, 6), np.int32)) > 2
+
+
 def test_sample_keeps_conditional_independence(model: Model) -> None:
     # A pair of columns far apart is not met by construction; 6 deviations of a binomial.
     rows = 200_000

@@ -11,7 +11,7 @@ from mechanisms.aim import Measurement
 from mechanisms.errors import EstimationError
 from mechanisms.metrics import table_answers, workload_error
 from mechanisms.model import Model
-from mechanisms.pgm import FederatedEstimator, PgmEstimator, Target, fit, tilt
+from mechanisms.pgm import FederatedEstimator, PgmEstimator, Target, fit, misfit, tilt
 from mechanisms.workload import Workload, draw_workload
 from tests.mechanisms.tables import domain_of, random_codes
 
@@ -73,6 +73,27 @@ def test_fit_is_no_worse_than_mbis_estimator_when_counts_are_noisy() -> None:
             (answer,) = ours.answers([clique])
             # The optimum is unique in the marginals; contraction has to give what project gives.
             assert np.allclose(answer, theirs.project(clique).values, atol=2e-4)
+
+
+def test_misfit_is_that_of_noise_for_the_real_table_less_for_a_fit_and_more_for_another_runs() -> (
+    None
+):
+    """The misfit of the truth to 40 runs of 44 cells is within 6 deviations of 1, but for once in 10^9."""
+    rng = np.random.default_rng(5)
+
+    def run() -> list[Measurement]:
+        return [
+            Measurement(0, m.candidate, m.noisy + rng.normal(0, 8, m.noisy.size), 8.0, 1)
+            for m in CHAIN
+        ]
+
+    truth, _ = fit(WORKLOAD, CHAIN, iterations=2000)
+    runs = [run() for _ in range(40)]
+    mean = float(np.mean([misfit(WORKLOAD, each, truth) for each in runs]))
+    assert abs(mean - 1) < 6 * np.sqrt(2 / (44 * 40))
+    mine, other = (fit(WORKLOAD, each, iterations=1000)[0] for each in runs[:2])
+    assert misfit(WORKLOAD, runs[0], mine) < misfit(WORKLOAD, runs[0], truth)
+    assert misfit(WORKLOAD, runs[0], other) > misfit(WORKLOAD, runs[0], mine) + 0.5
 
 
 def test_fit_weights_measurements_by_their_noise() -> None:

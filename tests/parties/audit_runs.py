@@ -11,6 +11,8 @@ import pytest
 
 import parties.distaim.server
 from parties.config import CertificateFiles, Config
+from parties.distaim.estimation import make_estimator
+from parties.distaim.report import run_report
 from parties.tls import signer
 from protocols.transcript import START, canonical, chain, sealed
 from tests.parties.mesh import EVERYONE, Cluster, make_uniform
@@ -45,7 +47,7 @@ def make_run(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(parties.distaim.server, "make_estimator", estimator)
         asyncio.run(run())
-    return collect(cluster, folder / "run")
+    return collect(cluster, folder / "run", model=estimator is make_estimator)
 
 
 def _tear(transcript: Path) -> None:
@@ -53,8 +55,11 @@ def _tear(transcript: Path) -> None:
     transcript.write_bytes(b"".join(lines[:-2]) + lines[-2][:30])
 
 
-def collect(cluster: Cluster, out: Path) -> Path:
-    """What an auditor gets: transcripts, config and public certificates."""
+def collect(cluster: Cluster, out: Path, *, model: bool = False) -> Path:
+    """What an auditor gets: transcripts, config, public certificates, table and report.
+
+    The `model` only where it is one of the openings: most tests have one that has learnt nothing.
+    """
     (out / "transcripts").mkdir(parents=True)
     (out / "certificates").mkdir()
     for pid, name in enumerate(PARTIES):
@@ -64,6 +69,14 @@ def collect(cluster: Cluster, out: Path) -> Path:
         shutil.copyfile(files.cert, out / "certificates" / f"{name}.crt")
         shutil.copyfile(files.ca, out / "certificates" / "ca.crt")
     (out / "config.toml").write_text(_without_tls(cluster.config).resolved_toml())
+    lead, config = cluster.directory(0), cluster.config
+    shutil.copyfile(lead / "synthetic.csv", out / "synthetic.csv")
+    if model:
+        shutil.copytree(lead / "model", out / "model")
+    report = run_report(
+        config, config.build_workload(), lead, dataset="test", wall_s={"total": 1.0}
+    )
+    (out / "report.json").write_text(json.dumps(report.to_dict()))
     return out
 
 

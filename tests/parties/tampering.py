@@ -13,11 +13,13 @@ from mechanisms.events import event_from_dict
 from parties.audit.run import Audit
 from parties.config import CertificateFiles, agreed_config, agreed_digest
 from parties.distaim.agreement import identity_of
+from parties.distaim.outputs import write_synthetic
 from parties.distaim.planning import make_plan, security_bits
 from parties.tls import make_certificates
 from protocols.fields import decode, encode
 from protocols.transcript import canonical
 from tests.parties.audit_runs import Lines, read_lines, sealed_anew, write_lines
+from tests.parties.mesh import uniform_model
 from tests.parties.support import OWNERS, PARTIES
 
 Certificates = dict[str, CertificateFiles]
@@ -285,35 +287,54 @@ def all_in_the_past(lines: Lines) -> None:
     lines[0]["time"] -= datetime.timedelta(days=500).total_seconds()
 
 
-def report_without_a_charge(forger: Forger) -> None:
-    document = honest_report(forger.run)
-    document["privacy"]["ledger"].pop()
-    (forger.run / "report.json").write_text(json.dumps(document))
+def report_saying(*where: str | int, value: Any) -> Callable[[Forger], object]:
+    """Something else stands in a place of report.json; `value` may be made from what stood there."""
+
+    def change(forger: Forger) -> None:
+        path = forger.run / "report.json"
+        document = json.loads(path.read_text())
+        place = document
+        for step in where[:-1]:
+            place = place[step]
+        last = where[-1]
+        place[last] = value(place[last]) if callable(value) else value
+        path.write_text(json.dumps(document))
+
+    return change
 
 
-def report_with_less_opened(forger: Forger) -> None:
-    document = honest_report(forger.run)
-    document["opened"].pop()
-    (forger.run / "report.json").write_text(json.dumps(document))
+def table_cut(forger: Forger) -> None:
+    """A third of the table's rows is missing."""
+    path = forger.run / "synthetic.csv"
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join(lines[: len(lines) * 2 // 3]))
 
 
-def honest_report(run: Path) -> dict[str, Any]:
-    """What a report says of openings, charges and choices."""
-    lines = read_lines(run, 0)
-    ledger = [record for record in lines if record["kind"] == "ledger"]
-    return {
-        "privacy": {
-            "rho_spent": ledger[-1]["spent"],
-            "ledger": [{f: r[f] for f in ("round", "step", "rho")} for r in ledger],
-        },
-        "opened": [
-            {f: r[f] for f in ("round", "step", "what", "count")} for r in lines if r["kind"] == "opened"
-        ],
-        "selected": [
-            {"round": r["round"], "query": r["query"].split(", ")}
-            for r in lines if r["kind"] == "note" and r["what"] == "selected"
-        ],
-    }  # fmt: skip
+def table_of_another_run(forger: Forger) -> None:
+    shutil.copyfile(forger.another / "synthetic.csv", forger.run / "synthetic.csv")
+
+
+def model_of_another_run(forger: Forger) -> None:
+    shutil.rmtree(forger.run / "model")
+    shutil.copytree(forger.another / "model", forger.run / "model")
+
+
+def published_otherwise(forger: Forger) -> None:
+    """Table and model of another run, and the lead had told the two others that these are it."""
+    table_of_another_run(forger)
+    model_of_another_run(forger)
+    said = find(read_lines(forger.another, 0), "note", what="published")
+    digests = {name: said[name] for name in ("table", "model", "rows")}
+    forger.edit(lambda lines: find(lines, "note", what="published").update(digests))
+
+
+def model_of_nothing(forger: Forger) -> None:
+    """A model that has learnt nothing, with rows of it, as the lead had told the two others."""
+    config = agreed_config(read_lines(forger.run, 0)[0]["config"])
+    shutil.rmtree(forger.run / "model")
+    model = uniform_model(config.build_workload())
+    said = write_synthetic(forger.run, model, config, total=50).to_dict()
+    forger.edit(lambda lines: find(lines, "note", what="published").update(said))
 
 
 def no_bits(value: str) -> str:
@@ -405,8 +426,52 @@ MANIPULATIONS: dict[str, tuple[Manipulation, set[str]]] = {
         {"configuration"},
     ),
     "config.toml is garbage": (lambda f: (f.run / "config.toml").write_text("x"), {"configuration"}),
-    "report without a charge": (report_without_a_charge, {"report"}),
-    "report with less opened": (report_with_less_opened, {"report"}),
+    "report without a charge": (
+        report_saying("privacy", "ledger", value=lambda ledger: ledger[:-1]), {"report"},
+    ),
+    "report with less opened": (report_saying("opened", value=lambda opened: opened[:-1]), {"report"}),
+    "report with another epsilon": (report_saying("parameters", "epsilon", value=0.1), {"report"}),
+    "report with another delta": (report_saying("parameters", "delta", value=1e-9), {"report"}),
+    "report with another budget": (report_saying("privacy", "rho_total", value=1e-3), {"report"}),
+    "report with less spent": (report_saying("privacy", "rho_spent", value=1e-3), {"report"}),
+    "report with a cheaper charge": (
+        report_saying("privacy", "ledger", 0, "rho", value=lambda rho: rho / 2), {"report"},
+    ),
+    "report of more owners": (report_saying("parameters", "clients", value=1000), {"report"}),
+    "report with another choice": (
+        report_saying("selected", 0, "query", value=lambda query: [*query, "age"]), {"report"},
+    ),
+    "report with finer noise": (
+        report_saying("selected", 0, "sigma", value=lambda sigma: sigma / 2), {"report"},
+    ),
+    "report of a larger table": (report_saying("synthetic_rows", value=lambda n: 10 * n), {"report"}),
+    "report of more rounds": (report_saying("rounds_done", value=lambda n: n + 1), {"report"}),
+    "report with a figure more": (
+        report_saying("privacy", value=lambda privacy: privacy | {"epsilon": 0.1}), {"report"},
+    ),
+    "table cut": (table_cut, {"published", "table"}),
+    "table of another run": (table_of_another_run, {"published", "table"}),
+    "table is garbage": (
+        lambda f: (f.run / "synthetic.csv").write_text("a,b\n1,2\n"), {"published", "table"},
+    ),
+    "model of another run": (model_of_another_run, {"published", "table", "model"}),
+    "model is garbage": (
+        lambda f: (f.run / "model" / "marginals.npz").write_bytes(b"x"), {"published", "table", "model"},
+    ),
+    "a file more in the model": (
+        lambda f: (f.run / "model" / "more.txt").write_text("x"), {"published"},
+    ),
+    "table and model of another run, sealed": (published_otherwise, {"model"}),
+    "table and model of nothing, sealed": (model_of_nothing, {"model", "report"}),
+    "one server sealed another table": (
+        lambda f: f.edit(setting("note", "table", "ab" * 32, what="published"), 1), {"published"},
+    ),
+    "nobody says what was published": (
+        lambda f: f.edit(dropping("note", what="published")), {"published", "report"},
+    ),
+    "a round without its total": (
+        lambda f: f.edit(dropping("note", what="total", round=2), 1), {"completeness"},
+    ),
     "report is garbage": (lambda f: (f.run / "report.json").write_text("{}"), {"report"}),
     # One server, about its messages.
     "sent message hidden": (edits(dropping("sent", **NOISE), 0), {"messages 0-2", "traffic", "costs"}),

@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import json
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -18,7 +19,9 @@ from parties.config import CertificateFiles, Config, agreed_digest
 from parties.database import Database
 from parties.errors import StoreError
 from parties.flaim.federation import NetworkFederation
+from parties.flaim.report import flaim_report
 from parties.ledger import LEDGER, DurableLedger
+from parties.report.result import read_result
 from parties.tls import make_certificates
 from protocols.fields import decode, encode
 from protocols.transcript import Transcript
@@ -32,6 +35,8 @@ from tests.parties.flaim_support import (
     leaving,
     play,
 )
+from tests.parties.mesh import uniform_model
+from tests.parties.support import make_config
 from tests.parties.tampering import (
     doubling,
     dropping,
@@ -61,6 +66,11 @@ def collect(config: Config, folder: Path, certificates: Certificates) -> Path:
     shutil.copyfile(certificates[SERVER].cert, run / "certificates" / f"{SERVER}.crt")
     shutil.copyfile(certificates[SERVER].ca, run / "certificates" / "ca.crt")
     (run / "config.toml").write_text(config.override({"tls": None}).resolved_toml())
+    shutil.copyfile(folder / "server" / "synthetic.csv", run / "synthetic.csv")
+    shutil.copytree(folder / "server" / "model", run / "model")
+    result, workload = read_result(folder / "server"), config.build_workload()
+    report = flaim_report(config, workload, result, dataset="test", wall_s={}, trial=False)
+    (run / "report.json").write_text(json.dumps(report.to_dict()))
     return run
 
 
@@ -330,6 +340,44 @@ def test_audit_catches(name: str, honest: Path, certificates: Certificates, tmp_
     assert expected in failed(audit), [c for c in audit.checks if c.status == "fail"]
     assert not audit.ok
     render_audit(audit)
+
+
+def _cut(run: Path) -> None:
+    lines = (run / "synthetic.csv").read_text().splitlines(keepends=True)
+    (run / "synthetic.csv").write_text("".join(lines[: len(lines) // 2]))
+
+
+def _reported(run: Path, section: str, **said: object) -> None:
+    document = json.loads((run / "report.json").read_text())
+    document[section] |= said
+    (run / "report.json").write_text(json.dumps(document))
+
+
+def _chosen(run: Path) -> None:
+    document = json.loads((run / "report.json").read_text())
+    document["selected"][0]["round"] += 1
+    document["selected"][0]["query"] = ["sex"]
+    (run / "report.json").write_text(json.dumps(document))
+
+
+PUBLISHED: dict[str, tuple[Callable[[Path], object], set[str]]] = {
+    "table cut": (_cut, {"published", "table"}),
+    "another model": (
+        lambda run: uniform_model(make_config().build_workload()).save(run / "model"),
+        {"published"},
+    ),
+    "another epsilon": (lambda run: _reported(run, "parameters", epsilon=0.1), {"report"}),
+    "another budget": (lambda run: _reported(run, "privacy", rho_total=0.1), {"report"}),
+    "another choice": (_chosen, {"report"}),
+}
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_audit_catches_another_publication(name: str, honest: Path, tmp_path: Path) -> None:
+    change, expected = PUBLISHED[name]
+    run = Path(shutil.copytree(honest, tmp_path / "copy"))
+    change(run)
+    assert expected <= failed(audit_folder(run))
 
 
 def test_forging_by_itself_is_not_what_is_caught(

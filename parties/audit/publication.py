@@ -1,0 +1,159 @@
+"""What was published is what was computed: the checks ``published``, ``table`` and ``model``.
+
+The lead tells the others the digests of table and model, and all three seal them (`parties.published`); the table has
+to be rows drawn from the model, and the model a fit of what was opened. For that the auditor fits a model itself, from
+the same openings in the same order with as many iterations, and compares misfits (``mechanisms.pgm.misfit``).
+Public: everything.
+"""
+
+import zipfile
+from pathlib import Path
+
+from mechanisms.errors import MechanismError
+from mechanisms.model import Model
+from mechanisms.pgm import Tables, fit, misfit
+from parties.audit.evidence import Evidence, ServerTranscript
+from parties.audit.findings import Failed, NotApplicable, require
+from parties.audit.privacy import Terms
+from parties.audit.released import Released, released
+from parties.config import Config
+from parties.errors import PartyError
+from parties.published import MODEL, NOTE, TABLE, Published, model_digest, table_digest
+from parties.report.result import read_synthetic
+
+TOLERANCE = 0.05
+"""How much worse than the auditor's own fit a published model may be, in misfit: a twentieth of what noise alone makes.
+
+On the machine of the run the two are the same computation and the same numbers. On another one sums are rounded in
+another order: with inputs off by 10^-10 of their size, the largest difference of 300 fits was 0.014, all others below
+0.003. Fits of another run's openings of the same data were worse by 0.35 or more with 15 cells, 0.8 with thousands.
+"""
+_SPREAD = 2.0 + 1e-6
+"""``Model.sampling_error`` of what ``Model.sample`` draws is below 2."""
+_MAX_MODEL_BYTES = 1 << 32
+
+
+def published(evidence: Evidence) -> str:
+    """All servers sealed the same digests at the end, and they are those of the files in the folder."""
+    said, found = said_published(evidence), []
+    for name, shown, digest, wanted in (
+        (TABLE, TABLE, table_digest, said.table),
+        (MODEL, f"{MODEL}/", model_digest, said.model),
+    ):
+        path = evidence.directory / name
+        if path.exists():
+            try:
+                there = digest(path)
+            except PartyError as error:
+                raise Failed(f"{shown} cannot be read") from error
+            require(there == wanted, f"{shown} is not what was made at the end of the run")
+            found.append(shown)
+    if not found:
+        raise NotApplicable(f"There is neither {TABLE} nor {MODEL}/ in the folder.")
+    who = "All three servers" if len(evidence.transcripts) > 1 else "The server"
+    return f"{who} sealed the digests of {' and '.join(found)} at the end of the run."
+
+
+def said_published(evidence: Evidence) -> Published:
+    """What the servers sealed. Raises Failed where it is not one thing."""
+    said = [_said(transcript) for transcript in evidence.transcripts]
+    for transcript, one in zip(evidence.transcripts, said, strict=True):
+        who = f"servers 0 and {transcript.pid} sealed different digests of what was published"
+        require(one == said[0], who)
+    return said[0]
+
+
+def _said(transcript: ServerTranscript) -> Published:
+    notes = transcript.last.notes(NOTE)
+    require(
+        len(notes) == 1,
+        f"server {transcript.pid}'s transcript does not say once what was published",
+    )
+    return Published(notes[0].text("table"), notes[0].text("model"), notes[0].number("rows"))
+
+
+def table(evidence: Evidence, config: Config) -> str:
+    """The table has as many rows as was sealed, and they are drawn from the model."""
+    if not (evidence.directory / TABLE).exists():
+        raise NotApplicable(f"There is no {TABLE} in the folder.")
+    try:
+        codes = read_synthetic(config, evidence.directory)
+    except (PartyError, MechanismError) as error:
+        raise Failed(f"{TABLE} is no table of the configuration's columns") from error
+    rows = said_published(evidence).rows
+    require(len(codes) == rows, f"{TABLE} has {len(codes)} rows; {rows} were made")
+    model = _model(evidence, config)
+    worst = model.sampling_error(codes)
+    require(
+        worst < _SPREAD,
+        f"{TABLE} is not drawn from {MODEL}/: a count is {worst:.1f} rows off, where less than 2 can be",
+    )
+    return f"{TABLE} has {rows} rows, which were drawn from the model."
+
+
+def _model(evidence: Evidence, config: Config) -> Model:
+    """The published model. Raises NotApplicable where there is none, Failed where it is damaged or of other columns."""
+    folder = evidence.directory / MODEL
+    if not folder.is_dir():
+        raise NotApplicable(f"There is no {MODEL}/ in the folder.")
+    try:
+        require(_unpacked(folder) <= _MAX_MODEL_BYTES, f"{MODEL}/ is too large to be looked at")
+        model = Model.load(folder)
+    except (MechanismError, OSError, ValueError, zipfile.BadZipFile) as error:
+        raise Failed(f"{MODEL}/ is no model that can be read") from error
+    same = model.domain == config.domain
+    require(same, f"{MODEL}/ is a model of other columns than the configuration's")
+    return model
+
+
+def _unpacked(folder: Path) -> int:
+    """Bytes of a model's numbers when they are unpacked."""
+    with zipfile.ZipFile(folder / "marginals.npz") as archive:
+        return sum(item.file_size for item in archive.infolist())
+
+
+def model(evidence: Evidence, terms: Terms) -> str:
+    """The model fits the noisy counts that were opened as well as the auditor's own fit of them does."""
+    given = _model(evidence, terms.config)
+    opened = released(evidence, terms)
+    try:
+        said = misfit(terms.workload, opened.measurements, given)
+        own = max(
+            misfit(terms.workload, opened.measurements, refitted(opened, terms, begun))
+            for begun in _meshes(opened)
+        )
+    except MechanismError as error:
+        raise Failed(f"no model can be fitted to what was opened: {error}") from error
+    require(
+        said <= own + TOLERANCE,
+        f"the model is not one of what was opened: its misfit is {said:.3g} times that of noise, a fit's {own:.3g}",
+    )
+    return (
+        f"The model's misfit to the {len(opened.measurements)} noisy marginals that were opened is {said:.3g} times "
+        f"that of noise, and the auditor's own fit's {own:.3g}."
+    )
+
+
+def _meshes(opened: Released) -> set[int]:
+    """After how many measurements a mesh began that may have made the model: one from the last measurement on."""
+    count = len(opened.measurements)
+    last = max(n for n, begun in enumerate(opened.begun) if begun < count or n == 0)
+    return set(opened.begun[last:])
+
+
+def refitted(opened: Released, terms: Terms, begun: int) -> Model:
+    """The model of a mesh that began after ``begun`` measurements, as the lead makes it: one fit after another.
+
+    Each starts from the one before (``mechanisms.aim.run_aim``). Raises EstimationError.
+    """
+    run, workload, everything = terms.config.run, terms.workload, opened.measurements
+    rounds, done = everything[-1].round, everything[begun - 1].round if begun else 0
+    # An annealed schedule looks back by one model; a run that ended early has made one for a round that never came.
+    stages = [done] if terms.plan.adaptive and done else []
+    stages += range(done + 1, rounds + 1 + (rounds < run.rounds))
+    potentials: Tables = {}
+    for number in stages:
+        until = [m for m in everything if m.round < number]
+        _, potentials = fit(workload, until, iterations=run.iterations, start=potentials)
+    model, _ = fit(workload, everything, iterations=run.final_iterations, start=potentials)
+    return model
