@@ -49,7 +49,7 @@ def read_table(path: str | Path) -> pd.DataFrame:
     Blanks around values and empty lines are dropped; every other value stays as written.
 
     Raises: ``DataError`` if the file cannot be read, is not UTF-8 or CSV, names a column twice, has
-    a row of another length than the header, or no rows.
+    or a row of another length than the header. A header alone is a table without rows.
     """
     path = Path(path)
     lines: list[int] = []
@@ -66,7 +66,7 @@ def read_table(path: str | Path) -> pd.DataFrame:
     except csv.Error as error:
         raise DataError(f"{path}, after line {lines[-1] if lines else 0}: {error}") from error
     if not rows:
-        raise DataError(f"{path}: is empty; a header row and at least one row are needed")
+        raise DataError(f"{path}: is empty; a header row is needed")
     header = rows[0]
     _check_header(path, header)
     for line, row in zip(lines, rows, strict=True):
@@ -74,8 +74,6 @@ def read_table(path: str | Path) -> pd.DataFrame:
             raise DataError(
                 f"{path}, line {line}: {len(row)} values; the header has {len(header)} columns"
             )
-    if len(rows) == 1:
-        raise DataError(f"{path}: has a header but no rows; at least one row is needed")
     return pd.DataFrame(rows[1:], columns=header, index=pd.Index(lines[1:]), dtype=object)
 
 
@@ -95,8 +93,6 @@ def encode(
             f"{source}: column {unknown[0]!r} is not in the domain; remove it from the table, or"
             " describe it in the configuration if it is to be used"
         )
-    if frame.empty:
-        raise DataError(f"{source}: no rows; at least one is needed")
     codes = np.empty((len(frame), len(domain.columns)), np.int32)
     for i, column in enumerate(domain.columns):
         codes[:, i] = _encode_column(domain, column, frame[column.name], source)
@@ -128,9 +124,11 @@ def draft_domain(path: str | Path) -> tuple[Domain, list[str]]:
     bins cannot tell apart and codes such as ``007`` among them; bounds and categories are those that occur.
     They have to be replaced by public knowledge before the domain is used.
 
-    Raises: ``DataError`` as ``read_table`` does.
+    Raises: ``DataError`` as ``read_table`` does, and where there are no rows.
     """
     frame = read_table(path)
+    if frame.empty:
+        raise DataError(f"{path}: has a header but no rows; at least one row is needed")
     columns, notes = [], []
     for name in frame.columns:
         values = [str(value) for value in frame[name].unique()]

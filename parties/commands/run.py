@@ -23,7 +23,7 @@ from parties.config import SCHEDULES, UPLOADS, Config, load_config, overrides
 from parties.distaim.planning import make_plan
 from parties.distaim.report import run_report
 from parties.progress import Progress
-from parties.report.content import RunReport
+from parties.report.content import RunReport, excluded_text
 from parties.trial.assemble import collect
 from parties.trial.folder import SERVERS, Folder
 from parties.trial.launcher import launch
@@ -142,7 +142,9 @@ def closing_lines(report: Mapping[str, object]) -> list[tuple[str, str]]:
     queries = [", ".join(item["query"]) for item in selected] if isinstance(selected, list) else []
     shown = "; ".join(queries[:_QUERIES_SHOWN])
     more = "; ..." if len(queries) > _QUERIES_SHOWN else ""
+    excluded = excluded_text(report)
     lines = [
+        *([("not counted", excluded)] if excluded else []),
         ("synthetic rows", f"{report.get('synthetic_rows')}"),
         budget_line(report),
         ("chosen queries", f"{len(queries)}: {shown}{more}"),

@@ -10,7 +10,7 @@ import tomli_w
 
 from mechanisms.annealing import CENTRAL_ROUNDS
 from mechanisms.domain import Domain
-from mechanisms.errors import MechanismError
+from mechanisms.errors import DataError, MechanismError
 from mechanisms.workload import Workload, draw_workload
 from parties.config import reading
 from parties.config.checks import check
@@ -76,6 +76,18 @@ class Config:
     def max_rows(self) -> int:
         """Public bound on the rows of the whole table."""
         return self.clients.max_rows
+
+    def check_rows(self, rows: int) -> None:
+        """Raises DataError where an owner has more rows than the run's public bound; none are a table, too.
+
+        Its own program asks this, before anything is counted or sent: that an owner takes part says of its table that
+        it is not larger than all have agreed on, and nothing else.
+        """
+        bound = self.clients.rows_per_client
+        if rows > bound:
+            raise DataError(
+                f"the table has {rows} rows; expected at most {bound} (clients.rows_per_client in {self.source})"
+            )
 
     def require_parties(self) -> tuple[PartySection, ...]:
         """The three parties. Raises ConfigError where the config has none."""

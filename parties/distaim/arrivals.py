@@ -108,7 +108,12 @@ class Arrivals:
 
     @property
     def standings(self) -> list[Standing]:
-        """What has become of the data owners that any server listed, as if the run ended now; by client."""
+        """What has become of the data owners that any server listed, as if the run ended now; by client.
+
+        Where nobody is counted in, because all rounds are done, what was kept of that.
+        """
+        if self._total is None:
+            return self._holdings.standings()
         left = [
             Standing(client, item.digest, item.round, Exclusion.INCOMPLETE)
             for client, item in self._incomplete.items()

@@ -13,6 +13,7 @@ from typing import Any
 from mechanisms.accounting import LedgerEntry
 from mechanisms.workload import Workload
 from parties.config import ANNEALED, Config
+from parties.distaim.exclusions import Exclusion
 from parties.distaim.outputs import read_attempts
 from parties.distaim.planning import sampling_distance
 from parties.distaim.steps import ESTIMATE, FINISH
@@ -21,6 +22,7 @@ from parties.report.content import (
     DISTAIM_TRUST,
     TRIAL_TRUST,
     Communication,
+    Excluded,
     Opened,
     Privacy,
     RunReport,
@@ -91,6 +93,15 @@ def run_report(
         synthetic_rows=config.run.rows or result["rows_estimated"],
         notes=notes(result, config),
         rounds_done=result["rounds_done"],
+        excluded=_excluded(result),
+    )
+
+
+def _excluded(result: Mapping[str, Any]) -> tuple[Excluded, ...]:
+    items = ((item, Exclusion(item["excluded"])) for item in result["excluded"])
+    return tuple(
+        Excluded(item["client"], item["round"], reason.value, reason.sentence)
+        for item, reason in items
     )
 
 

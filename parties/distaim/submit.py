@@ -34,7 +34,6 @@ import numpy as np
 from aiohttp.connector import AddrInfoType
 from numpy.typing import NDArray
 
-from mechanisms.errors import DataError
 from mechanisms.workload import Workload
 from parties.config import CertificateFiles, Config, PartySection
 from parties.distaim.completed import Key, completed, mark_complete
@@ -182,7 +181,7 @@ async def submit(
     """
     client = load_identity(files).name
     workload = workload or config.build_workload()
-    check_rows(config, len(codes))
+    config.check_rows(len(codes))
     values = input_form(config.run.upload, workload).values(codes)
     key = Key(config.digest(), client, _digest(values))
     if state is not None and (known := completed(state, key)) is not None:
@@ -199,15 +198,6 @@ async def submit(
     if state is not None:
         mark_complete(state, key, receipt.to_dict())
     return receipt
-
-
-def check_rows(config: Config, rows: int) -> None:
-    """Raises DataError where a client has no rows, or more than the run's public bound."""
-    bound = config.clients.rows_per_client
-    if not 0 < rows <= bound:
-        raise DataError(
-            f"the table has {rows} rows; expected 1 to {bound} (clients.rows_per_client in {config.source})"
-        )
 
 
 def prepare(

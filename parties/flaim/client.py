@@ -33,7 +33,7 @@ from parties.errors import (
 from parties.flaim.guarantee import Replaced
 from parties.flaim.messages import SMALL_BYTES, Hello, Message, MessageKind, Welcome
 from parties.flaim.refusals import sent_away
-from parties.flaim.session import ClientSession, SharedBriefs, check_rows
+from parties.flaim.session import ClientSession, SharedBriefs
 from parties.flaim.sums import settings_of
 from parties.ledger import LEDGER, DurableLedger
 from parties.progress import Progress
@@ -106,7 +106,7 @@ async def run_client(
     share a process, ``workload`` and ``briefs`` save work, and ``joining`` limits how many open their ledgers and
     connect at once.
 
-    Raises what ``spend`` raises, ConfigError, CertificateError, FlaimError (rows), StoreError, RoundTransportError (the
+    Raises what ``spend`` raises, ConfigError, CertificateError, DataError (rows), StoreError, RoundTransportError (the
     server is not there, or lost for good), FlaimRefused, FlaimProtocolError, SecAggError, BudgetExceeded.
     """
     section = config.require_flaim()
@@ -115,7 +115,7 @@ async def run_client(
         raise ConfigError(
             config.source, "flaim.clients", f"does not have {name!r}, the name in {files.cert}"
         )
-    check_rows(config, len(codes))
+    config.check_rows(len(codes))
     workload = workload or config.build_workload()
     settings = settings_of(config)
     inner = FlaimClient(codes, workload, settings, random_bytes=secrets.token_bytes)

@@ -19,7 +19,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from mechanisms.accounting import Ledger
-from mechanisms.errors import FlaimError
 from mechanisms.flaim_client import FlaimClient
 from mechanisms.flaim_messages import Brief, Layout, encode_choices
 from mechanisms.workload import Workload
@@ -246,12 +245,3 @@ def _largest_brief(config: Config, workload: Workload) -> int:
     columns = len(workload.domain.columns)
     cells = int(config.run.max_model_mb * 1e6 / 8) + 2 * sum(workload.domain.shape)
     return 1024 + 4 * cells + columns * (_CLIQUE_BYTES + 2 * columns) + len(workload.candidates)
-
-
-def check_rows(config: Config, rows: int) -> None:
-    """Raises FlaimError where a table is larger than the run's public bound, or empty."""
-    bound = config.clients.rows_per_client
-    if not 0 < rows <= bound:
-        raise FlaimError(
-            f"the table has {rows} rows; expected 1 to {bound} (clients.rows_per_client in {config.source})"
-        )

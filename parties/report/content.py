@@ -21,10 +21,12 @@ DISTAIM_TRUST = (
     "The three compute servers held secret shares. Any one of them alone learnt nothing about a row or an un-noised "
     "count, provided it followed the protocol (at most one corrupted server, semi-honest).",
     "Two servers acting together, or a server that deviates from the protocol, are outside this guarantee.",
-    "Opened were the chosen query of each round and each noisy measurement, nothing else. How many data owners took "
-    "part, and the sizes and times of messages, are visible too.",
-    "The privacy guarantee is for one row added to or removed from the whole table. It holds whatever the other data "
-    "owners submit; an owner that submits counts which are not those of its table can bend the result.",
+    "Opened were the chosen query of each round, each noisy measurement and, where the run checks it, whether each "
+    "data owner's counts are within their bound, nothing else. Who took part, and the sizes and times of messages, are "
+    "visible too.",
+    "The privacy guarantee is for one row added to or removed from the whole table, of which no data owner has more "
+    "than the agreed number: its own program refuses a larger table. It holds whatever the other data owners submit; "
+    "an owner that submits counts which are not those of its table can bend the result.",
 )
 """What DistAIM under MPC guarantees and what it does not, one sentence or two an item."""
 TRIAL_TRUST = (
@@ -154,10 +156,21 @@ class Selected:
 
 
 @dataclass(frozen=True, slots=True)
+class Excluded:
+    """A data owner whose submission was not counted: in `round`, for a `reason`, which `why` says in a sentence."""
+
+    client: str
+    round: int
+    reason: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class RunReport:
     """All of `report.json`. `time_s` holds seconds by phase, "total" among them; `notes` are sentences for the reader.
 
-    `flaim` has what only FLAIM has: guarantees, sums, choosers.
+    `excluded` are the data owners that servers left out, None where nobody can be. `flaim` has what only FLAIM has:
+    guarantees, sums, choosers.
 
     Raises ValueError when `time_s` has no total.
     """
@@ -178,6 +191,7 @@ class RunReport:
     trust: tuple[str, ...] = DISTAIM_TRUST
     notes: tuple[str, ...] = ()
     flaim: Mapping[str, object] | None = None
+    excluded: tuple[Excluded, ...] | None = None
 
     def __post_init__(self) -> None:
         if "total" not in self.time_s:
@@ -189,6 +203,7 @@ class RunReport:
         document: dict[str, object] = {
             "method": self.method,
             "dataset": self.dataset,
+            "excluded": None if self.excluded is None else [asdict(item) for item in self.excluded],
             "seed": self.seed,
             "parameters": asdict(self.parameters),
             "privacy": {
@@ -210,6 +225,16 @@ class RunReport:
             "flaim": self.flaim,
         }
         return {key: value for key, value in document.items() if value is not None}
+
+
+def excluded_text(report: Mapping[str, object]) -> str | None:
+    """Who was not counted, for people; None where everybody was, or nobody can be left out."""
+    items = report.get("excluded")
+    if not isinstance(items, list) or not items:
+        return None
+    owners = "data owner was" if len(items) == 1 else "data owners were"
+    names = "; ".join(f"{item['client']}: {item['why']}" for item in items)
+    return f"{len(items)} {owners} not counted. {names}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 
 from parties.report import page
 from parties.report import pictures as draw
-from parties.report.content import ReportPictures
+from parties.report.content import ReportPictures, excluded_text
 from parties.report.pictures import format_bytes
 
 NOT_PRIVATE = "Computed from the real table without noise, for trials: not differentially private, do not publish."
@@ -25,6 +25,7 @@ def render_html(report: Mapping[str, object], pictures: ReportPictures) -> str:
     parts = [
         f"<h1>{page.text(report['dataset'])}</h1>",
         f'<p class="quiet">Synthetic data by {page.text(report["method"])}, made by Syncret.</p>',
+        _excluded(report),
         _tiles(report),
         *(f'<p class="warning">{page.text(note)}</p>' for note in _items(report.get("notes"))),
         _trust(report),
@@ -105,6 +106,11 @@ def _neighbours(report: Mapping[str, object]) -> str:
         return ""
     told = [f"for {guarantee['unit']}", *(guarantee[k] for k in ("replaced",) if k in guarantee)]
     return f'<p class="quiet">ε and δ: {page.text("; ".join(map(str, told)))}.</p>'
+
+
+def _excluded(report: Mapping[str, object]) -> str:
+    text = excluded_text(report)
+    return f'<p class="warning">{page.text(text)}</p>' if text else ""
 
 
 def _trust(report: Mapping[str, object]) -> str:

@@ -1,7 +1,8 @@
 """Splits of one table into the tables of K data owners, for trials and benchmarks.
 
 Provides `iid`, `label_skew` and `clustering`, and `partition_rows`, which picks one of them by its name on the
-command line. Every row goes to exactly one owner, and every owner gets at least one row.
+command line. Every row goes to exactly one owner, and every owner gets at least one row where there are as many; where
+there are fewer, some have none, which is a table like any other.
 
 Secret: nothing; this runs where the whole table is at hand already. The randomness is public: one seed, one split.
 
@@ -76,7 +77,7 @@ def partition_rows(
 ) -> Partition:
     """The split called `kind` of coded rows (rows, columns); `label` is a column number, by default the last.
 
-    Raises ValueError for an unknown kind, a label that is no column, or fewer rows than clients.
+    Raises ValueError for an unknown kind, a label that is no column, or no rows.
     """
     if kind == "iid":
         return iid(len(codes), clients=clients, seed=seed)
@@ -93,7 +94,7 @@ def partition_rows(
 def iid(rows: int, *, clients: int, seed: int) -> Partition:
     """A random split into parts whose sizes differ by one at most.
 
-    Raises ValueError for fewer rows than clients.
+    Raises ValueError for no rows.
     """
     _check_counts(rows, clients)
     order = public_generator(seed).permutation(rows)
@@ -108,9 +109,9 @@ def label_skew(
     """For each class of `labels` (rows,), clients get shares of its rows drawn from Dirichlet(beta, ..., beta).
 
     The smaller `beta`, the more a class sits with few clients; beta -> infinity is the iid split. A client that would
-    be left without a row takes one from the client that has most.
+    be left without a row takes one from the client that has most, if that has another one.
 
-    Raises ValueError for fewer rows than clients or a beta that is not positive or 1e300 and more.
+    Raises ValueError for no rows or a beta that is not positive or 1e300 and more.
     """
     _check_counts(len(labels), clients)
     # Above that, NumPy's shares overflow.
@@ -141,7 +142,7 @@ def clustering(
     """Rows that resemble one another go to one client: k-means with one cluster per client on an embedding of the rows.
 
     `codes` is (rows, columns), `sizes` the number of codes of each column. `embedding` is `svd_embedding` unless given.
-    Raises ValueError for fewer rows than clients.
+    Raises ValueError for no rows.
     """
     _check_counts(len(codes), clients)
     embed = svd_embedding if embedding is None else embedding
@@ -197,10 +198,8 @@ def umap_embedding(
 def _check_counts(rows: int, clients: int) -> None:
     if clients < 1:
         raise ValueError(f"{clients} clients; expected at least one")
-    if rows < clients:
-        raise ValueError(
-            f"{rows} rows cannot give each of {clients} clients one; use fewer clients"
-        )
+    if rows < 1:
+        raise ValueError("a table without rows cannot be split")
 
 
 def _one_hot(
@@ -212,10 +211,12 @@ def _one_hot(
 
 
 def _give_everyone_a_row(owners: NDArray[np.int32], clients: int) -> None:
-    """Move one row from the largest client to each client that has none, in place."""
+    """Move one row from the largest client to each client that has none, as long as that has two, in place."""
     sizes = np.bincount(owners, minlength=clients)
     for client in np.flatnonzero(sizes == 0):
         largest = int(sizes.argmax())
+        if sizes[largest] < 2:
+            return
         owners[np.flatnonzero(owners == largest)[0]] = client
         sizes[largest] -= 1
         sizes[client] += 1

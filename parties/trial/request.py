@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from mechanisms.errors import DataError
 from mechanisms.table import encode
 from mechanisms.workload import Workload
 from parties.config import MAX_ROWS, Config
@@ -63,10 +64,8 @@ def load_trial(config: Config, frame: pd.DataFrame, request: Request, *, source:
     workload = config.build_workload()
     codes = encode(config.domain, frame, source=source)
     clients = config.clients.expected
-    if len(codes) < clients:
-        raise ConfigError(
-            config.source, "clients.expected", f"is {clients}; the table has {len(codes)} rows"
-        )
+    if not len(codes):
+        raise DataError(f"{source}: has a header but no rows; a trial needs some")
     label = None if request.label is None else _column(config, request.label)
     partition = partition_rows(
         request.partition,

@@ -52,7 +52,6 @@ def test_read_table_reads_gzip_and_byte_order_mark(tmp_path: Path) -> None:
     ("content", "says"),
     [
         (b"", "is empty"),
-        (b"a,b\n", "no rows"),
         (b"a,b\n1,2\n3\n", "line 3: 1 values; the header has 2"),
         (b"a,b\n1,2,3\n", "line 2: 3 values"),
         (b"a,a\n1,2\n", "column 'a' appears twice"),
@@ -123,8 +122,17 @@ def test_encode_refuses_other_columns() -> None:
         encode(DOMAIN, frame)
     with pytest.raises(DataError, match="column 'age' of the domain is not in the table"):
         encode(DOMAIN, frame[["colour", "weight"]])
-    with pytest.raises(DataError, match="no rows"):
-        encode(DOMAIN, frame.iloc[:0][["age", "colour", "weight"]])
+
+
+def test_a_header_alone_is_a_table_without_rows(tmp_path: Path) -> None:
+    frame = read_table(write(tmp_path, "weight,age,colour\n"))
+    codes = encode(DOMAIN, frame)
+    assert (codes.shape, codes.dtype) == ((0, 3), np.int32)
+
+
+def test_draft_domain_needs_rows(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="at least one row is needed"):
+        draft_domain(write(tmp_path, "weight,age,colour\n"))
 
 
 def test_encode_refuses_numbers_that_are_not_text() -> None:

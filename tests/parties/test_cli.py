@@ -391,7 +391,7 @@ def test_submit_says_which_file_cannot_be_used_and_how_many_rows_are_too_many(
     bound = load_config(config).clients.rows_per_client
     table.write_text("sex,ward,age\n" + "f,x,1\n" * (bound + 1))
     assert guarded(cli, arguments) == Status.DATA
-    assert f"the table has {bound + 1} rows; expected 1 to {bound}" in capsys.readouterr().err
+    assert f"the table has {bound + 1} rows; expected at most {bound}" in capsys.readouterr().err
 
 
 def test_submit_says_that_nobody_admitted_its_key(

@@ -10,7 +10,9 @@ import tomli_w
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mechanisms.errors import DataError
 from parties.config import (
+    CHECKS,
     MAX_ROWS,
     Address,
     Config,
@@ -309,3 +311,21 @@ def test_require_flaim_says_what_is_missing(missing: str | None) -> None:
     config = make_config({"flaim": table} if missing else None)
     with pytest.raises(ConfigError, match=f"flaim.{missing or 'address'}: is missing"):
         config.require_flaim()
+
+
+@pytest.mark.parametrize("rows", [0, 1, 100])
+def test_check_rows_lets_tables_pass_up_to_the_bound(rows: int) -> None:
+    make_config().check_rows(rows)
+
+
+def test_check_rows_states_the_bound() -> None:
+    with pytest.raises(DataError, match=r"has 101 rows; expected at most 100 \(clients.rows_per_"):
+        make_config().check_rows(101)
+
+
+def test_check_is_of_totals_unless_it_is_said_and_is_agreed_on() -> None:
+    agreed = {check: make_config({"run.check": check}).digest() for check in CHECKS}
+    assert make_config().digest() == agreed["totals"]
+    assert len(set(agreed.values())) == len(CHECKS) == 3
+    with pytest.raises(ConfigError, match="expected one of totals, cells, none"):
+        make_config({"run.check": "most"})

@@ -18,7 +18,7 @@ from parties.database import Database
 from parties.errors import FlaimProtocolError
 from parties.flaim.messages import Message, MessageKind, pack_task, unpack_plain, unpack_reason
 from parties.flaim.refusals import Refusal, Refused
-from parties.flaim.session import ClientSession, check_rows
+from parties.flaim.session import ClientSession
 from parties.flaim.sums import session as session_parameters
 from parties.flaim.sums import settings_of
 from parties.ledger import LEDGER, DurableLedger
@@ -345,11 +345,3 @@ def test_client_keeps_its_choices_over_a_new_connection_and_leaves_sums_that_hav
     client.session.lost()
     assert client.session.receive(layout(3, mine)) is None
     assert client.ledger.spent > 0
-
-
-def test_check_rows_states_the_bound() -> None:
-    config = config_of()
-    check_rows(config, 100)
-    for rows in (0, 101):
-        with pytest.raises(FlaimError, match="expected 1 to 100"):
-            check_rows(config, rows)

@@ -62,6 +62,16 @@ def test_simulate_spends_the_budget_of_every_variant(variant: str, sizes: str) -
     assert rounds == ([0, 2, 3, 4] if variant == "naivebayes" else [0, 1, 2, 3, 4])
 
 
+@pytest.mark.parametrize("variant", FLAIM_VARIANTS)
+@pytest.mark.parametrize("sizes", ["public", "estimated"])
+def test_simulate_takes_clients_without_rows(variant: str, sizes: str) -> None:
+    tables = [TABLES[0][:0], *TABLES[1:11], TABLES[11][:0]]
+    outcome = run(settings_of(variant, sizes=sizes), tables)
+    assert outcome.result.lost_rounds == ()
+    rows = sum(len(table) for table in tables)
+    assert outcome.total == pytest.approx(rows, rel=0 if sizes == "public" else 0.3)
+
+
 def test_simulate_learns_more_with_choices_than_from_columns_alone() -> None:
     rich = {"rho": 50.0, "participation": 1.0, "iterations": 60, "final_iterations": 300}
     columns, chosen = (error(run(settings_of(v, **rich))) for v in ("naivebayes", "private"))

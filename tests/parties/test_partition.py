@@ -189,9 +189,15 @@ def test_umap_embedding_passes_the_seed_and_the_papers_settings(
 
 
 @pytest.mark.parametrize("kind", PARTITIONS)
-def test_partition_rows_refuses_more_clients_than_rows(kind: str) -> None:
-    with pytest.raises(ValueError, match="3 rows cannot give each of 4 clients one"):
-        partition_rows(kind, table(3, (2,)), (2,), clients=4, seed=0)
+def test_partition_rows_leaves_some_clients_without_rows_where_there_are_fewer(kind: str) -> None:
+    sizes = partition_rows(kind, table(3, (2,)), (2,), clients=5, seed=0).sizes
+    assert sorted(sizes.tolist()) == [0, 0, 1, 1, 1]
+
+
+@pytest.mark.parametrize("kind", PARTITIONS)
+def test_partition_rows_refuses_a_table_without_rows(kind: str) -> None:
+    with pytest.raises(ValueError, match="without rows"):
+        partition_rows(kind, table(0, (2,)), (2,), clients=4, seed=0)
 
 
 @pytest.mark.parametrize("clients", [0, -1])

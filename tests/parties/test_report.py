@@ -3,7 +3,7 @@
 import base64
 import json
 import xml.etree.ElementTree as ElementTree
-from dataclasses import replace
+from dataclasses import asdict, replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -11,10 +11,12 @@ import pytest
 
 from mechanisms.accounting import LedgerEntry
 from mechanisms.events import ExponentialEvent, GaussianEvent
+from parties.commands.run import closing_lines
 from parties.errors import StoreError
 from parties.report.content import (
     ColumnShares,
     Communication,
+    Excluded,
     Opened,
     Parameters,
     Privacy,
@@ -25,6 +27,7 @@ from parties.report.content import (
     Utility,
     WorkloadSize,
     check_report,
+    excluded_text,
 )
 from parties.report.html import NOT_PRIVATE, render_html
 from parties.report.writing import write_report
@@ -180,6 +183,33 @@ def test_render_html_shows_openings_trust_and_notes() -> None:
     ):
         assert part in text
     assert "81.8 %" in text
+
+
+def test_excluded_owners_stand_at_the_beginning_of_report_and_page() -> None:
+    excluded = (
+        Excluded("clinic-a", 0, "out of bounds", "its counts are too heavy"),
+        Excluded(HOSTILE, 2, "unusable", "a server cannot use its part"),
+    )
+    document = replace(example(), excluded=excluded).to_dict()
+    assert list(document)[:3] == ["method", "dataset", "excluded"]
+    assert document["excluded"] == [asdict(item) for item in excluded]
+    source = render_html(document, ReportPictures())
+    text = Page(source).text
+    assert "2 data owners were not counted. clinic-a: its counts are too heavy;" in text
+    assert "<script" not in source
+    assert text.index("not counted") < text.index("budget spent")
+    lines = closing_lines(document)
+    assert lines[0] == ("not counted", excluded_text(document))
+
+
+@pytest.mark.parametrize("excluded", [None, ()])
+def test_report_says_nothing_of_exclusions_where_there_are_none(
+    excluded: tuple[Excluded, ...] | None,
+) -> None:
+    document = replace(example(), excluded=excluded).to_dict()
+    assert ("excluded" in document) == (excluded is not None)
+    assert "not counted" not in render_html(document, ReportPictures())
+    assert "not counted" not in dict(closing_lines(document))
 
 
 def test_render_html_puts_a_ledgers_events_into_words() -> None:

@@ -26,7 +26,7 @@ from parties.audit.evidence import Attempt, Evidence, Session
 from parties.audit.findings import Failed
 from parties.audit.identity import completeness
 from parties.audit.run import audit_folder
-from parties.config import CertificateFiles, Config
+from parties.config import CHECKS, CertificateFiles, Config
 from parties.distaim.agreement import save_selection
 from parties.distaim.exclusions import Exclusion
 from parties.distaim.planning import make_plan
@@ -523,6 +523,18 @@ async def test_run_party_counts_clients_from_their_first_round_on(
     assert await running == [None] * 3
     counted = [text for text in records[0].texts if "counted" in text]
     assert [text.split(": ")[1].split()[0] for text in counted] == ["1", "1", "2", "3"]
+
+
+@pytest.mark.parametrize("check", CHECKS)
+async def test_run_party_counts_owners_without_rows(
+    tmp_path: Path, certificates: dict[str, CertificateFiles], check: str
+) -> None:
+    """That there is nobody in its table is an owner's secret as any other count is: its bit says nothing of it."""
+    cluster = Cluster(make_config({"run.rounds": 1, "run.check": check}), tmp_path, certificates)
+    assert await cluster.run(owners=EVERYONE, codes=0) == [None] * 3
+    assert [item["client"] for item in result(cluster)["counted"]] == [*EVERYONE]  # type: ignore[attr-defined]
+    assert result(cluster)["excluded"] == []
+    assert audit_folder(collect(cluster, tmp_path / "run")).ok
 
 
 async def test_run_party_notices_a_silent_peer(
