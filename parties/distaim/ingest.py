@@ -237,7 +237,7 @@ class _Api:
                 "participation": config.clients.participation,
                 "open": not self.store.closed_to_clients,
                 "submission": self.store.submission_digest(client),
-                **answer_to(self.store.standing(client)),
+                **answer_to(self.store.standing(client), closed=self.store.closed_to_clients),
             }
         )
 
