@@ -9,6 +9,7 @@ from types import FrameType
 import click
 
 from bench.engine.cli import engine
+from bench.intake import intake
 from bench.overhead.cli import overhead
 from bench.secagg.cli import secagg
 from bench.utility.cli import utility
@@ -52,5 +53,5 @@ def bench() -> None:
     """Measure Syncret on this machine."""
 
 
-for command in (engine, secagg, overhead, utility):
+for command in (engine, secagg, overhead, utility, intake):
     bench.add_command(command)

@@ -75,6 +75,11 @@ def load_certificate(path: Path, what: str) -> x509.Certificate:
         ) from error
 
 
+def certificate_bytes(files: CertificateFiles) -> bytes:
+    """The certificate itself (DER). Raises CertificateError."""
+    return load_certificate(files.cert, "certificate").public_bytes(serialization.Encoding.DER)
+
+
 def load_key(path: Path) -> ed25519.Ed25519PrivateKey | ec.EllipticCurvePrivateKey:
     """The private key in a PEM file. Raises CertificateError."""
     data = read_private(path, "private key", "a PEM file")
@@ -91,8 +96,8 @@ def load_key(path: Path) -> ed25519.Ed25519PrivateKey | ec.EllipticCurvePrivateK
     return key
 
 
-def common_name(certificate: x509.Certificate, path: Path) -> str:
-    """The one common name of a certificate. Raises CertificateError."""
+def common_name(certificate: x509.Certificate, path: Path | str) -> str:
+    """The one common name of a certificate, which errors call ``path``. Raises CertificateError."""
     names = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
     if len(names) != 1:
         raise CertificateError(

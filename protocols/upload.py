@@ -1,25 +1,26 @@
-"""A client's input: counts in Z_2^32 become three upload bodies, and a server's body becomes its two components.
+"""A client's input: counts in Z_2^32 become what three servers hold, and a server's body becomes its two components.
 
 Sans-I/O, both sides. Component c of x = x0 + x1 + x2 mod 2^32; server i holds components i (``own``) and i + 1
 (``next``).
 
-    form     to server 0        to server 1        to server 2             bytes a cell
-    seeded   s0 | s1            s1 | x2            s0 | SHA-256(x2)        4
-    plain    x0 | x1            x1 | x2            x2 | x0                 48, what the FLAIM paper counts
+    form     server 0   server 1   server 2    bytes a cell, from the client
+    seeded   s0 | s1    s1 | x2    s0 | x2     4: x2 is sent once
+    plain    x0 | x1    x1 | x2    x2 | x0     48, what the FLAIM paper counts
 
-In ``seeded``, x0 = F(s0), x1 = F(s1), with F the AES-128-CTR keystream of the seed; server 1 forwards x2 to server 2
-(``forward_payload``), which checks the digest (``open_forwarded``). In ``plain`` the elements are sent as 8 bytes of a
-sharing mod 2^64; what a server keeps is that sharing mod 2^32. All integers are little-endian.
+In ``seeded``, x0 = F(s0), x1 = F(s1), with F the AES-128-CTR keystream of the seed; x2 is the same for both servers
+that hold it, so that a client gives it once (``UploadParts``: a private part for each server, one common part and its
+holders). In ``plain`` the elements are sent as 8 bytes of a sharing mod 2^64, to each server on its own; what a server
+keeps is that sharing mod 2^32. All integers are little-endian.
 
 A malicious client can send different versions of one component to the two servers that hold it. Each server therefore
 sends the digest of its ``next`` component to the next server, which compares it with its ``own``
 (``component_digests``, ``check_component``); a client that fails is dropped by all three. These digests go only between
 the two servers that hold the component: to the third, a digest of x2 would be a test for guesses of the counts.
 
-What the forms differ in is data (``UploadForm``): which components a body holds, and whether as a seed, as elements or
-as a digest. A component that some server gets as a digest is forwarded by its other holder.
+What the forms differ in is data (``UploadForm``): which components a body holds, whether as a seed or as elements, and
+who holds the common part.
 
-Secret: counts, seeds, bodies, components. Public: form, number of cells, sizes. Source: README section 2.
+Secret: counts, seeds, parts, bodies, components. Public: form, number of cells, sizes. Source: README section 2.
 Known limits: whether the counts are those of a real table is not checked; README section 3 says why the privacy of the
 other clients does not depend on it.
 """
@@ -29,8 +30,7 @@ import hashlib
 import hmac
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,59 +40,51 @@ from protocols.keystream import KEY_BYTES, Keystream
 
 SEEDED = "seeded"
 PLAIN = "plain"
-DIGEST_BYTES = hashlib.sha256().digest_size
 
 
 class PartKind(enum.Enum):
-    """What stands for a component: the seed it expands from, its elements, or their digest."""
+    """What stands for a component: the seed it expands from, or its elements."""
 
     SEED = "seed"
     ELEMENTS = "elements"
-    DIGEST = "digest"
-
-
-class Forwarding(NamedTuple):
-    """Which server sends a component on to its other holder, who has only its digest."""
-
-    sender: int
-    receiver: int
 
 
 @dataclass(frozen=True, slots=True)
 class UploadForm:
     """How an upload is laid out: ``bodies`` by server, each a sequence of (component, what stands for it).
 
-    ``element`` is the type of an element on the wire, and so the ring of the sharing; ``usage`` separates the
-    keystreams of the client's seeds, one component to a seed.
+    ``common`` is the component whose elements the client gives once, for both its holders, who have it last in their
+    bodies; None where every server gets all it needs on its own. ``element`` is the type of an element on the wire, and
+    so the ring of the sharing; ``usage`` separates the keystreams of the client's seeds, one component to a seed.
     """
 
     name: str
     usage: bytes
     element: str
     bodies: tuple[tuple[tuple[int, PartKind], ...], ...]
+    common: int | None = None
 
     def part_size(self, kind: PartKind, cells: int) -> int:
         """Bytes of what stands for a component of ``cells`` elements."""
-        if kind is PartKind.ELEMENTS:
-            return np.dtype(self.element).itemsize * cells
-        return KEY_BYTES if kind is PartKind.SEED else DIGEST_BYTES
+        return KEY_BYTES if kind is PartKind.SEED else np.dtype(self.element).itemsize * cells
 
     @property
-    def forwarding(self) -> Forwarding | None:
-        """Who forwards to whom; None where every server has all it needs."""
-        for receiver, body in enumerate(self.bodies):
-            if (receiver, PartKind.DIGEST) in body:
-                # A server holds the component of its own number; the server before it holds that one, too.
-                return Forwarding((receiver - 1) % 3, receiver)
-        return None
+    def holders(self) -> tuple[int, ...]:
+        """The servers that hold the common part."""
+        return tuple(pid for pid, body in enumerate(self.bodies) if self.common in dict(body))
+
+    def private(self, pid: int) -> tuple[tuple[int, PartKind], ...]:
+        """What server ``pid`` gets on its own."""
+        return tuple(part for part in self.bodies[pid] if part[0] != self.common)
 
 
-_SEED, _ELEMENTS, _DIGEST = PartKind.SEED, PartKind.ELEMENTS, PartKind.DIGEST
+_SEED, _ELEMENTS = PartKind.SEED, PartKind.ELEMENTS
 _SEEDED = UploadForm(
     SEEDED,
     b"client-upload-seeded",
     "<u4",
-    (((0, _SEED), (1, _SEED)), ((1, _SEED), (2, _ELEMENTS)), ((0, _SEED), (2, _DIGEST))),
+    (((0, _SEED), (1, _SEED)), ((1, _SEED), (2, _ELEMENTS)), ((0, _SEED), (2, _ELEMENTS))),
+    common=2,
 )
 _PLAIN = UploadForm(
     PLAIN,
@@ -137,8 +129,32 @@ class UploadSeeds:
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
+class UploadParts:
+    """What a client gives: a ``private`` part for each server, and a ``common`` one that ``holders`` get besides.
+
+    Secret. A holder's body is its private part and then the common one, any other's is its private part.
+    """
+
+    private: tuple[bytes, bytes, bytes]
+    common: bytes
+    holders: tuple[int, ...]
+
+    def __repr__(self) -> str:
+        return f"UploadParts({[len(part) for part in self.private]} and {len(self.common)} bytes)"
+
+    @property
+    def bodies(self) -> tuple[bytes, bytes, bytes]:
+        """What servers 0, 1, 2 hold in the end."""
+        first, second, third = (
+            part + self.common if pid in self.holders else part
+            for pid, part in enumerate(self.private)
+        )
+        return first, second, third
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Part:
-    """What a client sent for one component. Secret, unless it is a digest that only its two holders see."""
+    """What a client sent for one component. Secret."""
 
     kind: PartKind
     data: bytes
@@ -158,14 +174,14 @@ class StoredUpload:
     next: Part
 
 
-def upload(counts: NDArray[np.uint32], form: str, seeds: UploadSeeds | None = None) -> list[bytes]:
-    """Share ``counts`` in the form of that name: one body for each server.
+def upload(counts: NDArray[np.uint32], form: str, seeds: UploadSeeds | None = None) -> UploadParts:
+    """Share ``counts`` in the form of that name.
 
-    Shapes: uint32 (n,) -> 3 bodies.
-    Leaks: nothing to one server. seeded: 0 gets two seeds, 1 a seed and x2 masked by the other, 2 a seed and a digest
-    of x2; plain: any two components are uniform.
+    Shapes: uint32 (n,) -> 3 private parts and a common one.
+    Leaks: nothing to one server. seeded: 0 gets two seeds, 1 and 2 a seed each and x2, masked by the other; plain: any
+    two components are uniform.
     Rounds: none; the client sends once.
-    Communication: seeded: the client sends 32, 16 + 4n and 48 bytes; plain: 16n bytes to each server.
+    Communication: seeded: the client sends 32, 16, 16 bytes, and 4n for two servers; plain: 16n bytes to each server.
     Raises: ValueError on another form, dtype or shape.
     Source: README section 2; for plain the FLAIM paper's throughput formula (cells x 8 bytes x 6).
     """
@@ -176,30 +192,37 @@ def upload(counts: NDArray[np.uint32], form: str, seeds: UploadSeeds | None = No
     x0 = _expand_seed(layout, seeds.s0, counts.size)
     x1 = _expand_seed(layout, seeds.s1, counts.size)
     x2 = (counts.astype(layout.element) - x0 - x1).astype(layout.element, copy=False)
-    sent = {c for body in layout.bodies for c, kind in body if kind is not PartKind.SEED}
+    sent = {c for body in layout.bodies for c, kind in body if kind is PartKind.ELEMENTS}
     elements = {c: (x0, x1, x2)[c].tobytes() for c in sent}
 
-    def part(component: int, kind: PartKind) -> bytes:
-        if kind is PartKind.SEED:
-            return (seeds.s0, seeds.s1)[component]
-        data = elements[component]
-        return hashlib.sha256(data).digest() if kind is PartKind.DIGEST else data
+    def private(pid: int) -> bytes:
+        return b"".join(
+            (seeds.s0, seeds.s1)[c] if kind is PartKind.SEED else elements[c]
+            for c, kind in layout.private(pid)
+        )
 
-    return [b"".join(part(*item) for item in body) for body in layout.bodies]
+    common = b"" if layout.common is None else elements[layout.common]
+    return UploadParts((private(0), private(1), private(2)), common, layout.holders)
+
+
+def private_size(pid: int, form: str, cells: int) -> int:
+    """The exact number of bytes of a private part. Raises ValueError on another pid, form or number of cells."""
+    layout = upload_form(form)
+    if pid not in range(3) or cells < 0:
+        raise ValueError(f"no upload for pid {pid}, form {form!r}, {cells} cells")
+    return sum(layout.part_size(kind, cells) for _, kind in layout.private(pid))
+
+
+def common_size(form: str, cells: int) -> int:
+    """The exact number of bytes of the common part, 0 without one. Raises ValueError on another form."""
+    layout = upload_form(form)
+    return 0 if layout.common is None else layout.part_size(PartKind.ELEMENTS, cells)
 
 
 def body_size(pid: int, form: str, cells: int) -> int:
     """The exact number of bytes of a body. Raises ValueError on another pid, form or number of cells."""
-    layout = upload_form(form)
-    if pid not in range(3) or cells < 0:
-        raise ValueError(f"no body for pid {pid}, form {form!r}, {cells} cells")
-    return sum(layout.part_size(kind, cells) for _, kind in layout.bodies[pid])
-
-
-def forwarded_size(form: str, cells: int) -> int:
-    """Bytes that one server sends on to another of a client's upload. Raises ValueError on another form."""
-    layout = upload_form(form)
-    return 0 if layout.forwarding is None else layout.part_size(PartKind.ELEMENTS, cells)
+    shared = common_size(form, cells) if pid in upload_form(form).holders else 0
+    return private_size(pid, form, cells) + shared
 
 
 def parse_upload(pid: int, form: str, body: bytes, cells: int) -> StoredUpload:
@@ -235,55 +258,23 @@ def check_component(own_digest: bytes, received: bytes) -> None:
         raise CheckFailed("the client sent two servers different versions of one component")
 
 
-def forward_payload(stored: StoredUpload) -> bytes:
-    """What server 1 sends to server 2 for a seeded upload: the bytes of x2.
-
-    Leaks: nothing; server 2 is the other holder of x2. Rounds: 1. Communication: 4n bytes, server 1 to 2.
-    Raises: ValueError at another server or for another form.
-    """
-    way = stored.form.forwarding
-    if way is None or stored.pid != way.sender:
-        raise ValueError("only server 1 forwards, and only seeded uploads")
-    return stored.next.data
-
-
-def open_forwarded(stored: StoredUpload, payload: bytes) -> StoredUpload:
-    """Server 2's upload with the forwarded x2 in place of its digest.
-
-    Leaks: nothing. Rounds: none. Communication: none (``forward_payload``).
-    Raises: CheckFailed on another size or digest; ValueError where nothing is awaited.
-    """
-    if stored.own.kind is not PartKind.DIGEST:
-        raise ValueError("only server 2 awaits a forwarded component, and only once")
-    expected = stored.form.part_size(PartKind.ELEMENTS, stored.cells)
-    if len(payload) != expected:
-        raise CheckFailed(
-            f"a forwarded component of {stored.cells} cells has {expected} bytes, not {len(payload)}"
-        )
-    if not hmac.compare_digest(hashlib.sha256(payload).digest(), stored.own.data):
-        raise CheckFailed("a forwarded component does not have the digest that its client sent")
-    return replace(stored, own=Part(PartKind.ELEMENTS, payload))
-
-
 def components(stored: StoredUpload) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
     """The server's two components, for adding to its running total.
 
-    Shapes: -> uint32 (n,), uint32 (n,). Leaks: nothing. Rounds: none. Communication: none.
-    Raises: ValueError at server 2 before ``open_forwarded``.
+    Shapes: -> uint32 (n,), uint32 (n,). Leaks: nothing. Rounds: none. Communication: none. Raises: nothing.
     """
     return _expand(stored, stored.own), _expand(stored, stored.next)
 
 
 def upload_components(
-    pid: int, form: str, body: bytes, cells: int, *, forwarded: bytes | None = None
+    pid: int, form: str, body: bytes, cells: int
 ) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
-    """``parse_upload``, ``open_forwarded`` (if ``forwarded`` is given) and ``components`` in one; raises as they do."""
-    stored = parse_upload(pid, form, body, cells)
-    return components(stored if forwarded is None else open_forwarded(stored, forwarded))
+    """``parse_upload`` and ``components`` in one; raises as they do."""
+    return components(parse_upload(pid, form, body, cells))
 
 
 def _digest(part: Part) -> bytes:
-    return part.data if part.kind is PartKind.DIGEST else hashlib.sha256(part.data).digest()
+    return hashlib.sha256(part.data).digest()
 
 
 def _expand_seed(form: UploadForm, seed: bytes, cells: int) -> NDArray[np.unsignedinteger]:
@@ -292,8 +283,6 @@ def _expand_seed(form: UploadForm, seed: bytes, cells: int) -> NDArray[np.unsign
 
 
 def _expand(stored: StoredUpload, part: Part) -> NDArray[np.uint32]:
-    if part.kind is PartKind.DIGEST:
-        raise ValueError("server 2 needs the forwarded component first")
     if part.kind is PartKind.SEED:
         elements = _expand_seed(stored.form, part.data, stored.cells)
     else:

@@ -123,8 +123,9 @@ def _distaim(tables: Sequence[Document]) -> str:
     )
     return (
         f"## DistAIM's client\n\n{_commands(tables)}\n\nOne upload, whatever T is. "
-        "`plain` sends what the paper counts, but of the maximal queries only: the servers sum out the others.\n\n"
-        + markdown_table(heads, rows)
+        "`plain` sends what the paper counts, but of the maximal queries only: the servers sum out the others. The "
+        "records of uploads were made when an owner sent a body to each of three servers over a connection of its own; "
+        "a sealed upload is one connection and 3.5 KB more.\n\n" + markdown_table(heads, rows)
     )
 
 

@@ -13,7 +13,8 @@ for what is counted as received. Tests hold our own formulas against counted byt
 from dataclasses import dataclass
 
 from mechanisms.workload import Workload
-from protocols.upload import body_size, forwarded_size
+from parties.distaim.inputs import input_form
+from parties.distaim.sealed import Sizes
 from secagg import wire
 from secagg.masks import packed_bytes
 from secagg.parameters import PARAMETERS_BYTES, Parameters
@@ -41,13 +42,23 @@ def flaim_formula(answered_cells: float, model_cells: float) -> float:
 
 
 def upload_payload(workload: Workload, form: str) -> int:
-    """Bytes of our three upload bodies: 48 a cell of the maximal queries (plain), or 4 a cell and 96 (seeded)."""
-    return sum(body_size(pid, form, workload.maximal_cells) for pid in range(3))
+    """Bytes of our sealed upload.
+
+    48 a cell of the maximal queries (plain), or 4 a cell and 144 (seeded), and for both what sealing adds: 1,136 to
+    each of three boxes.
+    """
+    return _sizes(workload, form).whole
 
 
-def forwarded_payload(workload: Workload, form: str) -> int:
-    """Bytes that server 1 sends to server 2 for one client."""
-    return forwarded_size(form, workload.maximal_cells)
+def passed_on_payload(workload: Workload, form: str) -> float:
+    """Bytes that servers send one another of one client's upload, on average over the server that it came to."""
+    sizes = _sizes(workload, form)
+    return 2 * sum(sizes.passed_on(pid) for pid in range(3)) / 3
+
+
+def _sizes(workload: Workload, form: str) -> Sizes:
+    """Those of any owner: counts are as many whatever it may have."""
+    return Sizes.of(input_form(form, workload), 1)
 
 
 @dataclass(frozen=True, slots=True)

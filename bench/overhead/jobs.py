@@ -20,7 +20,7 @@ from bench.overhead.client import (
     formula_results,
     measured_results,
 )
-from bench.overhead.formula import forwarded_payload
+from bench.overhead.formula import passed_on_payload
 from bench.overhead.growth import AXES, measure_growth
 from bench.overhead.servers import measure_servers
 from parties.errors import StoreError
@@ -110,8 +110,8 @@ class ServersJob:
             rounds=self.rounds,
             upload=self.upload,
         )
-        forwarded = self.clients * forwarded_payload(subject.workload, self.upload)
-        return {"dataset": self.dataset, **asdict(run), "forwarded_by_formula": forwarded}
+        passed_on = self.clients * passed_on_payload(subject.workload, self.upload)
+        return {"dataset": self.dataset, **asdict(run), "passed_on_by_formula": passed_on}
 
 
 @dataclass(frozen=True, slots=True)

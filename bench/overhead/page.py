@@ -102,8 +102,10 @@ def _servers_rows(run: Document) -> list[tuple[str, ...]]:
     """By step, the dearest first, and then what is not of a step; each with the sum of the three."""
     sent: Mapping[str, Sequence[int]] = run["sent_by_step"]
     steps = sorted(sent.items(), key=lambda item: -sum(item[1]))
-    whole = [sum(by_party[pid] for by_party in sent.values()) for pid in range(3)]
+    passed_on = run.get("passed_on_bytes", [0, 0, 0])
+    whole = [sum(by_party[pid] for by_party in (*sent.values(), passed_on)) for pid in range(3)]
     bytes_of = [
+        *([("uploads passed on", passed_on)] if any(passed_on) else []),
         *steps,
         ("all", whole),
         ("storage at most", run["stored_bytes"]),
@@ -148,7 +150,7 @@ def _growth(records: Sequence[Record]) -> str:
         "FLAIM's formula is the mean of five replayed runs, whose choices are drawn by a public score "
         "(`bench/overhead/replay.py`); a measured point is one run, its choices by the real mechanism. Where queries "
         "overlap much the model grows by chance, and runs differ by a factor of up to three. An upload does not depend "
-        "on other clients or rounds; what it has beyond the formula are three receipts, 0.7 KB.\n\n"
+        "on other clients or rounds; what it has beyond the formula are the receipts, 0.7 to 0.9 KB.\n\n"
         + _models(rows)
         + markdown_table(heads, rows)
     )

@@ -35,7 +35,8 @@ _TICKS_S = 1 / os.sysconf("SC_CLK_TCK")
 class ServersRun:
     """A finished run of ``clients`` owners and ``rounds`` rounds; lists are by server 0, 1, 2.
 
-    ``sent_by_step`` bytes, ``seconds_by_step`` those of the lead. ``stored_bytes`` is the most that a store's files
+    ``sent_by_step`` bytes, ``seconds_by_step`` those of the lead; ``passed_on_bytes`` each sent the others of owners'
+    uploads, which is no step. ``stored_bytes`` is the most that a store's files
     had at looks every ``look_s`` while the run lasted, ``cpu_s`` and ``peak_bytes`` those of the server's process,
     interpreter included.
     """
@@ -44,6 +45,7 @@ class ServersRun:
     rounds: int
     upload: str
     sent_by_step: dict[str, list[int]]
+    passed_on_bytes: list[int]
     seconds_by_step: dict[str, float]
     stored_bytes: list[int]
     cpu_s: list[float]
@@ -53,8 +55,9 @@ class ServersRun:
 
     @property
     def sent_bytes(self) -> int:
-        """All servers, all steps."""
-        return sum(sum(sent) for sent in self.sent_by_step.values())
+        """All servers, all steps, and owners' uploads passed on."""
+        in_steps = sum(sum(sent) for sent in self.sent_by_step.values())
+        return in_steps + sum(self.passed_on_bytes)
 
 
 def measure_servers(
@@ -79,7 +82,17 @@ def measure_servers(
         seconds[step["step"]] = seconds.get(step["step"], 0.0) + float(step["seconds"])
     sent = {step: [int(n) for n in by_party] for step, by_party in result["sent_by_step"].items()}
     return ServersRun(
-        clients, rounds, upload, sent, seconds, watch.stored, watch.cpu, watch.peak, wall, LOOK_S
+        clients,
+        rounds,
+        upload,
+        sent,
+        [int(n) for n in result["passed_on_bytes"]],
+        seconds,
+        watch.stored,
+        watch.cpu,
+        watch.peak,
+        wall,
+        LOOK_S,
     )
 
 

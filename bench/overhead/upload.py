@@ -1,4 +1,4 @@
-"""DistAIM's client on the wire: real uploads to three real ingest servers, each through a relay that counts.
+"""DistAIM's client on the wire: real uploads to one of three real ingest servers, each behind a relay that counts.
 
 Provides ``measure_uploads``, and ``Relay``, which says what TCP carries between a client and a server without asking
 either of them. Three server processes and one for each upload run the code of `syncret party` and `syncret submit`
@@ -26,10 +26,10 @@ from bench.children import last_word, run_child, start_child
 from bench.process_memory import forget_peak, memory
 from mechanisms.workload import Workload
 from parties.config import CertificateFiles, Config, config_from_dict, load_config
-from parties.distaim.ingest import start_ingest
 from parties.distaim.inputs import input_form
+from parties.distaim.listener import start_ingest
 from parties.distaim.store import Store
-from parties.distaim.submit import deliver, prepare
+from parties.distaim.submit import prepare, send
 from parties.tls import make_certificates, public_keys
 from parties.trial.ports import free_ports
 from protocols.upload import FORMS
@@ -163,7 +163,6 @@ async def _upload_once(order: Order) -> Done:
     config = load_config(Path(order.config))
     codes = np.load(order.codes, allow_pickle=False)
     files = CertificateFiles(Path(order.ca), Path(order.certificate), Path(order.key))
-    client = files.cert.stem
     forget_peak()
     loaded, started = memory("VmRSS"), time.perf_counter()
     cpu: dict[str, float] = {}
@@ -174,18 +173,18 @@ async def _upload_once(order: Order) -> Done:
     prepared = _timed(
         cpu,
         "share",
-        lambda: prepare(config, values, client, workload=workload, first_round=rounds),
+        lambda: prepare(config, values, files, workload=workload, first_round=rounds),
     )
     if prepared is None:
         raise RuntimeError("a client with a given round takes part")
     before = time.process_time()
-    receipt = await deliver(config, prepared, files)
+    submitted = await send(config, prepared, files)
     cpu["upload"] = time.process_time() - before
     return Done(
-        receipt.sent_bytes,
-        receipt.received_bytes,
-        sum(server.socket_sent_bytes or 0 for server in receipt.servers),
-        sum(server.socket_received_bytes or 0 for server in receipt.servers),
+        submitted.traffic.sent_bytes,
+        submitted.traffic.received_bytes,
+        submitted.traffic.socket_sent_bytes or 0,
+        submitted.traffic.socket_received_bytes or 0,
         cpu,
         time.perf_counter() - started,
         loaded,
@@ -226,7 +225,7 @@ def store_folder(config: Path, pid: int) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class Upload:
-    """One client's upload in ``form`` to a run of ``rounds`` rounds; bytes over all three servers.
+    """One client's upload in ``form`` to a run of ``rounds`` rounds; it goes to one of the three servers.
 
     ``sent_bytes`` and ``received_bytes`` are HTTP bodies, ``wire_*`` what the relays counted on ``connections``
     connections, with HTTP and TLS. ``stored_bytes`` is what servers 0, 1, 2 keep for it on disk.
@@ -265,19 +264,21 @@ async def measure_uploads(
     np.save(folder / "codes.npy", codes, allow_pickle=False)
     jobs = [(form, number) for form in forms for number in rounds]
     configs = [
-        _config(workload, len(codes), form, number, folder / f"{form}-{number}")
+        run_config(workload, len(codes), form, number, folder / f"{form}-{number}")
         for form, number in jobs
     ]
     paths = [config.base / "config.toml" for config in configs]
-    async with _servers(paths):
+    async with servers(paths):
         return [
             await _one(config, path, certificates[name], folder / "codes.npy")
             for config, path, name in zip(configs, paths, names, strict=True)
         ]
 
 
-def _config(workload: Workload, rows: int, form: str, rounds: int, folder: Path) -> Config:
-    """One run's config, written to ``folder``/config.toml. Raises ConfigError."""
+def run_config(
+    workload: Workload, rows: int, form: str, rounds: int, folder: Path, *, owners: int = 1
+) -> Config:
+    """One run's config, written to ``folder``/config.toml; certificates are beside it. Raises ConfigError."""
     folder.mkdir(parents=True)
     certificates = folder.parent / "certificates"
     ports = free_ports(6)
@@ -290,7 +291,7 @@ def _config(workload: Workload, rows: int, form: str, rounds: int, folder: Path)
             "upload": form,
         },
         "workload": {"queries": [list(query) for query in workload.queries]},
-        "clients": {"expected": 1, "rows_per_client": max(1, rows)},
+        "clients": {"expected": owners, "rows_per_client": max(1, rows)},
         "timeouts": {"submit_s": _DEADLINE_S},
         "tls": {
             "ca": str(certificates / "ca.crt"),
@@ -314,7 +315,7 @@ def _config(workload: Workload, rows: int, form: str, rounds: int, folder: Path)
 
 
 @contextlib.asynccontextmanager
-async def _servers(paths: Sequence[Path]) -> AsyncIterator[None]:
+async def servers(paths: Sequence[Path]) -> AsyncIterator[None]:
     """Three ingest processes, listening for every config while the block lasts. Raises RuntimeError."""
     processes = [
         await start_child(_MODULE, _INGEST, str(pid), *map(str, paths)) for pid in range(3)
@@ -334,26 +335,32 @@ async def _servers(paths: Sequence[Path]) -> AsyncIterator[None]:
         await asyncio.gather(*(process.communicate() for process in processes))
 
 
+def dialled_config(config: Config, ports: Sequence[int], path: Path) -> Path:
+    """The same run for owners who reach the servers at these ports of this machine: a file beside ``path``."""
+    dialled = config.override(
+        {
+            "party": [
+                {
+                    "name": party.name,
+                    "mesh": str(party.mesh),
+                    "ingest": f"127.0.0.1:{port}",
+                    "key": party.key,
+                    "seal": party.seal,
+                }
+                for party, port in zip(config.require_parties(), ports, strict=True)
+            ]
+        }
+    )
+    dialled_path = path.with_name("dialled.toml")
+    dialled_path.write_text(dialled.resolved_toml(), encoding="utf-8")
+    return dialled_path
+
+
 async def _one(config: Config, path: Path, files: CertificateFiles, codes: Path) -> Upload:
     async with contextlib.AsyncExitStack() as exits:
         parties = config.require_parties()
         relays = [await exits.enter_async_context(Relay(party.ingest.port)) for party in parties]
-        dialled = config.override(
-            {
-                "party": [
-                    {
-                        "name": party.name,
-                        "mesh": str(party.mesh),
-                        "ingest": f"127.0.0.1:{relay.port}",
-                        "key": party.key,
-                        "seal": party.seal,
-                    }
-                    for party, relay in zip(parties, relays, strict=True)
-                ]
-            }
-        )
-        dialled_path = path.with_name("dialled.toml")
-        dialled_path.write_text(dialled.resolved_toml(), encoding="utf-8")
+        dialled_path = dialled_config(config, [relay.port for relay in relays], path)
         order = Order(str(dialled_path), str(codes), str(files.ca), str(files.cert), str(files.key))
         printed = await run_child(
             _MODULE, _OWNER, given=json.dumps(asdict(order)), what="a data owner's upload"

@@ -230,7 +230,7 @@ def choice(clients: Sequence[Record], servers: Sequence[Record], errors: Sequenc
         markdown_table(_OWNERS_HEADS, owners),
         "FLAIM's figures assume one TLS connection held for the whole run. Each further one adds "
         f"{CONNECTION_BYTES / 1000:.1f} KB (handshake, greeting, goodbye). Owners that come in one of the rounds send "
-        "DistAIM's servers an upload, of which the second stores 4 bytes a cell and passes them on to the third:",
+        "DistAIM's servers an upload, of which the second and the third store 4 bytes a cell each:",
         markdown_table(_ROUNDS_HEADS, rounds),
         _errors_table(errors),
     )
@@ -249,7 +249,8 @@ _ROUNDS_HEADS = (
 
 
 def _owners_row(who: str, client: Document, servers: Document) -> tuple[str, ...]:
-    exchanged = sum(sum(by_party) for by_party in servers["sent_by_step"].values()) / 1e6
+    sent = (*servers["sent_by_step"].values(), servers.get("passed_on_bytes", ()))
+    exchanged = sum(map(sum, sent)) / 1e6
     return (
         who,
         f"{client['clients']}",

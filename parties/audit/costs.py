@@ -20,7 +20,6 @@ from parties.audit.findings import require
 from parties.audit.privacy import Terms, candidates_of, rounds_of
 from parties.config import CELLS
 from parties.distaim.estimation import LEAD, estimate_bytes
-from parties.distaim.inputs import input_form
 from parties.distaim.notes import AGREED, SELECTING
 from parties.distaim.planning import security_bits
 from parties.distaim.steps import (
@@ -242,9 +241,8 @@ def _measurement(cells: int, plan: Schedule, terms: Terms) -> Measurement:
 
 
 def _counted_in(attempt: Attempt, terms: Terms) -> Iterator[tuple[StepInRound, Cost]]:
-    """Components forwarded, digests of components passed on, and no problem told of."""
+    """Digests of components passed on, and no problem told of."""
     steps = {step.name: step for step in OF_BATCHES}
-    form = input_form(terms.config.run.upload, terms.workload)
     capacity = terms.config.clients.rows_per_client
     for (name, number), done in steps_of(attempt).items():
         if name not in steps:
@@ -254,8 +252,7 @@ def _counted_in(attempt: Attempt, terms: Terms) -> Iterator[tuple[StepInRound, C
         if name == CLIENTS_COMPARE.name and not all(entry.record["accepted"] for entry in entries):
             continue
         capacities = [capacity] * len(entries)
-        forwarded = sum(map(form.forwarded_size, capacities))
-        yield from _priced([steps[name]], Batches(capacities, len(done), forwarded), number)
+        yield from _priced([steps[name]], Batches(capacities, len(done)), number)
 
 
 def _public(

@@ -8,7 +8,7 @@ import click
 from parties.commands.owner_options import Owner, owner_options
 from parties.commands.running import common_options, run_supervised
 from parties.distaim.planning import release_of
-from parties.distaim.submit import Receipt, submit_table
+from parties.distaim.submit import Submitted, status, submit_table
 from parties.progress import Lines
 from parties.trial.processes import Supervision
 
@@ -21,43 +21,60 @@ from parties.trial.processes import Supervision
     default=None,
     help="What sending the same submission again needs; by default beside the table. Secret, like the table.",
 )
+@click.option("--status", "asks", is_flag=True, help="Send nothing; ask who has the submission.")
 @common_options
-def submit(owner: Owner, state: Path | None, as_json: bool) -> None:
-    """Check a table against the config's domain, count, share, upload to the three servers, print the receipt.
+def submit(owner: Owner, state: Path | None, asks: bool, as_json: bool) -> None:
+    """Check a table against the config's domain, count, share, seal, send it to one server, print the receipts.
 
+    Each server can read its own part alone. One that is away gets its part from the server that took the submission.
     Run again after a failure it sends the same submission, which counts once; when all three servers have it, nothing.
     The whole run is charged to the table's budget before anything is sent; beyond it nothing is: see syncret budget.
     """
     config, progress = owner.config, Lines()
+    path = state or owner.beside("submission")
 
     def spend(submission: str) -> None:
         owner.account(release_of(config, config.build_workload())).spend(submission)
 
-    async def send(supervision: Supervision) -> Receipt:
+    async def send(supervision: Supervision) -> Submitted:
+        if asks:
+            return await status(config, owner.files, path)
         return await submit_table(
             config,
             owner.data,
             owner.files,
-            state=state or owner.beside("submission"),
+            state=path,
             spend=spend,
             on_retry=lambda text: progress.event("retry", text),
         )
 
-    receipt = run_supervised(send, watch_stdin=False, events=None)
-    click.echo(json.dumps(receipt.to_dict(), indent=2) if as_json else _receipt_text(receipt))
+    found = run_supervised(send, watch_stdin=False, events=None)
+    click.echo(json.dumps(found.to_dict(), indent=2) if as_json else _text(found))
 
 
-def _receipt_text(receipt: Receipt) -> str:
-    if receipt.first_round is None:
-        return (
-            f"{receipt.client} was not drawn for any round of run {receipt.run}; nothing was sent"
-        )
-    lines = ["sent before; nothing was sent now"] if receipt.earlier else []
+def _text(found: Submitted) -> str:
+    if found.first_round is None:
+        return f"{found.client} was not drawn for any round of run {found.run}; nothing was sent"
+    lines = ["sent before; nothing was sent now"] if found.earlier else []
     lines += [
-        f"run {receipt.run}: the submission of {receipt.client} is at all three servers",
-        f"counted from round {receipt.first_round} on; {receipt.cells} cells, form {receipt.form}, "
-        f"{receipt.sent_bytes} bytes sent in {receipt.seconds:.1f} s",
-        f"digest {receipt.digest}",
+        f"run {found.run}: the submission of {found.client} {_where(found)}",
+        f"counted from round {found.first_round} on; {found.cells} cells, form {found.form}, "
+        f"{found.traffic.sent_bytes} bytes sent in {found.seconds:.1f} s",
+        f"digest {found.upload}",
     ]
-    lines += [f"  {s.party}: {s.status}, {s.sent_bytes} bytes" for s in receipt.servers]
-    return "\n".join(lines)
+    names = ", ".join(receipt.party for receipt in found.receipts)
+    return "\n".join([*lines, f"receipts signed by {names}"])
+
+
+def _where(found: Submitted) -> str:
+    if found.complete:
+        return "is at all three servers"
+    has = " and ".join(receipt.party for receipt in found.receipts)
+    if not found.kept_for:
+        return f"is at {has}; of the others nothing is known. Send it again: what is there is kept"
+    away = " and ".join(found.kept_for)
+    verb = "is" if len(found.kept_for) == 1 else "are"
+    return (
+        f"is at {has} and kept for {away}, who {verb} away. You need not return; ask later with "
+        "--status"
+    )

@@ -1,9 +1,10 @@
 """Which data owners are counted: the three servers wait, compare what they hold, and add shares to the running total.
 
-A client is counted from its first round on, once all three servers hold the same submission of it, its components are
-the same at both their holders (`parties.distaim.comparison`) and its counts are within their bound. What was sent, and
-how it becomes shares of counts, is the input form's part (`parties.distaim.inputs`). Secret: components, their digests
-(to the server that lacks the component), and totals. Public: client names, first rounds, who is counted, who is not.
+A client is counted from its first round on, once all three servers hold their parts of the same upload of it, which
+its owner signed, its components are the same at both their holders (`parties.distaim.comparison`) and its counts are
+within their bound. What was sent, and how it becomes shares of counts, is the input form's part
+(`parties.distaim.inputs`). Secret: components, their digests (to the server that lacks the component), and totals.
+Public: client names, first rounds, who is counted, who is not.
 Source: protocols/README.md, section 2; FLAIM paper, Alg. 3.
 """
 
@@ -25,7 +26,6 @@ from parties.distaim.notes import ACCUSED, COUNTED, INCOMPLETE, TOTAL
 from parties.distaim.steps import (
     CLIENTS_AGREE,
     CLIENTS_COMPARE,
-    CLIENTS_FORWARD,
     CLIENTS_RESUME,
 )
 from parties.distaim.stored import Standing, StoredSubmission, Total
@@ -41,7 +41,7 @@ _LOOK_S = 0.2
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A submission as servers list it to one another."""
+    """An upload as servers list it to one another, by its digest."""
 
     client: str
     digest: str
@@ -149,7 +149,8 @@ class Arrivals:
         # What may be used after a restart is committed to first.
         self._transcript.flush()
         await asyncio.to_thread(self._holdings.save_total, self._total)
-        await asyncio.to_thread(self._holdings.save_standings, self.standings)
+        decided = list(self._standings.values())
+        await asyncio.to_thread(self._holdings.save_standings, decided)
         self.seconds += time.perf_counter() - started
         return self._total
 
@@ -223,7 +224,7 @@ class Arrivals:
             if stored.submission.client not in counted
         }
         clients = [
-            [client, stored.submission.digest(), stored.submission.first_round]
+            [client, stored.upload, stored.submission.first_round]
             for client, stored in mine.items()
         ]
         with self._ctx.step(CLIENTS_AGREE.name, round=round) as c:
@@ -242,14 +243,17 @@ class Arrivals:
         for name, due in sorted(by_form.items()):
             form = self._forms[name]
             for part in form.batches(due):
-                await self._add(form, Batch(round, part, self._holdings.read_submission, limit))
+                bodies = await asyncio.to_thread(self._bodies, part)
+                await self._add(form, Batch(round, part, bodies.__getitem__, limit))
+
+    def _bodies(self, part: Sequence[StoredSubmission]) -> dict[str, bytes]:
+        clients = [stored.submission.client for stored in part]
+        return {client: self._holdings.read_submission(client) for client in clients}
 
     async def _add(self, form: InputForm, batch: Batch) -> None:
-        """Forward, compare and add the shares of one batch of clients."""
-        with self._ctx.step(CLIENTS_FORWARD.name, round=batch.round) as c:
-            batch = await form.forward(c, batch)
+        """Compare and add the shares of one batch of clients."""
         with self._ctx.step(CLIENTS_COMPARE.name, round=batch.round) as c:
-            accused = await compare(c, batch.submissions, batch.problems)
+            accused = await compare(c, batch.submissions)
         excluded = {accusation.client: accusation.reason for accusation in accused}
         whole, total = batch.without(excluded), self._require_total()
         added = await form.add(self._ctx, total.share, whole)
@@ -263,7 +267,7 @@ class Arrivals:
             self._conclude(
                 Standing(
                     submission.client,
-                    submission.digest(),
+                    stored.upload,
                     batch.round,
                     excluded.get(submission.client),
                 )

@@ -34,14 +34,8 @@ def mark_complete(path: Path, key: Key, receipt: Mapping[str, object]) -> None:
 
 def completed(path: Path, key: Key) -> Mapping[str, Any] | None:
     """The receipt of a complete submission, if one is in ``path``. Raises StoreError where that is another one."""
-    if not path.exists():
-        return None
-    try:
-        with disk_errors(path, "read"):
-            document = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError:
-        return None  # Whoever reads it as the state of an incomplete one will say so.
-    if not isinstance(document, dict) or not isinstance(document.get(_COMPLETE), dict):
+    document = _document(path)
+    if document is None:
         return None
     if Key(*(str(document.get(name)) for name in ("config", "client", "counts"))) != key:
         raise StoreError(
@@ -51,3 +45,23 @@ def completed(path: Path, key: Key) -> Mapping[str, Any] | None:
         )
     receipt: Mapping[str, Any] = document[_COMPLETE]
     return receipt
+
+
+def completed_by(path: Path, config: str, client: str) -> Mapping[str, Any] | None:
+    """As ``completed``, by the configuration's digest and the client, whatever was shared."""
+    document = _document(path)
+    counts = "" if document is None else str(document.get("counts"))
+    return completed(path, Key(config, client, counts))
+
+
+def _document(path: Path) -> Mapping[str, Any] | None:
+    """What is in the file of a complete submission."""
+    if not path.exists():
+        return None
+    try:
+        with disk_errors(path, "read"):
+            document = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError:
+        return None  # Whoever reads it as the state of an incomplete one will say so.
+    whole = isinstance(document, dict) and isinstance(document.get(_COMPLETE), dict)
+    return document if whole else None

@@ -33,6 +33,7 @@ from parties.distaim.estimation import (
 )
 from parties.distaim.inputs import input_forms
 from parties.distaim.notes import AGREED, FINISHED, PUBLISHED
+from parties.distaim.outbox import Outbox
 from parties.distaim.outputs import CostsFile, result_document
 from parties.distaim.steps import AGREE, DONE, FINISH
 from parties.distaim.store import Store
@@ -129,6 +130,7 @@ async def compute(
     arrivals = _arrivals(server, ctx)
     result = await _aim(server, ctx, resumed, arrivals, accounts=accounts, lead=lead)
     server.store.close_to_clients()
+    server.store.save_standings(arrivals.standings)
     with ctx.step(FINISH.name) as c:
         await _finish(server, c, result, arrivals.standings, costs=costs, lead=lead)
     accounts.write()
@@ -267,7 +269,7 @@ def _published(written: bytes) -> Published:
 
 
 async def _traffic(server: ComputeServer, ctx: Context, costs: CostsFile) -> dict[str, object]:
-    """What all three servers sent by step, and their data owners' bytes: public sizes, told to one another."""
+    """What all three sent by step and passed on, and their data owners' bytes: public sizes, told to one another."""
     mine = server.circumstances.keep_json("traffic", lambda: _own_traffic(server.store, costs))
     replies = [json.loads(reply) for reply in await ctx.exchange(json.dumps(mine).encode())]
     try:
@@ -281,6 +283,7 @@ async def _traffic(server: ComputeServer, ctx: Context, costs: CostsFile) -> dic
                 "sent": sum(int(reply["from_clients"]) for reply in replies),
                 "received": sum(int(reply["to_clients"]) for reply in replies),
             },
+            "passed_on_bytes": [int(reply["passed_on"]) for reply in replies],
         }
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise CheckFailed("a server told its traffic in a form that is not understood") from error
@@ -290,7 +293,8 @@ def _own_traffic(store: Store, costs: CostsFile) -> dict[str, object]:
     clients = store.traffic()
     return {
         "sent": costs.sent_by_step(),
-        "clients": len(clients),
+        "passed_on": Outbox(store).passed_on()[0],
+        "clients": store.submission_count(),
         "from_clients": sum(received for _, received, _ in clients.values()),
         "to_clients": sum(sent for _, _, sent in clients.values()),
     }

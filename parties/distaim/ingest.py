@@ -1,195 +1,217 @@
 """The ingest API of one compute server: HTTPS over mutual TLS, where data owners leave their submissions.
 
     GET /v1/runs/{run}              the run's public parameters, as JSON
-    PUT /v1/runs/{run}/submission   one server's body of a submission; its fields are headers (see `submission`)
+    PUT /v1/runs/{run}/submission   an owner's sealed upload, for all three servers; its fields are headers
+    GET /v1/runs/{run}/submission   where the upload of the owner that asks stands
+    PUT /v1/runs/{run}/part         of another server: this one's part of an upload that it passes on
 
-PUT answers 201 (stored), 200 (exactly this one was stored already) or an error; every error's body is JSON:
-{"error": {"what", "where", "expected"}}. 400 malformed, 403 not a data owner or no room, 404 other run, 408 too slow,
-409 another submission of this client is stored, 410 the run has ended, 411 and 413 length missing or too large, 422
-does not fit the run, 507 the store cannot take it. Headers are judged before the body is read (Expect: 100-continue),
-the length has to be exactly right, and nothing is stored unless the whole body has its digest.
+An owner's PUT stores this server's part, puts the whole in the outbox and passes it on (`parties.distaim.relay`). It
+answers with the receipts of the servers that have their parts: 201, or 200 where this one had its part already, or 202
+where some are missing: "kept_for" names servers that are away and will get theirs, "refused" those that do not take it.
+Errors are JSON: {"error": {"what", "where", "expected"}}. 400 malformed, 403 not who may ask, not signed by its owner,
+or no room, 404 other run or no submission, 408 too slow, 409 another submission of this client is stored, 410 the run
+has ended, 411 and 413 length missing or too large, 422 does not fit the run or does not open, 507 the store cannot take
+it. Headers are judged before the body is read (Expect: 100-continue; `parties.distaim.judging`), the length has to be
+exactly right, and nothing is stored unless all of it has the digests that its owner signed.
 
-Client identity: the common name of its certificate, and nothing it says. Secret: bodies; they go to the store and to no
-log. Known limits: connections are bounded in time, not in number, once a client's certificate was accepted.
+Secret: bodies, the sealing key; bodies go to the store, and nothing to a log. Known limits: connections are bounded in
+time, not in number, once a client's certificate was accepted.
 """
 
 import asyncio
-import errno
-import functools
 import logging
-import ssl
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from http import HTTPStatus
 
 from aiohttp import web
 
-from parties.config import CertificateFiles, Config
-from parties.distaim.inputs import InputForm, input_forms
-from parties.distaim.store import Incoming, Store
+from parties.distaim.judging import Judge
+from parties.distaim.link import part_path, run_path, submission_path
+from parties.distaim.outbox import Outbox
+from parties.distaim.receipts import ReceiptMaker
+from parties.distaim.relay import Relay
+from parties.distaim.sealed import Received, SignedUpload, open_part
+from parties.distaim.store import Incoming, Outgoing, Store
 from parties.distaim.stored import answer_to
-from parties.distaim.submission import BODY_HEADER, RING_BITS, FieldError, Submission
+from parties.distaim.submission import RING_BITS
 from parties.errors import (
-    CertificateError,
-    ConfigError,
     IngestError,
     RunClosed,
     RunFull,
+    SealError,
     StoreError,
     SubmissionConflict,
 )
-from parties.tls import peer_name, server_context
+from parties.sealing import SealKey
 
 logger = logging.getLogger("syncret.ingest")
 
-HANDSHAKE_TIMEOUT_S = 10.0
-IDLE_TIMEOUT_S = 10.0
-"""How long a connection may stay open without a whole request header, before its first request and between two."""
-LINGER_S = 2.0
-"""How long a refused body is still read, so that the answer gets through, and how long closing waits for requests."""
+STORED, KNOWN = "stored", "already stored"
 _CHUNK = 1 << 16
+_PATIENCE = 1 / 3
+"""Of an owner's deadline: how long its answer waits for the other servers' receipts."""
 _RECEIVED = web.RequestKey("received_bytes", int)
 
 
 @dataclass(frozen=True, slots=True)
-class _Api:
-    """The two resources of one server, and what they judge submissions by."""
+class Api:
+    """The resources of one server: where it keeps uploads, what it opens and signs with, and how it passes them on."""
 
+    judge: Judge
     store: Store
-    config: Config
-    pid: int
-    digest: str
-    workload: str
-    cells: int
-    forms: Mapping[str, InputForm]
+    seal: SealKey
+    receipts: ReceiptMaker
+    relay: Relay
 
-    @property
-    def party(self) -> str:
-        return self.config.require_parties()[self.pid].name
+    def application(self) -> web.Application:
+        """The HTTP application."""
+        app, run = web.Application(middlewares=[self._answer]), "{run}"
+        app.router.add_get(run_path(run), self.get_run)
+        app.router.add_put(
+            submission_path(run), self.put_submission, expect_handler=self.expect_submission
+        )
+        app.router.add_get(submission_path(run), self.get_submission)
+        app.router.add_put(part_path(run), self.put_part, expect_handler=self.expect_part)
+        return app
 
-    def client(self, request: web.Request) -> str:
-        """Who asks, by certificate. Raises IngestError (403) for anyone but a data owner."""
-        expected = "a data owner's certificate of the run's authority"
-        connection = request.transport and request.transport.get_extra_info("ssl_object")
+    # An owner's upload
+
+    def _judge_upload(self, request: web.Request) -> tuple[SignedUpload, bool]:
+        """The upload, and whether nothing of it is wanted any more. Raises IngestError, StoreError."""
+        upload = self.judge.owners_upload(request)
+        stored = self.store.check_upload(upload, self.judge.config.clients.expected)
+        client = upload.submission.client
+        return upload, stored and Outbox(self.store).whereabouts(client).cared_for == 2
+
+    async def expect_submission(self, request: web.Request) -> web.StreamResponse | None:
+        """Before an owner sends its body: refuse by the headers, or answer 100 and go on."""
+        return await self._expect(request, lambda: self._judge_upload(request)[1])
+
+    async def put_submission(self, request: web.Request) -> web.Response:
+        """Store this server's part and pass the others on; answer when it is clear how far they got."""
+        upload, known = self._judge_upload(request)
+        client, new = upload.submission.client, False
+        if not known:
+            with self.store.incoming() as whole:
+                await self._receive(request, whole)
+                new = await asyncio.to_thread(self._keep_upload, upload, whole)
+            self.relay.send(client)
+        await self.relay.settle(client, self.judge.config.timeouts.submit_s * _PATIENCE)
+        return await asyncio.to_thread(self._standing_of, request, upload, STORED if new else KNOWN)
+
+    def _keep_upload(self, upload: SignedUpload, whole: Incoming) -> bool:
+        """Store all of it, durably; False where this server's part was here. Raises IngestError. Blocks."""
+        submission = upload.submission
+        sealed = self.judge.sizes[submission.form].split(whole.read())
+        if sealed.describe(submission) != upload.upload:
+            raise _other_digest()
+        standing = Outbox(self.store).whereabouts(submission.client)
+        others = [
+            pid
+            for pid in range(3)
+            if pid not in (self.judge.pid, *standing.receipts, *standing.kept_for)
+        ]
+        return self._keep_part(upload, sealed.part(self.judge.pid), Outgoing(whole, others))
+
+    def _standing_of(self, request: web.Request, upload: SignedUpload, status: str) -> web.Response:
+        """Who has an upload that is stored here, with receipts. Blocks."""
+        submission, standing = (
+            upload.submission,
+            Outbox(self.store).whereabouts(upload.submission.client),
+        )
+        names = [party.name for party in self.judge.config.require_parties()]
+        mine = self.receipts.make(upload.upload)
+        by_pid = {**standing.receipts, self.judge.pid: mine}
+        code = 201 if status == STORED else 200
+        return web.json_response(
+            {
+                "run": submission.run,
+                "party": self.judge.party,
+                "client": submission.client,
+                "upload": upload.upload.digest(),
+                "first_round": submission.first_round,
+                "status": status,
+                "receipts": [by_pid[pid].to_dict() for pid in sorted(by_pid)],
+                "kept_for": [names[pid] for pid in standing.kept_for],
+                "refused": {names[pid]: why for pid, why in standing.refused.items()},
+                "received_bytes": request.get(_RECEIVED, 0),
+            },
+            status=code if len(by_pid) == 3 else 202,
+        )
+
+    async def get_submission(self, request: web.Request) -> web.Response:
+        """Where the upload of the client that asks stands. Raises IngestError (404) where none is here."""
+        client = self.judge.client(request)
+        self.judge.check_run(request)
+        upload = await asyncio.to_thread(self.store.upload, client)
+        if upload is None:
+            what = f"no submission of {client!r} at {self.judge.party}"
+            raise IngestError(404, what, where="store", expected="one, sent to any server")
+        return await asyncio.to_thread(self._standing_of, request, upload, KNOWN)
+
+    # A part that another server passes on
+
+    def _judge_part(self, request: web.Request) -> tuple[SignedUpload, bool]:
+        """The upload, and whether its part is stored. Raises IngestError, StoreError."""
+        upload = self.judge.servers_part(request)
+        return upload, self.store.check_upload(upload, self.judge.config.clients.expected)
+
+    async def expect_part(self, request: web.Request) -> web.StreamResponse | None:
+        """As ``expect_submission``, of a server."""
+        return await self._expect(request, lambda: self._judge_part(request)[1])
+
+    async def put_part(self, request: web.Request) -> web.Response:
+        """Store this server's part: 201, or 200 where it was here, with its receipt."""
+        upload, stored = self._judge_part(request)
+        if not stored:
+            with self.store.incoming() as incoming:
+                await self._receive(request, incoming)
+                stored = not await asyncio.to_thread(self._keep_passed_on, upload, incoming)
+        receipt = self.receipts.make(upload.upload).to_dict()
+        return web.json_response({"receipts": [receipt]}, status=200 if stored else 201)
+
+    def _keep_passed_on(self, upload: SignedUpload, incoming: Incoming) -> bool:
+        sizes = self.judge.sizes[upload.submission.form]
+        return self._keep_part(upload, sizes.received(self.judge.pid, incoming.read()), None)
+
+    # What both have in common
+
+    def _keep_part(self, upload: SignedUpload, part: Received, outgoing: Outgoing | None) -> bool:
+        """Open and store this server's part, durably; False where it was here. Raises IngestError. Blocks."""
+        pid, form = self.judge.pid, self.judge.forms[upload.submission.form]
+        if not upload.upload.describes(pid, part):
+            raise _other_digest()
         try:
-            if not isinstance(connection, ssl.SSLObject):
-                raise CertificateError("the connection is not TLS")
-            name = peer_name(connection)
-        except CertificateError as error:
-            raise IngestError(
-                403, str(error), where="client certificate", expected=expected
-            ) from error
-        if name in [party.name for party in self.config.require_parties()]:
-            what = f"{name!r} is a compute server of this run"
-            raise IngestError(403, what, where="client certificate", expected=expected)
-        return name
-
-    def check_run(self, request: web.Request) -> None:
-        """Raises IngestError (404) where the path names another run."""
-        run = request.match_info["run"]
-        if run != self.config.run.id:
-            raise IngestError(
-                404,
-                f"no run {run[:80]!r} at {self.party}",
-                where="path",
-                expected=f"/v1/runs/{self.config.run.id}",
-            )
-
-    def check_fit(self, submission: Submission) -> None:
-        """Raises IngestError (422) where the submission is one of another workload, ring, form or number of rounds."""
-        for field, value, right in (
-            ("Syncret-Workload", submission.workload, [self.workload]),
-            ("Syncret-Cells", submission.cells, [self.cells]),
-            ("Syncret-Ring", submission.ring, [RING_BITS]),
-            ("Syncret-Form", submission.form, list(self.forms)),
-        ):
-            if value not in right:
-                raise IngestError(
-                    422,
-                    f"does not fit run {submission.run!r}: {value}",
-                    where=f"header {field}",
-                    expected=f"{' or '.join(map(str, right))}, by the config that the servers run",
-                )
-        if submission.first_round > self.config.run.rounds:
+            body = open_part(pid, self.seal, upload.upload, part)
+        except SealError as error:
             raise IngestError(
                 422,
-                f"round {submission.first_round} does not exist",
-                where="header Syncret-Round",
-                expected=f"1 to {self.config.run.rounds}",
-            )
-        if submission.config != self.digest:
-            # Another epsilon, say: the owner did not agree to what this run does with its rows.
-            raise IngestError(
-                422,
-                f"made with another configuration ({submission.config[:12]})",
-                where="header Syncret-Config",
-                expected=f"{self.digest[:12]}: the same config at the servers and at every data owner",
-            )
-
-    def check_length(self, request: web.Request, size: int) -> None:
-        """Raises IngestError (411, 413, 400) unless the body is announced with exactly ``size`` bytes."""
-        length, expected = request.content_length, f"exactly {size} bytes"
-        if length is None:
-            raise IngestError(411, "no length", where="header Content-Length", expected=expected)
-        if length != size:
-            status = 413 if length > size else 400
-            what = f"a body of {length} bytes"
-            raise IngestError(status, what, where="header Content-Length", expected=expected)
-
-    def judge(self, request: web.Request) -> tuple[Submission, bool]:
-        """The submission by its headers alone, and whether it is stored already. Raises IngestError, StoreError."""
-        client = self.client(request)
-        self.check_run(request)
-        try:
-            submission = Submission.from_headers(self.config.run.id, client, request.headers)
-        except FieldError as error:
-            raise IngestError(
-                400, "missing or malformed", where=f"header {error.name}", expected=error.expected
+                str(error),
+                where="body",
+                expected=f"a box sealed to {self.judge.party}'s key in the configuration",
             ) from error
-        self.check_fit(submission)
-        capacity = self.config.clients.rows_per_client
-        size = self.forms[submission.form].body_size(self.pid, capacity)
-        self.check_length(request, size)
-        digest = request.headers[BODY_HEADER]
-        limit = self.config.clients.expected
-        return submission, self.store.check_submission(submission, digest, limit)
+        own, next_ = (digest.hex() for digest in form.component_digests(pid, body))
+        limit = self.judge.config.clients.expected
+        with self.store.incoming() as opened:
+            opened.write(body)
+            return self.store.accept(upload, opened, (own, next_), limit=limit, outgoing=outgoing)
 
-    async def expect(self, request: web.Request) -> web.StreamResponse | None:
-        """Before the client sends its body: refuse by the headers, or answer 100 and go on."""
+    async def _expect(
+        self, request: web.Request, judge: Callable[[], bool]
+    ) -> web.StreamResponse | None:
         try:
-            _, stored = self.judge(request)
+            known = judge()
         except (IngestError, StoreError) as error:
-            return _refusal(error)
-        if stored:
+            return refusal(error)
+        if known:
             return None
         await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         request.writer.output_size = 0
         return None
 
-    async def put(self, request: web.Request) -> web.Response:
-        """Store one server's body of a submission: 201, or 200 where exactly this one is stored."""
-        submission, stored = self.judge(request)
-        if not stored:
-            with self.store.incoming() as incoming:
-                await self.receive(request, incoming)
-                stored = not await asyncio.to_thread(self.keep, submission, incoming)
-        return web.json_response(
-            {
-                "run": submission.run,
-                "party": self.party,
-                "pid": self.pid,
-                "client": submission.client,
-                "digest": submission.digest(),
-                "first_round": submission.first_round,
-                "status": "already stored" if stored else "stored",
-                "received_bytes": request.get(_RECEIVED, 0),
-            },
-            status=200 if stored else 201,
-        )
-
-    async def receive(self, request: web.Request, incoming: Incoming) -> None:
-        """Read the body into ``incoming``. Raises IngestError where it is slow or has another digest."""
-        limit_s = self.config.timeouts.submit_s
+    async def _receive(self, request: web.Request, incoming: Incoming) -> None:
+        """Read the body into ``incoming``. Raises IngestError where it is slow."""
+        limit_s = self.judge.config.timeouts.submit_s
         try:
             async with asyncio.timeout(limit_s):
                 async for chunk in request.content.iter_chunked(_CHUNK):
@@ -202,47 +224,32 @@ class _Api:
                 where="body",
                 expected="the whole body within that time",
             ) from error
-        if incoming.digest() != request.headers[BODY_HEADER]:
-            raise IngestError(
-                400,
-                "its SHA-256 is not the one announced",
-                where="body",
-                expected=f"the bytes that header {BODY_HEADER} describes",
-            )
 
-    def keep(self, submission: Submission, incoming: Incoming) -> bool:
-        """Store a whole body, durably; False where another request did so meanwhile. Blocks."""
-        body = incoming.read()
-        digests = self.forms[submission.form].component_digests(self.pid, body)
-        own, next_ = (digest.hex() for digest in digests)
-        limit = self.config.clients.expected
-        return self.store.accept(submission, incoming, (own, next_), limit=limit)
-
-    async def get(self, request: web.Request) -> web.Response:
-        """The run's public parameters; of the client that asks the digest of what is stored, and what became of it."""
-        client = self.client(request)
-        self.check_run(request)
-        config = self.config
+    async def get_run(self, request: web.Request) -> web.Response:
+        """The run's public parameters; of the client that asks its upload's digest, and what became of it."""
+        client = self.judge.client(request)
+        self.judge.check_run(request)
+        config = self.judge.config
         return web.json_response(
             {
                 "run": config.run.id,
-                "party": self.party,
-                "pid": self.pid,
-                "config": config.digest(),
-                "workload": self.workload,
-                "cells": self.cells,
+                "party": self.judge.party,
+                "pid": self.judge.pid,
+                "config": self.judge.digest,
+                "workload": self.judge.workload,
+                "cells": self.judge.cells,
                 "ring": RING_BITS,
                 "form": config.run.upload,
                 "rounds": config.run.rounds,
                 "participation": config.clients.participation,
                 "open": not self.store.closed_to_clients,
-                "submission": self.store.submission_digest(client),
-                **answer_to(self.store.standing(client), closed=self.store.closed_to_clients),
+                "upload": self.store.upload_digest(client),
+                **answer_to(self.store.standing(client)),
             }
         )
 
     @web.middleware
-    async def answer(
+    async def _answer(
         self,
         request: web.Request,
         handler: Callable[[web.Request], Awaitable[web.StreamResponse]],
@@ -251,19 +258,18 @@ class _Api:
         try:
             response = await handler(request)
         except (IngestError, StoreError) as error:
-            response = _refusal(error)
+            response = refusal(error)
         except web.HTTPException as error:
-            expected = (
-                f"GET /v1/runs/{self.config.run.id} or PUT /v1/runs/{self.config.run.id}/submission"
-            )
+            run = self.judge.config.run.id
+            expected = f"GET {run_path(run)} or PUT {submission_path(run)}"
             where = f"{request.method} {request.path[:80]}"
-            response = _refusal(
+            response = refusal(
                 IngestError(error.status, error.reason, where=where, expected=expected)
             )
-        await self.count(request, response)
+        await self._count(request, response)
         return response
 
-    async def count(self, request: web.Request, response: web.StreamResponse) -> None:
+    async def _count(self, request: web.Request, response: web.StreamResponse) -> None:
         """Add the request's bytes to its client's, if it is one. A full disk does not fail the request for that."""
         sent = (
             len(response.body)
@@ -271,14 +277,16 @@ class _Api:
             else 0
         )
         try:
-            client = self.client(request)
+            client = self.judge.client(request)
             received = request.get(_RECEIVED, 0)
             await asyncio.to_thread(self.store.add_traffic, client, received=received, sent=sent)
-        except (IngestError, StoreError) as error:
+        except IngestError:
+            logger.debug("bytes of somebody who is no client are not counted")
+        except StoreError as error:
             logger.warning("bytes not counted: %s", error)
 
 
-def _refusal(error: IngestError | StoreError) -> web.Response:
+def refusal(error: IngestError | StoreError) -> web.Response:
     """An error as the client sees it; a store's folder is nothing to tell a client about."""
     if isinstance(error, StoreError):
         status, expected = {
@@ -300,114 +308,10 @@ def _refusal(error: IngestError | StoreError) -> web.Response:
     return response
 
 
-class _Connection(web.RequestHandler):
-    """aiohttp's connection with errors below the application (no HTTP, a bug of ours) in the same JSON form.
-
-    It is none of aiohttp's while its TLS handshake lasts: one that is over only after ``closed`` ends at once.
-    """
-
-    def __init__(
-        self,
-        manager: web.Server,
-        closed: asyncio.Event,
-        *,
-        loop: asyncio.AbstractEventLoop,
-    ) -> None:
-        super().__init__(
-            manager, loop=loop, keepalive_timeout=IDLE_TIMEOUT_S, lingering_time=LINGER_S
-        )
-        self._closed = closed
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """See asyncio.Protocol."""
-        if self._closed.is_set() and isinstance(transport, asyncio.Transport):
-            transport.abort()
-            return
-        super().connection_made(transport)
-
-    def handle_error(
-        self,
-        request: web.BaseRequest,
-        status: int = 500,
-        exc: BaseException | None = None,
-        message: str | None = None,
-    ) -> web.StreamResponse:
-        """The refusal for ``exc``."""
-        if request.writer.output_size > 0:
-            raise ConnectionError("a response is on its way already")
-        if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-            logger.error("a request failed", exc_info=exc)
-            what, expected = "the server failed", "nothing else; tell the server's operator"
-        else:
-            what, expected = "this is not an HTTP request", "HTTP/1.1 as in the API's description"
-        return _refusal(IngestError(status, what, where="request", expected=expected))
-
-
-class Ingest:
-    """A listening ingest API; ``close`` ends it and its connections."""
-
-    def __init__(
-        self, runner: web.AppRunner, server: asyncio.Server, closed: asyncio.Event
-    ) -> None:
-        self._runner = runner
-        self._server = server
-        self._closed = closed
-
-    async def close(self) -> None:
-        """Stop listening and drop the connections that are left; requests under way get a moment to finish."""
-        self._server.close()
-        self._closed.set()
-        await self._runner.cleanup()
-        await self._server.wait_closed()
-
-
-def create_app(store: Store, config: Config, pid: int) -> web.Application:
-    """The HTTP application of server ``pid``. Raises ConfigError where the config has no parties or no workload."""
-    config.require_parties()
-    workload = config.build_workload()
-    api = _Api(
-        store,
-        config,
-        pid,
-        config.digest(),
-        workload.digest(),
-        workload.maximal_cells,
-        input_forms(config, workload),
+def _other_digest() -> IngestError:
+    return IngestError(
+        400,
+        "its SHA-256 is not the one that was signed",
+        where="body",
+        expected="the parts whose digests header Syncret-Parts has",
     )
-    app = web.Application(middlewares=[api.answer])
-    app.router.add_get("/v1/runs/{run}", api.get)
-    app.router.add_put("/v1/runs/{run}/submission", api.put, expect_handler=api.expect)
-    return app
-
-
-async def start_ingest(store: Store, config: Config, pid: int, files: CertificateFiles) -> Ingest:
-    """Listen on server ``pid``'s ingest address.
-
-    Raises ConfigError where the address cannot be listened on, CertificateError where ``files`` cannot be used.
-    """
-    address = config.require_parties()[pid].ingest
-    context = server_context(files)
-    runner = web.AppRunner(create_app(store, config, pid), shutdown_timeout=LINGER_S)
-    await runner.setup()
-    manager, loop = runner.server, asyncio.get_running_loop()
-    if manager is None:
-        raise RuntimeError("the HTTP server was not set up")
-
-    closed = asyncio.Event()
-    try:
-        server = await loop.create_server(
-            functools.partial(_Connection, manager, closed, loop=loop),
-            address.host,
-            address.port,
-            ssl=context,
-            ssl_handshake_timeout=HANDSHAKE_TIMEOUT_S,
-        )
-    except OSError as error:
-        await runner.cleanup()
-        reason = "the port is in use" if error.errno == errno.EADDRINUSE else str(error)
-        raise ConfigError(
-            config.source,
-            f"party.ingest of {config.require_parties()[pid].name}",
-            f"cannot listen on {address}: {reason}; expected a free port of this host",
-        ) from error
-    return Ingest(runner, server, closed)

@@ -158,7 +158,7 @@ class KeptHoldings:
 
 
 def _row(stored: StoredSubmission) -> list[object]:
-    digests = (stored.body_digest, stored.own_digest, stored.next_digest)
+    digests = (stored.upload, stored.body_digest, stored.own_digest, stored.next_digest)
     return [stored.submission.canonical(), *digests, stored.size, stored.received_at]
 
 

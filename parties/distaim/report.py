@@ -85,6 +85,7 @@ def run_report(
             traffic["received"] / count,
             {step: (a, b, c) for step, (a, b, c) in result["sent_by_step"].items()},
             workload.cells * 8 * 6 / 1e6,
+            passed_on_bytes=tuple(result["passed_on_bytes"]),
         ),
         time_s=_times(read_attempts(directory / "costs.json"), wall_s),
         opened=opened,

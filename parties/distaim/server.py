@@ -25,7 +25,7 @@ from parties.distaim.circumstances import Circumstances
 from parties.distaim.computation import ComputeServer, LeadDuties, compute
 from parties.distaim.estimation import LEAD, make_estimator
 from parties.distaim.forget import STORE, check_open, discard, has_store
-from parties.distaim.ingest import Ingest, start_ingest
+from parties.distaim.listener import Ingest, start_ingest
 from parties.distaim.notes import PROTOCOL
 from parties.distaim.outputs import CostsFile, write_synthetic
 from parties.distaim.planning import make_plan, security_bits
@@ -214,6 +214,8 @@ async def _serve(server: ComputeServer, files: CertificateFiles, identity: Ident
             started = time.perf_counter()
             await runtime.connect()
             seconds = time.perf_counter() - started
+            if ingest is not None:
+                ingest.peers_are_there()
             server.progress.event("connected", "connected to the two other servers")
             costs = CostsFile(server.directory / "costs.json", runtime.costs)
             costs.seconds["connect"] = seconds

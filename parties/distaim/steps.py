@@ -23,11 +23,10 @@ _NO_PROBLEM_BYTES = 2
 
 @dataclass(frozen=True, slots=True)
 class Batches:
-    """Clients of these ``capacities`` counted in, in so many batches; server 1 forwards ``forwarded`` bytes of them."""
+    """Clients of these ``capacities`` counted in, in so many batches."""
 
     capacities: Sequence[int]
     batches: int
-    forwarded: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +47,6 @@ class Messages:
     rounds: int
     is_lead: bool
     model: int
-
-
-def _forwarding(counted: Batches) -> Cost:
-    if counted.forwarded == 0:
-        return Cost()
-    return Cost(counted.batches, (0, counted.forwarded, 0))
 
 
 def _comparison(counted: Batches) -> Cost:
@@ -113,7 +106,6 @@ ESTIMATE: Step[Messages] = Step("estimate", Phase.MODEL, problem=_estimates)
 PREPARE: Step[Never] = Step("prepare", Phase.MODEL)
 CLIENTS_RESUME: Step[Messages] = Step("clients.resume", Phase.ARRIVALS, problem=_one_exchange)
 CLIENTS_AGREE: Step[Messages] = Step("clients.agree", Phase.ARRIVALS, problem=_one_exchange)
-CLIENTS_FORWARD: Step[Batches] = Step("clients.forward", Phase.ARRIVALS, cost=_forwarding)
 CLIENTS_COMPARE: Step[Batches] = Step("clients.compare", Phase.ARRIVALS, cost=_comparison)
 CLIENTS_CHECK: Step[Checked] = Step(
     "clients.check",
@@ -124,7 +116,7 @@ CLIENTS_CHECK: Step[Checked] = Step(
 FINISH: Step[Messages] = Step("finish", Phase.END, problem=_end)
 
 OF_MESSAGES: tuple[Step[Messages], ...] = (AGREE, ESTIMATE, CLIENTS_RESUME, CLIENTS_AGREE, FINISH)
-OF_BATCHES: tuple[Step[Batches], ...] = (CLIENTS_FORWARD, CLIENTS_COMPARE)
+OF_BATCHES: tuple[Step[Batches], ...] = (CLIENTS_COMPARE,)
 OF_CHECKS: tuple[Step[Checked], ...] = (CLIENTS_CHECK,)
 _ALL: tuple[Step[Never], ...] = (
     PREPARE,

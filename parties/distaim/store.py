@@ -5,6 +5,8 @@ that names it is committed, so that after a kill at any moment every row is whol
 left behind is swept away when the store is opened. The server's privacy ledger is in the same database
 (`parties.ledger`).
 
+Submissions are kept as their bodies, opened; what has to be passed on, sealed (`parties.distaim.outbox`).
+
 Secret: submissions and totals are one server's shares; their files have mode 0600, in folders of mode 0700, and they go
 when the run has ended (`forget`). Public: checkpoints. Source: `protocols` README section 2. Known limits: a folder
 belongs to one run.
@@ -19,13 +21,15 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, Self
+from typing import IO, Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from parties.database import Database
 from parties.distaim.exclusions import Exclusion
+from parties.distaim.outbox import FOLDER, TABLES
+from parties.distaim.sealed import SignedUpload
 from parties.distaim.stored import Checkpoint, Standing, StoredSubmission, Total
 from parties.distaim.submission import Submission
 from parties.errors import RunClosed, RunFull, StoreError, SubmissionConflict
@@ -38,9 +42,9 @@ from protocols.shares import Share
 
 _SCHEMA = (
     """CREATE TABLE IF NOT EXISTS submission (
-    client TEXT PRIMARY KEY, header TEXT NOT NULL, digest TEXT NOT NULL, body_digest TEXT NOT NULL,
-    own_digest TEXT NOT NULL, next_digest TEXT NOT NULL, first_round INTEGER NOT NULL, size INTEGER NOT NULL,
-    path TEXT NOT NULL, received_at REAL NOT NULL) STRICT""",
+    client TEXT PRIMARY KEY, header TEXT NOT NULL, digest TEXT NOT NULL, proof TEXT NOT NULL,
+    body_digest TEXT NOT NULL, own_digest TEXT NOT NULL, next_digest TEXT NOT NULL,
+    first_round INTEGER NOT NULL, size INTEGER NOT NULL, path TEXT NOT NULL, received_at REAL NOT NULL) STRICT""",
     """CREATE TABLE IF NOT EXISTS traffic (
     client TEXT PRIMARY KEY, requests INTEGER NOT NULL, received INTEGER NOT NULL, sent INTEGER NOT NULL) STRICT""",
     """CREATE TABLE IF NOT EXISTS total (
@@ -50,9 +54,15 @@ _SCHEMA = (
     """CREATE TABLE IF NOT EXISTS checkpoint (
     round INTEGER, candidate INTEGER, sigma REAL NOT NULL, clients INTEGER NOT NULL, digest TEXT NOT NULL,
     path TEXT NOT NULL, PRIMARY KEY (round, candidate)) STRICT""",
+    *TABLES,
     LEDGER,
 )
-_FILED = {"submission": "submissions", "total": "totals", "checkpoint": "checkpoints"}
+_FILED = {
+    "submission": "submissions",
+    "outbox": FOLDER,
+    "total": "totals",
+    "checkpoint": "checkpoints",
+}
 """The folder of the files that a table's rows name."""
 _SHARES = tuple(table for table in _FILED if table != "checkpoint")
 _ENDED, _FORGOTTEN = "ended", "forgotten"
@@ -107,6 +117,13 @@ class Incoming:
         self.path.unlink(missing_ok=True)
 
 
+class Outgoing(NamedTuple):
+    """A ``whole`` upload, of which the servers ``pids`` are to get their parts."""
+
+    whole: Incoming
+    pids: Sequence[int]
+
+
 class Store(Database):
     """One server's folder for one run. All methods may be called from any thread; all may raise StoreError."""
 
@@ -124,7 +141,13 @@ class Store(Database):
             raise
 
     def _sweep(self) -> None:
-        """Delete the files that no row names: a kill came between file and row."""
+        """Delete the files that no row names: a kill came between file and row.
+
+        An upload that somebody waits for and that has no file was delivered before the power failed.
+        """
+        waiting = self.rows("SELECT path FROM outbox WHERE refused IS NULL")
+        gone = [row for row in waiting if not (self.directory / row[0]).exists()]
+        self.enter("DELETE FROM outbox WHERE path = ? AND refused IS NULL", gone)
         for table in _FILED:
             self._drop_unnamed(table)
         with disk_errors(self.directory, "cleaned"):
@@ -201,16 +224,15 @@ class Store(Database):
         """A new body to write to; leave its ``with`` block to drop it."""
         return Incoming(self.directory / "incoming" / secrets.token_hex(16))
 
-    def check_submission(self, submission: Submission, body_digest: str, limit: int) -> bool:
-        """Whether exactly this submission is stored already; False: it may be stored.
+    def check_upload(self, upload: SignedUpload, limit: int) -> bool:
+        """Whether this server's part of exactly this upload is stored already; False: it may be stored.
 
         Raises SubmissionConflict (another one of this client is stored), RunClosed, RunFull (``limit`` clients).
         """
-        row = self.row(
-            "SELECT digest, body_digest FROM submission WHERE client = ?", submission.client
-        )
+        submission = upload.submission
+        row = self.row("SELECT digest FROM submission WHERE client = ?", submission.client)
         if row is not None:
-            if tuple(row) == (submission.digest(), body_digest):
+            if row[0] == upload.upload.digest():
                 return True
             raise SubmissionConflict(
                 self.directory,
@@ -226,48 +248,66 @@ class Store(Database):
 
     def accept(
         self,
-        submission: Submission,
-        incoming: Incoming,
+        upload: SignedUpload,
+        body: Incoming,
         components: tuple[str, str],
         *,
         limit: int,
+        outgoing: Outgoing | None = None,
     ) -> bool:
-        """Keep a whole body for good; durable on return. False: exactly this one was stored already.
+        """Keep this server's ``body`` for good, and what is to be passed on; durable on return, all or nothing.
 
-        ``components`` are the hex digests of the own and next component. Raises as ``check_submission``.
+        False: the body was stored already. ``components`` are the hex digests of the own and next component. Raises
+        as ``check_upload``.
         """
-        incoming.sync()
-        digest = incoming.digest()
+        body.sync()
+        if outgoing is not None:
+            outgoing.whole.sync()
+        client = upload.submission.client
         with self.held():
-            if self.check_submission(submission, digest, limit):
-                return False
-            name = f"submissions/{_file_name(submission.client)}"
-            row = (
-                submission.client,
-                submission.canonical(),
-                submission.digest(),
-                digest,
-                *components,
-                submission.first_round,
-                incoming.size,
-                name,
-                time.time(),
-            )
-            self._move(incoming.path, name)
+            known = self.check_upload(upload, limit)
+            moved = [] if known else [self._move(body.path, f"submissions/{_file_name(client)}")]
             try:
-                self.enter("INSERT INTO submission VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", [row])
+                if outgoing is not None:
+                    moved.append(self._move(outgoing.whole.path, f"{FOLDER}/{_file_name(client)}"))
+                with self.transaction():
+                    if not known:
+                        self._enter_submission(upload, body, components, moved[0])
+                    if outgoing is not None:
+                        rows = [(client, pid, moved[-1], None) for pid in outgoing.pids]
+                        self.enter("INSERT OR REPLACE INTO outbox VALUES (?, ?, ?, ?)", rows)
             except StoreError:
-                (self.directory / name).unlink(missing_ok=True)
+                self._drop_unnamed("submission")
+                self._drop_unnamed("outbox")
                 raise
-            return True
+            return not known
+
+    def _enter_submission(
+        self, upload: SignedUpload, body: Incoming, components: tuple[str, str], name: str
+    ) -> None:
+        submission = upload.submission
+        row = (
+            submission.client,
+            submission.canonical(),
+            upload.upload.digest(),
+            upload.to_json(),
+            body.digest(),
+            *components,
+            submission.first_round,
+            body.size,
+            name,
+            time.time(),
+        )
+        marks = ", ".join("?" * len(row))
+        self.enter(f"INSERT INTO submission VALUES ({marks})", [row])  # noqa: S608
 
     def submissions(self, up_to_round: int | None = None) -> list[StoredSubmission]:
         """The stored submissions, by client name; with ``up_to_round`` those first counted in it or before."""
         # Rows are only ever added, and this is asked again and again while clients come: each is parsed once.
         with self.held():
             rows = self.rows(
-                "SELECT rowid, header, body_digest, own_digest, next_digest, size, received_at FROM submission "
-                "WHERE rowid > ? ORDER BY rowid",
+                "SELECT rowid, header, digest, body_digest, own_digest, next_digest, size, received_at "
+                "FROM submission WHERE rowid > ? ORDER BY rowid",
                 max(self._parsed, default=0),
             )
             for number, header, *rest in rows:
@@ -281,10 +321,15 @@ class Store(Database):
         """How many submissions are stored."""
         return self._count("submission")
 
-    def submission_digest(self, client: str) -> str | None:
-        """The digest of the submission stored for ``client``, or None."""
+    def upload_digest(self, client: str) -> str | None:
+        """The digest of the upload whose part is stored for ``client``, or None."""
         row = self.row("SELECT digest FROM submission WHERE client = ?", client)
         return None if row is None else str(row[0])
+
+    def upload(self, client: str) -> SignedUpload | None:
+        """The upload whose part is stored for ``client``, as its owner signed it, or None."""
+        row = self.row("SELECT proof FROM submission WHERE client = ?", client)
+        return None if row is None else SignedUpload.from_json(row[0])
 
     def read_submission(self, client: str) -> bytes:
         """The body of ``client``. Raises StoreError where there is none or it is damaged."""
@@ -414,12 +459,13 @@ class Store(Database):
         row = self.row(f"SELECT count(*) FROM {table}")  # noqa: S608
         return 0 if row is None else int(row[0])
 
-    def _move(self, source: Path, name: str) -> None:
+    def _move(self, source: Path, name: str) -> str:
         """Rename a synced file to ``name`` in this folder, durably."""
         target = self.directory / name
         with disk_errors(target):
             source.replace(target)
             sync(target.parent)
+        return name
 
     def _write(self, name: str, data: bytes) -> None:
         write_whole(self.directory / name, data, durable=True, secret=True)

@@ -28,11 +28,13 @@ def _natural(value: object) -> TypeGuard[int]:
 class StoredSubmission:
     """A stored ``submission``: ``size`` bytes with ``body_digest``; the digests of its two components are for the mesh.
 
-    ``own_digest`` and ``next_digest`` are compared pairwise with the neighbours that hold the same component
-    (``protocols.upload``). ``received_at`` is seconds since the epoch.
+    ``upload`` is the hex digest that its owner signed, the same at all three servers. ``own_digest`` and
+    ``next_digest`` are compared pairwise with the neighbours that hold the same component (``protocols.upload``).
+    ``received_at`` is seconds since the epoch.
     """
 
     submission: Submission
+    upload: str
     body_digest: str = field(repr=False)
     own_digest: str = field(repr=False)
     next_digest: str = field(repr=False)
@@ -59,12 +61,12 @@ class Standing:
         return document if self.excluded is None else {**document, "excluded": self.excluded.value}
 
 
-def answer_to(standing: Standing | None, *, closed: bool) -> dict[str, object]:
+def answer_to(standing: Standing | None) -> dict[str, object]:
     """What a server tells a client of its standing: ``counted``, in which ``round``, or ``excluded`` and why.
 
-    Neither as long as it is waited for, which is until a run is ``closed`` to clients.
+    Neither as long as it is waited for.
     """
-    if standing is None or (standing.excluded is Exclusion.INCOMPLETE and not closed):
+    if standing is None:
         return {"counted": False, "round": None, "excluded": None}
     reason = standing.excluded
     return {

@@ -1,9 +1,7 @@
-"""A data owner's submission as the ingest API carries it: its header fields, their HTTP form and their digest.
+"""A data owner's submission as the ingest API carries it: its fields, their HTTP form and their digest.
 
-Public between client and servers: all of it; a digest of the bodies is not part of the submission's digest, because a
-server that holds two components could test guesses of the client's counts against a digest of the third. What binds the
-bodies are the digest of its own body that each server checks, and the comparison of components between the servers that
-hold the same one (``protocols.upload``). Source: `protocols` README section 2.
+Public: all of it. What is in the submission is in its sealed parts (`parties.distaim.sealed`), which the owner signs
+together with this digest. Source: `protocols` README section 2.
 """
 
 import hashlib
@@ -27,8 +25,6 @@ _HEADERS = {
     "first_round": "Syncret-Round",
     "nonce": "Syncret-Nonce",
 }
-DIGEST_HEADER = "Syncret-Submission-Digest"
-BODY_HEADER = "Syncret-Body-Digest"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,16 +48,16 @@ class Submission:
 
     def __post_init__(self) -> None:
         for name, value in (("run", self.run), ("client", self.client)):
-            _require(
+            require_field(
                 NAME_PATTERN.fullmatch(value), name, "1 to 63 letters, digits, '.', '_' or '-'"
             )
-        _require(_DIGEST.fullmatch(self.config), "config", "64 hex digits")
-        _require(_DIGEST.fullmatch(self.workload), "workload", "64 hex digits")
-        _require(self.cells > 0, "cells", "a positive number")
-        _require(self.ring == RING_BITS, "ring", str(RING_BITS))
-        _require(self.form in UPLOADS, "form", " or ".join(UPLOADS))
-        _require(self.first_round > 0, "first_round", "a positive number")
-        _require(_NONCE.fullmatch(self.nonce), "nonce", "32 hex digits")
+        require_field(_DIGEST.fullmatch(self.config), "config", "64 hex digits")
+        require_field(_DIGEST.fullmatch(self.workload), "workload", "64 hex digits")
+        require_field(self.cells > 0, "cells", "a positive number")
+        require_field(self.ring == RING_BITS, "ring", str(RING_BITS))
+        require_field(self.form in UPLOADS, "form", " or ".join(UPLOADS))
+        require_field(self.first_round > 0, "first_round", "a positive number")
+        require_field(_NONCE.fullmatch(self.nonce), "nonce", "32 hex digits")
 
     def canonical(self) -> str:
         """Canonical JSON of all fields."""
@@ -72,19 +68,16 @@ class Submission:
         """Hex SHA-256 of all fields; the nonce makes two submissions differ even where all else is equal."""
         return hashlib.sha256(_LABEL + self.canonical().encode("ascii")).hexdigest()
 
-    def headers(self, body: bytes) -> dict[str, str]:
-        """The HTTP headers for the server that gets ``body``."""
-        values = {header: str(getattr(self, name)) for name, header in _HEADERS.items()}
-        values[DIGEST_HEADER] = self.digest()
-        values[BODY_HEADER] = hashlib.sha256(body).hexdigest()
-        return values
+    def headers(self) -> dict[str, str]:
+        """The HTTP headers."""
+        return {header: str(getattr(self, name)) for name, header in _HEADERS.items()}
 
     @classmethod
     def from_headers(cls, run: str, client: str, headers: Mapping[str, str]) -> "Submission":
-        """The submission that ``headers`` describe. Raises ValueError (header name, what is expected)."""
-        for header in (*_HEADERS.values(), DIGEST_HEADER, BODY_HEADER):
-            _require(header in headers, header, "the header to be there")
-        submission = cls(
+        """The submission that ``headers`` describe. Raises FieldError."""
+        for header in _HEADERS.values():
+            require_field(header in headers, header, "the header to be there")
+        return cls(
             run=run,
             client=client,
             config=headers[_HEADERS["config"]],
@@ -95,11 +88,6 @@ class Submission:
             first_round=_whole(headers, "first_round"),
             nonce=headers[_HEADERS["nonce"]],
         )
-        _require(
-            headers[DIGEST_HEADER] == submission.digest(), DIGEST_HEADER, "SHA-256 of the fields"
-        )
-        _require(_DIGEST.fullmatch(headers[BODY_HEADER]), BODY_HEADER, "64 hex digits")
-        return submission
 
     @classmethod
     def from_canonical(cls, text: str) -> "Submission":
@@ -116,12 +104,13 @@ class FieldError(ValueError):
         self.expected = expected
 
 
-def _require(condition: object, name: str, expected: str) -> None:
+def require_field(condition: object, name: str, expected: str) -> None:
+    """Raises FieldError unless ``condition``."""
     if not condition:
         raise FieldError(_HEADERS.get(name, name), expected)
 
 
 def _whole(headers: Mapping[str, str], name: str) -> int:
     text = headers[_HEADERS[name]]
-    _require(re.fullmatch(r"[0-9]{1,12}", text), name, "a whole number")
+    require_field(re.fullmatch(r"[0-9]{1,12}", text), name, "a whole number")
     return int(text)

@@ -99,6 +99,8 @@ class Utility:
 class Communication:
     """Bytes measured, one figure per server and step, beside the paper's estimate `paper_formula_mb`.
 
+    ``passed_on_bytes`` are what each server sent others of owners' uploads, outside all steps; none in FLAIM.
+
     Raises ValueError unless every step has a figure for each of `servers`, none of them negative.
     """
 
@@ -107,6 +109,7 @@ class Communication:
     server_sent_bytes_by_step: Mapping[str, tuple[int, ...]]
     paper_formula_mb: float
     servers: int = PARTIES
+    passed_on_bytes: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         for step, sent in self.server_sent_bytes_by_step.items():
@@ -127,6 +130,7 @@ class Communication:
                 sum(sent[pid] for sent in by_step.values()) for pid in range(self.servers)
             ],
             "server_sent_bytes_by_step": by_step,
+            "server_passed_on_bytes": list(self.passed_on_bytes),
             "paper_formula_mb": self.paper_formula_mb,
         }
 

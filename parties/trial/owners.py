@@ -7,6 +7,7 @@ limits: the process counts and shares for one owner at a time, a few uploads ove
 """
 
 import asyncio
+import contextlib
 import json
 import os
 from collections.abc import Sequence
@@ -16,12 +17,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parties.budget import Account, Budget, Source
-from parties.config import CertificateFiles, load_config
+from parties.config import CertificateFiles, Config, load_config
 from parties.distaim.planning import release_of
-from parties.distaim.submit import Receipt, submit
+from parties.distaim.submit import Submitted, status, submit
 from parties.errors import SubmitError
 from parties.progress import Progress
 from parties.trial.jobs import CONCURRENT, OwnersJob, read_receipts
+
+_LOOK_S = 0.5
 
 
 async def run_owners(path: Path, *, progress: Progress) -> None:
@@ -45,14 +48,16 @@ async def run_owners(path: Path, *, progress: Progress) -> None:
         state = Path(job.states) / f"{name}.json"
         async with at_once:
             try:
+                files = _files_of(job, name)
                 receipt = await submit(
                     config,
                     rows[index],
-                    _files_of(job, name),
+                    files,
                     state=state,
                     workload=workload,
                     spend=Account(budget, Source(name), release).spend,
                 )
+                receipt = await _confirmed(receipt, config, files, state)
             except SubmitError as error:
                 failures.append(f"{name}: {error}")
                 return
@@ -66,6 +71,25 @@ async def run_owners(path: Path, *, progress: Progress) -> None:
             if name not in done:
                 group.create_task(submit_rows(index, name))
     _report(failures, len(job.names))
+
+
+async def _confirmed(
+    receipt: Submitted, config: Config, files: CertificateFiles, state: Path
+) -> Submitted:
+    """The receipt once all three servers have confirmed it: a trial's servers are all there. Raises SubmitError."""
+    if receipt.first_round is None:
+        return receipt
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(config.timeouts.submit_s):
+            while not receipt.complete:
+                await asyncio.sleep(_LOOK_S)
+                receipt = await status(config, files, state)
+    if not receipt.complete:
+        away = ", ".join(receipt.kept_for)
+        raise SubmitError(
+            f"the submission has not reached {away} in {config.timeouts.submit_s:g} s"
+        )
+    return receipt
 
 
 def _rows_by_owner(job: OwnersJob) -> list[NDArray[np.int32]]:
@@ -89,7 +113,7 @@ def _report(failures: Sequence[str], owners: int) -> None:
         )
 
 
-def _append(path: Path, receipt: Receipt) -> None:
+def _append(path: Path, receipt: Submitted) -> None:
     with path.open("ab") as file:
         file.write(json.dumps(receipt.to_dict()).encode() + b"\n")
 

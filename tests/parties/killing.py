@@ -20,6 +20,7 @@ from typing import Any
 import parties.distaim.computation
 import parties.distaim.server
 from parties.audit.run import audit_folder
+from parties.distaim.outbox import Outbox
 from parties.distaim.report import write_lead_report
 from parties.distaim.server import run_party
 from parties.distaim.store import Store
@@ -68,6 +69,12 @@ def _watch(point: _Point) -> None:
     point.watch(Store, "save_total", lambda _, total: f"total {total.round}")
     point.watch(Store, "discard_files", lambda _, table: f"discard {table}")
     point.watch(Store, "scrub", lambda _: "scrub")
+    point.watch(
+        Store, "accept", lambda _, upload, *rest, **named: f"accept {upload.submission.client}"
+    )
+    point.watch(
+        Outbox, "delivered", lambda _, client, pid, *rest, **named: f"delivered {client} {pid}"
+    )
     point.watch(Transcript, "ledger", lambda _, **f: f"ledger {f['round']} {f['step']}")
     point.watch(Transcript, "opened", lambda _, **f: f"opened {f['round']} {f['what']}")
     point.watch(Transcript, "note", lambda _, what, **f: f"note {what} {f.get('round')}")

@@ -4,24 +4,28 @@ import asyncio
 import atexit
 import contextlib
 import functools
+import hashlib
 import resource
 import ssl
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from parties.config import CertificateFiles, Config, config_from_dict
-from parties.distaim.ingest import start_ingest
+from parties.distaim.listener import start_ingest
+from parties.distaim.sealed import SealedUpload, SignedUpload, Upload, seal_boxes, seal_common
 from parties.distaim.store import Store
 from parties.distaim.stored import Total
 from parties.distaim.submission import Submission
-from parties.tls import make_certificates, public_keys
+from parties.tls import certificate_bytes, make_certificates, public_keys, signer
 from parties.trial.ports import free_ports
 from protocols.ring import R32
 from protocols.shares import Share
+from protocols.upload import UploadParts, UploadSeeds, upload
 
 PARTIES = ("party-0", "party-1", "party-2")
 OWNERS = ("clinic-a", "clinic-b", "clinic-c", "clinic-d")
@@ -101,6 +105,56 @@ def make_submission(client: str = "clinic-a", **changes: object) -> Submission:
         "nonce": "0f" * 16,
     }
     return Submission(**{**values, **changes})  # type: ignore[arg-type]
+
+
+def make_upload(submission: Submission, sealed: str = "") -> SignedUpload:
+    """An upload that says what it is and was signed by nobody; ``sealed`` makes its common part another one."""
+    digests = [
+        hashlib.sha256(f"{submission.nonce} {number}".encode()).hexdigest() for number in range(3)
+    ]
+    first, second, third = digests
+    common = hashlib.sha256(sealed.encode()).hexdigest()
+    return SignedUpload(
+        Upload(submission, (first, second, third), common), b"signature", b"certificate"
+    )
+
+
+@dataclass(frozen=True)
+class Ready:
+    """An owner's upload as its owner made it, to be sent by whoever has it."""
+
+    parts: UploadParts
+    sealed: SealedUpload
+    signed: SignedUpload
+
+
+def sealed_upload(
+    config: Config,
+    client: str = "clinic-a",
+    /,
+    *,
+    counts: NDArray[np.uint32] | None = None,
+    signed_by: str | None = None,
+    **changes: object,
+) -> Ready:
+    """An upload of the small run, sealed to the servers of `config` and signed; `changes` are of the submission."""
+    workload = config.build_workload()
+    values = np.arange(workload.maximal_cells, dtype=np.uint32) if counts is None else counts
+    right = {"config": config.digest(), "workload": workload.digest(), "form": config.run.upload}
+    submission = make_submission(client, **{**right, **changes})
+    parts = upload(values, config.run.upload, UploadSeeds(bytes(16), bytes(range(16))))
+    servers = [party.seal_to for party in config.require_parties()]
+    key = bytes(range(32))
+    common = seal_common(parts, submission, key)
+    boxes = seal_boxes(parts, submission, servers, key=key, common=common)
+    sealed = SealedUpload(boxes, common, parts.holders)
+    return Ready(parts, sealed, sign(sealed.describe(submission), signed_by or client))
+
+
+def sign(described: Upload, owner: str) -> SignedUpload:
+    """With an owner's certificate."""
+    files = certificates()[owner]
+    return SignedUpload(described, signer(files)(described.message()), certificate_bytes(files))
 
 
 @contextlib.contextmanager

@@ -335,7 +335,7 @@ def test_party_and_submit_run_a_deployment(tmp_path: Path) -> None:
     lead, other = hosts["alpha"] / "run", hosts["beta"] / "run"
     report = json.loads((lead / "report.json").read_text())
     assert report["parameters"]["clients"] == 3
-    assert report["communication"]["client_sent_bytes_mean"] == 4 * 56 + 96
+    assert report["communication"]["client_sent_bytes_mean"] == 4 * 56 + 144 + 3 * 1136
     assert "utility" in report
     assert report["utility"] == {}
     assert (lead / "synthetic.csv").exists()

@@ -2,12 +2,11 @@
 
 import asyncio
 import contextlib
-import hashlib
 import io
 import json
-import ssl
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import aiohttp
@@ -15,26 +14,32 @@ import numpy as np
 import pytest
 
 from parties.config import CertificateFiles, Config
-from parties.distaim import ingest
+from parties.distaim import listener
 from parties.distaim.exclusions import Exclusion
-from parties.distaim.ingest import start_ingest
+from parties.distaim.listener import start_ingest
+from parties.distaim.receipts import check_receipt, receipts_in
+from parties.distaim.sealed import PARTS_HEADER, SIGNATURE_HEADER, SealedUpload
 from parties.distaim.store import Store
 from parties.distaim.stored import Standing
-from parties.distaim.submission import BODY_HEADER, DIGEST_HEADER, Submission
+from parties.distaim.submission import Submission
 from parties.errors import CertificateError, ConfigError
 from parties.tls import client_context, pinned_in
-from protocols.upload import SEEDED, component_digests, parse_upload, upload
+from protocols.upload import component_digests, parse_upload
 from tests.parties.support import (
+    Ready,
     file_size_limit,
     hangs_up_after_a_late_handshake,
     make_config,
     running_servers,
+    sealed_upload,
+    sign,
 )
 
 Certificates = dict[str, CertificateFiles]
 PID = 1
 CELLS = 56
-BODY = upload(np.arange(CELLS, dtype=np.uint32), SEEDED)[PID]
+SIZE = 3 * 1136 + 64 + 2 * 32 + 4 * CELLS + 16
+"""Three boxes, 64 bytes of seeds, the common part's key for two, x2 and its tag."""
 
 
 @dataclass
@@ -44,24 +49,22 @@ class Server:
     config: Config
     store: Store
     certificates: Certificates
+    uploads: dict[tuple[object, ...], Ready] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.port = self.config.parties[PID].ingest.port
         self.path = "/v1/runs/trial/submission"
 
-    def submission(self, client: str = "clinic-a", **changes: object) -> Submission:
-        values: dict[str, object] = {
-            "run": "trial",
-            "client": client,
-            "config": self.config.digest(),
-            "workload": self.config.build_workload().digest(),
-            "cells": CELLS,
-            "ring": 32,
-            "form": "seeded",
-            "first_round": 1,
-            "nonce": "0f" * 16,
-        }
-        return Submission(**{**values, **changes})  # type: ignore[arg-type]
+    def upload(self, client: str = "clinic-a", **changes: object) -> Ready:
+        """The same for the same arguments, so that it can be sent again."""
+        key = client, *sorted((name, str(value)) for name, value in changes.items())
+        if key not in self.uploads:
+            self.uploads[key] = sealed_upload(self.config, client, **changes)  # type: ignore[arg-type]
+        return self.uploads[key]
+
+    def headers(self, client: str = "clinic-a", **changes: object) -> dict[str, str]:
+        headers = self.upload(client, **changes).signed.headers()
+        return {**headers, "Content-Length": str(SIZE)}
 
     async def request(
         self,
@@ -84,10 +87,11 @@ class Server:
             return response.status, await response.json()
 
     async def put(
-        self, body: bytes = BODY, *, client: str = "clinic-a", **changes: object
+        self, content: bytes | None = None, *, client: str = "clinic-a", **changes: object
     ) -> tuple[int, dict[str, object]]:
-        headers = self.submission(client, **changes).headers(body)
-        data = io.BytesIO(body)
+        ready = self.upload(client, **changes)
+        data = io.BytesIO(ready.sealed.content if content is None else content)
+        headers = ready.signed.headers()
         return await self.request("PUT", self.path, client=client, headers=headers, body=data)
 
     @contextlib.asynccontextmanager
@@ -108,7 +112,8 @@ class Server:
         """Clients in the store; nothing else may be left lying about."""
         assert list((self.store.directory / "incoming").iterdir()) == []
         clients = [item.submission.client for item in self.store.submissions()]
-        assert len(list((self.store.directory / "submissions").iterdir())) == len(clients)
+        for folder in ("submissions", "outbox"):
+            assert len(list((self.store.directory / folder).iterdir())) == len(clients)
         return clients
 
 
@@ -116,9 +121,9 @@ class Server:
 async def server(
     tmp_path: Path, certificates: Certificates, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[Server]:
-    monkeypatch.setattr(ingest, "IDLE_TIMEOUT_S", 0.5)
-    monkeypatch.setattr(ingest, "LINGER_S", 0.1)
-    monkeypatch.setattr(ingest, "HANDSHAKE_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(listener, "IDLE_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(listener, "LINGER_S", 0.1)
+    monkeypatch.setattr(listener, "HANDSHAKE_TIMEOUT_S", 0.5)
     config = make_config({"timeouts.submit_s": 0.5})
     async with running_servers(config, tmp_path, certificates, (PID,)) as stores:
         yield Server(config, stores[PID], certificates)
@@ -150,33 +155,44 @@ def raw_request(server: Server, headers: dict[str, str]) -> bytes:
 
 async def test_put_stores_a_submission_once(server: Server) -> None:
     status, answer = await server.put()
-    digest = server.submission().digest()
-    receipt = {
+    ready = server.upload()
+    (receipt,) = receipts_in(answer)
+    check_receipt(receipt, ready.signed.upload, server.config)
+    digest = ready.signed.upload.digest()
+    said = {
         "run": "trial",
         "party": "party-1",
-        "pid": 1,
         "client": "clinic-a",
-        "digest": digest,
+        "upload": digest,
         "first_round": 1,
         "status": "stored",
-        "received_bytes": len(BODY),
+        "receipts": [receipt.to_dict()],
+        "kept_for": ["party-0", "party-2"],
+        "refused": {},
+        "received_bytes": SIZE,
     }
-    assert (status, answer) == (201, receipt)
+    assert (status, answer) == (202, said)
     status, answer = await server.put()
-    assert (status, answer["status"], answer["digest"]) == (200, "already stored", digest)
+    assert (status, answer["status"], answer["upload"]) == (202, "already stored", digest)
     assert server.stored() == ["clinic-a"]
-    assert server.store.read_submission("clinic-a") == BODY
+    body = ready.parts.bodies[PID]
+    assert server.store.read_submission("clinic-a") == body
     (stored,) = server.store.submissions()
-    own, next_ = component_digests(parse_upload(PID, "seeded", BODY, CELLS))
+    own, next_ = component_digests(parse_upload(PID, "seeded", body, CELLS))
     assert (stored.own_digest, stored.next_digest) == (own.hex(), next_.hex())
     requests, received, sent = server.store.traffic()["clinic-a"]
-    assert (requests, received) == (2, len(BODY))
+    # The second time nothing is asked for, which a client that waits for 100 would have saved.
+    assert (requests, received) == (2, SIZE)
     assert sent > 300
 
 
 async def test_put_at_the_same_time_stores_a_submission_once(server: Server) -> None:
     answers = await asyncio.gather(*(server.put() for _ in range(5)))
-    assert sorted(status for status, _ in answers) == [200, 200, 200, 200, 201]
+    assert [status for status, _ in answers] == [202] * 5
+    assert Counter(str(answer["status"]) for _, answer in answers) == {
+        "stored": 1,
+        "already stored": 4,
+    }
     assert server.stored() == ["clinic-a"]
 
 
@@ -188,14 +204,14 @@ async def test_get_tells_the_public_parameters(server: Server) -> None:
         "party": "party-1",
         "pid": 1,
         "config": server.config.digest(),
-        "workload": server.submission().workload,
+        "workload": server.config.build_workload().digest(),
         "cells": CELLS,
         "ring": 32,
         "form": "seeded",
         "rounds": 4,
         "participation": 1.0,
         "open": True,
-        "submission": None,
+        "upload": None,
         "counted": False,
         "round": None,
         "excluded": None,
@@ -203,9 +219,21 @@ async def test_get_tells_the_public_parameters(server: Server) -> None:
     await server.put()
     server.store.close_to_clients()
     _, answer = await server.request("GET", "/v1/runs/trial")
-    assert (answer["open"], answer["submission"]) == (False, server.submission().digest())
+    digest = server.upload().signed.upload.digest()
+    assert (answer["open"], answer["upload"]) == (False, digest)
     _, answer = await server.request("GET", "/v1/runs/trial", client="clinic-b")
-    assert answer["submission"] is None
+    assert answer["upload"] is None
+
+
+async def test_get_submission_tells_its_owner_alone_who_has_it(server: Server) -> None:
+    status, answer = await server.request("GET", server.path)
+    assert (status, error_of(answer)["where"]) == (404, "store")
+    await server.put()
+    status, answer = await server.request("GET", server.path)
+    assert (status, answer["kept_for"]) == (202, ["party-0", "party-2"])
+    assert answer["upload"] == server.upload().signed.upload.digest()
+    status, answer = await server.request("GET", server.path, client="clinic-b")
+    assert status == 404
 
 
 async def test_get_tells_a_client_what_became_of_its_own_submission(server: Server) -> None:
@@ -252,8 +280,8 @@ async def test_put_refuses_what_does_not_fit_the_run(
     ("header", "value", "expected"),
     [
         ("Syncret-Workload", None, "the header to be there"),
-        (BODY_HEADER, None, "the header to be there"),
-        (DIGEST_HEADER, None, "the header to be there"),
+        (PARTS_HEADER, None, "four times 64 hex digits"),
+        (SIGNATURE_HEADER, None, "base64 of 1 to 256 bytes"),
         ("Syncret-Workload", "xyz", "64 hex digits"),
         ("Syncret-Cells", "-1", "a whole number"),
         ("Syncret-Cells", "0", "a positive number"),
@@ -262,76 +290,77 @@ async def test_put_refuses_what_does_not_fit_the_run(
         ("Syncret-Form", "zipped", "seeded or plain"),
         ("Syncret-Round", "0", "a positive number"),
         ("Syncret-Nonce", "../../etc", "32 hex digits"),
-        (BODY_HEADER, "AB" * 32, "64 hex digits"),
-        (DIGEST_HEADER, "00" * 32, "SHA-256 of the fields"),
+        (PARTS_HEADER, "ab" * 32, "four times 64 hex digits"),
+        (PARTS_HEADER, " ".join(["AB" * 32] * 4), "four times 64 hex digits"),
+        (SIGNATURE_HEADER, "?", "base64 of 1 to 256 bytes"),
+        (SIGNATURE_HEADER, "AA==" * 200, "base64 of 1 to 256 bytes"),
     ],
 )
 async def test_put_refuses_malformed_headers(
     server: Server, header: str, value: str | None, expected: str
 ) -> None:
-    headers = server.submission().headers(BODY)
+    headers = server.headers()
     del headers[header]
     if value is not None:
         headers[header] = value
-    status, answer = await server.request("PUT", server.path, headers=headers, body=BODY)
+    body = server.upload().sealed.content
+    status, answer = await server.request("PUT", server.path, headers=headers, body=body)
     assert (status, error_of(answer)["where"]) == (400, f"header {header}")
     assert error_of(answer)["expected"] == expected
     assert server.stored() == []
 
 
 @pytest.mark.parametrize(
-    ("body", "status", "what"),
-    [
-        (BODY[:-1], 400, "a body of 239 bytes"),
-        (b"", 400, "a body of 0 bytes"),
-        (BODY + b"?", 413, "a body of 241 bytes"),
-        (bytes(10_000_000), 413, "a body of 10000000 bytes"),
-    ],
+    ("size", "status"), [(SIZE - 1, 400), (0, 400), (SIZE + 1, 413), (10_000_000, 413)]
 )
-async def test_put_refuses_bodies_of_another_size(
-    server: Server, body: bytes, status: int, what: str
-) -> None:
-    got, answer = await server.put(body)
+async def test_put_refuses_bodies_of_another_size(server: Server, size: int, status: int) -> None:
+    got, answer = await server.put(bytes(size))
     error = error_of(answer)
-    assert (got, error["what"]) == (status, what)
-    assert error["expected"] == "exactly 240 bytes"
+    assert (got, error["what"]) == (status, f"a body of {size} bytes")
+    assert error["expected"] == f"exactly {SIZE} bytes"
     assert server.stored() == []
 
 
 async def test_put_refuses_bodies_of_no_stated_size(server: Server) -> None:
     async def chunks() -> AsyncIterator[bytes]:
-        yield BODY
+        yield server.upload().sealed.content
 
-    headers = server.submission().headers(BODY)
+    headers = server.upload().signed.headers()
     status, answer = await server.request("PUT", server.path, headers=headers, body=chunks())
     assert (status, error_of(answer)["where"]) == (411, "header Content-Length")
     assert server.stored() == []
 
 
-async def test_put_refuses_a_body_with_another_digest(server: Server) -> None:
-    headers = server.submission().headers(BODY)
-    changed = BODY[:100] + bytes([BODY[100] ^ 1]) + BODY[101:]
-    status, answer = await server.request("PUT", server.path, headers=headers, body=changed)
+@pytest.mark.parametrize("place", [0, 1500, 3000, -1])
+async def test_put_refuses_a_body_that_was_changed_anywhere(server: Server, place: int) -> None:
+    """Also in the boxes that the server cannot open."""
+    changed = bytearray(server.upload().sealed.content)
+    changed[place] ^= 1
+    status, answer = await server.put(bytes(changed))
     assert (status, error_of(answer)["where"]) == (400, "body")
     assert "SHA-256" in error_of(answer)["what"]
     assert server.stored() == []
-    assert server.store.traffic()["clinic-a"][1] == len(BODY)
+    assert server.store.traffic()["clinic-a"][1] == SIZE
 
 
 async def test_put_refuses_another_submission_of_a_client_that_is_stored(server: Server) -> None:
     await server.put()
-    other = upload(np.ones(CELLS, np.uint32), SEEDED)[PID]
-    for body, changes in ((other, {}), (BODY, {"nonce": "22" * 16}), (BODY, {"first_round": 2})):
-        status, answer = await server.put(body, **changes)  # type: ignore[arg-type]
+    changes: list[dict[str, object]] = [
+        {"counts": np.ones(CELLS, np.uint32)},
+        {"nonce": "22" * 16},
+        {"first_round": 2},
+    ]
+    for change in changes:
+        status, answer = await server.put(None, **change)
         assert status == 409
         assert "clinic-a" in error_of(answer)["what"]
         assert "first one stands" in error_of(answer)["expected"]
-    assert server.store.read_submission("clinic-a") == BODY
+    assert server.store.read_submission("clinic-a") == server.upload().parts.bodies[PID]
 
 
 async def test_put_refuses_when_the_run_is_full_or_over(server: Server) -> None:
     for client in ("clinic-a", "clinic-b", "clinic-c"):
-        assert (await server.put(client=client))[0] == 201
+        assert (await server.put(client=client))[0] == 202
     status, answer = await server.put(client="clinic-d")
     assert (status, "3 expected clients" in error_of(answer)["what"]) == (403, True)
     server.store.close_to_clients()
@@ -342,12 +371,13 @@ async def test_put_refuses_when_the_run_is_full_or_over(server: Server) -> None:
 
 async def test_put_says_so_when_the_disk_is_full_and_takes_it_later(server: Server) -> None:
     await server.put(client="clinic-b")
+    server.upload()
     with file_size_limit(100):
         status, answer = await server.put()
     assert (status, error_of(answer)["where"]) == (507, "store")
     assert str(server.store.directory) not in json.dumps(answer)
     assert server.stored() == ["clinic-b"]
-    assert (await server.put())[0] == 201
+    assert (await server.put())[0] == 202
 
 
 # Who may ask, and for what
@@ -358,7 +388,9 @@ async def test_put_says_so_when_the_disk_is_full_and_takes_it_later(server: Serv
     [
         ("GET", "/v1/runs/other", 404),
         ("PUT", "/v1/runs/other/submission", 404),
-        ("GET", "/v1/runs/trial/submission", 405),
+        ("PUT", "/v1/runs/other/part", 404),
+        ("POST", "/v1/runs/trial/submission", 405),
+        ("GET", "/v1/runs/trial/part", 405),
         ("DELETE", "/v1/runs/trial", 405),
         ("GET", "/", 404),
         ("GET", "/v1/runs/../../etc/passwd", 404),
@@ -368,12 +400,14 @@ async def test_api_refuses_other_paths_and_methods(
     server: Server, method: str, path: str, status: int
 ) -> None:
     got, answer = await server.request(method, path)
-    assert got == status
-    assert "/v1/runs/trial" in error_of(answer)["expected"]
+    # Who is no server is not told whether there is such a run.
+    assert got == (403 if path.endswith("other/part") else status)
+    if got != 403:
+        assert "/v1/runs/trial" in error_of(answer)["expected"]
 
 
 async def test_api_refuses_servers_as_clients(server: Server) -> None:
-    headers = server.submission("party-0").headers(BODY)
+    headers = server.upload().signed.headers()
     for method, path in (("PUT", server.path), ("GET", "/v1/runs/trial")):
         status, answer = await server.request(method, path, client="party-0", headers=headers)
         assert (status, error_of(answer)["where"]) == (403, "client certificate")
@@ -381,10 +415,28 @@ async def test_api_refuses_servers_as_clients(server: Server) -> None:
 
 
 async def test_put_takes_the_client_from_the_certificate_alone(server: Server) -> None:
-    """A submission made out to another client has another digest: it cannot be passed off."""
-    headers = server.submission("clinic-b").headers(BODY)
-    status, answer = await server.request("PUT", server.path, headers=headers, body=BODY)
-    assert (status, error_of(answer)["where"]) == (400, f"header {DIGEST_HEADER}")
+    """A submission made out to another client is signed by it: it cannot be passed off."""
+    ready = server.upload("clinic-b")
+    status, answer = await server.request(
+        "PUT", server.path, headers=ready.signed.headers(), body=ready.sealed.content
+    )
+    assert (status, error_of(answer)["where"]) == (403, f"header {SIGNATURE_HEADER}")
+    assert server.stored() == []
+
+
+@pytest.mark.parametrize("other", ["another server's", "nobody's"])
+async def test_put_refuses_a_box_that_does_not_open(server: Server, other: str) -> None:
+    """Signed by its owner and whole, but sealed to another key."""
+    ready = server.upload()
+    first, second, third = ready.sealed.boxes
+    wrong = third if other == "another server's" else bytes(len(second))
+    sealed = SealedUpload((first, wrong, third), ready.sealed.common, (1, 2))
+    signed = sign(sealed.describe(ready.signed.submission), "clinic-a")
+    status, answer = await server.request(
+        "PUT", server.path, headers=signed.headers(), body=sealed.content
+    )
+    assert (status, error_of(answer)["where"]) == (422, "body")
+    assert "does not open" in error_of(answer)["what"]
     assert server.stored() == []
 
 
@@ -401,14 +453,14 @@ async def test_api_answers_garbage_with_an_error(server: Server, garbage: bytes)
 
 
 async def test_put_stores_nothing_when_the_connection_breaks_off(server: Server) -> None:
-    headers = {**server.submission().headers(BODY), "Content-Length": str(len(BODY))}
+    headers, content = server.headers(), server.upload().sealed.content
     async with server.connection() as (_, writer):
-        writer.write(raw_request(server, headers) + BODY[:100])
+        writer.write(raw_request(server, headers) + content[:100])
         await writer.drain()
         await until(lambda: any((server.store.directory / "incoming").iterdir()))
     await until(lambda: not any((server.store.directory / "incoming").iterdir()))
     assert server.stored() == []
-    assert (await server.put())[0] == 201
+    assert (await server.put())[0] == 202
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -418,12 +470,12 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 async def test_put_times_out_when_the_body_comes_byte_by_byte(server: Server) -> None:
-    headers = {**server.submission().headers(BODY), "Content-Length": str(len(BODY))}
+    headers, content = server.headers(), server.upload().sealed.content
     async with server.connection() as (reader, writer):
         writer.write(raw_request(server, headers))
 
         async def drip() -> None:
-            for byte in BODY:
+            for byte in content:
                 writer.write(bytes([byte]))
                 await asyncio.sleep(0.05)
 
@@ -431,7 +483,7 @@ async def test_put_times_out_when_the_body_comes_byte_by_byte(server: Server) ->
         status, answer = await raw_answer(reader)
         dripping.cancel()
     assert (status, error_of(answer)["where"]) == (408, "body")
-    assert "of 240 bytes came in 0.5 s" in error_of(answer)["what"]
+    assert f"of {SIZE} bytes came in 0.5 s" in error_of(answer)["what"]
     assert server.stored() == []
 
 
@@ -455,22 +507,17 @@ async def test_connections_end_when_no_handshake_comes(server: Server) -> None:
 
 async def test_put_answers_a_refusal_before_the_body_is_sent(server: Server) -> None:
     """With Expect: 100-continue a client never sends what would be refused."""
-    headers = server.submission(cells=57).headers(BODY)
-    headers |= {"Content-Length": "240", "Expect": "100-continue"}
+    headers = {**server.headers(cells=57), "Expect": "100-continue"}
     async with server.connection() as (reader, writer):
         writer.write(raw_request(server, headers))
         status, answer = await raw_answer(reader)
     assert (status, error_of(answer)["where"]) == (422, "header Syncret-Cells")
-    headers = {
-        **server.submission().headers(BODY),
-        "Content-Length": "240",
-        "Expect": "100-continue",
-    }
+    headers = {**server.headers(), "Expect": "100-continue"}
     async with server.connection() as (reader, writer):
         writer.write(raw_request(server, headers))
         assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
-        writer.write(BODY)
-        assert b"201 Created" in await reader.readuntil(b"\r\n\r\n")
+        writer.write(server.upload().sealed.content)
+        assert b"202 Accepted" in await reader.readuntil(b"\r\n\r\n")
 
 
 # Starting and stopping
@@ -490,7 +537,7 @@ async def test_start_ingest_refuses_a_port_in_use_and_a_wrong_certificate(
 async def test_close_ends_open_connections(
     tmp_path: Path, certificates: Certificates, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ingest, "LINGER_S", 0.1)
+    monkeypatch.setattr(listener, "LINGER_S", 0.1)
     config = make_config()
     async with running_servers(config, tmp_path, certificates, (PID,)) as stores:
         server = Server(config, stores[PID], certificates)
@@ -534,5 +581,3 @@ def test_submission_digest_binds_every_field() -> None:
         values = {**json.loads(server.canonical()), **changes}
         digests.add(Submission.from_canonical(json.dumps(values)).digest())
     assert len(digests) == 9
-    assert server.headers(b"x")[BODY_HEADER] == hashlib.sha256(b"x").hexdigest()
-    assert ssl.HAS_TLSv1_3

@@ -15,11 +15,10 @@ from parties.distaim.arrivals import Arrivals
 from parties.distaim.circumstances import Circumstances
 from parties.distaim.inputs import Added, Batch, InputForm, Limit, input_form, input_forms
 from parties.distaim.inputs.counts import Counts
-from parties.distaim.steps import CLIENTS_CHECK, CLIENTS_COMPARE, CLIENTS_FORWARD, PASSED, Checked
+from parties.distaim.steps import CLIENTS_CHECK, CLIENTS_COMPARE, PASSED, Checked
 from parties.distaim.stored import Standing, StoredSubmission, Total
 from protocols import base
 from protocols.context import Context
-from protocols.errors import ProtocolViolation
 from protocols.shares import Share
 from protocols.upload import FORMS, PLAIN, SEEDED, UploadSeeds
 from tests.parties.support import make_codes, make_config, make_submission
@@ -38,14 +37,14 @@ def values_of(form: InputForm, clients: Sequence[str]) -> dict[str, NDArray[np.u
 
 def bodies_of(form: InputForm, clients: Sequence[str] = CLIENTS) -> dict[str, list[bytes]]:
     values = values_of(form, clients)
-    return {client: form.share(values[client], UploadSeeds.draw()) for client in clients}
+    return {c: list(form.share(values[c], UploadSeeds.draw()).bodies) for c in clients}
 
 
 def stored(form: InputForm, pid: int, client: str, body: bytes) -> StoredSubmission:
     submission = replace(make_submission(client), form=form.name, first_round=1)
     own, next_ = (digest.hex() for digest in form.component_digests(pid, body))
     whole = hashlib.sha256(body).hexdigest()
-    return StoredSubmission(submission, whole, own, next_, len(body), 0.0)
+    return StoredSubmission(submission, "ab" * 32, whole, own, next_, len(body), 0.0)
 
 
 def batch_at(form: InputForm, pid: int, bodies: Bodies, check: str = NO_CHECK) -> Batch:
@@ -54,15 +53,13 @@ def batch_at(form: InputForm, pid: int, bodies: Bodies, check: str = NO_CHECK) -
 
 
 @pytest.mark.parametrize("name", FORMS)
-def test_add_ends_in_shares_of_the_sum_and_forwards_what_the_form_says(name: str) -> None:
+def test_add_ends_in_shares_of_the_sum_and_sends_nothing(name: str) -> None:
     form = input_form(name, WORKLOAD)
     bodies = bodies_of(form)
 
     async def party(ctx: Context) -> Share:
         total = Total.empty(1, ctx.pid, WORKLOAD.maximal_cells).share
-        with ctx.step(CLIENTS_FORWARD.name, round=1) as c:
-            batch = await form.forward(c, batch_at(form, ctx.pid, bodies))
-        assert batch.problems == {}
+        batch = batch_at(form, ctx.pid, bodies)
         once = await form.add(ctx, total, batch)
         twice = await form.add(ctx, once.total, batch.without(CLIENTS[:1]))
         assert not once.failed | twice.failed
@@ -71,7 +68,7 @@ def test_add_ends_in_shares_of_the_sum_and_forwards_what_the_form_says(name: str
     outcome = run_parties(party)
     first, second = values_of(form, CLIENTS).values()
     np.testing.assert_array_equal(reconstruct(outcome.results), first + 2 * second)
-    assert outcome.sent_bytes == [0, 2 * form.forwarded_size(CAPACITY), 0]
+    assert outcome.sent_bytes == [0, 0, 0]
 
 
 def uneven(counts: NDArray[np.unsignedinteger]) -> None:
@@ -124,12 +121,11 @@ def test_add_leaves_out_who_is_not_within_its_limit_and_opens_a_bit_an_owner(
     monkeypatch.setattr("protocols.bounded.CELLS_AT_ONCE", 2 * WORKLOAD.maximal_cells)
     form = input_form(name, WORKLOAD)
     shared = owners(form)
-    bodies = {owner: form.share(shared[owner], UploadSeeds.draw()) for owner in OWNERS}
+    bodies = {o: list(form.share(shared[o], UploadSeeds.draw()).bodies) for o in OWNERS}
 
     async def party(ctx: Context) -> Share:
         total = Total.empty(1, ctx.pid, WORKLOAD.maximal_cells).share
-        batch = await form.forward(ctx, batch_at(form, ctx.pid, bodies, check))
-        added = await form.add(ctx, total, batch)
+        added = await form.add(ctx, total, batch_at(form, ctx.pid, bodies, check))
         assert added.failed == failed
         return added.total
 
@@ -163,10 +159,14 @@ def test_add_checks_nobody_where_nobody_is_left() -> None:
 
 
 @pytest.mark.parametrize("name", FORMS)
-def test_body_size_is_that_of_every_body(name: str) -> None:
+def test_sizes_are_those_of_every_part(name: str) -> None:
     form = input_form(name, WORKLOAD)
-    for bodies in bodies_of(form).values():
-        assert [len(body) for body in bodies] == [form.body_size(p, CAPACITY) for p in range(3)]
+    for values in values_of(form, CLIENTS).values():
+        parts = form.share(values, UploadSeeds.draw())
+        assert [len(p) for p in parts.private] == [
+            form.private_size(pid, CAPACITY) for pid in range(3)
+        ]
+        assert (len(parts.common), parts.holders) == (form.common_size(CAPACITY), form.holders)
 
 
 @pytest.mark.parametrize(
@@ -177,40 +177,13 @@ def test_share_refuses_other_vectors(values: NDArray[np.unsignedinteger]) -> Non
         input_form(SEEDED, WORKLOAD).share(values, UploadSeeds.draw())
 
 
-def test_forward_finds_a_component_that_its_client_did_not_send() -> None:
-    form = input_form(SEEDED, WORKLOAD)
-    bodies = bodies_of(form)
-    body = bodies[CLIENTS[1]][1]
-    bodies[CLIENTS[1]][1] = body[:-1] + bytes([body[-1] ^ 1])
-
-    async def party(ctx: Context) -> Batch:
-        return await form.forward(ctx, batch_at(form, ctx.pid, bodies))
-
-    batches = run_parties(party).results
-    assert [list(batch.problems) for batch in batches] == [[], [], [CLIENTS[1]]]
-    assert list(batches[2].forwarded) == [CLIENTS[0]]
-    assert "does not have the digest" in batches[2].problems[CLIENTS[1]]
-
-
-def test_forward_refuses_another_number_of_components() -> None:
-    form = input_form(SEEDED, WORKLOAD)
-    bodies = bodies_of(form)
-
-    async def party(ctx: Context) -> Batch:
-        batch = batch_at(form, ctx.pid, bodies)
-        return await form.forward(ctx, batch.without(CLIENTS[:1] if ctx.pid == 1 else ()))
-
-    with pytest.raises(ProtocolViolation, match="another number of components"):
-        run_parties(party)
-
-
 @pytest.mark.parametrize(("rows", "sizes"), [(0, []), (1, [1]), (5, [2, 2, 1])])
 def test_batches_have_everyone_once_in_order(
     rows: int, sizes: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     form = input_form(SEEDED, WORKLOAD)
     monkeypatch.setattr(
-        "parties.distaim.inputs.counts._BATCH_BYTES", 2 * form.forwarded_size(CAPACITY) + 1
+        "parties.distaim.inputs.counts._BATCH_BYTES", 2 * form.common_size(CAPACITY) + 1
     )
     bodies = bodies_of(form, [f"clinic-{number}" for number in range(rows)])
     due = batch_at(form, 0, bodies).submissions
@@ -278,7 +251,8 @@ def test_count_in_adds_forms_to_one_total_each_with_its_own_steps() -> None:
     }
     sent = dict(zip(CLIENTS, forms.values(), strict=True))
     bodies = {
-        c: form.share(form.values(make_codes(20)), UploadSeeds.draw()) for c, form in sent.items()
+        c: form.share(form.values(make_codes(20)), UploadSeeds.draw()).bodies
+        for c, form in sent.items()
     }
 
     async def party(ctx: Context) -> Total:
@@ -312,5 +286,5 @@ def test_count_in_adds_forms_to_one_total_each_with_its_own_steps() -> None:
     assert ("test.squares", 0, 1) in steps
     names = [step for step, *_ in steps if not step.startswith("clients.")]
     assert names == ["test.squares"]
-    counted = [step for step, *_ in steps if step in (CLIENTS_FORWARD.name, CLIENTS_COMPARE.name)]
-    assert counted == [CLIENTS_FORWARD.name, CLIENTS_COMPARE.name] * 2
+    counted = [step for step, *_ in steps if step == CLIENTS_COMPARE.name]
+    assert counted == [CLIENTS_COMPARE.name] * 2

@@ -39,6 +39,21 @@ def test_audit_passes_a_run_after_a_kill(
 
 
 @pytest.mark.parametrize(
+    "moment", ["before accept", "after accept", "before delivered", "after delivered"]
+)
+def test_audit_passes_a_run_after_a_kill_while_an_upload_is_passed_on(
+    tmp_path: Path, certificates: Certificates, moment: str
+) -> None:
+    """Whichever servers the owners came to, each kill meets an upload between two servers."""
+    owner = EVERYONE[0]
+    where = f"{moment} {owner}"
+    kill = (
+        {0: f"{where} 1", 1: f"{where} 2", 2: f"{where} 0"} if "delivered" in moment else {1: where}
+    )
+    assert_goes_on(Cluster(make_config(SMALL), tmp_path, certificates), kill)
+
+
+@pytest.mark.parametrize(
     "point", ["before opened 1 select.index", "after seal round 1", "before note agreed None"]
 )
 def test_replay_passes_a_run_after_a_kill(

@@ -43,7 +43,7 @@ def test_run_leaves_the_run_folder_and_prints_only_json(tmp_path: Path) -> None:
     assert opened == {"measure.counts": 3 + 3, "select.index": 3}
     assert sum(i["count"] for i in report["opened"] if i["what"] == PASSED.what) == 3
     cells = 2 * 3 + 2 * 10 + 3 * 10
-    assert report["communication"]["client_sent_bytes_mean"] == 4 * cells + 32 + 16 + 48
+    assert report["communication"]["client_sent_bytes_mean"] == 4 * cells + 144 + 3 * 1136
     assert report["communication"]["paper_formula_mb"] == (cells + 2 + 3 + 10) * 48 / 1e6
     names = {path.name for path in out.iterdir()}
     assert names >= {"config.toml", "report.json", "report.html", "synthetic.csv", "model"}

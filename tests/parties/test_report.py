@@ -100,7 +100,7 @@ def test_to_dict_has_every_key_of_the_design() -> None:
         "workload": "queries candidates cells",
         "utility": "workload_error nll",
         "communication": "client_sent_bytes_mean client_received_bytes_mean client_throughput_mb_mean "
-        "server_sent_bytes server_sent_bytes_by_step paper_formula_mb",
+        "server_sent_bytes server_sent_bytes_by_step server_passed_on_bytes paper_formula_mb",
         "time": "total_s share_s select_s measure_s estimate_s",
     }
     assert {"method", "dataset", "seed", "opened", *sections} <= set(document)

@@ -35,11 +35,10 @@ from parties.distaim.steps import PASSED
 from parties.distaim.store import Store
 from parties.distaim.stored import Checkpoint, Total
 from parties.distaim.submit import submit
-from parties.errors import CertificateError, ConfigError, StoreError
+from parties.errors import CertificateError, ConfigError, PartialSubmission, StoreError
 from parties.ledger import DurableLedger
 from parties.statuses import TooFewClients
 from parties.tls import make_certificates
-from parties.trial.ports import free_ports
 from protocols.errors import (
     CheckFailed,
     ConfigurationError,
@@ -49,6 +48,7 @@ from protocols.errors import (
     ReceiveTimeout,
 )
 from protocols.fields import decode
+from protocols.upload import UploadParts
 from tests.parties.audit_runs import collect
 from tests.parties.mesh import EVERYONE, Cluster, Recording, make_uniform
 from tests.parties.support import OWNERS, PARTIES, keys_of, make_codes, make_config
@@ -441,33 +441,32 @@ async def test_run_party_ends_when_too_few_clients_come(
 
 
 async def test_run_party_leaves_out_a_client_that_reached_two_servers(
-    tmp_path: Path, certificates: dict[str, CertificateFiles], totals: dict[str, Total]
+    tmp_path: Path,
+    certificates: dict[str, CertificateFiles],
+    totals: dict[str, Total],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    config = make_config({"clients.minimum": 2, "clients.wait_s": 1.0})
-    dead = free_ports(1)[0]
-    partial = config.override(
-        {
-            "party": [
-                {
-                    "name": party.name,
-                    "mesh": str(party.mesh),
-                    "ingest": f"127.0.0.1:{dead}" if pid == 2 else str(party.ingest),
-                    "key": party.key,
-                    "seal": party.seal,
-                }
-                for pid, party in enumerate(config.parties)
-            ],
-            "timeouts.submit_s": 0.8,
-        }
-    )
+    config = make_config({"clients.minimum": 2, "clients.wait_s": 2.0})
     cluster = Cluster(config, tmp_path, certificates)
     running = asyncio.create_task(cluster.run(owners=EVERYONE[:2]))
-    await asyncio.sleep(0.3)
-    await Cluster(partial, tmp_path / "other", certificates).submit(OWNERS[3:])
+    await asyncio.sleep(0.8)
+    honest = parties.distaim.submit.seal_boxes
+
+    def cheat(*arguments: object, **named: object) -> tuple[bytes, bytes, bytes]:
+        first, second, third = honest(*arguments, **named)  # type: ignore[arg-type]
+        return first, second, bytes(len(third))
+
+    monkeypatch.setattr(parties.distaim.submit, "seal_boxes", cheat)
+    with pytest.raises(PartialSubmission) as caught:
+        await submit(config, make_codes(20), certificates[OWNERS[3]])
+    assert sorted(caught.value.reached) == ["party-0", "party-1"]
+    assert "does not open" in str(caught.value)
     assert await running == [None] * 3
     for pid in range(3):
         total = totals[cluster.directory(pid).name]
         assert (total.round, total.clients) == (4, EVERYONE[:2])
+        with Store(cluster.directory(pid) / "store", config.digest()) as store:
+            assert (store.upload_digest(OWNERS[3]) is None) == (pid == 2)
 
 
 async def test_run_party_drops_a_client_whose_components_differ(
@@ -477,11 +476,12 @@ async def test_run_party_drops_a_client_whose_components_differ(
 ) -> None:
     honest = parties.distaim.inputs.counts.upload
 
-    def cheat(counts: np.ndarray, form: str, seeds: object) -> list[bytes]:
-        bodies = honest(counts, form, seeds)  # type: ignore[arg-type]
+    def cheat(counts: np.ndarray, form: str, seeds: object) -> UploadParts:
+        parts = honest(counts, form, seeds)  # type: ignore[arg-type]
+        first, second, third = parts.private
         if cheating:
-            bodies[1] = bodies[1][:-1] + bytes([bodies[1][-1] ^ 1])
-        return bodies
+            second = second[:-1] + bytes([second[-1] ^ 1])
+        return replace(parts, private=(first, second, third))
 
     monkeypatch.setattr(parties.distaim.inputs.counts, "upload", cheat)
     for form in ("seeded", "plain"):

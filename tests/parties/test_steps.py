@@ -112,13 +112,10 @@ def test_openings_are_choices_and_noisy_counts_each_paid_for_by_a_step_and_bits_
             assert STEPS[str(opening.charge)].contains
 
 
-def test_batches_cost_nothing_to_forward_where_nothing_is_forwarded() -> None:
-    forward, compare = STEPS["clients.forward"].cost, STEPS["clients.compare"].cost
-    assert forward
+def test_batches_cost_a_digest_of_each_client_and_two_exchanges_of_no_problems() -> None:
+    compare = STEPS["clients.compare"].cost
     assert compare
-    assert forward(Batches([8] * 5, 2, 0)) == Cost()
-    assert forward(Batches([8] * 5, 2, 200)) == Cost(2, (0, 200, 0))
-    assert compare(Batches([8] * 5, 2, 200)) == Cost(8, (168, 168, 168))
+    assert compare(Batches([8] * 5, 2)) == Cost(8, (168, 168, 168))
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -15,14 +15,16 @@ from hypothesis import strategies as st
 
 from mechanisms.accounting import ExponentialEvent, LedgerEntry
 from parties.distaim.exclusions import Exclusion
-from parties.distaim.store import Store
+from parties.distaim.outbox import Outbox, Whereabouts
+from parties.distaim.receipts import Receipt
+from parties.distaim.store import Outgoing, Store
 from parties.distaim.stored import Checkpoint, Standing, Total
 from parties.distaim.submission import Submission
 from parties.errors import RunClosed, RunFull, StoreError, SubmissionConflict
 from parties.ledger import DurableLedger
 from protocols.ring import R64
 from protocols.shares import Share
-from tests.parties.support import file_size_limit, make_submission, make_total
+from tests.parties.support import file_size_limit, make_submission, make_total, make_upload
 
 PID = 0
 CONFIG = "c0" * 32
@@ -39,10 +41,22 @@ def files_of(store: Store, folder: str) -> list[str]:
     return sorted(path.name for path in (store.directory / folder).iterdir())
 
 
-def put(store: Store, submission: Submission, body: bytes, limit: int = 3) -> bool:
-    with store.incoming() as incoming:
+def put(
+    store: Store,
+    submission: Submission,
+    body: bytes,
+    limit: int = 3,
+    *,
+    sealed: str = "",
+    outgoing: Sequence[int] = (),
+) -> bool:
+    """Store a body, of the upload whose common part has the digest of `sealed`, and what is to be passed on."""
+    upload = make_upload(submission, sealed)
+    with store.incoming() as incoming, store.incoming() as whole:
         incoming.write(body)
-        return store.accept(submission, incoming, COMPONENTS, limit=limit)
+        whole.write(b"sealed: " + body)
+        kept = Outgoing(whole, outgoing) if outgoing else None
+        return store.accept(upload, incoming, COMPONENTS, limit=limit, outgoing=kept)
 
 
 def set_many(store: Store, count: int) -> None:
@@ -76,8 +90,10 @@ def test_store_keeps_everything_when_it_is_opened_again(tmp_path: Path) -> None:
         assert [item.submission for item in stored] == [make_submission("clinic-a")]
         assert (stored[0].size, stored[0].own_digest, stored[0].next_digest) == (3, *COMPONENTS)
         assert again.read_submission("clinic-a") == b"one"
-        assert again.submission_digest("clinic-a") == make_submission("clinic-a").digest()
-        assert again.submission_digest("clinic-b") is None
+        upload = make_upload(make_submission("clinic-a"))
+        assert (stored[0].upload, again.upload("clinic-a")) == (upload.upload.digest(), upload)
+        assert again.upload_digest("clinic-a") == upload.upload.digest()
+        assert (again.upload_digest("clinic-b"), again.upload("clinic-b")) == (None, None)
         loaded = again.load_total(2, PID)
         assert loaded.clients == total.clients
         np.testing.assert_array_equal(loaded.share.own, total.share.own)
@@ -120,11 +136,11 @@ def test_store_sweeps_what_a_kill_left_behind(tmp_path: Path) -> None:
     with Store(tmp_path / "s", CONFIG) as store:
         put(store, make_submission("clinic-a"), b"one")
         kept = files_of(store, "submissions")
-        for folder in ("incoming", "submissions", "totals", "checkpoints"):
+        for folder in ("incoming", "submissions", "outbox", "totals", "checkpoints"):
             (store.directory / folder / "left-over").write_bytes(b"half")
     with Store(tmp_path / "s", CONFIG) as store:
         assert files_of(store, "submissions") == kept
-        for folder in ("incoming", "totals", "checkpoints"):
+        for folder in ("incoming", "outbox", "totals", "checkpoints"):
             assert files_of(store, folder) == []
 
 
@@ -136,7 +152,7 @@ def test_accept_counts_a_client_once(store: Store) -> None:
     assert put(store, first, b"one") is True
     assert put(store, first, b"one") is False
     with pytest.raises(SubmissionConflict, match="clinic-a"):
-        put(store, first, b"two")
+        put(store, first, b"one", sealed="otherwise")
     with pytest.raises(SubmissionConflict):
         put(store, make_submission("clinic-a", nonce="11" * 16), b"one")
     assert store.read_submission("clinic-a") == b"one"
@@ -228,6 +244,59 @@ def test_reading_refuses_what_is_not_there(store: Store) -> None:
         store.read_submission("clinic-a")
     with pytest.raises(StoreError, match="no running total of round 4"):
         store.load_total(4, PID)
+
+
+# What is passed on
+
+RECEIPT = Receipt("party-1", b"key", b"signature")
+
+
+def test_outbox_keeps_an_upload_until_nobody_waits_for_it(store: Store) -> None:
+    outbox = Outbox(store)
+    for client in ("clinic-b", "clinic-a"):
+        put(store, make_submission(client), client.encode(), outgoing=(1, 2))
+    assert outbox.waiting(1) == outbox.waiting(2) == ["clinic-b", "clinic-a"]
+    assert outbox.content("clinic-a") == b"sealed: clinic-a"
+    assert outbox.whereabouts("clinic-a") == Whereabouts({}, (1, 2), {})
+    outbox.delivered("clinic-a", 1, RECEIPT, sent=10, received=3)
+    assert outbox.waiting(1) == ["clinic-b"]
+    assert outbox.content("clinic-a") == b"sealed: clinic-a"
+    outbox.delivered("clinic-a", 2, RECEIPT, sent=20, received=4)
+    assert outbox.content("clinic-a") is None
+    assert outbox.whereabouts("clinic-a") == Whereabouts({1: RECEIPT, 2: RECEIPT}, (), {})
+    outbox.refused("clinic-b", 1, "no")
+    outbox.delivered("clinic-b", 2, RECEIPT, sent=20, received=4)
+    assert outbox.whereabouts("clinic-b") == Whereabouts({2: RECEIPT}, (), {1: "no"})
+    assert outbox.waiting(1) == outbox.waiting(2) == []
+    assert outbox.passed_on() == (50, 11)
+    assert files_of(store, "outbox") == []
+
+
+def test_outbox_takes_an_upload_again_that_was_refused(store: Store) -> None:
+    put(store, make_submission(), b"one", outgoing=(1, 2))
+    outbox = Outbox(store)
+    outbox.refused("clinic-a", 1, "no")
+    assert put(store, make_submission(), b"one", outgoing=(1,)) is False
+    assert outbox.whereabouts("clinic-a") == Whereabouts({}, (1, 2), {})
+    assert outbox.content("clinic-a") == b"sealed: one"
+
+
+def test_outbox_is_there_when_the_store_is_opened_again(tmp_path: Path) -> None:
+    with Store(tmp_path / "s", CONFIG) as store:
+        put(store, make_submission("clinic-a"), b"one", outgoing=(1, 2))
+        put(store, make_submission("clinic-b"), b"two", outgoing=(1, 2))
+        Outbox(store).delivered("clinic-b", 2, RECEIPT, sent=1, received=1)
+        (store.directory / "outbox" / "left-over").write_bytes(b"half")
+    with Store(tmp_path / "s", CONFIG) as store:
+        assert Outbox(store).waiting(1) == ["clinic-a", "clinic-b"]
+        assert Outbox(store).waiting(2) == ["clinic-a"]
+        assert len(files_of(store, "outbox")) == 2
+        # Its last delivery was not on the disk when the power failed; that its file is gone says that it was.
+        for path in (store.directory / "outbox").iterdir():
+            path.unlink()
+    with Store(tmp_path / "s", CONFIG) as store:
+        assert Outbox(store).waiting(1) == Outbox(store).waiting(2) == []
+        assert store.read_submission("clinic-a") == b"one"
 
 
 # Full disk
@@ -364,14 +433,21 @@ def test_checkpoint_from_dict_refuses_other_contents(change: dict[str, object]) 
 
 
 def test_files_of_a_store_are_its_owners_alone(store: Store) -> None:
-    put(store, make_submission("clinic-a"), b"one")
+    put(store, make_submission("clinic-a"), b"one", outgoing=(1,))
     store.save_total(make_total(1, (), np.ones(9, np.uint32)))
     store.save_checkpoint(make_checkpoint())
     with store.incoming() as incoming:
         incoming.write(b"on its way")
         found = [path for path in store.directory.rglob("*") if path.name != "lock"]
         files = {path.relative_to(store.directory).parts[0] for path in found if path.is_file()}
-        assert files >= {"incoming", "submissions", "totals", "checkpoints", "store.sqlite"}
+        assert files >= {
+            "incoming",
+            "submissions",
+            "outbox",
+            "totals",
+            "checkpoints",
+            "store.sqlite",
+        }
         assert [path.name for path in found if path.stat().st_mode & 0o077] == []
 
 
@@ -382,10 +458,12 @@ import sys
 import numpy as np
 from pathlib import Path
 from parties.distaim.stored import Checkpoint
-from parties.distaim.store import Store
+from parties.distaim.outbox import Outbox
+from parties.distaim.receipts import Receipt
+from parties.distaim.store import Outgoing, Store
 from parties.ledger import DurableLedger
 from mechanisms.events import ExponentialEvent
-from tests.parties.support import make_submission, make_total
+from tests.parties.support import make_submission, make_total, make_upload
 
 with Store(Path(sys.argv[1]), "c0" * 32) as store:
     ledger = DurableLedger(store, 1.0)
@@ -395,9 +473,16 @@ with Store(Path(sys.argv[1]), "c0" * 32) as store:
         store.save_total(make_total(number, (), vector))
         store.save_checkpoint(Checkpoint(number, 0, 1.0, 1, np.full(500, float(number))))
         name = f"client-{number}"
-        with store.incoming() as incoming:
-            incoming.write(name.encode() * 5000)
-            store.accept(make_submission(name), incoming, ("a", "b"), limit=10**6)
+        upload = make_upload(make_submission(name))
+        with store.incoming() as body, store.incoming() as whole:
+            body.write(name.encode() * 5000)
+            whole.write(b"sealed: " + name.encode() * 5000)
+            kept = Outgoing(whole, (1, 2))
+            store.accept(upload, body, ("a", "b"), limit=10**6, outgoing=kept)
+        if number % 2:
+            for pid in (1, 2):
+                receipt = Receipt(f"party-{pid}", b"key", b"signature")
+                Outbox(store).delivered(name, pid, receipt, sent=1, received=1)
         print(number, flush=True)
 """
 
@@ -434,6 +519,16 @@ def test_store_holds_all_that_it_confirmed_after_kill_9(tmp_path: Path) -> None:
             name = record.submission.client
             assert store.read_submission(name) == name.encode() * 5000
         assert len(files_of(store, "submissions")) == len(stored)
+        # What was accepted is passed on, or waits with all that is to be passed on; nothing else is there.
+        outbox = Outbox(store)
+        waiting = set(outbox.waiting(1)) | set(outbox.waiting(2))
+        assert len(files_of(store, "outbox")) == len(waiting)
+        for record in stored:
+            client = record.submission.client
+            standing = outbox.whereabouts(client)
+            assert {*standing.receipts, *standing.kept_for} == {1, 2}
+            if client in waiting:
+                assert outbox.content(client) == b"sealed: " + client.encode() * 5000
 
 
 def test_store_is_synchronous(store: Store) -> None:

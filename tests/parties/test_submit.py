@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import dataclasses
 import json
 import ssl
 import stat
@@ -10,6 +9,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -23,9 +23,21 @@ from mechanisms.table import decode
 from mechanisms.workload import count_marginals
 from parties.budget import Account, Budget, Source
 from parties.config import CertificateFiles, Config
+from parties.distaim import relay
 from parties.distaim import submit as submit_module
+from parties.distaim.outbox import Outbox, Whereabouts
 from parties.distaim.planning import release_of
-from parties.distaim.submit import Receipt, draw_first_round, prepare, submit, submit_table
+from parties.distaim.receipts import ReceiptMaker
+from parties.distaim.relay import Relay
+from parties.distaim.submit import (
+    Prepared,
+    draw_first_round,
+    prepare,
+    send,
+    status,
+    submit,
+    submit_table,
+)
 from parties.errors import (
     CertificateError,
     PartialSubmission,
@@ -34,15 +46,19 @@ from parties.errors import (
     SubmitError,
 )
 from parties.tls import make_certificates
-from protocols.upload import forward_payload, parse_upload, upload_components
-from tests.parties.support import PARTIES, make_codes, make_config, running_servers
+from protocols.upload import upload_components
+from tests.parties.support import (
+    PARTIES,
+    certificates,
+    keys_of,
+    make_codes,
+    make_config,
+    running_servers,
+    sealed_upload,
+)
 
 Certificates = dict[str, CertificateFiles]
 CODES = make_codes(50)
-
-
-def statuses(receipt: Receipt) -> list[str]:
-    return [server.status for server in receipt.servers]
 
 
 # What is right
@@ -56,33 +72,50 @@ async def test_submit_stores_shares_of_the_counts(
     async with running_servers(config, tmp_path, certificates) as stores:
         receipt = await submit(config, CODES, certificates["clinic-a"])
         bodies = [stores[pid].read_submission("clinic-a") for pid in range(3)]
-        digests = {stores[pid].submission_digest("clinic-a") for pid in range(3)}
-        traffic = [stores[pid].traffic()["clinic-a"] for pid in range(3)]
-    forwarded = forward_payload(parse_upload(1, form, bodies[1], 56)) if form == "seeded" else None
-    own = [
-        upload_components(pid, form, bodies[pid], 56, forwarded=forwarded if pid == 2 else None)[0]
-        for pid in range(3)
-    ]
+        digests = {stores[pid].upload_digest("clinic-a") for pid in range(3)}
+        traffic = {PARTIES[pid]: stores[pid].traffic() for pid in range(3)}
+    own = [upload_components(pid, form, bodies[pid], 56)[0] for pid in range(3)]
     total = own[0] + own[1] + own[2]
     np.testing.assert_array_equal(total, count_marginals(CODES, config.build_workload()))
-    assert digests == {receipt.digest}
+    assert digests == {receipt.upload}
     assert (receipt.run, receipt.client, receipt.first_round) == ("trial", "clinic-a", 1)
     assert (receipt.form, receipt.cells) == (form, 56)
-    for pid, server in enumerate(receipt.servers):
-        assert (server.party, server.pid, server.status) == (PARTIES[pid], pid, "stored")
-        assert server.attempts == 1
-        # One request; what the server got is what the client sent, and the other way round.
-        assert traffic[pid] == (1, server.sent_bytes, server.received_bytes)
-    assert receipt.sent_bytes == (48 * 56 if form == "plain" else 96 + 4 * 56)
+    assert receipt.complete
+    assert [item.party for item in receipt.receipts] == list(PARTIES)
+    # One request to one server; what it got is what the client sent, and the other way round.
+    sent = receipt.traffic
+    assert receipt.via is not None
+    assert traffic.pop(receipt.via) == {"clinic-a": (1, sent.sent_bytes, sent.received_bytes)}
+    assert list(traffic.values()) == [{}, {}]
+    content = 48 * 56 if form == "plain" else 64 + 2 * 32 + 4 * 56 + 16
+    assert sent.sent_bytes == content + 3 * 1136
     if sys.platform.startswith("linux"):
-        for server in receipt.servers:
-            assert server.socket_sent_bytes is not None
-            assert server.socket_received_bytes is not None
-            # TLS with both certificates, and HTTP headers.
-            assert server.sent_bytes + 1000 < server.socket_sent_bytes < server.sent_bytes + 4000
-            assert server.socket_received_bytes > server.received_bytes + 1000
+        assert sent.socket_sent_bytes is not None
+        assert sent.socket_received_bytes is not None
+        # TLS with both certificates, and HTTP headers.
+        assert sent.sent_bytes + 1000 < sent.socket_sent_bytes < sent.sent_bytes + 4000
+        assert sent.socket_received_bytes > sent.received_bytes + 1000
     shown = json.loads(json.dumps(receipt.to_dict()))
-    assert (shown["participates"], shown["sent_bytes"]) == (True, receipt.sent_bytes)
+    assert (shown["participates"], shown["complete"]) == (True, True)
+    assert [sorted(item) for item in shown["receipts"]] == [["key", "party", "signature"]] * 3
+
+
+def test_submit_adds_little_to_small_contents() -> None:
+    """At most 4.5 KB beyond the counts' own bytes, headers of HTTP among them."""
+    config = make_config()
+    ready = sealed_upload(config)
+    headers = "".join(f"{name}: {value}\r\n" for name, value in ready.signed.headers().items())
+    whole = len(ready.sealed.content) + len(headers)
+    assert whole - len(ready.parts.common) <= 4500
+
+
+async def test_submit_goes_to_servers_at_random(tmp_path: Path, certificates: Certificates) -> None:
+    """20 times one upload, sent again and again: all to one server with probability below 10^-8."""
+    config, owner = make_config(), certificates["clinic-a"]
+    async with running_servers(config, tmp_path, certificates):
+        made = ready_for(config, owner)
+        first = [(await send(config, made, owner)).via for _ in range(20)]
+    assert len(set(first)) > 1
 
 
 async def test_submit_table_reads_checks_and_submits(
@@ -93,7 +126,7 @@ async def test_submit_table_reads_checks_and_submits(
     decode(config.domain, CODES, np.random.default_rng(1)).to_csv(table, index=False)
     async with running_servers(config, tmp_path, certificates) as stores:
         receipt = await submit_table(config, table, certificates["clinic-a"], first_round=3)
-        assert statuses(receipt) == ["stored"] * 3
+        assert receipt.complete
         assert [stores[0].submissions()[0].submission.first_round] == [3]
 
 
@@ -157,39 +190,52 @@ async def test_submit_table_sends_as_much_of_a_table_without_rows_as_of_any_othe
         empty = await submit_table(config, table, certificates["clinic-a"])
         full = await submit(config, make_codes(100), certificates["clinic-b"])
     assert empty.first_round is not None
-    assert empty.sent_bytes == full.sent_bytes
+    assert empty.traffic.sent_bytes == full.traffic.sent_bytes
 
 
 # Servers that are missing
 
 
-async def test_submit_says_who_has_it_when_one_server_is_missing_and_can_be_run_again(
+@pytest.mark.parametrize("away", range(3))
+async def test_submit_says_who_has_it_and_who_will_get_it_when_one_server_is_away(
+    tmp_path: Path, certificates: Certificates, away: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(relay, "LONGEST_PAUSE_S", 0.3)
+    config = make_config()
+    state, owner = tmp_path / "state.json", certificates["clinic-a"]
+    there = tuple(pid for pid in range(3) if pid != away)
+    async with running_servers(config, tmp_path, certificates, there) as stores:
+        receipt = await submit(config, CODES, owner, state=state)
+        assert receipt.kept_for == (PARTIES[away],)
+        assert [item.party for item in receipt.receipts] == [PARTIES[pid] for pid in there]
+        asked = await status(config, owner, state)
+        assert (asked.kept_for, asked.complete) == (receipt.kept_for, False)
+        # The owner need not return: the server that took it passes it on.
+        async with running_servers(config, tmp_path, certificates, (away,)) as late:
+            async with asyncio.timeout(10):
+                while late[away].upload_digest("clinic-a") is None:  # noqa: ASYNC110
+                    await asyncio.sleep(0.05)
+            assert late[away].upload_digest("clinic-a") == receipt.upload
+            asked = await status(config, owner, state)
+            assert (asked.kept_for, asked.complete) == ((), True)
+            again = await submit(config, CODES, owner, state=state)
+        assert again.earlier
+        assert {store.upload_digest("clinic-a") for store in stores.values()} == {receipt.upload}
+
+
+async def test_submit_again_asks_the_server_whose_receipt_is_missing(
     tmp_path: Path, certificates: Certificates
 ) -> None:
-    config = make_config({"timeouts.submit_s": 1.0})
-    state = tmp_path / "state.json"
-    owner = certificates["clinic-a"]
-    async with running_servers(config, tmp_path, certificates, (0, 2)) as stores:
-        with pytest.raises(PartialSubmission) as caught:
-            await submit(config, CODES, owner, state=state)
-        message = str(caught.value)
-        assert "only 2 of 3 servers have the submission (party-0, party-2)" in message
-        assert f"party-1 at {config.parties[1].ingest}: cannot be reached" in message
-        assert "Run the same command again" in message
-        assert caught.value.reached == ("party-0", "party-2")
-        assert list(caught.value.failures) == ["party-1"]
-        first = stores[0].submission_digest("clinic-a")
-    async with running_servers(config, tmp_path, certificates) as stores:
+    """Whoever took it may have lost or dropped it: the owner finds out, and sends it once more itself."""
+    config = make_config()
+    state, owner = tmp_path / "state.json", certificates["clinic-a"]
+    async with running_servers(config, tmp_path, certificates, (0, 1)):
         receipt = await submit(config, CODES, owner, state=state)
-        assert statuses(receipt) == ["already stored", "stored", "already stored"]
-        assert receipt.digest == first
-        assert {store.submission_digest("clinic-a") for store in stores.values()} == {first}
-        # What is there is not sent again.
-        assert [server.sent_bytes for server in receipt.servers] == [0, 240, 0]
-        traffic = [store.traffic() for store in stores.values()]
+        assert receipt.kept_for == ("party-2",)
+    async with running_servers(config, tmp_path, certificates, (2,)) as stores:
         again = await submit(config, CODES, owner, state=state)
-        assert (again.earlier, statuses(again)) == (True, statuses(receipt))
-        assert [store.traffic() for store in stores.values()] == traffic
+        assert (again.complete, again.via) == (True, "party-2")
+        assert stores[2].upload_digest("clinic-a") == receipt.upload
 
 
 async def test_submit_sends_nothing_to_servers_that_began_anew_once_all_three_had_it(
@@ -202,10 +248,11 @@ async def test_submit_sends_nothing_to_servers_that_began_anew_once_all_three_ha
         receipt = await submit(config, CODES, owner, state=state, spend=charged.append)
     assert charged == [receipt.digest]
     # What would make the shares again is gone.
-    assert not {"s0", "s1"} & json.loads(state.read_text()).keys()
+    assert not {"s0", "s1", "key", "boxes"} & json.loads(state.read_text()).keys()
     async with running_servers(config, tmp_path / "anew", certificates) as stores:
         again = await submit(config, CODES, owner, state=state, spend=charged.append)
-        assert again == dataclasses.replace(receipt, earlier=True)
+        assert again == replace(receipt, earlier=True)
+        assert await status(config, owner, state) == again
         assert [store.traffic() for store in stores.values()] == [{}] * 3
         with pytest.raises(StoreError, match="of another submission, which all three servers have"):
             await submit(config, make_codes(40), owner, state=state, spend=charged.append)
@@ -232,16 +279,48 @@ async def test_submit_sends_nothing_that_is_not_paid_for_and_pays_once_for_a_ret
         with pytest.raises(BudgetExceeded):
             await submit(config, CODES, owner, state=state, spend=broke)
         assert [store.traffic() for store in stores.values()] == [{}] * 2
-        with pytest.raises(PartialSubmission):
-            await submit(config, CODES, owner, state=state, spend=account.spend)
+        first = await submit(config, CODES, owner, state=state, spend=account.spend)
+        assert first.kept_for == ("party-1",)
     async with running_servers(config, tmp_path, certificates):
-        await submit(config, CODES, owner, state=state, spend=account.spend)
+        assert (await submit(config, CODES, owner, state=state, spend=account.spend)).complete
     (dataset,) = account.budget.datasets()
     assert [run.release for run in dataset.runs] == [account.release]
     # What the state file knew is lost with it: another submission, and another charge.
     state.unlink()
     with pytest.raises(BudgetExceeded, match="took a submission of it already"):
         await submit(config, CODES, owner, state=state, spend=account.spend)
+
+
+async def test_submit_does_not_send_again_what_is_known(
+    tmp_path: Path, certificates: Certificates
+) -> None:
+    config = make_config()
+    state, owner = tmp_path / "state.json", certificates["clinic-a"]
+    async with running_servers(config, tmp_path, certificates, (0,)):
+        first = await submit(config, CODES, owner, state=state)
+        second = await submit(config, CODES, owner, state=state)
+    assert first.traffic.sent_bytes > 3000
+    assert second.traffic.sent_bytes == 0
+    assert (first.upload, first.kept_for) == (second.upload, second.kept_for)
+
+
+async def test_status_says_who_has_it_or_that_nobody_answers(
+    tmp_path: Path, certificates: Certificates
+) -> None:
+    config = make_config({"timeouts.submit_s": 1.0})
+    state, owner = tmp_path / "state.json", certificates["clinic-a"]
+    prepared(config, state)
+    with pytest.raises(SubmitError, match="nothing listens there"):
+        await status(config, owner, state)
+    async with running_servers(config, tmp_path, certificates):
+        with pytest.raises(SubmissionRefused, match="no submission of 'clinic-a'"):
+            await status(config, owner, state)
+        await submit(config, CODES, owner, state=state)
+        assert (await status(config, owner, state)).complete
+        with pytest.raises(StoreError, match="is of another submission"):
+            await status(config, certificates["clinic-b"], state)
+    with pytest.raises(StoreError, match="cannot be read"):
+        await status(config, owner, tmp_path / "none")
 
 
 async def test_submit_is_refused_where_the_owner_agreed_to_another_configuration(
@@ -280,7 +359,8 @@ async def test_submit_says_that_a_refusal_stands_when_only_one_server_refuses(
         stores[1].close_to_clients()
         with pytest.raises(PartialSubmission, match="refusal stands") as caught:
             await submit(config, CODES, certificates["clinic-a"])
-        assert caught.value.reached == ("party-0", "party-2")
+        assert sorted(caught.value.reached) == ["party-0", "party-2"]
+        assert list(caught.value.failures) == ["party-1"]
 
 
 async def test_submit_ends_within_its_deadline_when_all_servers_are_missing(
@@ -310,17 +390,17 @@ async def test_submit_waits_for_a_server_that_starts_late(
     await asyncio.sleep(0.5)
     # Each once, however often it was tried.
     assert [text.split()[0] for text in sorted(said)] == ["party-0", "party-1", "party-2"]
-    assert all("nothing listens there; trying again, for 5 s in all" in text for text in said)
+    assert all("nothing listens there; trying the others, and then again" in t for t in said)
     async with running_servers(config, tmp_path, certificates):
         receipt = await task
-    assert statuses(receipt) == ["stored"] * 3
-    assert min(server.attempts for server in receipt.servers) > 1
+        assert receipt.receipts
+        assert receipt.traffic.requests > 3
 
 
-async def test_submit_ends_within_its_deadline_when_a_server_is_silent(
+async def test_submit_goes_on_to_another_server_when_one_is_silent(
     tmp_path: Path, certificates: Certificates
 ) -> None:
-    config = make_config({"timeouts.submit_s": 0.6, "timeouts.connect_s": 60})
+    config = make_config({"timeouts.submit_s": 1.5, "timeouts.connect_s": 60})
 
     async def swallow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while await reader.read(1000):
@@ -330,8 +410,8 @@ async def test_submit_ends_within_its_deadline_when_a_server_is_silent(
     port = config.parties[1].ingest.port
     async with running_servers(config, tmp_path, certificates, (0, 2)):
         silent = await asyncio.start_server(swallow, "127.0.0.1", port)
-        with pytest.raises(PartialSubmission, match=r"party-1 .*no answer \(tried for 0.6 s\)"):
-            await submit(config, CODES, certificates["clinic-a"])
+        receipt = await submit(config, CODES, certificates["clinic-a"])
+        assert receipt.kept_for == ("party-1",)
         silent.close()
         await silent.wait_closed()
 
@@ -378,12 +458,18 @@ async def test_submit_sends_nothing_to_a_server_of_another_name(
 ) -> None:
     config = make_config()
     mixed = {**certificates, "party-1": certificates["party-2"]}
-    async with running_servers(config, tmp_path, mixed) as stores:
-        with pytest.raises(
-            PartialSubmission,
-            match=r"party-1 at .* is not who it should be: the server's .* 'party-2'; expected 'party-1'\. Run",
-        ):
-            await submit(config, CODES, certificates["clinic-a"])
+    tables = config.to_dict()["party"]
+    assert isinstance(tables, list)
+    tables[1] |= keys_of(certificates["party-2"])
+    tables[2] |= keys_of(certificates["party-1"])
+    # Nothing keeps it from writing itself a configuration with its own keys.
+    its_own = config.override({"party": tables})
+    async with (
+        running_servers(config, tmp_path, mixed, (0, 2)),
+        running_servers(its_own, tmp_path, mixed, (1,)) as stores,
+    ):
+        receipt = await submit(config, CODES, certificates["clinic-a"])
+        assert receipt.kept_for == ("party-1",)
         assert stores[1].traffic() == {}
         assert stores[1].submissions() == []
 
@@ -447,28 +533,67 @@ async def test_submit_believes_only_a_receipt_for_its_submission(
     assert (time.monotonic() - started > 0.9) == tries_again
 
 
-@pytest.mark.parametrize("status", [None, "lost", 7])
-def test_submit_refuses_a_receipt_that_does_not_say_stored(status: object) -> None:
-    config = make_config()
-    party = config.parties[0]
+def ready_for(config: Config, files: CertificateFiles) -> Prepared:
+    """An upload to try receipts on."""
     workload = config.build_workload()
-    counts = count_marginals(CODES, workload)
-    ready = prepare(config, counts, "clinic-a", workload=workload, first_round=1)
-    assert ready is not None
-    submission = ready.submission
-    link = submit_module._Link(config, party, 0, ssl.create_default_context())
-    right: dict[str, object] = {
+    made = prepare(
+        config, count_marginals(CODES, workload), files, workload=workload, first_round=1
+    )
+    assert made is not None
+    return made
+
+
+@pytest.mark.parametrize(
+    "wrong", ["another upload's", "another signature", "another key", "its own is missing"]
+)
+async def test_submit_refuses_receipts_that_do_not_hold(
+    certificates: Certificates, wrong: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All three servers lie: none of what they say is believed."""
+    config = make_config()
+    made = ready_for(config, certificates["clinic-a"])
+    upload = made.upload.upload
+    makers = [ReceiptMaker.load(name, certificates[name]) for name in PARTIES]
+    other = ready_for(config, certificates["clinic-a"]).upload.upload
+    receipts = [maker.make(other if wrong == "another upload's" else upload) for maker in makers]
+    if wrong == "another signature":
+        receipts = [replace(receipt, signature=bytes(64)) for receipt in receipts]
+    if wrong == "another key":
+        receipts = [replace(r, key=receipts[(i + 1) % 3].key) for i, r in enumerate(receipts)]
+    if wrong == "its own is missing":
+        receipts = []
+    answer = {
         "run": "trial",
-        "client": submission.client,
-        "party": party.name,
-        "pid": 0,
-        "digest": submission.digest(),
-        "first_round": submission.first_round,
-        "status": "stored",
+        "client": "clinic-a",
+        "upload": upload.digest(),
+        "first_round": 1,
+        "receipts": [receipt.to_dict() for receipt in receipts],
     }
-    link._check_answer(submission, 201, right)
-    with pytest.raises(SubmitError, match=r"its receipt has status .* expected 'stored' or"):
-        link._check_answer(submission, 201, right | {"status": status})
+    async with answering(config, certificates, 201, json.dumps(answer)):
+        with pytest.raises(SubmitError, match=r"its receipts do not hold|its receipt has party"):
+            await send(config, made, certificates["clinic-a"])
+
+
+async def test_submit_finds_out_that_the_server_it_came_to_has_dropped_a_part(
+    tmp_path: Path, certificates: Certificates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It says that all is well, without the third receipt: the owner goes to that server itself."""
+    config = make_config()
+    real = Relay.send
+    monkeypatch.setattr(Relay, "send", lambda self, client: self._peers and None)
+    async with running_servers(config, tmp_path, certificates) as stores:
+
+        def nobody_waits(self: Outbox, client: str) -> Whereabouts:
+            return replace(standing(self, client), kept_for=())
+
+        standing = Outbox.whereabouts
+        monkeypatch.setattr(Outbox, "whereabouts", nobody_waits)
+        receipt = await submit(config, CODES, certificates["clinic-a"])
+        assert receipt.complete
+        # Each had to be reached by the owner.
+        assert receipt.traffic.requests == 3
+        assert {store.upload_digest("clinic-a") for store in stores.values()} == {receipt.upload}
+    assert real is not Relay.send
 
 
 # Taking part
@@ -516,7 +641,7 @@ async def test_submit_sends_nothing_when_no_round_is_drawn_and_stays_out_when_ru
         second = await submit(config, CODES, certificates["clinic-a"], state=state)
         assert [store.traffic() for store in stores.values()] == [{}, {}, {}]
     for receipt in (first, second):
-        assert (receipt.first_round, receipt.digest, receipt.servers) == (None, None, ())
+        assert (receipt.first_round, receipt.upload, receipt.receipts) == (None, None, ())
         assert receipt.to_dict()["participates"] is False
 
 
@@ -525,19 +650,17 @@ async def test_submit_sends_nothing_when_no_round_is_drawn_and_stays_out_when_ru
 
 def prepared(
     config: Config, state: Path | None, *, counts: NDArray[np.uint32] | None = None, **changes: int
-) -> list[bytes]:
+) -> bytes:
     workload = config.build_workload()
     vector = count_marginals(CODES, workload) if counts is None else counts
     first_round = changes.get("first_round")
-    made = prepare(
-        config, vector, "clinic-a", workload=workload, first_round=first_round, state=state
-    )
+    owner = certificates()["clinic-a"]
+    made = prepare(config, vector, owner, workload=workload, first_round=first_round, state=state)
     assert made is not None
-    assert made.bodies[0].hex() not in repr(made)
-    return made.bodies
+    return made.sealed.content
 
 
-def test_prepare_gives_the_same_bodies_with_a_state_and_others_without(tmp_path: Path) -> None:
+def test_prepare_gives_the_same_upload_with_a_state_and_another_without(tmp_path: Path) -> None:
     config = make_config()
     state = tmp_path / "below" / "state.json"
     first = prepared(config, state)
@@ -545,7 +668,9 @@ def test_prepare_gives_the_same_bodies_with_a_state_and_others_without(tmp_path:
     assert [path.name for path in state.parent.iterdir()] == ["state.json"]
     assert prepared(config, state) == first
     assert prepared(config, state, first_round=1) == first
-    assert all(one != two for one, two in zip(prepared(config, None), first, strict=True))
+    other = prepared(config, None)
+    assert len(other) == len(first)
+    assert all(other[i : i + 32] != first[i : i + 32] for i in range(0, len(first), 32))
 
 
 def test_prepare_never_uses_the_seeds_for_another_submission(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ a limit of 6.5 (some 20,000 comparisons: a false alarm is rarer than once in 10^
 - the two tables' bytes: chi-square of homogeneity by step and link;
 - messages of one size to one server: their bits agree in half the places, as those of independent masks do; a mask that
   is used twice shows here;
-- the forwarded components against the counts in them: bits agree in half the places.
+- what servers 1 and 2 hold of an upload against the counts in it: bits agree in half the places.
 
 Order, number and sizes of messages are the same for both tables. The controls take a mask away: the zero share of every
 product, and the mask of the clients' uploads; results stay right, and each is found.
@@ -36,22 +36,23 @@ import protocols.select
 import protocols.upload
 from mechanisms.workload import count_marginals
 from parties.config import CertificateFiles
-from parties.distaim.steps import CLIENTS_FORWARD
+from parties.distaim.store import Store
 from parties.distaim.submit import submit
 from protocols.context import Context, Payload, StepCost
 from protocols.keystream import Keystream
 from protocols.ring import Ring, RingArray
 from protocols.runtime import PartyRuntime
 from protocols.steps import MEASURE_NOISE, MEASURE_OPEN, SELECT_ABS_ERROR, SELECT_CHOOSE
+from protocols.upload import SEEDED, parse_upload
 from tests.parties.mesh import EVERYONE, Cluster, make_uniform
 from tests.parties.support import make_config
 
 LIMIT = 6.5
 SECRET_STEPS = frozenset(
-    step.name
-    for step in (CLIENTS_FORWARD, SELECT_ABS_ERROR, SELECT_CHOOSE, MEASURE_NOISE, MEASURE_OPEN)
+    step.name for step in (SELECT_ABS_ERROR, SELECT_CHOOSE, MEASURE_NOISE, MEASURE_OPEN)
 )
 ROWS = 60
+CELLS = 56
 
 Certificates = dict[str, CertificateFiles]
 Codes = Callable[[int], NDArray[np.int32]]
@@ -69,10 +70,18 @@ class Kept:
     payload: NDArray[np.uint8]
 
 
+@dataclass(frozen=True, repr=False)
+class Seen:
+    """A run: the messages made from secrets that servers sent, and x2 of every upload, as its holders have it."""
+
+    messages: list[Kept]
+    components: list[bytes]
+
+
 async def kept_from(
     folder: Path, certificates: Certificates, codes: Codes, patch: pytest.MonkeyPatch
-) -> list[Kept]:
-    """A run on these tables, of all three servers; what they sent that is made from secrets."""
+) -> Seen:
+    """A run on these tables, of all three servers."""
     kept: list[Kept] = []
 
     class KeepingRuntime(PartyRuntime):
@@ -98,6 +107,7 @@ async def kept_from(
         patch.setattr(module, "open_value", marked(protocols.base.open_value))
     config = make_config({"run.rounds": 1, "run.noise": "discrete-gaussian"})
     cluster = Cluster(config, folder, certificates)
+    components = components_kept(patch)
 
     async def owners() -> None:
         for number, owner in enumerate(EVERYONE):
@@ -111,7 +121,24 @@ async def kept_from(
             break
     await owners()
     assert await running == [None] * 3
-    return kept
+    return Seen(kept, components)
+
+
+def components_kept(patch: pytest.MonkeyPatch) -> list[bytes]:
+    """What servers 1 and 2 read of x2 from their stores from now on: at the end of a run it is deleted."""
+    found: list[bytes] = []
+    real = Store.read_submission
+
+    def keeping(store: Store, client: str) -> bytes:
+        body, server = real(store, client), store.directory.parent.name
+        for pid in (1, 2):
+            if server == f"server-{pid}":
+                parts = parse_upload(pid, SEEDED, body, CELLS)
+                found.append((parts.next if pid == 1 else parts.own).data)
+        return body
+
+    patch.setattr(Store, "read_submission", keeping)
+    return found
 
 
 def one_cell(owner: int) -> NDArray[np.int32]:
@@ -178,32 +205,25 @@ def find_difference(one: list[Kept], other: list[Kept]) -> str | None:
     return None
 
 
-def find_counts(kept: list[Kept], codes: Codes) -> str | None:
-    """Whether a forwarded component tells something of a client's counts."""
+def find_counts(seen: Seen, codes: Codes) -> str | None:
+    """Whether a component that a server holds tells something of a client's counts."""
     workload = make_config().build_workload()
     counts = [
         count_marginals(codes(owner), workload).astype("<u4").view(np.uint8)
         for owner in range(len(EVERYONE))
     ]
-    for message in kept:
-        if message.step == CLIENTS_FORWARD.name:
-            for component in message.payload.reshape(-1, counts[0].size):
-                for real in counts:
-                    if agreement(component, real) > LIMIT:
-                        return "a forwarded component looks like the counts"
+    for component in seen.components:
+        for real in counts:
+            if agreement(np.frombuffer(component, np.uint8), real) > LIMIT:
+                return "a component looks like the counts"
     return None
 
 
 def shapes(kept: list[Kept]) -> dict[tuple[int, int], list[tuple[str, int]]]:
-    """Steps and sizes by link, in the order in which they were sent.
-
-    Of data owners that come in while servers wait, how many are forwarded at a time is a matter of time; what is
-    measured in round 1 depends on the choice, which is public.
-    """
+    """Steps and sizes by link; what is measured in round 1 depends on the choice, which is public."""
     found: dict[tuple[int, int], list[tuple[str, int]]] = defaultdict(list)
     for message in kept:
-        timely = message.step != CLIENTS_FORWARD.name
-        if timely and not (message.round == 1 and message.step.startswith("measure")):
+        if not (message.round == 1 and message.step.startswith("measure")):
             link = message.sender, message.receiver
             found[link].append((message.step, message.payload.size))
     return {link: sorted(messages) for link, messages in found.items()}
@@ -217,9 +237,11 @@ async def test_payloads_are_uniform_and_independent_of_the_rows(
         folder = tmp_path / str(number)
         folder.mkdir()
         with monkeypatch.context() as patch:
-            kept = await kept_from(folder, certificates, codes, patch)
+            seen = await kept_from(folder, certificates, codes, patch)
+        kept = seen.messages
         assert find_bias(kept) is None
-        assert find_counts(kept, codes) is None
+        assert len(seen.components) == 2 * len(EVERYONE)
+        assert find_counts(seen, codes) is None
         assert {message.step for message in kept} == SECRET_STEPS - {MEASURE_OPEN.name}
         runs.append(kept)
     assert find_difference(*runs) is None
@@ -235,20 +257,19 @@ async def test_payloads_without_the_zero_share_are_found(
         return ring.zeros(shape)
 
     monkeypatch.setattr(protocols.base, "zero", no_zero_share)
-    kept = await kept_from(tmp_path, certificates, one_cell, monkeypatch)
-    assert find_bias(kept) is not None
+    seen = await kept_from(tmp_path, certificates, one_cell, monkeypatch)
+    assert find_bias(seen.messages) is not None
 
 
 async def test_payloads_without_the_upload_mask_are_found(
     tmp_path: Path, certificates: Certificates, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Clients' seeds expand to nothing: server 1 forwards the counts."""
+    """Clients' seeds expand to nothing: servers 1 and 2 hold the counts."""
 
     class Nothing(Keystream):
         def read(self, size: int) -> NDArray[np.uint8]:
             return np.zeros(size, np.uint8)
 
     monkeypatch.setattr(protocols.upload, "Keystream", Nothing)
-    kept = await kept_from(tmp_path, certificates, anything, monkeypatch)
-    assert find_counts(kept, anything) is not None
-    assert find_bias(kept) is not None
+    seen = await kept_from(tmp_path, certificates, anything, monkeypatch)
+    assert find_counts(seen, anything) is not None

@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -19,12 +20,10 @@ from protocols.upload import (
     UploadSeeds,
     body_size,
     check_component,
+    common_size,
     component_digests,
-    components,
-    forward_payload,
-    forwarded_size,
-    open_forwarded,
     parse_upload,
+    private_size,
     upload,
     upload_components,
 )
@@ -39,21 +38,16 @@ edge_counts = st.lists(
 )
 
 
-def received(bodies: list[bytes], form: str, cells: int) -> Components:
+def received(bodies: Sequence[bytes], form: str, cells: int) -> Components:
     """What the three servers end up with."""
-    first = parse_upload(1, form, bodies[1], cells)
-    forwarded = forward_payload(first) if form == SEEDED else None
-    return [
-        upload_components(pid, form, bodies[pid], cells, forwarded=forwarded if pid == 2 else None)
-        for pid in range(3)
-    ]
+    return [upload_components(pid, form, bodies[pid], cells) for pid in range(3)]
 
 
 @pytest.mark.parametrize("form", FORMS)
 @given(values=edge_counts)
 def test_upload_sums_to_the_counts_for_any_counts(form: str, values: list[int]) -> None:
     counts = np.array(values, dtype=np.uint32)
-    parts = received(upload(counts, form), form, counts.size)
+    parts = received(upload(counts, form).bodies, form, counts.size)
     for pid in range(3):
         np.testing.assert_array_equal(parts[pid][1], parts[(pid + 1) % 3][0])
         assert parts[pid][0].dtype == parts[pid][1].dtype == np.uint32
@@ -64,17 +58,28 @@ def test_upload_sums_to_the_counts_for_any_counts(form: str, values: list[int]) 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("cells", [0, 1, 4, 8, 1000])
 def test_upload_bodies_have_the_stated_sizes(form: str, cells: int) -> None:
-    bodies = upload(np.zeros(cells, np.uint32), form)
-    sizes = [len(body) for body in bodies]
-    assert sizes == [body_size(pid, form, cells) for pid in range(3)]
-    assert sum(sizes) == (48 * cells if form == PLAIN else 96 + 4 * cells)
-    assert forwarded_size(form, cells) == (0 if form == PLAIN else 4 * cells)
+    parts = upload(np.zeros(cells, np.uint32), form)
+    sizes = [len(part) for part in parts.private]
+    assert sizes == [private_size(pid, form, cells) for pid in range(3)]
+    assert sum(sizes) == (48 * cells if form == PLAIN else 64)
+    assert len(parts.common) == common_size(form, cells) == (0 if form == PLAIN else 4 * cells)
+    assert [len(body) for body in parts.bodies] == [body_size(pid, form, cells) for pid in range(3)]
+
+
+def test_upload_gives_the_holders_of_x2_one_copy_of_it() -> None:
+    parts = upload(np.arange(8, dtype=np.uint32), SEEDED)
+    assert parts.holders == (1, 2)
+    assert parts.bodies == (parts.private[0], *(p + parts.common for p in parts.private[1:]))
+    plain = upload(np.arange(8, dtype=np.uint32), PLAIN)
+    assert (plain.holders, plain.common, plain.bodies) == ((), b"", plain.private)
+    assert parts.common.hex() not in repr(parts)
 
 
 @pytest.mark.parametrize("form", FORMS)
 def test_upload_bodies_change_entirely_under_fresh_seeds(form: str) -> None:
     counts = np.arange(64, dtype=np.uint32)
-    for first, second in zip(upload(counts, form), upload(counts, form), strict=True):
+    both = upload(counts, form).bodies, upload(counts, form).bodies
+    for first, second in zip(*both, strict=True):
         one, two = (np.frombuffer(body, np.uint8) for body in (first, second))
         # Each byte is equal by chance with probability 1/256; half of them never are.
         assert np.mean(one == two) < 0.25
@@ -98,7 +103,7 @@ def test_upload_elements_are_uniform_at_each_server_for_constant_counts(
         expected = len(data) / 256
         return float(((seen - expected) ** 2 / expected).sum())
 
-    for own, next_ in received(upload(counts, form), form, cells):
+    for own, next_ in received(upload(counts, form).bodies, form, cells):
         for component in (own, next_):
             assert statistic(component.tobytes()) < 410
     assert statistic(counts.tobytes()) > 410
@@ -111,12 +116,13 @@ def test_upload_view_of_one_server_is_the_same_for_other_counts_and_matching_ran
     """With the seeds that one server sees held fixed, what it gets besides is masked by one it does not see."""
     first, second = np.zeros(32, np.uint32), np.arange(1, 33, dtype=np.uint32)
     seeds = UploadSeeds.draw()
-    assert upload(first, form, seeds)[0] == upload(second, form, seeds)[0]
+    assert upload(first, form, seeds).bodies[0] == upload(second, form, seeds).bodies[0]
     # Server 1 does not see s0, server 2 not s1: with another one, x2 differs although the counts are equal.
     other_s0 = UploadSeeds(UploadSeeds.draw().s0, seeds.s1)
     other_s1 = UploadSeeds(seeds.s0, UploadSeeds.draw().s1)
-    assert upload(first, form, seeds)[1][-4:] != upload(first, form, other_s0)[1][-4:]
-    assert upload(first, form, seeds)[2] != upload(first, form, other_s1)[2]
+    bodies = upload(first, form, seeds).bodies
+    assert bodies[1][-4:] != upload(first, form, other_s0).bodies[1][-4:]
+    assert bodies[2] != upload(first, form, other_s1).bodies[2]
 
 
 def test_upload_seeds_are_different_each_time_and_never_shown() -> None:
@@ -131,7 +137,7 @@ def test_upload_seeds_are_different_each_time_and_never_shown() -> None:
 @pytest.mark.parametrize("form", FORMS)
 def test_stored_upload_repr_holds_no_content(form: str) -> None:
     counts = np.arange(4, dtype=np.uint32)
-    stored = parse_upload(1, form, upload(counts, form)[1], 4)
+    stored = parse_upload(1, form, upload(counts, form).bodies[1], 4)
     assert stored.next.data.hex() not in repr(stored)
     assert repr(stored.next.data) not in repr(stored)
 
@@ -152,40 +158,23 @@ def test_upload_refuses_another_form_or_pid() -> None:
         parse_upload(3, SEEDED, b"", 1)
 
 
-def test_components_need_the_forwarded_part_at_server_2() -> None:
-    bodies = upload(np.arange(8, dtype=np.uint32), SEEDED)
-    stored = parse_upload(2, SEEDED, bodies[2], 8)
-    with pytest.raises(ValueError, match="forwarded component first"):
-        components(stored)
-    opened = open_forwarded(stored, forward_payload(parse_upload(1, SEEDED, bodies[1], 8)))
-    with pytest.raises(ValueError, match="only server 2"):
-        open_forwarded(opened, b"")
-    for wrong in (stored, parse_upload(0, SEEDED, bodies[0], 8)):
-        with pytest.raises(ValueError, match="only server 1"):
-            forward_payload(wrong)
-
-
 @pytest.mark.parametrize("form", FORMS)
 @given(values=st.lists(st.integers(0, 2**32 - 1), min_size=1, max_size=9))
 def test_component_digests_agree_between_honest_holders(form: str, values: list[int]) -> None:
     counts = np.array(values, dtype=np.uint32)
-    bodies = upload(counts, form)
+    bodies = upload(counts, form).bodies
     digests = [
         component_digests(parse_upload(pid, form, bodies[pid], counts.size)) for pid in range(3)
     ]
     for pid in range(3):
         check_component(digests[(pid + 1) % 3][0], digests[pid][1])
-    opened = parse_upload(2, form, bodies[2], counts.size)
-    if form == SEEDED:
-        payload = forward_payload(parse_upload(1, form, bodies[1], counts.size))
-        assert component_digests(open_forwarded(opened, payload)) == component_digests(opened)
 
 
 @pytest.mark.parametrize("form", FORMS)
 @given(data=st.data())
 def test_component_digests_find_a_flipped_bit_anywhere(form: str, data: st.DataObject) -> None:
     cells = 5
-    bodies = upload(np.arange(cells, dtype=np.uint32), form)
+    bodies = list(upload(np.arange(cells, dtype=np.uint32), form).bodies)
     pid = data.draw(st.integers(0, 2))
     bit = data.draw(st.integers(0, 8 * len(bodies[pid]) - 1))
     changed = bytearray(bodies[pid])
@@ -213,7 +202,7 @@ def test_upload_vectors_good(case: dict[str, object]) -> None:
     case = dict(case)
     form, counts = str(case.pop("form")), np.array(case.pop("counts"), dtype=np.uint32)
     seeds = UploadSeeds(bytes.fromhex(str(case.pop("s0"))), bytes.fromhex(str(case.pop("s1"))))
-    bodies = upload(counts, form, seeds)
+    bodies = upload(counts, form, seeds).bodies
     assert [body.hex() for body in bodies] == case.pop("bodies")
     parts = received(bodies, form, counts.size)
     assert [own.tolist() for own, _ in parts] == case.pop("components")
@@ -227,7 +216,6 @@ def test_upload_vectors_bad(case: dict[str, object]) -> None:
     case = dict(case)
     form, pid, cells = str(case.pop("form")), int(str(case.pop("pid"))), int(str(case.pop("cells")))
     body, step = bytes.fromhex(str(case.pop("body"))), case.pop("step")
-    forwarded = bytes.fromhex(str(case.pop("forwarded", "")))
     previous = bytes.fromhex(str(case.pop("previous", "")))
     assert case.pop("error") == "CheckFailed"
     case.pop("what")
@@ -237,11 +225,7 @@ def test_upload_vectors_bad(case: dict[str, object]) -> None:
             parse_upload(pid, form, body, cells)
         return
     stored: StoredUpload = parse_upload(pid, form, body, cells)
-    if step == "forward":
-        with pytest.raises(CheckFailed, match="forwarded component"):
-            open_forwarded(stored, forwarded)
-    else:
-        assert step == "compare"
-        sent = component_digests(parse_upload((pid - 1) % 3, form, previous, cells))[1]
-        with pytest.raises(CheckFailed, match="different versions"):
-            check_component(component_digests(stored)[0], sent)
+    assert step == "compare"
+    sent = component_digests(parse_upload((pid - 1) % 3, form, previous, cells))[1]
+    with pytest.raises(CheckFailed, match="different versions"):
+        check_component(component_digests(stored)[0], sent)

@@ -5,8 +5,8 @@ Provides ``Counts``, an ``InputForm`` for each upload form of ``protocols.upload
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,18 +19,15 @@ from parties.distaim.stored import StoredSubmission
 from protocols.base import multiply
 from protocols.bounded import at_once, check_cells, check_totals, open_verdicts
 from protocols.context import Context
-from protocols.errors import CheckFailed, ProtocolViolation
 from protocols.ring import R32
 from protocols.shares import Share, concatenate
 from protocols.upload import (
-    Forwarding,
+    UploadParts,
     UploadSeeds,
-    body_size,
+    common_size,
     component_digests,
-    forward_payload,
-    forwarded_size,
-    open_forwarded,
     parse_upload,
+    private_size,
     upload,
     upload_components,
     upload_form,
@@ -55,19 +52,24 @@ class Counts:
         """See ``InputForm.values``: uint32 (cells,)."""
         return count_marginals(codes, self.workload)
 
-    def share(self, values: NDArray[np.unsignedinteger], seeds: UploadSeeds) -> list[bytes]:
+    def share(self, values: NDArray[np.unsignedinteger], seeds: UploadSeeds) -> UploadParts:
         """See ``InputForm.share`` and ``protocols.upload.upload``."""
         if values.dtype != np.uint32 or values.shape != (self.cells,):
             raise ValueError(f"counts are {self.cells} uint32, not {values.dtype} {values.shape}")
         return upload(values.astype(np.uint32, copy=False), self.name, seeds)
 
-    def body_size(self, pid: int, capacity: int) -> int:
-        """See ``InputForm.body_size``."""
-        return body_size(pid, self.name, self.cells)
+    @property
+    def holders(self) -> tuple[int, ...]:
+        """See ``InputForm.holders``."""
+        return upload_form(self.name).holders
 
-    def forwarded_size(self, capacity: int) -> int:
-        """See ``InputForm.forwarded_size``."""
-        return forwarded_size(self.name, self.cells)
+    def private_size(self, pid: int, capacity: int) -> int:
+        """See ``InputForm.private_size``."""
+        return private_size(pid, self.name, self.cells)
+
+    def common_size(self, capacity: int) -> int:
+        """See ``InputForm.common_size``."""
+        return common_size(self.name, self.cells)
 
     def component_digests(self, pid: int, body: bytes) -> tuple[bytes, bytes]:
         """See ``InputForm.component_digests``."""
@@ -77,47 +79,6 @@ class Counts:
         """See ``InputForm.batches``: as many as take 32 MB of components."""
         size = max(1, _BATCH_BYTES // (R32.itemsize * self.cells))
         return [tuple(due[start : start + size]) for start in range(0, len(due), size)]
-
-    async def forward(self, ctx: Context, batch: Batch) -> Batch:
-        """See ``InputForm.forward``: a component that its other holder has only the digest of.
-
-        The receiver keeps it in the running total only: after a restart the sender, which has them all, sends what the
-        total that is left does not hold.
-        """
-        way = upload_form(self.name).forwarding
-        if way is None:
-            return batch
-        bodies = await asyncio.to_thread(lambda: {c: batch.body(c) for c in batch.clients})
-        batch = replace(batch, body=bodies.__getitem__)
-        payload = None
-        if ctx.pid == way.sender:
-            payload = await asyncio.to_thread(self._forward_payload, way, bodies)
-        received = await ctx.transfer(way.sender, way.receiver, payload)
-        if received is None:
-            return batch
-        return await asyncio.to_thread(self._open_forwarded, way, batch, received)
-
-    def _forward_payload(self, way: Forwarding, bodies: Mapping[str, bytes]) -> bytes:
-        uploads = (parse_upload(way.sender, self.name, b, self.cells) for b in bodies.values())
-        return b"".join(map(forward_payload, uploads))
-
-    def _open_forwarded(self, way: Forwarding, batch: Batch, received: bytes) -> Batch:
-        size = forwarded_size(self.name, self.cells)
-        if len(received) != size * len(batch.clients):
-            raise ProtocolViolation(
-                f"server {way.sender} forwarded another number of components", way.sender
-            )
-        forwarded, problems = {}, {}
-        for number, client in enumerate(batch.clients):
-            part = received[number * size : (number + 1) * size]
-            upload = parse_upload(way.receiver, self.name, batch.body(client), self.cells)
-            try:
-                open_forwarded(upload, part)
-            except CheckFailed as error:
-                problems[client] = str(error)
-            else:
-                forwarded[client] = part
-        return replace(batch, forwarded=forwarded, problems=problems)
 
     async def add(self, ctx: Context, total: Share, batch: Batch) -> Added:
         """See ``InputForm.add``. Rounds, Communication: those of ``CLIENTS_CHECK``."""
@@ -166,10 +127,7 @@ class Counts:
     def _components(
         self, pid: int, batch: Batch, client: str
     ) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
-        forwarded = batch.forwarded.get(client)
-        return upload_components(
-            pid, self.name, batch.body(client), self.cells, forwarded=forwarded
-        )
+        return upload_components(pid, self.name, batch.body(client), self.cells)
 
 
 def _nothing(like: Share) -> Share:

@@ -5,8 +5,8 @@ is the public number of rows that it may have; nothing depends on how many it ha
 bodies, and totals. Public: names, sizes, costs, and whose submission was refused.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from parties.distaim.stored import StoredSubmission
 from protocols.context import Context
 from protocols.shares import Share
-from protocols.upload import UploadSeeds
+from protocols.upload import UploadParts, UploadSeeds
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,16 +38,13 @@ class Added:
 class Batch:
     """Submissions of one form that are counted in together, in the same order at all three servers.
 
-    ``body`` gives this server's body of a client (secret). ``forwarded`` is, by client, what another server passed on
-    (secret), and ``problems`` what was wrong with it.
+    ``body`` gives this server's body of a client (secret).
     """
 
     round: int
     submissions: tuple[StoredSubmission, ...]
     body: Callable[[str], bytes]
     limit: Limit
-    forwarded: Mapping[str, bytes] = field(default_factory=dict)
-    problems: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def clients(self) -> tuple[str, ...]:
@@ -70,29 +67,28 @@ class InputForm(Protocol):
     def values(self, codes: NDArray[np.int32]) -> NDArray[np.unsignedinteger]:
         """What the owner of these coded rows shares. Secret."""
 
-    def share(self, values: NDArray[np.unsignedinteger], seeds: UploadSeeds) -> list[bytes]:
-        """One body for each server."""
+    @property
+    def holders(self) -> tuple[int, ...]:
+        """The servers that get the common part; none where there is no such part."""
 
-    def body_size(self, pid: int, capacity: int) -> int:
-        """The exact number of bytes of server ``pid``'s body from an owner of this capacity."""
+    def share(self, values: NDArray[np.unsignedinteger], seeds: UploadSeeds) -> UploadParts:
+        """A private part for each server, and at most one common part."""
 
-    def forwarded_size(self, capacity: int) -> int:
-        """Bytes that one server forwards to another of an owner of this capacity."""
+    def private_size(self, pid: int, capacity: int) -> int:
+        """The exact number of bytes of server ``pid``'s private part from an owner of this capacity."""
+
+    def common_size(self, capacity: int) -> int:
+        """The exact number of bytes of the common part, 0 without one."""
 
     def component_digests(self, pid: int, body: bytes) -> tuple[bytes, bytes]:
         """Digests of what server ``pid`` holds of its own and its next component, for the neighbours that hold it, too.
 
-        Raises CheckFailed for a body of another size.
+        A body is the server's private part and, at a holder, the common part behind it. Raises CheckFailed for one of
+        another size.
         """
 
     def batches(self, due: Sequence[StoredSubmission]) -> list[tuple[StoredSubmission, ...]]:
         """``due`` in the parts that are to be counted in together: by public facts alone, alike at all three."""
-
-    async def forward(self, ctx: Context, batch: Batch) -> Batch:
-        """``batch`` with what servers have to pass on to one another, within step ``CLIENTS_FORWARD``.
-
-        Leaks: nothing. Rounds and Communication: by ``forwarded_size``. Raises ChannelError, ProtocolViolation.
-        """
 
     async def add(self, ctx: Context, total: Share, batch: Batch) -> Added:
         """``total`` and the counts of everyone in ``batch`` who is within its limit; all were found to be whole.

@@ -1,0 +1,193 @@
+"""What one server judges requests to its ingest API by, before it reads a body: who asks, and does the upload fit.
+
+Provides ``Judge``; what it does not let pass is an IngestError. Client identity: the common name of its certificate,
+and nothing it says; a server's: its name and its pinned key. Whoever passes an upload on, its owner's certificate and
+signature are checked. Public: everything here.
+"""
+
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Self
+
+from aiohttp import web
+
+from parties.config import CertificateFiles, Config
+from parties.distaim.inputs import InputForm, input_forms
+from parties.distaim.link import run_path
+from parties.distaim.sealed import SIGNATURE_HEADER, SignedUpload, Sizes
+from parties.distaim.submission import RING_BITS, FieldError, Submission
+from parties.errors import CertificateError, IngestError
+from parties.signing import Issuer
+from parties.tls import peer_key, peer_name
+
+_AN_OWNER = "a data owner's certificate of the run's authority"
+_A_SERVER = "the certificate of another server of this run"
+_ASKER = "client certificate"
+
+
+@dataclass(frozen=True, slots=True)
+class Judge:
+    """Of server ``pid``: the run, its workload and forms, the authority that knows the owners."""
+
+    config: Config
+    pid: int
+    digest: str
+    workload: str
+    cells: int
+    forms: Mapping[str, InputForm]
+    sizes: Mapping[str, Sizes]
+    authority: Issuer
+
+    @classmethod
+    def of(cls, config: Config, pid: int, files: CertificateFiles) -> Self:
+        """Raises ConfigError where the config has no parties or no workload, CertificateError."""
+        config.require_parties()
+        workload = config.build_workload()
+        forms = input_forms(config, workload)
+        capacity = config.clients.rows_per_client
+        return cls(
+            config,
+            pid,
+            config.digest(),
+            workload.digest(),
+            workload.maximal_cells,
+            forms,
+            {name: Sizes.of(form, capacity) for name, form in forms.items()},
+            Issuer.load(files.ca),
+        )
+
+    @property
+    def party(self) -> str:
+        """The server's name."""
+        return self.config.require_parties()[self.pid].name
+
+    def client(self, request: web.Request) -> str:
+        """Which owner asks, by certificate. Raises IngestError (403) for anyone else."""
+        name = _name_of(request, _AN_OWNER)
+        if name in [party.name for party in self.config.require_parties()]:
+            what = f"{name!r} is a compute server of this run"
+            raise IngestError(403, what, where=_ASKER, expected=_AN_OWNER)
+        return name
+
+    def check_server(self, request: web.Request) -> None:
+        """Raises IngestError (403) unless one of the two other servers asks, by its name and its pinned key."""
+        name = _name_of(request, _A_SERVER)
+        others = [p.pinned for i, p in enumerate(self.config.require_parties()) if i != self.pid]
+        if any(other.other_than(name, peer_key(_tls(request))) is None for other in others):
+            return
+        what = f"{name!r} is none of them, or has another key"
+        raise IngestError(403, what, where=_ASKER, expected=_A_SERVER)
+
+    def check_run(self, request: web.Request) -> None:
+        """Raises IngestError (404) where the path names another run."""
+        run = request.match_info["run"]
+        if run != self.config.run.id:
+            raise IngestError(
+                404,
+                f"no run {run[:80]!r} at {self.party}",
+                where="path",
+                expected=run_path(self.config.run.id),
+            )
+
+    def owners_upload(self, request: web.Request) -> SignedUpload:
+        """What an owner is about to send, by its headers. Raises IngestError."""
+        client = self.client(request)
+        self.check_run(request)
+        certificate = _tls(request).getpeercert(binary_form=True) or b""
+        try:
+            upload = SignedUpload.of_owner(self.config.run.id, client, certificate, request.headers)
+        except FieldError as error:
+            raise _malformed(error) from error
+        self._check(upload)
+        self._check_length(request, self.sizes[upload.submission.form].whole)
+        return upload
+
+    def servers_part(self, request: web.Request) -> SignedUpload:
+        """The upload of which another server is about to send a part, by its headers. Raises IngestError."""
+        self.check_server(request)
+        self.check_run(request)
+        try:
+            upload = SignedUpload.between_servers(self.config.run.id, request.headers)
+        except FieldError as error:
+            raise _malformed(error) from error
+        self._check(upload)
+        self._check_length(request, self.sizes[upload.submission.form].passed_on(self.pid))
+        return upload
+
+    def _check(self, upload: SignedUpload) -> None:
+        """Raises IngestError (403) unless its own client has signed the upload, (422) where it does not fit."""
+        try:
+            upload.check(self.authority)
+        except CertificateError as error:
+            raise IngestError(
+                403,
+                str(error),
+                where=f"header {SIGNATURE_HEADER}",
+                expected="the upload's digest signed by the client it names, with a certificate of the run's authority",
+            ) from error
+        if upload.submission.client in [p.name for p in self.config.require_parties()]:
+            what = f"{upload.submission.client!r} is a compute server of this run"
+            raise IngestError(403, what, where="header Syncret-Client", expected=_AN_OWNER)
+        self._check_fit(upload.submission)
+
+    def _check_fit(self, submission: Submission) -> None:
+        """Raises IngestError (422) where the submission is one of another workload, ring, form or number of rounds."""
+        for field, value, right in (
+            ("Syncret-Workload", submission.workload, [self.workload]),
+            ("Syncret-Cells", submission.cells, [self.cells]),
+            ("Syncret-Ring", submission.ring, [RING_BITS]),
+            ("Syncret-Form", submission.form, list(self.forms)),
+        ):
+            if value not in right:
+                raise IngestError(
+                    422,
+                    f"does not fit run {submission.run!r}: {value}",
+                    where=f"header {field}",
+                    expected=f"{' or '.join(map(str, right))}, by the config that the servers run",
+                )
+        if submission.first_round > self.config.run.rounds:
+            raise IngestError(
+                422,
+                f"round {submission.first_round} does not exist",
+                where="header Syncret-Round",
+                expected=f"1 to {self.config.run.rounds}",
+            )
+        if submission.config != self.digest:
+            # Another epsilon, say: the owner did not agree to what this run does with its rows.
+            raise IngestError(
+                422,
+                f"made with another configuration ({submission.config[:12]})",
+                where="header Syncret-Config",
+                expected=f"{self.digest[:12]}: the same config at the servers and at every data owner",
+            )
+
+    def _check_length(self, request: web.Request, size: int) -> None:
+        """Raises IngestError (411, 413, 400) unless the body is announced with exactly ``size`` bytes."""
+        length, expected = request.content_length, f"exactly {size} bytes"
+        if length is None:
+            raise IngestError(411, "no length", where="header Content-Length", expected=expected)
+        if length != size:
+            status = 413 if length > size else 400
+            what = f"a body of {length} bytes"
+            raise IngestError(status, what, where="header Content-Length", expected=expected)
+
+
+def _tls(request: web.Request) -> ssl.SSLObject:
+    connection = request.transport and request.transport.get_extra_info("ssl_object")
+    if not isinstance(connection, ssl.SSLObject):
+        raise CertificateError("the connection is not TLS")
+    return connection
+
+
+def _name_of(request: web.Request, expected: str) -> str:
+    try:
+        return peer_name(_tls(request))
+    except CertificateError as error:
+        raise IngestError(403, str(error), where=_ASKER, expected=expected) from error
+
+
+def _malformed(error: FieldError) -> IngestError:
+    return IngestError(
+        400, "missing or malformed", where=f"header {error.name}", expected=error.expected
+    )

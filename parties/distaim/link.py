@@ -1,0 +1,71 @@
+"""What those have in common who dial a server's ingest API: owners, and servers that pass uploads on.
+
+Provides ``read_answer``, ``refusal_text`` and ``network_reason``, and the API's paths. Public: everything.
+"""
+
+import errno
+import json
+import os
+
+import aiohttp
+
+_MAX_ANSWER = 1 << 16
+
+
+class NoAnswer(Exception):
+    """What answered is no Syncret server, or one that is not well."""
+
+
+def run_path(run: str) -> str:
+    """A run: its public parameters."""
+    return f"/v1/runs/{run}"
+
+
+def submission_path(run: str) -> str:
+    """Of an owner: its upload, and where it stands."""
+    return f"{run_path(run)}/submission"
+
+
+def part_path(run: str) -> str:
+    """Of a server: its part of an upload that another one passes on."""
+    return f"{run_path(run)}/part"
+
+
+async def read_answer(response: aiohttp.ClientResponse) -> tuple[dict[str, object], int]:
+    """A JSON object, and how many bytes it was. Raises NoAnswer for anything else."""
+    raw = b""
+    while part := await response.content.read(_MAX_ANSWER - len(raw)):
+        raw += part
+    try:
+        answer = json.loads(raw)
+    except ValueError:
+        answer = None
+    if not isinstance(answer, dict):
+        raise NoAnswer(f"answered {response.status} without JSON; is this a Syncret server?")
+    return answer, len(raw)
+
+
+def refusal_text(status: int, answer: dict[str, object]) -> str:
+    """An error of the API in one line, without what would be too long for one."""
+    error = answer.get("error")
+    detail = error if isinstance(error, dict) else {}
+    shown = {key: str(value)[:200] for key, value in detail.items()}
+    message = f"answered {status}: {shown.get('what', 'no reason')}"
+    message += f" ({shown['where']})" if "where" in shown else ""
+    return message + (f"; expected {shown['expected']}" if "expected" in shown else "")
+
+
+def passes(status: int) -> bool:
+    """Whether an answer with this status may be another one later."""
+    return status == 408 or status >= 500
+
+
+def network_reason(error: Exception) -> str:
+    """A failure below HTTP without the library's decoration."""
+    system = getattr(error, "os_error", error)
+    number = system.errno if isinstance(system, OSError) else None
+    if number == errno.ECONNREFUSED:
+        return "nothing listens there"
+    if number is not None and number > 0:
+        return os.strerror(number)
+    return getattr(system, "strerror", None) or str(error) or type(error).__name__

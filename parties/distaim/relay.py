@@ -1,0 +1,251 @@
+"""Passing uploads on: what a server keeps in its outbox for the two others goes to them, over their ingest addresses.
+
+Provides ``Relay``. What it is told of goes at once, over connections that stay open; where a server is away it is tried
+again in the background, at growing intervals, until it is there. Both ends are servers whose keys are pinned. A part
+counts as delivered with a receipt that the other server has signed. Secret: nothing, parts are sealed. Public: who has
+what. Source: README, Decisions. Known limits: bytes of tries that failed are not counted.
+"""
+
+import asyncio
+import contextlib
+import logging
+import ssl
+import time
+from collections.abc import Coroutine, Mapping
+from dataclasses import dataclass
+
+import aiohttp
+
+from parties.config import CertificateFiles, Config, PartySection
+from parties.distaim.link import (
+    NoAnswer,
+    network_reason,
+    part_path,
+    passes,
+    read_answer,
+    refusal_text,
+)
+from parties.distaim.outbox import Outbox
+from parties.distaim.receipts import check_receipt, receipts_in
+from parties.distaim.sealed import Received, SignedUpload, Sizes
+from parties.distaim.store import Store
+from parties.errors import CertificateError, StoreError
+from parties.tls import client_contexts, explain
+
+logger = logging.getLogger("syncret.relay")
+
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.25, 30.0
+_AT_ONCE = 4
+_KEEPALIVE_S = 5.0
+"""Less than a server keeps a silent connection."""
+_ASKED_FIRST = 1 << 16
+"""Larger parts wait for the other server's word that it wants them."""
+
+
+class _Away(Exception):
+    """A server that could not be reached, or is not well: it is tried again later."""
+
+
+@dataclass(frozen=True, slots=True)
+class Post:
+    """What all deliveries have in common: the run, the store, and sizes of uploads by their forms."""
+
+    config: Config
+    store: Store
+    sizes: Mapping[str, Sizes]
+
+
+class Relay:
+    """What server ``pid`` passes on. Made within a running event loop; ``close`` ends it."""
+
+    def __init__(self, post: Post, pid: int, files: CertificateFiles) -> None:
+        """Raises CertificateError where ``files`` cannot be used."""
+        parties = post.config.require_parties()
+        others = [other for other in range(3) if other != pid]
+        contexts = client_contexts(files, [parties[other].pinned for other in others])
+        self._peers = {
+            other: _Peer(post, other, context)
+            for other, context in zip(others, contexts, strict=True)
+        }
+
+    def start(self) -> None:
+        """Begin with what an earlier process left. Raises StoreError."""
+        for peer in self._peers.values():
+            peer.start()
+
+    def send(self, client: str) -> None:
+        """A client's upload is in the outbox: pass it on to whom it waits for."""
+        for peer in self._peers.values():
+            peer.add(client)
+
+    def wake(self) -> None:
+        """The other servers are there: try again now."""
+        for peer in self._peers.values():
+            peer.wake()
+
+    async def settle(self, client: str, limit_s: float) -> None:
+        """Until a client's upload is where it can be at present, for ``limit_s`` seconds at the most."""
+        tries = [tried for peer in self._peers.values() if (tried := peer.tried(client))]
+        if tries:
+            await asyncio.wait(tries, timeout=limit_s)
+
+    async def close(self) -> None:
+        """Stop; what is left stays in the outbox."""
+        for peer in self._peers.values():
+            await peer.close()
+
+
+class _Peer:
+    """The way to one other server, and who is queued for it."""
+
+    def __init__(self, post: Post, pid: int, context: ssl.SSLContext) -> None:
+        self._post = post
+        self._pid = pid
+        self._party: PartySection = post.config.require_parties()[pid]
+        self._outbox = Outbox(post.store)
+        self._context = context
+        self._queue: asyncio.Queue[str] = asyncio.Queue()
+        self._tries: dict[str, asyncio.Future[None]] = {}
+        """Who is queued, and whether the first try is over."""
+        self._slots = asyncio.Semaphore(_AT_ONCE)
+        self._awake = asyncio.Event()
+        self._pause_s, self._until, self._failed_at = FIRST_PAUSE_S, 0.0, 0.0
+        self._session: aiohttp.ClientSession | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def start(self) -> None:
+        for client in self._outbox.waiting(self._pid):
+            self.add(client)
+        self._spawn(self._work())
+
+    def add(self, client: str) -> None:
+        if client not in self._tries:
+            self._tries[client] = asyncio.get_running_loop().create_future()
+            self._queue.put_nowait(client)
+            if self._is_away():
+                self._tried(client)
+
+    def tried(self, client: str) -> asyncio.Future[None] | None:
+        return self._tries.get(client)
+
+    def wake(self) -> None:
+        self._pause_s, self._until = FIRST_PAUSE_S, 0.0
+        self._awake.set()
+
+    async def close(self) -> None:
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if self._session is not None:
+            await self._session.close()
+
+    def _spawn(self, work: Coroutine[object, object, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _is_away(self) -> bool:
+        return time.monotonic() < self._until
+
+    def _tried(self, client: str) -> None:
+        future = self._tries.get(client)
+        if future is not None and not future.done():
+            future.set_result(None)
+
+    async def _work(self) -> None:
+        while True:
+            client = await self._queue.get()
+            await self._slots.acquire()
+            while (left := self._until - time.monotonic()) > 0:
+                self._awake.clear()
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._awake.wait(), left)
+            self._spawn(self._deliver(client))
+
+    async def _deliver(self, client: str) -> None:
+        """One try; what failed is queued again."""
+        started = time.monotonic()
+        try:
+            await self._pass_on(client)
+        except (_Away, StoreError) as error:
+            self._fail(started, error)
+            self._queue.put_nowait(client)
+            self._tried(client)
+        else:
+            self._pause_s = FIRST_PAUSE_S
+            self._tried(client)
+            del self._tries[client]
+        finally:
+            self._slots.release()
+
+    def _fail(self, started: float, error: Exception) -> None:
+        """Nobody is tried for a while, which grows with each failure; tries that began before one count with it."""
+        if started < self._failed_at:
+            return
+        logger.warning("%s: parts wait: %s", self._party.name, error)
+        self._failed_at = time.monotonic()
+        self._until = self._failed_at + self._pause_s
+        self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
+        for waiting in self._tries:
+            self._tried(waiting)
+
+    async def _pass_on(self, client: str) -> None:
+        """Raises _Away, StoreError."""
+        upload = await asyncio.to_thread(self._post.store.upload, client)
+        content = await asyncio.to_thread(self._outbox.content, client)
+        if upload is None or content is None:
+            return
+        sizes = self._post.sizes[upload.submission.form]
+        part = sizes.split(content).part(self._pid)
+        status, answer, received = await self._put(upload, part)
+        if passes(status):
+            raise _Away(refusal_text(status, answer))
+        if status not in (200, 201):
+            reason = refusal_text(status, answer)
+            logger.warning("%s refuses the part of %s: %s", self._party.name, client, reason)
+            await asyncio.to_thread(self._outbox.refused, client, self._pid, reason)
+            return
+        try:
+            (receipt,) = receipts_in(answer)
+            if receipt.party != self._party.name:
+                raise ValueError("the receipt is another server's")
+            check_receipt(receipt, upload.upload, self._post.config)
+        except (ValueError, CertificateError) as error:
+            raise _Away(f"its receipt does not hold: {error}") from error
+        sent = len(part.content)
+        await asyncio.to_thread(
+            self._outbox.delivered, client, self._pid, receipt, sent=sent, received=received
+        )
+
+    async def _put(
+        self, upload: SignedUpload, part: Received
+    ) -> tuple[int, dict[str, object], int]:
+        """Status, answer and its size. Raises _Away."""
+        content = part.content
+        try:
+            async with self._connected().put(
+                f"https://{self._party.ingest}{part_path(upload.submission.run)}",
+                data=content,
+                headers=upload.headers_between_servers(),
+                expect100=len(content) > _ASKED_FIRST,
+                allow_redirects=False,
+            ) as response:
+                return (response.status, *await read_answer(response))
+        except TimeoutError as error:
+            raise _Away("no answer in time") from error
+        except (aiohttp.ClientError, OSError) as error:
+            reason = explain(getattr(error, "certificate_error", error), self._party.name)
+            raise _Away(reason or f"cannot be reached: {network_reason(error)}") from error
+        except NoAnswer as error:
+            raise _Away(str(error)) from error
+
+    def _connected(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            timeouts = self._post.config.timeouts
+            limits = aiohttp.ClientTimeout(total=timeouts.submit_s, sock_connect=timeouts.connect_s)
+            connector = aiohttp.TCPConnector(
+                ssl=self._context, limit=_AT_ONCE, keepalive_timeout=_KEEPALIVE_S
+            )
+            self._session = aiohttp.ClientSession(connector=connector, timeout=limits)
+        return self._session
