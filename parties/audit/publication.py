@@ -7,6 +7,7 @@ Public: everything.
 """
 
 import zipfile
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from mechanisms.errors import MechanismError
@@ -119,8 +120,8 @@ def model(evidence: Evidence, terms: Terms) -> str:
     try:
         said = misfit(terms.workload, opened.measurements, given)
         own = max(
-            misfit(terms.workload, opened.measurements, refitted(opened, terms, begun))
-            for begun in _meshes(opened)
+            misfit(terms.workload, opened.measurements, refitted(opened, terms, stages))
+            for stages in _sequences(opened, terms)
         )
     except MechanismError as error:
         raise Failed(f"no model can be fitted to what was opened: {error}") from error
@@ -134,26 +135,32 @@ def model(evidence: Evidence, terms: Terms) -> str:
     )
 
 
-def _meshes(opened: Released) -> set[int]:
-    """After how many measurements a mesh began that may have made the model: one from the last measurement on."""
-    count = len(opened.measurements)
-    last = max(n for n, begun in enumerate(opened.begun) if begun < count or n == 0)
-    return set(opened.begun[last:])
+def _sequences(opened: Released, terms: Terms) -> Iterator[list[int]]:
+    """In which rounds the mesh that made the model may have made one before (``mechanisms.aim.run_aim``).
 
-
-def refitted(opened: Released, terms: Terms, begun: int) -> Model:
-    """The model of a mesh that began after ``begun`` measurements, as the lead makes it: one fit after another.
-
-    Each starts from the one before (``mechanisms.aim.run_aim``). Raises EstimationError.
+    It is one of those that went on from the last measurement or earlier. An annealed schedule looks back by one model;
+    a run that ended before its last round may have made a model for one that never came.
     """
-    run, workload, everything = terms.config.run, terms.workload, opened.measurements
-    rounds, done = everything[-1].round, everything[begun - 1].round if begun else 0
-    # An annealed schedule looks back by one model; a run that ended early has made one for a round that never came.
-    stages = [done] if terms.plan.adaptive and done else []
-    stages += range(done + 1, rounds + 1 + (rounds < run.rounds))
+    count, rounds = len(opened.measurements), opened.measurements[-1].round
+    last = max(n for n, begun in enumerate(opened.begun) if begun < count or n == 0)
+    for begun in sorted(set(opened.begun[last:])):
+        done = opened.measurements[begun - 1].round if begun else 0
+        stages = [done] if terms.plan.adaptive and done else []
+        yield [*stages, *range(done + 1, rounds + 1)]
+        if rounds < terms.config.run.rounds:
+            yield [*stages, *range(done + 1, rounds + 2)]
+
+
+def refitted(opened: Released, terms: Terms, stages: Sequence[int]) -> Model:
+    """The model as the lead makes it: a fit in each round of ``stages``, each starting from the one before, and a last.
+
+    Raises EstimationError.
+    """
+    run = terms.config.run
     potentials: Tables = {}
     for number in stages:
-        until = [m for m in everything if m.round < number]
-        _, potentials = fit(workload, until, iterations=run.iterations, start=potentials)
-    model, _ = fit(workload, everything, iterations=run.final_iterations, start=potentials)
+        until = [m for m in opened.measurements if m.round < number]
+        _, potentials = fit(terms.workload, until, iterations=run.iterations, start=potentials)
+    final = run.final_iterations
+    model, _ = fit(terms.workload, opened.measurements, iterations=final, start=potentials)
     return model

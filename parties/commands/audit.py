@@ -1,5 +1,6 @@
 """The command `audit`: for a data-protection officer, who has the run folder, and for an auditor with a recording."""
 
+import contextlib
 import json
 import textwrap
 from collections.abc import Sequence
@@ -17,12 +18,12 @@ _MARKS = {PASS: "pass", FAIL: "FAIL", NOT_APPLICABLE: "  - "}
 
 
 @click.command(epilog="Example: syncret audit runs/adult")
-@click.argument("run_dir", type=_PATH, required=False)
+@click.argument("run", type=_PATH, required=False)
 @click.option(
     "--certificates",
     type=_PATH,
     default=None,
-    help="Folder with ca.crt and the servers' certificates; by default RUN_DIR/certificates.",
+    help="Folder with ca.crt and the servers' certificates; by default RUN/certificates.",
 )
 @click.option(
     "--replay",
@@ -32,35 +33,41 @@ _MARKS = {PASS: "pass", FAIL: "FAIL", NOT_APPLICABLE: "  - "}
     help="A server's folder with what record_replay kept: its messages are recomputed. May be repeated.",
 )
 @click.option(
-    "--html", type=_PATH, default=None, help="Where the page goes; by default RUN_DIR/audit.html."
+    "--html",
+    type=_PATH,
+    default=None,
+    help="Where the page goes; by default RUN/audit.html, beside an archive RUN.audit.html.",
 )
 @common_options
 def audit(
-    run_dir: Path | None,
+    run: Path | None,
     certificates: Path | None,
     replays: tuple[Path, ...],
     html: Path | None,
     as_json: bool,
 ) -> None:
-    """Verify the transcripts of a run: what was sent, opened and charged, and that the servers agree on it.
+    """Verify the transcripts of a run: what was sent, opened and charged, and that what is published came of it.
 
-    RUN_DIR is the folder of a run of DistAIM or FLAIM, with transcripts/ and certificates/, nothing of it secret;
+    RUN is the folder of a run of DistAIM or FLAIM, with transcripts/ and certificates/, nothing of it secret, or a
+    bundle (syncret bundle) or other archive of one, .zip or .tar.gz;
     --replay alone judges one server's recording against the transcript in its own folder. The exit status is 0 only if
     every check passes.
     """
     # The checks take a second to import, which no other command needs.
+    from parties.audit.bundle import unpacked
     from parties.audit.page import render_audit
     from parties.audit.run import audit_folder
 
-    if run_dir is None and not replays:
-        raise click.UsageError("give a run folder, a recording with --replay, or both")
-    for folder in (run_dir, *replays):
-        if folder is not None and not folder.is_dir():
-            raise StoreError(folder, "is not a folder; expected a run's, or a server's")
-    findings = audit_folder(run_dir, certificates=certificates, replays=replays)
-    page = html or (run_dir / "audit.html" if run_dir else None)
-    if page is not None:
-        _write(page, render_audit(findings))
+    if run is None and not replays:
+        raise click.UsageError("give a run, a recording with --replay, or both")
+    for folder in replays:
+        if not folder.is_dir():
+            raise StoreError(folder, "is not a folder; expected a server's")
+    page = html or (None if run is None else _page_of(run))
+    with contextlib.nullcontext() if run is None else unpacked(run) as directory:
+        findings = audit_folder(directory, certificates=certificates, replays=replays)
+        if page is not None:
+            _write(page, render_audit(findings))
     if as_json:
         click.echo(json.dumps(findings.to_dict(), indent=2, ensure_ascii=False))
     else:
@@ -70,6 +77,15 @@ def audit(
         raise AuditFailed(
             f"the audit found something wrong: {', '.join(failed) or 'nothing to check'}"
         )
+
+
+def _page_of(run: Path) -> Path:
+    if run.is_dir():
+        return run / "audit.html"
+    name = run.name
+    for suffix in (".zip", ".tar.gz", ".tgz", ".tar"):
+        name = name.removesuffix(suffix)
+    return run.with_name(f"{name}.audit.html")
 
 
 def _print(checks: Sequence[Check], limits: Sequence[str], page: Path | None) -> None:

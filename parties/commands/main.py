@@ -11,6 +11,7 @@ _COMMANDS = (
     "audit",
     "bench",
     "budget",
+    "bundle",
     "certs",
     "demo",
     "domain",

@@ -1,0 +1,229 @@
+"""A run's public files in one file: made of a run folder, and unpacked for an audit, whoever made it.
+
+Provides ``write_bundle`` and ``unpacked``. A bundle is a zip file of what an audit reads: transcripts/, certificates/,
+model/, config.toml, report.json, report.html, synthetic.csv. An archive (.zip, .tar.gz, .tar) may have more, which is
+left where it is, and may have it all in one folder. Whoever sends one is not believed: all it has are plain files with
+plain names, of which those in these places come out, none is written twice, and not more than LARGEST bytes and MOST
+files, counted as they come. Public: everything in a bundle; keys are never put into one.
+"""
+
+import contextlib
+import gzip
+import io
+import tarfile
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import IO
+
+from parties.errors import StoreError
+from parties.files import disk_errors, replacing
+from parties.published import MODEL, TABLE
+
+TRANSCRIPTS, CERTIFICATES = "transcripts", "certificates"
+_FILES = ("config.toml", "report.json", "report.html", TABLE)
+_FOLDERS = {TRANSCRIPTS: (".jsonl",), CERTIFICATES: (".crt", ".pem"), MODEL: (".json", ".npz")}
+"""What files there are in each folder of a run; nothing else goes into a bundle, such as keys."""
+LARGEST = 1 << 32
+MOST = 4096
+_CHUNK = _LONGEST = 1 << 20
+"""Bytes that are in memory at once; no header of an archive is longer."""
+_FIRST_TIME = (1980, 1, 1, 0, 0, 0)
+_DAMAGES = (
+    tarfile.TarError,
+    zipfile.BadZipFile,
+    zlib.error,
+    EOFError,
+    NotImplementedError,
+    RuntimeError,
+    ValueError,
+    OSError,
+)
+"""What reading an archive raises that is damaged, encrypted or packed in a way that nobody has here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """Something in an archive: its name, whether it is a plain file, and how to read it."""
+
+    name: str
+    plain: bool
+    open: Callable[[], IO[bytes]]
+
+
+def write_bundle(run: Path, out: Path) -> list[str]:
+    """Put the public files of the run in folder ``run`` into the zip file ``out``; returns their names.
+
+    The same files make the same bytes. Raises StoreError, also where there are no transcripts.
+    """
+    if out.suffix != ".zip":
+        raise StoreError(out, "cannot be a bundle; expected a name that ends in .zip")
+    names = sorted(_public(run))
+    if not any(name.startswith(f"{TRANSCRIPTS}/") for name in names):
+        raise StoreError(run, f"has no {TRANSCRIPTS}/; expected the folder of a finished run")
+    with replacing(out) as beside, zipfile.ZipFile(beside, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name in names:
+            entry = zipfile.ZipInfo(name, _FIRST_TIME)
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            entry.external_attr = 0o644 << 16
+            with (run / name).open("rb") as source, archive.open(entry, "w") as target:
+                while chunk := source.read(_CHUNK):
+                    target.write(chunk)
+    return names
+
+
+def _public(run: Path) -> Iterator[str]:
+    for name in _FILES:
+        if (run / name).is_file():
+            yield name
+    for folder, suffixes in _FOLDERS.items():
+        for path in (run / folder).glob("*"):
+            if path.is_file() and path.suffix in suffixes:
+                yield f"{folder}/{path.name}"
+
+
+@contextlib.contextmanager
+def unpacked(path: Path) -> Iterator[Path]:
+    """A run's folder: ``path`` if it is one, else what is in the archive ``path``, for as long as it is looked at.
+
+    Raises StoreError where it is neither, or an archive that cannot be trusted.
+    """
+    if path.is_dir():
+        yield path
+        return
+    if not path.is_file():
+        raise StoreError(
+            path, "is not there; expected a run's folder, a bundle or an archive of one"
+        )
+    with tempfile.TemporaryDirectory(prefix="syncret-audit-") as name:
+        folder = Path(name)
+        try:
+            with _members(path) as members:
+                _extract(path, members, folder)
+        except _DAMAGES as error:
+            raise StoreError(
+                path, f"cannot be unpacked: {type(error).__name__}; expected a whole archive"
+            ) from error
+        yield folder
+
+
+@contextlib.contextmanager
+def _members(path: Path) -> Iterator[Iterator[Member]]:
+    """What is in an archive, by what it is and not by its name."""
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as archive:
+            yield (_in_zip(archive, entry) for entry in archive.infolist() if not entry.is_dir())
+        return
+    with path.open("rb") as file:
+        packed = file.read(2) == b"\x1f\x8b"
+    with (
+        gzip.open(path) if packed else path.open("rb") as stream,
+        _tar(path, _InParts(stream)) as archive,
+    ):
+        yield (_in_tar(archive, entry) for entry in archive if not entry.isdir())
+
+
+def _tar(path: Path, stream: "_InParts") -> tarfile.TarFile:
+    try:
+        return tarfile.open(fileobj=stream, mode="r:")
+    except tarfile.ReadError as error:
+        expected = "expected a run's folder, a bundle, .zip or .tar.gz"
+        raise StoreError(path, f"is no archive; {expected}") from error
+
+
+class _InParts(io.BufferedIOBase):
+    """A stream that gives no more than _LONGEST bytes at once: `tarfile` reads whatever length a header says."""
+
+    def __init__(self, inner: io.BufferedIOBase) -> None:
+        self._inner = inner
+
+    def read(self, size: int | None = -1) -> bytes:
+        """Raises ValueError for more."""
+        if size is None or not 0 <= size <= _LONGEST:
+            raise ValueError(f"a header of more than {_LONGEST} bytes")
+        return self._inner.read(size)
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        """As the stream does."""
+        return self._inner.seek(offset, whence)
+
+    def tell(self) -> int:
+        """As the stream does."""
+        return self._inner.tell()
+
+
+def _in_zip(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> Member:
+    kind = entry.external_attr >> 28
+    return Member(entry.filename, kind in (0, 0o10), lambda: archive.open(entry))
+
+
+def _in_tar(archive: tarfile.TarFile, entry: tarfile.TarInfo) -> Member:
+    def opened() -> IO[bytes]:
+        file = archive.extractfile(entry)
+        if file is None:
+            raise ValueError("no plain file")
+        return file
+
+    return Member(entry.name, entry.isreg() and not entry.issparse(), opened)
+
+
+def _extract(path: Path, members: Iterator[Member], folder: Path) -> None:
+    left, written = LARGEST, set[str]()
+    root: PurePosixPath | None = None
+    for number, member in enumerate(members):
+        if number >= MOST:
+            raise StoreError(path, f"has more than {MOST} files; expected an archive of one run")
+        parts = _plain_parts(path, member)
+        place = _place(parts)
+        if place is None:
+            continue
+        above = PurePosixPath(*parts[: len(parts) - len(place.parts)])
+        if root not in (None, above):
+            raise StoreError(path, "holds several runs; expected an archive of one")
+        root = above
+        # File systems differ in what they take for the same name.
+        if str(place).casefold() in written:
+            raise StoreError(path, f"has {str(place)[:60]!r} twice")
+        written.add(str(place).casefold())
+        target = folder / place
+        with disk_errors(folder):
+            target.parent.mkdir(exist_ok=True)
+        left -= _copy(path, member, target, left)
+
+
+def _plain_parts(path: Path, member: Member) -> tuple[str, ...]:
+    """The parts of a name that leads nowhere else. Raises StoreError."""
+    name = member.name.removeprefix("./")
+    parts = tuple(name.split("/"))
+    shown = repr(name[:60])
+    if "\\" in name or "\0" in name or ":" in name or any(p in ("", ".", "..") for p in parts):
+        raise StoreError(path, f"has a file {shown}, which leads out of it")
+    if not member.plain:
+        raise StoreError(path, f"has {shown}, a link or device; expected plain files alone")
+    return parts
+
+
+def _place(parts: tuple[str, ...]) -> PurePosixPath | None:
+    """Where a file of an archive belongs in a run's folder; None where an audit does not read it."""
+    if parts[-1] in _FILES and len(parts) <= 2:
+        return PurePosixPath(parts[-1])
+    if len(parts) in (2, 3) and parts[-2] in _FOLDERS:
+        return PurePosixPath(*parts[-2:])
+    return None
+
+
+def _copy(path: Path, member: Member, target: Path, left: int) -> int:
+    size = 0
+    with member.open() as source:
+        with disk_errors(target):
+            target.touch()
+        while chunk := source.read(_CHUNK):
+            size += len(chunk)
+            if size > left:
+                raise StoreError(path, f"unpacks to more than {LARGEST} bytes")
+            with disk_errors(target), target.open("ab") as file:
+                file.write(chunk)
+    return size
