@@ -3,8 +3,8 @@
 Each tells the others its version, its digests of configuration and workload, the measurements and selections that it
 holds, and its ledger. All of that is public, and echoed: nobody can tell the two others different things. A release
 that two of them hold, all adopt. What only one holds is lost: it may never have been opened, and one server's word is
-not enough to compute with it. A charge made anywhere stays spent: the ledger is raised to the most that any server
-holds. Nothing secret is exchanged here.
+not enough to compute with it; and so is what was released after it, for a run has no gaps. A charge made anywhere stays
+spent: the ledger is raised to the most that any server holds. Nothing secret is exchanged here.
 """
 
 import hashlib
@@ -117,11 +117,13 @@ async def agree(
     *,
     names: Sequence[str],
     rounds: int,
+    initial: Sequence[int],
     nonce: str,
 ) -> Resumed:
     """Compare identities, then bring all three servers to the furthest point that two of them have reached.
 
-    ``nonce`` (hex) is this server's part in the name of the mesh. Leaks: what the servers already opened or charged, to
+    ``initial`` are the candidates that round 0 measures, in their order; ``nonce`` (hex) is this server's part in the
+    name of the mesh. Leaks: what the servers already opened or charged, to
     one another. Rounds: 2. Communication: the state as JSON, and 96 bytes, to each.
     Raises CheckFailed where identities differ or releases contradict, ProtocolViolation for malformed state or one told
     differently.
@@ -137,7 +139,7 @@ async def agree(
         identity.check(documents[pid].get("identity"), peer=f"party {pid} ({names[pid]})")
     await echo(ctx, dict(enumerate(replies)))
     states = [_state(document, pid, rounds) for pid, document in enumerate(documents)]
-    checkpoints, selections = _held_by_two(states)
+    checkpoints, selections = _held_by_two(states, initial)
     lost = _settle(store, states[ctx.pid], checkpoints, selections)
     ledger = DurableLedger(store)
     adopted = [
@@ -145,7 +147,7 @@ async def agree(
     ]
     nonces = [str(document.get("nonce")) for document in documents]
     session = hashlib.sha256(json.dumps(nonces).encode()).hexdigest()
-    return Resumed(tuple(store.checkpoints()), selections, tuple(adopted), session, lost)
+    return Resumed(tuple(checkpoints), selections, tuple(adopted), session, lost)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -183,14 +185,39 @@ def _state(document: Mapping[str, object], pid: int, rounds: int) -> _State:
     )
 
 
-def _held_by_two(states: Sequence[_State]) -> tuple[list[Checkpoint], dict[int, int]]:
-    """The measurements, in the order of their rounds, and the selections that two servers or all three hold.
+def _held_by_two(
+    states: Sequence[_State], initial: Sequence[int]
+) -> tuple[list[Checkpoint], dict[int, int]]:
+    """The measurements and the selections that two servers or all three hold, as far as they follow one another.
 
     Raises CheckFailed where two hold different ones.
     """
     measured = _common([s.checkpoints for s in states], Checkpoint.to_dict, lambda key: key[0])
     chosen = _common([s.selections for s in states], lambda choice: choice, lambda number: number)
-    return sorted(measured.values(), key=lambda checkpoint: checkpoint.round), chosen
+    history = _in_sequence(measured, initial)
+    next_round = 0 if len(history) < len(initial) else history[-1].round + 1
+    return history, {n: candidate for n, candidate in chosen.items() if n <= next_round}
+
+
+def _in_sequence(
+    measured: Mapping[tuple[int, int], Checkpoint], initial: Sequence[int]
+) -> list[Checkpoint]:
+    """Measurements up to the first that is missing: all of round 0 in its order, then one for each round.
+
+    What two honest servers hold has no gap; one that lies beside one that has forgotten can make some.
+    Raises CheckFailed where there are two for a round.
+    """
+    places = [(0, candidate) for candidate in initial]
+    places += sorted(place for place in measured if place[0] > 0)
+    history: list[Checkpoint] = []
+    for place in places:
+        due = history[-1].round + 1 if len(history) >= len(initial) else 0
+        if place[0] < due:
+            raise CheckFailed(f"two pairs of parties hold different releases of round {place[0]}")
+        if place not in measured or place[0] > due:
+            break
+        history.append(measured[place])
+    return history
 
 
 def _common(

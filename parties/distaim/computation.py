@@ -96,7 +96,13 @@ async def compute(
     nonce = server.circumstances.keep("nonce", lambda: secrets.token_bytes(_NONCE_BYTES)).hex()
     with ctx.step(AGREE.name) as c:
         resumed = await agree(
-            c, identity, server.store, names=server.names, rounds=server.plan.rounds, nonce=nonce
+            c,
+            identity,
+            server.store,
+            names=server.names,
+            rounds=server.plan.rounds,
+            initial=server.workload.one_way,
+            nonce=nonce,
         )
     initial = sum(m.round == 0 for m in resumed.history)
     sigmas = [m.sigma for m in resumed.history if m.round > 0]

@@ -1,0 +1,91 @@
+"""Where an interrupted run goes on: what a server that lies can do beside one that has forgotten something."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import parties.distaim.server
+from parties.config import CertificateFiles
+from parties.distaim.agreement import _held_by_two, _State
+from parties.distaim.store import Store
+from parties.distaim.stored import Checkpoint
+from protocols.errors import CheckFailed
+from tests.parties.mesh import EVERYONE, Cluster, Recording, make_uniform
+from tests.parties.support import make_config
+
+INITIAL = (2, 5)
+ALL = [(0, 2), (0, 5), (1, 7), (2, 3), (3, 7)]
+Place = tuple[int, int]
+
+
+def state(places: list[Place] | set[Place], selections: dict[int, int] | None = None) -> _State:
+    kept = {(r, c): Checkpoint(r, c, 1.5, 3, np.array([r, c], np.float64)) for r, c in places}
+    return _State(kept, selections or {}, ())
+
+
+def places(history: list[Checkpoint]) -> list[Place]:
+    return [(checkpoint.round, checkpoint.candidate) for checkpoint in history]
+
+
+@given(st.integers(0, 5), st.integers(0, 5), st.sets(st.sampled_from(ALL)))
+def test_held_by_two_has_no_gap_and_all_that_both_honest_servers_hold(
+    first: int, second: int, claimed: set[Place]
+) -> None:
+    """Honest servers hold a run as far as they came, or remember it; the third says anything that was released."""
+    history, _ = _held_by_two([state(ALL[:first]), state(claimed), state(ALL[:second])], INITIAL)
+    assert places(history) == ALL[: len(history)]
+    assert min(first, second) <= len(history) <= max(first, second)
+
+
+def test_held_by_two_keeps_no_choice_that_comes_after_a_gap() -> None:
+    """The candidates of a round that is run again may be others."""
+    mine = state(ALL[:3], {1: 7, 2: 3, 3: 7})
+    history, selections = _held_by_two([mine, mine, state([])], INITIAL)
+    assert places(history) == ALL[:3]
+    assert selections == {1: 7, 2: 3}
+    assert _held_by_two([state(ALL[:1], {1: 7})] * 3, INITIAL)[1] == {}
+
+
+def test_held_by_two_refuses_two_releases_of_one_round() -> None:
+    """The liar holds, with a server that was restored from an old copy, what was lost and released anew since."""
+    old, new = [*ALL[:3], (2, 9)], ALL[:4]
+    with pytest.raises(CheckFailed, match="different releases of round 2"):
+        _held_by_two([state(old), state({*old, *new}), state(new)], INITIAL)
+
+
+@pytest.mark.parametrize(
+    ("killed_in", "forgotten", "denied"),
+    [(4, {4, 5}, {4}), (1, {0, 1}, {0})],
+    ids=["a round", "of round 0"],
+)
+async def test_run_party_goes_on_before_a_gap_when_a_liar_and_a_forgetful_server_make_one(
+    killed_in: int,
+    forgotten: set[int],
+    denied: set[int],
+    tmp_path: Path,
+    certificates: dict[str, CertificateFiles],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The attack: a run went on without a round that it had released, or with columns measured twice.
+
+    Server 1 has forgotten some releases, by their places among all; server 0 denies the first of them alone.
+    """
+    monkeypatch.setattr(parties.distaim.server, "make_estimator", make_uniform)
+    cluster = Cluster(make_config(), tmp_path, certificates)
+    await cluster.run(owners=EVERYONE, kill=(1, "round", killed_in))
+    for pid, dropped in ((1, forgotten), (0, denied)):
+        with Store(cluster.directory(pid) / "store", cluster.config.digest()) as store:
+            for place, kept in enumerate(store.checkpoints()):
+                if place in dropped:
+                    store.drop_checkpoint(kept.round, kept.candidate)
+    recording = Recording()
+    assert await cluster.run(records={2: recording}) == [None] * 3
+    assert "lost" in recording.events
+    for pid in range(3):
+        with Store(cluster.directory(pid) / "store", cluster.config.digest()) as store:
+            held = places(store.checkpoints())
+        assert [candidate for number, candidate in held if number == 0] == [0, 1, 2]
+        assert sorted(number for number, _ in held) == [0, 0, *range(held[-1][0] + 1)]
