@@ -1,8 +1,8 @@
 """Who was counted: those whose bit says that they are within their bound; and who was not, for a reason that is shown.
 
-Provides the check ``limits``. A server that wants to drop an owner has to say one of the reasons that there are, in all
-three transcripts; where it says that a component differs, both its holders have to have shown different digests of it.
-Public: everything.
+Provides the check ``limits``, and ``excluded``, for the report. A server that wants to drop an owner has to say one of
+the reasons that there are, in all three transcripts; where it says that a component differs, both its holders have to
+have shown different digests of it. Public: everything.
 """
 
 from collections import deque
@@ -13,8 +13,9 @@ from parties.audit.findings import Failed, require
 from parties.audit.privacy import Terms
 from parties.config import NO_CHECK
 from parties.distaim.exclusions import Exclusion
-from parties.distaim.notes import ACCUSED, ROUND
+from parties.distaim.notes import ACCUSED, INCOMPLETE, ROUND
 from parties.distaim.steps import PASSED
+from parties.report.content import Excluded
 
 _CHECKED = ("", Exclusion.OUT_OF_BOUNDS)
 """The reasons, none among them, that an opened bit decides between."""
@@ -33,6 +34,32 @@ def limits(evidence: Evidence, terms: Terms) -> str:
     if terms.config.run.check == NO_CHECK:
         what = "Nobody's counts were checked, as the configuration has it"
     return f"{what}; {excluded} were excluded, for reasons that are shown."
+
+
+def excluded(evidence: Evidence) -> tuple[Excluded, ...]:
+    """Who was not counted in the end, by the first server's transcript, as the report has it."""
+    left: dict[str, tuple[int, Exclusion]] = {}
+    for attempt in evidence.transcripts[0].attempts:
+        if not attempt.notes(ROUND.what):
+            continue
+        # What was not counted before a restart is judged anew, or waited for again.
+        decided: dict[str, tuple[int, Exclusion]] = {}
+        waiting: dict[str, tuple[int, Exclusion]] = {}
+        noted: dict[str, tuple[int, Exclusion]] = {}
+        for entry in attempt.entries:
+            if entry.kind == "client" and not entry.record["accepted"]:
+                reason = Exclusion(entry.text("reason"))
+                decided[entry.text("client")] = entry.number("round"), reason
+            elif entry.is_note(INCOMPLETE.what):
+                why = entry.number("round"), Exclusion.INCOMPLETE
+                noted = dict.fromkeys(map(str, _table(entry.record["clients"])), why)
+            elif entry.is_note(ROUND.what):
+                waiting, noted = noted, {}
+        left = decided | waiting
+    return tuple(
+        Excluded(client, number, reason.value, reason.sentence)
+        for client, (number, reason) in sorted(left.items())
+    )
 
 
 def _alike(session: Session, lists: Sequence[Sequence[Entry]]) -> None:

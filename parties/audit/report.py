@@ -17,6 +17,7 @@ from mechanisms.accounting import LedgerEntry
 from mechanisms.aim import AimResult, Estimate, estimated_total
 from parties.audit.evidence import Evidence, ServerTranscript, event_of
 from parties.audit.findings import Failed, NotApplicable, require
+from parties.audit.owners import excluded
 from parties.audit.privacy import Terms, finished_rounds
 from parties.audit.publication import said_published
 from parties.audit.released import released
@@ -76,8 +77,9 @@ def report(evidence: Evidence, terms: Terms) -> str:
         seed=config.run.seed,
         synthetic_rows=rows,
         rounds_done=rounds,
+        excluded=excluded(evidence),
     )
-    compare(document, figures, (*FIGURES, "selected"))
+    compare(document, figures, (*FIGURES, "selected", "excluded"))
     return (
         f"report.json has the figures that the transcripts make: epsilon = {config.run.epsilon:g}, delta = "
         f"{config.run.delta:g}, {len(ledger)} charges, the openings, the choices and {rows} rows."

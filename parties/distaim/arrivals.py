@@ -149,8 +149,7 @@ class Arrivals:
         # What may be used after a restart is committed to first.
         self._transcript.flush()
         await asyncio.to_thread(self._holdings.save_total, self._total)
-        decided = list(self._standings.values())
-        await asyncio.to_thread(self._holdings.save_standings, decided)
+        await asyncio.to_thread(self._holdings.save_standings, self.standings)
         self.seconds += time.perf_counter() - started
         return self._total
 

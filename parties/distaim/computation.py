@@ -136,7 +136,6 @@ async def compute(
     arrivals = _arrivals(server, ctx)
     result = await _aim(server, ctx, resumed, arrivals, accounts=accounts, lead=lead)
     server.store.close_to_clients()
-    server.store.save_standings(arrivals.standings)
     with ctx.step(FINISH.name) as c:
         await _finish(server, c, result, arrivals.standings, costs=costs, lead=lead)
     accounts.write()

@@ -244,7 +244,7 @@ class Api:
                 "participation": config.clients.participation,
                 "open": not self.store.closed_to_clients,
                 "upload": self.store.upload_digest(client),
-                **answer_to(self.store.standing(client)),
+                **answer_to(self.store.standing(client), closed=self.store.closed_to_clients),
             }
         )
 

@@ -61,12 +61,12 @@ class Standing:
         return document if self.excluded is None else {**document, "excluded": self.excluded.value}
 
 
-def answer_to(standing: Standing | None) -> dict[str, object]:
+def answer_to(standing: Standing | None, *, closed: bool) -> dict[str, object]:
     """What a server tells a client of its standing: ``counted``, in which ``round``, or ``excluded`` and why.
 
-    Neither as long as it is waited for.
+    Neither as long as it is waited for, which is until a run is ``closed`` to clients.
     """
-    if standing is None:
+    if standing is None or (standing.excluded is Exclusion.INCOMPLETE and not closed):
         return {"counted": False, "round": None, "excluded": None}
     reason = standing.excluded
     return {

@@ -445,6 +445,10 @@ MANIPULATIONS: dict[str, tuple[Manipulation, set[str]]] = {
         report_saying("selected", 0, "sigma", value=lambda sigma: sigma / 2), {"report"},
     ),
     "report of a larger table": (report_saying("synthetic_rows", value=lambda n: 10 * n), {"report"}),
+    "report of an owner left out who was counted": (
+        report_saying("excluded", value=lambda left: [*left, {"client": OWNERS[0]}]), {"report"},
+    ),
+    "report without who was left out": (report_saying("excluded", value=lambda left: None), {"report"}),
     "report of more rounds": (report_saying("rounds_done", value=lambda n: n + 1), {"report"}),
     "report with a figure more": (
         report_saying("privacy", value=lambda privacy: privacy | {"epsilon": 0.1}), {"report"},

@@ -34,6 +34,7 @@ from tests.parties.tampering import Forger, dropping, failed, setting
 from tests.protocols.local import Outcome, run_parties
 
 CLIENTS = EVERYONE[:2]
+WAITING = {"counted": False, "round": None, "excluded": None}
 Digests = Mapping[tuple[str, int], str]
 """By client and server: what it says of a component, where that is not what it is."""
 
@@ -173,20 +174,28 @@ def test_incomplete_names_the_servers_that_do_not_list_a_submission() -> None:
 
 
 @pytest.mark.parametrize(
-    ("standing", "answer"),
+    ("standing", "closed", "answer"),
     [
-        (None, {"counted": False, "round": None, "excluded": None}),
-        (Standing("a", "", 2), {"counted": True, "round": 2, "excluded": None}),
+        (None, False, WAITING),
+        (None, True, WAITING),
+        (Standing("a", "", 2), False, {"counted": True, "round": 2, "excluded": None}),
         (
             Standing("a", "", 2, Exclusion.OUT_OF_BOUNDS),
+            False,
             {"counted": False, "round": 2, "excluded": "out of bounds"},
+        ),
+        (Standing("a", "", 2, Exclusion.INCOMPLETE), False, WAITING),
+        (
+            Standing("a", "", 2, Exclusion.INCOMPLETE),
+            True,
+            {"counted": False, "round": 2, "excluded": "incomplete"},
         ),
     ],
 )
 def test_answer_to_tells_counted_waiting_and_excluded_apart(
-    standing: Standing | None, answer: dict[str, object]
+    standing: Standing | None, closed: bool, answer: dict[str, object]
 ) -> None:
-    assert answer_to(standing) == answer
+    assert answer_to(standing, closed=closed) == answer
 
 
 # Whole runs, with an owner that does not follow the protocol.
@@ -235,14 +244,18 @@ async def test_run_excludes_an_owner_whose_counts_are_out_of_bounds(
         with Store(cluster.directory(pid) / "store", cluster.config.digest()) as store:
             for item in results[0]["counted"]:
                 assert store.upload_digest(item["client"]) == item["digest"]
-                assert answer_to(store.standing(item["client"]))["counted"]
-            asked = answer_to(store.standing(EVERYONE[2]))
+                assert answer_to(store.standing(item["client"]), closed=True)["counted"]
+            asked = answer_to(store.standing(EVERYONE[2]), closed=True)
             assert asked == {"counted": False, "round": 0, "excluded": "out of bounds"}
     audit = audit_folder(collect(cluster, tmp_path / "run"))
     assert audit.ok
     (check,) = (check for check in audit.checks if check.name == "limits")
     assert "3 owners were checked" in check.detail
     assert "1 were excluded" in check.detail
+    # Started again after its end, nobody is counted in, and the result says the same.
+    assert await cluster.run() == [None] * 3
+    again = json.loads((cluster.directory(0) / "result.json").read_text())
+    assert (again["counted"], again["excluded"]) == (results[0]["counted"], results[0]["excluded"])
 
 
 @pytest.fixture(scope="module")
