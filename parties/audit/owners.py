@@ -14,6 +14,7 @@ from parties.audit.privacy import Terms
 from parties.config import NO_CHECK
 from parties.distaim.exclusions import Exclusion
 from parties.distaim.notes import ACCUSED, INCOMPLETE, ROUND
+from parties.distaim.report import left_out
 from parties.distaim.steps import PASSED
 from parties.report.content import Excluded
 
@@ -38,28 +39,32 @@ def limits(evidence: Evidence, terms: Terms) -> str:
 
 def excluded(evidence: Evidence) -> tuple[Excluded, ...]:
     """Who was not counted in the end, by the first server's transcript, as the report has it."""
-    left: dict[str, tuple[int, Exclusion]] = {}
+    left: dict[str, Excluded] = {}
     for attempt in evidence.transcripts[0].attempts:
         if not attempt.notes(ROUND.what):
             continue
         # What was not counted before a restart is judged anew, or waited for again.
-        decided: dict[str, tuple[int, Exclusion]] = {}
-        waiting: dict[str, tuple[int, Exclusion]] = {}
-        noted: dict[str, tuple[int, Exclusion]] = {}
+        decided: dict[str, Excluded] = {}
+        waiting: dict[str, Excluded] = {}
+        noted: dict[str, Excluded] = {}
+        accused: dict[str, list[int]] = {}
         for entry in attempt.entries:
-            if entry.kind == "client" and not entry.record["accepted"]:
-                reason = Exclusion(entry.text("reason"))
-                decided[entry.text("client")] = entry.number("round"), reason
+            number = entry.number("round") if "round" in entry.record else -1
+            if entry.is_note(ACCUSED.what):
+                shown = _table(entry.record["shown"])
+                accused[entry.text("client")] = sorted(map(int, shown))
+            elif entry.kind == "client" and not entry.record["accepted"]:
+                client, reason = entry.text("client"), Exclusion(entry.text("reason"))
+                decided[client] = left_out(client, number, reason, accused.get(client, []))
             elif entry.is_note(INCOMPLETE.what):
-                why = entry.number("round"), Exclusion.INCOMPLETE
-                noted = dict.fromkeys(map(str, _table(entry.record["clients"])), why)
+                noted = {
+                    client: left_out(client, number, Exclusion.INCOMPLETE, _numbers(servers))
+                    for client, servers in _table(entry.record["clients"]).items()
+                }
             elif entry.is_note(ROUND.what):
                 waiting, noted = noted, {}
         left = decided | waiting
-    return tuple(
-        Excluded(client, number, reason.value, reason.sentence)
-        for client, (number, reason) in sorted(left.items())
-    )
+    return tuple(left[client] for client in sorted(left))
 
 
 def _alike(session: Session, lists: Sequence[Sequence[Entry]]) -> None:
@@ -135,10 +140,11 @@ def _as_shown(reason: str, note: Entry | None, where: str) -> None:
     """Servers excluded an owner by what they said themselves."""
     if note is None:
         raise Failed(f"{where}: an owner is excluded as {reason!r} and no server says so")
-    by, shown = _table(note.record["by"]), _table(note.record["shown"])
-    require(reason in by.values(), f"{where}: excluded as {reason!r}; servers gave other reasons")
-    for accuser in (pid for pid, said in by.items() if said == Exclusion.COMPONENTS_DIFFER):
-        digests = _table(shown.get(accuser))
+    require(reason == Exclusion.COMPONENTS_DIFFER, f"{where}: {reason!r} is nobody's to say")
+    shown = _table(note.record["shown"])
+    require(bool(shown), f"{where}: an owner is excluded as {reason!r} and nothing is shown")
+    for accuser, by_holder in shown.items():
+        digests = _table(by_holder)
         holders = {str(pid) for pid in range(3) if accuser in (str(pid), str((pid + 1) % 3))}
         require(
             digests.keys() == holders and len({str(d) for d in digests.values()}) == len(holders),
@@ -148,3 +154,7 @@ def _as_shown(reason: str, note: Entry | None, where: str) -> None:
 
 def _table(value: object) -> Mapping[str, object]:
     return value if isinstance(value, dict) else {}
+
+
+def _numbers(value: object) -> list[int]:
+    return [item for item in value if isinstance(item, int)] if isinstance(value, list) else []

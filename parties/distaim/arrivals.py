@@ -115,7 +115,7 @@ class Arrivals:
         if self._total is None:
             return self._holdings.standings()
         left = [
-            Standing(client, item.digest, item.round, Exclusion.INCOMPLETE)
+            Standing(client, item.digest, item.round, Exclusion.INCOMPLETE, item.missing)
             for client, item in self._incomplete.items()
         ]
         return sorted([*self._standings.values(), *left], key=lambda s: s.client)
@@ -253,7 +253,8 @@ class Arrivals:
         """Compare and add the shares of one batch of clients."""
         with self._ctx.step(CLIENTS_COMPARE.name, round=batch.round) as c:
             accused = await compare(c, batch.submissions)
-        excluded = {accusation.client: accusation.reason for accusation in accused}
+        by = {accusation.client: accusation.by for accusation in accused}
+        excluded = dict.fromkeys(by, Exclusion.COMPONENTS_DIFFER)
         whole, total = batch.without(excluded), self._require_total()
         added = await form.add(self._ctx, total.share, whole)
         counted = whole.without(added.failed)
@@ -262,15 +263,9 @@ class Arrivals:
         for accusation in accused:
             self._transcript.note(ACCUSED.what, round=batch.round, **accusation.to_dict())
         for stored in batch.submissions:
-            submission = stored.submission
-            self._conclude(
-                Standing(
-                    submission.client,
-                    stored.upload,
-                    batch.round,
-                    excluded.get(submission.client),
-                )
-            )
+            client = stored.submission.client
+            reason, servers = excluded.get(client), by.get(client, ())
+            self._conclude(Standing(client, stored.upload, batch.round, reason, servers))
 
     def _conclude(self, standing: Standing) -> None:
         self._standings[standing.client] = standing

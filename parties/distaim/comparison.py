@@ -1,8 +1,8 @@
 """Whether the two holders of each component of a submission have the same one, and who says that they have not.
 
 Provides ``compare`` and the ``Accusation`` that a client is excluded by. Digests go round, each to the next server,
-which holds the component as well. A server that finds another one than its own, or whose part cannot be used, says so
-to both others; then both holders of an accused component show what they hold, in all three transcripts.
+which holds the component as well. A server that finds another one than its own says so to both others; then both
+holders of that component show what they hold, in all three transcripts.
 
 What they show is the digest under a key that only the two have (their common keystream): to the third server a plain
 digest of a component would be a test for guesses of the counts. It commits its writer all the same: a holder that lets
@@ -13,7 +13,7 @@ Secret: digests of components, to the server that lacks the component. Public: w
 """
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -29,30 +29,26 @@ from protocols.ring import R32
 from protocols.transcript import Value
 from protocols.upload import check_component
 
-_SAID = {Exclusion.COMPONENTS_DIFFER, Exclusion.UNUSABLE}
-"""The reasons that a server may say; the others are not its to decide."""
 Shown = Mapping[int, Mapping[int, str]]
 """By component and holder: what the holder shows, in hexadecimal."""
 
 
 @dataclass(frozen=True, slots=True)
 class Accusation:
-    """A client that servers do not count: each of those that say so with its reason, and what holders ``shown``."""
+    """A client of whom servers say, each of its own component, that its holders differ: by component what they show."""
 
     client: str
-    by: Mapping[int, Exclusion]
     shown: Shown
 
     @property
-    def reason(self) -> Exclusion:
-        """The first of the reasons."""
-        return next(reason for reason in Exclusion if reason in self.by.values())
+    def by(self) -> tuple[int, ...]:
+        """The servers that say so."""
+        return tuple(sorted(self.shown))
 
     def to_dict(self) -> dict[str, Value]:
         """For a transcript."""
         return {
             "client": self.client,
-            "by": {str(pid): reason.value for pid, reason in self.by.items()},
             "shown": {
                 str(component): {str(pid): digest for pid, digest in digests.items()}
                 for component, digests in self.shown.items()
@@ -71,18 +67,15 @@ class _Disputed(NamedTuple):
         return (self.component - 1) % 3, self.component
 
 
-async def compare(
-    ctx: Context, batch: Sequence[StoredSubmission], unusable: Collection[str] = ()
-) -> tuple[Accusation, ...]:
-    """Who of a batch is not to be counted; ``unusable`` are those whose part this server cannot use.
+async def compare(ctx: Context, batch: Sequence[StoredSubmission]) -> tuple[Accusation, ...]:
+    """Who of a batch is not to be counted.
 
     Leaks: the accusations; digests of accused components under a key of their two holders. Rounds: 4, with a disputed
     component 5. Communication: a digest a client, the accusations, and what is shown. Raises ChannelError,
     ProtocolViolation.
     """
     found = await _differing(ctx, batch)
-    mine = dict.fromkeys(unusable, Exclusion.UNUSABLE)
-    mine |= dict.fromkeys(found, Exclusion.COMPONENTS_DIFFER)
+    mine = dict.fromkeys(found, Exclusion.COMPONENTS_DIFFER)
     names = [stored.submission.client for stored in batch]
     replies = await ctx.exchange(json.dumps(mine).encode())
     said = [_accusations(reply, pid, names) for pid, reply in enumerate(replies)]
@@ -90,14 +83,10 @@ async def compare(
         _Disputed(number, pid)
         for number, client in enumerate(names)
         for pid in range(3)
-        if said[pid].get(client) is Exclusion.COMPONENTS_DIFFER
+        if client in said[pid]
     ]
     shown = await _show(ctx, batch, disputed) if disputed else {}
-    return tuple(
-        Accusation(client, by, shown.get(client, {}))
-        for client in names
-        if (by := {pid: said[pid][client] for pid in range(3) if client in said[pid]})
-    )
+    return tuple(Accusation(client, shown[client]) for client in names if client in shown)
 
 
 async def _differing(ctx: Context, batch: Sequence[StoredSubmission]) -> list[str]:
@@ -157,15 +146,15 @@ def _blinded(ctx: Context, batch: Sequence[StoredSubmission], item: _Disputed) -
     return message_digest(R32.to_wire(key).tobytes(), payload).hex()
 
 
-def _accusations(reply: bytes, pid: int, clients: Sequence[str]) -> dict[str, Exclusion]:
-    """What a server says of a batch's clients. Raises ProtocolViolation for anything but reasons that there are."""
+def _accusations(reply: bytes, pid: int, clients: Sequence[str]) -> set[str]:
+    """Whom of a batch a server accuses. Raises ProtocolViolation for any other reason than the one that it may have."""
     try:
         said = {client: Exclusion(reason) for client, reason in json.loads(reply).items()}
     except (ValueError, AttributeError) as error:
         raise ProtocolViolation(f"party {pid} excludes clients for no reason", pid) from error
-    if not (said.keys() <= set(clients) and set(said.values()) <= _SAID):
+    if not (said.keys() <= set(clients) and set(said.values()) <= {Exclusion.COMPONENTS_DIFFER}):
         raise ProtocolViolation(f"party {pid} excludes clients that it cannot exclude here", pid)
-    return said
+    return set(said)
 
 
 def _digests(reply: bytes, pid: int, held: Sequence[bool]) -> list[str | None]:

@@ -41,9 +41,9 @@ TOTAL = Note("total", Phase.ARRIVALS, {"round": fields.natural, "commitment": fi
 ACCUSED = Note(
     "accused",
     Phase.ARRIVALS,
-    {"round": fields.natural, "client": fields.text, "by": fields.table, "shown": fields.table},
+    {"round": fields.natural, "client": fields.text, "shown": fields.table},
 )
-"""Servers that exclude a client, each with its reason, and by component what its two holders show."""
+"""A client of whom servers say, each of its own component, that the holders differ: by component what these show."""
 INCOMPLETE = Note("incomplete", Phase.ARRIVALS, {"round": fields.natural, "clients": fields.table})
 """The clients that some servers list and others do not, with the servers that do not."""
 ROUND = Note("round", Phase.BEGUN, {"round": fields.natural, "clients": fields.natural})

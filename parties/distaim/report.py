@@ -99,11 +99,15 @@ def run_report(
 
 
 def _excluded(result: Mapping[str, Any]) -> tuple[Excluded, ...]:
-    items = ((item, Exclusion(item["excluded"])) for item in result["excluded"])
     return tuple(
-        Excluded(item["client"], item["round"], reason.value, reason.sentence)
-        for item, reason in items
+        left_out(item["client"], item["round"], Exclusion(item["excluded"]), item["by"])
+        for item in result["excluded"]
     )
+
+
+def left_out(client: str, round: int, reason: Exclusion, by: Sequence[int]) -> Excluded:
+    """An owner that was not counted, as a report has it."""
+    return Excluded(client, round, reason.value, tuple(by), reason.sentence(by))
 
 
 def implementation_delta(config: Config, workload: Workload) -> float:

@@ -50,7 +50,8 @@ _SCHEMA = (
     """CREATE TABLE IF NOT EXISTS total (
     round INTEGER PRIMARY KEY, clients TEXT NOT NULL, digest TEXT NOT NULL, path TEXT NOT NULL) STRICT""",
     """CREATE TABLE IF NOT EXISTS standing (
-    client TEXT PRIMARY KEY, digest TEXT NOT NULL, round INTEGER NOT NULL, excluded TEXT) STRICT""",
+    client TEXT PRIMARY KEY, digest TEXT NOT NULL, round INTEGER NOT NULL, excluded TEXT, servers TEXT NOT NULL)
+    STRICT""",
     """CREATE TABLE IF NOT EXISTS checkpoint (
     round INTEGER, candidate INTEGER, sigma REAL NOT NULL, clients INTEGER NOT NULL, digest TEXT NOT NULL,
     path TEXT NOT NULL, PRIMARY KEY (round, candidate)) STRICT""",
@@ -67,6 +68,7 @@ _FILED = {
 _SHARES = tuple(table for table in _FILED if table != "checkpoint")
 _ENDED, _FORGOTTEN = "ended", "forgotten"
 _COMMITMENT_KEY = "commitment_key"
+_STANDING = "SELECT client, digest, round, excluded, servers FROM standing"
 _KEPT_TOTALS = 2
 """Servers may be one round apart when one is killed: the total before the latest is kept as well."""
 
@@ -398,21 +400,22 @@ class Store(Database):
 
     def save_standings(self, standings: Sequence[Standing]) -> None:
         """Keep what has become of data owners, in place of what was kept before; durable on return."""
-        rows = [(s.client, s.digest, s.round, s.excluded and s.excluded.value) for s in standings]
+        rows = [
+            (s.client, s.digest, s.round, s.excluded and s.excluded.value, json.dumps(s.by))
+            for s in standings
+        ]
         with self.transaction():
             self.enter("DELETE FROM standing", [()])
-            self.enter("INSERT INTO standing VALUES (?, ?, ?, ?)", rows)
+            self.enter("INSERT INTO standing VALUES (?, ?, ?, ?, ?)", rows)
 
     def standings(self) -> list[Standing]:
         """What was kept last, by client."""
-        rows = self.rows("SELECT client, digest, round, excluded FROM standing ORDER BY client")
+        rows = self.rows(f"{_STANDING} ORDER BY client")
         return [_standing(*row) for row in rows]
 
     def standing(self, client: str) -> Standing | None:
         """What has become of ``client``; None while it is waited for."""
-        row = self.row(
-            "SELECT client, digest, round, excluded FROM standing WHERE client = ?", client
-        )
+        row = self.row(f"{_STANDING} WHERE client = ?", client)
         return None if row is None else _standing(*row)
 
     # Released measurements
@@ -495,5 +498,6 @@ def _npy(array: NDArray[Any]) -> bytes:
     return buffer.getvalue()
 
 
-def _standing(client: str, digest: str, round: int, excluded: str | None) -> Standing:
-    return Standing(client, digest, round, None if excluded is None else Exclusion(excluded))
+def _standing(client: str, digest: str, round: int, excluded: str | None, servers: str) -> Standing:
+    reason = None if excluded is None else Exclusion(excluded)
+    return Standing(client, digest, round, reason, tuple(json.loads(servers)))

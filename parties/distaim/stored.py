@@ -44,21 +44,27 @@ class StoredSubmission:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What became of a client's submission with this ``digest`` in ``round``: counted, or ``excluded`` for a reason."""
+    """What became of a client's submission with this ``digest`` in ``round``: counted, or ``excluded`` for a reason.
+
+    ``by`` are the servers that say so, or that lack the submission.
+    """
 
     client: str
     digest: str
     round: int
     excluded: Exclusion | None = None
+    by: tuple[int, ...] = ()
 
     def to_dict(self) -> dict[str, object]:
-        """For JSON; ``excluded`` is there only for those who are."""
+        """For JSON; ``excluded`` and ``by`` are there only for those who are."""
         document: dict[str, object] = {
             "client": self.client,
             "digest": self.digest,
             "round": self.round,
         }
-        return document if self.excluded is None else {**document, "excluded": self.excluded.value}
+        if self.excluded is not None:
+            document |= {"excluded": self.excluded.value, "by": list(self.by)}
+        return document
 
 
 def answer_to(standing: Standing | None, *, closed: bool) -> dict[str, object]:

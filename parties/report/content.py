@@ -161,11 +161,15 @@ class Selected:
 
 @dataclass(frozen=True, slots=True)
 class Excluded:
-    """A data owner whose submission was not counted: in `round`, for a `reason`, which `why` says in a sentence."""
+    """A data owner whose submission was not counted: in `round`, for a `reason`, which `why` says in a sentence.
+
+    `by` are the servers that say so, or that lack the submission.
+    """
 
     client: str
     round: int
     reason: str
+    by: tuple[int, ...]
     why: str
 
 

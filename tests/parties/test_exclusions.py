@@ -56,12 +56,9 @@ def held(pid: int, lies: Digests, component: int) -> list[StoredSubmission]:
     ]
 
 
-def comparing(
-    lies: Digests, component: int = 2, unusable: tuple[str, ...] = (), seed: int = 1
-) -> Outcome:
+def comparing(lies: Digests, component: int = 2, seed: int = 1) -> Outcome:
     async def party(ctx: Context) -> tuple[Accusation, ...]:
-        mine = held(ctx.pid, lies, component)
-        return await compare(ctx, mine, unusable if ctx.pid == 1 else ())
+        return await compare(ctx, held(ctx.pid, lies, component))
 
     return run_parties(party, seed=seed)
 
@@ -84,8 +81,7 @@ def test_compare_shows_what_both_holders_claim_where_they_differ(
     first, *others = outcome.results
     assert others == [first] * 2
     (accusation,) = first
-    assert (accusation.client, accusation.reason) == (CLIENTS[1], Exclusion.COMPONENTS_DIFFER)
-    assert accusation.by == {component: Exclusion.COMPONENTS_DIFFER}
+    assert (accusation.client, accusation.by) == (CLIENTS[1], (component,))
     shown = accusation.shown[component]
     assert shown.keys() == {component, (component - 1) % 3}
     assert len(set(shown.values())) == 2
@@ -97,12 +93,6 @@ def test_compare_shows_digests_that_say_nothing_without_the_key_of_their_holders
     shown = [comparing(lies, seed=seed).results[0][0].shown[2] for seed in (1, 2)]
     assert shown[0].keys() == shown[1].keys() == {1, 2}
     assert not {*shown[0].values()} & {*shown[1].values(), "ab" * 32, digest(CLIENTS[1], 2)}
-
-
-def test_compare_tells_who_cannot_use_its_part() -> None:
-    outcome = comparing({}, unusable=(CLIENTS[0],))
-    for result in outcome.results:
-        assert result == (Accusation(CLIENTS[0], {1: Exclusion.UNUSABLE}, {}),)
 
 
 def test_compare_ends_where_a_server_accuses_and_shows_what_the_other_shows(
@@ -128,7 +118,7 @@ def test_compare_ends_where_a_server_accuses_and_shows_what_the_other_shows(
         b'{"clinic-a": "late"}',
         b'{"clinic-a": "out of bounds"}',
         b'{"clinic-a": "incomplete"}',
-        b'{"nobody": "unusable"}',
+        b'{"nobody": "components differ"}',
         b'{"clinic-a": 3}',
     ],
 )
@@ -298,7 +288,7 @@ def test_audit_shows_who_claims_what_of_an_excluded_owner(disputed: Path) -> Non
         (note,) = (
             record for record in map(json.loads, lines) if record.get("what") == ACCUSED.what
         )
-        assert (note["client"], note["by"]) == (EVERYONE[0], {"2": "components differ"})
+        assert note["client"] == EVERYONE[0]
         assert note["shown"].keys() == {"2"}
         assert note["shown"]["2"].keys() == {"1", "2"}
 
@@ -307,8 +297,6 @@ def test_audit_shows_who_claims_what_of_an_excluded_owner(disputed: Path) -> Non
     ("change", "pids"),
     [
         (dropping("note", what=ACCUSED.what), (0, 1, 2)),
-        (setting("note", "by", {"2": "unusable"}, what=ACCUSED.what), (0, 1, 2)),
-        (setting("note", "by", {}, what=ACCUSED.what), (0, 1, 2)),
         (setting("note", "shown", {}, what=ACCUSED.what), (0, 1, 2)),
         (
             setting("note", "shown", {"2": {"1": "ab", "2": "ab"}}, what=ACCUSED.what),
@@ -319,7 +307,7 @@ def test_audit_shows_who_claims_what_of_an_excluded_owner(disputed: Path) -> Non
             (0, 1, 2),
         ),
         (setting("note", "shown", {"2": {"1": "ab", "2": "cd"}}, what=ACCUSED.what), (0,)),
-        (setting("client", "reason", "unusable", accepted=False), (0, 1, 2)),
+        (setting("client", "reason", "incomplete", accepted=False), (0, 1, 2)),
     ],
 )
 def test_audit_catches_an_exclusion_that_is_not_shown(

@@ -187,12 +187,13 @@ def test_render_html_shows_openings_trust_and_notes() -> None:
 
 def test_excluded_owners_stand_at_the_beginning_of_report_and_page() -> None:
     excluded = (
-        Excluded("clinic-a", 0, "out of bounds", "its counts are too heavy"),
-        Excluded(HOSTILE, 2, "unusable", "a server cannot use its part"),
+        Excluded("clinic-a", 0, "out of bounds", (), "its counts are too heavy"),
+        Excluded(HOSTILE, 2, "incomplete", (1, 2), "it was not there"),
     )
     document = replace(example(), excluded=excluded).to_dict()
     assert list(document)[:3] == ["method", "dataset", "excluded"]
     assert document["excluded"] == [asdict(item) for item in excluded]
+    assert excluded_text(document) is not None
     source = render_html(document, ReportPictures())
     text = Page(source).text
     assert "2 data owners were not counted. clinic-a: its counts are too heavy;" in text

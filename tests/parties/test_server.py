@@ -33,7 +33,7 @@ from parties.distaim.planning import make_plan
 from parties.distaim.server import run_party
 from parties.distaim.steps import PASSED
 from parties.distaim.store import Store
-from parties.distaim.stored import Checkpoint, Total
+from parties.distaim.stored import Checkpoint, Total, answer_to
 from parties.distaim.submit import submit
 from parties.errors import CertificateError, ConfigError, PartialSubmission, StoreError
 from parties.ledger import DurableLedger
@@ -467,6 +467,14 @@ async def test_run_party_leaves_out_a_client_that_reached_two_servers(
         assert (total.round, total.clients) == (4, EVERYONE[:2])
         with Store(cluster.directory(pid) / "store", config.digest()) as store:
             assert (store.upload_digest(OWNERS[3]) is None) == (pid == 2)
+            asked = answer_to(store.standing(OWNERS[3]), closed=True)
+            assert asked == {"counted": False, "round": 4, "excluded": "incomplete"}
+    # Everybody sees that it was server 2 who had no part of it.
+    (left_out,) = cast("list[dict[str, object]]", result(cluster)["excluded"])
+    assert (left_out["client"], left_out["by"]) == (OWNERS[3], [2])
+    run = collect(cluster, tmp_path / "run")
+    assert json.loads((run / "report.json").read_text())["excluded"][0]["by"] == [2]
+    assert audit_folder(run).ok
 
 
 async def test_run_party_drops_a_client_whose_components_differ(

@@ -351,7 +351,7 @@ def test_save_standings_keeps_the_last_ones(store: Store) -> None:
     assert store.standings() == []
     store.save_standings([Standing("b", "2" * 64, 1), first])
     assert store.standings() == [first, Standing("b", "2" * 64, 1)]
-    out = Standing("b", "2" * 64, 2, Exclusion.COMPONENTS_DIFFER)
+    out = Standing("b", "2" * 64, 2, Exclusion.COMPONENTS_DIFFER, (0, 2))
     store.save_standings([out])
     assert store.standings() == [out]
     assert (store.standing("b"), store.standing("a")) == (out, None)

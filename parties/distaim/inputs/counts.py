@@ -33,7 +33,7 @@ from protocols.upload import (
     upload_form,
 )
 
-_BATCH_BYTES = 1 << 25
+_BATCH_BYTES = 1 << 27
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ class Counts:
         return component_digests(parse_upload(pid, self.name, body, self.cells))
 
     def batches(self, due: Sequence[StoredSubmission]) -> list[tuple[StoredSubmission, ...]]:
-        """See ``InputForm.batches``: as many as take 32 MB of components."""
+        """See ``InputForm.batches``: as many as take 128 MB of components."""
         size = max(1, _BATCH_BYTES // (R32.itemsize * self.cells))
         return [tuple(due[start : start + size]) for start in range(0, len(due), size)]
 
