@@ -27,4 +27,4 @@ def demo(out: Path | None, as_json: bool) -> None:
     """
     config = config_from_dict(tomllib.loads(DEMO_CONFIG), source="demo", base=Path.cwd())
     request = Request("distaim", "demo", None, "iid", None, 1)
-    run_trial(config, demo_table(), request, source="demo table", out=out, as_json=as_json)
+    run_trial(config, demo_table(), request, out=out, as_json=as_json)

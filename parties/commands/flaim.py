@@ -7,10 +7,10 @@ from pathlib import Path
 
 import click
 
-from mechanisms.table import read_table
 from parties.commands.on_one_machine import (
     budget_line,
     error_line,
+    load_table_trial,
     open_run_folder,
     print_result,
     run_in_folder,
@@ -18,6 +18,7 @@ from parties.commands.on_one_machine import (
     time_line,
 )
 from parties.commands.running import common_options
+from parties.commands.table_options import Table, table_options
 from parties.config import (
     FLAIM_GROUPINGS,
     FLAIM_NOISES,
@@ -38,7 +39,7 @@ from parties.report.result import read_result
 from parties.trial.assemble import collect
 from parties.trial.folder import Folder
 from parties.trial.partition import PARTITIONS
-from parties.trial.request import Request, Trial, load_trial
+from parties.trial.request import Request, Trial
 
 _PATH = click.Path(path_type=Path)
 
@@ -48,9 +49,7 @@ _PATH = click.Path(path_type=Path)
     "--participation 0.1 --variant private --out runs/flaim"
 )
 @click.argument("config", type=_PATH)
-@click.option(
-    "--data", type=_PATH, required=True, help="The pooled table: CSV with a header, or .csv.gz."
-)
+@table_options(help="The pooled table")
 @click.option("--clients", type=click.IntRange(3), default=None, help="How many clients share it.")
 @click.option("--partition", type=click.Choice(PARTITIONS), default="iid", show_default=True)
 @click.option("--label", default=None, help="Column that label-skew goes by; by default the last.")
@@ -93,7 +92,7 @@ _PATH = click.Path(path_type=Path)
 @common_options
 def flaim(
     config: Path,
-    data: Path,
+    table: Table,
     clients: int | None,
     partition: str,
     label: str | None,
@@ -133,8 +132,8 @@ def flaim(
     of_the_trial: dict[str, object] = {"flaim.clients": None, "flaim.address": None}
     loaded = load_config(config, overrides(values) | of_the_trial)
     method = f"flaim-{section_of(loaded).variant}{'-simulated' if simulate else ''}"
-    request = Request(method, data.name.split(".")[0], clients, partition, label, seed)
-    trial = load_trial(loaded, read_table(data), request, source=str(data))
+    request = Request(method, table.source.name, clients, partition, label, seed)
+    trial = load_table_trial(loaded, table, request)
     settings = settings_of(trial.config)
     if settings.variant == ORACLE and not simulate:
         raise ConfigError(

@@ -32,12 +32,9 @@ def flaim_client(owner: Owner, directory: Path | None, as_json: bool) -> None:
     is checked against your config, and charged to a ledger of your own; beyond it nothing is sent. Prints what was
     released.
     """
-    # Pandas takes a fifth of a second to import, which the other commands here do without.
-    from mechanisms.table import encode, read_table
-
     config = owner.config
     ledger_folder = directory or owner.beside("flaim")
-    codes = encode(config.domain, read_table(owner.data), source=owner.data)
+    codes = owner.table.codes(config.domain)
     account, progress = owner.account(release_of(config)), Lines(owner.name)
 
     async def take_part(supervision: Supervision) -> ClientReport:

@@ -1,7 +1,7 @@
 """What `run`, `demo` and `flaim` have in common: a run folder, progress while it runs, a report, closing lines.
 
-Provides ``open_run_folder``, ``run_in_folder`` and ``print_result``, and the closing lines that all of them have
-(``budget_line``, ``error_line``, ``time_line``; ``section`` for the others). Secret: the trial's table.
+Provides ``load_table_trial``, ``open_run_folder``, ``run_in_folder`` and ``print_result``, and the closing lines that
+all of them have (``budget_line``, ``error_line``, ``time_line``; ``section`` for the others). Secret: the table.
 """
 
 import json
@@ -10,15 +10,32 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 
 import click
+import pandas as pd
 
+from mechanisms.reading import read_table
 from parties.commands.display import Display
 from parties.commands.running import run_supervised
+from parties.commands.table_options import Table
+from parties.config import Config
 from parties.progress import Progress
 from parties.report.content import RunReport
 from parties.trial.assemble import finish_trial, tidy
 from parties.trial.folder import Folder
 from parties.trial.processes import Supervision
-from parties.trial.request import Trial
+from parties.trial.request import Request, Trial, load_trial
+
+
+def load_table_trial(config: Config, table: Table | pd.DataFrame, request: Request) -> Trial:
+    """The trial on the table of a command, or on one that was made. Raises what ``load_trial`` does, DataError."""
+    if isinstance(table, pd.DataFrame):
+        return load_trial(config, table, request, source=f"{request.dataset} table")
+    return load_trial(
+        config,
+        read_table(table.source),
+        request,
+        source=table.source.shown,
+        ignore_extra=table.ignore_extra,
+    )
 
 
 def open_run_folder(trial: Trial, out: Path | None, servers: Sequence[str]) -> Folder:

@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from parties.budget import Account, Budget, Release, Source
+from parties.commands.table_options import Table, table_options
 from parties.config import CertificateFiles, Config, load_config
 from parties.dumps import no_core_dumps
 from parties.places import budget_file
@@ -29,10 +30,10 @@ budget_option = click.option(
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """The data owner called ``name`` in its certificate, with its table in ``data``."""
+    """The data owner called ``name`` in its certificate, with its ``table``."""
 
     config: Config
-    data: Path
+    table: Table
     files: CertificateFiles
     name: str
     dataset: str | None
@@ -40,23 +41,27 @@ class Owner:
 
     def beside(self, ending: str) -> Path:
         """A hidden file or folder of this run beside the table."""
-        return self.data.with_name(f".{self.data.name}.{self.config.run.id}.{self.name}.{ending}")
+        return self.table.source.beside(f"{self.config.run.id}.{self.name}.{ending}")
 
     def account(self, release: Release) -> Account:
         """What pays for ``release`` of the table. Raises StoreError, ConfigError for a dataset's name that is none."""
-        return Account(Budget(self.budget), Source.of_file(self.data, self.dataset), release)
+        table = self.table.source
+        if table.sql is None:
+            source = Source.of_file(Path(table.location), self.dataset)
+        else:
+            # All queries to a database are of one dataset, unless the owner names others.
+            source = Source(self.dataset, table.place)
+        return Account(Budget(self.budget), source, release)
 
 
 def owner_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Add CONFIG, --data, --dataset, --budget, --ca, --cert and --key; the command gets them as ``owner``.
+    """Add CONFIG, the options of a table, --dataset, --budget, --ca, --cert and --key, which make an ``owner``.
 
     The command raises ConfigError, CertificateError.
     """
 
     @click.argument("config", type=_PATH)
-    @click.option(
-        "--data", type=_PATH, required=True, help="The table: CSV with a header, or .csv.gz."
-    )
+    @table_options()
     @click.option(
         "--dataset",
         default=None,
@@ -70,7 +75,7 @@ def owner_options(command: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(command)
     def with_owner(
         config: Path,
-        data: Path,
+        table: Table,
         dataset: str | None,
         budget: Path | None,
         ca: Path | None,
@@ -83,7 +88,7 @@ def owner_options(command: Callable[..., None]) -> Callable[..., None]:
         own = CertificateFiles(ca, cert, key) if ca and cert and key else loaded.require_tls()
         files = own_certificate(CertificateFiles(ca or own.ca, cert or own.cert, key or own.key))
         name = load_identity(files).name
-        owner = Owner(loaded, data, files, name, dataset, budget_file(budget))
+        owner = Owner(loaded, table, files, name, dataset, budget_file(budget))
         command(owner=owner, **others)
 
     return with_owner

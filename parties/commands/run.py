@@ -8,10 +8,10 @@ from pathlib import Path
 import click
 import pandas as pd
 
-from mechanisms.table import read_table
 from parties.commands.on_one_machine import (
     budget_line,
     error_line,
+    load_table_trial,
     open_run_folder,
     print_result,
     run_in_folder,
@@ -19,6 +19,7 @@ from parties.commands.on_one_machine import (
     time_line,
 )
 from parties.commands.running import common_options
+from parties.commands.table_options import Table, table_options
 from parties.config import SCHEDULES, UPLOADS, Config, load_config, overrides
 from parties.distaim.planning import make_plan
 from parties.distaim.report import run_report
@@ -28,7 +29,7 @@ from parties.trial.assemble import collect
 from parties.trial.folder import SERVERS, Folder
 from parties.trial.launcher import launch
 from parties.trial.partition import PARTITIONS
-from parties.trial.request import METHODS, Request, Trial, load_trial
+from parties.trial.request import METHODS, Request, Trial
 from protocols.measure import NOISES
 
 _PATH = click.Path(path_type=Path)
@@ -39,9 +40,7 @@ _QUERIES_SHOWN = 3
     epilog="Example: syncret run examples/adult.toml --data adult.csv.gz --clients 100 --partition iid --out runs/adult"
 )
 @click.argument("config", type=_PATH)
-@click.option(
-    "--data", type=_PATH, required=True, help="The pooled table: CSV with a header, or .csv.gz."
-)
+@table_options(help="The pooled table")
 @click.option(
     "--clients", type=click.IntRange(1), default=None, help="How many data owners share it."
 )
@@ -66,7 +65,7 @@ _QUERIES_SHOWN = 3
 @common_options
 def run(
     config: Path,
-    data: Path,
+    table: Table,
     clients: int | None,
     partition: str,
     label: str | None,
@@ -95,21 +94,20 @@ def run(
         "run.noise": noise,
     }
     loaded = load_config(config, overrides(values))
-    request = Request(method, data.name.split(".")[0], clients, partition, label, seed)
-    run_trial(loaded, read_table(data), request, source=str(data), out=out, as_json=as_json)
+    request = Request(method, table.source.name, clients, partition, label, seed)
+    run_trial(loaded, table, request, out=out, as_json=as_json)
 
 
 def run_trial(
     config: Config,
-    frame: pd.DataFrame,
+    table: Table | pd.DataFrame,
     request: Request,
     *,
-    source: str,
     out: Path | None,
     as_json: bool,
 ) -> None:
     """Check everything, run, write the report, say what came out."""
-    trial = load_trial(config, frame, request, source=source)
+    trial = load_table_trial(config, table, request)
     # Servers refuse a noise that cannot be sampled as well, but then the folder is there.
     make_plan(trial.config, trial.workload)
     folder = open_run_folder(trial, out, SERVERS)

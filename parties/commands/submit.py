@@ -41,10 +41,11 @@ def submit(owner: Owner, state: Path | None, asks: bool, as_json: bool) -> None:
             return await status(config, owner.files, path)
         return await submit_table(
             config,
-            owner.data,
+            owner.table.source,
             owner.files,
             state=path,
             spend=spend,
+            ignore_extra=owner.table.ignore_extra,
             on_retry=lambda text: progress.event("retry", text),
         )
 

@@ -5,6 +5,7 @@ import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 
+from mechanisms.errors import MechanismError
 from parties.config.sections import ANNEALED
 from parties.config.whole import Config, apply_overrides, config_from_dict
 from parties.errors import ConfigError
@@ -38,12 +39,42 @@ def load_config(path: Path, overrides: Mapping[str, object] | None = None) -> Co
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(str(path), "", f"is not valid TOML: {error}") from error
     apply_overrides(document, overrides or {})
+    _read_implied(document, path)
     document.setdefault("run", {})
     if isinstance(document["run"], dict):
         document["run"].setdefault(
             "id", re.sub(r"[^A-Za-z0-9._-]+", "-", path.stem).strip("-._") or "run"
         )
     return config_from_dict(document, source=str(path), base=path.resolve().parent)
+
+
+def _read_implied(document: Mapping[str, object], path: Path) -> None:
+    """Put the content of the tables that implied columns name into ``document``, where all parties agree on it."""
+    columns = document.get("column")
+    for column in columns if isinstance(columns, list) else []:
+        if isinstance(column, dict) and "implied_by" in column and "table" in column:
+            # Pandas takes a fifth of a second to import, which configs without such a table do without.
+            from mechanisms.reading import read_table
+
+            named, wanted = str(column["table"]), [column["implied_by"], column.get("name")]
+            try:
+                frame = read_table(path.resolve().parent / named)
+            except MechanismError as error:
+                raise ConfigError(str(path), "column.table", str(error)) from error
+            if sorted(frame.columns) != sorted(map(str, wanted)) or "values" in column:
+                raise ConfigError(
+                    str(path),
+                    "column.table",
+                    f"is {named!r} with the columns {', '.join(frame.columns)}; expected exactly "
+                    f"{wanted[0]} and {wanted[1]}, and no values beside it",
+                )
+            keys, values = (frame[str(name)].tolist() for name in wanted)
+            if len(set(keys)) < len(keys):
+                raise ConfigError(
+                    str(path), "column.table", f"{named!r} has a value of {wanted[0]} twice"
+                )
+            column["values"] = dict(zip(keys, values, strict=True))
+            del column["table"]
 
 
 def agreed_config(agreed: Mapping[str, object]) -> Config:

@@ -36,6 +36,7 @@ _SECTIONS = (
     "flaim",
     "tls",
     "timeouts",
+    "ignore",
 )
 _Section = TypeVar("_Section")
 
@@ -51,7 +52,8 @@ def read_run(document: Mapping[str, object]) -> RunSection:
     """[run]; with schedule = "annealed" its rounds follow from the columns."""
     table = document["run"]
     annealed = isinstance(table, Mapping) and table.get("schedule") == ANNEALED
-    rounds = CENTRAL_ROUNDS * len(_tables(document, "column"))
+    modelled = [table for table in _tables(document, "column") if "implied_by" not in table]
+    rounds = CENTRAL_ROUNDS * len(modelled)
     return _section(RunSection, document, "run", defaults={"rounds": rounds} if annealed else {})
 
 
@@ -94,8 +96,8 @@ def read_clients(document: Mapping[str, object]) -> ClientsSection:
 
 
 def read_domain(document: Mapping[str, object]) -> Domain:
-    """[[column]] and [missing]."""
-    tables = {key: document[key] for key in ("column", "missing") if key in document}
+    """[[column]], [missing] and ignore."""
+    tables = {key: document[key] for key in ("column", "missing", "ignore") if key in document}
     _tables(document, "column")
     try:
         return Domain.from_dict(tables)

@@ -22,6 +22,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from mechanisms.source import TableSource
 from mechanisms.workload import Workload
 from parties.config import CertificateFiles, Config
 from parties.distaim.completed import Key, completed, completed_by, mark_complete
@@ -112,19 +113,27 @@ def draw_first_round(
 
 async def submit_table(
     config: Config,
-    table: Path,
+    table: Path | TableSource,
     files: CertificateFiles,
     *,
     first_round: int | None = None,
     state: Path | None = None,
     spend: Callable[[str], object] | None = None,
+    ignore_extra: bool = False,
     on_retry: OnRetry = lambda _: None,
 ) -> Submitted:
-    """Submit the CSV file ``table``; as ``submit``. Raises DataError where the table does not fit the domain."""
-    # Pandas takes a fifth of a second to import, which coded rows do without.
-    from mechanisms.table import encode, read_table
+    """Submit a table, of whose columns with ``ignore_extra`` some may be unknown; as ``submit``.
 
-    codes = encode(config.domain, read_table(table), source=table)
+    Raises DataError where the table does not fit the domain.
+    """
+    # Pandas takes a fifth of a second to import, which coded rows do without.
+    from mechanisms.reading import read_table
+    from mechanisms.table import encode
+
+    source = table if isinstance(table, TableSource) else TableSource(str(table))
+    codes = encode(
+        config.domain, read_table(source), source=source.shown, ignore_extra=ignore_extra
+    )
     return await submit(
         config,
         codes,

@@ -7,7 +7,7 @@ differentially private, and the report says so.
 import numpy as np
 from numpy.typing import NDArray
 
-from mechanisms.domain import Categorical, Column, Integer
+from mechanisms.domain import Column
 from mechanisms.metrics import query_errors, table_answers
 from mechanisms.workload import Workload
 from parties.report.content import ColumnShares, QueryError, ReportPictures
@@ -41,14 +41,8 @@ def compare_tables(
 
 
 def code_labels(column: Column) -> tuple[str, ...]:
-    """What each code of a column stands for: a category, the lower end of a bin, or missing."""
-    if isinstance(column, Categorical):
-        labels = list(column.categories)
-    elif isinstance(column, Integer):
-        labels = [str(column.bin_range(code)[0]) for code in range(column.used_bins)]
-    else:
-        labels = [f"{edge:.4g}" for edge in column.edges[:-1]]
-    return (*labels, MISSING_LABEL) if column.missing else tuple(labels)
+    """What each code of a column stands for: a category, the lower end of a bin, an atom, or missing."""
+    return (*column.labels, MISSING_LABEL) if column.missing else column.labels
 
 
 def _shares(codes: NDArray[np.int32], size: int) -> tuple[float, ...]:

@@ -12,7 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mechanisms.table import encode, read_table
+from mechanisms.dialect import PLAIN
+from mechanisms.reading import read_table
+from mechanisms.source import TableSource
+from mechanisms.table import encode
 from mechanisms.workload import Workload
 from parties.config import Config
 from parties.errors import StoreError
@@ -32,7 +35,8 @@ def read_result(directory: Path) -> dict[str, Any]:
 def read_synthetic(config: Config, directory: Path) -> NDArray[np.int32]:
     """The codes of ``synthetic.csv``. Raises DataError."""
     path = directory / "synthetic.csv"
-    return encode(config.domain, read_table(path), source=path)
+    # As it was written, whatever its values look like.
+    return encode(config.domain, read_table(TableSource(str(path), dialect=PLAIN)), source=path)
 
 
 def parameters(config: Config, clients: int) -> Parameters:

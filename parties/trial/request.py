@@ -55,14 +55,21 @@ class Trial:
         return tuple(f"owner-{index:0{width}d}" for index in range(self.partition.clients))
 
 
-def load_trial(config: Config, frame: pd.DataFrame, request: Request, *, source: str) -> Trial:
-    """Check config, table and partition together.
+def load_trial(
+    config: Config,
+    frame: pd.DataFrame,
+    request: Request,
+    *,
+    source: str,
+    ignore_extra: bool = False,
+) -> Trial:
+    """Check config, table and partition together; with ``ignore_extra`` the table may have unknown columns.
 
     Raises ConfigError, DataError (table against domain), WorkloadError. Nothing is written.
     """
     config = _for_one_machine(config, request)
     workload = config.build_workload()
-    codes = encode(config.domain, frame, source=source)
+    codes = encode(config.domain, frame, source=source, ignore_extra=ignore_extra)
     clients = config.clients.expected
     if not len(codes):
         raise DataError(f"{source}: has a header but no rows; a trial needs some")

@@ -1,6 +1,5 @@
-"""Reading, encoding and decoding tables, and drafting domains."""
+"""Encoding and decoding tables."""
 
-import gzip
 from pathlib import Path
 
 import numpy as np
@@ -9,10 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mechanisms.domain import Categorical, Domain, Integer, Real
+from mechanisms.domain import Categorical, Domain, Implied, Integer, Moment, Real
 from mechanisms.errors import DataError
+from mechanisms.reading import read_table
 from mechanisms.sampling import public_generator
-from mechanisms.table import decode, draft_domain, encode, read_table
+from mechanisms.table import decode, encode
 
 DOMAIN = Domain(
     (
@@ -28,65 +28,6 @@ def write(folder: Path, text: str, name: str = "table.csv") -> Path:
     path = folder / name
     path.write_bytes(text.encode())
     return path
-
-
-def test_read_table_keeps_text_and_lines(tmp_path: Path) -> None:
-    frame = read_table(write(tmp_path, CSV))
-    assert list(frame.columns) == ["age", "colour", "weight"]
-    assert frame.values.tolist() == [["7", "red", "0.5"], ["?", "NA", "-1.5"], ["99", "", "2.5"]]
-    assert list(frame.index) == [2, 4, 5]
-
-
-def test_read_table_counts_lines_inside_quotes(tmp_path: Path) -> None:
-    frame = read_table(write(tmp_path, 'a,b\n"x\ny",1\nz,2\n'))
-    assert list(frame.index) == [2, 4]
-
-
-def test_read_table_reads_gzip_and_byte_order_mark(tmp_path: Path) -> None:
-    path = tmp_path / "table.csv.gz"
-    path.write_bytes(gzip.compress(("\ufeff" + CSV).encode()))
-    assert read_table(path).equals(read_table(write(tmp_path, CSV)))
-
-
-@pytest.mark.parametrize(
-    ("content", "says"),
-    [
-        (b"", "is empty"),
-        (b"a,b\n1,2\n3\n", "line 3: 1 values; the header has 2"),
-        (b"a,b\n1,2,3\n", "line 2: 3 values"),
-        (b"a,a\n1,2\n", "column 'a' appears twice"),
-        (b"a,\n1,2\n", "column 2 has no name"),
-        (b"a,b\n\xff,2\n", "not UTF-8"),
-        (b'a,b\n1,"2\n', "after line"),
-    ],
-)
-def test_read_table_says_what_is_wrong_with_a_file(
-    tmp_path: Path, content: bytes, says: str
-) -> None:
-    path = tmp_path / "table.csv"
-    path.write_bytes(content)
-    with pytest.raises(DataError, match=says) as caught:
-        read_table(path)
-    assert str(path) in str(caught.value)
-
-
-DAMAGED = bytearray(gzip.compress(CSV.encode() * 100))
-DAMAGED[60] ^= 0xFF
-
-
-@pytest.mark.parametrize(
-    "content", [b"not gzip", gzip.compress(CSV.encode())[:-12], bytes(DAMAGED)]
-)
-def test_read_table_refuses_damaged_gzip(tmp_path: Path, content: bytes) -> None:
-    path = tmp_path / "table.csv.gz"
-    path.write_bytes(content)
-    with pytest.raises(DataError, match="cannot be read"):
-        read_table(path)
-
-
-def test_read_table_names_the_file_when_there_is_none(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"absent\.csv: cannot be read: No such file"):
-        read_table(tmp_path / "absent.csv")
 
 
 def test_encode_follows_domain_order(tmp_path: Path) -> None:
@@ -130,11 +71,6 @@ def test_a_header_alone_is_a_table_without_rows(tmp_path: Path) -> None:
     assert (codes.shape, codes.dtype) == ((0, 3), np.int32)
 
 
-def test_draft_domain_needs_rows(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="at least one row is needed"):
-        draft_domain(write(tmp_path, "weight,age,colour\n"))
-
-
 def test_encode_refuses_numbers_that_are_not_text() -> None:
     frame = pd.DataFrame({"age": [1], "colour": ["red"], "weight": ["0"]})
     with pytest.raises(DataError, match="column 'age'"):
@@ -166,73 +102,126 @@ def test_decode_writes_missing_in_the_users_spelling() -> None:
     assert frame.loc[0, ["colour", "age"]].tolist() == ["-", "-"]
 
 
-def test_draft_domain_fits_its_table(tmp_path: Path) -> None:
-    text = "n,x,c,only,empty\n1,0.5,b,4.5,\n30,7,a,4.5,?\n,1e1,b,4.5,\n"
-    path = write(tmp_path, text)
-    domain, notes = draft_domain(path)
-    assert domain.columns[:3] == (
-        Integer("n", 1, 30, missing=True),
-        Real("x", 0.5, 10.0),
-        Categorical("c", ("a", "b")),
+def test_encode_counts_all_wrong_cells_and_shows_the_first_ten() -> None:
+    rows = 30
+    frame = pd.DataFrame(
+        {
+            "age": ["1", *["x"] * (rows - 1)],
+            "colour": ["blue", *["red"] * (rows - 1)],
+            "weight": ["0"] * rows,
+        },
+        index=pd.RangeIndex(2, rows + 2),
     )
-    assert encode(domain, read_table(path)).shape == (3, 5)
-    assert len(notes) == 5
-    assert "low = 1 and high = 30 were read from the data" in notes[0]
-    assert all("read from the data" in note for note in notes)
+    with pytest.raises(DataError) as caught:
+        encode(DOMAIN, frame, source="t.csv")
+    first, *lines = str(caught.value).splitlines()
+    assert first == "t.csv: 30 values are not allowed; the first 10:"
+    assert lines[0] == "  line 2, column 'colour' (categorical): the value 'blue'"
+    assert lines[1:10] == [
+        f"  line {i}, column 'age' (integer): the value 'x'" for i in range(3, 12)
+    ]
+    assert lines[10].startswith("'colour' has to be one of 'red'")
+    assert lines[11].startswith("'age' has to be a whole number from 0 to 99")
+    with pytest.raises(DataError, match="2 values are not allowed; they are:"):
+        encode(DOMAIN, frame.iloc[:2])
 
 
-@pytest.mark.parametrize(
-    ("values", "kind"),
-    [
-        (["1e3", "2"], Real),
-        (["1_000", "2"], Categorical),
-        (["0", "1e-300"], Categorical),
-        (["0", "9007199254740993"], Integer),
-        (["0", "1" + "0" * 20], Categorical),
-        (["123456789.25"], Real),
-        (["01010", "90210"], Categorical),
-        (["1", "-007"], Categorical),
-        (["1.5", "00.5"], Categorical),
-        (["0", "0.5", "-0.25"], Real),
-        (["0", "10"], Integer),
-    ],
+def test_encode_leaves_out_what_is_to_be_ignored() -> None:
+    cells = {"age": ["1"], "colour": ["red"], "weight": ["0"]}
+    plain = encode(DOMAIN, pd.DataFrame(cells)).tolist()
+    frame = pd.DataFrame({"name": ["Eve"], **cells, "note": ["x"]})
+    domain = Domain(DOMAIN.columns, ignore=("name", "note", "absent"))
+    assert encode(domain, frame).tolist() == plain
+    assert encode(DOMAIN, frame, ignore_extra=True).tolist() == plain
+    with pytest.raises(DataError, match="columns 'name', 'note' are not in the domain"):
+        encode(DOMAIN, frame)
+    with pytest.raises(DataError, match="column 'colour' of the domain is not in the table"):
+        encode(DOMAIN, frame[["name"]], ignore_extra=True)
+
+
+LEVELS = Domain(
+    (Categorical("level", ("low", "high"), missing=True), Integer("grade", 1, 2)),
+    implied=(
+        Implied("rank", "level", (("high", "2"), ("low", "1")), 1),
+        Implied("word", "grade", (("1", "one"), ("2", "two")), 3),
+    ),
 )
-def test_draft_domain_fits_odd_numbers(tmp_path: Path, values: list[str], kind: type) -> None:
-    path = write(tmp_path, "\n".join(["x", *values]))
-    domain, _ = draft_domain(path)
-    assert isinstance(domain.columns[0], kind)
-    assert len(set(encode(domain, read_table(path))[:, 0].tolist())) == len(values)
 
 
-def test_draft_domain_warns_of_identifiers(tmp_path: Path) -> None:
-    rows = "".join(f"user-{i}\n" for i in range(101))
-    _, notes = draft_domain(write(tmp_path, "id\n" + rows))
-    assert "identifier" in notes[0]
+def test_encode_refuses_rows_that_contradict_an_implied_column() -> None:
+    good = {
+        "level": ["low", "", "high"],
+        "rank": ["1.0", "?", "2"],
+        "grade": ["1", "2", "2.0"],
+        "word": ["one", "two", "two"],
+    }
+    codes = encode(LEVELS, pd.DataFrame(good))
+    assert codes.tolist() == [[0, 0], [2, 1], [1, 1]]
+    without = pd.DataFrame(good).drop(columns=["rank", "word"])
+    assert (encode(LEVELS, without) == codes).all()
+    with pytest.raises(
+        DataError,
+        match=r"line 2, column 'rank' \(implied\): the value '1' contradicts 'level' of the"
+        r" same row, from which follows '2'$",
+    ):
+        encode(LEVELS, pd.DataFrame(good | {"rank": ["1", "", "1"]}))
+    with pytest.raises(DataError, match=r"2 values are not allowed; they are:\n  line 0.*'one'"):
+        encode(LEVELS, pd.DataFrame(good | {"word": ["two", "two", "one"]}))
+    # What is wrong with the source is said once.
+    with pytest.raises(DataError, match=r"^table, line 0, column 'level' .*'mid' is not allowed"):
+        encode(LEVELS, pd.DataFrame(good | {"level": ["mid", "", "high"]}))
 
 
-@pytest.mark.parametrize(
-    ("values", "said"),
-    [
-        (["1", "nan", "inf"], "not a numeric column, since 'nan' is no number (the first such"),
-        (["1.5", "1e400"], "since '1e400' is no number"),
-        (["7", "07"], "since '07' begins with a zero, as codes do"),
-        (["0", "1e-300"], "since bins cannot tell its numbers apart"),
-        (["1", "x" * 50], f"since '{'x' * 37}...' is no number"),
-    ],
+def test_decode_fills_implied_columns_in_from_their_tables() -> None:
+    codes = np.array([[0, 0], [1, 1], [2, 1]], np.int32)
+    frame = decode(LEVELS, codes, public_generator(1))
+    assert list(frame.columns) == ["level", "rank", "grade", "word"]
+    assert frame.values.tolist() == [
+        ["low", "1", "1", "one"],
+        ["high", "2", "2", "two"],
+        ["", "", "2", "two"],
+    ]
+    assert (encode(LEVELS, frame) == codes).all()
+
+
+SHAPED = Domain(
+    (
+        Integer("gain", 1, 99_999, scale="log", atoms=(0,)),
+        Integer("hours", 1, 99, atoms=(40,), missing=True),
+        Real("cost", 0.0, 10_000.0, atoms=(0.0, 49.9), decimals=2),
+        Real("dose", 0.0, 5.0, edges=(0.0, 0.5, 5.0)),
+        Moment("day", "date", "2020-01-01", "2024-12-31", "day", atoms=("9999-12-31",)),
+        Moment(
+            "at",
+            "datetime",
+            "2024-01-01T00:00Z",
+            "2024-12-31T23:00Z",
+            "hour",
+            form="YYYY-MM-DDTHH:MMZ",
+            missing=True,
+        ),
+    )
 )
-def test_draft_domain_says_why_numbers_became_categories(
-    tmp_path: Path, values: list[str], said: str
-) -> None:
-    (note,) = draft_domain(write(tmp_path, "\n".join(["x", *values])))[1]
-    assert said in note
 
 
-def test_draft_domain_does_not_wonder_at_words(tmp_path: Path) -> None:
-    assert "numeric" not in draft_domain(write(tmp_path, "x\na\nb\n"))[1][0]
+@given(st.integers(0, 2**32), st.integers(1, 50))
+def test_encode_gives_back_codes_when_decoded_for_all_shapes(seed: int, rows: int) -> None:
+    generator = public_generator(seed)
+    codes = generator.integers(0, SHAPED.shape, (rows, len(SHAPED.columns))).astype(np.int32)
+    frame = decode(SHAPED, codes, generator)
+    assert (encode(SHAPED, frame) == codes).all()
 
 
-def test_decode_keeps_the_zeros_of_codes_in_a_drafted_domain(tmp_path: Path) -> None:
-    path = write(tmp_path, "zip\n01010\n90210\n")
-    domain, _ = draft_domain(path)
-    codes = encode(domain, read_table(path))
-    assert decode(domain, codes, public_generator(1))["zip"].tolist() == ["01010", "90210"]
+def test_decode_writes_atoms_exactly_and_values_as_the_input_has_them() -> None:
+    row = {"gain": "0", "hours": "40", "cost": "49.9", "dose": "0.25", "day": "9999-12-31"}
+    values = pd.DataFrame([{**row, "at": "2024-05-06T10:30+02:00"}] * 500)
+    frame = decode(SHAPED, encode(SHAPED, values), public_generator(1))
+    for name, value in (("gain", "0"), ("hours", "40"), ("cost", "49.90"), ("day", "9999-12-31")):
+        assert set(frame[name]) == {value}
+    other = values.assign(gain="7", hours="39", cost="6588.96", day="2022-02-22")
+    frame = decode(SHAPED, encode(SHAPED, other), public_generator(1))
+    assert "40" not in set(frame["hours"])
+    assert frame["cost"].str.fullmatch(r"\d+\.\d\d").all()
+    assert frame["cost"].astype(float).between(6562.5, 6875).all()
+    assert frame["day"].str.fullmatch(r"202[12]-\d\d-\d\d").all()
+    assert frame["at"].str.fullmatch(r"2024-\d\d-\d\dT\d\d:00Z").all()

@@ -1,8 +1,10 @@
 """The `syncret` command as an operator and a data owner use it, and what all commands have in common."""
 
+import contextlib
 import json
 import os
 import shutil
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -124,7 +126,7 @@ def test_domain_drafts_a_config_that_loads_and_marks_what_it_read(tmp_path: Path
     table.write_text("sex,age,cost\nf,3,1.5\nm,90,\nf,17,2.25\n")
     drafted = CliRunner().invoke(cli, ["domain", str(table)])
     assert drafted.exit_code == 0
-    assert drafted.output.count("# READ FROM THE DATA") == 1 + 2 + 2
+    assert drafted.output.count("# READ FROM THE DATA") == 1 + 2 + 3 + 1
     assert "WARNING" in drafted.output
     path = tmp_path / "stays.toml"
     path.write_text(drafted.output)
@@ -433,3 +435,83 @@ def test_submit_names_line_and_column_and_sends_nothing(
     config.write_text(short)
     assert guarded(cli, arguments) == Status.NETWORK
     assert "alpha at 127.0.0.1:" in capsys.readouterr().err
+
+
+def drafted(table: Path, *options: str) -> Path:
+    """The config that `domain` drafts beside a table."""
+    out = table.with_name(f"{table.stem}-draft.toml")
+    shown = CliRunner().invoke(cli, ["domain", str(table), "--out", str(out), *options])
+    assert shown.exit_code == 0, shown.output
+    return out
+
+
+def test_domain_drafts_what_run_takes_for_short_names_of_whole_numbers(tmp_path: Path) -> None:
+    table = tmp_path / "t.csv"
+    table.write_text("a,b\n" + "".join(f"{i % 3},{i % 5}\n" for i in range(60)))
+    config = load_config(drafted(table))
+    assert config.domain.names == ("a", "b")
+    assert config.workload.degree == 2
+    table.write_text("a\n" + "1\n2\n" * 20)
+    out = tmp_path / "one.toml"
+    out.write_text(CliRunner().invoke(cli, ["domain", str(table)]).output)
+    assert load_config(out).build_workload().queries == (("a",),)
+
+
+def test_domain_reads_what_spreadsheets_write_and_can_be_told(tmp_path: Path) -> None:
+    table = tmp_path / "t.csv"
+    rows = "".join(f"{i % 7},5;gr\u00fcn\n" for i in range(40))
+    table.write_bytes(f"preis;farbe\n{rows}".encode("latin-1"))
+    config = load_config(drafted(table))
+    assert config.domain.names == ("preis", "farbe")
+    shown = CliRunner().invoke(cli, ["domain", str(table)]).output
+    assert "read as cp1252, semicolon between values, decimal comma." in shown
+    told = CliRunner().invoke(cli, ["domain", str(table), "--decimal", ".", "--json"])
+    assert json.loads(told.output)["domain"]["column"][0]["kind"] == "categorical"
+    assert guarded(cli, ["domain", str(table), "--delimiter", "comma"]) == Status.DATA
+    assert guarded(cli, ["domain", str(table), "--encoding", "klingon"]) == Status.DATA
+    assert guarded(cli, ["domain", str(table), "--encoding", "utf-8"]) == Status.DATA
+
+
+@pytest.mark.parametrize("command", ["run", "flaim", "submit", "flaim-client"])
+def test_commands_that_read_tables_have_the_same_options(command: str) -> None:
+    shown = CliRunner().invoke(cli, [command, "--help"]).output
+    for option in ("--data", "--sql", "--delimiter", "--decimal", "--encoding", "--ignore-extra"):
+        assert f"  {option} " in shown
+
+
+def test_run_says_all_that_is_wrong_with_a_table_and_leaves_columns_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = tmp_path / "t.csv"
+    table.write_text("a,b\n" + "".join(f"{i % 3},{i % 5}\n" for i in range(60)))
+    config = drafted(table)
+    command = ["run", str(config), "--method", "aim", "--clients", "3", "--rounds", "1"]
+    command += ["--data", str(table), "--out", str(tmp_path / "run")]
+    table.write_text("a,b,note\n" + "".join(f"{i % 4},{i % 5},x\n" for i in range(60)))
+    assert guarded(cli, command) == Status.DATA
+    assert "column 'note' is not in the domain" in capsys.readouterr().err
+    assert guarded(cli, [*command, "--ignore-extra"]) == Status.DATA
+    said = capsys.readouterr().err
+    assert "15 values are not allowed; the first 10:" in said
+    assert "line 5, column 'a' (integer): the value '3'" in said
+    table.write_text("a,b,note\n" + "".join(f"{i % 3},{i % 5},x\n" for i in range(60)))
+    assert guarded(cli, [*command, "--ignore-extra"]) == Status.DONE
+    assert (tmp_path / "run" / "synthetic.csv").read_text().startswith("a,b\n")
+
+
+def test_run_takes_a_table_from_a_database(tmp_path: Path) -> None:
+    pytest.importorskip("sqlalchemy", reason="the extra 'sql' is not installed")
+    with contextlib.closing(sqlite3.connect(tmp_path / "t.db")) as base:
+        base.execute("create table t (a integer, b integer)")
+        base.executemany("insert into t values (?, ?)", [(i % 3, i % 5) for i in range(60)])
+        base.commit()
+    place = f"sqlite:///{tmp_path / 't.db'}"
+    query = ["--sql", "select a, b from t"]
+    drawn = CliRunner().invoke(cli, ["domain", place, *query])
+    assert drawn.output.startswith('# A draft from "t", read as a query to a database.')
+    config = tmp_path / "t.toml"
+    config.write_text(drawn.output)
+    out = tmp_path / "run"
+    command = ["run", str(config), "--data", place, *query, "--method", "aim", "--clients", "3"]
+    assert guarded(cli, [*command, "--rounds", "1", "--out", str(out)]) == Status.DONE
+    assert json.loads((out / "report.json").read_text())["dataset"] == "t"

@@ -1,5 +1,6 @@
 """Reading configs: what is accepted, what is refused and how, what is agreed on."""
 
+import json
 import re
 import tomllib
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from parties.config import (
     MAX_ROWS,
     Address,
     Config,
+    agreed_config,
     config_from_dict,
     load_config,
 )
@@ -127,7 +129,7 @@ def test_clients_minimum_defaults_to_one_when_not_everyone_participates() -> Non
         ({"timeouts.receive": 3}, "timeouts.receive", "did you mean 'receive_s'"),
         ({"column": []}, "column", "no columns"),
         ({"column": {"name": "x"}}, "column", "expected [[column]] tables"),
-        ({"column": [{"name": "x", "kind": "date"}]}, "column", "kind"),
+        ({"column": [{"name": "x", "kind": "time"}]}, "column", "kind"),
         ({"party": [{"name": "a"}]}, "party.mesh", "is missing"),
         ({"tls": {"ca": "ca.crt"}}, "tls.cert", "is missing"),
         ({"tls": {"ca": 1, "cert": "", "key": ""}}, "tls.ca", "expected text"),
@@ -329,3 +331,72 @@ def test_check_is_of_totals_unless_it_is_said_and_is_agreed_on() -> None:
     assert len(set(agreed.values())) == len(CHECKS) == 3
     with pytest.raises(ConfigError, match="expected one of totals, cells, none"):
         make_config({"run.check": "most"})
+
+
+IMPLIED = """\
+ignore = ["name"]
+[run]
+epsilon = 1.0
+delta = 1e-5
+rounds = 2
+[clients]
+expected = 3
+rows_per_client = 100
+[[column]]
+name = "rank"
+implied_by = "level"
+table = "ranks.csv"
+[[column]]
+name = "level"
+kind = "categorical"
+categories = ["low", "high"]
+[[column]]
+name = "born"
+kind = "date"
+low = 1920-01-01
+high = 2020-12-31
+"""
+
+
+def test_load_config_takes_the_content_of_an_implied_columns_table(tmp_path: Path) -> None:
+    path = tmp_path / "trial.toml"
+    path.write_text(IMPLIED)
+    (tmp_path / "ranks.csv").write_text("level,rank\nlow,1\nhigh,2\n")
+    config = load_config(path)
+    assert config.domain.names == ("level", "born")
+    assert config.domain.written_names == ("rank", "level", "born")
+    assert config.domain.implied[0].values == (("high", "2"), ("low", "1"))
+    assert config.domain.ignore == ("name",)
+    resolved = tmp_path / "resolved.toml"
+    resolved.write_text(config.resolved_toml())
+    assert load_config(resolved).digest() == config.digest()
+    assert agreed_config(json.loads(json.dumps(config.agreed()))).domain == config.domain
+    (tmp_path / "ranks.csv").write_text("level,rank\nlow,1\nhigh,3\n")
+    assert load_config(path).digest() != config.digest()
+
+
+def test_load_config_counts_no_rounds_for_columns_that_are_not_modelled(tmp_path: Path) -> None:
+    path = tmp_path / "trial.toml"
+    path.write_text(IMPLIED.replace("rounds = 2", 'schedule = "annealed"'))
+    (tmp_path / "ranks.csv").write_text("level,rank\nlow,1\nhigh,2\n")
+    assert load_config(path).run.rounds == 32
+
+
+@pytest.mark.parametrize(
+    ("table", "says"),
+    [
+        (None, "cannot be read"),
+        ("level,grade\nlow,1\n", "expected exactly level and rank"),
+        ("level,rank\nlow,1\nlow,2\n", "has a value of level twice"),
+        ("level,rank\nlow,1\n", "no entry for 'high'"),
+    ],
+)
+def test_load_config_says_what_is_wrong_with_an_implied_columns_table(
+    tmp_path: Path, table: str | None, says: str
+) -> None:
+    path = tmp_path / "trial.toml"
+    path.write_text(IMPLIED)
+    if table is not None:
+        (tmp_path / "ranks.csv").write_text(table)
+    with pytest.raises(ConfigError, match=says):
+        load_config(path)

@@ -1,0 +1,114 @@
+"""Whole numbers in cells: bins side by side, and single numbers (atoms) with a cell of their own.
+
+Every column of numbers or dates is one of whole numbers in some unit: years, cents, days. Provides ``Cells``, and
+where bins begin that are alike (``equal_starts``) or alike in proportion (``log_starts``).
+
+Public: all of it. Representation: codes follow the smallest number of their cells. A bin has no numbers of
+its own left where atoms take all of them, and then is no cell.
+Limits: numbers of 64 bits. Source: none; log bins are rounded up to whole numbers after 40 digits, on every
+machine alike, since `decimal` rounds each operation correctly.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import ROUND_CEILING, Context, Decimal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mechanisms.sampling import PublicGenerator
+
+_DIGITS = Context(prec=60)
+_KEPT = Context(prec=40)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Cells:
+    """``ranges`` by code, both ends included; ``atoms`` have their codes; ``bins`` are the codes of the others.
+
+    An atom may lie in the middle of a bin's range and still is not one of the bin's numbers.
+    """
+
+    ranges: tuple[tuple[int, int], ...]
+    atoms: Mapping[int, int]
+    bins: tuple[int, ...]
+    starts: tuple[int, ...]
+
+    @classmethod
+    def cut(cls, starts: Sequence[int], last: int, atoms: Iterable[int] = ()) -> Cells:
+        """Bins that begin at the ascending ``starts``, the last of which ends with ``last``; and atoms anywhere."""
+        apart = frozenset(atoms)
+        ends = [*(start - 1 for start in starts[1:]), last]
+        bins = [_without_ends(*ends_of, apart) for ends_of in zip(starts, ends, strict=True)]
+        left = [(first, final) for first, final in bins if first <= final]
+        ranges = sorted([*left, *((atom, atom) for atom in apart)])
+        return cls(
+            tuple(ranges),
+            {first: code for code, (first, _) in enumerate(ranges) if first in apart},
+            tuple(code for code, (first, _) in enumerate(ranges) if first not in apart),
+            tuple(first for first, _ in left),
+        )
+
+    def code_of(self, number: int) -> int | None:
+        """The code of a number; None outside of all cells."""
+        if (code := self.atoms.get(number)) is not None:
+            return code
+        place = bisect_right(self.starts, number) - 1
+        if place < 0 or number > self.ranges[self.bins[place]][1]:
+            return None
+        return self.bins[place]
+
+    def draw(self, codes: NDArray[np.int32], generator: PublicGenerator) -> NDArray[np.int64]:
+        """For each code, of any shape, a number uniform among those of its cell."""
+        ranges = np.array(self.ranges, np.int64)
+        first, last = ranges[:, 0], ranges[:, 1]
+        inside = [(atom, code) for atom in sorted(self.atoms) for code in self._bin_around(atom)]
+        # As if the bin ended earlier by its atoms; then every number from an atom on moves up by one.
+        free = last.copy()
+        for _, code in inside:
+            free[code] -= 1
+        drawn = generator.integers(first[codes], free[codes], endpoint=True)
+        for atom, code in inside:
+            drawn[(codes == code) & (drawn >= atom)] += 1
+        return np.asarray(drawn, np.int64)
+
+    def _bin_around(self, number: int) -> list[int]:
+        """The code of the bin whose range goes over ``number``, if there is one."""
+        place = bisect_right(self.starts, number) - 1
+        code = self.bins[place] if place >= 0 else -1
+        return [code] if code >= 0 and self.ranges[code][1] > number else []
+
+
+def equal_starts(first: int, count: int, bins: int) -> list[int]:
+    """Where ``bins`` bins begin (no more than numbers) that ``count`` numbers from ``first`` on are cut into.
+
+    Bins differ by one number at most.
+    """
+    used = min(bins, count)
+    return [first - (-code * count // used) for code in range(used)]
+
+
+def log_starts(low: int, high: int, bins: int) -> list[int]:
+    """Where bins begin whose ends are ``low`` (high / low)^(i / bins), rounded up; ``low`` is above 0.
+
+    Bins at the lower end that hold no whole number are left out.
+    """
+    logarithm = _DIGITS.ln(Decimal(high)) - _DIGITS.ln(Decimal(low))
+    starts = {low}
+    for code in range(1, bins):
+        factor = _DIGITS.exp(_DIGITS.divide(_DIGITS.multiply(logarithm, code), bins))
+        edge = _KEPT.multiply(factor, low)
+        starts.add(int(edge.to_integral_value(ROUND_CEILING, _DIGITS)))
+    return sorted(start for start in starts if start <= high)
+
+
+def _without_ends(first: int, last: int, atoms: frozenset[int]) -> tuple[int, int]:
+    """A range shorter by the atoms at either end; empty (first above last) where it has nothing else."""
+    while first <= last and first in atoms:
+        first += 1
+    while last >= first and last in atoms:
+        last -= 1
+    return first, last

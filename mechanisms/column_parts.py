@@ -1,0 +1,78 @@
+"""What the kinds of columns have in common: checks of their keys, their tables, names of their cells.
+
+Public: all of it. Secret: nothing. Raises ``DomainError``.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+
+from mechanisms.cells import Cells
+from mechanisms.errors import DomainError
+
+DEFAULT_BINS = 32
+SCALES = LINEAR, LOG = "linear", "log"
+
+
+def check_name(name: str) -> None:
+    """Raises ``DomainError`` for a column without a name."""
+    if not name:
+        raise DomainError("a column has an empty name; give it the name of the table's header")
+
+
+def duplicates(values: Iterable[str]) -> list[str]:
+    """The values that occur more than once."""
+    return [value for value, count in Counter(values).items() if count > 1]
+
+
+def numbers_dict(
+    name: str,
+    kind: str,
+    *,
+    bounds: tuple[object, object, int],
+    missing: bool,
+    edges: Sequence[object],
+    scale: str,
+    atoms: Sequence[object],
+) -> dict[str, object]:
+    """The ``[[column]]`` table of a column of numbers; ``bounds`` are low, high and bins.
+
+    Keys that say nothing are left out, so that what has only bounds and bins is written as it always was.
+    """
+    low, high, bins = bounds
+    binned = {"edges": list(edges)} if edges else {"low": low, "high": high, "bins": bins}
+    document = {"name": name, "kind": kind, **binned, "missing": missing}
+    if scale != LINEAR:
+        document["scale"] = scale
+    return document | ({"atoms": list(atoms)} if atoms else {})
+
+
+def check_bins(name: str, bins: int) -> None:
+    """At least one."""
+    if bins < 1:
+        raise DomainError(f"column {name!r}: bins = {bins}; at least 1 is needed")
+
+
+def check_edges(name: str, edges: Sequence[float]) -> None:
+    """Two or more, ascending."""
+    if len(edges) < 2 or any(before >= after for before, after in pairwise(edges)):
+        raise DomainError(f"column {name!r}: edges are two or more, each above the one before")
+
+
+def check_atoms(name: str, atoms: Sequence[float]) -> None:
+    """Each once."""
+    if twice := [str(atom) for atom, count in Counter(atoms).items() if count > 1]:
+        raise DomainError(f"column {name!r}: the atom {twice[0]} is listed more than once")
+
+
+def or_atoms(atoms: Sequence[object]) -> str:
+    """What else a value may be than in the bins, for an error message."""
+    return f" or {', '.join(map(str, atoms))}" if atoms else ""
+
+
+def cell_labels(cells: Cells, firsts: Sequence[str]) -> tuple[str, ...]:
+    """What codes stand for, ``firsts`` being the smallest values of their cells."""
+    apart = set(cells.atoms.values())
+    return tuple(f"= {first}" if code in apart else first for code, first in enumerate(firsts))

@@ -1,0 +1,212 @@
+"""``[[column]]`` tables of a configuration as columns: keys known, required ones there, types right.
+
+Provides ``read_column``, and ``check_keys`` and ``read_strings`` for the tables beside them. Raises ``DomainError``.
+Public: all of it. Secret: nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import date, datetime
+from typing import TypeVar
+
+from mechanisms.column_parts import DEFAULT_BINS, LINEAR
+from mechanisms.columns import Categorical, Column, Implied, Moment
+from mechanisms.errors import DomainError
+from mechanisms.numbers import Integer, Real
+
+_T = TypeVar("_T")
+_BINNED = frozenset({"name", "kind", "low", "high", "bins", "edges", "missing", "atoms"})
+_KEYS = {
+    "categorical": frozenset({"name", "kind", "categories", "missing"}),
+    "integer": _BINNED | {"scale"},
+    "real": _BINNED | {"scale", "decimals"},
+    "date": _BINNED | {"unit", "format"},
+    "datetime": _BINNED | {"unit", "format"},
+}
+_UNITS = {"date": "day", "datetime": "second"}
+
+
+def read_column(position: int, table: object) -> Column | Implied:
+    """The column that a table describes, the one at ``position`` from 0."""
+    where = f"column {position + 1}"
+    if not isinstance(table, Mapping):
+        raise DomainError(f"{where}: a table is needed, with name, kind and what the kind needs")
+    if isinstance(table.get("name"), str):
+        where = f"column {table['name']!r}"
+    if "implied_by" in table:
+        return _read_implied(where, table, position)
+    kind = table.get("kind")
+    if not isinstance(kind, str) or kind not in _KEYS:
+        kinds = ", ".join(f'"{name}"' for name in _KEYS)
+        raise DomainError(f"{where}: kind = {kind!r}; it is one of {kinds}")
+    if kind == "categorical":
+        required = {"name", "kind", "categories"}
+    else:
+        required = {"name", "kind"} | (set() if "edges" in table else {"low", "high"})
+    check_keys(where, table, required=required, optional=_KEYS[kind] - required)
+    if kind == "categorical":
+        name, missing = _value(where, table, "name", str), _missing(where, table)
+        return Categorical(name, read_strings(where, table, "categories"), missing)
+    if kind in _UNITS:
+        return _read_moment(where, table, kind)
+    return _read_integer(where, table) if kind == "integer" else _read_real(where, table)
+
+
+def check_keys(
+    where: str,
+    table: Mapping[str, object],
+    *,
+    required: set[str],
+    optional: set[str] | frozenset[str],
+) -> None:
+    """Refuse a key that is unknown, and a table without a required one."""
+    if unknown := sorted(set(table) - required - optional):
+        known = ", ".join(sorted(required | optional))
+        raise DomainError(f"{where}: unknown key {unknown[0]!r}; the keys are {known}")
+    if absent := sorted(required - set(table)):
+        raise DomainError(f"{where}: the key {absent[0]!r} is missing")
+
+
+def read_strings(where: str, table: Mapping[str, object], key: str) -> tuple[str, ...]:
+    """An array of strings."""
+    values = table[key]
+    if (
+        not isinstance(values, Sequence)
+        or isinstance(values, str)
+        or not all(isinstance(v, str) for v in values)
+    ):
+        raise DomainError(f"{where}: {key} has to be an array of strings, written as in the table")
+    return tuple(values)
+
+
+def _read_integer(where: str, table: Mapping[str, object]) -> Integer:
+    edges = _array(where, table, "edges", _whole)
+    low, high = _bounds(where, table, edges, _whole)
+    return Integer(
+        _value(where, table, "name", str),
+        low,
+        high,
+        _bins(where, table),
+        _missing(where, table),
+        edges,
+        _scale(where, table),
+        _array(where, table, "atoms", _whole),
+    )
+
+
+def _read_real(where: str, table: Mapping[str, object]) -> Real:
+    edges = _array(where, table, "edges", _number)
+    low, high = _bounds(where, table, edges, _number)
+    decimals = _value(where, table, "decimals", int) if "decimals" in table else None
+    return Real(
+        _value(where, table, "name", str),
+        low,
+        high,
+        _bins(where, table),
+        _missing(where, table),
+        edges,
+        _scale(where, table),
+        _array(where, table, "atoms", _number),
+        decimals,
+    )
+
+
+def _read_moment(where: str, table: Mapping[str, object], kind: str) -> Moment:
+    edges = _array(where, table, "edges", _moment)
+    low, high = _bounds(where, table, edges, _moment)
+    return Moment(
+        _value(where, table, "name", str),
+        kind,
+        low,
+        high,
+        _value(where, table, "unit", str) if "unit" in table else _UNITS[kind],
+        _bins(where, table),
+        _missing(where, table),
+        edges,
+        _array(where, table, "atoms", _moment),
+        _value(where, table, "format", str) if "format" in table else "",
+    )
+
+
+def _read_implied(where: str, table: Mapping[str, object], position: int) -> Implied:
+    check_keys(where, table, required={"name", "implied_by", "values"}, optional=set())
+    values = table["values"]
+    if not isinstance(values, Mapping) or not all(
+        isinstance(value, str | int | float) and not isinstance(value, bool)
+        for value in values.values()
+    ):
+        raise DomainError(
+            f"{where}: values is a table: each value of {table['implied_by']!r} and what follows from it"
+        )
+    pairs = tuple(sorted((str(key), str(value)) for key, value in values.items()))
+    name, source = (_value(where, table, key, str) for key in ("name", "implied_by"))
+    return Implied(name, source, pairs, position)
+
+
+def _bounds(
+    where: str,
+    table: Mapping[str, object],
+    edges: tuple[_T, ...],
+    read: Callable[[str, str, object], _T],
+) -> tuple[_T, _T]:
+    """Low and high, which the edges have where they are given."""
+    if "edges" not in table:
+        return read(where, "low", table["low"]), read(where, "high", table["high"])
+    if beside := sorted({"low", "high", "bins"} & set(table)):
+        raise DomainError(f"{where}: edges stand beside {beside[0]}; give edges alone")
+    if len(edges) < 2:
+        raise DomainError(f"{where}: edges are two or more, each above the one before")
+    return edges[0], edges[-1]
+
+
+def _array(
+    where: str,
+    table: Mapping[str, object],
+    key: str,
+    read: Callable[[str, str, object], _T],
+) -> tuple[_T, ...]:
+    values = table.get(key, ())
+    if not isinstance(values, Sequence) or isinstance(values, str):
+        raise DomainError(f"{where}: {key} = {values!r}; an array is needed")
+    return tuple(read(where, key, value) for value in values)
+
+
+def _value(where: str, table: Mapping[str, object], key: str, kind: type[_T]) -> _T:
+    return _typed(where, key, table[key], kind)
+
+
+def _typed(where: str, key: str, value: object, kind: type[_T]) -> _T:
+    if not isinstance(value, kind) or (kind is not bool and isinstance(value, bool)):
+        raise DomainError(f"{where}: {key} = {value!r}; a value of type {kind.__name__} is needed")
+    return value
+
+
+def _whole(where: str, key: str, value: object) -> int:
+    return _typed(where, key, value, int)
+
+
+def _number(where: str, key: str, value: object) -> float:
+    try:
+        return float(value) if type(value) is int else _typed(where, key, value, float)
+    except OverflowError:
+        raise DomainError(f"{where}: {key} is more than a double holds") from None
+
+
+def _moment(where: str, key: str, value: object) -> str:
+    """A moment as TOML has it, with quotes or without."""
+    if isinstance(value, datetime | date):
+        return value.isoformat()
+    return _typed(where, key, value, str)
+
+
+def _bins(where: str, table: Mapping[str, object]) -> int:
+    return _value(where, table, "bins", int) if "bins" in table else DEFAULT_BINS
+
+
+def _scale(where: str, table: Mapping[str, object]) -> str:
+    return _value(where, table, "scale", str) if "scale" in table else LINEAR
+
+
+def _missing(where: str, table: Mapping[str, object]) -> bool:
+    return _value(where, table, "missing", bool) if "missing" in table else False

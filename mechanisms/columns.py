@@ -1,0 +1,259 @@
+"""The kinds of columns: categories, numbers (`mechanisms.numbers`), dates and times, and implied ones.
+
+Every value of a modelled column is one of the codes 0 .. size-1; one that allows missing values has one code more, the
+last, for them.
+
+Public: all of it. Secret: nothing. Limits: no hierarchies; a value outside is an error and is not clipped.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mechanisms import moments
+from mechanisms.cells import Cells, equal_starts
+from mechanisms.column_parts import (
+    DEFAULT_BINS,
+    LINEAR,
+    cell_labels,
+    check_atoms,
+    check_bins,
+    check_edges,
+    check_name,
+    duplicates,
+    numbers_dict,
+    or_atoms,
+)
+from mechanisms.errors import DomainError
+from mechanisms.numbers import Integer, Real
+from mechanisms.sampling import PublicGenerator
+
+_SHOWN_CATEGORIES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Categorical:
+    """A column whose values are listed.
+
+    ``categories`` are the values as they are written in the table; code i is the i-th of them.
+    Raises ``DomainError`` if there is none, or one is listed twice.
+    """
+
+    name: str
+    categories: tuple[str, ...]
+    missing: bool = False
+
+    def __post_init__(self) -> None:
+        check_name(self.name)
+        if not self.categories:
+            raise DomainError(f"column {self.name!r}: categories is empty; list at least one value")
+        if twice := duplicates(self.categories):
+            raise DomainError(
+                f"column {self.name!r}: category {twice[0]!r} is listed more than once"
+            )
+
+    @property
+    def kind(self) -> str:
+        """Its word in a configuration."""
+        return "categorical"
+
+    @property
+    def size(self) -> int:
+        """The number of codes, the missing one included."""
+        return len(self.categories) + self.missing
+
+    @property
+    def allowed(self) -> str:
+        """What a value may be, for an error message."""
+        shown = ", ".join(repr(value) for value in self.categories[:_SHOWN_CATEGORIES])
+        more = len(self.categories) - _SHOWN_CATEGORIES
+        return f"one of {shown}" + (f" or {more} more" if more > 0 else "")
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """What each code stands for, the missing one left out."""
+        return self.categories
+
+    def code_of(self, value: str) -> int | None:
+        """The code of a written value that is not missing, or None if it is not allowed."""
+        try:
+            return self.categories.index(value)
+        except ValueError:
+            return None
+
+    def write(self, codes: NDArray[np.int32], generator: PublicGenerator) -> NDArray[np.object_]:
+        """A value for each code that is not the missing one, as the table would have it."""
+        return np.array(self.categories, object)[codes]
+
+    def to_dict(self) -> dict[str, object]:
+        """The ``[[column]]`` table of a configuration."""
+        return {
+            "name": self.name,
+            "kind": self.kind,
+            "categories": list(self.categories),
+            "missing": self.missing,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """A column of dates or of dates with times, ``low`` .. ``high``, both included.
+
+    ``unit`` is what values are told apart by: finer ones are rounded down to it, and whole units come out, each
+    written as its first moment in ``form`` (see `mechanisms.moments`, time zones included). Bins are of equal numbers
+    of units (months and years differ in days), or between ``edges``. All moments are texts in any ISO 8601 spelling.
+
+    Raises ``DomainError`` for a moment, unit or form that is none, bounds out of order, or no bin.
+    """
+
+    name: str
+    kind: str
+    low: str
+    high: str
+    unit: str
+    bins: int = DEFAULT_BINS
+    missing: bool = False
+    edges: tuple[str, ...] = ()
+    atoms: tuple[str, ...] = ()
+    form: str = ""
+
+    def __post_init__(self) -> None:
+        check_name(self.name)
+        check_bins(self.name, self.bins)
+        form = self.shape
+        if self.unit not in moments.UNITS or not _tells(form, self.unit):
+            units = ", ".join(unit for unit in moments.UNITS if _tells(form, unit))
+            raise DomainError(
+                f"column {self.name!r}: unit = {self.unit!r}; values written {form} have one of {units}"
+            )
+        if self.tick(self.low) > self.tick(self.high):
+            raise DomainError(f"column {self.name!r}: low = {self.low} is after high = {self.high}")
+        if self.edges:
+            check_edges(self.name, [self.tick(edge) for edge in self.edges])
+            if (self.edges[0], self.edges[-1]) != (self.low, self.high):
+                raise DomainError(
+                    f"column {self.name!r}: low and high are the first and the last edge"
+                )
+        check_atoms(self.name, [self.tick(atom) for atom in self.atoms])
+
+    @property
+    def shape(self) -> moments.Form:
+        """How values are written. Raises ``DomainError``."""
+        written = self.form or moments.DEFAULT_FORMS[self.kind]
+        form = moments.Form.parse(written)
+        if form is None or bool(form.time) != (self.kind == "datetime"):
+            expected = moments.DEFAULT_FORMS[self.kind]
+            raise DomainError(
+                f"column {self.name!r}: format = {written!r}; a {self.kind} is written as in {expected}"
+            )
+        return form
+
+    @property
+    def cells(self) -> Cells:
+        """Its units since the year 1 in cells."""
+        return _moment_cells(self)
+
+    @property
+    def size(self) -> int:
+        """The number of codes, the missing one included."""
+        return len(self.cells.ranges) + self.missing
+
+    @property
+    def allowed(self) -> str:
+        """What a value may be, for an error message."""
+        zone = " with a time zone" if self.shape.zone else ""
+        atoms = or_atoms(self.atoms)
+        return f"a {self.kind}{zone} from {self.low} to {self.high}{atoms}, as in {self.shape}"
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """What each code stands for, the missing one left out: the first unit of a bin, or "= " an atom."""
+        return cell_labels(self.cells, [self._written(first) for first, _ in self.cells.ranges])
+
+    def tick(self, moment: str) -> int:
+        """The number of the unit that a moment of the configuration lies in. Raises ``DomainError``."""
+        read = self.shape.read(moment, self.unit)
+        if read is None:
+            raise DomainError(
+                f"column {self.name!r}: {moment!r} is no {self.kind} to the {self.unit}, as in {self.shape}"
+            )
+        return moments.tick_of(read, self.unit)
+
+    def code_of(self, value: str) -> int | None:
+        """The code of a written value that is not missing, or None if it is not allowed."""
+        moment = _form_of(self).read(value, self.unit)
+        return None if moment is None else self.cells.code_of(moments.tick_of(moment, self.unit))
+
+    def write(self, codes: NDArray[np.int32], generator: PublicGenerator) -> NDArray[np.object_]:
+        """For each code that is not the missing one a unit uniform among those of its cell, as text."""
+        drawn = self.cells.draw(codes, generator).tolist()
+        return np.array([self._written(tick) for tick in drawn], object)
+
+    def to_dict(self) -> dict[str, object]:
+        """The ``[[column]]`` table of a configuration."""
+        document = numbers_dict(
+            self.name,
+            self.kind,
+            bounds=(self.low, self.high, self.bins),
+            missing=self.missing,
+            edges=self.edges,
+            scale=LINEAR,
+            atoms=self.atoms,
+        ) | {"unit": self.unit}
+        return document | ({"format": self.form} if self.form else {})
+
+    def _written(self, tick: int) -> str:
+        return _form_of(self).write(moments.moment_of(tick, self.unit))
+
+
+@dataclass(frozen=True, slots=True)
+class Implied:
+    """A column that follows from another one, ``source``, by a public table; it is not modelled but filled in.
+
+    ``values`` are pairs of a value of the source and this column's, both as they are written. Where the source is
+    missing, so is this one. ``position`` is where it stands among all columns, from 0.
+    """
+
+    name: str
+    source: str
+    values: tuple[tuple[str, str], ...]
+    position: int
+
+    def __post_init__(self) -> None:
+        check_name(self.name)
+        if twice := duplicates(key for key, _ in self.values):
+            raise DomainError(f"column {self.name!r}: {twice[0]!r} has two values in its table")
+
+    def to_dict(self) -> dict[str, object]:
+        """The ``[[column]]`` table of a configuration."""
+        return {"name": self.name, "implied_by": self.source, "values": dict(self.values)}
+
+
+Column: TypeAlias = Categorical | Integer | Real | Moment
+
+
+@lru_cache(512)
+def _moment_cells(column: Moment) -> Cells:
+    low, high = column.tick(column.low), column.tick(column.high)
+    if column.edges:
+        starts = [column.tick(edge) for edge in column.edges[:-1]]
+    else:
+        starts = equal_starts(low, high - low + 1, column.bins)
+    return Cells.cut(starts, high, [column.tick(atom) for atom in column.atoms])
+
+
+@lru_cache(512)
+def _form_of(column: Moment) -> moments.Form:
+    return column.shape
+
+
+def _tells(form: moments.Form, unit: str) -> bool:
+    """Whether values of this form can be told apart by a unit: weeks are no part of months."""
+    if form.unit in ("week", "month") and "week" in (form.unit, unit):
+        return unit == form.unit == "week"
+    return moments.UNITS.index(unit) >= moments.UNITS.index(form.unit)

@@ -1,0 +1,213 @@
+"""How a text table is written, recognised or told: encoding, delimiter, quotes, decimal sign.
+
+Provides ``Dialect``, ``PLAIN``, ``decode_text`` and ``parse_rows``. In a ``Dialect`` what is None is recognised:
+
+- Encoding: a byte order mark decides; without one UTF-8 if the bytes are that; UTF-16 where every other byte is zero;
+  else Latin-1, with Windows' signs (cp1252) in the places where Latin-1 has only control characters.
+- Delimiter: of comma, semicolon, tab and bar the one that splits the header and every row alike, into most columns;
+  where none does, the one that at least half of the rows agree with; else the comma.
+- Quotes: double ones; single ones where all names in the header have them.
+- Decimal comma: where the delimiter is another, and some column's numbers have commas that cannot stand between
+  thousands (``1,5`` or ``0,125``, not ``1,250``). Then in every column of which at least half are such numbers,
+  ``1.234,5`` is read as 1234.5; everywhere if it was told so.
+
+Public: the rules. Secret: the text, at its owner.
+Limits: a table that can be read in two ways is read in one of them; say how where it matters.
+"""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import io
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from mechanisms.errors import DataError
+
+COMMA, SEMICOLON, TAB, BAR = ",", ";", "\t", "|"
+_DELIMITERS = (COMMA, SEMICOLON, TAB, BAR)
+_NAMES = {COMMA: "comma", SEMICOLON: "semicolon", TAB: "tab", BAR: "bar"}
+_SAMPLE_ROWS = 500
+_SAMPLE_CHARACTERS = 1 << 20
+
+_DECIMAL_COMMA = re.compile(r"[+-]?(\d+|\d{1,3}(\.\d{3})+),\d+([eE][+-]?\d+)?")
+_WHOLE_IN_THOUSANDS = re.compile(r"[+-]?\d{1,3}(\.\d{3})+")
+# What nobody writes with a comma between thousands.
+_SURELY_DECIMAL = re.compile(r"[+-]?(0,\d+|\d+,(\d{1,2}|\d{4,})|\d{4,},\d+|\d{1,3}(\.\d{3})+,\d+)")
+_DECIMAL_POINT = re.compile(r"[+-]?\d+\.\d+([eE][+-]?\d+)?")
+_WHOLE = re.compile(r"[+-]?\d+")
+
+Row = tuple[int, list[str]]
+"""The line on which a row begins, and its values without blanks around them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """How a table is written; None is to be recognised. Raises ``DataError`` for a delimiter of several characters."""
+
+    delimiter: str | None = None
+    decimal: str | None = None
+    encoding: str | None = None
+    quote: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.delimiter is not None and (len(self.delimiter) != 1 or self.delimiter in '"\r\n'):
+            raise DataError(
+                f"delimiter {self.delimiter!r}: one character is needed, such as ; or a tab"
+            )
+        if self.decimal not in (None, ".", ","):
+            raise DataError(f"decimal sign {self.decimal!r}: it is a point or a comma")
+        if self.encoding is not None:
+            try:
+                codecs.lookup(self.encoding)
+            except LookupError:
+                raise DataError(
+                    f"encoding {self.encoding!r} is unknown; utf-8, utf-16, latin-1 and cp1252 are usual"
+                ) from None
+
+    def __str__(self) -> str:
+        delimiter = self.delimiter or COMMA
+        name = _NAMES.get(delimiter, repr(delimiter))
+        sign = "comma" if self.decimal == COMMA else "point"
+        quotes = "; single quotes" if self.quote == "'" else ""
+        return f"{self.encoding}, {name} between values, decimal {sign}{quotes}"
+
+
+PLAIN = Dialect(COMMA, ".", "utf-8", '"')
+"""What synthetic tables are written in."""
+
+
+def decode_text(content: bytes, encoding: str | None) -> tuple[str, str]:
+    """The text and its encoding. Raises ``UnicodeDecodeError`` where a given encoding is wrong."""
+    if encoding is not None:
+        return content.decode(encoding).removeprefix("\ufeff"), encoding
+    for mark, name in (
+        (codecs.BOM_UTF8, "utf-8-sig"),
+        (codecs.BOM_UTF32_LE, "utf-32"),
+        (codecs.BOM_UTF32_BE, "utf-32"),
+        (codecs.BOM_UTF16_LE, "utf-16"),
+        (codecs.BOM_UTF16_BE, "utf-16"),
+    ):
+        if content.startswith(mark):
+            return content.decode(name), name
+    for name in _likely(content):
+        try:
+            return content.decode(name), name
+        except UnicodeDecodeError:
+            continue
+    return content.decode("latin-1"), "latin-1"
+
+
+def parse_rows(text: str, dialect: Dialect) -> tuple[list[Row], Dialect]:
+    """The rows of a text, the header first, and the dialect with everything recognised that was not given.
+
+    Empty lines are left out. Raises ``csv.Error`` where quotes do not close.
+    """
+    quote = dialect.quote or _recognise_quote(text, dialect.delimiter)
+    delimiter = dialect.delimiter or _recognise_delimiter(text, quote)
+    rows = list(_rows(text, delimiter, quote))
+    decimal = dialect.decimal or _recognise_decimal(rows, delimiter)
+    if decimal == COMMA:
+        _read_commas(rows, everywhere=dialect.decimal == COMMA)
+    return rows, replace(dialect, delimiter=delimiter, decimal=decimal, quote=quote)
+
+
+def _likely(content: bytes) -> list[str]:
+    """Encodings to try in turn, of bytes without a mark."""
+    sample = content[: 1 << 16]
+    zeros = sample.count(0)
+    if zeros * 4 < len(sample) or not sample:
+        return ["utf-8", "cp1252"]
+    return ["utf-16-le" if sample[1::2].count(0) > sample[0::2].count(0) else "utf-16-be"]
+
+
+def _rows(text: str, delimiter: str, quote: str) -> Iterator[Row]:
+    reader = csv.reader(
+        io.StringIO(text, newline=""), delimiter=delimiter, quotechar=quote, strict=True
+    )
+    line, last = 1, 0
+    try:
+        for row in reader:
+            if row:
+                last = line
+                yield line, [value.strip() for value in row]
+            line = reader.line_num + 1
+    except csv.Error as error:
+        raise csv.Error(f"after line {last}: {error}") from error
+
+
+def _recognise_quote(text: str, delimiter: str | None) -> str:
+    """The single quote where all names of the header stand in such, else the double one."""
+    header = text.lstrip("\r\n").partition("\n")[0].strip()
+    for sign in (delimiter,) if delimiter else _DELIMITERS:
+        names = [name.strip() for name in header.split(sign)]
+        if all(len(name) > 2 and name[0] == name[-1] == "'" for name in names):
+            return "'"
+    return '"'
+
+
+def _recognise_delimiter(text: str, quote: str) -> str:
+    """See the module's first lines. Splitting a sample tells."""
+    scored = []
+    for preference, delimiter in enumerate(_DELIMITERS):
+        widths = _widths(text, delimiter, quote)
+        if len(widths) > 1 and widths[0] > 1:
+            share = sum(width == widths[0] for width in widths[1:]) / (len(widths) - 1)
+            scored.append((share == 1, share, widths[0], -preference, delimiter))
+        elif widths and widths[0] > 1:
+            scored.append((True, 1.0, widths[0], -preference, delimiter))
+    alike, share, _, _, best = max(scored, default=(False, 0.0, 0, 0, COMMA))
+    return best if alike or share >= 0.5 else COMMA
+
+
+def _widths(text: str, delimiter: str, quote: str) -> list[int]:
+    """How many values the first rows have with this delimiter; a quote that is wrong ends the list."""
+    widths = []
+    try:
+        for _, row in _rows(text[:_SAMPLE_CHARACTERS], delimiter, quote):
+            widths.append(len(row))
+            if len(widths) > _SAMPLE_ROWS:
+                break
+    except csv.Error:
+        pass
+    # The sample may end within a row.
+    return widths if len(text) <= _SAMPLE_CHARACTERS else widths[:-1]
+
+
+def _recognise_decimal(rows: list[Row], delimiter: str) -> str:
+    if delimiter == COMMA:
+        return "."
+    width = max((len(row) for _, row in rows), default=0)
+    sure = points = False
+    for place in range(width):
+        values = [row[place] for _, row in rows[1 : _SAMPLE_ROWS + 1] if place < len(row)]
+        numbers = [value for value in values if _DECIMAL_COMMA.fullmatch(value)]
+        if numbers and _mostly_commas(values):
+            sure = sure or any(_SURELY_DECIMAL.fullmatch(value) for value in numbers)
+        elif values and sum(map(bool, map(_DECIMAL_POINT.fullmatch, values))) * 2 > len(values):
+            points = points or not all(map(_WHOLE_IN_THOUSANDS.fullmatch, filter(None, values)))
+    return COMMA if sure and not points else "."
+
+
+def _mostly_commas(values: list[str]) -> bool:
+    """Whether at least half of what is there are numbers, and one has a decimal comma."""
+    numbers = [bool(_DECIMAL_COMMA.fullmatch(value)) for value in values]
+    written = sum(1 for value in values if value)
+    whole = sum(bool(_WHOLE.fullmatch(v) or _WHOLE_IN_THOUSANDS.fullmatch(v)) for v in values)
+    return any(numbers) and (sum(numbers) + whole) * 2 >= written
+
+
+def _read_commas(rows: list[Row], *, everywhere: bool) -> None:
+    """Write decimal commas as points, column by column, in place."""
+    width = max((len(row) for _, row in rows), default=0)
+    for place in range(width):
+        values = [row[place] for _, row in rows[1:] if place < len(row)]
+        if not everywhere and not _mostly_commas(values):
+            continue
+        for _, row in rows[1:]:
+            if place < len(row) and (
+                _DECIMAL_COMMA.fullmatch(row[place]) or _WHOLE_IN_THOUSANDS.fullmatch(row[place])
+            ):
+                row[place] = row[place].replace(".", "").replace(",", ".")

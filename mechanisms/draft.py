@@ -1,0 +1,392 @@
+"""A first domain for a table: kinds, bounds, categories, atoms, scales, and columns that are left out.
+
+Provides ``draft_domain``. Everything in a draft was read from the table, and its notes say what: it is for its
+owner's eyes until the owner has replaced or confirmed each of them by public knowledge. Of columns that look
+like identifiers or free text neither the draft nor a note holds a value.
+
+Secret: the table. Limits: rules of thumb, all in the constants below; kinds are guessed from text.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+from typing import TypeVar
+
+import numpy as np
+import pandas as pd
+
+from mechanisms.column_parts import DEFAULT_BINS, LINEAR, LOG
+from mechanisms.domain import (
+    DEFAULT_MISSING_VALUES,
+    Categorical,
+    Column,
+    Domain,
+    Integer,
+    Moment,
+    Real,
+    parse_number,
+    parse_whole,
+)
+from mechanisms.errors import DataError, DomainError
+from mechanisms.moments import DEFAULT_FORMS, UNITS, Form, moment_of, tick_of
+from mechanisms.reading import read_recognised
+from mechanisms.source import TableSource
+from mechanisms.table import shown
+from mechanisms.written import decimals_of
+
+KNOWN_MISSING = ("", "?", "NA", "N/A", "n/a", "<NA>", "#N/A", "NaN", "nan", "null", "NULL", "None")
+"""The usual spellings of a missing value."""
+MANY_CATEGORIES = 100
+"""More categories than this are worth a word."""
+ATOM_SHARE, ATOM_ROWS, MOST_ATOMS = 0.05, 10, 8
+"""A number is proposed as an atom if this share of the rows has it, and so many rows; the most frequent ones."""
+NEARLY_UNIQUE, ENOUGH_ROWS = 0.9, 10
+"""So many different values a row, in so many rows at least, make an identifier."""
+MANY_TEXTS = ((20, 0.5), (MANY_CATEGORIES, 0.1))
+"""Texts of which there are more than the first number, and the second of the rows, look like identifiers, too."""
+LONG_TEXT, LONGEST_TEXT = 40, 200
+"""Many texts half of which are longer than the first, or one that is longer than the second, are free text."""
+CROWDED, DECADES = 0.5, 2
+"""A log scale is proposed for numbers over so many powers of ten of which one equal bin has this share of the rows."""
+MOST_DECIMALS = 9
+DISTINCT_MOMENTS = 5
+"""Fewer different moments do not tell that all lie on the first of a month."""
+
+_IDENTIFIER = re.compile(
+    r"(?i:(^|[^a-z])(id|ids|uuid|guid|key|ssn|mrn|iban)($|[^a-z]))|[a-z]I[dD]$"
+)
+_PLAUSIBLE_YEARS = range(1900, 2101)
+_Number = TypeVar("_Number", int, float)
+_Binned = TypeVar("_Binned", Integer, Real)
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A ``domain``, ``notes`` on what was read from the table for each column, and on what was left out and why."""
+
+    domain: Domain
+    notes: tuple[str, ...]
+    left_out: tuple[str, ...]
+    read_as: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Column:
+    """The values of one column that are not missing, each with its number of rows; ``ascending`` if they grow."""
+
+    name: str
+    counts: Counter[str]
+    missing: bool
+    ascending: bool
+
+    @property
+    def rows(self) -> int:
+        return self.counts.total()
+
+    @property
+    def values(self) -> list[str]:
+        return list(self.counts)
+
+    @property
+    def nearly_unique(self) -> bool:
+        return self.rows >= ENOUGH_ROWS and len(self.counts) >= NEARLY_UNIQUE * self.rows
+
+    @property
+    def many_of_their_own(self) -> bool:
+        count = len(self.counts)
+        return any(count > least and count >= share * self.rows for least, share in MANY_TEXTS)
+
+
+def draft_domain(source: str | Path | TableSource) -> Draft:
+    """A domain that fits a table, and notes on everything that was read from the table for it.
+
+    Whole numbers give an ``Integer`` column, other numbers a ``Real`` one, ISO dates a ``Moment``, the rest categories,
+    numbers that bins cannot tell apart and codes such as ``007`` among them; bounds and categories are those that
+    occur. They have to be replaced by public knowledge before the domain is used.
+
+    Raises: ``DataError`` as ``read_table`` does, and where there are no rows or no column is left.
+    """
+    where = source.shown if isinstance(source, TableSource) else source
+    frame, read_as = read_recognised(source)
+    if frame.empty:
+        raise DataError(f"{where}: has a header but no rows; at least one row is needed")
+    columns: list[Column] = []
+    notes, left_out, reasons = [], [], []
+    spellings = Counter[str]()
+    for name in map(str, frame.columns):
+        values = _column(name, frame[name])
+        if reason := _why_left_out(values):
+            left_out.append(name)
+            reasons.append(f"{_named(name)}: {reason}")
+            continue
+        column = _draft_column(values)
+        columns.append(column)
+        notes.append(_note(column, values))
+        if column.missing:
+            spellings.update(value for value in frame[name] if value in KNOWN_MISSING)
+    if not columns:
+        raise DataError(f"{where}: no column is left to model; {'; '.join(reasons)}")
+    missing = tuple(value for value, _ in spellings.most_common()) or DEFAULT_MISSING_VALUES
+    domain = Domain(tuple(columns), missing, ignore=tuple(left_out))
+    return Draft(domain, tuple(notes), tuple(reasons), read_as)
+
+
+def _column(name: str, values: pd.Series[str]) -> _Column:
+    counts = Counter(values.tolist())
+    present = Counter({value: n for value, n in counts.items() if value not in KNOWN_MISSING})
+    whole = {value: parse_whole(value) for value in present}
+    numbers = [whole[value] for value in values if value in whole]
+    ascending = all(
+        before is not None and after is not None and before < after
+        for before, after in pairwise(numbers)
+    )
+    return _Column(name, present or counts, bool(present) and len(present) < len(counts), ascending)
+
+
+def _why_left_out(column: _Column) -> str:
+    """Why a column looks like an identifier or free text, without any of its values; "" if it does not."""
+    values, alike = column.values, f"{len(column.counts)} different values in {column.rows} rows"
+    if all(parse_number(value) is not None for value in values):
+        whole = [n for value in values if (n := parse_whole(value)) is not None]
+        if not column.nearly_unique or len(whole) < len(values):
+            return ""
+        codes = any(_has_leading_zero(value) for value in values)
+        counted = column.ascending and max(whole) - min(whole) < 2 * column.rows
+        named = _IDENTIFIER.search(column.name) is not None
+        return f"looks like an identifier: {alike}" if codes or counted or named else ""
+    lengths = [len(value) for value in values]
+    long = median(lengths) > LONG_TEXT and len(values) > MANY_CATEGORIES
+    if long or max(lengths) > LONGEST_TEXT:
+        return f"looks like free text, of up to {max(lengths)} characters"
+    if (column.nearly_unique or column.many_of_their_own) and not _draft_moment(column):
+        return f"looks like an identifier or free text: {alike}"
+    return ""
+
+
+def _draft_column(column: _Column) -> Column:
+    if all(value in KNOWN_MISSING for value in column.counts):
+        return Categorical(column.name, tuple(sorted(column.values)))
+    if moment := _draft_moment(column):
+        return moment
+    if not any(_has_leading_zero(value) for value in column.counts):
+        with contextlib.suppress(DomainError):
+            return _draft_numbers(column)
+    return Categorical(column.name, tuple(sorted(column.values)), column.missing)
+
+
+def _draft_numbers(column: _Column) -> Integer | Real:
+    """Raises ``DomainError`` where a value is no number, or bins cannot tell the numbers apart."""
+    whole = {value: n for value in column.values if (n := parse_whole(value)) is not None}
+    if len(whole) == len(column.counts):
+        return _draft_integer(column, whole)
+    reals = {value: x for value in column.values if (x := parse_number(value)) is not None}
+    if len(reals) < len(column.counts):
+        raise DomainError(f"{column.name}: not all values are numbers")
+    return _draft_real(column, reals)
+
+
+def _draft_integer(column: _Column, whole: Mapping[str, int]) -> Integer:
+    def build(low: int, high: int, atoms: tuple[int, ...] = (), scale: str = LINEAR) -> Integer:
+        return Integer(column.name, low, high, missing=column.missing, scale=scale, atoms=atoms)
+
+    plain = build(min(whole.values()), max(whole.values()))
+    return plain if plain.values <= DEFAULT_BINS else _shaped(column, whole, build) or plain
+
+
+def _draft_real(column: _Column, reals: Mapping[str, float]) -> Real:
+    name, missing = column.name, column.missing
+    decimals = [decimals_of(value) for value in reals]
+    places = max((count for count in decimals if count is not None), default=0)
+
+    def build(low: float, high: float, atoms: tuple[float, ...] = (), scale: str = LINEAR) -> Real:
+        top = high if high > low else low + 1
+        return Real(name, low, top, missing=missing, scale=scale, atoms=atoms, decimals=places)
+
+    low, high = min(reals.values()), max(reals.values())
+    if None not in decimals and places <= MOST_DECIMALS:
+        with contextlib.suppress(DomainError):
+            plain = build(low, high)
+            return _shaped(column, reals, build) or plain
+    return Real(name, low, high if high > low else low + 1, missing=missing)
+
+
+def _shaped(
+    column: _Column, numbers: Mapping[str, _Number], build: Callable[..., _Binned]
+) -> _Binned | None:
+    """What ``build`` makes of bounds, atoms and a scale that the numbers suggest; None if that is nothing new."""
+    rows = Counter[_Number]()
+    for value, number in numbers.items():
+        rows[number] += column.counts[value]
+    atoms = _frequent(rows)
+    rest = {number: count for number, count in rows.items() if number not in atoms}
+    if not rest:
+        return build(min(rows), max(rows), tuple(sorted(atoms))) if len(rows) > 1 else None
+    positive = {number: count for number, count in rest.items() if number}
+    with contextlib.suppress(DomainError):
+        if positive and min(positive) > 0 and _crowded(positive):
+            apart = sorted(number for number in rows if number in atoms or not number)
+            return build(min(positive), max(positive), tuple(apart), LOG)
+    with contextlib.suppress(DomainError):
+        return build(min(rest), max(rest), tuple(sorted(atoms))) if atoms else None
+    return None
+
+
+def _frequent(rows: Counter[_Number]) -> set[_Number]:
+    least = max(ATOM_ROWS, ATOM_SHARE * rows.total())
+    return {number for number, count in rows.most_common(MOST_ATOMS) if count >= least}
+
+
+def _crowded(rows: Mapping[_Number, int]) -> bool:
+    """Whether one of the equal bins has most of the rows, and bins on a log scale have them more evenly."""
+    numbers = np.array(list(rows), np.float64)
+    weights = np.array(list(rows.values()), np.float64)
+    if numbers.max() < numbers.min() * 10**DECADES:
+        return False
+    most = [
+        np.histogram(scaled, DEFAULT_BINS, weights=weights)[0].max() / weights.sum()
+        for scaled in (numbers, np.log(numbers))
+    ]
+    return bool(most[0] >= CROWDED and most[1] < most[0])
+
+
+def _draft_moment(column: _Column) -> Moment | None:
+    """The column as dates, or dates with times, if all of its values are."""
+    form = _form_of(column)
+    if form is None:
+        return None
+    read = {value: form.read(value, form.unit) for value in column.counts}
+    moments = {value: moment for value, moment in read.items() if moment is not None}
+    if len(moments) < len(read):
+        return None
+    unit = _coarsest_unit(form, set(moments.values()))
+    rows = Counter[int]()
+    for value, moment in moments.items():
+        rows[tick_of(moment, unit)] += column.counts[value]
+    atoms = _frequent(rows) if max(rows) - min(rows) >= DEFAULT_BINS else set[int]()
+    rest = sorted(rows.keys() - atoms) or sorted(rows)
+    written = [form.write(moment_of(tick, unit)) for tick in (rest[0], rest[-1], *sorted(atoms))]
+    kind = "datetime" if form.time else "date"
+    return Moment(
+        column.name,
+        kind,
+        written[0],
+        written[1],
+        unit,
+        missing=column.missing,
+        atoms=tuple(written[2:]),
+        form="" if str(form) == DEFAULT_FORMS[kind] else str(form),
+    )
+
+
+def _form_of(column: _Column) -> Form | None:
+    """The form in which all values are written, or one that can be read from all of them."""
+    first = column.values[0]
+    digits = all(value.isdecimal() for value in column.counts)
+    if digits and column.rows < ENOUGH_ROWS:
+        return None
+    for form in _candidates(first):
+        read = {value: form.read(value, form.unit) for value in column.counts}
+        if not all(moment and form.write(moment) == value for value, moment in read.items()):
+            continue
+        years = {moment.year for moment in read.values() if moment}
+        return form if not digits or years <= set(_PLAUSIBLE_YEARS) else None
+    return None if digits else _common_form(column.values)
+
+
+def _candidates(value: str) -> list[Form]:
+    """Forms that a first value may have."""
+    if len(value) < 11:
+        dates = ("YYYY-MM-DD", "YYYYMMDD", "YYYY-MM", "YYYY-Www")
+        return [Form(date) for date in dates if len(date) == len(value)]
+    found = re.fullmatch(r"(\d{4}(-?)\d\d-?\d\d)([T ])([\d:.]+)(Z|[+-]\d\d:\d\d)?", value)
+    if found is None:
+        return []
+    date = "YYYY-MM-DD" if found[2] else "YYYYMMDD"
+    times = ("HH", "HH:MM", "HH:MM:SS", "HH:MM:SS.fff", "HH:MM:SS.ffffff")
+    return [
+        Form(date, found[3], time, found[5] or "") for time in times if len(time) == len(found[4])
+    ]
+
+
+def _common_form(values: Sequence[str]) -> Form | None:
+    """The usual form, for moments written in several ways: in UTC where they have zones."""
+    for text in ("YYYY-MM-DD", "YYYY-MM-DDTHH:MM:SS.ffffff", "YYYY-MM-DDTHH:MM:SS.ffffffZ"):
+        form = Form.parse(text)
+        read = (
+            [form.read(value, "microsecond" if form.time else "day") for value in values]
+            if form
+            else []
+        )
+        if form and all(read):
+            fine = any(moment is not None and moment.microsecond for moment in read)
+            return form if fine or not form.time else Form(form.date, "T", "HH:MM:SS", form.zone)
+    return None
+
+
+def _coarsest_unit(form: Form, moments: set[datetime]) -> str:
+    """The coarsest unit on whose beginnings all moments lie; weeks only where they are written so."""
+    if len(moments) < DISTINCT_MOMENTS:
+        return form.unit
+    units = [
+        unit for unit in UNITS[UNITS.index(form.unit) :] if unit != "week" or form.unit == "week"
+    ]
+    if form.unit == "week":
+        return "week"
+    return next(
+        unit
+        for unit in reversed(units)
+        if all(moment_of(tick_of(moment, unit), unit) == moment for moment in moments)
+    )
+
+
+def _has_leading_zero(value: str) -> bool:
+    """Whether a number is written as codes are (``007``), which a number column would not give back."""
+    return bool(re.match(r"[+-]?0\d", value)) and parse_number(value) is not None
+
+
+def _note(column: Column, values: _Column) -> str:
+    name = _named(column.name)
+    if isinstance(column, Categorical):
+        note = f"{name}: its {len(column.categories)} categories were read from the data"
+        if len(column.categories) > MANY_CATEGORIES:
+            note += "; that many look like an identifier: group them or drop the column"
+        note += _why_not_numbers(values.values)
+    else:
+        note = f"{name}: low = {column.low} and high = {column.high} were read from the data"
+        if column.atoms:
+            atoms = ", ".join(str(atom) for atom in column.atoms)
+            note += f"; that many rows have {atoms} (atoms), too"
+        if isinstance(column, Integer | Real) and column.scale == LOG:
+            note += "; that most are small (the log scale), too"
+        if isinstance(column, Real) and column.decimals is not None:
+            note += "; the decimals, too"
+        if isinstance(column, Moment):
+            note += "; the unit and the format, too"
+    return note + ("; that values are missing, too" if column.missing else "")
+
+
+def _named(name: str) -> str:
+    """A column's name in one line."""
+    return name if name.isprintable() else repr(name)
+
+
+def _why_not_numbers(present: list[str]) -> str:
+    """What made categories of a column that has numbers; "" where it has none."""
+    others = [value for value in present if parse_number(value) is None]
+    if len(others) == len(present):
+        return ""
+    if others:
+        return (
+            f"; not a numeric column, since {shown(others[0])} is no number (the first such value)"
+        )
+    if codes := [value for value in present if _has_leading_zero(value)]:
+        return f"; not a numeric column, since {shown(codes[0])} begins with a zero, as codes do"
+    return "; not a numeric column, since bins cannot tell its numbers apart"

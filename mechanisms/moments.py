@@ -1,0 +1,155 @@
+"""Dates and times of day as tables write them (ISO 8601), and as whole numbers of a unit.
+
+Provides ``Form`` (how values of a column are written), ``UNITS``, ``tick_of`` and ``moment_of``. A form is written
+as an example in letters: ``YYYY-MM-DD``, ``YYYY-MM``, ``YYYY-Www``, ``YYYY-MM-DDTHH:MM:SS+01:00``.
+
+Time zones: a form without one is local time wherever the table comes from, and takes no value with a zone. A form
+that ends in ``Z`` or an offset takes values with any offset, and only such, and converts them to its own. Names of
+zones and daylight saving are not known here.
+
+Public: the functions. Secret: at its owner, the values they read. Limits: years 1 to 9999 of the
+Gregorian calendar, no leap seconds, microseconds at most.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta, timezone
+
+UNITS = ("microsecond", "millisecond", "second", "minute", "hour", "day", "week", "month", "year")
+"""From the finest to the coarsest."""
+DEFAULT_FORMS = {"date": "YYYY-MM-DD", "datetime": "YYYY-MM-DDTHH:MM:SS"}
+
+_MICROSECONDS = {
+    "microsecond": 1,
+    "millisecond": 1_000,
+    "second": 1_000_000,
+    "minute": 60_000_000,
+    "hour": 3_600_000_000,
+}
+_DATES = {"YYYY-MM-DD": "day", "YYYYMMDD": "day", "YYYY-Www": "week", "YYYY-MM": "month"}
+_TIMES = {
+    "HH": "hour",
+    "HH:MM": "minute",
+    "HH:MM:SS": "second",
+    "HH:MM:SS.fff": "millisecond",
+    "HH:MM:SS.ffffff": "microsecond",
+}
+_FORM = re.compile(
+    r"(YYYY-MM-DD|YYYYMMDD|YYYY-Www|YYYY-MM)"
+    r"(?:([T ])(HH(?::MM(?::SS(?:\.f{3}|\.f{6})?)?)?)(Z|[+-]\d\d:\d\d)?)?"
+)
+_WHOLE_DAY = re.compile(r"\d{4}-?\d\d-?\d\d|\d{4}-?W\d\d-?\d")
+_WITH_TIME = re.compile(
+    rf"({_WHOLE_DAY.pattern})[Tt ](\d\d(?:[:\d.,]*\d)?)([Zz]|[+-]\d\d(?::?\d\d)?)?"
+)
+_FIRST = datetime(1, 1, 1)
+_TICK = timedelta(microseconds=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """How moments are written: a date, and for times of day ``separator``, ``time`` and ``zone`` ("" for none)."""
+
+    date: str
+    separator: str = ""
+    time: str = ""
+    zone: str = ""
+
+    @classmethod
+    def parse(cls, text: str) -> Form | None:
+        """The form written in letters, or None if it is none that is known here."""
+        found = _FORM.fullmatch(text)
+        if found is None or (found[3] and found[1] not in ("YYYY-MM-DD", "YYYYMMDD")):
+            return None
+        form = cls(*(part or "" for part in found.groups()))
+        hours, minutes = (int(n) for n in (form.zone[1:3] or 0, form.zone[4:] or 0))
+        return form if hours < 24 and minutes < 60 else None
+
+    def __str__(self) -> str:
+        return f"{self.date}{self.separator}{self.time}{self.zone}"
+
+    @property
+    def unit(self) -> str:
+        """The finest unit that the form can tell."""
+        return _TIMES[self.time] if self.time else _DATES[self.date]
+
+    def read(self, text: str, unit: str) -> datetime | None:
+        """The moment that ``text`` writes, in the form's zone; None where it tells less than ``unit``, or is none.
+
+        Any ISO 8601 spelling that tells at least ``unit`` is taken; a date column takes a midnight for its day.
+        """
+        text = text.strip()
+        try:
+            return self._read(text, unit) if text.isascii() else None
+        except (ValueError, OverflowError):
+            return None
+
+    def write(self, moment: datetime) -> str:
+        """A moment of the form's zone in the form."""
+        iso = moment.isoformat(timespec="microseconds")
+        day, time = iso.split("T")
+        written = {
+            "YYYY-MM-DD": day,
+            "YYYYMMDD": day.replace("-", ""),
+            "YYYY-MM": day[:7],
+            "YYYY-Www": "{}-W{:02d}".format(*_week(moment)),
+        }[self.date]
+        return f"{written}{self.separator}{time[: len(self.time)]}{self.zone}"
+
+    def _read(self, text: str, unit: str) -> datetime | None:
+        if UNITS.index(unit) >= UNITS.index("month") and re.fullmatch(r"\d{4}-\d\d", text):
+            text += "-01"
+        if unit == "year" and re.fullmatch(r"\d{4}", text):
+            text += "-01-01"
+        if unit == "week" and re.fullmatch(r"\d{4}-?W\d\d", text):
+            text += "-1" if "-" in text else "1"
+        day_only = _WHOLE_DAY.fullmatch(text)
+        if not day_only and not _WITH_TIME.fullmatch(text):
+            return None
+        moment = datetime.fromisoformat(text.upper())
+        if not self.time:
+            midnight = moment.tzinfo is None and moment == moment.replace(
+                hour=0, minute=0, second=0, microsecond=0
+            )
+            return moment if midnight else None
+        if day_only:
+            return moment if not self.zone and UNITS.index(unit) >= UNITS.index("day") else None
+        if (moment.tzinfo is None) != (not self.zone):
+            return None
+        return moment.astimezone(self._offset()).replace(tzinfo=None) if self.zone else moment
+
+    def _offset(self) -> timezone:
+        if self.zone == "Z":
+            return UTC
+        offset = timedelta(hours=int(self.zone[1:3]), minutes=int(self.zone[4:]))
+        return timezone(-offset if self.zone[0] == "-" else offset)
+
+
+def tick_of(moment: datetime, unit: str) -> int:
+    """Which of the units since the year 1 the moment lies in; weeks begin on Mondays."""
+    if unit in _MICROSECONDS:
+        return (moment - _FIRST) // _TICK // _MICROSECONDS[unit]
+    if unit == "day":
+        return moment.toordinal()
+    if unit == "week":
+        return (moment.toordinal() - 1) // 7
+    return moment.year if unit == "year" else moment.year * 12 + moment.month - 1
+
+
+def moment_of(tick: int, unit: str) -> datetime:
+    """When a unit begins: what ``tick_of`` gives this tick for, and the earliest such moment."""
+    if unit in _MICROSECONDS:
+        return _FIRST + tick * _MICROSECONDS[unit] * _TICK
+    if unit == "day":
+        return datetime.fromordinal(tick)
+    if unit == "week":
+        return datetime.fromordinal(tick * 7 + 1)
+    year, month = (tick, 0) if unit == "year" else divmod(tick, 12)
+    return datetime(year, month + 1, 1)
+
+
+def _week(moment: date) -> tuple[str, int]:
+    calendar = moment.isocalendar()
+    return f"{calendar.year:04d}", calendar.week

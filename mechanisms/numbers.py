@@ -1,0 +1,373 @@
+"""Columns of numbers: whole ones, and ones with decimals.
+
+Numbers are cut into bins: ``bins`` of equal width between public bounds, both included; or alike in proportion
+(``scale = "log"``); or between given ``edges``, the last bin closed. ``atoms`` are values with a cell of their own,
+within the bounds or not; the bins are without them.
+
+Public: all of it. Secret: nothing. Source: FLAIM paper, section 5 (32 uniform bins).
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mechanisms.cells import Cells, equal_starts, log_starts
+from mechanisms.column_parts import (
+    DEFAULT_BINS,
+    LINEAR,
+    LOG,
+    SCALES,
+    cell_labels,
+    check_atoms,
+    check_bins,
+    check_edges,
+    check_name,
+    numbers_dict,
+    or_atoms,
+)
+from mechanisms.errors import DomainError
+from mechanisms.sampling import PublicGenerator
+from mechanisms.written import (
+    first_multiple,
+    last_multiple,
+    multiple_of,
+    parse_number,
+    parse_whole,
+    write_multiple,
+)
+
+MAX_DECIMALS = 15
+
+
+@dataclass(frozen=True, slots=True)
+class Integer:
+    """A column of whole numbers ``low`` .. ``high``, both included, in bins of equal width or as ``scale`` says.
+
+    Where the width is not whole, bins differ by one number at most. With ``edges`` the first is ``low``, the last
+    ``high``, and ``bins`` counts for nothing.
+
+    Raises ``DomainError`` if the bounds are out of order or beyond 64 bits, or there is no bin.
+    """
+
+    name: str
+    low: int
+    high: int
+    bins: int = DEFAULT_BINS
+    missing: bool = False
+    edges: tuple[int, ...] = ()
+    scale: str = LINEAR
+    atoms: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        check_name(self.name)
+        check_bins(self.name, self.bins)
+        if self.low > self.high:
+            raise DomainError(f"column {self.name!r}: low = {self.low} is above high = {self.high}")
+        if min(self.low, *self.atoms, 0) < -(2**63) or max(self.high, *self.atoms, 0) >= 2**63:
+            raise DomainError(
+                f"column {self.name!r}: low = {self.low}, high = {self.high}; 64 bits hold whole numbers"
+            )
+        _check_cells(self, zero="0")
+
+    @property
+    def kind(self) -> str:
+        """Its word in a configuration."""
+        return "integer"
+
+    @property
+    def values(self) -> int:
+        """How many whole numbers lie between the bounds."""
+        return self.high - self.low + 1
+
+    @property
+    def used_bins(self) -> int:
+        """The cells there are, the missing one left out: never more than values."""
+        if self.edges or self.atoms or self.scale == LOG:
+            return len(self.cells.ranges)
+        return min(self.bins, self.values)
+
+    @property
+    def cells(self) -> Cells:
+        """Its numbers in cells."""
+        return _integer_cells(self)
+
+    @property
+    def size(self) -> int:
+        """The number of codes, the missing one included."""
+        return self.used_bins + self.missing
+
+    @property
+    def allowed(self) -> str:
+        """What a value may be, for an error message."""
+        return f"a whole number from {self.low} to {self.high}" + or_atoms(self.atoms)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """What each code stands for, the missing one left out: the lower end of a bin, or "= " an atom."""
+        return cell_labels(self.cells, [str(first) for first, _ in self.cells.ranges])
+
+    def code_of(self, value: str) -> int | None:
+        """The code of a written value that is not missing, or None if it is not allowed."""
+        number = parse_whole(value)
+        return None if number is None else self.cells.code_of(number)
+
+    def bin_range(self, code: int) -> tuple[int, int]:
+        """The smallest and the largest whole number with this code (not the missing one)."""
+        return self.cells.ranges[code]
+
+    def write(self, codes: NDArray[np.int32], generator: PublicGenerator) -> NDArray[np.object_]:
+        """For each code that is not the missing one a number uniform among those of its cell, as text."""
+        drawn = self.cells.draw(codes, generator).tolist()
+        return np.array([str(number) for number in drawn], object)
+
+    def to_dict(self) -> dict[str, object]:
+        """The ``[[column]]`` table of a configuration."""
+        return numbers_dict(
+            self.name,
+            self.kind,
+            bounds=(self.low, self.high, self.bins),
+            missing=self.missing,
+            edges=self.edges,
+            scale=self.scale,
+            atoms=self.atoms,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Real:
+    """A column of numbers ``low`` .. ``high``, both included, in bins of equal width or as ``scale`` says.
+
+    With ``decimals`` values are rounded to so many places first (ties to even), bounds too, and are whole multiples
+    from then on; no bin is without one. Without, a bin takes exactly the doubles between its ends, and an atom the
+    one double; ``places`` only decides what is written.
+
+    Raises ``DomainError`` if the bounds are not finite or out of order, there is no bin, or bins cannot be
+    told from one another in 15 digits (64 bits of multiples).
+    """
+
+    name: str
+    low: float
+    high: float
+    bins: int = DEFAULT_BINS
+    missing: bool = False
+    edges: tuple[float, ...] = ()
+    scale: str = LINEAR
+    atoms: tuple[float, ...] = ()
+    decimals: int | None = None
+
+    def __post_init__(self) -> None:
+        check_name(self.name)
+        check_bins(self.name, self.bins)
+        if not (math.isfinite(self.low) and math.isfinite(self.high) and self.low < self.high):
+            raise DomainError(
+                f"column {self.name!r}: low = {self.low}, high = {self.high};"
+                " real bounds are finite and low is below high"
+            )
+        if self.decimals is not None and not 0 <= self.decimals <= MAX_DECIMALS:
+            raise DomainError(
+                f"column {self.name!r}: decimals = {self.decimals}; 0 to {MAX_DECIMALS} are possible"
+            )
+        _check_cells(self, zero="0.0")
+        self._check_digits()
+
+    @property
+    def kind(self) -> str:
+        """Its word in a configuration."""
+        return "real"
+
+    @property
+    def bin_edges(self) -> tuple[float, ...]:
+        """The edges of the bins; bin i is [edge i, edge i+1), the last one closed."""
+        if self.edges:
+            return self.edges
+        if self.scale == LOG:
+            ratio = (self.high / self.low) ** (1 / self.bins)
+            return (*(self.low * ratio**i for i in range(self.bins)), self.high)
+        step = (self.high - self.low) / self.bins
+        return (*(self.low + i * step for i in range(self.bins)), self.high)
+
+    @property
+    def places(self) -> int:
+        """Decimals of what is written: those given, or as many as tell a hundred values of the narrowest bin apart."""
+        if self.decimals is not None:
+            return self.decimals
+        width = (self.high - self.low) / self.bins
+        if self.edges or self.scale == LOG:
+            width = min(after - before for before, after in pairwise(self.bin_edges))
+        return max(0, 2 - math.floor(math.log10(width)))
+
+    @property
+    def cells(self) -> Cells:
+        """Its multiples of 10^-places in cells."""
+        return _real_cells(self)
+
+    @property
+    def size(self) -> int:
+        """The number of codes, the missing one included."""
+        if self.decimals is None:
+            bins = len(self.edges) - 1 if self.edges else self.bins
+            return bins + len(self.atoms) + self.missing
+        return len(self.cells.ranges) + self.missing
+
+    @property
+    def allowed(self) -> str:
+        """What a value may be, for an error message."""
+        return f"a number from {self.low:g} to {self.high:g}" + or_atoms(self.atoms)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """What each code stands for, the missing one left out: the lower end of a bin, or "= " an atom."""
+        if self.decimals is None and not self.atoms:
+            return tuple(f"{edge:.4g}" for edge in self.bin_edges[:-1])
+        firsts = [f"{first / 10**self.places:.4g}" for first, _ in self.cells.ranges]
+        return cell_labels(self.cells, firsts)
+
+    def code_of(self, value: str) -> int | None:
+        """The code of a written value that is not missing, or None if it is not allowed."""
+        if self.decimals is not None:
+            multiple = multiple_of(value, self.decimals)
+            return None if multiple is None else self.cells.code_of(multiple)
+        number = parse_number(value)
+        if number in self.atoms:
+            return self.cells.atoms[first_multiple(number, self.places)]
+        if number is None or not self.low <= number <= self.high:
+            return None
+        edges, bins = _edges_of(self), self.cells.bins
+        return bins[min(bisect_right(edges, number), len(bins)) - 1]
+
+    def bin_multiples(self, code: int) -> tuple[int, int]:
+        """The smallest and the largest k for which k / 10^places has this code (not the missing one)."""
+        return self.cells.ranges[code]
+
+    def write(self, codes: NDArray[np.int32], generator: PublicGenerator) -> NDArray[np.object_]:
+        """For each code that is not the missing one a multiple uniform among those of its cell, as text."""
+        drawn = self.cells.draw(codes, generator).tolist()
+        return np.array([write_multiple(k, self.places) for k in drawn], object)
+
+    def to_dict(self) -> dict[str, object]:
+        """The ``[[column]]`` table of a configuration."""
+        decimals = {} if self.decimals is None else {"decimals": self.decimals}
+        document = numbers_dict(
+            self.name,
+            self.kind,
+            bounds=(self.low, self.high, self.bins),
+            missing=self.missing,
+            edges=self.edges,
+            scale=self.scale,
+            atoms=self.atoms,
+        )
+        return document | decimals
+
+    def _check_digits(self) -> None:
+        width = min(after - before for before, after in pairwise(self.bin_edges))
+        largest = max(abs(x) for x in (self.low, self.high, *self.atoms))
+        digits = (
+            0 < width < math.inf
+            and self.places <= MAX_DECIMALS
+            and largest * 10**self.places < (2**53 if self.decimals is None else 2**62)
+        )
+        if not digits:
+            raise DomainError(
+                f"column {self.name!r}: bins of low = {self.low} .. high = {self.high} need more than"
+                " 15 digits; use another unit, fewer bins or fewer decimals"
+            )
+        for atom in self.atoms:
+            if first_multiple(atom, self.places) != last_multiple(atom, self.places):
+                raise DomainError(
+                    f"column {self.name!r}: the atom {atom} has more than {self.places} decimals; set decimals"
+                )
+        if self.decimals is None:
+            if self.atoms and self.size - self.missing != len(self.cells.ranges):
+                raise DomainError(f"column {self.name!r}: atoms take all of a bin; set decimals")
+        elif self.scale == LOG and not _rounded(self.low, self.decimals):
+            raise DomainError(
+                f"column {self.name!r}: low = {self.low} is 0 with {self.decimals} decimals, which has no place on a"
+                " log scale; more decimals or a higher low"
+            )
+
+
+def _check_cells(column: Integer | Real, *, zero: str) -> None:
+    name = column.name
+    if column.scale not in SCALES:
+        raise DomainError(f'column {name!r}: scale = {column.scale!r}; it is "linear" or "log"')
+    if column.scale == LOG and column.low <= 0:
+        raise DomainError(
+            f'column {name!r}: scale = "log" needs low above 0; a zero gets a cell of its own with'
+            f" atoms = [{zero}], and negative numbers have no place on it"
+        )
+    if not all(math.isfinite(atom) for atom in column.atoms):
+        raise DomainError(f"column {name!r}: atoms are finite numbers")
+    check_atoms(name, column.atoms)
+    if column.edges:
+        check_edges(name, column.edges)
+        if (column.edges[0], column.edges[-1]) != (column.low, column.high):
+            raise DomainError(f"column {name!r}: low and high are the first and the last edge")
+        if column.scale == LOG:
+            raise DomainError(f'column {name!r}: edges stand beside scale = "log"; give one')
+
+
+@lru_cache(512)
+def _integer_cells(column: Integer) -> Cells:
+    if column.edges:
+        starts: Sequence[int] = column.edges[:-1]
+    elif column.scale == LOG:
+        starts = log_starts(column.low, column.high, column.bins)
+    else:
+        starts = equal_starts(column.low, column.values, column.bins)
+    return Cells.cut(starts, column.high, column.atoms)
+
+
+@lru_cache(512)
+def _real_cells(column: Real) -> Cells:
+    places = column.places
+    atoms = [first_multiple(atom, places) for atom in column.atoms]
+    if column.decimals is None:
+        bins = len(_edges_of(column)) - 1
+        ranges = [_multiples_between(column, i) for i in range(bins)]
+        return Cells.cut([first for first, _ in ranges], ranges[-1][1], atoms)
+    low, high = _rounded(column.low, places), _rounded(column.high, places)
+    if column.edges:
+        inner = [first_multiple(edge, places) for edge in column.edges[1:-1]]
+        starts = sorted({low, *(start for start in inner if low < start <= high)})
+    elif column.scale == LOG:
+        starts = log_starts(low, high, column.bins)
+    else:
+        starts = equal_starts(low, high - low + 1, column.bins)
+    return Cells.cut(starts, high, atoms)
+
+
+def _rounded(bound: float, places: int) -> int:
+    """A bound as values are rounded, so that every value within the bounds stays there."""
+    multiple = multiple_of(repr(bound), places)
+    if multiple is None:
+        raise ValueError(f"{bound} is not finite")
+    return multiple
+
+
+@lru_cache(512)
+def _edges_of(column: Real) -> tuple[float, ...]:
+    return column.bin_edges
+
+
+def _multiples_between(column: Real, i: int) -> tuple[int, int]:
+    """As doubles compare: which multiples of 10^-places lie in bin i."""
+    edges, unit = _edges_of(column), 10**column.places
+    last = _first_multiple_of_double(edges[i + 1], unit)
+    # The last bin holds its upper edge, if that is a multiple.
+    if i < len(edges) - 2 or last / unit > column.high:
+        last -= 1
+    return _first_multiple_of_double(edges[i], unit), last
+
+
+def _first_multiple_of_double(edge: float, unit: int) -> int:
+    """The smallest k with k / unit >= edge, as doubles compare."""
+    guess = math.floor(edge * unit) - 1
+    return next(k for k in range(guess, guess + 4) if k / unit >= edge)

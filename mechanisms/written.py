@@ -1,0 +1,65 @@
+"""Numbers as tables write them, and as whole multiples of a power of ten.
+
+Public: the functions. Secret: at its owner, the values they read.
+Limits: decimal points only; a table with decimal commas is translated where it is read (`mechanisms.dialect`).
+"""
+
+from __future__ import annotations
+
+import math
+from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Context, Decimal
+
+# More digits than any number between 64-bit multiples has before it is rounded, by a wide margin.
+EXACT = Context(prec=60)
+
+
+def parse_whole(value: str) -> int | None:
+    """A whole number written as ``39``, ``-1`` or ``39.0``; None for anything else."""
+    whole, point, fraction = value.strip().partition(".")
+    if point and fraction.strip("0"):
+        return None
+    digits = whole[1:] if whole[:1] in ("+", "-") else whole
+    # No column holds a number of a hundred digits, and Python refuses to read one of 4,301.
+    return int(whole) if digits.isascii() and digits.isdigit() and len(digits) < 100 else None
+
+
+def parse_number(value: str) -> float | None:
+    """A finite number as tables have it; None for anything else, ``1_000`` and ``inf`` included."""
+    try:
+        number = float(value)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) and value.isascii() and "_" not in value else None
+
+
+def multiple_of(value: str, places: int) -> int | None:
+    """The k for which k / 10^places is nearest to a written number, ties to even; None for what is no number."""
+    if parse_number(value) is None:
+        return None
+    scaled = Decimal(value.strip()).scaleb(places, EXACT)
+    return int(scaled.to_integral_value(ROUND_HALF_EVEN, EXACT))
+
+
+def first_multiple(bound: float, places: int) -> int:
+    """The smallest k with k / 10^places >= ``bound``, which is taken for the shortest decimal that reads as it."""
+    return int(Decimal(repr(bound)).scaleb(places, EXACT).to_integral_value(ROUND_CEILING, EXACT))
+
+
+def last_multiple(bound: float, places: int) -> int:
+    """The largest k with k / 10^places <= ``bound``, which is taken as by ``first_multiple``."""
+    return int(Decimal(repr(bound)).scaleb(places, EXACT).to_integral_value(ROUND_FLOOR, EXACT))
+
+
+def write_multiple(multiple: int, places: int) -> str:
+    """k / 10^places with ``places`` decimals."""
+    if not places:
+        return str(multiple)
+    whole, fraction = divmod(abs(multiple), 10**places)
+    return f"{'-' if multiple < 0 else ''}{whole}.{fraction:0{places}d}"
+
+
+def decimals_of(value: str) -> int | None:
+    """How many decimals a number is written with; None where it has an exponent or is no number."""
+    if parse_number(value) is None or "e" in value.lower():
+        return None
+    return len(value.strip().partition(".")[2])

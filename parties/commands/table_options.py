@@ -1,0 +1,96 @@
+"""How commands are told where a table is and how it is written.
+
+Provides ``table_options``, which every command that reads a table has, and ``Table``, what it gives. Secret: the
+password that a database's URL may hold; `mechanisms.source` keeps it out of messages.
+"""
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import click
+import numpy as np
+from numpy.typing import NDArray
+
+from mechanisms.dialect import Dialect
+from mechanisms.domain import Domain
+from mechanisms.source import TableSource
+
+_FILES = "CSV with a header, .tsv, either with .gz, .parquet or .xlsx; with --sql a database's URL"
+_DELIMITERS = {"tab": "\t", "\\t": "\t", "comma": ",", "semicolon": ";"}
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table that a command was given; with ``ignore_extra`` columns that the config does not know are left out."""
+
+    source: TableSource
+    ignore_extra: bool
+
+    def codes(self, domain: Domain) -> NDArray[np.int32]:
+        """Its rows as codes. Raises DataError where the table cannot be read or does not fit the domain."""
+        # Pandas takes a fifth of a second to import, which the other commands of an owner do without.
+        from mechanisms.reading import read_table
+        from mechanisms.table import encode
+
+        shown = self.source.shown
+        return encode(domain, read_table(self.source), source=shown, ignore_extra=self.ignore_extra)
+
+
+def table_options(
+    *, argument: str | None = None, help: str = "The table"
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Add --data (or the ``argument`` of that name), --sql, --delimiter, --decimal, --encoding and --ignore-extra.
+
+    The command gets them as ``table``. --ignore-extra is only there beside a config, so not with an ``argument``.
+    """
+
+    def add(command: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(command)
+        def with_table(
+            location: str,
+            sql: str | None,
+            delimiter: str | None,
+            decimal: str | None,
+            encoding: str | None,
+            ignore_extra: bool = False,
+            **others: Any,
+        ) -> None:
+            sign = None if delimiter is None else _DELIMITERS.get(delimiter, delimiter)
+            source = TableSource(location, sql, Dialect(sign, decimal, encoding))
+            command(table=Table(source, ignore_extra), **others)
+
+        where = (
+            click.argument("location", metavar=argument.upper())
+            if argument
+            else click.option("--data", "location", required=True, help=f"{help}: {_FILES}.")
+        )
+        options = [where, *_OPTIONS, *([] if argument else [_IGNORE_EXTRA])]
+        for option in reversed(options):
+            with_table = option(with_table)
+        return with_table
+
+    return add
+
+
+_OPTIONS = (
+    click.option(
+        "--sql", metavar="QUERY", default=None, help="A query to the database whose URL is given."
+    ),
+    click.option(
+        "--delimiter", default=None, help='Between values: ";", tab ...; by default recognised.'
+    ),
+    click.option(
+        "--decimal",
+        type=click.Choice([".", ","]),
+        default=None,
+        help="Decimal sign; by default recognised.",
+    ),
+    click.option(
+        "--encoding", default=None, help="utf-8, latin-1, utf-16 ...; by default recognised."
+    ),
+)
+_IGNORE_EXTRA = click.option(
+    "--ignore-extra", is_flag=True, help="Leave columns out that the config does not know."
+)
