@@ -10,6 +10,7 @@ Messages may name files, keys, clients, parties and sizes; they never hold a row
     |   +-- SubmissionConflict  the client is stored already, with another submission
     |   +-- RunFull             as many clients as the run expects are stored already
     |   +-- RunClosed           the run takes no submissions any more
+    |   +-- StudyReleased       this configuration was released already, from another folder
     +-- IngestError             a request to the ingest API that is refused; carries the HTTP status
     +-- SubmitError             a data owner's submission did not get through
     |   +-- SubmissionRefused   a server answered that it does not take this submission
@@ -68,6 +69,10 @@ class RunFull(StoreError):
 
 class RunClosed(StoreError):
     """The run has ended; submissions would never be counted."""
+
+
+class StudyReleased(StoreError):
+    """This configuration was released already, from another folder; from this one it would be released again."""
 
 
 class IngestError(PartyError):

@@ -75,6 +75,12 @@ class SharedDatabase:
             )
 
     @contextlib.contextmanager
+    def reading(self) -> Iterator[sqlite3.Connection]:
+        """A connection to ask one question on."""
+        with self._connected() as db:
+            yield db
+
+    @contextlib.contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
         """A connection on which nothing changes but by what is done within; durable at the end, or undone."""
         with self._turn, self._connected() as db:

@@ -4,7 +4,12 @@ from pathlib import Path
 
 import click
 
-from parties.commands.running import common_options, make_private, run_supervised
+from parties.commands.running import (
+    common_options,
+    make_private,
+    register_option,
+    run_supervised,
+)
 from parties.config import load_config
 from parties.dumps import no_core_dumps
 from parties.flaim.server import own_files, run_server
@@ -25,14 +30,22 @@ from parties.trial.processes import Supervision
     help="The server's folder; by default flaim-server beside the config.",
 )
 @click.option("--watch-stdin", is_flag=True, hidden=True)
+@register_option
 @common_options
-def flaim_server(config: Path, directory: Path | None, watch_stdin: bool, as_json: bool) -> None:
+def flaim_server(
+    config: Path,
+    directory: Path | None,
+    watch_stdin: bool,
+    register: Path | None,
+    as_json: bool,
+) -> None:
     """Run the FLAIM server, in the foreground, until the run is finished.
 
     It listens at flaim.address, waits up to clients.wait_s seconds for the clients that flaim.clients names, and goes
     on without those that do not come or leave. It writes model, synthetic table, report and transcript. Started again
     after a stop or a crash it goes on after the last finished round; the interrupted one is lost. Without the first
-    sums, or with an annealed schedule, it begins anew with what is left of the budget. With --json, events are JSON
+    sums, or with an annealed schedule, it begins anew with what is left of the budget. Started from another folder once
+    anything was released, it refuses. With --json, events are JSON
     lines.
     """
     no_core_dumps()
@@ -43,7 +56,9 @@ def flaim_server(config: Path, directory: Path | None, watch_stdin: bool, as_jso
         loaded = load_config(config)
         own_files(loaded)  # Before anything is written.
         make_private(own_folder)
-        await run_server(loaded, own_folder, progress=progress, closed=supervision.go)
+        await run_server(
+            loaded, own_folder, progress=progress, closed=supervision.go, register=register
+        )
 
     run_supervised(serve, watch_stdin=watch_stdin, events=progress if as_json else None)
     # A launcher has the real table at hand and writes a fuller report.

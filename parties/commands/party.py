@@ -4,7 +4,12 @@ from pathlib import Path
 
 import click
 
-from parties.commands.running import common_options, make_private, run_supervised
+from parties.commands.running import (
+    common_options,
+    make_private,
+    register_option,
+    run_supervised,
+)
 from parties.config import load_config
 from parties.distaim.estimation import LEAD
 from parties.distaim.server import own_files, run_party
@@ -33,9 +38,19 @@ _PATH = click.Path(path_type=Path)
     is_flag=True,
     help="Stop when standard input ends; its line 'go' ends the wait for data owners.",
 )
+@register_option
 @common_options
-def party(config: Path, pid: int, directory: Path | None, watch_stdin: bool, as_json: bool) -> None:
+def party(
+    config: Path,
+    pid: int,
+    directory: Path | None,
+    watch_stdin: bool,
+    register: Path | None,
+    as_json: bool,
+) -> None:
     """Run one compute server, in the foreground, until the run is finished.
+
+    A configuration is released from one folder, once: started from another one after that, the server refuses.
 
     Started again after a stop, a crash or the loss of a peer, it goes on after the last finished round, with its
     ledger where it was. When all three are done it deletes its shares and its sealing key (the file beside the key that
@@ -52,7 +67,9 @@ def party(config: Path, pid: int, directory: Path | None, watch_stdin: bool, as_
         make_private(own_folder)
         keep_freed_memory()
         allow_files()
-        await run_party(loaded, pid, own_folder, progress=progress, closed=supervision.go)
+        await run_party(
+            loaded, pid, own_folder, progress=progress, closed=supervision.go, register=register
+        )
 
     run_supervised(serve, watch_stdin=watch_stdin, events=progress if as_json else None)
     # A launcher has the real table at hand and writes a fuller report.

@@ -53,6 +53,15 @@ def common_options(command: Command) -> Command:
     )(command)
 
 
+register_option = click.option(
+    "--register",
+    type=click.Path(path_type=Path),
+    default=None,
+    metavar="FILE",
+    help="What this server has released, if not SYNCRET_REGISTER or its place in your home. Keep it.",
+)
+
+
 def make_private(directory: Path) -> None:
     """Make a ``directory`` for secrets, or see that the one that is there is closed to others. Raises StoreError."""
     with disk_errors(directory, "made"):

@@ -103,6 +103,11 @@ class Arrivals:
         self.seconds = 0.0
         """How long counting in has taken so far, waiting included."""
 
+    @property
+    def clients(self) -> tuple[str, ...]:
+        """Who is counted by now."""
+        return () if self._total is None else self._total.clients
+
     def __repr__(self) -> str:
         return f"Arrivals(total={self._total!r}, standings={len(self._standings)})"
 

@@ -6,7 +6,7 @@ own ledger before the protocol that opens the value starts. Secret: the share. P
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,8 +34,16 @@ from protocols.steps import MEASURE, MEASURE_NOISE, SELECT
 from protocols.transcript import Transcript
 
 
-def server_ledger(store: Store, transcript: Transcript, budget: float) -> DurableLedger:
-    """This server's ledger: a charge is durable in the store, then in the transcript. Raises ValueError."""
+def server_ledger(
+    store: Store,
+    transcript: Transcript,
+    budget: float,
+    first: Callable[[LedgerEntry], object] = lambda entry: None,
+) -> DurableLedger:
+    """This server's ledger: after ``first``, a charge is durable in the store, then in the transcript.
+
+    Raises ValueError.
+    """
 
     def then(entry: LedgerEntry) -> None:
         transcript.ledger(
@@ -46,7 +54,7 @@ def server_ledger(store: Store, transcript: Transcript, budget: float) -> Durabl
             spent=ledger.spent,
         )
 
-    ledger = DurableLedger(store, budget, then=then)
+    ledger = DurableLedger(store, budget, first=first, then=then)
     return ledger
 
 

@@ -10,7 +10,7 @@ import json
 import math
 import secrets
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -65,6 +65,8 @@ class ComputeServer:
     progress: Progress
     closed: asyncio.Event
     circumstances: Circumstances
+    on_release: Callable[[Iterable[str]], object] = lambda clients: None
+    """Called with the clients of every release before anything of it is opened; may refuse it."""
 
     @property
     def names(self) -> list[str]:
@@ -115,6 +117,9 @@ async def compute(
     )
     server.transcript.seal(AGREED.what)
     _record_ledger(server)
+    if DurableLedger(server.store).entries:
+        # What a peer has charged may have been released.
+        server.on_release(())
     server.plan.write_off(
         [entry.rho for entry in DurableLedger(server.store).entries],
         initial=initial,
@@ -220,7 +225,12 @@ def _backend(
         server.workload,
         server.plan,
         arrivals=arrivals,
-        ledger=server_ledger(server.store, server.transcript, server.plan.rho),
+        ledger=server_ledger(
+            server.store,
+            server.transcript,
+            server.plan.rho,
+            first=lambda entry: server.on_release(arrivals.clients),
+        ),
         store=server.store,
         transcript=server.transcript,
         progress=server.progress,

@@ -20,7 +20,9 @@ from parties.distaim.store import Store
 from parties.distaim.tape import FOLDER
 from parties.errors import StoreError
 from parties.files import disk_errors
+from parties.places import register_file
 from parties.progress import Progress
+from parties.register import Register, Registered, Study
 from protocols.durable import sync
 
 STORE = "store"
@@ -43,10 +45,20 @@ def check_open(store: Store) -> None:
         )
 
 
-def discard(store: Store, files: CertificateFiles, *, progress: Progress) -> None:
-    """Delete all that is secret of a run that has ended. May be repeated. Raises StoreError."""
+def discard(
+    store: Store, files: CertificateFiles, registered: Registered, *, progress: Progress
+) -> None:
+    """Delete all that is secret of a run that has ended. May be repeated. Raises StoreError.
+
+    A sealing key that another study of ``registered`` has, too, and is not over with, stays until that one is.
+    """
     store.discard_shares()
-    key = _delete_key(files.seal, progress)
+    if others := registered.sharing_seal():
+        key = ""
+        progress.event("key-kept", f"{files.seal} stays: {', '.join(others)} needs it, too")
+    else:
+        key = _delete_key(files.seal, progress)
+    registered.end()
     progress.event(
         "deleted",
         f"deleted: the data owners' submissions and totals{key}; transcript, model, ledger, costs and result stay",
@@ -54,11 +66,16 @@ def discard(store: Store, files: CertificateFiles, *, progress: Progress) -> Non
 
 
 def forget_run(
-    config: Config, directory: Path, files: CertificateFiles, *, progress: Progress
+    config: Config,
+    pid: int,
+    directory: Path,
+    *,
+    progress: Progress,
+    register: Path | None = None,
 ) -> None:
-    """Close the store in a server's folder for good, and delete all that is secret, a tape too.
+    """Close the store in the folder of server ``pid`` for good, and delete all that is secret, a tape too.
 
-    Raises StoreError: none is there, in use, of another configuration.
+    ``register`` as in ``server.run_party``. Raises StoreError: none is there, in use, of another configuration.
     """
     if not has_store(directory):
         raise StoreError(directory, "is no compute server's folder; expected the one of its --dir")
@@ -67,7 +84,9 @@ def forget_run(
         if (directory / FOLDER).exists():
             with disk_errors(directory / FOLDER, "deleted"):
                 shutil.rmtree(directory / FOLDER)
-        discard(store, files, progress=progress)
+        study = Study.of_server(config, pid, store.identity, directory)
+        registered = Registered(Register(register_file(register)), study)
+        discard(store, config.require_tls(pid), registered, progress=progress)
 
 
 def _delete_key(path: Path, progress: Progress) -> str:

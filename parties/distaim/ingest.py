@@ -40,6 +40,7 @@ from parties.errors import (
     RunFull,
     SealError,
     StoreError,
+    StudyReleased,
     SubmissionConflict,
 )
 from parties.sealing import SealKey
@@ -292,6 +293,7 @@ def refusal(error: IngestError | StoreError) -> web.Response:
         status, expected = {
             SubmissionConflict: (409, "the same submission again; the first one stands"),
             RunClosed: (410, "a submission before the run's last round"),
+            StudyReleased: (409, "a new configuration, which you charge to your budget anew"),
             RunFull: (403, "a run that expects more data owners"),
         }.get(type(error), (507, "try again later, or tell the server's operator"))
         what = error.message if status != 507 else "the server cannot store submissions at present"

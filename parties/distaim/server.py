@@ -33,8 +33,10 @@ from parties.distaim.recording import Recorded
 from parties.distaim.tape import FOLDER, WARNING, Tape
 from parties.errors import StoreError
 from parties.files import disk_errors
+from parties.places import register_file
 from parties.progress import Progress
 from parties.published import TABLE, Published, published
+from parties.register import Registered, Study
 from parties.statuses import TooFewClients
 from parties.tls import check_holder, check_seal, signer
 from parties.version import version
@@ -63,12 +65,19 @@ def own_files(config: Config, pid: int, directory: Path | None = None) -> Certif
 
 
 async def run_party(
-    config: Config, pid: int, directory: Path, *, progress: Progress, closed: asyncio.Event
+    config: Config,
+    pid: int,
+    directory: Path,
+    *,
+    progress: Progress,
+    closed: asyncio.Event,
+    register: Path | None = None,
 ) -> None:
     """Run server ``pid`` in ``directory`` until the run is finished.
 
-    ``closed`` is set by whoever knows that no more data owners will come. Raises ConfigError, CertificateError,
-    StoreError, TooFewClients, ProtocolError, MechanismError.
+    ``closed`` is set by whoever knows that no more data owners will come; ``register`` is the file of this server's
+    studies, if it has not its usual place. Raises ConfigError, CertificateError, StoreError (with StudyReleased where
+    another folder has released this configuration), TooFewClients, ProtocolError, MechanismError.
     """
     files = own_files(config, pid, directory)
     workload = config.build_workload()
@@ -80,10 +89,13 @@ async def run_party(
         circumstances.store(directory / STORE, config.digest(), rounds=plan.rounds) as store,
     ):
         check_open(store)
+        study = Study.of_server(config, pid, store.identity, directory)
+        registered = Registered.begin(register_file(register), study)
+        store.admit = registered.check_client
         before = store.ended
         if before:
             # A kill may have broken this off.
-            discard(store, files, progress=progress)
+            discard(store, files, registered, progress=progress)
         else:
             own_files(config, pid)
         transcript = open_transcript(
@@ -101,6 +113,7 @@ async def run_party(
             progress=progress,
             closed=closed,
             circumstances=circumstances,
+            on_release=registered.release,
         )
         try:
             with disk_errors(directory):
@@ -113,7 +126,7 @@ async def run_party(
         finally:
             # The end is the end, whatever became of the connections after it.
             if store.ended and not before:
-                discard(store, files, progress=progress)
+                discard(store, files, registered, progress=progress)
     progress.event("finished", "finished")
 
 

@@ -18,7 +18,7 @@ import json
 import os
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, NamedTuple, Self
@@ -132,6 +132,8 @@ class Store(Database):
     def __init__(self, directory: Path, config_digest: str) -> None:
         """Open or make ``directory``. Raises StoreError: unwritable, in use, or of another run or configuration."""
         self._parsed: dict[int, StoredSubmission] = {}
+        self.admit: Callable[[str], object] = lambda client: None
+        """Raises StoreError for a client that is not to be taken in here."""
         super().__init__(directory, config_digest, _SCHEMA)
         try:
             with disk_errors(directory, "opened"):
@@ -240,6 +242,7 @@ class Store(Database):
                 self.directory,
                 f"client {submission.client!r} is stored with another submission",
             )
+        self.admit(submission.client)
         if self.closed_to_clients:
             raise RunClosed(self.directory, f"run {submission.run!r} takes no submissions any more")
         if self._count("submission") >= limit:

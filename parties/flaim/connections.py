@@ -26,6 +26,7 @@ from parties.errors import (
     FlaimProtocolError,
     PartyError,
     RoundTransportError,
+    StoreError,
 )
 from parties.flaim.messages import (
     KEY_BYTES,
@@ -85,8 +86,12 @@ class Connections:
         workload_digest: str,
         log: ConnectionLog,
         on_change: Callable[[], None] = lambda: None,
+        admit: Callable[[str], object] = lambda client: None,
     ) -> None:
-        """Raises ConfigError where the config has no address or no clients."""
+        """``admit`` raises StoreError for a client that is not to be let in.
+
+        Raises ConfigError where the config has no address or no clients.
+        """
         section = config.require_flaim()
         self.names = section.clients
         self.present: dict[int, Member] = {}
@@ -101,6 +106,7 @@ class Connections:
         self._numbers = {name: number for number, name in enumerate(section.clients)}
         self._changed = asyncio.Condition()
         self._on_change = on_change
+        self._admit = admit
         self._tasks: set[asyncio.Task[None]] = set()
         self._sending: set[asyncio.Task[None]] = set()
         self._listener: asyncio.Server | None = None
@@ -259,6 +265,11 @@ class Connections:
                     f"has another {what} ({theirs.hex()[:12]}, version {hello.version}); expected {ours.hex()[:12]}, "
                     f"version {version()}: the same file at the server and at all clients",
                 )
+        try:
+            self._admit(name)
+        except StoreError as error:
+            # The server's paths are nothing to tell a client about.
+            raise FlaimProtocolError(name, error.message) from error
         declared = self._config.require_flaim().sizes == "public"
         if declared != (hello.rows is not None):
             what = "no number of rows" if declared else "its number of rows"

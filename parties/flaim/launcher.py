@@ -17,7 +17,7 @@ from parties.flaim.sums import section_of
 from parties.progress import Progress
 from parties.statuses import ChildFailed, Status
 from parties.tls import pinned_in
-from parties.trial.folder import Folder
+from parties.trial.folder import REGISTER, Folder
 from parties.trial.launcher import prepare_trial
 from parties.trial.ports import LOOPBACK, free_ports
 from parties.trial.processes import Child
@@ -102,6 +102,7 @@ class _Run:
         """Start the server, then the clients; watch until the server has ended well."""
         directory = self.folder.party(0)
         arguments = ["flaim-server", str(self.folder.config), "--dir", str(directory), *_WATCHED]
+        arguments += ["--register", str(directory / REGISTER)]
         server = await Child.start(SERVER, arguments, log=directory / "log.txt")
         self.children.append(server)
         self.progress.event("server", "the server is starting", pids=str(server.pid))

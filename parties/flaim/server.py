@@ -17,7 +17,7 @@ import asyncio
 import contextlib
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import cast
@@ -25,7 +25,7 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
-from mechanisms.accounting import Ledger
+from mechanisms.accounting import Ledger, LedgerEntry
 from mechanisms.errors import BudgetExceeded
 from mechanisms.events import Event
 from mechanisms.flaim import (
@@ -55,8 +55,10 @@ from parties.flaim.refusals import refusal_of
 from parties.flaim.result import RESULT, ServerFacts, flaim_document
 from parties.flaim.sums import settings_of
 from parties.ledger import LEDGER, DurableLedger, adopt_charges
+from parties.places import register_file
 from parties.progress import Progress
 from parties.published import NOTE, Published
+from parties.register import Registered, Study
 from parties.statuses import TooFewClients
 from parties.tls import check_holder
 from parties.trial.processes import allow_files
@@ -74,13 +76,19 @@ def own_files(config: Config) -> CertificateFiles:
 
 
 async def run_server(
-    config: Config, directory: Path, *, progress: Progress, closed: asyncio.Event
+    config: Config,
+    directory: Path,
+    *,
+    progress: Progress,
+    closed: asyncio.Event,
+    register: Path | None = None,
 ) -> None:
     """Serve the run of ``config`` in ``directory`` until it is finished.
 
-    ``closed`` is set by whoever knows that no more clients will come. Raises ConfigError, CertificateError, StoreError,
-    CheckFailed (of a transcript that is none), TooFewClients, MechanismError (the budget is spent already, among
-    others); the clients have been told by then.
+    ``closed`` is set by whoever knows that no more clients will come; ``register`` is the file of this server's
+    studies, if it has not its usual place. Raises ConfigError, CertificateError, StoreError (with StudyReleased where
+    another folder has released this configuration), CheckFailed (of a transcript that is none), TooFewClients,
+    MechanismError (the budget is spent already, among others); the clients have been told by then.
     """
     section = config.require_flaim()
     if section.variant == ORACLE:
@@ -94,6 +102,8 @@ async def run_server(
     workload, settings = config.build_workload(), settings_of(config)
     allow_files()
     with Database(directory / "store", config.digest(), [LEDGER]) as database:
+        study = Study(config.digest(), section.server, config.run.id, database.identity, directory)
+        registered = Registered.begin(register_file(register), study)
         before = DurableLedger(database, settings.rho)
         with disk_errors(directory):
             adopt_charges(before, directory / TRANSCRIPT, config.digest())
@@ -107,7 +117,14 @@ async def run_server(
         elif history.rounds:
             history.give_up(entry.round for entry in before.entries)
         record = _open_record(config, directory, files, workload, settings, spent=earlier)
-        ledger = DurableLedger(database, settings.rho, first=record.charge)
+
+        def first(entry: LedgerEntry) -> None:
+            registered.release(run.present)
+            record.charge(entry)
+
+        if before.entries:
+            registered.release(())
+        ledger = DurableLedger(database, settings.rho, first=first)
         run = _Run(
             config,
             directory,
@@ -119,6 +136,7 @@ async def run_server(
             progress,
             closed,
             earlier,
+            registered.check_client,
         )
         try:
             with disk_errors(directory):
@@ -205,8 +223,16 @@ class _Run:
     progress: Progress
     closed: asyncio.Event
     earlier: float
+    admit: Callable[[str], object]
+    connections: Connections | None = None
     document: dict[str, object] = field(default_factory=dict)
     seconds: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
+
+    @property
+    def present(self) -> list[str]:
+        """The clients that are connected."""
+        members = self.connections.present.values() if self.connections else ()
+        return [member.name for member in members]
 
     async def serve(self, files: CertificateFiles) -> None:
         """Open the connections, wait, run, write, say goodbye."""
@@ -216,7 +242,9 @@ class _Run:
             workload_digest=self.workload.digest(),
             log=self.record,
             on_change=lambda: self._arrived(connections),
+            admit=self.admit,
         )
+        self.connections = connections
         async with connections:
             address = self.config.require_flaim().address
             self.progress.event("listening", f"taking clients at {address}")

@@ -19,7 +19,7 @@ from parties.report.comparison import compare_tables
 from parties.report.content import ReportPictures, RunReport, Utility
 from parties.report.result import read_synthetic
 from parties.report.writing import write_report
-from parties.trial.folder import Folder
+from parties.trial.folder import REGISTER, Folder
 from parties.trial.request import Trial
 
 
@@ -67,7 +67,7 @@ def tidy(folder: Folder) -> None:
     shutil.rmtree(folder.owners, ignore_errors=True)
     for party in folder.parties:
         shutil.rmtree(party / "store", ignore_errors=True)
-        for name in ("model", "synthetic.csv", "transcript.jsonl"):
+        for name in ("model", "synthetic.csv", "transcript.jsonl", REGISTER):
             _remove(party / name)
     for path in folder.certificates.glob("*"):
         if path.suffix in (".key", ".seal") or path.name.startswith("owner-"):

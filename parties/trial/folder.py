@@ -13,6 +13,8 @@ from parties.files import disk_errors, write_json
 
 SERVERS = ("0", "1", "2")
 """Names of the folders of DistAIM's servers."""
+REGISTER = "register.sqlite"
+"""A trial's server has its register of studies in its folder."""
 _MARK = "run.json"
 
 

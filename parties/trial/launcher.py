@@ -23,7 +23,7 @@ from parties.files import disk_errors, write_whole
 from parties.progress import Progress
 from parties.statuses import ChildFailed, Status
 from parties.tls import make_certificates, public_keys
-from parties.trial.folder import Folder
+from parties.trial.folder import REGISTER, Folder
 from parties.trial.jobs import OwnersJob, read_receipts
 from parties.trial.ports import LOOPBACK, free_ports
 from parties.trial.processes import Child
@@ -175,6 +175,8 @@ def _pids(children: Sequence[Child]) -> str:
 async def _start_party(pid: int, folder: Folder) -> Child:
     directory = folder.party(pid)
     arguments = ["party", str(folder.config), "--pid", str(pid), "--dir", str(directory)]
+    # A trial has its own: nothing is written outside its folder, and the next one may be the same again.
+    arguments += ["--register", str(directory / REGISTER)]
     return await Child.start(
         f"party {pid}", [*arguments, "--json", "--watch-stdin"], log=directory / "log.txt"
     )

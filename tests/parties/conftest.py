@@ -1,9 +1,21 @@
 """Fixtures shared by the tests of `parties`."""
 
+from pathlib import Path
+
 import pytest
 
 from parties.config import CertificateFiles
+from parties.places import BUDGET, REGISTER
 from tests.parties import support
+
+
+@pytest.fixture(autouse=True)
+def places(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Budgets and registers of this test alone: most of them run the same study, each in a folder of its own."""
+    folder = tmp_path_factory.mktemp("places")
+    for variable in (BUDGET, REGISTER):
+        monkeypatch.setenv(variable, str(folder / f"{variable.lower()}.sqlite"))
+    return folder
 
 
 @pytest.fixture(scope="session")

@@ -91,6 +91,8 @@ async def play(
     certificates: Mapping[str, CertificateFiles],
     folder: Path,
     faults: Mapping[int, Fault] | None = None,
+    *,
+    register: Path | None = None,
 ) -> tuple[Events, list[ClientReport | BaseException]]:
     """A run with the server and all clients in this loop; those of ``faults`` do something else.
 
@@ -109,7 +111,7 @@ async def play(
         )
 
     server, *clients = await asyncio.gather(
-        run_server(config, directory, progress=events, closed=closed),
+        run_server(config, directory, progress=events, closed=closed, register=register),
         *(one(index) for index in range(len(NAMES))),
         return_exceptions=True,
     )

@@ -89,7 +89,8 @@ def _serve(cluster: Cluster, pid: int, point: str) -> None:
     config, folder = cluster.with_own_certificates()[pid], cluster.directory(pid)
     folder.mkdir(parents=True, exist_ok=True)
     progress = Recording()
-    asyncio.run(run_party(config, pid, folder, progress=progress, closed=asyncio.Event()))
+    closed, register = asyncio.Event(), cluster.register(pid)
+    asyncio.run(run_party(config, pid, folder, progress=progress, closed=closed, register=register))
 
 
 def _submit(cluster: Cluster, first_rounds: Mapping[str, int]) -> None:

@@ -72,6 +72,10 @@ class Cluster:
     def directory(self, pid: int) -> Path:
         return self.folder / f"server-{pid}"
 
+    def register(self, pid: int) -> Path:
+        """A server's register of studies: each has one, and each cluster others."""
+        return self.folder / f"register-{pid}.sqlite"
+
     def own_files(self, name: str) -> CertificateFiles:
         """A copy of a server's files that is this run's: it deletes its sealing key at the end."""
         files = self.certificates[name]
@@ -129,6 +133,7 @@ class Cluster:
                     self.directory(pid),
                     progress=recordings.get(pid, Recording()),
                     closed=no_more,
+                    register=self.register(pid),
                 )
             )
         async with asyncio.timeout(LIMIT_S):

@@ -170,7 +170,7 @@ async def test_a_tape_is_kept_at_the_end_as_its_warning_says_and_goes_when_it_is
     assert "body" in found_in(directory / "replay", secrets_seen)
     warning = (directory / "replay" / "WARNING.txt").read_text()
     assert "kept when the run has ended" in warning
-    forget_run(config, directory, cluster.own_files(PARTIES[1]), progress=Recording())
+    forget_run(cluster.with_own_certificates()[1], 1, directory, progress=Recording())
     assert not (directory / "replay").exists()
 
 
@@ -208,12 +208,13 @@ async def test_forget_deletes_what_is_secret_and_closes_the_run_for_good(
 ) -> None:
     assert None not in await cluster.run(owners=EVERYONE, kill=(1, "round", 1))
     directory, files = cluster.directory(1), cluster.own_files(PARTIES[1])
+    config = cluster.with_own_certificates()[1]
     assert {"body", "total"} <= found_in(directory, secrets_seen)
     with opened(cluster, 1) as store:
         charged = DurableLedger(store).entries
         with pytest.raises(StoreError, match="in use"):
-            forget_run(cluster.config, directory, files, progress=Recording())
-    forget_run(cluster.config, directory, files, progress=Recording())
+            forget_run(config, 1, directory, progress=Recording())
+    forget_run(config, 1, directory, progress=Recording())
     assert found_in(directory, secrets_seen) == set()
     assert not files.seal.exists()
     with opened(cluster, 1) as store:
@@ -231,14 +232,15 @@ async def test_forget_that_was_broken_off_may_be_repeated_and_the_run_is_closed_
     cluster: Cluster, secrets_seen: dict[str, list[bytes]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert None not in await cluster.run(owners=EVERYONE, kill=(1, "round", 1))
-    directory, files = cluster.directory(1), cluster.own_files(PARTIES[1])
+    directory = cluster.directory(1)
+    config = cluster.with_own_certificates()[1]
     with monkeypatch.context() as patch:
         patch.setattr(Store, "discard_shares", broken_off)
         with pytest.raises(KeyboardInterrupt):
-            forget_run(cluster.config, directory, files, progress=Recording())
+            forget_run(config, 1, directory, progress=Recording())
     with pytest.raises(StoreError, match="was forgotten"):
         await start(cluster, 1)
-    forget_run(cluster.config, directory, files, progress=Recording())
+    forget_run(config, 1, directory, progress=Recording())
     assert found_in(directory, secrets_seen) == set()
 
 
@@ -247,7 +249,7 @@ def test_forget_makes_no_store_where_there_is_none(
 ) -> None:
     files = certificates[PARTIES[0]]
     with pytest.raises(StoreError, match="is no compute server's folder"):
-        forget_run(make_config(), tmp_path / "none", files, progress=Recording())
+        forget_run(make_config(), 0, tmp_path / "none", progress=Recording())
     assert list(tmp_path.iterdir()) == []
     assert files.seal.exists()
 

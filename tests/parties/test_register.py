@@ -1,0 +1,307 @@
+"""A server's register: what was released from one folder is not released again from another one."""
+
+import asyncio
+import multiprocessing
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import parties.distaim.server
+from parties.config import CertificateFiles
+from parties.distaim.server import run_party
+from parties.distaim.store import Store
+from parties.distaim.submit import submit
+from parties.errors import StoreError, StudyReleased, SubmissionRefused
+from parties.flaim.server import run_server
+from parties.ledger import DurableLedger
+from parties.register import Register, Registered, Study
+from parties.statuses import FlaimRefused, Status, describe
+from parties.tls import make_certificates
+from tests.parties.flaim_support import NAMES, SERVER, Events, flaim_config, play
+from tests.parties.mesh import EVERYONE, Cluster, Recording, make_uniform
+from tests.parties.small import write_small
+from tests.parties.support import PARTIES, make_codes, make_config
+
+Certificates = dict[str, CertificateFiles]
+ROOT = Path(__file__).resolve().parents[2]
+FIRST = Study("c1" * 32, "alpha", "study-1", "a" * 32, Path("/first"), "5e" * 32)
+OTHER = replace(FIRST, store="b" * 32, folder=Path("/other"))
+
+
+@pytest.fixture
+def register(tmp_path: Path) -> Register:
+    return Register(tmp_path / "places" / "register.sqlite")
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, certificates: Certificates, monkeypatch: pytest.MonkeyPatch) -> Cluster:
+    monkeypatch.setattr(parties.distaim.server, "make_estimator", make_uniform)
+    return Cluster(make_config({"run.rounds": 2}), tmp_path / "run", certificates)
+
+
+# The file
+
+
+def test_begin_refuses_another_folder_once_something_was_released(register: Register) -> None:
+    for study in (FIRST, OTHER):
+        register.begin(study)
+    register.release(OTHER, ["north"])
+    with pytest.raises(StudyReleased) as refused:
+        register.begin(FIRST)
+    assert describe(refused.value).status == Status.STORAGE
+    message = str(refused.value)
+    today = time.strftime("%Y-%m-%dT", time.gmtime())
+    for part in ("/first: run study-1 of alpha", "released from /other", today, str(register.path)):
+        assert part in message
+    assert "with fresh noise" in message
+    assert "a new configuration" in message
+    with pytest.raises(StudyReleased):
+        register.release(FIRST, ["north"])
+    # The folder itself goes on, wherever it is by now.
+    register.begin(replace(OTHER, folder=Path("/moved")))
+    register.release(OTHER, ["south"])
+    with pytest.raises(StudyReleased, match="released from /moved"):
+        register.begin(FIRST)
+
+
+def test_begin_tells_configurations_and_servers_apart(register: Register) -> None:
+    register.begin(FIRST)
+    register.release(FIRST, ["north"])
+    for study in (replace(OTHER, config="c2" * 32), replace(OTHER, server="beta")):
+        register.begin(study)
+        register.check_client(study, "north")
+        register.release(study, ["north"])
+
+
+def test_check_client_refuses_whom_another_folder_has_released(register: Register) -> None:
+    for study in (FIRST, OTHER):
+        register.begin(study)
+    register.check_client(OTHER, "north")
+    register.release(FIRST, ["north", "south"])
+    with pytest.raises(StudyReleased, match="client 'north' is in a release") as refused:
+        register.check_client(OTHER, "north")
+    # What a client is told has none of the server's paths.
+    assert "/" not in refused.value.message
+    register.check_client(OTHER, "west")
+    register.check_client(FIRST, "north")
+
+
+def test_sealing_keys_are_shared_until_the_studies_are_over(register: Register) -> None:
+    second = replace(OTHER, config="c2" * 32)
+    for study in (FIRST, second, replace(second, store="c" * 32, seal="")):
+        register.begin(study)
+    assert register.sharing_seal(FIRST) == ["/other"]
+    register.end(second)
+    assert register.sharing_seal(FIRST) == []
+    assert register.sharing_seal(replace(FIRST, seal="")) == []
+
+
+def race(path: Path, number: int) -> bool:
+    try:
+        study = replace(FIRST, store=str(number))
+        registered = Registered.begin(path, study)
+        for client in range(5):
+            registered.release([f"owner-{client}"])
+    except StudyReleased:
+        return False
+    return True
+
+
+def test_one_of_many_processes_releases(tmp_path: Path) -> None:
+    path = tmp_path / "register.sqlite"
+    with multiprocessing.get_context("forkserver").Pool(4) as pool:
+        done = pool.starmap(race, [(path, number) for number in range(8)])
+    assert done.count(True) == 1
+
+
+def test_a_damaged_register_is_refused(register: Register) -> None:
+    register.path.write_bytes(b"")
+    with pytest.raises(StoreError, match=r"register\.sqlite: is damaged"):
+        Register(register.path)
+    assert register.path.read_bytes() == b""
+
+
+# Compute servers
+
+
+async def start(cluster: Cluster, pid: int, directory: Path) -> None:
+    config = cluster.with_own_certificates()[pid]
+    await run_party(
+        config,
+        pid,
+        directory,
+        progress=Recording(),
+        closed=asyncio.Event(),
+        register=cluster.register(pid),
+    )
+
+
+async def test_run_party_refuses_a_fresh_folder_once_the_first_charge_was_made(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    """Not only after the end: what was charged may have been opened."""
+    assert None not in await cluster.run(owners=EVERYONE, kill=(1, "round", 1))
+    for pid in range(3):
+        with pytest.raises(StudyReleased, match=rf"released from .*server-{pid} "):
+            await start(cluster, pid, tmp_path / f"fresh-{pid}")
+        assert not (tmp_path / f"fresh-{pid}" / "transcript.jsonl").exists()
+    # From where it was, the run goes on.
+    assert await cluster.run(owners=EVERYONE) == [None] * 3
+    shutil.copy(cluster.certificates[PARTIES[0]].seal, cluster.own_files(PARTIES[0]).seal)
+    with pytest.raises(StudyReleased):
+        await start(cluster, 0, tmp_path / "again")
+
+
+async def test_run_party_takes_a_fresh_folder_while_nothing_was_released(cluster: Cluster) -> None:
+    assert None not in await cluster.run(owners=EVERYONE[:1], kill=(1, "waiting", None))
+    cluster.directory(1).rename(cluster.folder / "given-up")
+    for owner in EVERYONE:
+        # Theirs is another submission: the first one is at two servers only.
+        (cluster.folder / f"{owner}.state").unlink(missing_ok=True)
+    for pid in (0, 2):
+        cluster.directory(pid).rename(cluster.folder / f"given-up-{pid}")
+    assert await cluster.run(owners=EVERYONE) == [None] * 3
+
+
+async def test_run_party_opens_and_charges_nothing_that_the_register_does_not_have(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[tuple[int, tuple[str, ...]]] = []
+
+    def full(self: Register, study: Study, clients: Iterable[str]) -> None:
+        with pytest.raises(StoreError, match="in use"):
+            Store(study.folder / "store", study.config)
+        seen.append((PARTIES.index(study.server), tuple(clients)))
+        raise StoreError(self.path, "cannot be written: no room")
+
+    monkeypatch.setattr(Register, "release", full)
+    ended = await cluster.run(owners=EVERYONE)
+    assert None not in ended
+    assert any(isinstance(error, StoreError) for error in ended)
+    assert {clients for _, clients in seen} == {EVERYONE}
+    for pid in range(3):
+        with Store(cluster.directory(pid) / "store", cluster.config.digest()) as store:
+            assert DurableLedger(store).entries == []
+        assert '"what":"measure' not in (cluster.directory(pid) / "transcript.jsonl").read_text()
+
+
+async def test_run_party_takes_in_nobody_whom_another_folder_has_released(
+    cluster: Cluster,
+) -> None:
+    """Both were started before anything was released; the other one has been faster meanwhile."""
+    waiting = asyncio.create_task(cluster.run(owners=(), closed=False))
+    try:
+        for _ in range(200):
+            await asyncio.sleep(0.05)
+            if all((cluster.directory(pid) / "transcript.jsonl").exists() for pid in range(3)):
+                break
+        for pid, name in enumerate(PARTIES):
+            other = Study(cluster.config.digest(), name, "trial", "f" * 32, Path("/other"))
+            Registered.begin(cluster.register(pid), other).release(["clinic-a"])
+        with pytest.raises(SubmissionRefused, match="is in a release of this configuration") as no:
+            await submit(cluster.config, make_codes(20), cluster.certificates["clinic-a"])
+        assert no.value.status == 409
+        assert "/other" not in str(no.value)
+    finally:
+        waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
+
+
+async def test_a_sealing_key_stays_for_a_study_that_is_not_over(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    config = cluster.config.override({"run.id": "another"})
+    seal = cluster.own_files(PARTIES[0]).seal
+    other = Registered.begin(
+        cluster.register(0), Study.of_server(config, 0, "f" * 32, tmp_path / "another")
+    )
+    record = Recording()
+    assert await cluster.run(owners=EVERYONE, records={0: record}) == [None] * 3
+    assert seal.exists()
+    assert f"{seal} stays: {tmp_path / 'another'} needs it, too" in record.texts
+    other.end()
+    assert await cluster.run() == [None] * 3
+    assert not seal.exists()
+
+
+# FLAIM's server
+
+
+@pytest.fixture(scope="module")
+def flaim_certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    return make_certificates(tmp_path_factory.mktemp("flaim-certs"), [SERVER], NAMES)
+
+
+async def test_run_server_refuses_a_fresh_folder_and_clients_of_another_release(
+    tmp_path: Path, flaim_certificates: Certificates
+) -> None:
+    config, register = flaim_config(flaim_certificates), tmp_path / "register.sqlite"
+    await play(config, flaim_certificates, tmp_path, register=register)
+    for name in ("fresh", "fresh again"):
+        with pytest.raises(StudyReleased, match=rf"released from {tmp_path / 'server'}"):
+            await run_server(
+                config,
+                tmp_path / name,
+                progress=Events(),
+                closed=asyncio.Event(),
+                register=register,
+            )
+    # The first folder ends once more.
+    await play(config, flaim_certificates, tmp_path, register=register)
+
+
+async def test_run_server_sends_away_whom_another_folder_has_released(
+    tmp_path: Path, flaim_certificates: Certificates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config, register = flaim_config(flaim_certificates), tmp_path / "register.sqlite"
+    begin = Registered.begin
+
+    def overtaken(path: Path, study: Study) -> Registered:
+        mine = begin(path, study)
+        begin(path, replace(study, store="f" * 32, folder=Path("/other"))).release(NAMES[:1])
+        return mine
+
+    monkeypatch.setattr(Registered, "begin", overtaken)
+    with pytest.raises(Exception, match=r"clients|released") as ended:
+        await play(
+            config.override({"clients.wait_s": 2.0}),
+            flaim_certificates,
+            tmp_path,
+            register=register,
+        )
+    assert not isinstance(ended.value, FlaimRefused)
+    text = (tmp_path / "server" / "transcript.jsonl").read_text()
+    assert f"client '{NAMES[0]}' is in a release of this configuration already" in text
+    assert '"kind":"ledger"' not in text
+
+
+# Trials
+
+
+@pytest.mark.timeout(180)
+def test_trials_write_nothing_outside_their_folders_and_may_be_repeated(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    dropped = ("SYNCRET_BUDGET", "SYNCRET_REGISTER", "XDG_DATA_HOME", "XDG_STATE_HOME")
+    environment = {key: value for key, value in os.environ.items() if key not in dropped}
+    environment |= {"HOME": str(home), "MPLCONFIGDIR": str(tmp_path / "matplotlib")}
+    config, data = write_small(tmp_path, rounds=1)
+    for command, out in (("run", "a"), ("run", "b"), ("flaim", "c")):
+        options = ["--out", tmp_path / out, "--json"]
+        ended = subprocess.run(
+            [sys.executable, "-m", "parties", command, config, "--data", data, *options],
+            cwd=ROOT,
+            env=environment,
+            capture_output=True,
+            text=True,
+        )
+        assert ended.returncode == 0, ended.stderr
+        assert list(tmp_path.joinpath(out).rglob("*.sqlite*")) == []
+    assert list(home.rglob("*")) == []
