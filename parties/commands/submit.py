@@ -1,6 +1,7 @@
 """The command `submit`: a data owner's part in a run of DistAIM."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -8,6 +9,7 @@ import click
 from parties.commands.owner_options import Owner, owner_options
 from parties.commands.running import common_options, run_supervised
 from parties.distaim.planning import release_of
+from parties.distaim.standing import Told, ask_standings
 from parties.distaim.submit import Submitted, status, submit_table
 from parties.progress import Lines
 from parties.trial.processes import Supervision
@@ -21,7 +23,12 @@ from parties.trial.processes import Supervision
     default=None,
     help="What sending the same submission again needs; by default beside the table. Secret, like the table.",
 )
-@click.option("--status", "asks", is_flag=True, help="Send nothing; ask who has the submission.")
+@click.option(
+    "--status",
+    "asks",
+    is_flag=True,
+    help="Send nothing; ask who has the submission, and whether it is counted.",
+)
 @common_options
 def submit(owner: Owner, state: Path | None, asks: bool, as_json: bool) -> None:
     """Check a table against the config's domain, count, share, seal, send it to one server, print the receipts.
@@ -37,8 +44,6 @@ def submit(owner: Owner, state: Path | None, asks: bool, as_json: bool) -> None:
         owner.account(release_of(config, config.build_workload())).spend(submission)
 
     async def send(supervision: Supervision) -> Submitted:
-        if asks:
-            return await status(config, owner.files, path)
         return await submit_table(
             config,
             owner.table.source,
@@ -49,8 +54,28 @@ def submit(owner: Owner, state: Path | None, asks: bool, as_json: bool) -> None:
             on_retry=lambda text: progress.event("retry", text),
         )
 
-    found = run_supervised(send, watch_stdin=False, events=None)
-    click.echo(json.dumps(found.to_dict(), indent=2) if as_json else _text(found))
+    async def ask(supervision: Supervision) -> tuple[Submitted, tuple[Told, ...]]:
+        found = await status(config, owner.files, path)
+        return found, await ask_standings(config, owner.files)
+
+    if asks:
+        found, told = run_supervised(ask, watch_stdin=False, events=None)
+        document = {**found.to_dict(), "standings": [each.to_dict() for each in told]}
+        text = f"{_text(found)}\n{_standings(told)}"
+    else:
+        found = run_supervised(send, watch_stdin=False, events=None)
+        document, text = found.to_dict(), _text(found)
+    click.echo(json.dumps(document, indent=2) if as_json else text)
+
+
+def _standings(told: Sequence[Told]) -> str:
+    """What each server says became of the submission."""
+    if not told:
+        return (
+            "no server answers whether it is counted; after the run's end its result.json and transcripts have the "
+            "digest"
+        )
+    return "\n".join(f"{each.party} says: {each.text}" for each in told)
 
 
 def _text(found: Submitted) -> str:

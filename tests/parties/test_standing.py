@@ -1,0 +1,101 @@
+"""An owner asks whether it was counted: each server says for itself what became of its submission."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from parties.commands.main import cli
+from parties.commands.running import guarded
+from parties.config import CertificateFiles, Config
+from parties.distaim.exclusions import Exclusion
+from parties.distaim.standing import Told, ask_standings
+from parties.distaim.stored import Standing
+from parties.distaim.submit import submit
+from parties.statuses import Status
+from tests.parties.support import PARTIES, make_codes, make_config, running_servers
+
+Certificates = dict[str, CertificateFiles]
+OWNER = "clinic-a"
+
+
+async def test_ask_standings_tells_what_each_server_says(
+    tmp_path: Path, certificates: Certificates
+) -> None:
+    """One server says that the owner was left out, where another has counted it: the owner sees who says what."""
+    config = make_config({"timeouts.connect_s": 0.5})
+    async with running_servers(config, tmp_path, certificates, (0, 1)) as stores:
+        nothing = await ask_standings(config, certificates[OWNER])
+        assert [told.text for told in nothing] == ["not there"] * 2
+        sent = await submit(config, make_codes(20), certificates[OWNER])
+        waiting = await ask_standings(config, certificates[OWNER])
+        assert [told.text for told in waiting] == ["there and not counted yet"] * 2
+        upload = str(sent.upload)
+        stores[0].save_standings([Standing(OWNER, upload, 0)])
+        stores[1].save_standings([Standing(OWNER, upload, 0, Exclusion.COMPONENTS_DIFFER, (1,))])
+        told = await ask_standings(config, certificates[OWNER])
+        assert told == (
+            Told(PARTIES[0], upload, True, 0, None),
+            Told(PARTIES[1], upload, False, 0, "components differ"),
+        )
+        texts = ["counted in round 0", "not counted, in round 0: components differ"]
+        assert [each.text for each in told] == texts
+        other = await ask_standings(config, certificates["clinic-b"])
+        assert [each.text for each in other] == ["not there"] * 2
+
+
+async def test_ask_standings_is_empty_where_no_server_answers(certificates: Certificates) -> None:
+    config = make_config({"timeouts.connect_s": 0.5})
+    assert await ask_standings(config, certificates[OWNER]) == ()
+
+
+def written(config: Config, folder: Path, files: CertificateFiles) -> tuple[Path, Path]:
+    """The configuration as an owner has it, and its table."""
+    tls = {"ca": str(files.ca), "cert": str(files.cert), "key": str(files.key)}
+    path, table = folder / "study.toml", folder / "table.csv"
+    path.write_text(config.override({"tls": tls}).resolved_toml())
+    table.write_text("sex,ward,age\nf,x,1\n")
+    return path, table
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_command_says_what_servers_say_of_a_submission_that_all_have(
+    tmp_path: Path,
+    certificates: Certificates,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    as_json: bool,
+) -> None:
+    config = make_config()
+    path, table = written(config, tmp_path, certificates[OWNER])
+    told = (Told(PARTIES[0], "ab" * 32, True, 0, None),)
+
+    async def nothing(*_: object) -> tuple[Told, ...]:
+        return told
+
+    state = tmp_path / "state"
+    known = {
+        "run": config.run.id,
+        "client": OWNER,
+        "first_round": None,
+        "form": "seeded",
+        "cells": 56,
+    }
+
+    async def known_status(*_: object) -> object:
+        from parties.distaim.submit import Submitted
+
+        return Submitted(**known)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("parties.commands.submit.status", known_status)
+    monkeypatch.setattr("parties.commands.submit.ask_standings", nothing)
+    arguments = ["submit", str(path), "--data", str(table), "--state", str(state), "--status"]
+    assert guarded(cli, [*arguments, *(["--json"] if as_json else [])]) == Status.DONE
+    output = capsys.readouterr().out
+    if as_json:
+        assert json.loads(output)["standings"] == [told[0].to_dict()]
+    else:
+        assert "party-0 says: counted in round 0" in output
+    told = ()
+    assert guarded(cli, arguments) == Status.DONE
+    assert "no server answers whether it is counted" in capsys.readouterr().out
