@@ -1,8 +1,8 @@
 """What has become of a submission: its owner asks each of the three servers whether it is counted.
 
-Provides ``ask_standings``, and ``Told``, what one server says. Each speaks for itself, since one that lies is alone with
-it. After a run's end no server listens; then result.json and the transcripts have the upload's digest among those that
-were counted or not. Secret: nothing.
+Provides ``ask_standings``, and ``Told``, what one server says. Each speaks for itself: one that lies is alone with it.
+After a run's end no server listens; then result.json and the transcripts have the upload's digest among those that were
+counted or not. Secret: nothing.
 """
 
 import asyncio

@@ -11,7 +11,7 @@ from parties.config import CertificateFiles, Config
 from parties.distaim.exclusions import Exclusion
 from parties.distaim.standing import Told, ask_standings
 from parties.distaim.stored import Standing
-from parties.distaim.submit import submit
+from parties.distaim.submit import Submitted, submit
 from parties.statuses import Status
 from tests.parties.support import PARTIES, make_codes, make_config, running_servers
 
@@ -74,18 +74,9 @@ def test_command_says_what_servers_say_of_a_submission_that_all_have(
         return told
 
     state = tmp_path / "state"
-    known = {
-        "run": config.run.id,
-        "client": OWNER,
-        "first_round": None,
-        "form": "seeded",
-        "cells": 56,
-    }
 
-    async def known_status(*_: object) -> object:
-        from parties.distaim.submit import Submitted
-
-        return Submitted(**known)  # type: ignore[arg-type]
+    async def known_status(*_: object) -> Submitted:
+        return Submitted(config.run.id, OWNER, None, "seeded", 56)
 
     monkeypatch.setattr("parties.commands.submit.status", known_status)
     monkeypatch.setattr("parties.commands.submit.ask_standings", nothing)
