@@ -97,10 +97,10 @@ def _where(found: Submitted) -> str:
         return "is at all three servers"
     has = " and ".join(receipt.party for receipt in found.receipts)
     if not found.kept_for:
-        return f"is at {has}; of the others nothing is known. Send it again: what is there is kept"
+        return f"is at {has}; no other server confirms it. Send it again: what is there is kept"
     away = " and ".join(found.kept_for)
     verb = "is" if len(found.kept_for) == 1 else "are"
     return (
-        f"is at {has} and kept for {away}, who {verb} away. You need not return; ask later with "
-        "--status"
+        f"is at {has} and, as {found.via} says, kept for {away}, who {verb} away. It counts when three receipts are "
+        "there: ask later with --status"
     )

@@ -17,7 +17,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from parties.config import Config
+from parties.config import NAME_PATTERN, Config
 from parties.distaim.circumstances import Circumstances, Holdings
 from parties.distaim.comparison import compare
 from parties.distaim.exclusions import Exclusion
@@ -29,6 +29,7 @@ from parties.distaim.steps import (
     CLIENTS_RESUME,
 )
 from parties.distaim.stored import Standing, StoredSubmission, Total
+from parties.distaim.submission import DIGEST_PATTERN
 from parties.statuses import TooFewClients
 from protocols.context import Context
 from protocols.errors import ProtocolViolation
@@ -295,7 +296,7 @@ def _clients_digest(clients: Sequence[str]) -> str:
 def _parse(reply: bytes, pid: int) -> list[object] | dict[str, object]:
     try:
         document = json.loads(reply)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ProtocolViolation(f"party {pid} sent a list that is not JSON", pid) from error
     if not isinstance(document, list | dict):
         raise ProtocolViolation(f"party {pid} sent something that is no list", pid)
@@ -306,12 +307,19 @@ def _listed(reply: bytes, pid: int) -> tuple[list[Listed], bool]:
     document = _parse(reply, pid)
     match document:
         case {"ready": bool() as ready, "clients": list() as clients}:
-            return [_listed_client(item, pid) for item in clients], ready
+            listed = [_listed_client(item, pid) for item in clients]
+            if len({item.client for item in listed}) != len(listed):
+                raise ProtocolViolation(f"party {pid} lists a client twice", pid)
+            return listed, ready
     raise ProtocolViolation(f"party {pid} sent a malformed list of clients", pid)
 
 
 def _listed_client(item: object, pid: int) -> Listed:
     match item:
-        case [str() as client, str() as digest, int() as first_round]:
+        case [str() as client, str() as digest, int() as first_round] if (
+            NAME_PATTERN.fullmatch(client)
+            and DIGEST_PATTERN.fullmatch(digest)
+            and not isinstance(first_round, bool)
+        ):
             return Listed(client, digest, first_round)
     raise ProtocolViolation(f"party {pid} sent a malformed client", pid)

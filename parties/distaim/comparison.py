@@ -150,7 +150,7 @@ def _accusations(reply: bytes, pid: int, clients: Sequence[str]) -> set[str]:
     """Whom of a batch a server accuses. Raises ProtocolViolation for any other reason than the one that it may have."""
     try:
         said = {client: Exclusion(reason) for client, reason in json.loads(reply).items()}
-    except (ValueError, AttributeError) as error:
+    except (ValueError, AttributeError, RecursionError) as error:
         raise ProtocolViolation(f"party {pid} excludes clients for no reason", pid) from error
     if not (said.keys() <= set(clients) and set(said.values()) <= {Exclusion.COMPONENTS_DIFFER}):
         raise ProtocolViolation(f"party {pid} excludes clients that it cannot exclude here", pid)
@@ -161,7 +161,7 @@ def _digests(reply: bytes, pid: int, held: Sequence[bool]) -> list[str | None]:
     """What a server shows: a digest for each disputed component that it holds."""
     try:
         shown = [_digest(item) for item in json.loads(reply)]
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, RecursionError):
         shown = []
     if [digest is not None for digest in shown] != list(held):
         raise ProtocolViolation(f"party {pid} does not show what it holds", pid)

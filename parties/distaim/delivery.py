@@ -24,6 +24,7 @@ from parties.distaim.link import (
     NoAnswer,
     network_reason,
     passes,
+    plain,
     read_answer,
     refusal_text,
     submission_path,
@@ -181,14 +182,20 @@ class _Delivery:
 
     def _due(self, links: Sequence["_Link"]) -> list["_Link"]:
         """Whom to try: any server until one has taken it; then those of whom nothing is heard."""
-        heard = {*self.receipts, *self.kept_for} if self.via else set()
+        heard = self._cared_for if self.via else set()
         return [link for link in links if link.party.name not in {*heard, *self.failures}]
 
     @property
     def _settled(self) -> bool:
         """Whether one server has taken it, and every other has confirmed it or will get it."""
         names = {party.name for party in self.owner.config.require_parties()}
-        return self.via is not None and names <= {*self.receipts, *self.kept_for}
+        return self.via is not None and names <= self._cared_for
+
+    @property
+    def _cared_for(self) -> set[str]:
+        """Who has confirmed it, or will get it: nobody waits for a server that has answered that it has it not."""
+        refused = {n for n, e in self.failures.items() if isinstance(e, SubmissionRefused)}
+        return {*self.receipts, *(self.kept_for - refused)}
 
     async def _try(self, link: "_Link", request: Awaitable[_Answer]) -> None:
         name = link.party.name
@@ -210,7 +217,7 @@ class _Delivery:
     def _delivered(self) -> Delivered:
         names = [party.name for party in self.owner.config.require_parties()]
         receipts = tuple(self.receipts[name] for name in names if name in self.receipts)
-        kept = tuple(n for n in names if n in self.kept_for and n not in self.receipts)
+        kept = tuple(n for n in names if n in self._cared_for and n not in self.receipts)
         return Delivered(receipts, kept, self.via, self.traffic)
 
     def _failure(self, links: Sequence["_Link"]) -> SubmitError:
@@ -375,9 +382,9 @@ class _Link:
 def _others(answer: Mapping[str, object]) -> tuple[list[str], dict[str, str]]:
     """Whom a server keeps it for, and who refuses it, by what it says."""
     kept, refused = answer.get("kept_for"), answer.get("refused")
-    names = [str(name)[:80] for name in kept] if isinstance(kept, list) else []
+    names = [plain(name, 80) for name in kept] if isinstance(kept, list) else []
     reasons = refused.items() if isinstance(refused, dict) else ()
-    return names, {str(name)[:80]: str(reason)[:400] for name, reason in reasons}
+    return names, {plain(name, 80): plain(reason, 400) for name, reason in reasons}
 
 
 def _socket_bytes(sockets: list[socket.socket]) -> tuple[int, int] | None:

@@ -1,6 +1,6 @@
 """What those have in common who dial a server's ingest API: owners, and servers that pass uploads on.
 
-Provides ``read_answer``, ``refusal_text`` and ``network_reason``, and the API's paths. Public: everything.
+Provides ``read_answer``, ``refusal_text``, ``plain`` and ``network_reason``, and the API's paths. Public: everything.
 """
 
 import errno
@@ -38,7 +38,7 @@ async def read_answer(response: aiohttp.ClientResponse) -> tuple[dict[str, objec
         raw += part
     try:
         answer = json.loads(raw)
-    except ValueError:
+    except (ValueError, RecursionError):
         answer = None
     if not isinstance(answer, dict):
         raise NoAnswer(f"answered {response.status} without JSON; is this a Syncret server?")
@@ -49,10 +49,16 @@ def refusal_text(status: int, answer: dict[str, object]) -> str:
     """An error of the API in one line, without what would be too long for one."""
     error = answer.get("error")
     detail = error if isinstance(error, dict) else {}
-    shown = {key: str(value)[:200] for key, value in detail.items()}
+    shown = {key: plain(value, 200) for key, value in detail.items()}
     message = f"answered {status}: {shown.get('what', 'no reason')}"
     message += f" ({shown['where']})" if "where" in shown else ""
     return message + (f"; expected {shown['expected']}" if "expected" in shown else "")
+
+
+def plain(value: object, length: int) -> str:
+    """What a server said, to be shown to people: short, and without what would move a terminal's cursor."""
+    text = str(value)[:length]
+    return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
 def passes(status: int) -> bool:

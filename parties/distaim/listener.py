@@ -44,7 +44,12 @@ class _Connection(web.RequestHandler):
         loop: asyncio.AbstractEventLoop,
     ) -> None:
         super().__init__(
-            manager, loop=loop, keepalive_timeout=IDLE_TIMEOUT_S, lingering_time=LINGER_S
+            manager,
+            loop=loop,
+            keepalive_timeout=IDLE_TIMEOUT_S,
+            lingering_time=LINGER_S,
+            # A packed body would be larger than the length that was judged: 4 KB can stand for 4 MB.
+            auto_decompress=False,
         )
         self._closed = closed
 

@@ -14,7 +14,7 @@ from parties.config import NAME_PATTERN, UPLOADS
 
 RING_BITS = 32
 _LABEL = b"syncret submission 1\n"
-_DIGEST = re.compile(r"[0-9a-f]{64}")
+DIGEST_PATTERN = re.compile(r"[0-9a-f]{64}")
 _NONCE = re.compile(r"[0-9a-f]{32}")
 _HEADERS = {
     "config": "Syncret-Config",
@@ -51,8 +51,8 @@ class Submission:
             require_field(
                 NAME_PATTERN.fullmatch(value), name, "1 to 63 letters, digits, '.', '_' or '-'"
             )
-        require_field(_DIGEST.fullmatch(self.config), "config", "64 hex digits")
-        require_field(_DIGEST.fullmatch(self.workload), "workload", "64 hex digits")
+        require_field(DIGEST_PATTERN.fullmatch(self.config), "config", "64 hex digits")
+        require_field(DIGEST_PATTERN.fullmatch(self.workload), "workload", "64 hex digits")
         require_field(self.cells > 0, "cells", "a positive number")
         require_field(self.ring == RING_BITS, "ring", str(RING_BITS))
         require_field(self.form in UPLOADS, "form", " or ".join(UPLOADS))

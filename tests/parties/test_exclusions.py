@@ -19,7 +19,7 @@ from mechanisms.workload import Workload, count_marginals
 from parties.audit.run import audit_folder
 from parties.config import CertificateFiles
 from parties.distaim import comparison
-from parties.distaim.arrivals import Incomplete, Listed, incomplete
+from parties.distaim.arrivals import Incomplete, Listed, _listed, incomplete
 from parties.distaim.comparison import Accusation, compare
 from parties.distaim.exclusions import Exclusion
 from parties.distaim.notes import ACCUSED
@@ -161,6 +161,26 @@ def test_incomplete_names_the_servers_that_do_not_list_a_submission() -> None:
     assert incomplete([{b}, {other}, {other}], set(), 3) == {
         "b": Incomplete(b.digest, 3, (1, 2)),
     }
+
+
+@pytest.mark.parametrize(
+    "clients",
+    [
+        [["<b>", "ab" * 32, 1]],
+        [["c" * 64, "ab" * 32, 1]],
+        [["clinic-a", "AB", 1]],
+        [["clinic-a", "ab" * 32, True]],
+        [["clinic-a", "ab" * 32, 1], ["clinic-a", "cd" * 32, 1]],
+    ],
+)
+def test_listed_refuses_clients_that_no_server_can_have_stored(clients: list[object]) -> None:
+    """What a server lists stands in the reports, as incomplete, on its word alone."""
+    right = json.dumps({"ready": True, "clients": [["clinic-a", "ab" * 32, 1]]}).encode()
+    assert _listed(right, 1) == ([Listed("clinic-a", "ab" * 32, 1)], True)
+    with pytest.raises(ProtocolViolation, match="party 1"):
+        _listed(json.dumps({"ready": True, "clients": clients}).encode(), 1)
+    with pytest.raises(ProtocolViolation, match="not JSON"):
+        _listed(b"[" * 60_000, 1)
 
 
 @pytest.mark.parametrize(

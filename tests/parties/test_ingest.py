@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gzip
 import io
 import json
 from collections import Counter
@@ -19,7 +20,7 @@ from parties.distaim.exclusions import Exclusion
 from parties.distaim.listener import start_ingest
 from parties.distaim.receipts import check_receipt, receipts_in
 from parties.distaim.sealed import PARTS_HEADER, SIGNATURE_HEADER, SealedUpload
-from parties.distaim.store import Store
+from parties.distaim.store import Incoming, Store
 from parties.distaim.stored import Standing
 from parties.distaim.submission import Submission
 from parties.errors import CertificateError, ConfigError
@@ -328,6 +329,30 @@ async def test_put_refuses_bodies_of_no_stated_size(server: Server) -> None:
     headers = server.upload().signed.headers()
     status, answer = await server.request("PUT", server.path, headers=headers, body=chunks())
     assert (status, error_of(answer)["where"]) == (411, "header Content-Length")
+    assert server.stored() == []
+
+
+async def test_put_takes_a_body_as_it_comes_and_unpacks_nothing(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """4 KB of the announced length would unpack to 2 MB: 11 MB to a full disk, and to memory after it."""
+    written: list[int] = []
+    real = Incoming.write
+
+    def counting(self: Incoming, chunk: bytes) -> None:
+        written.append(len(chunk))
+        real(self, chunk)
+
+    monkeypatch.setattr(Incoming, "write", counting)
+    packed = gzip.compress(bytes(2_000_000))
+    body = packed + bytes(SIZE - len(packed))
+    headers = {**server.headers(), "Content-Encoding": "gzip"}
+    head = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+    async with server.connection() as (reader, writer):
+        writer.write(f"PUT {server.path} HTTP/1.1\r\nHost: s\r\n{head}\r\n".encode() + body)
+        answer = await reader.read(1 << 16)
+    assert answer.startswith(b"HTTP/1.1 400")
+    assert sum(written) == SIZE
     assert server.stored() == []
 
 

@@ -509,6 +509,8 @@ async def answering(
         (200, '{"run": "trial", "client": "clinic-b"}', "receipt has client 'clinic-b'", False),
         (201, "thanks", "answered 201 without JSON", True),
         (201, "[1]", "answered 201 without JSON", True),
+        (201, "[" * 60_000, "answered 201 without JSON", True),
+        (500, '{"error": {"what": "\\u001b[2K\\rdone"}}', "answered 500: ?[2K?done", True),
         (500, '{"error": {"what": "broken"}}', "answered 500: broken", True),
         (507, '{"error": "full"}', "answered 507", True),
         (
@@ -594,6 +596,24 @@ async def test_submit_finds_out_that_the_server_it_came_to_has_dropped_a_part(
         assert receipt.traffic.requests == 3
         assert {store.upload_digest("clinic-a") for store in stores.values()} == {receipt.upload}
     assert real is not Relay.send
+
+
+async def test_status_believes_no_server_that_says_of_others_that_they_are_away(
+    tmp_path: Path, certificates: Certificates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever took it passes nothing on and says that it waits: the others, asked themselves, have it not."""
+    config = make_config()
+    state, owner = tmp_path / "state.json", certificates["clinic-a"]
+    async with running_servers(config, tmp_path, certificates) as stores:
+        with monkeypatch.context() as lying:
+            lying.setattr(Relay, "send", lambda self, client: None)
+            told = await submit(config, CODES, owner, state=state)
+        assert len(told.kept_for) == 2
+        asked = await status(config, owner, state)
+        assert (asked.kept_for, len(asked.receipts)) == ((), 1)
+        again = await submit(config, CODES, owner, state=state)
+        assert again.complete
+        assert {store.upload_digest("clinic-a") for store in stores.values()} == {again.upload}
 
 
 # Taking part
