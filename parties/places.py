@@ -31,12 +31,17 @@ def _place(named: Path | None, variable: str, base: str, below_home: Path, name:
     if chosen is not None:
         return chosen.absolute()
     given = Path(os.environ.get(base, ""))
+    return (given if given.is_absolute() else _home(variable) / below_home) / _FOLDER / name
+
+
+def _home(variable: str) -> Path:
+    """This user's. One that depends on where a command is called would begin a budget in every folder."""
+    cause = None
     try:
-        folder = given if given.is_absolute() else Path.home() / below_home
+        home = Path.home()
+        if home.is_absolute():
+            return home
     except RuntimeError as error:
-        raise ConfigError(
-            "environment",
-            variable,
-            "is not set, and this user has no home; expected a file to keep",
-        ) from error
-    return folder / _FOLDER / name
+        cause = error
+    text = "is not set, and this user has no home; expected a file to keep"
+    raise ConfigError("environment", variable, text) from cause

@@ -21,7 +21,7 @@ time, not in number, once a client's certificate was accepted.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from aiohttp import web
 
@@ -49,6 +49,8 @@ logger = logging.getLogger("syncret.ingest")
 
 STORED, KNOWN = "stored", "already stored"
 _CHUNK = 1 << 16
+_TOGETHER_BYTES = 1 << 28
+"""Of uploads that are opened at the same time, two of them at least; it takes three times as much memory."""
 _PATIENCE = 1 / 3
 """Of an owner's deadline: how long its answer waits for the other servers' receipts."""
 _RECEIVED = web.RequestKey("received_bytes", int)
@@ -63,6 +65,12 @@ class Api:
     seal: SealKey
     receipts: ReceiptMaker
     relay: Relay
+    _turns: asyncio.Semaphore = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        largest = max(sizes.whole for sizes in self.judge.sizes.values())
+        turns = asyncio.Semaphore(max(2, _TOGETHER_BYTES // largest))
+        object.__setattr__(self, "_turns", turns)
 
     def application(self) -> web.Application:
         """The HTTP application."""
@@ -95,7 +103,8 @@ class Api:
         if not known:
             with self.store.incoming() as whole:
                 await self._receive(request, whole)
-                new = await asyncio.to_thread(self._keep_upload, upload, whole)
+                async with self._turns:
+                    new = await asyncio.to_thread(self._keep_upload, upload, whole)
             self.relay.send(client)
         await self.relay.settle(client, self.judge.config.timeouts.submit_s * _PATIENCE)
         return await asyncio.to_thread(self._standing_of, request, upload, STORED if new else KNOWN)
@@ -167,7 +176,8 @@ class Api:
         if not stored:
             with self.store.incoming() as incoming:
                 await self._receive(request, incoming)
-                stored = not await asyncio.to_thread(self._keep_passed_on, upload, incoming)
+                async with self._turns:
+                    stored = not await asyncio.to_thread(self._keep_passed_on, upload, incoming)
         receipt = self.receipts.make(upload.upload).to_dict()
         return web.json_response({"receipts": [receipt]}, status=200 if stored else 201)
 

@@ -35,7 +35,8 @@ from parties.tls import client_contexts, explain
 logger = logging.getLogger("syncret.relay")
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.25, 30.0
-_AT_ONCE = 4
+_AT_ONCE, _TOGETHER_BYTES = 4, 1 << 26
+"""Parts that are on their way to one server at the same time, and bytes of them but for a single one."""
 _KEEPALIVE_S = 5.0
 """Less than a server keeps a silent connection."""
 _ASKED_FIRST = 1 << 16
@@ -107,7 +108,8 @@ class _Peer:
         self._queue: asyncio.Queue[str] = asyncio.Queue()
         self._tries: dict[str, asyncio.Future[None]] = {}
         """Who is queued, and whether the first try is over."""
-        self._slots = asyncio.Semaphore(_AT_ONCE)
+        largest = max(sizes.whole for sizes in post.sizes.values())
+        self._slots = asyncio.Semaphore(max(1, min(_AT_ONCE, _TOGETHER_BYTES // largest)))
         self._awake = asyncio.Event()
         self._pause_s, self._until, self._failed_at = FIRST_PAUSE_S, 0.0, 0.0
         self._session: aiohttp.ClientSession | None = None
@@ -193,11 +195,11 @@ class _Peer:
     async def _pass_on(self, client: str) -> None:
         """Raises _Away, StoreError."""
         upload = await asyncio.to_thread(self._post.store.upload, client)
-        content = await asyncio.to_thread(self._outbox.content, client)
-        if upload is None or content is None:
+        if upload is None:
             return
-        sizes = self._post.sizes[upload.submission.form]
-        part = sizes.split(content).part(self._pid)
+        part = await asyncio.to_thread(self._part, upload)
+        if part is None:
+            return
         status, answer, received = await self._put(upload, part)
         if passes(status):
             raise _Away(refusal_text(status, answer))
@@ -217,6 +219,13 @@ class _Peer:
         await asyncio.to_thread(
             self._outbox.delivered, client, self._pid, receipt, sent=sent, received=received
         )
+
+    def _part(self, upload: SignedUpload) -> Received | None:
+        """The other server's part, without the rest; None where nobody waits for it. Blocks."""
+        submission = upload.submission
+        content = self._outbox.content(submission.client)
+        sizes = self._post.sizes[submission.form]
+        return None if content is None else sizes.split(content).part(self._pid)
 
     async def _put(
         self, upload: SignedUpload, part: Received

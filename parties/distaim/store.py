@@ -154,9 +154,7 @@ class Store(Database):
         self.enter("DELETE FROM outbox WHERE path = ? AND refused IS NULL", gone)
         for table in _FILED:
             self._drop_unnamed(table)
-        with disk_errors(self.directory, "cleaned"):
-            for path in (self.directory / "incoming").iterdir():
-                path.unlink()
+        self._empty("incoming")
 
     def _drop_unnamed(self, table: str) -> None:
         named = {row[0] for row in self.rows(f"SELECT path FROM {table}")}  # noqa: S608
@@ -202,6 +200,8 @@ class Store(Database):
         """Delete submissions and totals, and what the database knows of them. May be repeated."""
         for table in _SHARES:
             self.discard_files(table)
+        # A body that was opened, and that a run that ended meanwhile did not take.
+        self._empty("incoming")
         with self.transaction():
             # Who was here, and with what, is public, and stays.
             self.enter(
@@ -216,10 +216,13 @@ class Store(Database):
 
     def discard_files(self, table: str) -> None:
         """Delete the files that a table's rows name."""
-        folder = self.directory / _FILED[table]
+        self._empty(_FILED[table])
+
+    def _empty(self, name: str) -> None:
+        folder = self.directory / name
         with disk_errors(folder, "deleted"):
             for path in folder.iterdir():
-                path.unlink()
+                path.unlink(missing_ok=True)
             sync(folder)
 
     # Submissions

@@ -303,6 +303,10 @@ def test_places_are_named_by_option_environment_or_home(
     assert budget_file() == Path("here.sqlite").absolute()
     assert budget_file(Path("/there")) == Path("/there")
     monkeypatch.delenv("XDG_STATE_HOME")
+    # Another file in every folder that a command is called in would be no budget.
+    monkeypatch.setenv("HOME", "relative")
+    with pytest.raises(ConfigError, match="SYNCRET_REGISTER"):
+        register_file()
     monkeypatch.setattr(Path, "home", lambda: (_ for _ in ()).throw(RuntimeError))
     with pytest.raises(ConfigError, match="SYNCRET_REGISTER"):
         register_file()

@@ -5,6 +5,7 @@ import contextlib
 import gzip
 import io
 import json
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
@@ -15,11 +16,12 @@ import numpy as np
 import pytest
 
 from parties.config import CertificateFiles, Config
-from parties.distaim import listener
+from parties.distaim import ingest, listener
 from parties.distaim.exclusions import Exclusion
+from parties.distaim.ingest import Api
 from parties.distaim.listener import start_ingest
 from parties.distaim.receipts import check_receipt, receipts_in
-from parties.distaim.sealed import PARTS_HEADER, SIGNATURE_HEADER, SealedUpload
+from parties.distaim.sealed import PARTS_HEADER, SIGNATURE_HEADER, SealedUpload, SignedUpload
 from parties.distaim.store import Incoming, Store
 from parties.distaim.stored import Standing
 from parties.distaim.submission import Submission
@@ -195,6 +197,31 @@ async def test_put_at_the_same_time_stores_a_submission_once(server: Server) -> 
         "already stored": 4,
     }
     assert server.stored() == ["clinic-a"]
+
+
+async def test_put_opens_no_more_at_once_than_there_is_memory_for(
+    tmp_path: Path, certificates: Certificates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An upload of 130 MB takes 370 MB while it is opened; 1,000 owners may send theirs at once."""
+    monkeypatch.setattr(ingest, "_TOGETHER_BYTES", 1)
+    real, inside, most = Api._keep_upload, 0, 0
+
+    def slow(self: Api, upload: SignedUpload, whole: Incoming) -> bool:
+        nonlocal inside, most
+        inside += 1
+        most = max(most, inside)
+        time.sleep(0.1)
+        inside -= 1
+        return real(self, upload, whole)
+
+    monkeypatch.setattr(Api, "_keep_upload", slow)
+    config = make_config()
+    async with running_servers(config, tmp_path, certificates, (PID,)) as stores:
+        server = Server(config, stores[PID], certificates)
+        names = ["clinic-a", "clinic-b", "clinic-c"]
+        answers = await asyncio.gather(*(server.put(client=name) for name in names))
+        assert [status for status, _ in answers] == [202] * 3
+    assert most == 2
 
 
 async def test_get_tells_the_public_parameters(server: Server) -> None:

@@ -199,6 +199,14 @@ def test_submissions_that_come_between_two_looks_are_seen(store: Store) -> None:
     ]
 
 
+def test_discard_shares_leaves_no_body_that_was_on_its_way_in(store: Store) -> None:
+    """It was opened, and the run ended before it was taken; a kill now must leave none."""
+    with store.incoming() as body:
+        body.write(b"a share")
+        store.discard_shares()
+        assert files_of(store, "incoming") == []
+
+
 def test_add_traffic_leaves_the_next_entry_durable_on_return(store: Store) -> None:
     def synchronous() -> int:
         return int(store._db.execute("PRAGMA synchronous").fetchone()[0])
