@@ -94,7 +94,9 @@ def _servers(records: Sequence[Record]) -> str:
         "## What DistAIM's servers move and keep\n\nMessages between the three servers by step (payload; frames add 12 "
         "bytes a message, TLS 22 a record), processes as the kernel sees them. Storage is the most that a store's "
         f"files had at {_looks(records)}. The estimator is the short one, so processor time is less than in a real "
-        "run; bytes are the same.\n\n" + "\n\n".join(parts)
+        "run; bytes are the same. Records with the step `clients.forward` were made before uploads were sealed: server "
+        "2 got its part over the mesh then, and now owners' uploads are passed on beside all steps.\n\n"
+        + "\n\n".join(parts)
     )
 
 

@@ -230,6 +230,9 @@ def _bytes(report: Mapping[str, object]) -> str:
     mean = _number(communication["client_throughput_mb_mean"])
     formula = _number(communication["paper_formula_mb"])
     caption = f"A data owner sent and received {mean:.3g} MB on average; the paper's formula gives {formula:.3g} MB."
+    passed_on = sum(map(_number, _items(communication.get("server_passed_on_bytes", []))))
+    if passed_on:
+        caption += f" Servers passed {format_bytes(passed_on)} of owners' sealed uploads on to one another."
     if len(next(iter(by_step.values()))) == 1:
         heads: tuple[str, ...] = ("step", "server")
         rows = [(step, *sent) for step, sent in by_step.items()]
