@@ -116,6 +116,8 @@ def run_servers(
 ) -> list[int | None]:
     """Run the three until all have ended, those in `kill` at its point at the latest; returns their exit codes."""
     points = kill or {}
+    # Copied once, before three processes would.
+    cluster.with_own_certificates()
     with (
         _started(_serve, cluster, 0, points.get(0, "")) as first,
         _started(_serve, cluster, 1, points.get(1, "")) as second,
