@@ -3,8 +3,9 @@
 Provides ``Register``, a file of the operator's that outlives every run, ``Study``, one folder's part in a run, and
 ``Registered``, the two together, which a server asks before it starts, before it takes an owner in, and before its
 first release. Studies are told apart by configuration and server, and their folders by a random number kept in each: a
-folder that was moved is still the same. A configuration's second release would have fresh noise, and nobody has paid
-for it; it needs a new configuration, which owners charge anew.
+folder that was moved is still the same, and an old copy of it lacks charges that the register knows of. A
+configuration's second release would have fresh noise, and nobody has paid for it; it needs a new configuration, which
+owners charge anew.
 
 Public: all of it; paths are for the operator alone. What a transaction entered is durable when it ends. Known limits:
 who deletes the file, or begins anew on another host, forgets what was released there; the owners' budgets
@@ -26,7 +27,7 @@ _KIND = b"SYNR"
 _SCHEMA = (
     """CREATE TABLE study (
     config TEXT NOT NULL, server TEXT NOT NULL, store TEXT NOT NULL, run TEXT NOT NULL, folder TEXT NOT NULL,
-    seal TEXT NOT NULL, begun_at REAL NOT NULL, released_at REAL, ended_at REAL,
+    seal TEXT NOT NULL, begun_at REAL NOT NULL, released_at REAL, ended_at REAL, charges INTEGER NOT NULL,
     PRIMARY KEY (config, server, store)) STRICT""",
     """CREATE TABLE owner (
     config TEXT NOT NULL, server TEXT NOT NULL, store TEXT NOT NULL, client TEXT NOT NULL,
@@ -74,23 +75,40 @@ class Register:
         with self._shared.transaction() as db:
             self._require_first(db, study)
             db.execute(
-                "INSERT INTO study VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, NULL, NULL) "
+                "INSERT INTO study VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, NULL, NULL, 0) "
                 "ON CONFLICT DO UPDATE SET folder = ?5",
                 (*study.key, study.run, str(study.folder.absolute()), study.seal, time.time()),
             )
 
-    def release(self, study: Study, clients: Iterable[str]) -> None:
-        """Something is about to be released of ``clients``, from this folder. Raises as ``begin``."""
+    def release(self, study: Study, clients: Iterable[str], charges: int = 0) -> None:
+        """Something is about to be released of ``clients``, from this folder, whose ledger has so many ``charges``.
+
+        Raises as ``begin``.
+        """
         with self._shared.transaction() as db:
             self._require_first(db, study)
             db.execute(
-                "UPDATE study SET released_at = coalesce(released_at, ?) "
+                "UPDATE study SET released_at = coalesce(released_at, ?), charges = max(charges, ?) "
                 "WHERE config = ? AND server = ? AND store = ?",
-                (time.time(), *study.key),
+                (time.time(), charges, *study.key),
             )
             db.executemany(
                 "INSERT OR IGNORE INTO owner VALUES (?, ?, ?, ?)",
                 [(*study.key, client) for client in clients],
+            )
+
+    def check_charges(self, study: Study, charges: int) -> None:
+        """Raises StudyReleased where this folder had more than so many ``charges`` before: it is an old copy."""
+        with self._shared.reading() as db:
+            row = db.execute(
+                "SELECT charges FROM study WHERE config = ? AND server = ? AND store = ?", study.key
+            ).fetchone()
+        if row is not None and row[0] > charges:
+            raise StudyReleased(
+                study.folder,
+                f"is an old copy of run {study.run}: it knows of {charges} charges, all servers together of no more, "
+                f"and {row[0]} were made (by {self.path}). Expected the folder as it was left, or a new configuration, "
+                "which its data owners charge to their budgets anew",
             )
 
     def end(self, study: Study) -> None:
@@ -151,7 +169,7 @@ class Registered:
     register: Register
     study: Study
     _known: set[str] = field(default_factory=set)
-    _released: bool = False
+    _charges: int = -1
 
     @classmethod
     def begin(cls, path: Path, study: Study) -> "Registered":
@@ -160,13 +178,19 @@ class Registered:
         register.begin(study)
         return cls(register, study)
 
-    def release(self, clients: Iterable[str]) -> None:
+    def resume(self, charges: int) -> None:
+        """This folder goes on after so many ``charges``, all that any server knows of. Raises StudyReleased."""
+        self.register.check_charges(self.study, charges)
+        if charges:
+            self.release((), charges)
+
+    def release(self, clients: Iterable[str], charges: int = 0) -> None:
         """See ``Register.release``; nothing is done where this process has said so already."""
         new = set(clients) - self._known
-        if new or not self._released:
-            self.register.release(self.study, sorted(new))
+        if new or charges > self._charges:
+            self.register.release(self.study, sorted(new), charges)
             self._known |= new
-            self._released = True
+            self._charges = charges
 
     def check_client(self, client: str) -> None:
         """See ``Register.check_client``."""

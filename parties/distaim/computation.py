@@ -65,8 +65,10 @@ class ComputeServer:
     progress: Progress
     closed: asyncio.Event
     circumstances: Circumstances
-    on_release: Callable[[Iterable[str]], object] = lambda clients: None
-    """Called with the clients of every release before anything of it is opened; may refuse it."""
+    on_resume: Callable[[int], object] = lambda charges: None
+    """Called with the charges that any of the three servers has, before anything else is charged; may refuse them."""
+    on_release: Callable[[Iterable[str], int], object] = lambda clients, charges: None
+    """Called with the clients of every release, and the charges so far, before anything of it is opened; may refuse."""
 
     @property
     def names(self) -> list[str]:
@@ -117,9 +119,8 @@ async def compute(
     )
     server.transcript.seal(AGREED.what)
     _record_ledger(server)
-    if DurableLedger(server.store).entries:
-        # What a peer has charged may have been released.
-        server.on_release(())
+    # What a peer has charged may have been released.
+    server.on_resume(len(DurableLedger(server.store).entries))
     server.plan.write_off(
         [entry.rho for entry in DurableLedger(server.store).entries],
         initial=initial,
@@ -229,7 +230,9 @@ def _backend(
             server.store,
             server.transcript,
             server.plan.rho,
-            first=lambda entry: server.on_release(arrivals.clients),
+            first=lambda entry: server.on_release(
+                arrivals.clients, len(DurableLedger(server.store).entries)
+            ),
         ),
         store=server.store,
         transcript=server.transcript,

@@ -113,6 +113,7 @@ async def run_party(
             progress=progress,
             closed=closed,
             circumstances=circumstances,
+            on_resume=registered.resume,
             on_release=registered.release,
         )
         try:

@@ -119,11 +119,10 @@ async def run_server(
         record = _open_record(config, directory, files, workload, settings, spent=earlier)
 
         def first(entry: LedgerEntry) -> None:
-            registered.release(run.present)
+            registered.release(run.present, len(ledger.entries))
             record.charge(entry)
 
-        if before.entries:
-            registered.release(())
+        registered.resume(len(before.entries))
         ledger = DurableLedger(database, settings.rho, first=first)
         run = _Run(
             config,

@@ -19,6 +19,7 @@ from parties.distaim.server import run_party
 from parties.distaim.store import Store
 from parties.distaim.submit import submit
 from parties.errors import StoreError, StudyReleased, SubmissionRefused
+from parties.files import write_whole
 from parties.flaim.server import run_server
 from parties.ledger import DurableLedger
 from parties.register import Register, Registered, Study
@@ -93,6 +94,19 @@ def test_check_client_refuses_whom_another_folder_has_released(register: Registe
     register.check_client(FIRST, "north")
 
 
+def test_resume_refuses_fewer_charges_than_were_made(register: Register) -> None:
+    study = Registered.begin(register.path, FIRST)
+    study.resume(0)
+    study.release(["north"], 0)
+    study.release(["north"], 64)
+    again = Registered.begin(register.path, FIRST)
+    for charges in (0, 63):
+        with pytest.raises(StudyReleased, match=f"knows of {charges} charges.* and 64 were made"):
+            again.resume(charges)
+    # A charge may be in the ledger only: the register is told of it with the next one.
+    again.resume(65)
+
+
 def test_sealing_keys_are_shared_until_the_studies_are_over(register: Register) -> None:
     second = replace(OTHER, config="c2" * 32)
     for study in (FIRST, second, replace(second, store="c" * 32, seal="")):
@@ -159,6 +173,31 @@ async def test_run_party_refuses_a_fresh_folder_once_the_first_charge_was_made(
         await start(cluster, 0, tmp_path / "again")
 
 
+async def test_run_party_refuses_an_old_copy_of_its_folder_where_all_three_are_old(
+    cluster: Cluster,
+) -> None:
+    """It has the name of the folder that released, and lacks what that one charged afterwards."""
+    assert None not in await cluster.run(owners=EVERYONE, kill=(1, "round", 0))
+    copies = [
+        shutil.copytree(cluster.directory(pid), cluster.folder / f"copy-{pid}") for pid in range(3)
+    ]
+    seals = {path: path.read_bytes() for path in cluster.folder.glob("*/*.seal")}
+    assert await cluster.run(owners=EVERYONE) == [None] * 3
+    for path, content in seals.items():
+        if not path.exists():
+            write_whole(path, content, secret=True)
+    for pid in range(3):
+        shutil.rmtree(cluster.directory(pid))
+        shutil.copytree(copies[pid], cluster.directory(pid))
+    ended = await cluster.run(owners=EVERYONE)
+    assert None not in ended
+    assert any(isinstance(error, StudyReleased) for error in ended)
+    assert "old copy" in str(next(e for e in ended if isinstance(e, StudyReleased)))
+    for pid in range(3):
+        with Store(cluster.directory(pid) / "store", cluster.config.digest()) as store:
+            assert {checkpoint.round for checkpoint in store.checkpoints()} <= {0}
+
+
 async def test_run_party_takes_a_fresh_folder_while_nothing_was_released(cluster: Cluster) -> None:
     assert None not in await cluster.run(owners=EVERYONE[:1], kill=(1, "waiting", None))
     cluster.directory(1).rename(cluster.folder / "given-up")
@@ -175,7 +214,7 @@ async def test_run_party_opens_and_charges_nothing_that_the_register_does_not_ha
 ) -> None:
     seen: list[tuple[int, tuple[str, ...]]] = []
 
-    def full(self: Register, study: Study, clients: Iterable[str]) -> None:
+    def full(self: Register, study: Study, clients: Iterable[str], charges: int = 0) -> None:
         with pytest.raises(StoreError, match="in use"):
             Store(study.folder / "store", study.config)
         seen.append((PARTIES.index(study.server), tuple(clients)))
