@@ -34,8 +34,8 @@ async def check_totals(ctx: Context, sums_sh: Share, bound: int) -> Share:
 
     Shapes: sums (m, n) in Z_2^32, m sums of each of n owners; returns bits (n,), one in a word.
     Leaks: none.
-    Rounds: 1 + the longer one of 8 + levels(31) and 1 + levels(32 (m - 1)).
-    Communication: ``in_range`` for n cells, 32 (m - 1) planes by party 0 and 32 (m - 1) by all.
+    Rounds: 1 + the longer one of 3 + levels(31) and 6 + levels(m - 1).
+    Communication: ``in_range`` for n cells; 32 planes of (m - 1) n cells by party 0 and 31 by all; m - 1 planes.
     Raises: ValueError for a bound or shape that does not fit; ChannelError, ProtocolViolation.
     Source: README section 2.
     """
@@ -47,7 +47,7 @@ async def check_totals(ctx: Context, sums_sh: Share, bound: int) -> Share:
         return _one_a_word(await in_range(ctx, padded[0], bound), owners)
     within, equal = await ctx.both(
         lambda c: in_range(c, padded[0], bound),
-        lambda c: _all_zero(c, padded[1:] - padded[:1]),
+        lambda c: _all_zero(c, sums_sh[1:] - sums_sh[:1]),
     )
     return _one_a_word(await multiply(ctx, within, equal), owners)
 
@@ -57,7 +57,7 @@ async def check_cells(ctx: Context, x_sh: Share, bound: int) -> Share:
 
     Shapes: x (n, cells) in Z_2^32; returns bits (n,), one in a word.
     Leaks: none.
-    Rounds: 8 + levels(31) + levels(words_for(cells)) + 6.
+    Rounds: 9 + levels(31) + levels(words_for(cells)).
     Communication: ``in_range`` for the cells of all, each owner's rounded up to whole words, and a bit a cell: 24.4
         bytes a cell for the mean party.
     Raises: ValueError for a bound or shape that does not fit; ChannelError, ProtocolViolation.
@@ -69,7 +69,8 @@ async def check_cells(ctx: Context, x_sh: Share, bound: int) -> Share:
     within = await in_range(ctx, _whole_words(x_sh).reshape(-1), bound)
     # An owner's words side by side as planes; then the 64 bits that are left of each owner.
     words = await and_all(ctx, within.reshape(owners, -1).transposed())
-    return _one_a_word(await and_all(ctx, _bits_as_planes(words)), owners)
+    bits = _as_planes(words, owners, _WORD, turned=True)
+    return _one_a_word(await and_all(ctx, bits), owners)
 
 
 def at_once(owners: int, cells: int) -> Iterator[range]:
@@ -107,15 +108,16 @@ async def in_range(ctx: Context, x_sh: Share, bound: int) -> Share:
 
 
 async def _all_zero(ctx: Context, x_sh: Share) -> Share:
-    """Whether all of x (m, n) are 0, for each of the n, which are whole words: (words,).
+    """Whether all of x (m, n) are 0, for each of the n: (words,).
 
     x is 0 where x - 1 = a + b is all ones, and the sum of two numbers is that where they differ in every bit.
 
-    Rounds: 1 + levels(32 m). Communication: 32 m planes by party 0; 32 m - 1 planes.
+    Rounds: 6 + levels(m). Communication: 32 planes of m n cells by party 0 and 31 by all; m - 1 planes of n cells.
     """
-    rows, cells = x_sh.shape
     operands = await addends(ctx, (x_sh - 1).reshape(-1), R32.bits)
-    return await and_all(ctx, operands.propagate.reshape(R32.bits * rows, cells // _WORD))
+    zero = await and_all(ctx, operands.propagate)
+    # The cells lie row after row: each row becomes a plane of its own.
+    return await and_all(ctx, _as_planes(zero, *x_sh.shape))
 
 
 async def open_verdicts(ctx: Context, verdicts: Share, what: str) -> NDArray[np.bool_]:
@@ -157,10 +159,11 @@ def _one_a_word(plane: Share, count: int) -> Share:
     return Share(BITS, plane.pid, own, next_)
 
 
-def _bits_as_planes(words: Share) -> Share:
-    """The bits of words (n,) as planes (64, words_for(n)): bit i of word c is cell c of plane i. Local."""
+def _as_planes(bits: Share, rows: int, columns: int, *, turned: bool = False) -> Share:
+    """The first rows x columns bits of a plane, each row a plane (rows, words); ``turned``, each column. Local."""
 
     def planes(component: NDArray[np.uint64]) -> NDArray[np.uint64]:
-        return from_bits(to_bits(component, _WORD * component.size).reshape(-1, _WORD).T)
+        square = to_bits(component, rows * columns).reshape(rows, columns)
+        return from_bits(square.T if turned else square)
 
-    return Share(BITS, words.pid, planes(words.own), planes(words.next))
+    return Share(BITS, bits.pid, planes(bits.own), planes(bits.next))

@@ -212,8 +212,8 @@ def check_totals(owners: int, sums: int) -> Cost:
     within = in_range(owners)
     if sums == 1:
         return within
-    planes = 32 * (sums - 1)
-    equal = _dealt(0, _planes(planes, owners)) + and_all(owners, planes)
+    cells = (sums - 1) * owners
+    equal = _dealt(0, _planes(32, cells)) + and_all(cells, 32) + and_all(owners, sums - 1)
     return (within | equal) + _everyone(_planes(1, owners))
 
 
