@@ -32,6 +32,7 @@ from parties.distaim.stored import Standing, StoredSubmission, Total
 from parties.distaim.submission import DIGEST_PATTERN
 from parties.statuses import TooFewClients
 from protocols.context import Context
+from protocols.echo import echo
 from protocols.errors import ProtocolViolation
 from protocols.fields import encode
 from protocols.transcript import Transcript, Value
@@ -166,8 +167,9 @@ class Arrivals:
             for number in self._holdings.total_rounds()
         }
         with self._ctx.step(CLIENTS_RESUME.name, round=round) as c:
-            payload = json.dumps(sorted(held.items())).encode()
-            replies = [_parse(reply, pid) for pid, reply in enumerate(await c.exchange(payload))]
+            told = await c.exchange(json.dumps(sorted(held.items())).encode())
+            await echo(c, dict(enumerate(told)))
+            replies = [_parse(reply, pid) for pid, reply in enumerate(told)]
         common = [
             number
             for number, digest in held.items()
@@ -234,6 +236,7 @@ class Arrivals:
         ]
         with self._ctx.step(CLIENTS_AGREE.name, round=round) as c:
             replies = await c.exchange(json.dumps({"ready": ready, "clients": clients}).encode())
+            await echo(c, dict(enumerate(replies)))
         listings = [_listed(reply, pid) for pid, reply in enumerate(replies)]
         common = set.intersection(*(set(items) for items, _ in listings))
         self._incomplete = incomplete([set(items) for items, _ in listings], common, round)

@@ -24,6 +24,7 @@ from parties.distaim.steps import DIGEST_BYTES
 from parties.distaim.stored import StoredSubmission
 from protocols.context import Context
 from protocols.digests import KEY_BYTES, message_digest
+from protocols.echo import echo
 from protocols.errors import CheckFailed, ProtocolViolation
 from protocols.ring import R32
 from protocols.transcript import Value
@@ -70,14 +71,15 @@ class _Disputed(NamedTuple):
 async def compare(ctx: Context, batch: Sequence[StoredSubmission]) -> tuple[Accusation, ...]:
     """Who of a batch is not to be counted.
 
-    Leaks: the accusations; digests of accused components under a key of their two holders. Rounds: 4, with a disputed
-    component 5. Communication: a digest a client, the accusations, and what is shown. Raises ChannelError,
-    ProtocolViolation.
+    Leaks: the accusations; digests of accused components under a key of their two holders. Rounds: 5, with a disputed
+    component 7. Communication: a digest a client, the accusations, and what is shown, both echoed. Raises ChannelError,
+    ProtocolViolation, also where a server tells the others different things.
     """
     found = await _differing(ctx, batch)
     mine = dict.fromkeys(found, Exclusion.COMPONENTS_DIFFER)
     names = [stored.submission.client for stored in batch]
     replies = await ctx.exchange(json.dumps(mine).encode())
+    await echo(ctx, dict(enumerate(replies)))
     said = [_accusations(reply, pid, names) for pid, reply in enumerate(replies)]
     disputed = [
         _Disputed(number, pid)
@@ -116,9 +118,11 @@ async def _show(
 ) -> dict[str, dict[int, dict[int, str]]]:
     """What the holders of disputed components show, by client. Raises ProtocolViolation where it is no dispute."""
     mine = [_blinded(ctx, batch, item) if ctx.pid in item.holders else None for item in disputed]
+    told = await ctx.exchange(json.dumps(mine).encode())
+    await echo(ctx, dict(enumerate(told)))
     replies = [
         _digests(reply, pid, [pid in item.holders for item in disputed])
-        for pid, reply in enumerate(await ctx.exchange(json.dumps(mine).encode()))
+        for pid, reply in enumerate(told)
     ]
     shown: dict[str, dict[int, dict[int, str]]] = {}
     for number, item in enumerate(disputed):

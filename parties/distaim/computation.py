@@ -43,6 +43,7 @@ from parties.ledger import DurableLedger
 from parties.progress import Progress, round_text
 from parties.published import Published
 from protocols.context import Context
+from protocols.echo import echo
 from protocols.errors import CheckFailed, ProtocolViolation
 from protocols.measure import noise_of
 from protocols.transcript import Transcript, round_ended
@@ -254,12 +255,13 @@ async def _finish(
     lead: LeadDuties | None,
 ) -> None:
     """The lead writes model and table, everyone its result; nobody leaves before the lead has said that it is done."""
-    written = b""
+    message = b""
     if lead is not None:
         server.progress.event("writing", "writing the synthetic table")
         write = asyncio.ensure_future(asyncio.to_thread(lead.write, result.total))
         await working(ctx, write, silence_s(server.config.timeouts.receive_s), server.circumstances)
-        written = server.circumstances.keep(PUBLISHED.what, lambda: write.result().to_bytes())
+        kept = server.circumstances.keep(PUBLISHED.what, lambda: write.result().to_bytes())
+        message = DONE + kept
     document = result_document(
         result,
         server.workload,
@@ -269,19 +271,20 @@ async def _finish(
         standings=standings,
     )
     if lead is not None:
-        await ctx.broadcast(LEAD, DONE + written)
+        await ctx.broadcast(LEAD, message)
     else:
-        written = (await patience(ctx)).removeprefix(DONE)
-    server.transcript.note(PUBLISHED.what, **_published(written).to_dict())
+        message = await patience(ctx)
+    await echo(ctx, {LEAD: message})
+    server.transcript.note(PUBLISHED.what, **_published(message).to_dict())
     document |= await _traffic(server, ctx, costs)
     write_json(server.directory / "result.json", document, durable=True)
     await ctx.exchange(DONE)
 
 
-def _published(written: bytes) -> Published:
+def _published(message: bytes) -> Published:
     """What the lead says that it has written: every server seals it. Raises ProtocolViolation."""
     try:
-        return Published.from_bytes(written)
+        return Published.from_bytes(message.removeprefix(DONE))
     except ValueError as error:
         raise ProtocolViolation(f"the lead ended otherwise: {error}", LEAD) from error
 

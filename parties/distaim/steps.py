@@ -50,23 +50,14 @@ class Messages:
 
 
 def _comparison(counted: Batches) -> Cost:
-    """Digests go round one server after the other; then each tells both others that it found no problem."""
-    each = DIGEST_BYTES * len(counted.capacities) + 2 * _NO_PROBLEM_BYTES * counted.batches
-    return Cost(4 * counted.batches, (each, each, each))
+    """Digests go round one server after the other; each tells both others of no problem, and what it heard."""
+    told = _NO_PROBLEM_BYTES + 3 * DIGEST_BYTES
+    each = DIGEST_BYTES * len(counted.capacities) + 2 * told * counted.batches
+    return Cost(5 * counted.batches, (each, each, each))
 
 
-def _one_exchange(messages: Messages) -> str | None:
-    """A list, or a state, told to both others each time."""
-    if len(messages.sizes) == messages.times == messages.rounds:
-        return None
-    return (
-        f"{len(messages.sizes)} messages to each peer in {messages.rounds} rounds; one in each is "
-        "right"
-    )
-
-
-def _agreement(messages: Messages) -> str | None:
-    """A state told to both others, and then the digests of all three."""
+def _told_and_echoed(messages: Messages) -> str | None:
+    """A list, or a state, told to both others each time, and then the digests of all three."""
     echoes = sum(size == 3 * DIGEST_BYTES for size in messages.sizes)
     if len(messages.sizes) == 2 * messages.times == messages.rounds and echoes >= messages.times:
         return None
@@ -90,10 +81,11 @@ def _estimates(messages: Messages) -> str | None:
 
 
 def _end(messages: Messages) -> str | None:
-    """Each tells its traffic and that it is done; the lead that it works before, and what it published."""
+    """Each tells its traffic, that it is done, and what it heard of the lead, which says what it has published."""
     ticks = messages.sizes.count(len(WORKING)) if messages.is_lead else 0
     others = len(messages.sizes) - ticks
-    right = others == (3 if messages.is_lead else 2) and len(DONE) in messages.sizes
+    right = others == (4 if messages.is_lead else 3)
+    right = right and {len(DONE), DIGEST_BYTES} <= set(messages.sizes)
     right = right and (not messages.is_lead or len(DONE) + SIZE in messages.sizes)
     return None if right else "other messages than the end of a run has"
 
@@ -101,11 +93,11 @@ def _end(messages: Messages) -> str | None:
 PASSED = MayOpen("clients.passed", charge=None, itemsize=8)
 """A bit an owner, 1 for whatever table of at most as many rows as the bound."""
 
-AGREE: Step[Messages] = Step("agree", Phase.START, problem=_agreement)
+AGREE: Step[Messages] = Step("agree", Phase.START, problem=_told_and_echoed)
 ESTIMATE: Step[Messages] = Step("estimate", Phase.MODEL, problem=_estimates)
 PREPARE: Step[Never] = Step("prepare", Phase.MODEL)
-CLIENTS_RESUME: Step[Messages] = Step("clients.resume", Phase.ARRIVALS, problem=_one_exchange)
-CLIENTS_AGREE: Step[Messages] = Step("clients.agree", Phase.ARRIVALS, problem=_one_exchange)
+CLIENTS_RESUME: Step[Messages] = Step("clients.resume", Phase.ARRIVALS, problem=_told_and_echoed)
+CLIENTS_AGREE: Step[Messages] = Step("clients.agree", Phase.ARRIVALS, problem=_told_and_echoed)
 CLIENTS_COMPARE: Step[Batches] = Step("clients.compare", Phase.ARRIVALS, cost=_comparison)
 CLIENTS_CHECK: Step[Checked] = Step(
     "clients.check",

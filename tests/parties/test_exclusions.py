@@ -26,6 +26,7 @@ from parties.distaim.notes import ACCUSED
 from parties.distaim.store import Store
 from parties.distaim.stored import Standing, StoredSubmission, answer_to
 from protocols.context import Context
+from protocols.echo import DIGEST_BYTES
 from protocols.errors import ProtocolViolation
 from tests.parties.audit_runs import collect, copy_run
 from tests.parties.mesh import EVERYONE, Cluster, make_uniform
@@ -35,6 +36,7 @@ from tests.protocols.local import Outcome, run_parties
 
 CLIENTS = EVERYONE[:2]
 WAITING = {"counted": False, "round": None, "excluded": None}
+ECHO_BYTES = 3 * DIGEST_BYTES
 Digests = Mapping[tuple[str, int], str]
 """By client and server: what it says of a component, where that is not what it is."""
 
@@ -66,7 +68,7 @@ def comparing(lies: Digests, component: int = 2, seed: int = 1) -> Outcome:
 def test_compare_accuses_nobody_where_all_hold_the_same() -> None:
     outcome = comparing({})
     assert outcome.results == [()] * 3
-    assert outcome.rounds == 4
+    assert outcome.rounds == 5
 
 
 @pytest.mark.parametrize("component", [0, 1, 2])
@@ -77,7 +79,7 @@ def test_compare_shows_what_both_holders_claim_where_they_differ(
     """Whoever of the two has another one, by the owner's fault or its own: both show theirs, in all transcripts."""
     holder = (component - before) % 3
     outcome = comparing({(CLIENTS[1], holder): "ab" * 32}, component)
-    assert outcome.rounds == 5
+    assert outcome.rounds == 7
     first, *others = outcome.results
     assert others == [first] * 2
     (accusation,) = first
@@ -127,8 +129,9 @@ def test_compare_refuses_exclusions_without_a_reason_that_there_is(
 ) -> None:
     exchange = Context.exchange
 
-    async def other(self: Context, payload: bytes) -> list[bytes]:
-        return await exchange(self, reply if self.pid == 0 else payload)
+    async def other(self: Context, payload: bytes, **limits: int) -> list[bytes]:
+        lies = self.pid == 0 and len(payload) != ECHO_BYTES
+        return await exchange(self, reply if lies else payload, **limits)
 
     monkeypatch.setattr(Context, "exchange", other)
     with pytest.raises(ProtocolViolation, match="excludes clients"):
@@ -141,9 +144,10 @@ def test_compare_refuses_a_holder_that_does_not_show_its_component(
 ) -> None:
     exchange, calls = Context.exchange, [0, 0, 0]
 
-    async def other(self: Context, payload: bytes) -> list[bytes]:
-        calls[self.pid] += 1
-        return await exchange(self, reply if self.pid == 1 and calls[1] == 2 else payload)
+    async def other(self: Context, payload: bytes, **limits: int) -> list[bytes]:
+        calls[self.pid] += len(payload) != ECHO_BYTES
+        lies = self.pid == 1 and calls[1] == 2 and len(payload) != ECHO_BYTES
+        return await exchange(self, reply if lies else payload, **limits)
 
     monkeypatch.setattr(Context, "exchange", other)
     with pytest.raises(ProtocolViolation, match="does not show"):

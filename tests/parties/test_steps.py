@@ -112,10 +112,10 @@ def test_openings_are_choices_and_noisy_counts_each_paid_for_by_a_step_and_bits_
             assert STEPS[str(opening.charge)].contains
 
 
-def test_batches_cost_a_digest_of_each_client_and_two_exchanges_of_no_problems() -> None:
+def test_batches_cost_a_digest_of_each_client_and_echoed_exchanges_of_no_problems() -> None:
     compare = STEPS["clients.compare"].cost
     assert compare
-    assert compare(Batches([8] * 5, 2)) == Cost(8, (168, 168, 168))
+    assert compare(Batches([8] * 5, 2)) == Cost(10, (552, 552, 552))
 
 
 @pytest.mark.parametrize(
@@ -131,11 +131,16 @@ def test_batches_cost_a_digest_of_each_client_and_two_exchanges_of_no_problems()
         ("estimate", Messages([100, 32], 1, 2, is_lead=False, model=100), False),
         ("estimate", Messages([], 1, 1, is_lead=False, model=100), False),
         ("estimate", Messages([32], 1, 2, is_lead=False, model=100), True),
-        ("finish", Messages([1, 1, 76, 4, 50], 1, 5, is_lead=True, model=100), True),
-        ("finish", Messages([1, 1, 4, 4, 50], 1, 5, is_lead=True, model=100), False),
-        ("finish", Messages([4, 50], 1, 4, is_lead=False, model=100), True),
-        ("finish", Messages([1, 4, 50], 1, 4, is_lead=False, model=100), False),
-        ("finish", Messages([5, 50], 1, 4, is_lead=False, model=100), False),
+        ("clients.agree", Messages([40, 96, 50, 96], 2, 4, is_lead=False, model=100), True),
+        ("clients.agree", Messages([40, 50], 2, 2, is_lead=False, model=100), False),
+        ("clients.resume", Messages([2, 96], 1, 2, is_lead=False, model=100), True),
+        ("finish", Messages([1, 1, 76, 4, 50, 32], 1, 6, is_lead=True, model=100), True),
+        ("finish", Messages([1, 1, 76, 4, 50], 1, 5, is_lead=True, model=100), False),
+        ("finish", Messages([1, 1, 4, 4, 50, 32], 1, 6, is_lead=True, model=100), False),
+        ("finish", Messages([4, 50, 32], 1, 5, is_lead=False, model=100), True),
+        ("finish", Messages([4, 50], 1, 4, is_lead=False, model=100), False),
+        ("finish", Messages([1, 4, 50, 32], 1, 5, is_lead=False, model=100), False),
+        ("finish", Messages([5, 50, 32], 1, 5, is_lead=False, model=100), False),
     ],
 )
 def test_problem_is_found_where_messages_are_not_those_of_the_step(
