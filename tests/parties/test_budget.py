@@ -19,9 +19,15 @@ from mechanisms.accounting import epsilon_from_rho, rho_from_epsilon_delta
 from mechanisms.errors import BudgetExceeded
 from parties.budget import ROW_OF_KNOWN, Account, Budget, Release, Source
 from parties.commands.main import cli
+from parties.config import load_config
 from parties.errors import ConfigError, StoreError
 from parties.places import budget_file, register_file
-from tests.parties.support import file_size_limit
+from parties.statuses import Status
+from parties.tls import make_certificates, pinned_in, public_keys
+from parties.trial.ports import free_ports
+from tests.parties.commands import Run
+from tests.parties.small import write_small
+from tests.parties.support import PARTIES, file_size_limit
 
 RHO = rho_from_epsilon_delta(1.0, 1e-5)
 ONE = Release("c1" * 32, "study-1", "distaim", RHO, 1.0, 1e-5, distance=1e-9)
@@ -352,6 +358,64 @@ def test_budget_shows_nothing_and_makes_nothing_where_there_is_no_file(tmp_path:
     path = tmp_path / "none.sqlite"
     assert json.loads(run("budget", "--json", "--budget", str(path))) == {"datasets": []}
     assert not path.exists()
+
+
+# What sends
+
+
+@pytest.mark.timeout(180)
+def test_methods_and_runs_charge_one_budget_before_anything_is_sent(tmp_path: Path) -> None:
+    """No server is there: what is refused for that was charged, and what is refused for the budget asked nobody."""
+    made = make_certificates(tmp_path / "tls", ["flaim-server", *PARTIES], ["north"])
+    table = tmp_path / "stays.csv"
+    config, data = write_small(tmp_path)
+    table.write_text("\n".join(data.read_text().splitlines()[:90]) + "\n")
+    own = ["--ca", str(made["north"].ca), "--cert", str(made["north"].cert)]
+    own += ["--key", str(made["north"].key), "--data", str(table)]
+    text = config.read_text().replace("20.0", "0.5")
+    ports = free_ports(7)
+    flaim, distaim = tmp_path / "flaim.toml", tmp_path / "distaim.toml"
+    flaim.write_text(
+        text + f'[flaim]\naddress = "127.0.0.1:{ports[6]}"\nclients = ["north", "south", "west"]\n'
+        f'key = "{pinned_in(made["flaim-server"].cert).key}"\n'
+    )
+    document = load_config(config).override(
+        {
+            "timeouts.connect_s": 0.5,
+            "timeouts.submit_s": 0.5,
+            "party": [
+                {
+                    "name": name,
+                    "mesh": f"127.0.0.1:{ports[2 * pid]}",
+                    "ingest": f"127.0.0.1:{ports[2 * pid + 1]}",
+                    **public_keys(made[name].cert, made[name].seal),
+                }
+                for pid, name in enumerate(PARTIES)
+            ],
+        }
+    )
+    distaim.write_text(document.resolved_toml())
+
+    def status(*arguments: object) -> int:
+        return Run(*map(str, arguments)).end()[0]
+
+    for _ in range(2):
+        assert status("flaim-client", flaim, *own) == Status.NETWORK
+    assert spent(Budget(budget_file())) == {"stays": 1}
+    # Another folder is another ledger, and would be another release.
+    assert status("flaim-client", flaim, *own, "--dir", tmp_path / "other") == Status.BUDGET
+    assert status("submit", distaim, *own) == Status.BUDGET
+    named = ("--dataset", "fresh")
+    assert status("submit", distaim, *own, *named) == Status.STORAGE
+    assert status("budget", "set", "stays", "--epsilon", "3.5", "--delta", "1e-5") == Status.DONE
+    for _ in range(2):
+        assert status("submit", distaim, *own) == Status.NETWORK
+    (dataset,) = Budget(budget_file()).datasets()
+    assert [run.release.method for run in dataset.runs] == ["flaim", "distaim"]
+    # A state file that is gone does not make the budget larger.
+    (state,) = tmp_path.glob(".stays.csv.*.submission")
+    state.unlink()
+    assert status("submit", distaim, *own) == Status.BUDGET
 
 
 @pytest.mark.parametrize("rho", [1e-6, 0.03, 1.2, 50.0])
