@@ -12,13 +12,13 @@ import pytest
 
 from parties.config import CertificateFiles
 from parties.database import Database
-from parties.distaim.store import Store
+from parties.distaim.store import Outgoing, Store
 from parties.distaim.stored import Checkpoint
 from parties.distaim.tape import Tape
 from parties.errors import CertificateError
 from parties.ledger import LEDGER
 from parties.tls import load_identity, make_certificates, signer
-from tests.parties.support import make_submission, make_total
+from tests.parties.support import make_submission, make_total, make_upload
 
 CONFIG = "c0" * 32
 ROOT = Path(__file__).resolve().parents[2]
@@ -38,9 +38,11 @@ def test_store_and_tape_are_their_owners_alone_whatever_the_umask(tmp_path: Path
     tmp_path.chmod(0o700)
     tape = Tape(tmp_path, 0)
     with Store(tmp_path / "store", CONFIG) as store:
-        with store.incoming() as incoming:
-            incoming.write(b"body")
-            store.accept(make_submission(), incoming, ("aa" * 32, "bb" * 32), limit=3)
+        upload, digests = make_upload(make_submission()), ("aa" * 32, "bb" * 32)
+        with store.incoming() as body, store.incoming() as whole:
+            body.write(b"body")
+            whole.write(b"sealed")
+            store.accept(upload, body, digests, limit=3, outgoing=Outgoing(whole, (1, 2)))
         store.save_total(make_total(1, ("clinic-a",), np.ones(9, np.uint32)))
         store.save_checkpoint(Checkpoint(1, 2, 20.5, 3, np.array([1.5])))
         store.add_traffic("clinic-a", received=1, sent=1)
