@@ -181,6 +181,8 @@ class Model:
                 np.load(stream, allow_pickle=False) as arrays,
             ):
                 marginals = tuple(arrays[f"clique_{i}"] for i in range(len(tree["cliques"])))
+            if not all(np.isfinite(m).all() and (m >= 0).all() for m in marginals):
+                raise ValueError("a probability is negative or not finite")
             cliques = tuple(tuple(clique) for clique in tree["cliques"])
             return cls(Domain.from_dict(tree["domain"]), cliques, tuple(tree["parents"]), marginals)
         except _DAMAGES as error:

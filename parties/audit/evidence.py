@@ -194,11 +194,12 @@ class Session:
 
 @dataclass(eq=False)
 class Evidence:
-    """The transcripts of a run of three servers."""
+    """The transcripts of a run, and what they are held to: ``agreed`` is the auditor's own configuration, if given."""
 
     directory: Path
     transcripts: tuple[ServerTranscript, ...]
     certificates: Path
+    agreed: Path | None = None
 
     @cached_property
     def sessions(self) -> list[Session]:

@@ -7,13 +7,29 @@ anything but pass. Public: everything.
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from parties.errors import PartyError
+
 PASS, FAIL, NOT_APPLICABLE = "pass", "fail", "not applicable"
 
-CONTRADICTIONS = (ValueError, TypeError, LookupError, ArithmeticError, RecursionError, OSError)
+CONTRADICTIONS = (
+    ValueError,
+    TypeError,
+    LookupError,
+    ArithmeticError,
+    RecursionError,
+    MemoryError,
+    OSError,
+    PartyError,
+)
 
+_WHOSE = (
+    "It shows what whoever has the keys in the configuration has signed. Which configuration was agreed on, it cannot "
+    "know: give it yours (--config), or compare the digest."
+)
 LIMITS = (
     "The audit shows what the servers' transcripts say, and that they say the same. A server that leaves something "
     "out of its transcript is found out by the transcript of the server at the other end of the message.",
+    _WHOSE,
     "It cannot show what leaves no message between the servers: two servers that put their shares together, or that "
     "agree on what to write, see everything and leave no trace here. At most one corrupted server is assumed.",
     "It cannot show that a server computed its messages as the protocol says. For that the server has to record a "
@@ -24,6 +40,7 @@ LIMITS = (
 SERVER_LIMITS = (
     "One server wrote this transcript, and its clients keep none: the audit shows that it is whole and that what it "
     "says keeps to the rules, not that it says everything.",
+    _WHOSE,
     "It cannot show what the server did besides: with noise that the server adds, it saw every sum before the noise.",
     "It cannot show that the model is a fit of the sums; it shows which model was made, and that the table was drawn "
     "from it.",
@@ -54,15 +71,20 @@ class Check:
 def make_check(name: str, check: Callable[[], str]) -> Check:
     """Make a check; ``check`` returns the sentence of a pass."""
     try:
-        return Check(name, PASS, check())
+        return Check(name, PASS, _printable(check()))
     except Failed as problem:
-        return Check(name, FAIL, str(problem))
+        return Check(name, FAIL, _printable(str(problem)))
     except NotApplicable as reason:
-        return Check(name, NOT_APPLICABLE, str(reason))
+        return Check(name, NOT_APPLICABLE, _printable(str(reason)))
     except CONTRADICTIONS as error:
         # Well-formed records that contradict one another in a way that nothing could be computed from.
         detail = f"the transcripts contradict themselves: {type(error).__name__}: {error}"
-        return Check(name, FAIL, detail[:300].replace("\n", " "))
+        return Check(name, FAIL, _printable(detail[:300]))
+
+
+def _printable(sentence: str) -> str:
+    """A sentence without what would move a terminal's cursor: names in it may be a stranger's."""
+    return "".join(c if c.isprintable() else " " for c in sentence)
 
 
 def skipped(name: str, because: str) -> Check:

@@ -454,7 +454,8 @@ def _report(evidence: Evidence, terms: FlaimTerms) -> str:
         )
     return (
         f"report.json has the figures that the transcript makes: epsilon = {config.run.epsilon:g}, delta = "
-        f"{config.run.delta:g}, {len(ledger)} charges, the openings and {rows} rows."
+        f"{config.run.delta:g}, {len(ledger)} charges, the openings and {rows} rows; "
+        "its seconds, bytes, errors and sentences, and report.html, are its writer's word alone."
     )
 
 
@@ -478,7 +479,7 @@ RULES: tuple[Rule[FlaimTerms], ...] = (
     Rule("published", lambda case: publication.published(case.evidence), Need.FORM),
     Rule(
         "table",
-        lambda case: publication.table(case.evidence, case.terms.config),
+        lambda case: publication.table(case.evidence, case.terms.config, case.terms.workload),
         Need.CONFIGURATION,
     ),
     Rule("report", lambda case: _report(case.evidence, case.terms), Need.CONFIGURATION),

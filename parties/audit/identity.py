@@ -272,8 +272,9 @@ def agreement(evidence: Evidence) -> str:
 
 
 def configuration(evidence: Evidence, config: Config, workload: Workload, plan: str | None) -> str:
-    """The digests in the transcripts are those of the configuration that they contain, and of config.toml.
+    """The digests in the transcripts are those of the configuration that they contain, and of the auditor's own.
 
+    What lies in the folder as config.toml is compared, too; it comes from whoever made the folder.
     ``plan`` is the division of the budget as three servers write it, None where headers have none.
     """
     header = evidence.transcripts[0].header
@@ -291,15 +292,17 @@ def configuration(evidence: Evidence, config: Config, workload: Workload, plan: 
         said = header.text("plan")
         require(plan == said, f"the budget is divided into {said}, not {plan}")
     require(config.run.id == header.text("run"), "the configuration is of another run")
-    path = evidence.directory / "config.toml"
-    if not path.exists():
-        return "The configuration in the transcripts has the digest, the workload and the budget that were agreed on."
-    try:
-        same = load_config(path).digest() == digest
-    except ConfigError as error:
-        raise Failed(f"config.toml cannot be used: {error}") from error
-    require(same, "config.toml is not the configuration of the transcripts")
-    return "config.toml and the transcripts have the configuration, workload and budget that were agreed on."
+    given, there = evidence.agreed, evidence.directory / "config.toml"
+    for path in (given, there):
+        if path is not None and (path is given or path.exists()):
+            try:
+                same = load_config(path).digest() == digest
+            except ConfigError as error:
+                raise Failed(f"{path.name} cannot be used: {error}") from error
+            require(same, f"{path.name} is not the configuration of the transcripts")
+    if given is not None:
+        return f"The configuration of the transcripts is {given.name}, which you gave, with its workload and budget."
+    return "The configuration in the transcripts has the digest, workload and budget that the servers agreed on."
 
 
 def rebuild_config(transcript: ServerTranscript) -> Config:

@@ -210,7 +210,7 @@ def values(evidence: Evidence, terms: Terms) -> str:
     """The three opened the same values and drew the same conclusions from them."""
     count = 0
     for session in evidence.sessions:
-        names = [note.what for note in (SELECTING, SELECTED, ROUND, COUNTED, INCOMPLETE)]
+        names = [note.what for note in (AGREED, SELECTING, SELECTED, ROUND, COUNTED, INCOMPLETE)]
         alike = [
             [_opened_values(attempt) for attempt in session.present],
             *([_notes(attempt, name) for attempt in session.present] for name in names),

@@ -265,9 +265,12 @@ def replay_folder(folder: Path, transcripts: Path | None = None) -> str:
     require(
         not unplayed, f"{len(unplayed)} attempts of server {pid} have messages and no recording"
     )
+    alone = (
+        ", by its own transcript, which was compared with nobody's" if transcripts is None else ""
+    )
     return (
         f"Server {pid} sent what the protocol makes of its keys, its inputs and what it received: all {messages} "
-        f"messages of {judged} {'mesh' if judged == 1 else 'meshes'} were recomputed."
+        f"messages of {judged} {'mesh' if judged == 1 else 'meshes'} were recomputed{alone}."
     )
 
 

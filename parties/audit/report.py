@@ -82,7 +82,8 @@ def report(evidence: Evidence, terms: Terms) -> str:
     compare(document, figures, (*FIGURES, "selected", "excluded"))
     return (
         f"report.json has the figures that the transcripts make: epsilon = {config.run.epsilon:g}, delta = "
-        f"{config.run.delta:g}, {len(ledger)} charges, the openings, the choices and {rows} rows."
+        f"{config.run.delta:g}, {len(ledger)} charges, the openings, the choices and {rows} rows; "
+        "its seconds, bytes, errors and sentences, and report.html, are its writer's word alone."
     )
 
 

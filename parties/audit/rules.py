@@ -38,17 +38,21 @@ class Case(Generic[Known]):
         names: Sequence[str],
         certificates: Path,
         terms_of: Callable[[Evidence], Known],
+        *,
+        agreed: Path | None = None,
     ) -> None:
         self._directory = directory
         self._names = tuple(names)
         self._certificates = certificates
         self._terms_of = terms_of
+        self._agreed = agreed
 
     @cached_property
     def evidence(self) -> Evidence:
         """The transcripts. Raises Failed where one cannot be read."""
         paths = [self._directory / "transcripts" / name for name in self._names]
-        return Evidence(self._directory, load_transcripts(paths), self._certificates)
+        transcripts = load_transcripts(paths)
+        return Evidence(self._directory, transcripts, self._certificates, self._agreed)
 
     @cached_property
     def terms(self) -> Known:

@@ -56,12 +56,17 @@ class Audit:
 
 
 def audit_folder(
-    directory: Path | None, *, certificates: Path | None = None, replays: Sequence[Path] = ()
+    directory: Path | None,
+    *,
+    certificates: Path | None = None,
+    replays: Sequence[Path] = (),
+    agreed: Path | None = None,
 ) -> Audit:
     """Make every check on the run in ``directory``, and judge the recordings in the servers' folders ``replays``.
 
-    ``certificates`` are in the run's own folder unless given. Without ``directory``, recordings are judged against the
-    transcripts in their own folders. Raises StoreError where ``directory`` holds no transcripts.
+    ``certificates`` are in the run's own folder unless given. ``agreed`` is the configuration that the auditor knows to
+    be the right one. Without ``directory``, recordings are judged against the transcripts in their own folders.
+    Raises StoreError where ``directory`` holds no transcripts, or not those of who is said to have recorded something.
     """
     if directory is None:
         return Audit(_replays(None, replays), None, None)
@@ -70,8 +75,12 @@ def audit_folder(
         raise StoreError(transcripts, "is not a folder; expected a run's transcripts")
     public = certificates or directory / "certificates"
     if (transcripts / SERVER_FILE).exists():
-        return _one_server(directory, public)
-    case = Case(directory, FILES, public, privacy.terms_of)
+        if replays:
+            raise StoreError(
+                transcripts / SERVER_FILE, "is one server's, which records nothing; expected three"
+            )
+        return _one_server(directory, public, agreed)
+    case = Case(directory, FILES, public, privacy.terms_of, agreed=agreed)
     checks = judge(case, THREE_SERVERS)
     readable = _is_readable(checks)
     return Audit(
@@ -81,11 +90,11 @@ def audit_folder(
     )
 
 
-def _one_server(directory: Path, certificates: Path) -> Audit:
+def _one_server(directory: Path, certificates: Path, agreed: Path | None) -> Audit:
     names = (SERVER_FILE,)
-    case = Case(directory, names, certificates, flaim.terms_of)
+    case = Case(directory, names, certificates, flaim.terms_of, agreed=agreed)
     if _protocol(case) == record.PROTOCOL:
-        session = Case(directory, names, certificates, secagg.parameters_of)
+        session = Case(directory, names, certificates, secagg.parameters_of, agreed=agreed)
         checks = judge(session, secagg.RULES)
     else:
         checks = judge(case, flaim.RULES)
@@ -157,7 +166,7 @@ THREE_SERVERS: tuple[Rule[Terms], ...] = (
     Rule("published", lambda case: publication.published(case.evidence), Need.FORM),
     Rule(
         "table",
-        lambda case: publication.table(case.evidence, case.terms.config),
+        lambda case: publication.table(case.evidence, case.terms.config, case.terms.workload),
         Need.CONFIGURATION,
     ),
     Rule("model", lambda case: publication.model(case.evidence, case.terms), Need.CONFIGURATION),

@@ -56,6 +56,10 @@ def completeness(evidence: Evidence) -> str:
 def configuration(evidence: Evidence) -> str:
     """The session's parameters have the digest that its clients signed, and its clients are named."""
     parameters, header = parameters_of(evidence), evidence.transcripts[0].header
+    if evidence.agreed is not None:
+        raise Failed(
+            f"this is a session of SecAgg, which has no configuration: it is none of {evidence.agreed.name}"
+        )
     require(
         parameters.digest.hex() == header.text("parameters_sha256"),
         "the parameters do not have the digest that the clients signed",

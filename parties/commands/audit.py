@@ -11,6 +11,7 @@ import click
 from parties.audit.findings import FAIL, NOT_APPLICABLE, PASS, Check
 from parties.commands.running import common_options
 from parties.errors import StoreError
+from parties.files import write_whole
 from parties.statuses import AuditFailed
 
 _PATH = click.Path(path_type=Path)
@@ -24,6 +25,13 @@ _MARKS = {PASS: "pass", FAIL: "FAIL", NOT_APPLICABLE: "  - "}
     type=_PATH,
     default=None,
     help="Folder with ca.crt and the servers' certificates; by default RUN/certificates.",
+)
+@click.option(
+    "--config",
+    "agreed",
+    type=_PATH,
+    default=None,
+    help="The configuration that was agreed on, from a source of your own: the run has to be of it.",
 )
 @click.option(
     "--replay",
@@ -42,6 +50,7 @@ _MARKS = {PASS: "pass", FAIL: "FAIL", NOT_APPLICABLE: "  - "}
 def audit(
     run: Path | None,
     certificates: Path | None,
+    agreed: Path | None,
     replays: tuple[Path, ...],
     html: Path | None,
     as_json: bool,
@@ -60,14 +69,19 @@ def audit(
 
     if run is None and not replays:
         raise click.UsageError("give a run, a recording with --replay, or both")
+    if run is None and agreed is not None:
+        raise click.UsageError("--config is for a run; give one")
     for folder in replays:
         if not folder.is_dir():
             raise StoreError(folder, "is not a folder; expected a server's")
     page = html or (None if run is None else _page_of(run))
     with contextlib.nullcontext() if run is None else unpacked(run) as directory:
-        findings = audit_folder(directory, certificates=certificates, replays=replays)
+        findings = audit_folder(
+            directory, certificates=certificates, replays=replays, agreed=agreed
+        )
         if page is not None:
-            _write(page, render_audit(findings))
+            # In place of what is there: a stranger's folder may have a link there, to a file of the auditor's.
+            write_whole(page, render_audit(findings))
     if as_json:
         click.echo(json.dumps(findings.to_dict(), indent=2, ensure_ascii=False))
     else:
@@ -100,13 +114,3 @@ def _print(checks: Sequence[Check], limits: Sequence[str], page: Path | None) ->
         click.echo(textwrap.fill(sentence, 110))
     if page is not None:
         click.echo(f"\n{page}")
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise StoreError(
-            path,
-            f"cannot be written: {error.strerror or error}; expected a writable place (--html)",
-        ) from error

@@ -150,7 +150,9 @@ def test_load_gives_back_what_save_wrote(model: Model, tmp_path: Path) -> None:
         assert (left == right).all()
 
 
-@pytest.mark.parametrize("broken", ["absent", "json", "npz", "zip", "deflate", "shape"])
+@pytest.mark.parametrize(
+    "broken", ["absent", "json", "npz", "zip", "deflate", "shape", "nan", "infinite", "negative"]
+)
 def test_load_says_where_a_model_is_damaged(model: Model, tmp_path: Path, broken: str) -> None:
     model.save(tmp_path)
     if broken == "absent":
@@ -167,6 +169,10 @@ def test_load_says_where_a_model_is_damaged(model: Model, tmp_path: Path, broken
         # The first bytes after the header of the first member, which names it.
         archive[archive.index(b"clique_0.npy") + 40] ^= 0xFF
         (tmp_path / "marginals.npz").write_bytes(archive)
+    strange = {"nan": np.nan, "infinite": np.inf, "negative": -0.1}.get(broken)
+    if strange is not None:
+        marginals = (np.full_like(model.marginals[0], strange), *model.marginals[1:])
+        Model(model.domain, model.cliques, model.parents, marginals).save(tmp_path)
     if broken == "shape":
         text = (tmp_path / "model.json").read_text()
         (tmp_path / "model.json").write_text(text.replace('"c5"', '"c4"'))

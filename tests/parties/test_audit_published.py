@@ -1,0 +1,242 @@
+"""What a lead that deviates may publish, and what somebody may put into a folder that an auditor looks at."""
+
+import datetime
+import io
+import itertools
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+import parties.distaim.server
+from mechanisms.domain import Domain, Integer
+from mechanisms.model import Model
+from mechanisms.sampling import public_generator
+from mechanisms.workload import Workload
+from parties.audit.findings import PASS
+from parties.audit.publication import arranged
+from parties.audit.run import Audit, audit_folder
+from parties.commands.main import cli
+from parties.commands.running import guarded
+from parties.config import CertificateFiles, Config
+from parties.distaim.estimation import make_estimator
+from parties.distaim.outputs import write_synthetic
+from parties.published import Published
+from parties.statuses import Status
+from parties.tls import public_pem
+from tests.parties.audit_runs import copy_run, make_run
+from tests.parties.tampering import Forger, failed, setting
+
+SMALL: dict[str, object] = {
+    "run.rounds": 1,
+    "run.noise": "distributed",
+    "run.final_iterations": 300,
+    "run.rows": 20_000,
+}
+Certificates = dict[str, CertificateFiles]
+
+
+@pytest.fixture(scope="session")
+def honest_run(tmp_path_factory: pytest.TempPathFactory, certificates: Certificates) -> Path:
+    return make_run(
+        tmp_path_factory.mktemp("published"), certificates, SMALL, estimator=make_estimator
+    )
+
+
+def detail(audit: Audit, name: str) -> str:
+    return next(check.detail for check in audit.checks if check.name == name)
+
+
+# A lead that deviates.
+
+
+def unmeasured(model: Model) -> tuple[int, int]:
+    """Two columns that are in no clique together: nothing that was opened says how they go together."""
+    pairs = itertools.combinations(range(len(model.domain.names)), 2)
+    names = model.domain.names
+    return next(
+        pair for pair in pairs if not any({names[i] for i in pair} <= set(c) for c in model.cliques)
+    )
+
+
+def invented(model: Model) -> Model:
+    """A model with the same clique marginals, hence the same misfit, and a correlation that nobody measured."""
+    joint = model.answers([model.domain.names])[0].copy()
+    table = np.moveaxis(joint, unmeasured(model), (0, 1))
+    rest = tuple(range(2, table.ndim))
+    (a, b), (c, d) = (np.argsort(table.sum(axis=(1 - axis, *rest)))[-2:] for axis in (0, 1))
+    moved = np.minimum(table[a, d], table[b, c])
+    table[a, d] -= moved
+    table[b, c] -= moved
+    table[a, c] += moved
+    table[b, d] += moved
+    return Model(model.domain, (model.domain.names,), (-1,), (joint,))
+
+
+def lead_that(changes: Callable[[Model], Model], folder: Path, certificates: Certificates) -> Path:
+    def write(directory: Path, model: Model, config: Config, *, total: int) -> Published:
+        return write_synthetic(directory, changes(model), config, total=total)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(parties.distaim.server, "write_synthetic", write)
+        return make_run(folder, certificates, SMALL, estimator=make_estimator)
+
+
+def test_audit_refuses_a_model_with_a_correlation_that_was_not_measured(
+    tmp_path: Path, certificates: Certificates
+) -> None:
+    """The attack: its misfit is that of a fit, to the last digit."""
+    audit = audit_folder(lead_that(invented, tmp_path, certificates))
+    assert failed(audit) == {"model"}
+    assert "answers a query otherwise" in detail(audit, "model")
+
+
+def sorted_rows(model: Model, codes: NDArray[np.int32]) -> NDArray[np.int32]:
+    """The columns of single cliques, each sorted: every clique counts as before."""
+    assert all(len(clique) == 1 for clique in model.cliques)
+    return np.sort(codes, axis=0)
+
+
+def test_audit_refuses_a_table_whose_rows_are_arranged(
+    tmp_path: Path, certificates: Certificates
+) -> None:
+    """The attack: columns that the model has independent are sorted, and all counts of its cliques are right."""
+    sample = Model.sample
+
+    def of_single_columns(model: Model) -> Model:
+        marginals = model.answers([(name,) for name in model.domain.names])
+        names = tuple((name,) for name in model.domain.names)
+        return Model(model.domain, names, (-1,) * len(names), tuple(marginals))
+
+    def sorting(self: Model, rows: int, generator: np.random.Generator) -> NDArray[np.int32]:
+        return sorted_rows(self, sample(self, rows, generator))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Model, "sample", sorting)
+        run = lead_that(of_single_columns, tmp_path, certificates)
+    audit = audit_folder(run)
+    assert "table" in failed(audit)
+    assert "are no chance" in detail(audit, "table")
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 2**32), st.integers(1, 30_000), st.floats(0.05, 3.0))
+def test_arranged_finds_nothing_in_rows_that_were_drawn(
+    seed: int, rows: int, concentration: float
+) -> None:
+    """Chains of cliques with sparse conditionals; a false alarm has a chance below 10^-9 a table."""
+    generator = np.random.default_rng(seed)
+    sizes = generator.integers(2, 8, 5)
+    domain = Domain(tuple(Integer(f"c{i}", 0, int(s) - 1, int(s)) for i, s in enumerate(sizes)))
+    cliques = tuple(itertools.pairwise(domain.names))
+    first = generator.dirichlet(np.full(sizes[0], concentration))
+    marginals = []
+    for size in sizes[1:]:
+        given = generator.dirichlet(np.full(size, concentration), len(first))
+        marginals.append(first[:, None] * given)
+        first = marginals[-1].sum(axis=0)
+    model = Model(domain, cliques, (-1, 0, 1, 2), tuple(marginals))
+    workload = Workload(domain, tuple(itertools.combinations(domain.names, 2)))
+    assert arranged(model.sample(rows, public_generator(seed)), model, workload) is None
+
+
+# A folder that somebody else has made.
+
+
+def test_audit_of_the_agreed_configuration_refuses_a_run_of_another_one(
+    honest_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whoever makes up three servers with keys of his own passes every check but this one."""
+    right, wrong = honest_run / "config.toml", tmp_path / "agreed.toml"
+    text = right.read_text()
+    key = next(line for line in text.splitlines() if line.startswith("key = "))
+    wrong.write_text(text.replace(key, f'key = "{"0" * 64}"'))
+    audit = audit_folder(honest_run, agreed=right)
+    assert audit.ok
+    assert "which you gave" in detail(audit, "configuration")
+    other = audit_folder(honest_run, agreed=wrong)
+    assert failed(other) == {"configuration"}
+    assert "agreed.toml is not the configuration" in detail(other, "configuration")
+    page = ["--html", str(tmp_path / "x.html")]
+    assert guarded(cli, ["audit", str(honest_run), "--config", str(wrong), *page]) == Status.AUDIT
+    assert (
+        guarded(cli, ["audit", "--replay", str(tmp_path), "--config", str(right)]) == Status.USAGE
+    )
+    capsys.readouterr()
+
+
+def test_command_does_not_write_through_a_link(
+    honest_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The attack: audit.html in the folder is a link to a file of the auditor's."""
+    run, own = copy_run(honest_run, tmp_path), tmp_path / "diary"
+    own.write_text("dear diary")
+    (run / "audit.html").symlink_to(own)
+    assert guarded(cli, ["audit", str(run)]) == Status.DONE
+    capsys.readouterr()
+    assert own.read_text() == "dear diary"
+    assert not (run / "audit.html").is_symlink()
+    assert "<html" in (run / "audit.html").read_text()
+
+
+def test_sentences_have_nothing_that_moves_a_cursor(
+    honest_run: Path, tmp_path: Path, certificates: Certificates
+) -> None:
+    """The attack: three servers write another version, which clears the screen and says that all is well."""
+    forger = Forger(copy_run(honest_run, tmp_path), honest_run, certificates)
+    forger.edit(setting("header", "version", "0.1\x1b[2J\x1b[H\u202eall is well"))
+    audit = audit_folder(forger.run)
+    assert "all is well" in detail(audit, "agreement")
+    assert all(check.detail.isprintable() for check in audit.checks)
+
+
+def test_audit_fails_on_a_model_that_claims_more_numbers_than_there_is_memory(
+    honest_run: Path, tmp_path: Path
+) -> None:
+    run = copy_run(honest_run, tmp_path)
+    header = io.BytesIO()
+    np.lib.format.write_array_header_1_0(
+        header, {"descr": "<f8", "fortran_order": False, "shape": (1 << 58,)}
+    )
+    with zipfile.ZipFile(run / "model" / "marginals.npz", "w") as archive:
+        for number in range(9):
+            archive.writestr(f"clique_{number}.npy", header.getvalue())
+    audit = audit_folder(run)
+    assert {"published", "table", "model"} <= failed(audit)
+
+
+def test_audit_fails_on_a_certificate_for_nobody(honest_run: Path, tmp_path: Path) -> None:
+    run = copy_run(honest_run, tmp_path)
+    key, now = Ed25519PrivateKey.generate(), datetime.datetime.now(datetime.UTC)
+    nobody = x509.CertificateBuilder(
+        issuer_name=x509.Name([]),
+        subject_name=x509.Name([]),
+        public_key=key.public_key(),
+        serial_number=1,
+        not_valid_before=now,
+        not_valid_after=now + datetime.timedelta(days=1),
+    ).sign(key, None)
+    (run / "certificates" / "a.crt").write_bytes(public_pem(nobody))
+    assert failed(audit_folder(run)) == {"certificates", "signatures"}
+
+
+@pytest.mark.parametrize(("field", "value"), [("initial", 1), ("sigmas", [2.0]), ("last_round", 1)])
+def test_audit_wants_one_account_of_where_a_run_went_on(
+    field: str, value: object, honest_run: Path, tmp_path: Path, certificates: Certificates
+) -> None:
+    forger = Forger(copy_run(honest_run, tmp_path), honest_run, certificates)
+    forger.edit(setting("note", field, value, what="agreed"), 1)
+    assert "values" in failed(audit_folder(forger.run))
+
+
+def test_audit_tells_what_a_report_says_alone(honest_run: Path) -> None:
+    audit = audit_folder(honest_run)
+    assert {check.status for check in audit.checks} == {PASS}
+    assert "report.html" in detail(audit, "report")
