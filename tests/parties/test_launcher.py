@@ -95,8 +95,9 @@ def test_run_goes_on_after_a_server_was_killed(tmp_path: Path, victim: int, mome
     planned = Counter({(0, "measure"): 3})
     for number in (1, 2, 3):
         planned += Counter({(number, "select"): 1, (number, "measure"): 1})
-    # At most the one value that was under way is paid for twice; the budget holds in any case.
-    assert (spent - planned).total() <= 1
+    # Paid for twice are at most the value that was under way and one that a single server held; the budget holds in any
+    # case.
+    assert (spent - planned).total() <= 2
     assert report["privacy"]["rho_spent"] <= report["privacy"]["rho_total"] * (1 + 1e-9)
     assert_nothing_runs(tmp_path)
 
