@@ -27,6 +27,8 @@ TRANSCRIPTS, CERTIFICATES = "transcripts", "certificates"
 _FILES = ("config.toml", "report.json", "report.html", TABLE)
 _FOLDERS = {TRANSCRIPTS: (".jsonl",), CERTIFICATES: (".crt", ".pem"), MODEL: (".json", ".npz")}
 """What files there are in each folder of a run; nothing else goes into a bundle, such as keys."""
+_SECRET = b"PRIVATE KEY-----"
+"""How a private key begins, whatever its file is called."""
 LARGEST = 1 << 32
 MOST = 4096
 _CHUNK = _LONGEST = 1 << 20
@@ -57,7 +59,7 @@ class Member:
 def write_bundle(run: Path, out: Path) -> list[str]:
     """Put the public files of the run in folder ``run`` into the zip file ``out``; returns their names.
 
-    The same files make the same bytes. Raises StoreError, also where there are no transcripts.
+    The same files make the same bytes. Raises StoreError, also where there are no transcripts, or a private key.
     """
     if out.suffix != ".zip":
         raise StoreError(out, "cannot be a bundle; expected a name that ends in .zip")
@@ -82,6 +84,8 @@ def _public(run: Path) -> Iterator[str]:
     for folder, suffixes in _FOLDERS.items():
         for path in (run / folder).glob("*"):
             if path.is_file() and path.suffix in suffixes:
+                if folder == CERTIFICATES and _SECRET in path.read_bytes():
+                    raise StoreError(path, "holds a private key; expected certificates alone")
                 yield f"{folder}/{path.name}"
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from mechanisms.accounting import LedgerEntry, Schedule
+from mechanisms.accounting import LedgerEntry, Schedule, rho
 from parties.config import Config
 from parties.distaim.store import Store
 from parties.distaim.stored import Checkpoint
@@ -22,6 +22,7 @@ from parties.version import WIRE_VERSION, version
 from protocols.context import Context
 from protocols.echo import echo
 from protocols.errors import CheckFailed, ProtocolViolation
+from protocols.steps import MEASURE, SELECT
 
 Key = TypeVar("Key", int, tuple[int, int])
 Held = TypeVar("Held", int, Checkpoint)
@@ -118,12 +119,13 @@ async def agree(
     names: Sequence[str],
     rounds: int,
     initial: Sequence[int],
+    budget: float,
     nonce: str,
 ) -> Resumed:
     """Compare identities, then bring all three servers to the furthest point that two of them have reached.
 
-    ``initial`` are the candidates that round 0 measures, in their order; ``nonce`` (hex) is this server's part in the
-    name of the mesh. Leaks: what the servers already opened or charged, to
+    ``initial`` are the candidates that round 0 measures, in their order; no charge is larger than the ``budget``;
+    ``nonce`` (hex) is this server's part in the name of the mesh. Leaks: what the servers already opened or charged, to
     one another. Rounds: 2. Communication: the state as JSON, and 96 bytes, to each.
     Raises CheckFailed where identities differ or releases contradict, ProtocolViolation for malformed state or one told
     differently.
@@ -139,6 +141,8 @@ async def agree(
         identity.check(documents[pid].get("identity"), peer=f"party {pid} ({names[pid]})")
     await echo(ctx, dict(enumerate(replies)))
     states = [_state(document, pid, rounds) for pid, document in enumerate(documents)]
+    for pid, state in enumerate(states):
+        _check_charges(state.entries, pid, rounds, budget)
     checkpoints, selections = _held_by_two(states, initial)
     lost = _settle(store, states[ctx.pid], checkpoints, selections)
     ledger = DurableLedger(store)
@@ -183,6 +187,14 @@ def _state(document: Mapping[str, object], pid: int, rounds: int) -> _State:
         {number: candidate for number, candidate in chosen.items() if 1 <= number <= rounds},
         tuple(entries),
     )
+
+
+def _check_charges(entries: Sequence[LedgerEntry], pid: int, rounds: int, budget: float) -> None:
+    """Raises ProtocolViolation for a charge that nobody can have made: it would be adopted, and stay."""
+    for entry in entries:
+        known = entry.round <= rounds and entry.step in (SELECT.name, MEASURE.name)
+        if not known or entry.rho != rho(entry.event) or entry.rho > budget:
+            raise ProtocolViolation(f"party {pid} claims a charge that no plan has", pid)
 
 
 def _held_by_two(

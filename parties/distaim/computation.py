@@ -107,6 +107,7 @@ async def compute(
             names=server.names,
             rounds=server.plan.rounds,
             initial=server.workload.one_way,
+            budget=server.plan.rho,
             nonce=nonce,
         )
     initial = sum(m.round == 0 for m in resumed.history)

@@ -1,5 +1,6 @@
 """Where an interrupted run goes on: what a server that lies can do beside one that has forgotten something."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -9,10 +10,11 @@ from hypothesis import strategies as st
 
 import parties.distaim.server
 from parties.config import CertificateFiles
+from parties.distaim import agreement
 from parties.distaim.agreement import _held_by_two, _State
 from parties.distaim.store import Store
 from parties.distaim.stored import Checkpoint
-from protocols.errors import CheckFailed
+from protocols.errors import CheckFailed, ProtocolViolation
 from tests.parties.mesh import EVERYONE, Cluster, Recording, make_uniform
 from tests.parties.support import make_config
 
@@ -89,3 +91,43 @@ async def test_run_party_goes_on_before_a_gap_when_a_liar_and_a_forgetful_server
             held = places(store.checkpoints())
         assert [candidate for number, candidate in held if number == 0] == [0, 1, 2]
         assert sorted(number for number, _ in held) == [0, 0, *range(held[-1][0] + 1)]
+
+
+@pytest.mark.parametrize(
+    "claimed",
+    [
+        {"round": 10**30},
+        {"round": 5},
+        {"step": "lunch"},
+        {"rho": 1e-9},
+        {"rho": 1.7e308},
+        {"event": json.dumps({"kind": "gaussian", "sigma": 1e-9, "sensitivity": 1.0})},
+    ],
+    ids=lambda claimed: next(iter(claimed)),
+)
+async def test_run_party_names_who_claims_a_charge_that_no_plan_has(
+    claimed: dict[str, object],
+    tmp_path: Path,
+    certificates: dict[str, CertificateFiles],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The attack: adopted charges stay, and a number that no database takes ended every later start."""
+    monkeypatch.setattr(parties.distaim.server, "make_estimator", make_uniform)
+    cluster = Cluster(make_config(), tmp_path, certificates)
+    await cluster.run(owners=EVERYONE, kill=(1, "round", 1))
+    before = agreement.state_of
+
+    def lying(store: Store, rounds: int) -> dict[str, object]:
+        state = before(store, rounds)
+        entries = state["ledger"]
+        assert isinstance(entries, list)
+        if store.directory.is_relative_to(cluster.directory(2)):
+            state["ledger"] = [*entries, entries[-1] | claimed]
+        return state
+
+    monkeypatch.setattr(agreement, "state_of", lying)
+    ended = await cluster.run()
+    assert None not in ended
+    assert any(isinstance(error, ProtocolViolation) and error.pid == 2 for error in ended)
+    monkeypatch.setattr(agreement, "state_of", before)
+    assert await cluster.run() == [None] * 3

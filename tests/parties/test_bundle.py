@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from parties.audit import bundle
 from parties.audit.bundle import unpacked, write_bundle
@@ -19,6 +20,7 @@ from parties.commands.running import guarded
 from parties.config import CertificateFiles
 from parties.errors import StoreError
 from parties.statuses import Status
+from parties.tls import private_pem
 from tests.parties.audit_runs import make_run
 
 PLAIN = {
@@ -107,6 +109,14 @@ def test_unpacked_gives_the_files_that_an_audit_reads(
         assert {name: found[name] for name in PLAIN} == PLAIN
         assert all(name.split("/")[0] in ("certificates", "model") for name in found.keys() - PLAIN)
         assert all(not stat.S_IMODE(p.stat().st_mode) & 0o111 for p in folder.rglob("*.*"))
+
+
+def test_write_bundle_refuses_a_private_key_by_whatever_name(run: Path, tmp_path: Path) -> None:
+    key = private_pem(Ed25519PrivateKey.generate())
+    (run / "certificates" / "server.pem").write_bytes(b"# ours\n" + key)
+    with pytest.raises(StoreError, match="holds a private key"):
+        write_bundle(run, tmp_path / "run.zip")
+    assert not (tmp_path / "run.zip").exists()
 
 
 def test_unpacked_is_the_folder_itself_where_it_is_one(run: Path) -> None:
