@@ -4,8 +4,13 @@ from pathlib import Path
 
 import pytest
 
+from mechanisms.reading import read_table
+from parties.config import load_config
 from parties.errors import StoreError
 from parties.trial.folder import Folder
+from parties.trial.launcher import prepare
+from parties.trial.request import Request, load_trial
+from tests.parties.small import write_small
 from tests.parties.support import file_size_limit
 
 
@@ -38,3 +43,16 @@ def test_folder_of_another_request_is_left_alone(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="an unfinished run of another config"):
         Folder(tmp_path).open("e" * 64)
     assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_prepare_takes_up_a_run_in_which_a_server_had_ended(tmp_path: Path) -> None:
+    """It has deleted its sealing key by then; the configuration, which owners have charged, stays the same."""
+    path, data = write_small(tmp_path)
+    request = Request("distaim", "small", None, "iid", None, 0)
+    trial = load_trial(load_config(path), read_table(data), request, source=str(data))
+    first, again = Folder(tmp_path / "out"), Folder(tmp_path / "out")
+    first.open(trial.fingerprint)
+    digest = prepare(trial, first).digest()
+    (first.certificates / "party-1.seal").unlink()
+    again.open(trial.fingerprint)
+    assert prepare(trial, again).digest() == digest
