@@ -1,7 +1,6 @@
 """What belongs to one party alone: files that nobody else reads, keys that nobody else can read, no core dumps."""
 
 import os
-import resource
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -79,6 +78,8 @@ import ctypes, resource, sys
 from parties.commands.main import cli
 from parties.commands.running import guarded
 
+_, hard = resource.getrlimit(resource.RLIMIT_CORE)
+resource.setrlimit(resource.RLIMIT_CORE, (hard, hard))
 status = guarded(cli, sys.argv[1:])
 dumpable = ctypes.CDLL(None).prctl(3, 0, 0, 0, 0) if sys.platform.startswith("linux") else 0
 print(status, resource.getrlimit(resource.RLIMIT_CORE)[0], dumpable)
@@ -99,13 +100,8 @@ print(status, resource.getrlimit(resource.RLIMIT_CORE)[0], dumpable)
 )
 def test_processes_that_hold_shares_or_tables_leave_no_core(arguments: list[str]) -> None:
     """Even before they have read anything: here there is nothing to read."""
-    _, hard = resource.getrlimit(resource.RLIMIT_CORE)
     ended = subprocess.run(
-        [sys.executable, "-c", ATTEMPT, *arguments],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CORE, (hard, hard)),
+        [sys.executable, "-c", ATTEMPT, *arguments], cwd=ROOT, capture_output=True, text=True
     )
     status, limit, dumpable = map(int, ended.stdout.split())
     assert status in (3, 7), ended.stderr
