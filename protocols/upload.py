@@ -73,7 +73,7 @@ class UploadForm:
         """The servers that hold the common part."""
         return tuple(pid for pid, body in enumerate(self.bodies) if self.common in dict(body))
 
-    def private(self, pid: int) -> tuple[tuple[int, PartKind], ...]:
+    def private_part(self, pid: int) -> tuple[tuple[int, PartKind], ...]:
         """What server ``pid`` gets on its own."""
         return tuple(part for part in self.bodies[pid] if part[0] != self.common)
 
@@ -195,14 +195,14 @@ def upload(counts: NDArray[np.uint32], form: str, seeds: UploadSeeds | None = No
     sent = {c for body in layout.bodies for c, kind in body if kind is PartKind.ELEMENTS}
     elements = {c: (x0, x1, x2)[c].tobytes() for c in sent}
 
-    def private(pid: int) -> bytes:
+    def part_of(pid: int) -> bytes:
         return b"".join(
             (seeds.s0, seeds.s1)[c] if kind is PartKind.SEED else elements[c]
-            for c, kind in layout.private(pid)
+            for c, kind in layout.private_part(pid)
         )
 
     common = b"" if layout.common is None else elements[layout.common]
-    return UploadParts((private(0), private(1), private(2)), common, layout.holders)
+    return UploadParts((part_of(0), part_of(1), part_of(2)), common, layout.holders)
 
 
 def private_size(pid: int, form: str, cells: int) -> int:
@@ -210,7 +210,7 @@ def private_size(pid: int, form: str, cells: int) -> int:
     layout = upload_form(form)
     if pid not in range(3) or cells < 0:
         raise ValueError(f"no upload for pid {pid}, form {form!r}, {cells} cells")
-    return sum(layout.part_size(kind, cells) for _, kind in layout.private(pid))
+    return sum(layout.part_size(kind, cells) for _, kind in layout.private_part(pid))
 
 
 def common_size(form: str, cells: int) -> int:

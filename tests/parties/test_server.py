@@ -3,6 +3,7 @@
 import asyncio
 import csv
 import json
+import math
 import shutil
 import socket
 from collections import Counter
@@ -18,7 +19,7 @@ import parties.distaim.computation
 import parties.distaim.inputs.counts
 import parties.distaim.server
 import parties.distaim.submit
-from mechanisms.accounting import LedgerEntry, rho_from_epsilon_delta
+from mechanisms.accounting import LedgerEntry, rho, rho_from_epsilon_delta
 from mechanisms.errors import BudgetExceeded
 from mechanisms.events import ExponentialEvent, GaussianEvent
 from mechanisms.workload import count_marginals
@@ -308,7 +309,8 @@ async def test_run_party_refuses_to_overspend(cluster: Cluster) -> None:
     plan = make_plan(cluster.config, cluster.config.build_workload())
     cluster.directory(1).mkdir()
     with Store(cluster.directory(1) / "store", cluster.config.digest()) as store:
-        DurableLedger(store).adopt([LedgerEntry(0, "measure", GaussianEvent(1.0), plan.rho * 0.9)])
+        event = GaussianEvent(1 / math.sqrt(2 * 0.9 * plan.rho))
+        DurableLedger(store).adopt([LedgerEntry(0, "measure", event, rho(event))])
     ended = await cluster.run(owners=EVERYONE)
     assert all(isinstance(error, BudgetExceeded) for error in ended)
     for pid in range(3):
