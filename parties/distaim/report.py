@@ -17,7 +17,6 @@ from parties.distaim.exclusions import Exclusion
 from parties.distaim.outputs import read_attempts
 from parties.distaim.planning import sampling_distance
 from parties.distaim.steps import ESTIMATE, FINISH
-from parties.report.comparison import compare_tables
 from parties.report.content import (
     DISTAIM_TRUST,
     TRIAL_TRUST,
@@ -27,8 +26,8 @@ from parties.report.content import (
     Privacy,
     RunReport,
 )
-from parties.report.result import parameters, read_result, read_synthetic, selected, workload_size
-from parties.report.writing import write_report
+from parties.report.finishing import write_without_real
+from parties.report.result import parameters, read_result, selected, workload_size
 from protocols.measure import DISTRIBUTED
 from protocols.steps import MEASURE, SELECT
 
@@ -44,8 +43,7 @@ def write_lead_report(config: Config, directory: Path) -> None:
     attempts = read_attempts(directory / "costs.json")
     total = sum(float(attempt["seconds"]["total"]) for attempt in attempts)
     report = run_report(config, workload, directory, dataset=config.run.id, wall_s={"total": total})
-    shown = compare_tables(workload, read_synthetic(config, directory))
-    write_report(directory, report.to_dict(), pictures=shown)
+    write_without_real(config, workload, directory, report)
 
 
 def run_report(

@@ -14,7 +14,6 @@ from mechanisms.workload import Workload
 from parties.config import Config, FlaimSection
 from parties.flaim.guarantee import Replaced, unit
 from parties.flaim.sums import section_of, settings_of
-from parties.report.comparison import compare_tables
 from parties.report.content import (
     TRIAL_TRUST,
     Communication,
@@ -23,8 +22,8 @@ from parties.report.content import (
     Privacy,
     RunReport,
 )
-from parties.report.result import parameters, read_result, read_synthetic, selected, workload_size
-from parties.report.writing import write_report
+from parties.report.finishing import write_without_real
+from parties.report.result import parameters, read_result, selected, workload_size
 
 _CHOICES_PRIVATE = (
     "What each client chose is private by the exponential mechanism that ran on the client itself: against the server "
@@ -237,5 +236,4 @@ def write_server_report(config: Config, directory: Path) -> None:
     report = flaim_report(
         config, workload, read_result(directory), dataset=config.run.id, wall_s={}, trial=False
     )
-    shown = compare_tables(workload, read_synthetic(config, directory))
-    write_report(directory, report.to_dict(), pictures=shown)
+    write_without_real(config, workload, directory, report)

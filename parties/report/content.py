@@ -4,8 +4,9 @@ Provides the parts of a report as dataclasses (`RunReport` and what it holds), `
 `report.json`, `check_report`, and `ReportPictures` for what only pictures show.
 
 Secret: nothing may come in. Everything in `report.json` is public by the protocol, or measured from the outside, except
-`utility`: where the real table is at hand (a trial on pooled data), errors are computed from it without noise. Those
-figures and the pictures of real marginals are not differentially private; the page says so next to each of them.
+`utility` and whatever stands under "real" or measures a distance to it in `columns`: where the real table is at hand
+(a trial on pooled data), they are computed from it without noise. Those figures and the pictures of real marginals are
+not differentially private; `not_private` lists the keys, and the page says so next to each of them.
 Known limits: text in English; sizes are decimal (1 MB = 10^6 bytes).
 """
 
@@ -34,6 +35,9 @@ TRIAL_TRUST = (
     "the sentences above are about servers on hosts of their own."
 )
 """What a report of a trial says after those."""
+
+
+NOT_PRIVATE = "Computed from the real table without noise, for trials: not differentially private, do not publish."
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +182,7 @@ class RunReport:
     """All of `report.json`. `time_s` holds seconds by phase, "total" among them; `notes` are sentences for the reader.
 
     `excluded` are the data owners that servers left out, None where nobody can be. `flaim` has what only FLAIM has:
-    guarantees, sums, choosers.
+    guarantees, sums, choosers. `columns` are the tables of `parties.report.columns`.
 
     Raises ValueError when `time_s` has no total.
     """
@@ -200,6 +204,7 @@ class RunReport:
     notes: tuple[str, ...] = ()
     flaim: Mapping[str, object] | None = None
     excluded: tuple[Excluded, ...] | None = None
+    columns: tuple[Mapping[str, object], ...] = ()
 
     def __post_init__(self) -> None:
         if "total" not in self.time_s:
@@ -231,8 +236,17 @@ class RunReport:
             "trust": list(self.trust),
             "notes": list(self.notes),
             "flaim": self.flaim,
+            "columns": [dict(column) for column in self.columns] or None,
+            "not_private": self._not_private() or None,
         }
         return {key: value for key, value in document.items() if value is not None}
+
+    def _not_private(self) -> list[str]:
+        """The keys of what was computed from a real table without noise."""
+        found = ["utility"] if self.utility else []
+        if any("distance" in column for column in self.columns):
+            found += ["columns[].*.real", "columns[].values[].real", "columns[].distance"]
+        return found
 
 
 def excluded_text(report: Mapping[str, object]) -> str | None:

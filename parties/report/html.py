@@ -14,10 +14,9 @@ from matplotlib.figure import Figure
 
 from parties.report import page
 from parties.report import pictures as draw
-from parties.report.content import ReportPictures, excluded_text
+from parties.report.content import NOT_PRIVATE, ReportPictures, excluded_text
 from parties.report.pictures import format_bytes
-
-NOT_PRIVATE = "Computed from the real table without noise, for trials: not differentially private, do not publish."
+from parties.report.sections import columns_section
 
 
 def render_html(report: Mapping[str, object], pictures: ReportPictures) -> str:
@@ -31,6 +30,7 @@ def render_html(report: Mapping[str, object], pictures: ReportPictures) -> str:
         _trust(report),
         _errors(pictures),
         _columns(pictures),
+        columns_section(report),
         _budget(report),
         _opened(report),
         _selected(report),

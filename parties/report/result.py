@@ -1,17 +1,20 @@
 """What a finished run left in its folder, as the records of a report.
 
-Provides ``read_result`` and ``read_synthetic``, and ``parameters``, ``workload_size`` and ``selected``, which every
-method's report has. Public: everything.
+Provides ``read_result``, ``read_table_of`` and ``read_synthetic``, and ``parameters``, ``workload_size`` and
+``selected``, which every method's report has. Public: everything.
 """
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
+from mechanisms.column_values import ColumnValues, column_values
 from mechanisms.dialect import PLAIN
 from mechanisms.reading import read_table
 from mechanisms.source import TableSource
@@ -32,11 +35,30 @@ def read_result(directory: Path) -> dict[str, Any]:
     return document
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class SyntheticTable:
+    """A synthetic table: its codes (rows, columns of the domain), and which values its columns have."""
+
+    codes: NDArray[np.int32]
+    values: tuple[ColumnValues, ...]
+
+
+def read_table_of(config: Config, directory: Path) -> SyntheticTable:
+    """The run's ``synthetic.csv``. Raises DataError."""
+    frame, codes = _read(config, directory)
+    return SyntheticTable(codes, column_values(config.domain, frame))
+
+
 def read_synthetic(config: Config, directory: Path) -> NDArray[np.int32]:
     """The codes of ``synthetic.csv``. Raises DataError."""
+    return _read(config, directory)[1]
+
+
+def _read(config: Config, directory: Path) -> tuple[pd.DataFrame, NDArray[np.int32]]:
     path = directory / "synthetic.csv"
     # As it was written, whatever its values look like.
-    return encode(config.domain, read_table(TableSource(str(path), dialect=PLAIN)), source=path)
+    frame = read_table(TableSource(str(path), dialect=PLAIN))
+    return frame, encode(config.domain, frame, source=path)
 
 
 def parameters(config: Config, clients: int) -> Parameters:

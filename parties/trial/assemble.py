@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 from mechanisms.metrics import nll, table_answers, workload_error
 from mechanisms.model import Model
 from parties.files import disk_errors
+from parties.report.columns import column_summaries
 from parties.report.comparison import compare_tables
-from parties.report.content import ReportPictures, RunReport, Utility
-from parties.report.result import read_synthetic
+from parties.report.content import RunReport, Utility
+from parties.report.result import read_table_of
 from parties.report.writing import write_report
 from parties.trial.folder import REGISTER, Folder
 from parties.trial.request import Trial
@@ -31,11 +32,6 @@ def utility(trial: Trial, synthetic: NDArray[np.int32], model: Model) -> Utility
         workload_error=workload_error(trial.workload, *answers),
         nll=nll(model, trial.codes),
     )
-
-
-def pictures(trial: Trial, synthetic: NDArray[np.int32]) -> ReportPictures:
-    """Errors by query and columns beside the real ones; not private."""
-    return compare_tables(trial.workload, synthetic, trial.codes)
 
 
 def collect(folder: Folder) -> None:
@@ -53,10 +49,12 @@ def collect(folder: Folder) -> None:
 
 def finish_trial(trial: Trial, folder: Folder, report: RunReport) -> Mapping[str, object]:
     """Add what only a trial can know, write the report, leave nothing secret behind. Raises StoreError."""
-    synthetic = read_synthetic(trial.config, folder.path)
-    measured = utility(trial, synthetic, Model.load(folder.path / "model"))
-    document = replace(report, utility=measured).to_dict()
-    write_report(folder.path, document, pictures=pictures(trial, synthetic))
+    synthetic = read_table_of(trial.config, folder.path)
+    measured = utility(trial, synthetic.codes, Model.load(folder.path / "model"))
+    columns = column_summaries(trial.config.domain, synthetic.values, trial.values or None)
+    document = replace(report, utility=measured, columns=columns).to_dict()
+    shown = compare_tables(trial.workload, synthetic.codes, trial.codes)
+    write_report(folder.path, document, pictures=shown)
     folder.finish(trial.fingerprint)
     tidy(folder)
     return document

@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from mechanisms.column_values import ColumnValues, column_values
 from mechanisms.errors import DataError
 from mechanisms.table import encode
 from mechanisms.workload import Workload
@@ -39,7 +40,10 @@ class Request:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Trial:
-    """A checked request: its config, the coded table (rows, columns), who owns which row, and a digest of it all."""
+    """A checked request: its config, the coded table (rows, columns), who owns which row, and a digest of it all.
+
+    ``values`` are those of the table as it is written; where there are none the report does without.
+    """
 
     request: Request
     config: Config
@@ -47,6 +51,7 @@ class Trial:
     codes: NDArray[np.int32]
     partition: Partition
     fingerprint: str
+    values: tuple[ColumnValues, ...] = ()
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -92,7 +97,8 @@ def load_trial(
     digest = hashlib.sha256(config.digest().encode())
     digest.update(json.dumps([request.method, request.partition, label, request.seed]).encode())
     digest.update(codes.tobytes())
-    return Trial(request, config, workload, codes, partition, digest.hexdigest())
+    values = column_values(config.domain, frame)
+    return Trial(request, config, workload, codes, partition, digest.hexdigest(), values)
 
 
 def _for_one_machine(config: Config, request: Request) -> Config:

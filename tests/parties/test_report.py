@@ -14,6 +14,7 @@ from mechanisms.events import ExponentialEvent, GaussianEvent
 from parties.commands.run import closing_lines
 from parties.errors import StoreError
 from parties.report.content import (
+    NOT_PRIVATE,
     ColumnShares,
     Communication,
     Excluded,
@@ -29,7 +30,7 @@ from parties.report.content import (
     check_report,
     excluded_text,
 )
-from parties.report.html import NOT_PRIVATE, render_html
+from parties.report.html import render_html
 from parties.report.writing import write_report
 
 HOSTILE = "<script>alert('x')</script>\"&$\\frac{$ \x07"
@@ -289,3 +290,22 @@ def test_column_shares_refuse_lengths_that_differ() -> None:
 def test_run_report_refuses_times_without_a_total() -> None:
     with pytest.raises(ValueError, match="expected total"):
         replace(example(), time_s={"share": 1.0})
+
+
+def test_report_lists_the_keys_that_are_not_private() -> None:
+    column = {"column": "age", "kind": "integer", "zeros": {"synthetic": 0.5, "real": 0.25}}
+    of_trial = replace(example(), columns=({**column, "distance": 0.25},)).to_dict()
+    assert of_trial["not_private"] == [
+        "utility",
+        "columns[].*.real",
+        "columns[].values[].real",
+        "columns[].distance",
+    ]
+    text = Page(render_html(of_trial, ReportPictures())).text
+    assert "50 % (25 %)" in text
+    assert NOT_PRIVATE in text
+    deployed = replace(example(), utility=None, columns=({**column, "zeros": {"synthetic": 0.5}},))
+    assert "not_private" not in deployed.to_dict()
+    text = Page(render_html(deployed.to_dict(), ReportPictures())).text
+    assert "Columns as they are written" in text
+    assert NOT_PRIVATE not in text

@@ -1,0 +1,128 @@
+"""Which values a table's columns have and how often, as they are written and not as bins have them.
+
+Provides ``ColumnValues``, ``column_values`` and ``number_text``.
+
+Secret: the values of a real table; they print as nothing. Public: those of a synthetic one.
+
+Representation: numbers and moments are ascending distinct numbers (whole ones are int64, moments units since the year
+1), everything else distinct texts, each with how many rows have it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from mechanisms.columns import Categorical, Column, Moment
+from mechanisms.domain import Domain
+from mechanisms.moments import moment_of
+from mechanisms.numbers import Integer, Real
+from mechanisms.written import multiple_of, parse_number, parse_whole
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ColumnValues:
+    """The distinct values of one column and how many rows have each, int64; ``missing`` rows have none.
+
+    Of a column of numbers or moments ``numbers`` are its values, ascending; of any other ``texts``.
+    Raises ``ValueError`` unless every value has a count.
+    """
+
+    column: str
+    kind: str
+    numbers: NDArray[np.int64] | NDArray[np.float64] | None = field(repr=False)
+    texts: tuple[str, ...] = field(repr=False)
+    counts: NDArray[np.int64] = field(repr=False)
+    missing: int = field(repr=False)
+
+    def __post_init__(self) -> None:
+        values = len(self.texts) if self.numbers is None else len(self.numbers)
+        if self.counts.shape != (values,) or self.missing < 0:
+            raise ValueError(f"column {self.column!r}: every value needs a count")
+
+    @property
+    def rows(self) -> int:
+        """All rows, those without a value included."""
+        return int(self.counts.sum()) + self.missing
+
+
+def column_values(domain: Domain, frame: pd.DataFrame) -> tuple[ColumnValues, ...]:
+    """The values of every column that the domain describes, in the order in which tables are written.
+
+    ``frame`` is a table of strings that ``mechanisms.table.encode`` takes; implied columns that it lacks are left out.
+    """
+    known = {column.name: column for column in domain.columns}
+    return tuple(
+        _modelled(domain, known[name], frame[name])
+        if name in known
+        else _texts(name, "implied", _counted(frame[name]), set(domain.missing_values))
+        for name in domain.written_names
+        if name in frame.columns
+    )
+
+
+def number_text(column: Column, number: float) -> str:
+    """A number of ``ColumnValues`` as the column writes it."""
+    if isinstance(column, Moment):
+        return column.shape.write(moment_of(int(number), column.unit))
+    if isinstance(column, Real) and column.decimals is not None:
+        return f"{number:.{column.decimals}f}"
+    return f"{number:.15g}"
+
+
+def _counted(values: pd.Series[str]) -> dict[str, int]:
+    return {str(value): int(count) for value, count in values.value_counts(sort=False).items()}
+
+
+def _modelled(domain: Domain, column: Column, values: pd.Series[str]) -> ColumnValues:
+    counted = _counted(values)
+    absent = {value for value in counted if _is_missing(domain, column, value)}
+    if isinstance(column, Categorical):
+        return _texts(column.name, column.kind, counted, absent)
+    numbers: dict[float, int] = {}
+    for value, count in counted.items():
+        if value not in absent:
+            number = _number(column, value)
+            numbers[number] = numbers.get(number, 0) + count
+    ordered = sorted(numbers)
+    real = isinstance(column, Real)
+    return ColumnValues(
+        column.name,
+        column.kind,
+        np.array(ordered, np.float64) if real else np.array(ordered, np.int64),
+        (),
+        np.array([numbers[number] for number in ordered], np.int64),
+        sum(counted[value] for value in absent),
+    )
+
+
+def _texts(name: str, kind: str, counted: dict[str, int], absent: set[str]) -> ColumnValues:
+    present = {text: count for text, count in counted.items() if text not in absent}
+    missing = sum(counted.values()) - sum(present.values())
+    counts = np.array(list(present.values()), np.int64)
+    return ColumnValues(name, kind, None, tuple(present), counts, missing)
+
+
+def _is_missing(domain: Domain, column: Column, value: str) -> bool:
+    """As ``mechanisms.table.encode`` has it: what is in the domain is a value, however missing ones are written."""
+    return column.missing and value in domain.missing_values and column.code_of(value) is None
+
+
+def _number(column: Integer | Real | Moment, value: str) -> float:
+    """The number that a written value stands for, at the resolution that the column tells values apart by."""
+    number: float | None
+    if isinstance(column, Moment):
+        number = column.tick(value)
+    elif isinstance(column, Integer):
+        number = parse_whole(value)
+    elif column.decimals is None:
+        number = parse_number(value)
+    else:
+        multiple = multiple_of(value, column.decimals)
+        number = None if multiple is None else multiple / 10**column.decimals
+    if number is None:
+        raise ValueError(f"column {column.name!r} has a value that is no {column.kind}")
+    return number
