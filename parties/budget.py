@@ -238,6 +238,21 @@ class Budget:
             f"than that: syncret budget set {dataset.name} --epsilon {enough:g} --delta {dataset.delta:g}"
         )
 
+    def quote(self, source: Source, release: Release, submission: str | None = None) -> "Quote":
+        """What ``charge`` would do, and nothing is entered. Raises StoreError as ``charge`` does."""
+        with self._shared.reading() as db:
+            name = _recognised(db, source, self.path)
+            dataset = None if name is None else _load(db, name)
+        return Quote.of(dataset, source, release, submission)
+
+    def require(self, source: Source, release: Release) -> None:
+        """Raises BudgetExceeded where ``charge`` would; nothing is entered. Raises StoreError as ``charge``."""
+        with self._shared.reading() as db:
+            name = _recognised(db, source, self.path)
+            dataset = None if name is None else _load(db, name)
+        if dataset is not None:
+            self._require(dataset, release)
+
     def set_limit(self, name: str, epsilon: float, delta: float) -> tuple[Dataset, Dataset]:
         """All releases of ``name`` together may come to (epsilon, delta) from now on; before, and after.
 
@@ -263,6 +278,42 @@ class Budget:
 
 
 @dataclass(frozen=True, slots=True)
+class Quote:
+    """What a release would cost ``dataset``: ``rho`` of the ``left`` of its ``limit``; 0 where it is charged already.
+
+    ``new`` where the dataset is not known yet: its first release sets the limit.
+    """
+
+    dataset: str
+    rho: float
+    spent: float
+    limit: float
+    left: float
+    new: bool
+
+    @classmethod
+    def of(
+        cls, dataset: Dataset | None, source: Source, release: Release, submission: str | None
+    ) -> "Quote":
+        """For a dataset, None where there is none yet."""
+        if dataset is None:
+            name = source.name or _stem(source)
+            return cls(name, release.rho, 0.0, release.rho, release.rho, True)
+        paid = submission is not None and dataset.has(release.config, submission)
+        rho = 0.0 if paid else release.rho
+        return cls(dataset.name, rho, float(dataset.spent), dataset.rho_limit, dataset.left, False)
+
+    @property
+    def covered(self) -> bool:
+        """Whether the limit allows it."""
+        return Fraction(self.spent) + Fraction(self.rho) <= Fraction(self.limit)
+
+    def to_dict(self) -> dict[str, object]:
+        """For JSON."""
+        return {**asdict(self), "covered": self.covered}
+
+
+@dataclass(frozen=True, slots=True)
 class Account:
     """What taking part in one run costs one table, and the budget that pays for it."""
 
@@ -273,6 +324,14 @@ class Account:
     def spend(self, submission: str) -> str:
         """Charge it for ``submission``, which tells one taking part from another; see ``Budget.charge``."""
         return self.budget.charge(self.source, self.release, submission)
+
+    def require(self) -> None:
+        """See ``Budget.require``."""
+        self.budget.require(self.source, self.release)
+
+    def quote(self, submission: str | None = None) -> Quote:
+        """What ``spend`` would cost; see ``Budget.quote``."""
+        return self.budget.quote(self.source, self.release, submission)
 
 
 def _recognised(db: sqlite3.Connection, source: Source, where: Path) -> str | None:
@@ -308,13 +367,17 @@ def _known(db: sqlite3.Connection, kind: str, value: str) -> set[str]:
 
 def _new_name(db: sqlite3.Connection, source: Source) -> str:
     """What a new dataset is called: after its file, with a number where that is another dataset's."""
-    stem = Path(source.path or "").name.split(".")[0]
-    name = base = _UNFIT.sub("-", stem)[:_LONGEST_STEM].strip("-_") or "table"
+    name = base = _stem(source)
     names, number = set(_names(db)), 1
     while name in names:
         number += 1
         name = f"{base}-{number}"
     return name
+
+
+def _stem(source: Source) -> str:
+    stem = Path(source.path or "").name.split(".")[0]
+    return _UNFIT.sub("-", stem)[:_LONGEST_STEM].strip("-_") or "table"
 
 
 def _names(db: sqlite3.Connection) -> list[str]:

@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from parties.budget import Account, Budget, Release, Source
+from parties.budget import Account, Budget, Quote, Release, Source
 from parties.commands.table_options import Table, table_options
 from parties.config import CertificateFiles, Config, load_config
 from parties.dumps import no_core_dumps
@@ -45,13 +45,21 @@ class Owner:
 
     def account(self, release: Release) -> Account:
         """What pays for ``release`` of the table. Raises StoreError, ConfigError for a dataset's name that is none."""
+        return Account(Budget(self.budget), self._source, release)
+
+    @property
+    def _source(self) -> Source:
         table = self.table.source
         if table.sql is None:
-            source = Source.of_file(Path(table.location), self.dataset)
-        else:
-            # All queries to a database are of one dataset, unless the owner names others.
-            source = Source(self.dataset, table.place)
-        return Account(Budget(self.budget), source, release)
+            return Source.of_file(Path(table.location), self.dataset)
+        # All queries to a database are of one dataset, unless the owner names others.
+        return Source(self.dataset, table.place)
+
+    def quote(self, release: Release, submission: str | None = None) -> Quote:
+        """What ``account`` would charge; a budget that is not there yet is not made. Raises as ``account``."""
+        if self.budget.exists():
+            return self.account(release).quote(submission)
+        return Quote.of(None, self._source, release, submission)
 
 
 def owner_options(command: Callable[..., None]) -> Callable[..., None]:

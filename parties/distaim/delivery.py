@@ -67,12 +67,16 @@ class Traffic:
 
 @dataclass(frozen=True, slots=True)
 class Delivered:
-    """The ``receipts`` that hold, by server; ``kept_for`` are servers that are away, ``via`` who keeps it for them."""
+    """The ``receipts`` that hold, by server; ``kept_for`` are servers that are away, ``via`` who keeps it for them.
+
+    ``counted_from`` is the first round that it is counted in, at the earliest, by what servers say (None: none does).
+    """
 
     receipts: tuple[Receipt, ...]
     kept_for: tuple[str, ...]
     via: str | None
     traffic: Traffic
+    counted_from: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,11 +117,12 @@ class _Retry(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """What a server says of an upload: receipts that hold, and who is away."""
+    """What a server says of an upload: receipts that hold, who is away, and from which round on it is counted."""
 
     receipts: Sequence[Receipt]
     kept_for: Sequence[str]
     refused: Mapping[str, str]
+    counted_from: int | None
 
 
 @dataclass(slots=True)
@@ -133,6 +138,7 @@ class _Delivery:
     via: str | None = None
     failures: dict[str, SubmitError] = field(default_factory=dict)
     passing: dict[str, str] = field(default_factory=dict)
+    rounds: list[int] = field(default_factory=list)
 
     async def send(self, upload: SignedUpload, sealed: SealedUpload) -> Delivered:
         links, limit_s = self._links(), self.owner.config.timeouts.submit_s
@@ -211,6 +217,7 @@ class _Delivery:
             self.via = self.via or name
             self.receipts |= {receipt.party: receipt for receipt in answer.receipts}
             self.kept_for |= set(answer.kept_for)
+            self.rounds += [] if answer.counted_from is None else [answer.counted_from]
             for other, reason in answer.refused.items():
                 self.passing.setdefault(other, f"{name} says that it {reason}")
 
@@ -218,7 +225,8 @@ class _Delivery:
         names = [party.name for party in self.owner.config.require_parties()]
         receipts = tuple(self.receipts[name] for name in names if name in self.receipts)
         kept = tuple(n for n in names if n in self._cared_for and n not in self.receipts)
-        return Delivered(receipts, kept, self.via, self.traffic)
+        # It counts when it is at all three: whoever is furthest decides.
+        return Delivered(receipts, kept, self.via, self.traffic, max(self.rounds, default=None))
 
     def _failure(self, links: Sequence["_Link"]) -> SubmitError:
         reached = tuple(link.party.name for link in links if link.party.name in self.receipts)
@@ -350,7 +358,9 @@ class _Link:
                 raise SubmitError(
                     f"{self.where}: its receipt has {key} {str(answer.get(key))[:80]!r}; expected {value!r}"
                 )
-        return _Answer(self._receipts(upload, answer), *_others(answer))
+        counted_from = answer.get("counted_from")
+        number = counted_from if isinstance(counted_from, int) else None
+        return _Answer(self._receipts(upload, answer), *_others(answer), number)
 
     def _receipts(self, upload: Upload, answer: Mapping[str, object]) -> list[Receipt]:
         try:

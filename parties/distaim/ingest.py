@@ -140,6 +140,7 @@ class Api:
                 "client": submission.client,
                 "upload": upload.upload.digest(),
                 "first_round": submission.first_round,
+                "counted_from": self.store.counted_from(submission.client),
                 "status": status,
                 "receipts": [by_pid[pid].to_dict() for pid in sorted(by_pid)],
                 "kept_for": [names[pid] for pid in standing.kept_for],
@@ -255,6 +256,7 @@ class Api:
                 "participation": config.clients.participation,
                 "open": not self.store.closed_to_clients,
                 "upload": self.store.upload_digest(client),
+                "counted_from": self.store.counted_from(client),
                 **answer_to(self.store.standing(client), closed=self.store.closed_to_clients),
             }
         )

@@ -31,6 +31,7 @@ class State:
     """One submission of ``client``: its randomness, what was sealed with it, and its ``receipts``.
 
     ``boxes`` are base64, ``common`` is the hex SHA-256 of the encrypted common part; both are empty before sealing.
+    ``rows`` are those of the table, which are told to nobody.
     """
 
     config: str
@@ -44,6 +45,7 @@ class State:
     boxes: tuple[str, ...] = field(default=(), repr=False)
     common: str = field(default="", repr=False)
     receipts: tuple[dict[str, object], ...] = ()
+    rows: int | None = field(default=None, repr=False)
 
     @classmethod
     def draw(

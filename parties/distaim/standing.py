@@ -1,25 +1,34 @@
 """What has become of a submission: its owner asks each of the three servers whether it is counted.
 
-Provides ``ask_standings``, and ``Told``, what one server says. Each speaks for itself: one that lies is alone with it.
-After a run's end no server listens; then result.json and the transcripts have the upload's digest among those that were
-counted or not. Secret: nothing.
+Provides ``ask_standings``, and ``Told``, what one server says; ``ask_servers`` asks whether they are there at all. Each
+speaks for itself: one that lies is alone with it. After a run's end no server listens; then result.json and the
+transcripts have the upload's digest among those that were counted or not. Secret: nothing.
 """
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from http import HTTPStatus
 
 import aiohttp
 
 from parties.config import CertificateFiles, Config, PartySection
-from parties.distaim.link import NoAnswer, read_answer, run_path
-from parties.tls import client_context
+from parties.distaim.link import (
+    NoAnswer,
+    network_reason,
+    read_answer,
+    refusal_text,
+    run_path,
+)
+from parties.tls import client_context, explain
 
 
 @dataclass(frozen=True, slots=True)
 class Told:
     """What server ``party`` says: it has the ``upload`` of this digest (None: none), and what became of it.
 
-    ``counted`` in ``round``, or ``excluded`` there for a reason (`parties.distaim.exclusions`); neither while it waits.
+    ``counted`` in ``round``, or ``excluded`` there for a reason (`parties.distaim.exclusions`); neither while it waits,
+    then for the round ``counted_from`` (None: no round is left).
     """
 
     party: str
@@ -27,6 +36,7 @@ class Told:
     counted: bool
     round: int | None
     excluded: str | None
+    counted_from: int | None = None
 
     def to_dict(self) -> dict[str, object]:
         """For JSON."""
@@ -36,10 +46,28 @@ class Told:
     def text(self) -> str:
         """For people."""
         if self.counted:
-            return f"counted in round {self.round}"
+            return counted_text(self.round)
         if self.excluded is not None:
             return f"not counted, in round {self.round}: {self.excluded}"
-        return "there and not counted yet" if self.upload else "not there"
+        if not self.upload:
+            return "not there"
+        if self.counted_from is None:
+            return "there and not counted: no round is left"
+        return f"there and not counted yet; due in round {self.counted_from}"
+
+
+def counted_text(round: int | None) -> str:
+    """In words; the measurements before the first round are round 0."""
+    return "counted from the start on (round 0)" if round == 0 else f"counted from round {round} on"
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """What server ``party`` answers when it is asked for its run: ``says``, or else the ``problem``."""
+
+    party: PartySection
+    says: Mapping[str, object] | None = None
+    problem: str = ""
 
 
 async def ask_standings(config: Config, files: CertificateFiles) -> tuple[Told, ...]:
@@ -47,11 +75,21 @@ async def ask_standings(config: Config, files: CertificateFiles) -> tuple[Told, 
 
     Raises CertificateError where ``files`` cannot be used.
     """
+    heard = await ask_servers(config, files)
+    told = [_told(each.party.name, each.says) for each in heard if each.says is not None]
+    return tuple(each for each in told if each is not None)
+
+
+async def ask_servers(config: Config, files: CertificateFiles) -> tuple[Heard, ...]:
+    """What each server answers over TLS with the keys that are pinned, in the configuration's order.
+
+    Raises CertificateError where ``files`` cannot be used.
+    """
     answers = [_ask(config, party, files) for party in config.require_parties()]
-    return tuple(told for told in await asyncio.gather(*answers) if told is not None)
+    return tuple(await asyncio.gather(*answers))
 
 
-async def _ask(config: Config, party: PartySection, files: CertificateFiles) -> Told | None:
+async def _ask(config: Config, party: PartySection, files: CertificateFiles) -> Heard:
     timeouts = config.timeouts
     connector = aiohttp.TCPConnector(ssl=client_context(files, party.pinned))
     limits = aiohttp.ClientTimeout(total=timeouts.submit_s, sock_connect=timeouts.connect_s)
@@ -62,12 +100,20 @@ async def _ask(config: Config, party: PartySection, files: CertificateFiles) -> 
             session.get(url, allow_redirects=False) as response,
         ):
             answer, _ = await read_answer(response)
-    except (aiohttp.ClientError, OSError, NoAnswer):
-        return None
-    return _told(party.name, answer)
+    except TimeoutError:
+        return Heard(party, problem="no answer in time")
+    except (aiohttp.ClientError, OSError) as error:
+        below = getattr(error, "certificate_error", None) or getattr(error, "os_error", None)
+        reason = explain(below or error, party.name)
+        return Heard(party, problem=reason or f"cannot be reached: {network_reason(error)}")
+    except NoAnswer as error:
+        return Heard(party, problem=str(error))
+    if response.status != HTTPStatus.OK:
+        return Heard(party, problem=refusal_text(response.status, answer))
+    return Heard(party, answer)
 
 
-def _told(party: str, answer: dict[str, object]) -> Told | None:
+def _told(party: str, answer: Mapping[str, object]) -> Told | None:
     match answer:
         case {
             "upload": str() | None as upload,
@@ -76,5 +122,8 @@ def _told(party: str, answer: dict[str, object]) -> Told | None:
             "excluded": str() | None as excluded,
         }:
             shown = None if excluded is None else excluded[:80]
-            return Told(party, upload, counted, number, shown)
+            due = answer.get("counted_from")
+            return Told(
+                party, upload, counted, number, shown, due if isinstance(due, int) else None
+            )
     return None

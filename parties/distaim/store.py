@@ -346,6 +346,19 @@ class Store(Database):
             raise StoreError(self.directory, f"holds no submission of client {client!r}")
         return self._read(*row)
 
+    def counted_from(self, client: str) -> int | None:
+        """The first round that counts ``client``'s submission, or may: a round's list closes before it begins.
+
+        None where there is none, or no round will. Raises StoreError.
+        """
+        row = self.row("SELECT first_round FROM submission WHERE client = ?", client)
+        standing = self.standing(client)
+        if standing is not None and standing.excluded is not Exclusion.INCOMPLETE:
+            return standing.round if standing.excluded is None else None
+        if row is None or self.closed_to_clients:
+            return None
+        return max(int(row[0]), max(self.total_rounds(), default=0) + 1)
+
     # What each client cost
 
     def add_traffic(self, client: str, *, received: int, sent: int) -> None:

@@ -15,7 +15,7 @@ import asyncio
 import secrets
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -41,7 +41,9 @@ class Submitted:
     """What became of a submission: the ``receipts`` of servers that have their parts of its ``upload``.
 
     ``kept_for`` are servers that were away: the one that took it, ``via``, passes their parts on when they are back.
-    ``first_round`` None: the client did not draw any round, and nothing was sent.
+    ``first_round`` is what the client drew; None: it did not draw any round, and nothing was sent. ``counted_from`` is
+    the round from which its ``rows`` are counted, at the earliest, as a server said when it had it: rounds that had
+    begun by then are without it. None: no server has said so. ``rows`` are told to nobody.
     """
 
     run: str
@@ -49,6 +51,8 @@ class Submitted:
     first_round: int | None
     form: str
     cells: int
+    rows: int | None = None
+    counted_from: int | None = None
     digest: str | None = None
     upload: str | None = None
     receipts: tuple[Receipt, ...] = ()
@@ -95,6 +99,7 @@ class Prepared:
     upload: SignedUpload
     sealed: SealedUpload
     receipts: tuple[Receipt, ...] = ()
+    rows: int | None = None
 
 
 def draw_first_round(
@@ -176,16 +181,57 @@ async def submit(
     if state is not None and (known := completed(state, key)) is not None:
         return Submitted.from_dict(known, earlier=True)
     prepared = prepare(
-        config, values, files, workload=workload, first_round=first_round, state=state
+        config,
+        values,
+        files,
+        workload=workload,
+        first_round=first_round,
+        state=state,
+        rows=len(codes),
     )
     if prepared is None:
-        return Submitted(config.run.id, client, None, config.run.upload, workload.maximal_cells)
+        return _not_drawn(config, client, workload, len(codes))
     if spend is not None:
         await asyncio.to_thread(spend, prepared.upload.submission.digest())
     submitted = await send(config, prepared, files, on_retry=on_retry)
     if state is not None:
         _keep(submitted, State.read(state), state)
     return submitted
+
+
+def made_before(
+    config: Config, codes: NDArray[np.int32], client: str, path: Path
+) -> tuple[str | None, bool] | None:
+    """The digest of the submission of these rows that a state file has (None: no round), and whether it is complete.
+
+    None where there is no file. Raises StoreError where that is of another submission.
+    """
+    if not path.exists():
+        return None
+    workload = config.build_workload()
+    values = input_form(config.run.upload, workload).values(codes)
+    known = completed(path, Key(config.digest(), client, values_digest(values)))
+    if known is not None:
+        return Submitted.from_dict(known).digest, True
+    state = State.read(path)
+    if not state.fits(config, values, client, None):
+        raise _of_another(path)
+    if state.first_round is None:
+        return None, False
+    return _submission(config, state, workload).digest(), False
+
+
+def _of_another(path: Path) -> StoreError:
+    return StoreError(
+        path,
+        "is of another submission; expected the client, config, round and table it was made with, or, if no "
+        "server has that submission, another file or none",
+    )
+
+
+def _not_drawn(config: Config, client: str, workload: Workload, rows: int | None) -> Submitted:
+    cells = workload.maximal_cells
+    return Submitted(config.run.id, client, None, config.run.upload, cells, rows)
 
 
 def _keep(submitted: Submitted, known: State, path: Path) -> None:
@@ -205,6 +251,7 @@ def prepare(
     workload: Workload,
     first_round: int | None = None,
     state: Path | None = None,
+    rows: int | None = None,
 ) -> Prepared | None:
     """Draw the round and the seeds, share ``values`` and seal them, or take all from ``state``; None: no part in it.
 
@@ -216,13 +263,9 @@ def prepare(
     if known is None:
         if first_round is None:
             first_round = draw_first_round(config.run.rounds, config.clients.participation)
-        known = State.draw(config, values, client, first_round)
+        known = replace(State.draw(config, values, client, first_round), rows=rows)
     elif state is not None and not known.fits(config, values, client, first_round):
-        raise StoreError(
-            state,
-            "is of another submission; expected the client, config, round and table it was made with, or, if no "
-            "server has that submission, another file or none",
-        )
+        raise _of_another(state)
     known, sealed = _seal(config, values, known, workload)
     if state is not None and known != found:
         known.write(state)
@@ -230,7 +273,7 @@ def prepare(
         return None
     upload = sealed.describe(_submission(config, known, workload))
     signed = SignedUpload(upload, signer(files)(upload.message()), certificate_bytes(files))
-    return Prepared(signed, sealed, tuple(known.known_receipts))
+    return Prepared(signed, sealed, tuple(known.known_receipts), known.rows)
 
 
 def _seal(
@@ -281,7 +324,8 @@ async def send(
     started = time.monotonic()
     owner = Owner(config, files, on_retry)
     delivered = await deliver(owner, prepared.upload, prepared.sealed, prepared.receipts)
-    return _submitted(prepared.upload.upload, delivered, time.monotonic() - started)
+    seconds = time.monotonic() - started
+    return _submitted(prepared.upload.upload, delivered, prepared.rows, seconds)
 
 
 async def status(config: Config, files: CertificateFiles, state: Path) -> Submitted:
@@ -297,15 +341,15 @@ async def status(config: Config, files: CertificateFiles, state: Path) -> Submit
     if (known.config, known.client) != (config.digest(), client):
         raise StoreError(state, "is of another run or client; expected the one of this submission")
     if known.first_round is None:
-        return Submitted(config.run.id, client, None, config.run.upload, workload.maximal_cells)
+        return _not_drawn(config, client, workload, known.rows)
     upload = known.upload_of(_submission(config, known, workload))
     delivered = await ask(Owner(config, files), upload, known.known_receipts)
-    submitted = _submitted(upload, delivered, time.monotonic() - started)
+    submitted = _submitted(upload, delivered, known.rows, time.monotonic() - started)
     _keep(submitted, known, state)
     return submitted
 
 
-def _submitted(upload: Upload, delivered: Delivered, seconds: float) -> Submitted:
+def _submitted(upload: Upload, delivered: Delivered, rows: int | None, seconds: float) -> Submitted:
     submission = upload.submission
     return Submitted(
         run=submission.run,
@@ -313,6 +357,8 @@ def _submitted(upload: Upload, delivered: Delivered, seconds: float) -> Submitte
         first_round=submission.first_round,
         form=submission.form,
         cells=submission.cells,
+        rows=rows,
+        counted_from=delivered.counted_from,
         digest=submission.digest(),
         upload=upload.digest(),
         receipts=delivered.receipts,

@@ -29,7 +29,7 @@ async def test_ask_standings_tells_what_each_server_says(
         assert [told.text for told in nothing] == ["not there"] * 2
         sent = await submit(config, make_codes(20), certificates[OWNER])
         waiting = await ask_standings(config, certificates[OWNER])
-        assert [told.text for told in waiting] == ["there and not counted yet"] * 2
+        assert [told.text for told in waiting] == ["there and not counted yet; due in round 1"] * 2
         upload = str(sent.upload)
         stores[0].save_standings([Standing(OWNER, upload, 0)])
         stores[1].save_standings([Standing(OWNER, upload, 0, Exclusion.COMPONENTS_DIFFER, (1,))])
@@ -38,7 +38,10 @@ async def test_ask_standings_tells_what_each_server_says(
             Told(PARTIES[0], upload, True, 0, None),
             Told(PARTIES[1], upload, False, 0, "components differ"),
         )
-        texts = ["counted in round 0", "not counted, in round 0: components differ"]
+        texts = [
+            "counted from the start on (round 0)",
+            "not counted, in round 0: components differ",
+        ]
         assert [each.text for each in told] == texts
         other = await ask_standings(config, certificates["clinic-b"])
         assert [each.text for each in other] == ["not there"] * 2
@@ -86,7 +89,7 @@ def test_command_says_what_servers_say_of_a_submission_that_all_have(
     if as_json:
         assert json.loads(output)["standings"] == [told[0].to_dict()]
     else:
-        assert "party-0 says: counted in round 0" in output
+        assert "party-0 says: counted from the start on (round 0)" in output
     told = ()
     assert guarded(cli, arguments) == Status.DONE
     assert "no server answers whether it is counted" in capsys.readouterr().out

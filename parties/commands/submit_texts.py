@@ -1,0 +1,130 @@
+"""What the command `submit` says to people. Secret: a preview, which is for the screen of the table's owner."""
+
+from collections.abc import Sequence
+
+from mechanisms.summary import ColumnSummary
+from parties.budget import Quote
+from parties.distaim.preview import Preview
+from parties.distaim.standing import Told, counted_text
+from parties.distaim.submit import Submitted
+
+_WIDTH = 40
+
+
+def preview_text(found: Preview) -> str:
+    """All that --check shows."""
+    width = max((len(column.name) for column in found.columns), default=0)
+    lines = [f"{found.rows:,} rows; the columns, for your eyes only:"]
+    lines += [f"  {column.name:<{width}}  {column_text(column)}" for column in found.columns]
+    lines += [f"to run {found.run}, as {found.client}: {sending_text(found)}", *_cost(found)]
+    lines += [f"{s.party} at {s.address}: {s.says}" for s in found.servers]
+    return "\n".join([*lines, "nothing was sent, and nothing was charged"])
+
+
+def question_text(found: Preview) -> str:
+    """In short, what is about to be sent, before the owner is asked."""
+    lines = [f"run {found.run}, as {found.client}: {found.rows:,} rows; {sending_text(found)}"]
+    away = [server for server in found.servers if not server.takes]
+    lines += [*_cost(found), *(f"{s.party} at {s.address}: {s.says}" for s in away)]
+    return "\n".join(lines)
+
+
+def column_text(column: ColumnSummary) -> str:
+    """What is in a column."""
+    parts = [column.kind]
+    if column.low is not None:
+        parts.append(f"{column.low} to {column.high}")
+    if column.frequent:
+        parts.append(", ".join(f"{_cut(value)} {count:,}" for value, count in column.frequent))
+        more = column.distinct - len(column.frequent)
+        parts += [f"and {more} more"] if more > 0 else []
+    parts += [f"{column.missing:,} missing"] if column.missing else []
+    return "; ".join(parts)
+
+
+def sending_text(found: Preview) -> str:
+    """What is sent to whom."""
+    if found.earlier:
+        return "this submission was made before; what is missing of it is sent, and nothing charged"
+    return (
+        f"{found.sent_bytes:,} bytes to one of {len(found.servers)} servers, sealed for each "
+        f"(form {found.form}, {found.cells:,} cells; as many for every table)"
+    )
+
+
+def _cost(found: Preview) -> list[str]:
+    cost = found.cost
+    if found.earlier and not cost.rho:
+        return [f"dataset {cost.dataset}: charged before"]
+    released = f"releases of your table at most epsilon {found.epsilon:g}, delta {found.delta:g} (rho {cost.rho:.4g})"
+    return [released, _left(cost)]
+
+
+def _left(cost: Quote) -> str:
+    if cost.new:
+        return f"dataset {cost.dataset}: new; this release sets its lifetime limit, and nothing is left of it then"
+    spent = f"dataset {cost.dataset}: rho {cost.spent:.4g} of {cost.limit:.4g} is spent"
+    if not cost.covered:
+        return f"{spent}; {cost.left:.4g} is left, which DOES NOT COVER this release: see syncret budget"
+    return f"{spent}; {cost.left:.4g} is left before, {max(0.0, cost.left - cost.rho):.4g} after this release"
+
+
+def _cut(value: str) -> str:
+    shown = repr(value) if not value.isprintable() or value != value.strip() or not value else value
+    return shown if len(shown) <= _WIDTH else shown[: _WIDTH - 3] + "..."
+
+
+def standings_text(told: Sequence[Told]) -> str:
+    """What each server says became of the submission."""
+    if not told:
+        return (
+            "no server answers whether it is counted; after the run's end its result.json and transcripts have the "
+            "digest"
+        )
+    return "\n".join(f"{each.party} says: {each.text}" for each in told)
+
+
+def submitted_text(found: Submitted, told: Sequence[Told] = ()) -> str:
+    """What became of a submission; what servers have ``told`` of it since is left to ``standings_text``."""
+    if found.first_round is None:
+        return f"{found.client} was not drawn for any round of run {found.run}; nothing was sent"
+    lines = ["sent before; nothing was sent now"] if found.earlier else []
+    lines += [
+        f"run {found.run}: the submission of {found.client} {_where(found)}",
+        f"{_rows(found)}{_round(found, told)}",
+        f"{found.cells} cells, form {found.form}, {found.traffic.sent_bytes} bytes sent in "
+        f"{found.seconds:.1f} s",
+        f"digest {found.upload}",
+    ]
+    names = ", ".join(receipt.party for receipt in found.receipts)
+    return "\n".join([*lines, f"receipts signed by {names}"])
+
+
+def _rows(found: Submitted) -> str:
+    return "" if found.rows is None else f"{found.rows:,} row{'s' * (found.rows != 1)}, "
+
+
+def _round(found: Submitted, told: Sequence[Told]) -> str:
+    """From which round its rows count, as far as servers have said so."""
+    counted = {each.round for each in told if each.counted and each.upload == found.upload}
+    if counted:
+        return " or ".join(counted_text(number) for number in sorted(counted, key=str))
+    if found.counted_from is None:
+        return f"due in round {found.first_round} at the earliest; --status says when it is counted"
+    if found.counted_from == 0:
+        return counted_text(0)
+    return f"to be counted from round {found.counted_from} on; --status says whether it is counted"
+
+
+def _where(found: Submitted) -> str:
+    if found.complete:
+        return "is at all three servers"
+    has = " and ".join(receipt.party for receipt in found.receipts)
+    if not found.kept_for:
+        return f"is at {has}; no other server confirms it. Send it again: what is there is kept"
+    away = " and ".join(found.kept_for)
+    verb = "is" if len(found.kept_for) == 1 else "are"
+    return (
+        f"is at {has} and, as {found.via} says, kept for {away}, who {verb} away. It counts when three receipts are "
+        "there: ask later with --status"
+    )

@@ -1,0 +1,106 @@
+"""What submitting a table would do, before anything is done: its owner's look at rows, bytes, budget and servers.
+
+Provides ``preview``. It reads, and asks the three servers for their run over connections with the pinned keys; it
+sends nothing of the table, and charges and writes nothing. Secret: the columns' summaries, made for the owner's own
+screen (`mechanisms.summary`). Public: everything else.
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Self
+
+from mechanisms.summary import ColumnSummary
+from parties.budget import Quote
+from parties.config import CertificateFiles, Config
+from parties.distaim.inputs import input_form
+from parties.distaim.sealed import Sizes
+from parties.distaim.standing import Heard, ask_servers
+
+
+@dataclass(frozen=True, slots=True)
+class ServerState:
+    """One server: at which ``address``, whether it ``takes`` this submission, and in words what it says or why not."""
+
+    party: str
+    address: str
+    takes: bool
+    says: str
+
+    @classmethod
+    def of(cls, heard: Heard, config: Config) -> Self:
+        """From its answer, if there is one."""
+        party, address = heard.party.name, str(heard.party.ingest)
+        if heard.says is None:
+            return cls(party, address, False, heard.problem)
+        if heard.says.get("config") != config.digest():
+            return cls(party, address, False, "runs another configuration; expected the same file")
+        if heard.says.get("open") is not True:
+            return cls(party, address, False, "the run has ended: it takes no submissions any more")
+        has = "has a submission of yours" if heard.says.get("upload") else "takes submissions"
+        return cls(party, address, True, has)
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """What would be sent of a table with so many ``rows``, what it costs and who is there to take it.
+
+    ``sent_bytes`` is the upload without HTTP and TLS, the same for every table. ``earlier``: this submission was made
+    before, and is only sent on.
+    """
+
+    run: str
+    client: str
+    rows: int
+    columns: tuple[ColumnSummary, ...]
+    form: str
+    cells: int
+    sent_bytes: int
+    epsilon: float
+    delta: float
+    cost: Quote
+    servers: tuple[ServerState, ...]
+    earlier: bool
+
+    @property
+    def there(self) -> Sequence[str]:
+        """The servers that would take it."""
+        return [server.party for server in self.servers if server.takes]
+
+    def to_dict(self) -> dict[str, object]:
+        """For JSON."""
+        return {
+            **asdict(self),
+            "columns": [column.to_dict() for column in self.columns],
+            "cost": self.cost.to_dict(),
+        }
+
+
+async def preview(
+    config: Config,
+    files: CertificateFiles,
+    columns: Sequence[ColumnSummary],
+    cost: Quote,
+    *,
+    client: str,
+    rows: int,
+    earlier: bool,
+) -> Preview:
+    """Ask the servers, and put it together. Raises DataError (too many rows), ConfigError, CertificateError."""
+    config.check_rows(rows)
+    workload = config.build_workload()
+    form = input_form(config.run.upload, workload)
+    heard = await ask_servers(config, files)
+    return Preview(
+        run=config.run.id,
+        client=client,
+        rows=rows,
+        columns=tuple(columns),
+        form=form.name,
+        cells=workload.maximal_cells,
+        sent_bytes=Sizes.of(form, config.clients.rows_per_client).whole,
+        epsilon=config.run.epsilon,
+        delta=config.run.delta,
+        cost=cost,
+        servers=tuple(ServerState.of(each, config) for each in heard),
+        earlier=earlier,
+    )

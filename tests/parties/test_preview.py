@@ -1,0 +1,191 @@
+"""Before it is sent: `submit --check` shows everything and changes nothing, and a terminal is asked."""
+
+import asyncio
+import json
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from parties.budget import Budget
+from parties.commands import submit as command
+from parties.commands.main import cli
+from parties.commands.running import guarded
+from parties.config import CertificateFiles, Config
+from parties.statuses import Status
+from tests.parties.commands import snapshot
+from tests.parties.support import PARTIES, make_config, running_servers
+
+Certificates = dict[str, CertificateFiles]
+OWNER = "clinic-a"
+
+
+class Place:
+    """An owner's folder: its configuration, its table and its budget."""
+
+    def __init__(self, folder: Path, config: Config, files: CertificateFiles) -> None:
+        self.folder, self.config = folder, config
+        self.folder.mkdir()
+        tls = {"ca": str(files.ca), "cert": str(files.cert), "key": str(files.key)}
+        self.toml, self.table = folder / "study.toml", folder / "table.csv"
+        self.toml.write_text(config.override({"tls": tls}).resolved_toml())
+        self.table.write_text("sex,ward,age\n" + "f,x,1\nm,x,9\nf,y,3\n")
+        self.budget = folder / "budget"
+
+    def submit(self, *options: str) -> int:
+        arguments = ["submit", str(self.toml), "--data", str(self.table)]
+        return guarded(cli, [*arguments, "--budget", str(self.budget), *options])
+
+    @property
+    def charged(self) -> list[int]:
+        """How many releases each dataset has."""
+        datasets = Budget(self.budget).datasets() if self.budget.exists() else []
+        return [len(dataset.runs) for dataset in datasets]
+
+
+class Servers:
+    """The ingest APIs of the run in a thread of their own: a command has its own event loop."""
+
+    def __init__(self, config: Config, folder: Path, certificates: Certificates) -> None:
+        self._all = (config, folder, certificates)
+        self._up, self._stop = threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()))
+
+    async def _serve(self) -> None:
+        async with running_servers(*self._all):
+            self._up.set()
+            await asyncio.to_thread(self._stop.wait)
+
+    def __enter__(self) -> "Servers":
+        self._thread.start()
+        assert self._up.wait(10)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+
+@pytest.fixture
+def config() -> Config:
+    return make_config({"timeouts.connect_s": 1.0})
+
+
+@pytest.fixture
+def place(tmp_path: Path, config: Config, certificates: Certificates) -> Place:
+    return Place(tmp_path / "owner", config, certificates[OWNER])
+
+
+@pytest.fixture
+def servers(tmp_path: Path, config: Config, certificates: Certificates) -> Iterator[Servers]:
+    with Servers(config, tmp_path / "servers", certificates) as running:
+        yield running
+
+
+def test_check_shows_everything_and_changes_nothing(
+    place: Place, servers: Servers, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = snapshot(place.folder)
+    assert place.submit("--check") == Status.DONE
+    text = capsys.readouterr().out
+    for said in (
+        "3 rows",
+        "sex   categorical; f 2, m 1",
+        "age   integer; 1 to 9",
+        "sealed for each (form seeded, 56 cells",
+        "dataset table: new; this release sets its lifetime limit",
+        f"{PARTIES[2]} at 127.0.0.1:",
+        "takes submissions",
+        "nothing was sent, and nothing was charged",
+    ):
+        assert said in text
+    assert snapshot(place.folder) == before
+    assert place.submit("--check", "--json") == Status.DONE
+    shown = json.loads(capsys.readouterr().out)
+    assert (shown["rows"], shown["cells"], shown["earlier"]) == (3, 56, False)
+    assert shown["columns"][1]["frequent"] == [["x", 2], ["y", 1]]
+    assert [server["takes"] for server in shown["servers"]] == [True] * 3
+    assert (shown["cost"]["covered"], shown["cost"]["new"]) == (True, True)
+    assert snapshot(place.folder) == before
+    # What it said is what is sent then.
+    assert place.submit("--json") == Status.DONE
+    assert json.loads(capsys.readouterr().out)["sent_bytes"] == shown["sent_bytes"]
+    assert place.charged == [1]
+    before = snapshot(place.folder)
+    assert place.submit("--check", "--json") == Status.DONE
+    again = json.loads(capsys.readouterr().out)
+    assert (again["earlier"], again["cost"]["rho"], again["cost"]["new"]) == (True, 0.0, False)
+    assert {server["says"] for server in again["servers"]} == {"has a submission of yours"}
+    assert snapshot(place.folder) == before
+
+
+def test_check_fails_as_a_submission_would(
+    place: Place, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nobody listens; and then the budget is spent by another configuration."""
+    assert place.submit("--check") == Status.NETWORK
+    said = capsys.readouterr()
+    assert "3 rows" in said.out
+    assert said.out.count("cannot be reached: nothing listens there") == 3
+    place.table.write_text("sex,ward,age\nf,x,10\n")
+    assert place.submit("--check") == Status.DATA
+    assert "column 'age'" in capsys.readouterr().err
+    place.table.write_text("sex,ward,age\nf,x,1\n")
+    assert place.submit("--check", "--status") == Status.USAGE
+
+
+def test_check_says_that_the_budget_does_not_cover_it(
+    place: Place, servers: Servers, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert place.submit() == Status.DONE
+    capsys.readouterr()
+    (place.folder / ".table.csv.trial.clinic-a.submission").unlink()
+    assert place.submit("--check") == Status.BUDGET
+    said = capsys.readouterr()
+    assert "DOES NOT COVER" in said.out
+    assert "does not cover this release, and nothing was sent" in said.err
+    assert place.charged == [1]
+
+
+class Terminal:
+    """Somebody sits there."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(("answer", "sent"), [("n", 0), ("y", 3)])
+def test_submit_asks_in_a_terminal(
+    place: Place,
+    servers: Servers,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    answer: str,
+    sent: int,
+) -> None:
+    asked: list[str] = []
+
+    def prompt(text: str, **_: object) -> bool:
+        asked.append(text)
+        return answer == "y"
+
+    monkeypatch.setattr(command, "_in_terminal", lambda: True)
+    monkeypatch.setattr(command.click, "confirm", prompt)
+    assert place.submit() == (Status.DONE if sent else Status.INTERRUPTED)
+    said = capsys.readouterr()
+    assert "3 rows" in said.err
+    assert "releases of your table at most epsilon 1" in said.err
+    assert asked == ["Send it?"]
+    assert place.charged == ([1] if sent else [])
+    assert place.submit("--yes") == Status.DONE
+    assert asked == ["Send it?"]
+
+
+def test_nobody_is_asked_who_is_not_in_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not command._in_terminal()
+    monkeypatch.setattr(sys, "stdin", Terminal())
+    assert not command._in_terminal()
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    assert command._in_terminal()
