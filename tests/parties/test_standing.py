@@ -3,17 +3,25 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from parties.commands.main import cli
 from parties.commands.running import guarded
+from parties.commands.submit_texts import submitted_text
 from parties.config import CertificateFiles, Config
 from parties.distaim.exclusions import Exclusion
 from parties.distaim.standing import Told, ask_standings
 from parties.distaim.stored import Standing
-from parties.distaim.submit import Submitted, submit
+from parties.distaim.submit import Submitted, status, submit
 from parties.statuses import Status
-from tests.parties.support import PARTIES, make_codes, make_config, running_servers
+from tests.parties.support import (
+    PARTIES,
+    make_codes,
+    make_config,
+    make_total,
+    running_servers,
+)
 
 Certificates = dict[str, CertificateFiles]
 OWNER = "clinic-a"
@@ -35,7 +43,7 @@ async def test_ask_standings_tells_what_each_server_says(
         stores[1].save_standings([Standing(OWNER, upload, 0, Exclusion.COMPONENTS_DIFFER, (1,))])
         told = await ask_standings(config, certificates[OWNER])
         assert told == (
-            Told(PARTIES[0], upload, True, 0, None),
+            Told(PARTIES[0], upload, True, 0, None, 0),
             Told(PARTIES[1], upload, False, 0, "components differ"),
         )
         texts = [
@@ -45,6 +53,34 @@ async def test_ask_standings_tells_what_each_server_says(
         assert [each.text for each in told] == texts
         other = await ask_standings(config, certificates["clinic-b"])
         assert [each.text for each in other] == ["not there"] * 2
+
+
+async def test_receipt_and_status_tell_the_round_from_which_rows_count(
+    tmp_path: Path, certificates: Certificates
+) -> None:
+    """An owner draws round 1 and comes when round 18 has begun: its rows count from round 19 on, at the earliest."""
+    config, state = make_config({"run.rounds": 30}), tmp_path / "state"
+    async with running_servers(config, tmp_path, certificates) as stores:
+        for store in stores.values():
+            store.save_total(make_total(18, (), np.zeros(56, np.uint32)))
+        sent = await submit(config, make_codes(20), certificates[OWNER], state=state, first_round=1)
+        assert (sent.rows, sent.first_round, sent.counted_from) == (20, 1, 19)
+        text = submitted_text(sent)
+        assert "20 rows, to be counted from round 19 on" in text
+        told = await ask_standings(config, certificates[OWNER])
+        assert {each.text for each in told} == {"there and not counted yet; due in round 19"}
+        # It was counted a round later still: --status says so, the receipt does not say otherwise.
+        for store in stores.values():
+            store.save_standings([Standing(OWNER, str(sent.upload), 20)])
+        again = await status(config, certificates[OWNER], state)
+        assert (again.earlier, again.rows) == (True, 20)
+        told = await ask_standings(config, certificates[OWNER])
+        assert "20 rows, counted from round 20 on" in submitted_text(again, told)
+        for store in stores.values():
+            store.save_standings([])
+            store.close_to_clients()
+        told = await ask_standings(config, certificates[OWNER])
+        assert {each.text for each in told} == {"there and not counted: no round is left"}
 
 
 async def test_ask_standings_is_empty_where_no_server_answers(certificates: Certificates) -> None:
