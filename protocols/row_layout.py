@@ -1,0 +1,109 @@
+"""How rows lie in bits: an owner's coded table to the bytes that it shares, and the servers' bytes to planes.
+
+Provides ``RowLayout``. A row is a presence bit and, column after column in the domain's order, its code in
+ceil(log2 size) bits, the least significant first; a column of one category has none. Rows lie one after the other
+without gaps, bit i of a body in byte i // 8 at 2^(i % 8), and the last byte is filled up. An owner of a public
+*capacity* sends that many rows: those that it does not have are zeros, so that nothing tells how many they are.
+
+XOR-shares of these bytes are shares of the rows, whatever the bytes are. Secret: codes, bodies, planes. Public: sizes,
+capacities, lengths. No messages here. Source: own.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+
+import numpy as np
+from numpy.typing import NDArray
+
+from protocols.bitslice import from_bits
+
+_MAX_SIZE = 1 << 31
+
+
+@dataclass(frozen=True, slots=True)
+class RowLayout:
+    """The bits of a row whose columns have ``sizes`` categories.
+
+    ``widths`` are the columns' bits, ``starts`` where in a row they begin; bit 0 is presence. Raises ValueError for a
+    size outside 1 to 2^31.
+    """
+
+    sizes: tuple[int, ...]
+    widths: tuple[int, ...] = field(init=False)
+    starts: tuple[int, ...] = field(init=False)
+    bits: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        for column, size in enumerate(self.sizes):
+            if not 1 <= size <= _MAX_SIZE:
+                raise ValueError(
+                    f"column {column} has {size} categories; expected 1 to {_MAX_SIZE}"
+                )
+        widths = tuple((size - 1).bit_length() for size in self.sizes)
+        starts = tuple(1 + sum(widths[:column]) for column in range(len(widths)))
+        object.__setattr__(self, "widths", widths)
+        object.__setattr__(self, "starts", starts)
+        object.__setattr__(self, "bits", 1 + sum(widths))
+
+    def body_size(self, capacity: int) -> int:
+        """The bytes of so many rows. Raises ValueError for a negative capacity."""
+        if capacity < 0:
+            raise ValueError(f"a capacity of {capacity} rows; expected 0 or more")
+        return -(-capacity * self.bits // 8)
+
+    def pack(self, codes: NDArray[np.int32], capacity: int) -> NDArray[np.uint8]:
+        """A table's rows, and absent ones up to ``capacity``.
+
+        Shapes: codes (rows, columns) -> (body_size(capacity),).
+        Raises: ValueError for more rows than that, another number of columns, or a code outside its column.
+        """
+        if codes.ndim != 2 or codes.shape[1] != len(self.sizes) or codes.shape[0] > capacity:
+            raise ValueError(
+                f"codes of shape {codes.shape}; expected {len(self.sizes)} columns and at most {capacity} rows"
+            )
+        if codes.size and (codes.min() < 0 or (codes.max(axis=0) >= np.array(self.sizes)).any()):
+            raise ValueError("a code lies outside its column's 0 .. size-1")
+        rows = np.zeros((capacity, self.bits), np.uint8)
+        rows[: len(codes), 0] = 1
+        for column, (start, width) in enumerate(zip(self.starts, self.widths, strict=True)):
+            for bit in range(width):
+                rows[: len(codes), start + bit] = codes[:, column] >> bit & 1
+        return np.packbits(rows.reshape(-1), bitorder="little")
+
+    def unpack(
+        self, body: NDArray[np.uint8], capacity: int
+    ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """What the bits of a body say: the codes (capacity, columns), categories or not, and who is present.
+
+        Raises ValueError for another length.
+        """
+        rows = self._rows([(capacity, body)])
+        codes = np.zeros((capacity, len(self.sizes)), np.int64)
+        for column, (start, width) in enumerate(zip(self.starts, self.widths, strict=True)):
+            for bit in range(width):
+                codes[:, column] |= rows[:, start + bit].astype(np.int64) << bit
+        return codes, rows[:, 0] == 1
+
+    def planes(self, bodies: Sequence[tuple[int, NDArray[np.uint8]]]) -> NDArray[np.uint64]:
+        """The rows of many bodies, each with its capacity, bit by bit.
+
+        Shapes: capacities and (body_size(capacity),) -> (bits, words_for(sum of capacities)); owners' rows follow one
+        another in the order given, and cells beyond the last are zeros. Raises: ValueError for another length.
+        """
+        return from_bits(np.ascontiguousarray(self._rows(bodies).T))
+
+    def _rows(self, bodies: Sequence[tuple[int, NDArray[np.uint8]]]) -> NDArray[np.uint8]:
+        """Zeros and ones (rows, bits) of all bodies."""
+        parts = [np.zeros((0, self.bits), np.uint8)]
+        # Bodies of one capacity that follow one another are one matrix: ten thousand small owners are as fast as a
+        # large one.
+        for capacity, group in groupby(bodies, key=lambda body: body[0]):
+            same = [body for _, body in group]
+            size = self.body_size(capacity)
+            if wrong := [body.size for body in same if body.size != size]:
+                raise ValueError(f"{capacity} rows have {size} bytes, not {wrong[0]}")
+            octets = np.concatenate(same).reshape(len(same), size)
+            used = np.unpackbits(octets, axis=1, count=capacity * self.bits, bitorder="little")
+            parts.append(used.reshape(len(same) * capacity, self.bits))
+        return np.concatenate(parts)
