@@ -22,6 +22,7 @@ from protocols.box_muller import (
 )
 from protocols.discrete import BLOCK_SAMPLES, Sampler
 from protocols.fixed import EXP2_DEGREE, INTEGER_BITS, TOP_BITS
+from protocols.row_plan import CountPlan
 from protocols.select_spec import GROUP, LOG2E_BITS, UNIFORM_BITS, WEIGHT_BITS
 
 _DIGEST = 32
@@ -339,3 +340,42 @@ def distributed_noise(cells: int) -> Cost:
 def measure_distributed(cells: int) -> Cost:
     """``measure.measure`` with ``distributed_noise``."""
     return distributed_noise(cells) + open_value(cells, 4)
+
+
+def bits_into_ring(elements: int, itemsize: int) -> Cost:
+    """``conversions.bits_into_ring``."""
+    return _everyone(elements * itemsize) + _everyone(elements * itemsize)
+
+
+def lift_half(values: int) -> Cost:
+    """``conversions.lift_half``."""
+    planes = _everyone(_planes(16, values)) + _everyone(_planes(15, values))
+    return planes + carry_out(values, 15) + _everyone(4 * values) + _everyone(4 * values)
+
+
+def valid_bits(plan: CountPlan, rows: int) -> Cost:
+    """``rows.valid_bits`` of so many rows."""
+    cost, partial = Cost(), plan.partial_columns
+    if partial:
+        width = max(plan.layout.widths[column] for column in partial)
+        cost += carry_out(64 * words_for(rows) * len(partial), width)
+        cost += and_all(rows, 1 + len(partial))
+    return cost + _everyone(_planes(len(plan.leaves), rows)) if plan.leaves else cost
+
+
+def doubled_counts(plan: CountPlan, rows: int) -> Cost:
+    """The factors of so many rows, and the sums of their products, in Z_2^16."""
+    cost = bits_into_ring((1 + len(plan.leaves)) * rows, 2)
+    for level in range(1, plan.levels + 1):
+        if entries := plan.level_entries(level):
+            cost += _everyone(2 * entries * rows)
+    return cost + _everyone(2 * plan.cells)
+
+
+def count_rows(plan: CountPlan, rows: int) -> Cost:
+    """``rows.count_rows``, one segment after the other."""
+    segments = (
+        valid_bits(plan, len(s)) + doubled_counts(plan, len(s)) + lift_half(plan.cells)
+        for s in plan.segments(rows)
+    )
+    return sum(segments, Cost())

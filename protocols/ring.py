@@ -1,4 +1,4 @@
-"""The rings that shares live in: Z_2^32 and Z_2^64 on machine words, Z_2^128 on Python integers, and bits.
+"""The rings that shares live in: Z_2^16, Z_2^32 and Z_2^64 on machine words, Z_2^128 on Python integers, and bits.
 
 One class serves all of them, so that sharing, resharing and opening are written once. Wrap-around is the arithmetic
 of the ring and intended; conversions from and to signed values happen in ``encode`` and ``decode`` only. ``R128``
@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-# An array of ring elements: uint32, uint64, or object (Python integers reduced mod 2^128).
+# An array of ring elements: uint16, uint32, uint64, or object (Python integers reduced mod 2^128).
 RingArray: TypeAlias = NDArray[Any]
 
 _LOW_64 = (1 << 64) - 1
@@ -34,8 +34,8 @@ class Ring:
     dtype: np.dtype[Any] = field(init=False)
 
     def __post_init__(self) -> None:
-        if self.bits not in (32, 64, 128):
-            raise ValueError(f"ring of {self.bits} bits: 32, 64 and 128 are supported")
+        if self.bits not in (16, 32, 64, 128):
+            raise ValueError(f"ring of {self.bits} bits: 16, 32, 64 and 128 are supported")
         wide, itemsize = self.bits > 64, self.bits // 8
         # Looked up for every operation, hence not properties.
         object.__setattr__(self, "wide", wide)
@@ -101,6 +101,7 @@ class Ring:
         return raw.view(self.dtype).reshape(shape)
 
 
+R16 = Ring("Z_2^16", 16)
 R32 = Ring("Z_2^32", 32)
 R64 = Ring("Z_2^64", 64)
 R128 = Ring("Z_2^128", 128)

@@ -6,6 +6,7 @@ bytes, and the only ways from it to a ``Share`` are ``base.reshare`` and ``fixed
 (Araki et al., CCS 2016, section 2.2: sending the summand itself leaks, and no test of the result would notice).
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NoReturn, Protocol, TypeAlias
 
@@ -189,7 +190,29 @@ class Placed:
         return placed
 
 
-LinearMap: TypeAlias = Summed | Grouped | Placed
+@dataclass(frozen=True, slots=True, eq=False)
+class Scaled:
+    """Terms times a public integer."""
+
+    factor: int
+
+    def __call__(self, ring: Ring, term: RingArray) -> RingArray:
+        """What becomes of the terms."""
+        return ring.mul(term, ring.encode(self.factor))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Arranged:
+    """Terms in another order or shape, or some of them: ``arrange`` copies, and does nothing else."""
+
+    arrange: Callable[[RingArray], RingArray]
+
+    def __call__(self, ring: Ring, term: RingArray) -> RingArray:
+        """What becomes of the terms."""
+        return np.asarray(self.arrange(term), dtype=ring.dtype)
+
+
+LinearMap: TypeAlias = Summed | Grouped | Placed | Scaled | Arranged
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -307,6 +330,14 @@ def product(ctx: HasVerifier, x_sh: Share, y_sh: Share) -> Additive:
     left = ring.mul(x_sh.own, ring.add(y_sh.own, y_sh.next))
     right = ring.mul(x_sh.next, y_sh.own)
     return Additive(ring, ring.add(left, right, out=right), _origins(ctx, x_sh, y_sh))
+
+
+def outer_product(ctx: HasVerifier, x_sh: Share, y_sh: Share) -> Additive:
+    """Additive terms of x_i y_j for all i and j: (a, ...) and (b, ...) give (a b, ...), j running faster. Local."""
+    rows = x_sh.reshape(x_sh.shape[0], 1, *x_sh.shape[1:])
+    shape = (x_sh.shape[0] * y_sh.shape[0], *x_sh.shape[1:])
+    grid = product(ctx, rows, y_sh.reshape(1, *y_sh.shape))
+    return grid._mapped(Arranged(lambda term: term.reshape(shape)))
 
 
 def cross_product(ctx: HasVerifier, a_sh: Share, b: RingArray | None) -> Additive:

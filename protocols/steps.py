@@ -1,8 +1,9 @@
 """The vocabulary of steps, once: what they are called, what they may open, where they stand in a run, what they cost.
 
 Protocols run and transcripts are written under these names, and an auditor holds both to the same table. Provides
-``Step`` and the steps of ``select`` and ``measure``; who runs other steps around them declares them beside their
-writers, with the same type. A formula takes the public facts that it depends on: ``Selection`` or ``Measurement`` here.
+``Step`` and the steps of ``select``, ``measure`` and ``count_rows``; who runs other steps around them declares them
+beside their writers, with the same type. A formula takes the public facts that it depends on: ``Selection``,
+``Measurement`` or ``Counting`` here.
 Public: everything.
 """
 
@@ -13,6 +14,7 @@ from typing import Generic, TypeVar
 
 from protocols import costs
 from protocols.costs import Cost
+from protocols.row_plan import CountPlan
 
 Facts = TypeVar("Facts", contravariant=True)
 
@@ -95,6 +97,18 @@ class Measurement:
     noise: Callable[[int], Cost]
 
 
+@dataclass(frozen=True, slots=True)
+class Counting:
+    """So many rows of a batch counted by a plan, absent ones included."""
+
+    plan: CountPlan
+    rows: int
+
+    def by_segment(self, cost: Callable[[CountPlan, int], Cost]) -> Cost:
+        """The cost of one segment after the other."""
+        return sum((cost(self.plan, len(s)) for s in self.plan.segments(self.rows)), Cost())
+
+
 CHOICE = MayOpen("select.index", charge="select", itemsize=8)
 COUNTS = MayOpen("measure.counts", charge="measure", itemsize=4)
 
@@ -127,5 +141,19 @@ MEASURE_OPEN: Step[Measurement] = Step(
     opens=COUNTS,
 )
 
+# Counting takes each of these once for every segment of a batch's rows, and opens nothing.
+COUNT_ROWS: Step[Counting] = Step(
+    "count.rows", Phase.ARRIVALS, cost=lambda c: c.by_segment(costs.valid_bits)
+)
+COUNT_FACTORS: Step[Counting] = Step(
+    "count.factors", Phase.ARRIVALS, cost=lambda c: c.by_segment(costs.doubled_counts)
+)
+COUNT_CELLS: Step[Counting] = Step(
+    "count.cells",
+    Phase.ARRIVALS,
+    cost=lambda c: c.by_segment(lambda plan, _: costs.lift_half(plan.cells)),
+)
+
 OF_SELECTION = (SELECT, SELECT_ABS_ERROR, SELECT_CHOOSE)
 OF_MEASUREMENT = (MEASURE, MEASURE_NOISE, MEASURE_OPEN)
+OF_COUNTING = (COUNT_ROWS, COUNT_FACTORS, COUNT_CELLS)

@@ -12,18 +12,22 @@ from protocols import (
     boolean,
     bounded,
     box_muller,
+    conversions,
     costs,
     derived,
     discrete,
     fixed,
     lookup,
     measure,
+    rows,
     select,
 )
 from protocols.bitslice import words_for
 from protocols.context import Context
 from protocols.costs import Cost
-from protocols.ring import BITS, R32, R64, R128, Ring
+from protocols.products import NumpyProducts
+from protocols.ring import BITS, R16, R32, R64, R128, Ring
+from protocols.row_plan import CountPlan, plan_counting
 from protocols.select_spec import bounds
 from protocols.shares import Share
 from tests.protocols.local import run_parties
@@ -57,6 +61,20 @@ def spec_of(sizes: list[int]) -> SimpleNamespace:
 
 def select_cost(sizes: list[int]) -> Cost:
     return costs.select(sizes, *bounds(spec_of(sizes)))
+
+
+PRODUCTS = NumpyProducts(1)
+COUNTED = (
+    plan_counting((1,), ((0,),)),
+    plan_counting((3,), ((0,),)),
+    plan_counting((4, 2), ((0, 1),)),
+    plan_counting((5, 100, 7, 1000), ((0, 1, 2), (1, 3), (0, 2, 3))),
+)
+
+
+async def count_rows(ctx: Context, plan: CountPlan, count: int) -> Share:
+    shared_rows = shared(ctx, BITS, plan.layout.bits, W(count))
+    return await rows.count_rows(ctx, shared_rows, count, plan, products=PRODUCTS)
 
 
 Program = Callable[[Context], Awaitable[object]]
@@ -199,6 +217,29 @@ case(
     costs.open_value(70, 8),
     lambda c: bounded.open_verdicts(c, shared_bits(c, 70), "x"),
 )
+for plan in COUNTED:
+    for count in (0, 1, 100, 5000):
+        case(
+            f"count_rows-{plan.layout.sizes}-{count}",
+            costs.count_rows(plan, count),
+            lambda c, p=plan, n=count: count_rows(c, p, n),
+        )
+case(
+    "count_rows-segments",
+    costs.count_rows(COUNTED[1], 70_000),
+    lambda c: count_rows(c, COUNTED[1], 70_000),
+)
+for n in (1, 64, 100):
+    case(
+        f"bits_into_ring-{n}",
+        costs.bits_into_ring(n, 8),
+        lambda c, n=n: conversions.bits_into_ring(c, shared(c, BITS, W(n)), n, R64),
+    )
+    case(
+        f"lift_half-{n}",
+        costs.lift_half(n),
+        lambda c, n=n: conversions.lift_half(c, shared(c, R16, n)),
+    )
 for sizes in ([5], [1, 2, 3], [100_000, 70_000, 1, 200_000], list(range(1, 40))):
     case(
         f"select-{len(sizes)}-{sum(sizes)}",

@@ -1,0 +1,146 @@
+"""Sums over rows of products of a party's own numbers: the work of counting rows, without a message.
+
+Provides ``LocalProducts``, what counting needs of it, and ``NumpyProducts``, which does it on this machine. Numbers are
+of 16 bits with a sign, and sums are wanted modulo 2^16. A product is below 2^30 and a sum of at most 2^23 of them below
+2^53, so that float64 matrix products are exact, in whatever order they add up: every implementation has the same result
+to the bit. Secret: operands and sums, which are this party's alone. Source: own.
+"""
+
+import asyncio
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from threadpoolctl import ThreadpoolController
+
+T = TypeVar("T")
+
+MAX_ROWS = 1 << 23
+"""Rows up to which a sum is exact."""
+_TILE_CELLS = 1 << 19
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Which rows of an operand are multiplied with which: all of ``left`` with all of ``right``."""
+
+    left: slice
+    right: slice
+
+
+class Sums(Protocol):
+    """What has been added up so far, for each pair (left, right)."""
+
+    async def add(self, operand: NDArray[np.int16]) -> None:
+        """Add the products of a block of rows: (entries, rows), rows contiguous."""
+
+    async def result(self) -> list[NDArray[np.uint16]]:
+        """The sums over all rows that were added, modulo 2^16, for each pair. Nothing is added afterwards."""
+
+
+class LocalProducts(Protocol):
+    """Where sums of products are computed."""
+
+    def start(self, pairs: Sequence[Pair]) -> Sums:
+        """Sums of zero rows."""
+
+
+def sums_of(operand: NDArray[np.int16], left: slice, right: slice) -> NDArray[np.float64]:
+    """Exact sums over rows for one pair; both operands have rows along the axis that is summed."""
+    first = operand[left].astype(np.float64)
+    return first @ (first if left == right else operand[right].astype(np.float64)).T
+
+
+def low_bits(sums: NDArray[np.float64]) -> NDArray[np.uint16]:
+    """Whole numbers modulo 2^16."""
+    return sums.astype(np.int64).astype(np.uint16)
+
+
+class NumpyProducts:
+    """On this machine: ``threads`` workers, each with matrix products of one thread, on tiles of pairs.
+
+    So all cores are busy whatever the shapes are. BLAS' own threads split one product, and come to a crawl where it is
+    tall and thin: they are switched off while a sum is under way. Use ``close`` at the end.
+    """
+
+    def __init__(self, threads: int | None = None) -> None:
+        self.threads = threads or usable_cores()
+        self._pool = ThreadPoolExecutor(self.threads, thread_name_prefix="products")
+        self._blas = ThreadpoolController()
+
+    def start(self, pairs: Sequence[Pair]) -> "NumpySums":
+        """Sums of zero rows."""
+        return NumpySums(pairs, self)
+
+    async def run(self, jobs: Sequence[Callable[[], None]]) -> None:
+        """Do all jobs in the workers, the next one where one is ready."""
+        waiting = iter(jobs)
+
+        def work() -> None:
+            # A generator may be asked by one thread at a time, a list's iterator by all.
+            for job in waiting:
+                job()
+
+        loop = asyncio.get_running_loop()
+        with self._blas.limit(limits=1, user_api="blas"):
+            await asyncio.gather(
+                *(loop.run_in_executor(self._pool, work) for _ in range(self.threads))
+            )
+
+    def close(self) -> None:
+        """End the workers."""
+        self._pool.shutdown(cancel_futures=True)
+
+
+class NumpySums:
+    """Sums in float64, 8 bytes a cell, added to tile by tile."""
+
+    def __init__(self, pairs: Sequence[Pair], products: NumpyProducts) -> None:
+        self._pairs = pairs
+        self._products = products
+        self._sums = [np.zeros((_length(pair.left), _length(pair.right))) for pair in pairs]
+        self._one_at_a_time = asyncio.Lock()
+
+    async def add(self, operand: NDArray[np.int16]) -> None:
+        """Add the products of a block of rows: (entries, rows), rows contiguous."""
+        async with self._one_at_a_time:
+            jobs = [
+                partial(_add_tile, operand, pair, tile, sums)
+                for pair, sums in zip(self._pairs, self._sums, strict=True)
+                for tile in _tiles(*sums.shape)
+            ]
+            await self._products.run(jobs)
+
+    async def result(self) -> list[NDArray[np.uint16]]:
+        """The sums over all rows that were added, modulo 2^16, for each pair."""
+        return [low_bits(sums) for sums in self._sums]
+
+
+def _add_tile(
+    operand: NDArray[np.int16], pair: Pair, tile: slice, sums: NDArray[np.float64]
+) -> None:
+    left = slice(pair.left.start + tile.start, pair.left.start + tile.stop)
+    sums[tile] += sums_of(operand, left, pair.right)
+
+
+def _tiles(rows: int, columns: int) -> list[slice]:
+    """A matrix's rows in parts of some 2^19 cells: enough for every worker, and large enough for BLAS."""
+    step = max(1, _TILE_CELLS // max(columns, 1))
+    return [slice(start, min(start + step, rows)) for start in range(0, rows, step)]
+
+
+def _length(part: slice) -> int:
+    return int(part.stop - part.start)
+
+
+def usable_cores() -> int:
+    """The cores that this process may use."""
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:
+        return os.cpu_count() or 1

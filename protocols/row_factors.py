@@ -1,0 +1,239 @@
+"""Which factors queries are counted by: each query's cells as a product of two one-hots that others use, too. Public.
+
+Provides ``Digit``, ``Split`` and ``choose_splits``. A query over columns a, b, c is counted as the product of the
+one-hots of two *factors*, say (a, b's high bits) and (b's low bits, c): a secure product for each entry of a factor and
+row, and for each cell of their product nothing but one inner product over rows. So factors want to be small, nearly
+equal, and the same for many queries. A factor is a set of *digits*: a column's whole code or some of its bits.
+
+The search is local and deterministic: integers only, no clock, ties to the first, so that three servers that have
+agreed on the queries come to the same factors without a message; its effort is bounded by the number of queries.
+Source: own.
+"""
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations
+
+CELLS_PER_ENTRY = 128
+"""How many cells of an inner product weigh as much as an entry of a factor: multiplying and adding them for a row takes
+as long as multiplying, masking, sending and receiving that entry, on machines and networks of today."""
+
+# Columns up to which all ways to split a query are looked at; beyond, a prefix in one factor and the rest in the other.
+_ALL_WAYS = 6
+_KEPT_SPLITS = 128
+_PASSES = 20
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Digit:
+    """Bits ``low``, ..., ``high`` - 1 of a column's code, which take ``size`` values."""
+
+    column: int
+    low: int
+    high: int
+    size: int
+
+    @classmethod
+    def of(cls, column: int, categories: int, low: int, high: int) -> "Digit":
+        """These bits of a code below ``categories``. With its highest bit, fewer than all their values may occur."""
+        top = high == (categories - 1).bit_length()
+        return cls(column, low, high, -(-categories >> low) if top else 1 << (high - low))
+
+
+Factor = tuple[Digit, ...]
+
+
+def entries(factor: Factor) -> int:
+    """How many entries a factor's one-hot has."""
+    return math.prod(digit.size for digit in factor)
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """A query as the product of two factors, each digit of its columns in one of them."""
+
+    left: Factor
+    right: Factor
+
+    @property
+    def cells(self) -> int:
+        """Cells of the product: the query's, and those of codes that name no category."""
+        return entries(self.left) * entries(self.right)
+
+
+def splits_of(sizes: Sequence[int], query: Sequence[int]) -> list[Split]:
+    """Ways to count a query over columns of these sizes, the smallest pairs of factors first, 128 at most."""
+    # A column of one category has no bits, and its one-hot is the row's presence.
+    columns = [column for column in query if sizes[column] > 1]
+    ways = _all_ways if len(columns) <= _ALL_WAYS else _prefixes
+    found = dict.fromkeys(
+        Split(*sorted((tuple(sorted(left)), tuple(sorted(right)))))
+        for left, right in ways(sizes, columns)
+    )
+    return sorted(found, key=_order)[:_KEPT_SPLITS]
+
+
+def _order(split: Split) -> tuple[int, Split]:
+    return entries(split.left) + entries(split.right), (split.left, split.right)  # type: ignore[return-value]
+
+
+def _whole(sizes: Sequence[int], column: int) -> Digit:
+    return Digit.of(column, sizes[column], 0, (sizes[column] - 1).bit_length())
+
+
+def _cuts(sizes: Sequence[int], column: int) -> Iterator[tuple[Digit, Digit]]:
+    """The column's high and low digit, for each place to cut its code."""
+    width = (sizes[column] - 1).bit_length()
+    for cut in range(1, width):
+        yield Digit.of(column, sizes[column], cut, width), Digit.of(column, sizes[column], 0, cut)
+
+
+def _all_ways(
+    sizes: Sequence[int], columns: Sequence[int]
+) -> Iterator[tuple[Iterable[Digit], Iterable[Digit]]]:
+    """Each set of columns against the others; and the same with one more column cut in two."""
+    digits = [_whole(sizes, column) for column in columns]
+    for left, right in _parts(digits):
+        yield left, right
+    for column, digit in zip(columns, digits, strict=True):
+        others = [other for other in digits if other is not digit]
+        for high, low in _cuts(sizes, column):
+            for left, right in _parts(others):
+                yield (*left, high), (*right, low)
+
+
+def _parts(digits: Sequence[Digit]) -> Iterator[tuple[tuple[Digit, ...], tuple[Digit, ...]]]:
+    for count in range(len(digits) + 1):
+        for left in combinations(digits, count):
+            yield left, tuple(digit for digit in digits if digit not in left)
+
+
+def _prefixes(
+    sizes: Sequence[int], columns: Sequence[int]
+) -> Iterator[tuple[Iterable[Digit], Iterable[Digit]]]:
+    """The first columns against the others, with the one between them in either or cut in two."""
+    digits = [_whole(sizes, column) for column in columns]
+    for place, column in enumerate(columns):
+        yield digits[:place], digits[place:]
+        for high, low in _cuts(sizes, column):
+            yield (*digits[:place], high), (low, *digits[place + 1 :])
+            yield (*digits[:place], low), (high, *digits[place + 1 :])
+
+
+def choose_splits(sizes: Sequence[int], queries: Sequence[Sequence[int]]) -> list[Split]:
+    """A split for each query, with few entries of factors and few cells in all.
+
+    From the best split of each query by itself: move one query at a time to where it adds least; open a factor for all
+    queries that gain by it; take some queries out and put them back. No step makes it worse.
+    """
+    options = [splits_of(sizes, query) for query in queries]
+    search = _Search(options)
+    search.settle()
+    search.open_factors()
+    search.settle()
+    return [ways[choice] for ways, choice in zip(options, search.choices, strict=True)]
+
+
+@dataclass(slots=True)
+class _Search:
+    """The state of a search: for each query its choice, for each item (digit or factor) how many choices use it.
+
+    An option of a query is (its cells, its items); what is minimised is the weight of all items in use, and all cells.
+    """
+
+    splits: Sequence[Sequence[Split]]
+    choices: list[int] = field(init=False)
+    _options: list[list[tuple[int, tuple[int, ...]]]] = field(init=False)
+    _weights: list[int] = field(init=False)
+    _uses: list[int] = field(init=False)
+    _users: dict[int, list[int]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        numbers: dict[Factor, int] = {}
+        self._options = [[_option(split, numbers) for split in ways] for ways in self.splits]
+        self._weights = [CELLS_PER_ENTRY * _weight(item) for item in numbers]
+        self._uses = [0] * len(numbers)
+        self._users = {}
+        for query, options in enumerate(self._options):
+            for item in dict.fromkeys(item for _, items in options for item in items):
+                self._users.setdefault(item, []).append(query)
+        self.choices = [0] * len(self.splits)
+        for query in range(len(self.splits)):
+            self._put(query, self._best(query))
+
+    def _added(self, query: int, option: int) -> int:
+        """What an option of a query that has none would add."""
+        cells, items = self._options[query][option]
+        return cells + sum(self._weights[item] for item in items if not self._uses[item])
+
+    def _best(self, query: int) -> int:
+        return min(range(len(self._options[query])), key=lambda option: self._added(query, option))
+
+    def _put(self, query: int, option: int) -> int:
+        """Choose an option for a query that has none; what it adds."""
+        added = self._added(query, option)
+        self.choices[query] = option
+        for item in self._options[query][option][1]:
+            self._uses[item] += 1
+        return added
+
+    def _take(self, query: int) -> int:
+        """Leave a query without an option; what it saves."""
+        for item in self._options[query][self.choices[query]][1]:
+            self._uses[item] -= 1
+        return self._added(query, self.choices[query])
+
+    def settle(self) -> None:
+        """Move one query at a time until none gains by it."""
+        for _ in range(_PASSES):
+            gained = 0
+            for query in range(len(self.choices)):
+                before, old = self._take(query), self.choices[query]
+                option = self._best(query)
+                gained += before - self._put(
+                    query, option if self._added(query, option) < before else old
+                )
+            if not gained:
+                return
+
+    def open_factors(self) -> None:
+        """For each item, move all queries to it that gain if it is there, and keep that if it gains in all."""
+        for item in range(len(self._weights)):
+            if len(self._users[item]) > 1:
+                self._try(self._users[item], opened=item)
+
+    def _try(self, queries: Sequence[int], opened: int | None = None) -> None:
+        """Take these queries out and put them back where they add least, as if ``opened`` were free; undo a loss."""
+        kept = [self.choices[query] for query in queries]
+        gained = sum(self._take(query) for query in queries)
+        if opened is not None:
+            self._uses[opened] += 1
+        for query in queries:
+            self._put(query, self._best(query))
+        if opened is not None:
+            # What was put as if it were free is added up again as it is.
+            self._uses[opened] -= 1
+        for query in queries:
+            self._take(query)
+        gained -= sum(self._put(query, self.choices[query]) for query in queries)
+        if gained < 0:
+            for query in queries:
+                self._take(query)
+            for query, option in zip(queries, kept, strict=True):
+                self._put(query, option)
+
+
+def _option(split: Split, numbers: dict[Factor, int]) -> tuple[int, tuple[int, ...]]:
+    """The split's cells and its items: its factors, and their digits by themselves."""
+    items = [factor for factor in (split.left, split.right) if factor]
+    items += [(digit,) for factor in items for digit in factor]
+    return split.cells, tuple(
+        dict.fromkeys(numbers.setdefault(item, len(numbers)) for item in items)
+    )
+
+
+def _weight(factor: Factor) -> int:
+    """Products for a factor's entries, once its largest digit and the product of the others are there."""
+    largest = max(digit.size for digit in factor)
+    return largest if len(factor) == 1 else (largest - 1) * (entries(factor) // largest - 1)

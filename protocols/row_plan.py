@@ -1,0 +1,287 @@
+"""How rows become counts: which one-hots are made of which, which two give a query's cells, in blocks of which size.
+
+Provides ``plan_counting`` and ``CountPlan``. Public: everything here, and it follows from the columns' sizes and the
+queries alone, the same at all three servers. `row_factors` chooses the factors; here their one-hots become a graph of
+nodes: the row's presence, each bit of its code, and products of two nodes, level by level. Source: own.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import combinations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from protocols.row_factors import Digit, Factor, Split, choose_splits, entries
+from protocols.row_layout import RowLayout
+
+SEGMENT_ROWS = 511 * 64
+"""Rows that are counted at once: twice their number is below 2^16, the ring that factors live in."""
+_BLOCK_ENTRIES = 1 << 23
+_MAX_BLOCK_ROWS = 2048
+_MAX_CELLS = 1 << 31
+_ALL_WAYS = 6
+_PRESENCE = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """The one-hot of one bit of a column's code."""
+
+    column: int
+    bit: int
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """The one-hot of two one-hots, nodes ``high`` and ``low``: entry i of the first and j of the second is i |low| + j.
+
+    ``size`` may leave out some of the last row. Entries of row and column 0 are sums, the others are secure products,
+    in round ``level``. ``inner``: an operand of other nodes.
+    """
+
+    high: int
+    low: int
+    size: int
+    level: int
+    inner: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Cells:
+    """A query's cells as sums over rows of all products of an entry of node ``left`` and one of node ``right``.
+
+    ``digits`` are the sizes of the left's and then the right's digits, ``order`` the axes in the query's order with
+    a column's high digit first, ``columns`` the columns' sizes and ``padded`` those of their digits' products.
+    """
+
+    left: int
+    right: int
+    digits: tuple[int, ...]
+    order: tuple[int, ...]
+    padded: tuple[int, ...]
+    columns: tuple[int, ...]
+
+    def arranged(self, sums: NDArray[np.generic]) -> NDArray[np.generic]:
+        """The cells (cells,) in C order out of all products' sums (|left|, |right|), without those of no category."""
+        turned = sums.reshape(self.digits).transpose(self.order).reshape(self.padded)
+        return turned[tuple(slice(size) for size in self.columns)].reshape(-1)
+
+
+@dataclass(frozen=True, slots=True)
+class CountPlan:
+    """Which one-hots are made, and what is counted with them.
+
+    Nodes are numbered: 0 is the presence, then come ``leaves``, then ``products``, operands before what is made of
+    them. ``queries`` say which columns are counted together, ``counts`` how, in the same order; the counts of all are
+    a vector of ``cells``.
+    """
+
+    layout: RowLayout
+    queries: tuple[tuple[int, ...], ...]
+    leaves: tuple[Leaf, ...]
+    products: tuple[Product, ...]
+    counts: tuple[Cells, ...]
+    cells: int
+    factors: tuple[int, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        used = sorted({node for count in self.counts for node in (count.left, count.right)})
+        object.__setattr__(self, "factors", tuple(used))
+
+    def size(self, node: int) -> int:
+        """How many entries a node has."""
+        if node == _PRESENCE:
+            return 1
+        return 2 if node <= len(self.leaves) else self.product(node).size
+
+    def entries(self, product: Product) -> int:
+        """The entries of a node that are secure products: an element each is sent a row."""
+        # All rows but the first have all columns but the first; what the last row lacks, it lacks of these.
+        return product.size - self.size(product.high) - self.size(product.low) + 1
+
+    @property
+    def partial_columns(self) -> tuple[int, ...]:
+        """The columns of some query with codes that name no category; bits of columns in none are not looked at."""
+        used = sorted({leaf.column for leaf in self.leaves})
+        return tuple(c for c in used if self.layout.sizes[c] < 1 << self.layout.widths[c])
+
+    def product(self, node: int) -> Product:
+        """The product of that number."""
+        return self.products[node - 1 - len(self.leaves)]
+
+    @property
+    def levels(self) -> int:
+        """Rounds of products."""
+        return max((product.level for product in self.products), default=0)
+
+    def level(self, number: int) -> list[tuple[int, Product]]:
+        """The nodes of a level, with their numbers."""
+        first = 1 + len(self.leaves)
+        return [
+            (first + place, product)
+            for place, product in enumerate(self.products)
+            if product.level == number
+        ]
+
+    def level_entries(self, number: int) -> int:
+        """Secure products of a level for each row."""
+        return sum(self.entries(product) for _, product in self.level(number))
+
+    @property
+    def row_entries(self) -> int:
+        """Secure products for each row."""
+        return sum(self.entries(product) for product in self.products)
+
+    @property
+    def row_cells(self) -> int:
+        """Products that are summed up for each row, codes of no category included."""
+        return sum(self.size(count.left) * self.size(count.right) for count in self.counts)
+
+    @property
+    def block_rows(self) -> int:
+        """Rows of a block: whole words, so many that a block's factors stay within some 50 MB."""
+        held = sum(product.size for product in self.products) + 1
+        return 64 * max(1, min(_MAX_BLOCK_ROWS, _BLOCK_ENTRIES // held) // 64)
+
+    def segments(self, rows: int) -> Iterator[range]:
+        """The rows in the parts that are counted one after the other."""
+        return _parts(range(rows), SEGMENT_ROWS)
+
+    def blocks(self, segment: range) -> Iterator[range]:
+        """A segment's rows in blocks."""
+        return _parts(segment, self.block_rows)
+
+
+def _parts(rows: range, size: int) -> Iterator[range]:
+    return (rows[start : start + size] for start in range(0, len(rows), size))
+
+
+@lru_cache(maxsize=8)
+def plan_counting(sizes: tuple[int, ...], queries: tuple[tuple[int, ...], ...]) -> CountPlan:
+    """The plan to count rows of columns with these sizes into the marginals of these ``queries``, tuples of columns.
+
+    Raises ValueError for no query, one without columns, with one twice or one that is not there, and for 2^31 cells.
+    """
+    layout = RowLayout(sizes)
+    if not queries:
+        raise ValueError("nothing to count: at least one query is needed")
+    for query in queries:
+        if not query or len(set(query)) < len(query) or not set(query) <= set(range(len(sizes))):
+            raise ValueError(
+                f"query {query} of columns 0 .. {len(sizes) - 1}: each at most once, at least one"
+            )
+    cells = sum(_cells(sizes, query) for query in queries)
+    if cells >= _MAX_CELLS:
+        raise ValueError(f"the queries have {cells} cells; at most {_MAX_CELLS - 1} can be counted")
+    splits = choose_splits(sizes, queries)
+    graph = _Graph(layout, queries)
+    graph.build(factor for split in splits for factor in (split.left, split.right))
+    counts = tuple(graph.count(query, split) for query, split in zip(queries, splits, strict=True))
+    return CountPlan(layout, queries, graph.leaves, graph.products(), counts, cells)
+
+
+def _cells(sizes: Sequence[int], columns: Sequence[int]) -> int:
+    return int(np.prod([sizes[column] for column in columns], dtype=object))
+
+
+@dataclass(slots=True)
+class _Graph:
+    """Nodes as they are made: what each stands for (``digits``, the first running slowest), and at which level."""
+
+    layout: RowLayout
+    queries: Sequence[Sequence[int]]
+    leaves: tuple[Leaf, ...] = field(init=False)
+    _digits: list[Factor] = field(init=False)
+    _levels: list[int] = field(init=False)
+    _pairs: list[tuple[int, int]] = field(init=False, default_factory=list)
+    _numbers: dict[Factor, int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        columns = sorted({column for query in self.queries for column in query})
+        self.leaves = tuple(
+            Leaf(column, bit) for column in columns for bit in range(self.layout.widths[column])
+        )
+        self._digits = [(), *((self._digit(leaf, leaf.bit + 1),) for leaf in self.leaves)]
+        self._levels = [0] * len(self._digits)
+        self._numbers = {digits: number for number, digits in enumerate(self._digits)}
+
+    def _digit(self, leaf: Leaf, high: int) -> Digit:
+        return Digit.of(leaf.column, self.layout.sizes[leaf.column], leaf.bit, high)
+
+    def build(self, factors: Iterable[Factor]) -> None:
+        """Make the nodes of these factors, small ones first, so that larger ones find them."""
+        wanted = set(factors)
+        for digit in sorted({digit for factor in wanted for digit in factor}, key=_by_width):
+            self._number((digit,))
+        for factor in sorted(wanted, key=lambda factor: (entries(factor), factor)):
+            self._number(factor)
+
+    def _number(self, factor: Factor) -> int:
+        """The node of a factor, made if it is not there."""
+        key = tuple(sorted(factor))
+        if key not in self._numbers:
+            cuts = self._digit_cuts(key[0]) if len(key) == 1 else self._factor_cuts(key)
+            first, second = min(cuts, key=self._cost)
+            high, low = self._number(first), self._number(second)
+            self._pairs.append((high, low))
+            self._levels.append(1 + max(self._levels[high], self._levels[low]))
+            self._digits.append(key if len(key) == 1 else self._digits[high] + self._digits[low])
+            self._numbers[key] = len(self._digits) - 1
+        return self._numbers[key]
+
+    def _cost(self, cut: tuple[Factor, Factor]) -> tuple[int, int]:
+        """Products of a node made of these two, with those of a part that is not there; then, how unequal they are."""
+        first, second = (entries(part) for part in cut)
+        missing = sum(entries(part) for part in cut if tuple(sorted(part)) not in self._numbers)
+        return (first - 1) * (second - 1) + missing, abs(first - second)
+
+    def _digit_cuts(self, digit: Digit) -> Iterator[tuple[Factor, Factor]]:
+        """A digit's high and low bits."""
+        size = self.layout.sizes[digit.column]
+        for cut in range(digit.low + 1, digit.high):
+            high = Digit.of(digit.column, size, cut, digit.high)
+            yield (high,), (Digit.of(digit.column, size, digit.low, cut),)
+
+    def _factor_cuts(self, factor: Factor) -> Iterator[tuple[Factor, Factor]]:
+        """A factor's digits in two parts: all ways for a few digits, a prefix and the rest for many."""
+        if len(factor) > _ALL_WAYS:
+            yield from ((factor[:place], factor[place:]) for place in range(1, len(factor)))
+            return
+        for count in range(1, len(factor)):
+            for first in combinations(factor, count):
+                yield first, tuple(digit for digit in factor if digit not in first)
+
+    def products(self) -> tuple[Product, ...]:
+        """The nodes that are products, in the order of their numbers."""
+        inner, first = {node for pair in self._pairs for node in pair}, 1 + len(self.leaves)
+        return tuple(
+            Product(high, low, entries(self._digits[node]), self._levels[node], node in inner)
+            for node, (high, low) in enumerate(self._pairs, start=first)
+        )
+
+    def count(self, query: tuple[int, ...], split: Split) -> Cells:
+        """How a query's cells come out of its split's nodes."""
+        left, right = self._number(split.left), self._number(split.right)
+        digits = self._digits[left] + self._digits[right]
+        # A column's digits, its high one first; a column of one category has none.
+        places = [
+            sorted(
+                (p for p, d in enumerate(digits) if d.column == column),
+                key=lambda p: -digits[p].low,
+            )
+            for column in query
+        ]
+        return Cells(
+            left=left,
+            right=right,
+            digits=tuple(digit.size for digit in digits),
+            order=tuple(place for column in places for place in column),
+            padded=tuple(entries(tuple(digits[p] for p in column)) for column in places),
+            columns=tuple(self.layout.sizes[column] for column in query),
+        )
+
+
+def _by_width(digit: Digit) -> tuple[int, Digit]:
+    return digit.high - digit.low, digit

@@ -1,0 +1,346 @@
+"""Counting on shares: rows that owners shared by XOR become shares of the counts of all queries.
+
+Provides ``shared_rows``, which makes the boolean share of a batch out of what owners sent, and ``count_rows``. A row
+adds one to one cell of every query, if it is present and each of its codes names a category, and nothing to any
+otherwise: whatever bits an owner sends, so that there is nothing to prove about them.
+
+Secret: rows and counts. Public: the plan (`row_plan`), how many rows there are with the absent ones, and where counting
+is. Works on segments of rows, and in each on blocks of rows and then of cells, so that memory is bounded by the counts
+and two blocks. Source: README section 6; own.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from protocols.base import multiply, reshare
+from protocols.bitslice import words_for
+from protocols.boolean import and_all, carry_out
+from protocols.context import Context
+from protocols.conversions import bits_into_ring, lift_half
+from protocols.products import LocalProducts, Pair, Sums
+from protocols.ring import BITS, R16, R32, RingArray
+from protocols.row_layout import RowLayout
+from protocols.row_plan import Cells, CountPlan, Product
+from protocols.shares import (
+    Additive,
+    Arranged,
+    Origin,
+    Origins,
+    Placed,
+    Scaled,
+    Share,
+    Summed,
+    concatenate,
+    joined,
+    outer_product,
+)
+from protocols.steps import COUNT_CELLS, COUNT_FACTORS, COUNT_ROWS
+
+LIFT_CELLS = 1 << 17
+_IN_FLIGHT = 2
+_WORD = 64
+
+Progress = Callable[[int, int], None]
+"""Told how many blocks of rows are done, of how many."""
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class SharedRows:
+    """What a server has of one owner's rows: the two components of its body (`row_layout`). Secret."""
+
+    capacity: int
+    own: NDArray[np.uint8]
+    next: NDArray[np.uint8]
+
+
+def shared_rows(pid: int, layout: RowLayout, owners: Sequence[SharedRows]) -> Share:
+    """The rows of all owners, one after the other, as a boolean share (bits, words). Local.
+
+    Raises ValueError for a component of another length than its capacity has.
+    """
+    own, next_ = (
+        layout.planes([(owner.capacity, part) for owner, part in zip(owners, parts, strict=True)])
+        for parts in ([owner.own for owner in owners], [owner.next for owner in owners])
+    )
+    return Share(BITS, pid, own, next_)
+
+
+async def count_rows(
+    ctx: Context,
+    rows_bsh: Share,
+    rows: int,
+    plan: CountPlan,
+    *,
+    products: LocalProducts,
+    progress: Progress | None = None,
+) -> Share:
+    """How many rows fall into each cell of the plan's queries.
+
+    Shapes: rows (plan.layout.bits, words_for(rows)), of which cells beyond ``rows`` are zeros; returns (plan.cells,) in
+        Z_2^32, the queries one after the other.
+    Leaks: none.
+    Rounds: for each segment of 32,704 rows, those of ``valid_bits``, 2 + plan.levels and a reshare, and ``lift_half``.
+    Communication: 2 bytes for each of plan.row_entries and two more for each bit of a row; 2 bytes a cell, and
+        ``lift_half``, for each segment.
+    Raises: ValueError where the share has another shape; ChannelError, ProtocolViolation.
+    Source: README section 6.
+    """
+    if rows_bsh.ring is not BITS or rows_bsh.shape != (plan.layout.bits, words_for(rows)):
+        raise ValueError(f"{rows_bsh!r} is not {rows} rows of {plan.layout.bits} bits")
+    total = Share(R32, ctx.pid, R32.zeros((plan.cells,)), R32.zeros((plan.cells,)))
+    done, of = 0, sum(len(list(plan.blocks(segment))) for segment in plan.segments(rows))
+
+    def tell() -> None:
+        nonlocal done
+        done += 1
+        if progress is not None:
+            progress(done, of)
+
+    for segment in plan.segments(rows):
+        with ctx.step(COUNT_ROWS.name, round=ctx.cost.round) as c:
+            bits_bsh = await valid_bits(c, rows_bsh[:, _words(segment)], plan)
+        with ctx.step(COUNT_FACTORS.name, round=ctx.cost.round) as c:
+            doubled = await _doubled_counts(c, bits_bsh, len(segment), plan, products, tell)
+        with ctx.step(COUNT_CELLS.name, round=ctx.cost.round) as c:
+            total = total + await _lifted(c, doubled)
+    return total
+
+
+def _words(rows: range) -> slice:
+    """The words of a plane that have these rows; they begin with a word's first."""
+    return slice(rows.start // _WORD, words_for(rows.stop))
+
+
+async def valid_bits(ctx: Context, rows_bsh: Share, plan: CountPlan) -> Share:
+    """Whether a row counts, and the bits of its codes if it does: 0 everywhere in a row that does not.
+
+    A row counts if it is present and all its codes name categories: code + (2^width - size) does not carry.
+
+    Shapes: (layout.bits, words) -> (1 + leaves, words).
+    Leaks: none.
+    Rounds: ``carry_out`` of the largest width, ``and_all``, and 1; without columns whose size is no power of two, 1.
+    Communication: their planes, a column as wide as the widest; and a plane for each bit.
+    Raises: ChannelError, ProtocolViolation.
+    Source: own.
+    """
+    layout, partial = plan.layout, plan.partial_columns
+    valid = rows_bsh[:1]
+    if partial:
+        over = await _beyond(ctx, rows_bsh, layout, partial)
+        valid = (await and_all(ctx, concatenate(valid, ~over))).reshape(1, -1)
+    if not plan.leaves:
+        return valid
+    places = [layout.starts[leaf.column] + leaf.bit for leaf in plan.leaves]
+    return concatenate(valid, await multiply(ctx, rows_bsh[places], valid))
+
+
+async def _beyond(
+    ctx: Context, rows_bsh: Share, layout: RowLayout, columns: Sequence[int]
+) -> Share:
+    """For each of the columns whether the code is its size or more: (columns, words)."""
+    width = max(layout.widths[column] for column in columns)
+    words = rows_bsh.shape[-1]
+    # The columns side by side, each with its highest bit in the highest plane; below a narrow one is nothing that could
+    # carry. What is added is public, so generate and propagate are local.
+    added = np.zeros((width, len(columns), 1), np.uint64)
+    codes = [np.zeros((width, len(columns), words), np.uint64) for _ in range(2)]
+    for place, column in enumerate(columns):
+        bits, start = layout.widths[column], layout.starts[column]
+        missing = (1 << bits) - layout.sizes[column]
+        added[width - bits :, place, 0] = [-(missing >> bit & 1) % (1 << 64) for bit in range(bits)]
+        for code, part in zip(codes, (rows_bsh.own, rows_bsh.next), strict=True):
+            code[width - bits :, place] = part[start : start + bits]
+    codes_bsh = Share(BITS, ctx.pid, *codes)
+    generate, propagate = codes_bsh.times(added), codes_bsh ^ added
+    carries = await carry_out(ctx, generate.reshape(width, -1), propagate.reshape(width, -1))
+    return carries.reshape(len(columns), words)
+
+
+async def _doubled_counts(
+    ctx: Context,
+    bits_bsh: Share,
+    rows: int,
+    plan: CountPlan,
+    products: LocalProducts,
+    tell: Callable[[], None],
+) -> Share:
+    """Twice the counts of a segment, in Z_2^16 (cells,): factors block by block, and one sum of products over all rows.
+
+    The parties' terms of 2 x y are products of one number each: see ``_operand``.
+    """
+    places = _places(plan)
+    sums = products.start([Pair(places[c.left], places[c.right]) for c in plan.counts])
+    slots = asyncio.Semaphore(_IN_FLIGHT)
+
+    async def block(c: Context, part: range) -> Origins | None:
+        async with slots:
+            ring_sh = await bits_into_ring(c, bits_bsh[:, _words(part)], len(part), R16)
+            nodes = _Nodes(plan, ring_sh)
+            for level in range(1, plan.levels + 1):
+                await nodes.multiply(c, level)
+            origins = nodes.origins(c)
+            await sums.add(nodes.operand(places))
+        tell()
+        return origins
+
+    blocks = await ctx.gather(
+        *((lambda c, part=part: block(c, part)) for part in plan.blocks(range(rows)))
+    )
+    return await reshare(ctx, await _terms(ctx, plan, sums, blocks))
+
+
+def _places(plan: CountPlan) -> dict[int, slice]:
+    """Where each factor's entries are among those of all factors."""
+    ends = np.cumsum([plan.size(node) for node in plan.factors])
+    return {
+        node: slice(int(end) - plan.size(node), int(end))
+        for node, end in zip(plan.factors, ends, strict=True)
+    }
+
+
+async def _terms(
+    ctx: Context, plan: CountPlan, sums: Sums, blocks: Sequence[Origins | None]
+) -> Additive:
+    """This party's terms of twice the counts."""
+    scale = np.uint16(_SCALE[ctx.pid] % (1 << R16.bits))
+    cells = R16.zeros((plan.cells,))
+    for at, (count, found) in zip(
+        _cell_places(plan), zip(plan.counts, await sums.result(), strict=True), strict=True
+    ):
+        cells[at] = count.arranged(found)
+    known = [origin for block in blocks for origin in block or ()]
+    return Additive(R16, cells * scale, None if ctx.verifier is None else tuple(known))
+
+
+def _cell_places(plan: CountPlan) -> Iterator[slice]:
+    start = 0
+    for count in plan.counts:
+        stop = start + int(np.prod(count.columns))
+        yield slice(start, stop)
+        start = stop
+
+
+# 2 x y = (2 x0 + x1)(2 y0 + y1) + (x1 + 2 x2)(y1 + 2 y2) - 2 (x2 - x0)(y2 - y0): party i needs one product of what it
+# makes of its own and its next component, where x y itself would take it two.
+_MIXED: tuple[tuple[int, int], ...] = ((2, 1), (1, 2), (1, -1))
+_SCALE = (1, 1, -2)
+
+
+def _mixed(x_sh: Share) -> RingArray:
+    """The number whose products are this party's terms. Local."""
+    own, next_ = _MIXED[x_sh.pid]
+    return x_sh.own * np.uint16(own) + x_sh.next * np.uint16(next_ % (1 << R16.bits))
+
+
+class _Nodes:
+    """A block's one-hots, level by level: (entries, rows) in Z_2^16. Secret.
+
+    Of a node that others are made of, the whole is kept; of one that is only counted with, its secure products are,
+    and what is their sum comes in when both components have become one number.
+    """
+
+    def __init__(self, plan: CountPlan, bits_sh: Share) -> None:
+        self._plan = plan
+        valid = bits_sh[:1]
+        self._whole = {0: valid}
+        self._products: dict[int, Share] = {}
+        for node in range(1, 1 + len(plan.leaves)):
+            one = bits_sh[node : node + 1]
+            self._whole[node] = concatenate(valid - one, one)
+
+    async def multiply(self, ctx: Context, level: int) -> None:
+        """The nodes of a level, from those below. Rounds: 1, or none where all their entries are sums."""
+        nodes, terms = self._plan.level(level), list[Additive]()
+        for _, product in nodes:
+            high, low = self._whole[product.high], self._whole[product.low]
+            terms += [outer_product(ctx, high[i], low[j]) for i, j in _grids(self._plan, product)]
+        z_sh = await reshare(ctx, joined(*terms)) if terms else self._whole[0][:0]
+        start = 0
+        for node, product in nodes:
+            stop = start + self._plan.entries(product)
+            self._keep(ctx, node, product, z_sh[start:stop])
+            start = stop
+
+    def _keep(self, ctx: Context, node: int, product: Product, z_sh: Share) -> None:
+        if not product.inner and ctx.verifier is None:
+            self._products[node] = z_sh
+            return
+        high, low = self._whole[product.high], self._whole[product.low]
+        own, next_ = (
+            _completed(product, *parts)
+            for parts in ((z_sh.own, high.own, low.own), (z_sh.next, high.next, low.next))
+        )
+        self._whole[node] = Share(R16, z_sh.pid, own, next_)
+
+    def operand(self, places: dict[int, slice]) -> NDArray[np.int16]:
+        """All factors as numbers whose products are this party's terms: (entries, rows). Local."""
+        mixed = {node: _mixed(share) for node, share in self._whole.items()}
+        rows = self._whole[0].shape[-1]
+        operand = np.empty((max(place.stop for place in places.values()), rows), np.uint16)
+        for node, place in places.items():
+            if node in self._products:
+                product = self._plan.product(node)
+                parts = _mixed(self._products[node]), mixed[product.high], mixed[product.low]
+                operand[place] = _completed(product, *parts)
+            else:
+                operand[place] = mixed[node]
+        return operand.view(np.int16)
+
+    def origins(self, ctx: Context) -> Origins | None:
+        """What this block's part of the counts is made of, where a verifier has to know."""
+        if ctx.verifier is None:
+            return None
+        return tuple(
+            _origin(self._whole, count, at, self._plan.cells)
+            for count, at in zip(self._plan.counts, _cell_places(self._plan), strict=True)
+        )
+
+
+def _origin(whole: dict[int, Share], count: Cells, at: slice, cells: int) -> Origin:
+    left, right = whole[count.left], whole[count.right]
+    rows = left.shape[-1]
+    return Origin(
+        left.reshape(left.shape[0], 1, rows),
+        right.reshape(1, right.shape[0], rows),
+        (Summed(-1), Scaled(2), Arranged(count.arranged), Placed(at.start, cells)),
+    )
+
+
+def _grids(plan: CountPlan, product: Product) -> list[tuple[slice, slice]]:
+    """A node's secure products as grids of rows and columns, none of them the first: whole rows, then a part of one."""
+    rows, columns = divmod(product.size, plan.size(product.low))
+    grids = [(slice(1, rows), slice(1, None))] if rows > 1 and plan.size(product.low) > 1 else []
+    return [*grids, (slice(rows, rows + 1), slice(1, columns))] if columns > 1 else grids
+
+
+def _completed(product: Product, entries: RingArray, high: RingArray, low: RingArray) -> RingArray:
+    """A node's entries (size, rows) from its secure products: rows add up to ``high``'s, columns to ``low``'s."""
+    rows, columns, count = high.shape[0], low.shape[0], high.shape[1]
+    table = np.zeros((rows, columns, count), np.uint16)
+    # In a last row of a part the rest names no category and is zero.
+    flat = table[1:, 1:]
+    whole, rest = divmod(product.size, columns)
+    whole -= 1
+    used = whole * (columns - 1)
+    flat[:whole] = entries[:used].reshape(whole, columns - 1, count)
+    if rest > 1:
+        flat[whole, : rest - 1] = entries[used:]
+    table[1:, 0] = high[1:] - np.add.reduce(flat, axis=1, dtype=np.uint16)
+    table[0] = low - np.add.reduce(table[1:], axis=0, dtype=np.uint16)
+    return table.reshape(rows * columns, count)[: product.size]
+
+
+async def _lifted(ctx: Context, doubled_sh: Share) -> Share:
+    """x in Z_2^32 of 2 x in Z_2^16, in blocks side by side."""
+    slots = asyncio.Semaphore(_IN_FLIGHT)
+
+    async def block(c: Context, start: int) -> Share:
+        async with slots:
+            return await lift_half(c, doubled_sh[start : start + LIFT_CELLS])
+
+    starts = range(0, max(1, doubled_sh.size), LIFT_CELLS)
+    return concatenate(*await ctx.gather(*((lambda c, s=start: block(c, s)) for start in starts)))
