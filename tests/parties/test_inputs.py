@@ -32,7 +32,7 @@ Bodies = Mapping[str, list[bytes]]
 
 
 def values_of(form: InputForm, clients: Sequence[str]) -> dict[str, NDArray[np.unsignedinteger]]:
-    return {c: form.values(make_codes(20, seed)) for seed, c in enumerate(clients)}
+    return {c: form.values(make_codes(20, seed), CAPACITY) for seed, c in enumerate(clients)}
 
 
 def bodies_of(form: InputForm, clients: Sequence[str] = CLIENTS) -> dict[str, list[bytes]]:
@@ -42,7 +42,7 @@ def bodies_of(form: InputForm, clients: Sequence[str] = CLIENTS) -> dict[str, li
 
 def stored(form: InputForm, pid: int, client: str, body: bytes) -> StoredSubmission:
     submission = replace(make_submission(client), form=form.name, first_round=1)
-    own, next_ = (digest.hex() for digest in form.component_digests(pid, body))
+    own, next_ = (digest.hex() for digest in form.component_digests(pid, body, CAPACITY))
     whole = hashlib.sha256(body).hexdigest()
     return StoredSubmission(submission, "ab" * 32, whole, own, next_, len(body), 0.0)
 
@@ -95,13 +95,13 @@ OWNERS = ("honest", "uneven", "empty", "heavy", "negative", "full")
 
 def owners(form: InputForm) -> dict[str, NDArray[np.unsignedinteger]]:
     """What honest owners share, with no row, with 20 and with as many as there may be, and what others do."""
-    shared = {owner: form.values(make_codes(20)) for owner in OWNERS}
+    shared = {owner: form.values(make_codes(20), CAPACITY) for owner in OWNERS}
     uneven(shared["uneven"])
     heavy(shared["heavy"])
     negative(shared["negative"])
     return shared | {
-        "empty": form.values(make_codes(0)),
-        "full": form.values(make_codes(CAPACITY)),
+        "empty": form.values(make_codes(0), CAPACITY),
+        "full": form.values(make_codes(CAPACITY), CAPACITY),
     }
 
 
@@ -251,7 +251,7 @@ def test_count_in_adds_forms_to_one_total_each_with_its_own_steps() -> None:
     }
     sent = dict(zip(CLIENTS, forms.values(), strict=True))
     bodies = {
-        c: form.share(form.values(make_codes(20)), UploadSeeds.draw()).bodies
+        c: form.share(form.values(make_codes(20), CAPACITY), UploadSeeds.draw()).bodies
         for c, form in sent.items()
     }
 
@@ -279,7 +279,7 @@ def test_count_in_adds_forms_to_one_total_each_with_its_own_steps() -> None:
     totals = outcome.results
     # Each form's owners in the order of their names, form after form.
     assert {total.clients for total in totals} == {(CLIENTS[1], CLIENTS[0])}
-    counts = forms[SEEDED].values(make_codes(20))
+    counts = forms[SEEDED].values(make_codes(20), CAPACITY)
     found = reconstruct([total.share for total in totals])
     np.testing.assert_array_equal(found, counts + counts * counts)
     steps = [(cost.step, cost.round, cost.rounds) for cost in outcome.parties[0].costs.steps]
