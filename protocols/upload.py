@@ -81,8 +81,8 @@ class UploadForm:
         x1: NDArray[np.unsignedinteger],
     ) -> NDArray[np.unsignedinteger]:
         """Component 2 of ``x``, of its elements' type."""
-        wide = x.astype(self.element)
-        x2 = wide ^ x0 ^ x1 if self.boolean else wide - x0 - x1
+        minus = np.bitwise_xor if self.boolean else np.subtract
+        x2: NDArray[np.unsignedinteger] = minus(minus(x.astype(self.element), x0), x1)
         return x2.astype(self.element, copy=False)
 
     @property
