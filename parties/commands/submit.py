@@ -141,9 +141,7 @@ def _preview(
     return run_supervised(look, watch_stdin=False, events=None)
 
 
-def _send(
-    owner: Owner, path: Path, capacity: int | None, *, asks: bool, as_json: bool
-) -> None:
+def _send(owner: Owner, path: Path, capacity: int | None, *, asks: bool, as_json: bool) -> None:
     config, progress = owner.config, Lines()
     codes, columns = owner.table.looked_at(config.domain)
     config.check_rows(len(codes), capacity)

@@ -230,9 +230,7 @@ def _of_another(path: Path) -> StoreError:
     )
 
 
-def _not_drawn(
-    config: Config, client: str, workload: Workload, own: OwnInput | State
-) -> Submitted:
+def _not_drawn(config: Config, client: str, workload: Workload, own: OwnInput | State) -> Submitted:
     form = own.form if isinstance(own, State) else own.form.name
     cells = workload.maximal_cells
     return Submitted(config.run.id, client, None, form, own.capacity, cells, own.rows)
