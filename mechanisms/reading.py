@@ -16,26 +16,20 @@ import contextlib
 import csv
 import datetime
 import gzip
-import importlib
 import math
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
-from types import ModuleType
 
 import pandas as pd
 
 from mechanisms.dialect import TAB, Dialect, Row, decode_text, parse_rows
 from mechanisms.errors import DataError
+from mechanisms.extras import extra_module
 from mechanisms.source import TableSource
 
-_EXTRAS = {
-    "pyarrow.parquet": "tables",
-    "openpyxl": "tables",
-    "sqlalchemy": "sql",
-}
 _SEVERAL_RAGGED = 10
 
 
@@ -122,7 +116,7 @@ def _check_header(where: str, line: int, header: Sequence[str]) -> None:
 
 
 def _read_parquet(path: Path) -> pd.DataFrame:
-    parquet = _module("pyarrow.parquet", path)
+    parquet = extra_module("pyarrow.parquet", path)
     with _failures(str(path)):
         table = parquet.read_table(path)
         names = [str(name) for name in table.column_names]
@@ -131,7 +125,7 @@ def _read_parquet(path: Path) -> pd.DataFrame:
 
 
 def _read_excel(path: Path) -> tuple[pd.DataFrame, str]:
-    openpyxl = _module("openpyxl", path)
+    openpyxl = extra_module("openpyxl", path)
     with _failures(str(path)):
         book = openpyxl.load_workbook(path, read_only=True, data_only=True)
         sheet = book.worksheets[0]
@@ -158,7 +152,7 @@ def _read_excel(path: Path) -> tuple[pd.DataFrame, str]:
 
 
 def _read_database(source: TableSource) -> tuple[pd.DataFrame, str]:
-    sqlalchemy = _module("sqlalchemy", source.shown)
+    sqlalchemy = extra_module("sqlalchemy", source.shown)
     with _failures(source.shown, secrets=source.secrets):
         try:
             engine = sqlalchemy.create_engine(source.location)
@@ -224,15 +218,6 @@ def _text(value: object) -> str:
     raise DataError(
         f"a value of type {type(value).__name__} is no text, number, date or truth value; leave that column out"
     )
-
-
-def _module(name: str, where: object) -> ModuleType:
-    try:
-        return importlib.import_module(name)
-    except ImportError:
-        raise DataError(
-            f'{where}: needs {name.partition(".")[0]}, which is not installed; pip install "syncret[{_EXTRAS[name]}]"'
-        ) from None
 
 
 @contextlib.contextmanager

@@ -8,9 +8,7 @@ model says beyond the workload's queries, the lead decides; TOLERANCE, ``_APART`
 """
 
 import math
-import zipfile
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +23,7 @@ from parties.audit.privacy import Terms
 from parties.audit.released import Released, released
 from parties.config import Config
 from parties.errors import PartyError
+from parties.fitted import MAX_MODEL_BYTES, unpacked_bytes
 from parties.published import MODEL, NOTE, TABLE, Published, model_digest, table_digest
 from parties.report.result import read_synthetic
 
@@ -44,7 +43,6 @@ _SPREAD = 2.0 + 1e-6
 """``Model.sampling_error`` of what ``Model.sample`` draws is below 2."""
 _CHANCE = 1e-9
 """How often an honest table is taken for one whose rows are arranged otherwise; at most."""
-_MAX_MODEL_BYTES = 1 << 32
 
 
 def published(evidence: Evidence) -> str:
@@ -137,19 +135,13 @@ def _model(evidence: Evidence, config: Config) -> Model:
     if not folder.is_dir():
         raise NotApplicable(f"There is no {MODEL}/ in the folder.")
     try:
-        require(_unpacked(folder) <= _MAX_MODEL_BYTES, f"{MODEL}/ is too large to be looked at")
+        require(unpacked_bytes(folder) <= MAX_MODEL_BYTES, f"{MODEL}/ is too large to be looked at")
         model = Model.load(folder)
-    except (MechanismError, OSError, ValueError, MemoryError, zipfile.BadZipFile) as error:
+    except (MechanismError, OSError, ValueError, MemoryError) as error:
         raise Failed(f"{MODEL}/ is no model that can be read") from error
     same = model.domain == config.domain
     require(same, f"{MODEL}/ is a model of other columns than the configuration's")
     return model
-
-
-def _unpacked(folder: Path) -> int:
-    """Bytes of a model's numbers when they are unpacked."""
-    with zipfile.ZipFile(folder / "marginals.npz") as archive:
-        return sum(item.file_size for item in archive.infolist())
 
 
 def model(evidence: Evidence, terms: Terms) -> str:

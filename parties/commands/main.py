@@ -24,6 +24,7 @@ _COMMANDS = (
     "owners",
     "party",
     "run",
+    "sample",
     "submit",
 )
 _ELSEWHERE = {"bench": "bench.cli"}

@@ -21,7 +21,6 @@ from typing import Any
 from mechanisms.accounting import LedgerEntry
 from mechanisms.aim import AimResult, estimated_total
 from mechanisms.model import Model
-from mechanisms.sampling import public_generator
 from mechanisms.workload import Workload
 from parties.config import Config
 from parties.distaim.stored import Standing
@@ -112,12 +111,12 @@ def result_document(
 def write_synthetic(directory: Path, model: Model, config: Config, *, total: int) -> Published:
     """Draw the rows, write ``synthetic.csv`` and ``model/``, durably; returns what they are. Raises StoreError."""
     # Pandas takes a fifth of a second to import, which only the lead needs.
-    from mechanisms.table import decode
+    from mechanisms.synthetic import synthetic_parts
+    from mechanisms.writing import form_of, write_rows
 
     rows = config.run.rows or total
     seed = secrets.randbits(64) if config.run.seed is None else config.run.seed
-    generator = public_generator(seed)
-    table = decode(config.domain, model.sample(rows, generator), generator)
+    parts = synthetic_parts(model, rows, seed=seed)
     folder = directory / MODEL
     with disk_errors(folder):
         model.save(folder)
@@ -125,5 +124,5 @@ def write_synthetic(directory: Path, model: Model, config: Config, *, total: int
             sync(written)
     # Last of all: where there is a table, its model is there too.
     with replacing(directory / TABLE, durable=True) as beside:
-        table.to_csv(beside, index=False)
+        write_rows(beside, parts, config.domain, form_of(directory / TABLE))
     return published(directory, rows)

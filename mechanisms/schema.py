@@ -1,0 +1,113 @@
+"""A domain as a Table Schema (Frictionless Data), which programs of many languages read and check tables with.
+
+Provides ``table_schema``. Public: everything; a schema says of a synthetic table what the public domain says of it.
+Source: Table Schema of the Frictionless Data Package standard, version 1; a field's own ``missingValues`` (of version
+2) stand where a category is written like a missing value. Limits: which value implies which is said in words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from mechanisms.columns import Categorical, Column, Implied, Moment
+from mechanisms.domain import Domain
+from mechanisms.moments import Form, moment_of
+from mechanisms.numbers import Integer, Real
+from mechanisms.typed import (
+    DAY,
+    NUMBER,
+    TEXT,
+    TIME,
+    TRUTH,
+    WHOLE,
+    ValueType,
+    absent_in,
+    missing_columns,
+    value_types,
+)
+from mechanisms.written import write_multiple
+
+_TYPES = {
+    TEXT: "string",
+    WHOLE: "integer",
+    NUMBER: "number",
+    TRUTH: "boolean",
+    DAY: "date",
+    TIME: "datetime",
+}
+_PATTERNS = (
+    ("YYYY", "%Y"),
+    ("MM:SS", "%M:%S"),
+    ("HH:MM", "%H:%M"),
+    ("MM", "%m"),
+    ("DD", "%d"),
+    ("HH", "%H"),
+    ("SS", "%S"),
+    (".ffffff", ".%f"),
+    (".fff", ".%f"),
+)
+
+
+def table_schema(domain: Domain) -> dict[str, object]:
+    """The schema of the tables that are drawn from a model over ``domain``: fields, constraints, missing values."""
+    columns: dict[str, Column | Implied] = {c.name: c for c in (*domain.columns, *domain.implied)}
+    types, optional = value_types(domain), missing_columns(domain)
+    spellings = list(domain.missing_values[:1]) if optional else []
+    fields = []
+    for name in domain.written_names:
+        field = _field(columns[name], types[name], required=name not in optional)
+        # A category that is written like a missing value is that category.
+        if spellings and field["type"] == "string" and not absent_in(domain, name):
+            field["missingValues"] = []
+        fields.append(field)
+    return {"fields": fields, "missingValues": spellings}
+
+
+def _field(column: Column | Implied, kind: ValueType, *, required: bool) -> dict[str, object]:
+    field: dict[str, object] = {"name": column.name, "type": _TYPES[kind.kind]}
+    constraints: dict[str, object] = {"required": True} if required else {}
+    if isinstance(column, Moment):
+        field |= _moment_format(column.shape)
+        field["description"] = f"to the {column.unit}"
+        constraints |= _moment_bounds(column)
+    elif isinstance(column, Integer | Real):
+        places = column.places if isinstance(column, Real) else 0
+        field |= {"description": f"{places} decimals"} if places else {}
+        constraints |= _number_bounds(column, kind, places)
+    elif isinstance(column, Categorical):
+        constraints["enum"] = [kind.value(value) for value in column.categories]
+    else:
+        field["description"] = f"follows from {column.source}"
+        constraints["enum"] = sorted({kind.value(value) for _, value in column.values}, key=str)
+    if kind.kind == TRUTH:
+        field |= {"trueValues": ["True"], "falseValues": ["False"]}
+    return field | ({"constraints": constraints} if constraints else {})
+
+
+def _number_bounds(column: Integer | Real, kind: ValueType, places: int) -> Mapping[str, object]:
+    """The smallest and the largest number that is ever written."""
+    ranges = column.cells.ranges
+    ends = ranges[0][0], max(last for _, last in ranges)
+    low, high = (kind.value(write_multiple(end, places)) for end in ends)
+    return {"minimum": low, "maximum": high}
+
+
+def _moment_bounds(column: Moment) -> Mapping[str, object]:
+    ranges = column.cells.ranges
+    ends = ranges[0][0], max(last for _, last in ranges)
+    low, high = (column.shape.write(moment_of(end, column.unit)) for end in ends)
+    return {"minimum": low, "maximum": high}
+
+
+def _moment_format(form: Form) -> dict[str, object]:
+    """Type and format of moments of this form; the standard has months, and no weeks."""
+    if form.date == "YYYY-MM":
+        return {"type": "yearmonth"}
+    if form.date == "YYYY-Www":
+        return {"type": "string"}
+    written = f"{form.date}{form.separator}{form.time}"
+    if written in ("YYYY-MM-DD", "YYYY-MM-DDTHH:MM:SS") and form.zone in ("", "Z"):
+        return {"format": "default"}
+    for letters, pattern in _PATTERNS:
+        written = written.replace(letters, pattern)
+    return {"format": written + ("%z" if form.zone else "")}

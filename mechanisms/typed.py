@@ -1,0 +1,145 @@
+"""What type the values of each written column have, and tables of text as tables of such values.
+
+Provides ``ValueType``, ``value_types`` and ``typed_table``. A table's cells are text everywhere else
+(`mechanisms.table`); Parquet, Excel, a table schema and pandas want numbers, truth values, days and moments.
+
+Public: the types. Secret: nothing, tables of text that are given here are synthetic.
+Representation: a column of categories, or one that another implies, has the type that all of its values have,
+each in one spelling only (``7`` and never ``07``), so that every value reads back as it was written.
+Limits: a date that tells less than a day (a month, a week) stays text, since no typed table has such.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+
+from mechanisms.columns import Categorical, Column, Implied, Moment
+from mechanisms.domain import Domain
+from mechanisms.numbers import Integer, Real
+from mechanisms.written import decimals_of, parse_whole
+
+TEXT, WHOLE, NUMBER, TRUTH, DAY, TIME = "text", "whole", "number", "truth", "day", "time"
+_TRUTHS = {"True": True, "False": False}
+_WHOLE_DAYS = ("YYYY-MM-DD", "YYYYMMDD")
+
+
+@dataclass(frozen=True, slots=True)
+class ValueType:
+    """``kind`` is one of those words, ``places`` are a number's decimals, ``zone`` a moment's time zone or ""."""
+
+    kind: str
+    places: int = 0
+    zone: str = ""
+
+    def value(self, written: str) -> object:
+        """A value that is not missing. Raises ``ValueError`` for another type's."""
+        if self.kind == WHOLE:
+            return int(written)
+        if self.kind == NUMBER:
+            return float(written)
+        if self.kind == TRUTH:
+            return _TRUTHS[written]
+        if self.kind == DAY:
+            return datetime.date.fromisoformat(written)
+        if self.kind == TIME:
+            return datetime.datetime.fromisoformat(written)
+        return written
+
+
+def value_types(domain: Domain) -> dict[str, ValueType]:
+    """The type of each written column by its name."""
+    columns: dict[str, Column | Implied] = {c.name: c for c in (*domain.columns, *domain.implied)}
+    return {name: _type_of(columns[name]) for name in domain.written_names}
+
+
+def missing_columns(domain: Domain) -> frozenset[str]:
+    """The names of the written columns that may have missing values."""
+    names = {column.name for column in domain.columns if column.missing}
+    return frozenset(names | {column.name for column in domain.implied if column.source in names})
+
+
+def absent_in(domain: Domain, name: str) -> frozenset[str]:
+    """What stands for a missing value in a written column: no category, which is a value whatever it looks like."""
+    if name not in missing_columns(domain):
+        return frozenset()
+    listed = (c.categories for c in domain.columns if isinstance(c, Categorical) and c.name == name)
+    return frozenset(domain.missing_values[:1]).difference(*listed)
+
+
+def typed_table(domain: Domain, frame: pd.DataFrame) -> pd.DataFrame:
+    """A synthetic table of text with columns of pandas' types, a missing value as pandas has it.
+
+    Types: int64 or, where values may be missing, Int64; float64; bool or boolean; datetime64; str.
+    Raises ``ValueError`` for a table that is not the domain's.
+    """
+    types = value_types(domain)
+    absent = {name: absent_in(domain, name) for name in types}
+    typed = {name: typed_values(types[name], frame[name], absent[name]) for name in types}
+    moments = [name for name in types if types[name].kind in (DAY, TIME)]
+    table = pd.DataFrame(typed, dtype=object).astype(
+        {
+            name: _pandas_type(types[name], missing=bool(absent[name]))
+            for name in types
+            if name not in moments
+        }
+    )
+    for name in moments:
+        table[name] = pd.to_datetime(table[name])
+    return table
+
+
+def typed_values(
+    kind: ValueType, values: Iterable[str], absent: frozenset[str]
+) -> list[object | None]:
+    """Written values as values of a type, None where one is missing; each distinct one is read once."""
+    known: dict[str, object | None] = dict.fromkeys(absent)
+    return [
+        known[value] if value in known else known.setdefault(value, kind.value(value))
+        for value in values
+    ]
+
+
+def _pandas_type(kind: ValueType, *, missing: bool) -> str:
+    return {
+        WHOLE: "Int64" if missing else "int64",
+        NUMBER: "float64",
+        TRUTH: "boolean" if missing else "bool",
+        TEXT: "str",
+    }[kind.kind]
+
+
+def _type_of(column: Column | Implied) -> ValueType:
+    if isinstance(column, Integer):
+        return ValueType(WHOLE)
+    if isinstance(column, Real):
+        return ValueType(NUMBER, column.places)
+    if isinstance(column, Moment):
+        form = column.shape
+        if form.time:
+            return ValueType(TIME, zone=form.zone)
+        return ValueType(DAY if form.date in _WHOLE_DAYS else TEXT)
+    if isinstance(column, Implied):
+        return _type_of_all([value for _, value in column.values])
+    return _type_of_all(column.categories)
+
+
+def _type_of_all(values: Sequence[str]) -> ValueType:
+    if all(value in _TRUTHS for value in values):
+        return ValueType(TRUTH)
+    if all(_is_whole(value) for value in values):
+        return ValueType(WHOLE)
+    places = [decimals_of(value) for value in values]
+    if all(
+        place is not None and str(float(v)) == v for v, place in zip(values, places, strict=True)
+    ):
+        return ValueType(NUMBER, max(place for place in places if place is not None))
+    return ValueType(TEXT)
+
+
+def _is_whole(value: str) -> bool:
+    number = parse_whole(value)
+    return number is not None and str(number) == value and -(2**63) <= number < 2**63

@@ -1,0 +1,178 @@
+"""Writing synthetic tables: text files, Parquet, Excel, by the same names that `mechanisms.reading` reads.
+
+Provides ``TableForm``, ``form_of`` and ``write_rows``. Text has what the columns say, in UTF-8 with commas or tabs
+(`mechanisms.dialect.PLAIN`); Parquet and Excel have values of the columns' types (`mechanisms.typed`), and null where
+one is missing. What is written reads back to the same codes, but for null where the domain's spellings of missing
+values lack the empty one.
+
+Secret: nothing; what is written was drawn from a released model.
+Representation: a table comes in parts, which are not all in memory at once (in Excel they are).
+"""
+
+from __future__ import annotations
+
+import datetime
+import gzip
+import io
+import itertools
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import IO, Any
+
+import pandas as pd
+
+from mechanisms.columns import Categorical, Implied
+from mechanisms.dialect import COMMA, TAB
+from mechanisms.domain import Domain
+from mechanisms.errors import DataError
+from mechanisms.extras import extra_module
+from mechanisms.typed import (
+    DAY,
+    NUMBER,
+    TEXT,
+    TIME,
+    TRUTH,
+    WHOLE,
+    ValueType,
+    absent_in,
+    typed_table,
+    typed_values,
+    value_types,
+)
+
+EXCEL_ROWS = 1_048_575
+"""What a sheet holds below its header."""
+_FIRST_EXCEL_YEAR = 1901
+_EXCEL_PART = 10_000
+_FORMS = ".csv, .tsv (either with .gz), .parquet and .xlsx"
+
+
+@dataclass(frozen=True, slots=True)
+class TableForm:
+    """A kind of file: ``write`` takes its path, the table's parts and the domain; ``most`` rows go into it."""
+
+    write: Callable[[Path, Iterable[pd.DataFrame], Domain], None]
+    most: int | None = None
+
+
+def form_of(path: Path) -> TableForm:
+    """What kind of file a name's ending says. Raises ``DataError`` for another one, or where a library is missing."""
+    suffixes = [suffix.lower() for suffix in path.suffixes]
+    packed = suffixes[-1:] == [".gz"]
+    ending = next(iter(suffixes[-2:] if packed else suffixes[-1:]), "")
+    if ending in (".csv", ".tsv"):
+        return _text_form(COMMA if ending == ".csv" else TAB, packed=packed)
+    if not packed and ending in (".parquet", ".pq"):
+        extra_module("pyarrow", path)
+        return TableForm(_write_parquet)
+    if not packed and ending == ".xlsx":
+        extra_module("openpyxl", path)
+        return TableForm(_write_excel, EXCEL_ROWS)
+    raise DataError(f"{path}: tables are written as {_FORMS}; expected such an ending")
+
+
+def write_rows(path: Path, frames: Iterable[pd.DataFrame], domain: Domain, form: TableForm) -> None:
+    """Write a table of text, in parts that have the same columns, into the file ``path``.
+
+    Raises OSError, and ``DataError`` for a value that the form cannot hold.
+    """
+    form.write(path, frames, domain)
+
+
+def _text_form(delimiter: str, *, packed: bool) -> TableForm:
+    def write(path: Path, frames: Iterable[pd.DataFrame], domain: Domain) -> None:
+        with _text_file(path, packed=packed) as file:
+            for number, frame in enumerate(frames):
+                frame.to_csv(
+                    file, sep=delimiter, index=False, header=number == 0, lineterminator="\n"
+                )
+
+    return TableForm(write)
+
+
+@contextmanager
+def _text_file(path: Path, *, packed: bool) -> Iterator[IO[str]]:
+    """The same rows make the same bytes, so that no time and no name goes into a packed file."""
+    with path.open("wb") as raw:
+        if not packed:
+            with io.TextIOWrapper(raw, encoding="utf-8", newline="") as text:
+                yield text
+            return
+        with (
+            gzip.GzipFile(filename="", fileobj=raw, mode="wb", mtime=0) as inner,
+            io.TextIOWrapper(inner, encoding="utf-8", newline="") as text,
+        ):
+            yield text
+
+
+def _write_parquet(path: Path, frames: Iterable[pd.DataFrame], domain: Domain) -> None:
+    arrow, parquet = extra_module("pyarrow", path), extra_module("pyarrow.parquet", path)
+    fields = [
+        arrow.field(name, _arrow_type(arrow, kind), nullable=bool(absent_in(domain, name)))
+        for name, kind in value_types(domain).items()
+    ]
+    schema = arrow.schema(fields)
+    with parquet.ParquetWriter(path, schema) as writer:
+        for frame in frames:
+            typed = typed_table(domain, frame)
+            writer.write_table(arrow.Table.from_pandas(typed, schema, preserve_index=False))
+
+
+def _arrow_type(arrow: ModuleType, kind: ValueType) -> object:
+    zone = {"": None, "Z": "UTC"}.get(kind.zone, kind.zone)
+    return {
+        TEXT: arrow.string(),
+        WHOLE: arrow.int64(),
+        NUMBER: arrow.float64(),
+        TRUTH: arrow.bool_(),
+        DAY: arrow.date32(),
+        TIME: arrow.timestamp("us", zone),
+    }[kind.kind]
+
+
+def _write_excel(path: Path, frames: Iterable[pd.DataFrame], domain: Domain) -> None:
+    openpyxl = extra_module("openpyxl", path)
+    columns = (*domain.columns, *domain.implied)
+    listed = {c.name: c.categories for c in columns if isinstance(c, Categorical)}
+    listed |= {c.name: tuple(v for _, v in c.values) for c in columns if isinstance(c, Implied)}
+    for text in itertools.chain(domain.written_names, *listed.values()):
+        if openpyxl.cell.cell.ILLEGAL_CHARACTERS_RE.search(text):
+            raise DataError(f"{path}: {text!r} has a character that Excel does not take")
+    book = openpyxl.Workbook(write_only=True)
+    sheet = book.create_sheet("synthetic")
+    sheet.append([_excel_cell(sheet, ValueType(TEXT), name) for name in domain.written_names])
+    for frame in frames:
+        for start in range(0, len(frame), _EXCEL_PART):
+            for row in _excel_rows(sheet, frame[start : start + _EXCEL_PART], domain):
+                sheet.append(row)
+    book.save(path)
+
+
+def _excel_rows(sheet: Any, frame: pd.DataFrame, domain: Domain) -> Iterator[tuple[object, ...]]:
+    columns = []
+    for name, kind in value_types(domain).items():
+        values = typed_values(kind, frame[name], absent_in(domain, name))
+        columns.append([_excel_cell(sheet, kind, value) for value in values])
+    return zip(*columns, strict=True)
+
+
+def _excel_cell(sheet: Any, kind: ValueType, value: object | None) -> object:
+    """A cell shown as the column is written; text stays text, even where it begins as a formula does.
+
+    Excel knows neither time zones nor days before 1900: such moments are text.
+    """
+    if isinstance(value, datetime.date) and (kind.zone or value.year < _FIRST_EXCEL_YEAR):
+        value = value.isoformat()
+    cell = extra_module("openpyxl", "cells").cell.WriteOnlyCell(sheet, value)
+    if isinstance(value, str):
+        cell.data_type = "s"
+    elif kind.kind == NUMBER:
+        cell.number_format = "0." + "0" * kind.places if kind.places else "0"
+    elif kind.kind == TIME:
+        cell.number_format = "yyyy-mm-dd hh:mm:ss"
+    elif kind.kind == DAY:
+        cell.number_format = "yyyy-mm-dd"
+    return cell
