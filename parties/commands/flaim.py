@@ -166,6 +166,7 @@ async def _run_method(
         dataset=trial.request.dataset,
         wall_s={"total": time.perf_counter() - started, **extra},
         trial=True,
+        transcript=None if simulate else folder.party(0) / "transcript.jsonl",
     )
 
 

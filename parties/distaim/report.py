@@ -17,6 +17,7 @@ from parties.distaim.exclusions import Exclusion
 from parties.distaim.outputs import read_attempts
 from parties.distaim.planning import sampling_distance
 from parties.distaim.steps import ESTIMATE, FINISH
+from parties.report.about import about, ended
 from parties.report.content import (
     DISTAIM_TRUST,
     TRIAL_TRUST,
@@ -93,6 +94,7 @@ def run_report(
         notes=notes(result, config),
         rounds_done=result["rounds_done"],
         excluded=_excluded(result),
+        about=about(config, ended=ended(directory / "transcript.jsonl")),
     )
 
 

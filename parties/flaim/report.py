@@ -14,6 +14,7 @@ from mechanisms.workload import Workload
 from parties.config import Config, FlaimSection
 from parties.flaim.guarantee import Replaced, unit
 from parties.flaim.sums import section_of, settings_of
+from parties.report.about import about, ended
 from parties.report.content import (
     TRIAL_TRUST,
     Communication,
@@ -40,8 +41,12 @@ def flaim_report(
     dataset: str,
     wall_s: Mapping[str, float],
     trial: bool,
+    transcript: Path | None = None,
 ) -> RunReport:
-    """The report of ``result`` (a result.json) without utility; ``trial``: one machine held everything."""
+    """The report of ``result`` (a result.json) without utility; ``trial``: one machine held everything.
+
+    The ``transcript`` says when the run ended; without one it was now.
+    """
     section, settings = section_of(config), settings_of(config)
     rho_total, entries = result["rho_total"], tuple(map(LedgerEntry.from_dict, result["ledger"]))
     phases = {**result["seconds"], **_step_seconds(result)}
@@ -67,6 +72,7 @@ def flaim_report(
         seed=config.run.seed,
         synthetic_rows=result["synthetic_rows"],
         rounds_done=result["rounds_done"],
+        about=about(config, ended=ended(transcript), unit=unit(section)),
         trust=(*_trust(config, result), *((TRIAL_TRUST_FLAIM,) if trial else ())),
         notes=_notes(config, result),
         flaim={
@@ -234,6 +240,12 @@ def write_server_report(config: Config, directory: Path) -> None:
     """The server's report.json and report.html, where no real table is at hand. Raises StoreError."""
     workload = config.build_workload()
     report = flaim_report(
-        config, workload, read_result(directory), dataset=config.run.id, wall_s={}, trial=False
+        config,
+        workload,
+        read_result(directory),
+        dataset=config.run.id,
+        wall_s={},
+        trial=False,
+        transcript=directory / "transcript.jsonl",
     )
     write_without_real(config, workload, directory, report)

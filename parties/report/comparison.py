@@ -7,11 +7,14 @@ differentially private, and the report says so.
 import numpy as np
 from numpy.typing import NDArray
 
-from mechanisms.domain import Column
+from mechanisms.domain import Column, Domain
 from mechanisms.metrics import query_errors, table_answers
 from mechanisms.workload import Workload
-from parties.report.content import ColumnShares, QueryError, ReportPictures
+from parties.report.association import associate
+from parties.report.content import Associations, ColumnShares, QueryError, ReportPictures
 
+MAX_PAIRED = 30
+"""Columns whose pairs are drawn at most."""
 MISSING_LABEL = "(missing)"
 
 
@@ -33,11 +36,33 @@ def compare_tables(
         )
         for i, column in enumerate(workload.domain.columns)
     )
+    pairs = _associations(workload.domain, synthetic, real)
     if real is None:
-        return ReportPictures(columns=columns)
+        return ReportPictures(columns=columns, associations=pairs)
     answers = table_answers(workload, real), table_answers(workload, synthetic)
     errors = zip(workload.queries, query_errors(workload, *answers).tolist(), strict=True)
-    return ReportPictures(tuple(QueryError(query, error) for query, error in errors), columns)
+    named = tuple(QueryError(query, error) for query, error in errors)
+    return ReportPictures(named, columns, pairs)
+
+
+def _associations(
+    domain: Domain, synthetic: NDArray[np.int32], real: NDArray[np.int32] | None
+) -> Associations:
+    """Of all pairs, or of the MAX_PAIRED columns that go together most with another one."""
+    made = associate(domain, synthetic)
+    there = None if real is None else associate(domain, real)
+    most = np.maximum(made, made if there is None else there) - np.eye(len(made))
+    kept = np.sort(np.argsort(-most.max(axis=0), kind="stable")[:MAX_PAIRED])
+
+    def rows(matrix: NDArray[np.float64]) -> tuple[tuple[float, ...], ...]:
+        return tuple(map(tuple, matrix[np.ix_(kept, kept)].tolist()))
+
+    return Associations(
+        tuple(domain.names[i] for i in kept),
+        rows(made),
+        None if there is None else rows(there),
+        len(domain.names) - len(kept),
+    )
 
 
 def code_labels(column: Column) -> tuple[str, ...]:

@@ -10,11 +10,13 @@ not differentially private; `not_private` lists the keys, and the page says so n
 Known limits: text in English; sizes are decimal (1 MB = 10^6 bytes).
 """
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from mechanisms.accounting import LedgerEntry
+from parties.report.about import About
 
 PARTIES = 3
 
@@ -182,7 +184,8 @@ class RunReport:
     """All of `report.json`. `time_s` holds seconds by phase, "total" among them; `notes` are sentences for the reader.
 
     `excluded` are the data owners that servers left out, None where nobody can be. `flaim` has what only FLAIM has:
-    guarantees, sums, choosers. `columns` are the tables of `parties.report.columns`.
+    guarantees, sums, choosers. `columns` are the tables of `parties.report.columns`, `about` says of which study it
+    is, when it ended, over which columns.
 
     Raises ValueError when `time_s` has no total.
     """
@@ -205,6 +208,7 @@ class RunReport:
     flaim: Mapping[str, object] | None = None
     excluded: tuple[Excluded, ...] | None = None
     columns: tuple[Mapping[str, object], ...] = ()
+    about: About | None = None
 
     def __post_init__(self) -> None:
         if "total" not in self.time_s:
@@ -217,6 +221,7 @@ class RunReport:
             "method": self.method,
             "dataset": self.dataset,
             "excluded": None if self.excluded is None else [asdict(item) for item in self.excluded],
+            "about": None if self.about is None else self.about.to_dict(),
             "seed": self.seed,
             "parameters": asdict(self.parameters),
             "privacy": {
@@ -288,11 +293,48 @@ class ColumnShares:
 
 
 @dataclass(frozen=True, slots=True)
+class Associations:
+    """How strongly each two of ``columns`` go together, 0 to 1, in the synthetic table and in the real one, if at hand.
+
+    ``synthetic[i][j]`` is that of columns i and j. ``left_out`` columns are in neither.
+
+    Raises ValueError for a matrix that is not square.
+    """
+
+    columns: tuple[str, ...]
+    synthetic: tuple[tuple[float, ...], ...]
+    real: tuple[tuple[float, ...], ...] | None = None
+    left_out: int = 0
+
+    def __post_init__(self) -> None:
+        for matrix in (self.synthetic, self.real or self.synthetic):
+            if {len(matrix), *map(len, matrix)} != {len(self.columns)}:
+                raise ValueError(f"associations of {len(self.columns)} columns are no square")
+
+    def strongest(self, count: int) -> list[tuple[tuple[str, str], float]]:
+        """The pairs that go together most in the synthetic table."""
+        return sorted(self._pairs(self.synthetic), key=lambda pair: -pair[1])[:count]
+
+    def farthest(self, count: int) -> list[tuple[tuple[str, str], float, float]]:
+        """The pairs whose associations differ most, with the synthetic and the real one; none without a real table."""
+        if self.real is None:
+            return []
+        both = zip(self._pairs(self.synthetic), self._pairs(self.real), strict=True)
+        found = [(names, made, real) for (names, made), (_, real) in both]
+        return sorted(found, key=lambda pair: -abs(pair[1] - pair[2]))[:count]
+
+    def _pairs(self, matrix: tuple[tuple[float, ...], ...]) -> list[tuple[tuple[str, str], float]]:
+        names = itertools.combinations(enumerate(self.columns), 2)
+        return [((one, other), matrix[i][j]) for (i, one), (j, other) in names]
+
+
+@dataclass(frozen=True, slots=True)
 class ReportPictures:
-    """What the pictures show besides the report: both empty where no real table is at hand."""
+    """What the pictures show besides the report: without a real table at hand no errors, and its columns alone."""
 
     query_errors: tuple[QueryError, ...] = ()
     columns: tuple[ColumnShares, ...] = ()
+    associations: Associations | None = None
 
 
 _REQUIRED: Mapping[str, Sequence[str]] = {

@@ -21,7 +21,9 @@ table { border-collapse: collapse; font-size: .88rem; font-variant-numeric: tabu
 th, td { text-align: left; padding: .15rem .9rem .15rem 0; border-bottom: 1px solid #e7eaee; vertical-align: top; }
 td:last-child { overflow-wrap: anywhere; }
 td.n, th.n { text-align: right; }
-.scroll { max-height: 24rem; overflow: auto; } figure { margin: 0; } img { max-width: 100%; height: auto; }
+.scroll { max-height: 24rem; overflow: auto; margin: .5rem 0; }
+figure { margin: 0; } img { max-width: 100%; height: auto; }
+details { margin: .4rem 0; } summary { cursor: pointer; font-weight: 600; }
 .warning { border-left: .25rem solid #dd7a1f; padding-left: .6rem; }
 """
 

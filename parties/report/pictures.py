@@ -1,6 +1,7 @@
 """The pictures of a report, drawn by matplotlib and returned as SVG text.
 
-Provides one function a picture: `draw_query_errors`, `draw_budget`, `draw_bytes`, `draw_columns`, and `to_svg`.
+Provides one function a picture: `draw_associations`, `draw_query_errors`, `draw_columns`, `draw_budget`, `draw_bytes`,
+and `to_svg`.
 
 Secret: nothing; what is drawn is in the report already. Names of columns and categories are the user's: they are drawn
 as plain text (never as formulas), cut to a length, and unprintable characters are replaced.
@@ -17,14 +18,20 @@ from typing import Literal
 import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import BoundaryNorm
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from parties.report.content import ColumnShares, QueryError
+from parties.report.content import Associations, ColumnShares, QueryError
 
 BLUE, ORANGE, GREEN, GREY, INK = "#2b6cb0", "#dd7a1f", "#3f8f6b", "#c3cad3", "#2d3640"
 """Told apart with the common colour-vision deficiencies, and in grey."""
 MAX_COLUMNS_DRAWN = 24
+MAX_QUERIES_NAMED = 10
+MAX_COLUMNS_NUMBERED = 10
+"""Columns whose pairs have their numbers written into the picture."""
+PAIRS = mpl.colormaps["Blues"]
 _WIDTH_IN = 9.0
 
 
@@ -72,29 +79,96 @@ def plain_label(text: str, *, longest: int = 28) -> str:
 
 
 def draw_query_errors(errors: Sequence[QueryError]) -> Figure:
-    """Error of each query, largest first, with the mean; the worst are named in the table beside it."""
-    with _style():
-        figure = Figure(figsize=(_WIDTH_IN, 2.9), layout="constrained")
-        axes = figure.subplots()
-        values = sorted((item.error for item in errors), reverse=True)
-        mean = sum(values) / len(values)
-        axes.bar(range(1, len(values) + 1), values, width=0.8, color=BLUE)
-        axes.axhline(mean, color=ORANGE, linewidth=1.4)
-        axes.annotate(
-            f"mean {mean:.3f}",
-            (1.0, mean),
-            xycoords=("axes fraction", "data"),
-            xytext=(0, 3),
-            textcoords="offset points",
-            ha="right",
-            va="bottom",
-            color=ORANGE,
-            fontweight="bold",
-        )
-        axes.set(xlabel="queries, worst first", ylabel="L1 error (0 to 2)", ylim=(0, None))
-        axes.xaxis.set_major_locator(MaxNLocator(10, integer=True, min_n_ticks=1))
-        axes.set_xlim(0.4, len(values) + 0.6)
+    """The largest errors by the name of their query; beside them all of them, largest first, with their mean."""
+    ordered = sorted(errors, key=lambda item: -item.error)
+    named = ordered[:MAX_QUERIES_NAMED]
+    with _style(grid_axis="x"):
+        height = 0.9 + 0.24 * max(6, len(named))
+        figure = Figure(figsize=(_WIDTH_IN, height), layout="constrained")
+        largest, every = figure.subplots(1, 2, width_ratios=(2, 1))
+        places = np.arange(len(named))
+        largest.barh(places, [item.error for item in named], height=0.7, color=BLUE)
+        names = [plain_label(" × ".join(item.query), longest=52) for item in named]
+        largest.set_yticks(places, names)
+        largest.set_ylim(max(6, len(named)) - 0.4, -0.6)
+        largest.grid(visible=False, axis="y")
+        largest.set(title="The largest", xlabel="L1 error (0 to 2)", xlim=(0, None))
+        _draw_all_errors(every, [item.error for item in ordered])
     return figure
+
+
+def _draw_all_errors(axes: Axes, values: Sequence[float]) -> None:
+    mean = sum(values) / len(values)
+    axes.bar(range(1, len(values) + 1), values, width=0.8, color=BLUE)
+    axes.axhline(mean, color=ORANGE, linewidth=1.4)
+    axes.annotate(
+        f"mean {mean:.3f}",
+        (1.0, mean),
+        xycoords=("axes fraction", "data"),
+        xytext=(0, 3),
+        textcoords="offset points",
+        ha="right",
+        va="bottom",
+        color=ORANGE,
+        fontweight="bold",
+    )
+    axes.grid(visible=False, axis="x")
+    axes.set(title="All, worst first", xlabel="queries", ylim=(0, None))
+    axes.xaxis.set_major_locator(MaxNLocator(5, integer=True, min_n_ticks=1))
+    axes.set_xlim(0.4, len(values) + 0.6)
+
+
+def draw_associations(found: Associations) -> Figure:
+    """The matrix of the real table, where it is at hand, beside that of the synthetic one; the diagonal is left out."""
+    matrices = [("synthetic", found.synthetic)]
+    if found.real is not None:
+        matrices.insert(0, ("real (not private)", found.real))
+    size = len(found.columns)
+    levels = np.linspace(0.0, 1.0, 11)
+    with _style():
+        height = 4.7 if len(matrices) == 2 else 5.6
+        figure = Figure(figsize=(_WIDTH_IN, height), layout="constrained")
+        grid = figure.subplots(1, len(matrices), squeeze=False, sharey=True)[0]
+        # Ten steps: an eye tells no more apart, and the scale beside them is drawn, not painted.
+        scale = ScalarMappable(BoundaryNorm(levels, PAIRS.N), PAIRS)
+        for axes, (title, matrix) in zip(grid, matrices, strict=True):
+            values = np.ma.masked_array(matrix, mask=np.eye(size, dtype=bool))
+            axes.pcolormesh(values, cmap=PAIRS, norm=scale.norm, edgecolors="white", linewidth=0.5)
+            _label_pairs(axes, found.columns, first=axes is grid[0])
+            axes.set(title=title, aspect="equal", ylim=(size, 0))
+            if size <= MAX_COLUMNS_NUMBERED:
+                _write_numbers(axes, values)
+        figure.colorbar(scale, ax=list(grid), ticks=levels[::2], shrink=0.7, label="Cramér's V")
+    return figure
+
+
+def _label_pairs(axes: Axes, names: Sequence[str], *, first: bool) -> None:
+    places = np.arange(len(names)) + 0.5
+    small = 8.0 if len(names) <= 16 else 6.0
+    labels = [plain_label(name, longest=18) for name in names]
+    axes.grid(visible=False)
+    axes.set_xticks(places, labels, rotation=90)
+    axes.set_yticks(places, labels)
+    axes.tick_params(length=0, labelsize=small, labelleft=first)
+    for side in axes.spines.values():
+        side.set_visible(False)
+
+
+def _write_numbers(
+    axes: Axes, values: "np.ma.MaskedArray[tuple[int, int], np.dtype[np.float64]]"
+) -> None:
+    for (i, j), value in np.ndenumerate(values.filled(-1.0)):
+        if value >= 0:
+            colour = "white" if value > 0.6 else INK
+            axes.text(
+                j + 0.5,
+                i + 0.5,
+                f"{value:.2f}",
+                ha="center",
+                va="center",
+                color=colour,
+                fontsize=7.0,
+            )
 
 
 def draw_budget(ledger: Sequence[tuple[int, str, float]], *, rho_total: float) -> Figure:

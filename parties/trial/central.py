@@ -24,6 +24,7 @@ from parties.distaim.report import notes
 from parties.distaim.steps import ESTIMATE
 from parties.files import write_whole
 from parties.progress import Progress, round_text
+from parties.report.about import about
 from parties.report.content import Communication, Opened, Privacy, RunReport
 from parties.report.result import parameters, selected, workload_size
 from parties.trial.folder import Folder
@@ -147,4 +148,5 @@ def _report(
         rounds_done=result.rounds_done,
         trust=AIM_TRUST,
         notes=notes(document, trial.config),
+        about=about(trial.config, ended=None),
     )

@@ -7,9 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from parties.report.content import ColumnShares, QueryError
+from parties.report.content import Associations, ColumnShares, QueryError
 from parties.report.pictures import (
     MAX_COLUMNS_DRAWN,
+    MAX_COLUMNS_NUMBERED,
+    MAX_QUERIES_NAMED,
+    draw_associations,
     draw_budget,
     draw_bytes,
     draw_columns,
@@ -30,11 +33,49 @@ def column(name: str, labels: tuple[str, ...], *, real: bool = True) -> ColumnSh
     return ColumnShares(name, labels, shares, shares[::-1] if real else None)
 
 
-def test_draw_query_errors_shows_all_values_worst_first_with_their_mean() -> None:
-    errors = [QueryError(("a",), 0.1), QueryError(("b",), 0.4), QueryError(("c",), 0.25)]
-    axes = draw_query_errors(errors).axes[0]
-    assert [bar.get_height() for bar in axes.patches] == [0.4, 0.25, 0.1]  # type: ignore[attr-defined]
-    assert [text.get_text() for text in axes.texts] == ["mean 0.250"]
+def test_draw_query_errors_names_the_largest_and_shows_all_with_their_mean() -> None:
+    errors = [QueryError((f"q{i}", "b"), i / 100) for i in range(MAX_QUERIES_NAMED + 5)]
+    largest, every = draw_query_errors(errors).axes
+    names = [label.get_text() for label in largest.get_yticklabels()]
+    assert names == [f"q{i} × b" for i in range(14, 4, -1)]
+    widths = [bar.get_width() for bar in largest.patches]  # type: ignore[attr-defined]
+    assert widths == [i / 100 for i in range(14, 4, -1)]
+    heights = [bar.get_height() for bar in every.patches]  # type: ignore[attr-defined]
+    assert heights == [i / 100 for i in range(14, -1, -1)]
+    assert [text.get_text() for text in every.texts] == ["mean 0.070"]
+
+
+def pairs(count: int, *, real: bool = True) -> Associations:
+    names = tuple(f"c{i}" for i in range(count))
+    made = tuple(tuple(1.0 if i == j else i * j / 100 for j in range(count)) for i in range(count))
+    return Associations(names, made, made if real else None)
+
+
+def test_draw_associations_puts_the_real_matrix_beside_the_synthetic_one() -> None:
+    real, made, scale = draw_associations(pairs(3)).axes
+    assert [axes.get_title(loc="left") for axes in (real, made)] == [
+        "real (not private)",
+        "synthetic",
+    ]
+    assert [label.get_text() for label in made.get_xticklabels()] == ["c0", "c1", "c2"]
+    shades = made.collections[0].get_array()
+    assert shades is not None
+    assert shades[1].tolist() == [0.0, None, 0.02]
+    assert [text.get_text() for text in real.texts] == [
+        "0.00",
+        "0.00",
+        "0.00",
+        "0.02",
+        "0.00",
+        "0.02",
+    ]
+    assert scale.get_ylabel() == "Cramér's V"
+
+
+def test_draw_associations_has_no_real_matrix_where_there_is_none_and_few_numbers() -> None:
+    made, _ = draw_associations(pairs(MAX_COLUMNS_NUMBERED + 1, real=False)).axes
+    assert made.get_title(loc="left") == "synthetic"
+    assert not made.texts
 
 
 def test_draw_budget_stacks_each_rounds_charges_and_adds_them_up() -> None:
@@ -69,10 +110,16 @@ def test_draw_columns_has_no_real_shares_when_there_are_none() -> None:
     assert not axes.lines
 
 
-@settings(max_examples=10)
+@settings(max_examples=5)
 @given(st.text(min_size=1, max_size=40), st.text(min_size=1, max_size=40))
 def test_to_svg_is_xml_for_any_names(name: str, label: str) -> None:
-    for figure in (draw_columns([column(name, (label, "b"))]), draw_bytes({name: (1, 2, 3)})):
+    together = Associations((name, label), ((1.0, 0.5), (0.5, 1.0)))
+    for figure in (
+        draw_columns([column(name, (label, "b"))]),
+        draw_bytes({name: (1, 2, 3)}),
+        draw_associations(together),
+        draw_query_errors([QueryError((name, label), 0.5)]),
+    ):
         root = ElementTree.fromstring(to_svg(figure))
         assert {e.tag.rpartition("}")[2] for e in root.iter()} <= set(HARMLESS_ELEMENTS.split())
 

@@ -13,8 +13,10 @@ from mechanisms.accounting import LedgerEntry
 from mechanisms.events import ExponentialEvent, GaussianEvent
 from parties.commands.run import closing_lines
 from parties.errors import StoreError
+from parties.report.about import About, ColumnAbout
 from parties.report.content import (
     NOT_PRIVATE,
+    Associations,
     ColumnShares,
     Communication,
     Excluded,
@@ -59,6 +61,14 @@ def example(name: str = "stays") -> RunReport:
         seed=7,
         synthetic_rows=6012,
         notes=(name,),
+        about=About(
+            name,
+            "ab" * 32,
+            "2026-11-21T19:19:05Z",
+            "0.2.0",
+            "one row of the whole table",
+            (ColumnAbout(name, "categorical", 3, name), ColumnAbout("age", "integer", 5, "0 to 9")),
+        ),
     )
 
 
@@ -66,6 +76,11 @@ def shown(name: str = "age", *, real: bool = True) -> ReportPictures:
     return ReportPictures(
         (QueryError(("age", name), 0.25), QueryError(("sex", "ward"), 0.5)) if real else (),
         (ColumnShares(name, (name, "b"), (0.4, 0.6), (0.5, 0.5) if real else None),),
+        Associations(
+            (name, "ward", "b"),
+            ((1.0, 0.1, 0.2), (0.1, 1.0, 0.95), (0.2, 0.95, 1.0)),
+            ((1.0, 0.3, 0.2), (0.3, 1.0, 0.9), (0.2, 0.9, 1.0)) if real else None,
+        ),
     )
 
 
@@ -144,7 +159,7 @@ def test_render_html_needs_nothing_from_outside() -> None:
     assert not {"script", "link", "iframe", "object", "form"} & {tag for tag, _ in page.tags}
     addressed = [attrs for _, attrs in page.tags if {"href", "srcset", "action"} & set(attrs)]
     assert addressed == []
-    assert len(page.pictures) == 4
+    assert len(page.pictures) == 5
     for picture in page.pictures:
         elements = ElementTree.fromstring(picture).iter()
         links = [v for e in elements for k, v in e.attrib.items() if k.endswith(("href", "src"))]
@@ -165,13 +180,77 @@ def test_render_html_shows_names_as_text_when_they_are_hostile() -> None:
 
 def test_render_html_says_which_figures_are_not_private() -> None:
     with_real = Page(render_html(example().to_dict(), shown()))
-    assert with_real.text.count(NOT_PRIVATE) == 3
+    assert with_real.text.count(NOT_PRIVATE) == 4
     without = replace(example(), utility=None)
     page = Page(render_html(without.to_dict(), shown(real=False)))
     assert NOT_PRIVATE not in page.text
-    assert "Error per query" not in page.text
+    assert "Largest errors" not in page.text
     assert "Synthetic columns" in page.text
-    assert len(page.pictures) == 3
+    assert "columns that go together most" in page.text
+    assert len(page.pictures) == 4
+
+
+def test_render_html_begins_with_what_people_look_at_first() -> None:
+    """What there is and its privacy, then pictures, then what it was made from, then the accounting, folded."""
+    text = Page(render_html(example().to_dict(), shown())).text
+    first = (
+        "A synthetic table of 6,012 rows and 2 columns, made by DistAIM of the tables of 24 data owners, with Syncret "
+        "0.2.0, on 21 November 2026 at 19:19 UTC."
+    )
+    meaning = (
+        "epsilon = 1, delta = 1e-05, for one row of the whole table. With or without such a row, whatever is published "
+        "here comes out at most 2.72 times as likely (e to the power of epsilon), but for a chance of 1 in 100,000."
+    )
+    order = (
+        first, meaning, "81.8 % was spent (measure 80 %, select 20 %)", "Pairs of columns", "Largest errors",
+        "Real against synthetic columns", "What was measured", "The columns", "Who had to be trusted", "Accounting",
+        "Privacy budget: 3 charges", "What was opened: 2 openings",
+    )  # fmt: skip
+    places = [text.index(words) for words in order]
+    assert places == sorted(places)
+    folded = render_html(example().to_dict(), shown()).partition("Accounting")[2]
+    assert folded.count("<details>") == 5
+
+
+def test_render_html_names_the_pairs_that_differ_most() -> None:
+    source = render_html(example().to_dict(), shown())
+    pairs = source.partition("pairs that differ most")[2].partition("</table>")[0]
+    assert pairs.index("age × ward") < pairs.index("ward × b") < pairs.index("age × b")
+    assert "<td>0.30</td><td>0.10</td>" in pairs
+    source = render_html(example().to_dict(), shown(real=False))
+    pairs = source.partition("columns that go together most")[2].partition("</table>")[0]
+    assert pairs.index("ward × b") < pairs.index("age × b") < pairs.index("age × ward")
+
+
+def test_render_html_says_which_queries_were_measured_with_what_noise() -> None:
+    chosen = (
+        Selected(1, ("age", "stays"), 24, 6012, 20.5),
+        Selected(2, ("stays",), 24, 6012, 20.5),
+        Selected(3, ("age", "stays"), 23, 6012, 10.0),
+    )
+    source = render_html(replace(example(), selected=chosen).to_dict(), ReportPictures())
+    text = Page(source).text
+    assert "Every column by itself was measured first, with noise of 20 rows in a cell." in text
+    assert "Then, in 3 rounds, 2 queries were chosen and measured, 3 times in all." in text
+    table = source.partition("owners counted")[2].partition("</table>")[0]
+    cells = [part.partition("<")[0] for part in table.replace(' class="n"', "").split("<td>")[1:]]
+    assert cells == [
+        "age × stays", "15", "1, 3", "10 to 20.5", "23 to 24",
+        "stays", "3", "2", "20.5", "24",
+    ]  # fmt: skip
+    assert "numbers" not in text
+    assert "What was measured" not in render_html(
+        replace(example(), selected=()).to_dict(), ReportPictures()
+    )
+
+
+def test_render_html_shows_reports_of_older_runs() -> None:
+    text = Page(render_html(replace(example(), about=None).to_dict(), shown())).text
+    assert (
+        "A synthetic table of 6,012 rows, made by DistAIM of the tables of 24 data owners." in text
+    )
+    assert "for one row added to or removed from the whole table" in text
+    assert "The columns" not in text
 
 
 def test_render_html_shows_openings_trust_and_notes() -> None:
@@ -180,7 +259,7 @@ def test_render_html_shows_openings_trust_and_notes() -> None:
         "measure.counts",
         "Two servers acting together",
         "gaussian, sensitivity 1, sigma 20",
-        "6012",
+        "6,012",
     ):
         assert part in text
     assert "81.8 %" in text
@@ -285,6 +364,12 @@ def test_communication_refuses_bytes_that_are_not_three_counts(sent: tuple[int, 
 def test_column_shares_refuse_lengths_that_differ() -> None:
     with pytest.raises(ValueError, match="differ in number"):
         ColumnShares("age", ("a", "b"), (1.0,))
+
+
+@pytest.mark.parametrize("side", [((1.0,),), ((1.0, 0.0), (0.0,))])
+def test_associations_refuse_what_is_no_square(side: tuple[tuple[float, ...], ...]) -> None:
+    with pytest.raises(ValueError, match="no square"):
+        Associations(("a", "b"), side)
 
 
 def test_run_report_refuses_times_without_a_total() -> None:

@@ -1,0 +1,201 @@
+"""What a report says first: which study it was, of whom, when, over which columns, and what its privacy means in words.
+
+Provides ``About`` and ``about``, ``ended`` (when a transcript ends), and the sentences ``in_words`` and
+``privacy_in_words``. Public: everything.
+"""
+
+import json
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from mechanisms.columns import Categorical, Column, Implied, Moment
+from mechanisms.domain import Domain
+from mechanisms.numbers import Integer, Real
+from parties.config import Config
+from parties.version import version
+
+ROW_OF_ALL = "one row added to or removed from the whole table"
+"""Whom the guarantee of DistAIM and central AIM is for."""
+CENTRAL = "aim"
+_NAMES = {"distaim": "DistAIM", CENTRAL: "central AIM"}
+_FLAIM = "flaim-"
+_NOT_PRIVATE = "flaim-oracle"
+_SHOWN_VALUES = 6
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnAbout:
+    """A column: its ``kind``, ``cells`` (0 for one that is filled in), and in words which ``values`` it has."""
+
+    name: str
+    kind: str
+    cells: int
+    values: str
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """Of a run: the study's id, the configuration's digest (hex), when it ``ended`` (ISO 8601, UTC), who made it.
+
+    ``version`` is that of the program, ``unit`` whom the guarantee is for, in words.
+    """
+
+    study: str
+    configuration: str
+    ended: str
+    version: str
+    unit: str
+    columns: tuple[ColumnAbout, ...]
+
+    def to_dict(self) -> dict[str, object]:
+        """The `about` section of report.json."""
+        return {**asdict(self), "columns": [asdict(column) for column in self.columns]}
+
+
+def about(config: Config, *, ended: float | None, unit: str = ROW_OF_ALL) -> About:
+    """``ended`` is in seconds since 1970; now where it is None."""
+    moment = datetime.fromtimestamp(time.time() if ended is None else ended, UTC)
+    return About(
+        config.run.id,
+        config.digest(),
+        moment.isoformat(timespec="seconds").replace("+00:00", "Z"),
+        version(),
+        unit,
+        _columns(config.domain),
+    )
+
+
+def ended(transcript: Path | None) -> float | None:
+    """When the last record of a transcript was made, in seconds since 1970; None where there is none that says so."""
+    if transcript is None:
+        return None
+    began, last = None, b""
+    try:
+        with transcript.open("rb") as lines:
+            for line in lines:
+                if line.startswith((b'{"kind":"header"', b'{"kind":"resumed"')):
+                    began = float(json.loads(line)["time"])
+                last = line
+        return None if began is None else began + float(json.loads(last)["t"]) / 1000
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def method_name(method: object) -> str:
+    """A method as people call it."""
+    text = str(method)
+    if text.startswith(_FLAIM):
+        return f"FLAIM ({text.removeprefix(_FLAIM)})"
+    return _NAMES.get(text, text)
+
+
+def in_words(report: Mapping[str, object]) -> str:
+    """What there is, by what it was made, of whom, when: the first sentence of a report."""
+    parameters, facts = _table(report, "parameters"), _table(report, "about")
+    rows, columns = report.get("synthetic_rows"), facts.get("columns")
+    size = (
+        "A synthetic table" if not isinstance(rows, int) else f"A synthetic table of {rows:,} rows"
+    )
+    if isinstance(columns, Sequence) and columns:
+        size += f" and {len(columns)} columns"
+    owners = parameters.get("clients")
+    made = f", made by {method_name(report.get('method'))}"
+    if isinstance(owners, int) and report.get("method") != CENTRAL:
+        made += f" of the tables of {_count(owners, 'data owner')}"
+    if "version" in facts:
+        made += f", with Syncret {facts['version']}"
+    return f"{size}{made}{_when(facts.get('ended'))}."
+
+
+def privacy_in_words(report: Mapping[str, object]) -> tuple[str, ...]:
+    """What epsilon and delta mean, for whom, and what of the budget was spent on what."""
+    parameters, privacy = _table(report, "parameters"), _table(report, "privacy")
+    epsilon, delta = float(parameters["epsilon"]), float(parameters["delta"])  # type: ignore[arg-type]
+    unit = _table(report, "about").get("unit", ROW_OF_ALL)
+    if report.get("method") == _NOT_PRIVATE:
+        return (
+            "Not private: this experiment chose its queries by the pooled table, without noise.",
+        )
+    meaning = (
+        f"Privacy: epsilon = {epsilon:g}, delta = {delta:g}, for {unit}. With or without such a row, whatever is "
+        f"published here comes out at most {_factor(epsilon)} times as likely (e to the power of epsilon), but for a "
+        f"chance of 1 in {1 / delta:,.0f}."
+    )
+    if "rho_spent" not in privacy:
+        return (meaning,)
+    spent, total = float(privacy["rho_spent"]), float(privacy["rho_total"])  # type: ignore[arg-type]
+    budget = (
+        f"The budget is rho = {total:.4g} in zCDP, of which {100 * spent / total:.1f} % was spent"
+        f"{_spent_on(privacy.get('ledger'))}."
+    )
+    return meaning, budget
+
+
+def _spent_on(ledger: object) -> str:
+    """The ledger's steps with their parts, largest first."""
+    sums: dict[str, list[float]] = {}
+    for entry in ledger if isinstance(ledger, Sequence) else ():
+        if isinstance(entry, Mapping):
+            sums.setdefault(str(entry.get("step", "")), []).append(float(entry["rho"]))
+    whole = math.fsum(rho for parts in sums.values() for rho in parts)
+    if not whole:
+        return ""
+    ordered = sorted(sums.items(), key=lambda item: -sum(item[1]))
+    said = [f"{step} {100 * sum(parts) / whole:.0f} %" for step, parts in ordered]
+    return f" ({', '.join(said)})"
+
+
+def _factor(epsilon: float) -> str:
+    return f"{math.exp(epsilon):.3g}" if epsilon < 20 else f"e^{epsilon:g}"
+
+
+def _when(ended: object) -> str:
+    try:
+        moment = datetime.fromisoformat(str(ended))
+    except ValueError:
+        return ""
+    return f", on {moment.day} {moment:%B %Y} at {moment:%H:%M} UTC"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def _table(report: Mapping[str, object], key: str) -> Mapping[str, object]:
+    value = report.get(key)
+    return value if isinstance(value, Mapping) else {}
+
+
+def _columns(domain: Domain) -> tuple[ColumnAbout, ...]:
+    columns: dict[str, Column | Implied] = {c.name: c for c in (*domain.columns, *domain.implied)}
+    return tuple(_column(columns[name]) for name in domain.written_names)
+
+
+def _column(column: Column | Implied) -> ColumnAbout:
+    if isinstance(column, Implied):
+        return ColumnAbout(column.name, "implied", 0, f"follows from {column.source}")
+    missing = ", or missing" if column.missing else ""
+    return ColumnAbout(column.name, column.kind, column.size, f"{_values(column)}{missing}")
+
+
+def _values(column: Column) -> str:
+    if isinstance(column, Categorical):
+        shown = ", ".join(column.categories[:_SHOWN_VALUES])
+        more = len(column.categories) - _SHOWN_VALUES
+        return f"{shown} and {more} more" if more > 0 else shown
+    said = f"{column.low} to {column.high}"
+    if isinstance(column, Moment):
+        said += f", to the {column.unit}"
+    if isinstance(column, Real) and column.decimals is not None:
+        said += f", {_count(column.decimals, 'decimal')}"
+    if isinstance(column, Integer | Real) and column.scale != "linear":
+        said += ", log scale"
+    if column.atoms:
+        atoms = ", ".join(str(atom) for atom in column.atoms[:_SHOWN_VALUES])
+        more = len(column.atoms) - _SHOWN_VALUES
+        said += f"; by themselves {atoms}" + (f" and {more} more" if more > 0 else "")
+    return said
