@@ -1,8 +1,9 @@
 """A run's public files in one file: made of a run folder, and unpacked for an audit, whoever made it.
 
-Provides ``write_bundle`` and ``unpacked``. A bundle is a zip file of what an audit reads: transcripts/, certificates/,
-model/, config.toml, report.json, report.html, synthetic.csv. An archive (.zip, .tar.gz, .tar) may have more, which is
-left where it is, and may have it all in one folder. Whoever sends one is not believed: all it has are plain files with
+Provides ``public_files``, ``write_bundle`` and ``unpacked``. A bundle is a zip file of what an audit reads:
+transcripts/, certificates/, model/, config.toml, report.json, report.html, synthetic.csv; and of what tells people
+of the table (`parties.audit.documents`). An archive (.zip, .tar.gz, .tar) may have more, which is left where it is, and
+may have it all in one folder. Whoever sends one is not believed: all it has are plain files with
 plain names, of which those in these places come out, none is written twice, and not more than LARGEST bytes and MOST
 files, counted as they come. Public: everything in a bundle; keys are never put into one.
 """
@@ -14,7 +15,7 @@ import tarfile
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO
@@ -27,6 +28,8 @@ TRANSCRIPTS, CERTIFICATES = "transcripts", "certificates"
 _FILES = ("config.toml", "report.json", "report.html", TABLE)
 _FOLDERS = {TRANSCRIPTS: (".jsonl",), CERTIFICATES: (".crt", ".pem"), MODEL: (".json", ".npz")}
 """What files there are in each folder of a run; nothing else goes into a bundle, such as keys."""
+_OWN_TRANSCRIPT, _MARK = "transcript.jsonl", "run.json"
+"""A server's transcript in its own folder; the mark of a trial."""
 _SECRET = b"PRIVATE KEY-----"
 """How a private key begins, whatever its file is called."""
 LARGEST = 1 << 32
@@ -56,37 +59,66 @@ class Member:
     open: Callable[[], IO[bytes]]
 
 
-def write_bundle(run: Path, out: Path) -> list[str]:
-    """Put the public files of the run in folder ``run`` into the zip file ``out``; returns their names.
+def public_files(
+    run: Path, *, certificates: Path | None = None, one_server: bool = False
+) -> dict[str, Path]:
+    """The public files of the run in folder ``run`` by their names in a bundle; ``certificates`` may lie elsewhere.
 
-    The same files make the same bytes. Raises StoreError, also where there are no transcripts, or a private key.
+    Of a run with ``one_server``, FLAIM's, its own folder will do. Raises StoreError where there are no transcripts of a
+    run that had servers of their own, or where a private key is among the certificates.
+    """
+    found = {name: run / name for name in _FILES if (run / name).is_file()}
+    folders = {name: run / name for name in _FOLDERS}
+    if certificates is not None:
+        folders[CERTIFICATES] = certificates
+    for folder, place in folders.items():
+        for path in sorted(place.glob("*")):
+            if path.is_file() and path.suffix in _FOLDERS[folder]:
+                if folder == CERTIFICATES and _SECRET in path.read_bytes():
+                    raise StoreError(path, "holds a private key; expected certificates alone")
+                found[f"{folder}/{path.name}"] = path
+    if not folders[TRANSCRIPTS].is_dir() and one_server and (run / _OWN_TRANSCRIPT).is_file():
+        found[f"{TRANSCRIPTS}/server.jsonl"] = run / _OWN_TRANSCRIPT
+    if not any(name.startswith(f"{TRANSCRIPTS}/") for name in found) and not _in_one_process(run):
+        raise StoreError(run, f"has no {TRANSCRIPTS}/; {_expected(run)}")
+    return found
+
+
+def write_bundle(
+    files: Mapping[str, Path], out: Path, *, documents: Mapping[str, bytes] | None = None
+) -> list[str]:
+    """Put ``files`` and ``documents``, which come before them, into the zip file ``out``; returns all names.
+
+    The same contents make the same bytes. Raises StoreError.
     """
     if out.suffix != ".zip":
         raise StoreError(out, "cannot be a bundle; expected a name that ends in .zip")
-    names = sorted(_public(run))
-    if not any(name.startswith(f"{TRANSCRIPTS}/") for name in names):
-        raise StoreError(run, f"has no {TRANSCRIPTS}/; expected the folder of a finished run")
+    texts = documents or {}
+    names = sorted({*files, *texts})
     with replacing(out) as beside, zipfile.ZipFile(beside, "w", zipfile.ZIP_DEFLATED) as archive:
         for name in names:
             entry = zipfile.ZipInfo(name, _FIRST_TIME)
             entry.compress_type = zipfile.ZIP_DEFLATED
             entry.external_attr = 0o644 << 16
-            with (run / name).open("rb") as source, archive.open(entry, "w") as target:
+            if name in texts:
+                archive.writestr(entry, texts[name])
+                continue
+            with files[name].open("rb") as source, archive.open(entry, "w") as target:
                 while chunk := source.read(_CHUNK):
                     target.write(chunk)
     return names
 
 
-def _public(run: Path) -> Iterator[str]:
-    for name in _FILES:
-        if (run / name).is_file():
-            yield name
-    for folder, suffixes in _FOLDERS.items():
-        for path in (run / folder).glob("*"):
-            if path.is_file() and path.suffix in suffixes:
-                if folder == CERTIFICATES and _SECRET in path.read_bytes():
-                    raise StoreError(path, "holds a private key; expected certificates alone")
-                yield f"{folder}/{path.name}"
+def _in_one_process(run: Path) -> bool:
+    """Whether it is a finished run that had no servers to write transcripts: central AIM, or FLAIM simulated."""
+    there = (run / _MARK).is_file() and (run / TABLE).is_file()
+    return there and not (run / CERTIFICATES).exists()
+
+
+def _expected(run: Path) -> str:
+    if (run / _OWN_TRANSCRIPT).is_file():
+        return "expected all three servers' there, as party-0.jsonl to party-2.jsonl"
+    return "expected the folder of a finished run"
 
 
 @contextlib.contextmanager

@@ -33,6 +33,7 @@ from parties.config.sections import (
     TimeoutsSection,
     TlsSection,
     WorkloadSection,
+    check_terms,
 )
 from parties.config.whole import Config, agreed_digest, apply_overrides, config_from_dict
 
@@ -64,6 +65,7 @@ __all__ = [
     "agreed_config",
     "agreed_digest",
     "apply_overrides",
+    "check_terms",
     "config_from_dict",
     "load_config",
     "overrides",

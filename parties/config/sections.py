@@ -17,6 +17,8 @@ from protocols.upload import FORMS
 
 MAX_ROWS = 2 ** (29 - FRACTION_BITS)
 """Largest table whose sums of absolute count differences, at 6 fractional bits, stay below 2^31."""
+MAX_TERMS = 20_000
+"""Characters of terms of use at most."""
 SCHEDULES = FIXED, ANNEALED = "fixed", "annealed"
 CHECKS = TOTALS, CELLS, NO_CHECK = "totals", "cells", "none"
 UPLOADS = FORMS
@@ -35,6 +37,7 @@ class RunSection:
     ``check`` is what servers check of an owner's weight (`protocols.bounded`): its totals, which are to agree and to be
     at most clients.rows_per_client; each of its cells besides; or nothing, for benchmarks.
     ``seed`` only feeds public choices (which synthetic rows are drawn from the model), never noise or shares.
+    ``terms`` is what the table may be used for, a text that goes with it.
     ``record_replay`` makes a server keep its keys, shares and received messages for an auditor
     (`parties.distaim.tape`): secret. It is each server's own affair, and not part of what the parties agree on.
     """
@@ -54,6 +57,7 @@ class RunSection:
     rows: int | None = None
     seed: int | None = None
     record_replay: bool = False
+    terms: str | None = None
 
     def __post_init__(self) -> None:
         check_name("run.id", self.id)
@@ -81,6 +85,18 @@ class RunSection:
             )
         if self.seed is not None:
             check_number("run.seed", self.seed, low=0)
+        if self.terms is not None:
+            check_terms(self.terms)
+
+
+def check_terms(terms: str, key: str = "run.terms") -> None:
+    """Raises ConfigError unless ``terms`` is text of a length that somebody reads."""
+    text = "".join(terms.split("\n"))
+    check(
+        bool(text.strip()) and text.isprintable() and len(terms) <= MAX_TERMS,
+        key,
+        f"is no text of 1 to {MAX_TERMS} printable characters",
+    )
 
 
 @dataclass(frozen=True, slots=True)

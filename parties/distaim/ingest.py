@@ -68,7 +68,8 @@ class Api:
     _turns: asyncio.Semaphore = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        turns = asyncio.Semaphore(max(2, _TOGETHER_BYTES // self.judge.largest))
+        largest = max(sizes.whole for sizes in self.judge.sizes.values())
+        turns = asyncio.Semaphore(max(2, _TOGETHER_BYTES // largest))
         object.__setattr__(self, "_turns", turns)
 
     def application(self) -> web.Application:
@@ -111,7 +112,7 @@ class Api:
     def _keep_upload(self, upload: SignedUpload, whole: Incoming) -> bool:
         """Store all of it, durably; False where this server's part was here. Raises IngestError. Blocks."""
         submission = upload.submission
-        sealed = self.judge.sizes(submission).split(whole.read())
+        sealed = self.judge.sizes[submission.form].split(whole.read())
         if sealed.describe(submission) != upload.upload:
             raise _other_digest()
         standing = Outbox(self.store).whereabouts(submission.client)
@@ -182,7 +183,7 @@ class Api:
         return web.json_response({"receipts": [receipt]}, status=200 if stored else 201)
 
     def _keep_passed_on(self, upload: SignedUpload, incoming: Incoming) -> bool:
-        sizes = self.judge.sizes(upload.submission)
+        sizes = self.judge.sizes[upload.submission.form]
         return self._keep_part(upload, sizes.received(self.judge.pid, incoming.read()), None)
 
     # What both have in common
@@ -201,8 +202,7 @@ class Api:
                 where="body",
                 expected=f"a box sealed to {self.judge.party}'s key in the configuration",
             ) from error
-        digests = form.component_digests(pid, body, upload.submission.capacity)
-        own, next_ = (digest.hex() for digest in digests)
+        own, next_ = (digest.hex() for digest in form.component_digests(pid, body))
         limit = self.judge.config.clients.expected
         with self.store.incoming() as opened:
             opened.write(body)
@@ -251,8 +251,7 @@ class Api:
                 "workload": self.judge.workload,
                 "cells": self.judge.cells,
                 "ring": RING_BITS,
-                "forms": list(self.judge.forms),
-                "rows_per_client": config.clients.rows_per_client,
+                "form": config.run.upload,
                 "rounds": config.run.rounds,
                 "participation": config.clients.participation,
                 "open": not self.store.closed_to_clients,

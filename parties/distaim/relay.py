@@ -11,7 +11,7 @@ import contextlib
 import logging
 import ssl
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass
 
 import aiohttp
@@ -29,7 +29,6 @@ from parties.distaim.outbox import Outbox
 from parties.distaim.receipts import check_receipt, receipts_in
 from parties.distaim.sealed import Received, SignedUpload, Sizes
 from parties.distaim.store import Store
-from parties.distaim.submission import Submission
 from parties.errors import CertificateError, StoreError
 from parties.tls import client_contexts, explain
 
@@ -50,12 +49,11 @@ class _Away(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Post:
-    """What all deliveries have in common: the run, the store, uploads' sizes, and the ``largest`` that there may be."""
+    """What all deliveries have in common: the run, the store, and sizes of uploads by their forms."""
 
     config: Config
     store: Store
-    sizes: Callable[[Submission], Sizes]
-    largest: int
+    sizes: Mapping[str, Sizes]
 
 
 class Relay:
@@ -110,7 +108,8 @@ class _Peer:
         self._queue: asyncio.Queue[str] = asyncio.Queue()
         self._tries: dict[str, asyncio.Future[None]] = {}
         """Who is queued, and whether the first try is over."""
-        self._slots = asyncio.Semaphore(max(1, min(_AT_ONCE, _TOGETHER_BYTES // post.largest)))
+        largest = max(sizes.whole for sizes in post.sizes.values())
+        self._slots = asyncio.Semaphore(max(1, min(_AT_ONCE, _TOGETHER_BYTES // largest)))
         self._awake = asyncio.Event()
         self._pause_s, self._until, self._failed_at = FIRST_PAUSE_S, 0.0, 0.0
         self._session: aiohttp.ClientSession | None = None
@@ -225,7 +224,7 @@ class _Peer:
         """The other server's part, without the rest; None where nobody waits for it. Blocks."""
         submission = upload.submission
         content = self._outbox.content(submission.client)
-        sizes = self._post.sizes(submission)
+        sizes = self._post.sizes[submission.form]
         return None if content is None else sizes.split(content).part(self._pid)
 
     async def _put(

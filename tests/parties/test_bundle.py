@@ -13,7 +13,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from parties.audit import bundle
-from parties.audit.bundle import unpacked, write_bundle
+from parties.audit.bundle import public_files, unpacked, write_bundle
 from parties.audit.run import audit_folder
 from parties.commands.main import cli
 from parties.commands.running import guarded
@@ -80,21 +80,21 @@ def test_write_bundle_has_the_public_files_alone_and_always_the_same_bytes(
     run: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "run.zip"
-    assert write_bundle(run, out) == sorted(PLAIN)
+    assert write_bundle(public_files(run), out) == sorted(PLAIN)
     with unpacked(out) as folder:
         assert contents(folder) == PLAIN
     assert not folder.exists()
     for path in run.rglob("*"):
         path.touch()
-    write_bundle(run, tmp_path / "again.zip")
+    write_bundle(public_files(run), tmp_path / "again.zip")
     assert (tmp_path / "again.zip").read_bytes() == out.read_bytes()
 
 
 def test_write_bundle_refuses_what_is_no_run(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match="has no transcripts/"):
-        write_bundle(tmp_path, tmp_path / "x.zip")
+    with pytest.raises(StoreError, match="has no transcripts/; expected the folder of a finished"):
+        public_files(tmp_path)
     with pytest.raises(StoreError, match=r"ends in \.zip"):
-        write_bundle(tmp_path, tmp_path / "x.rar")
+        write_bundle({}, tmp_path / "x.rar")
     assert not any(tmp_path.iterdir())
 
 
@@ -115,8 +115,9 @@ def test_write_bundle_refuses_a_private_key_by_whatever_name(run: Path, tmp_path
     key = private_pem(Ed25519PrivateKey.generate())
     (run / "certificates" / "server.pem").write_bytes(b"# ours\n" + key)
     with pytest.raises(StoreError, match="holds a private key"):
-        write_bundle(run, tmp_path / "run.zip")
-    assert not (tmp_path / "run.zip").exists()
+        public_files(run)
+    with pytest.raises(StoreError, match="holds a private key"):
+        public_files(run, certificates=run / "certificates")
 
 
 def test_unpacked_is_the_folder_itself_where_it_is_one(run: Path) -> None:
@@ -228,7 +229,7 @@ def test_commands_bundle_and_audit_it(
     run = make_run(tmp_path, certificates, {"run.rounds": 1})
     out = tmp_path / "stays.zip"
     assert guarded(cli, ["bundle", str(run), "--out", str(out), "--json"]) == Status.DONE
-    assert len(json.loads(capsys.readouterr().out)["files"]) == 10
+    assert len(json.loads(capsys.readouterr().out)["files"]) == 14
     assert guarded(cli, ["audit", str(out), "--json"]) == Status.DONE
     assert json.loads(capsys.readouterr().out) == audit_folder(run).to_dict()
     assert "<h1>Audit" in (tmp_path / "stays.audit.html").read_text()

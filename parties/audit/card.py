@@ -1,0 +1,157 @@
+"""The model card of a bundle, in Markdown: what a table is, what it is good for, and who vouches for what.
+
+Provides ``model_card``. Public: everything that comes in but the errors of a trial's report, which it leaves out. Names
+of columns and categories are the users' own: they are written as text, whatever Markdown would make of them.
+"""
+
+import html
+import re
+from collections.abc import Iterable, Mapping, Sequence
+
+from parties.cards import grouped, words
+from parties.config import Config
+from parties.report.about import about, in_words, method_name, privacy_in_words
+
+_SIGNS = re.compile(r"([\\`*_{}\[\]#|])")
+_INTENDED = (
+    "To explore what the real tables hold, to teach, to write and test programs, to plan a study; for shares and "
+    "cross-tables of the queries below, within the noise that stands beside them.",
+    "More rows of the same kind: `syncret sample BUNDLE -n 10000 --out more.csv`. They cost no further privacy.",
+)
+_LIMITS = (
+    "Dependencies of columns that no query below holds are the model's guess, at best by way of other columns.",
+    "Values that are rare come with noise as large as they are. Within a cell (a bin of numbers) every value is as "
+    "likely as every other one, but for those that have a cell of their own.",
+    "Rows are drawn from a model: they are nobody's, and an analysis of many of them is no more certain than the noise "
+    "of the counts behind them. Confidence intervals computed as if they were real rows are too narrow.",
+    "A person with several rows in the real tables is protected once per row, not once.",
+)
+
+
+def model_card(config: Config, report: Mapping[str, object]) -> str:
+    """The card of the study that ``config`` is of; ``report`` is its report.json, empty where there is none."""
+    report = report or _without_report(config)
+    parts = [
+        f"# Model card: {_text(config.run.id)}",
+        f"{_text(in_words(report))} Every row was drawn from a model of noisy counts; none is a person's.",
+        _warning(report),
+        "## What it is for",
+        _list(_INTENDED),
+        "## What it is not good for",
+        _list(_LIMITS),
+        "## How it was made",
+        _method(config, report),
+        "## Privacy",
+        "\n\n".join(map(_text, privacy_in_words(report))),
+        _list(map(_text, _strings(report.get("trust")))),
+        "## Who ran it",
+        _operators(config),
+        "## Columns",
+        _columns(config),
+        "## How to check it",
+        _checks(config),
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _without_report(config: Config) -> Mapping[str, object]:
+    """What the configuration alone says of a run."""
+    run = config.run
+    return {
+        "method": "flaim-" + config.flaim.variant if config.flaim is not None else "distaim",
+        "parameters": {
+            "epsilon": run.epsilon,
+            "delta": run.delta,
+            "clients": config.clients.expected,
+            "noise": run.noise if config.flaim is None else config.flaim.noise,
+        },
+    }
+
+
+def _warning(report: Mapping[str, object]) -> str:
+    if not (report.get("not_private") or report.get("utility")):
+        return ""
+    return (
+        "**This was a trial on one machine.** report.json and report.html hold figures that were computed from the "
+        "real table without noise: take them out before you publish anything."
+    )
+
+
+def _method(config: Config, report: Mapping[str, object]) -> str:
+    run = config.run
+    asked = report["parameters"]
+    noise = asked["noise"] if isinstance(asked, Mapping) else run.noise
+    said = (
+        f"{_text(method_name(report.get('method')))}: {report.get('rounds_done', run.rounds)} rounds, in each of which "
+        "queries were chosen that the model so far answered worst, and measured with noise "
+        f"({_text(str(noise))}); the model is a graphical one (Private-PGM), fitted to all noisy counts."
+    )
+    rows = [
+        (" × ".join(map(_text, _strings(item["query"]))), item["round"], f"{item['sigma']:.4g}")
+        for item in _tables(report.get("selected"))
+    ]
+    if not rows:
+        return said
+    heads = ("query", "chosen in round", "noise of a cell, in rows (deviation)")
+    return f"{said}\n\n{_table(heads, rows)}"
+
+
+def _operators(config: Config) -> str:
+    """The servers by name and pinned key; who has the key that was agreed on is who it is."""
+    servers = [(party.name, party.key) for party in config.parties]
+    if not servers and config.flaim is not None and config.flaim.key is not None:
+        servers = [(config.flaim.server, config.flaim.key)]
+    digest = config.digest()
+    study = f"The configuration that all agreed on has the digest `{grouped(digest)}`, in words: *{words(digest)}*."
+    if not servers:
+        return f"One process on one machine, which held the whole table. {study}"
+    rows = [(_text(name), f"`{grouped(key)}`", words(key)) for name, key in servers]
+    return f"{study}\n\n{_table(('server', 'key (SHA-256)', 'in words'), rows)}"
+
+
+def _columns(config: Config) -> str:
+    rows = [
+        (_text(item.name), item.kind, item.cells or "", _text(item.values))
+        for item in about(config, ended=0.0).columns
+    ]
+    missing = config.domain.missing_values[:1]
+    spelt = f"\n\nA missing value is written `{missing[0]}`." if missing and missing[0] else ""
+    if missing == ("",):
+        spelt = "\n\nA missing value is an empty cell."
+    optional = any(column.missing for column in config.domain.columns)
+    return _table(("column", "kind", "cells", "values"), rows) + (spelt if optional else "")
+
+
+def _checks(config: Config) -> str:
+    """What of the bundle is signed, and by which command it is verified."""
+    if not config.parties and (config.flaim is None or config.flaim.key is None):
+        return "There are no transcripts of such a run, and nothing is signed; datapackage.json has the files' hashes."
+    return (
+        "The servers signed the digests of synthetic.csv and of the model, and everything that led to them, in "
+        "transcripts/. `syncret audit BUNDLE` verifies this with certificates/ and the keys above; compare the words "
+        "above with those that were agreed on. schema.json, terms.txt and this card follow from the configuration and "
+        "report.json; datapackage.json has the hashes of all files."
+    )
+
+
+def _list(lines: Iterable[str]) -> str:
+    return "\n".join(f"- {line}" for line in lines)
+
+
+def _table(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    lines = [heads, ["---"] * len(heads), *rows]
+    return "\n".join(f"| {' | '.join(map(str, line))} |" for line in lines)
+
+
+def _text(value: str) -> str:
+    """Text in one line, Markdown's signs as themselves."""
+    shown = "".join(c if c.isprintable() else " " for c in value)
+    return _SIGNS.sub(r"\\\1", html.escape(shown, quote=False))
+
+
+def _strings(value: object) -> list[str]:
+    return [str(item) for item in value] if isinstance(value, list | tuple) else []
+
+
+def _tables(value: object) -> list[Mapping[str, object]]:
+    return [item for item in value if isinstance(item, Mapping)] if isinstance(value, list) else []
