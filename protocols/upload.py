@@ -1,28 +1,30 @@
-"""A client's input: counts in Z_2^32 become what three servers hold, and a server's body becomes its two components.
+"""A client's input: counts or rows become what three servers hold, and a server's body becomes its two components.
 
-Sans-I/O, both sides. Component c of x = x0 + x1 + x2 mod 2^32; server i holds components i (``own``) and i + 1
-(``next``).
+Sans-I/O, both sides. Counts x in Z_2^32 are x0 + x1 + x2, packed rows, which are bytes, x0 XOR x1 XOR x2; server i
+holds components i (``own``) and i + 1 (``next``).
 
-    form     server 0   server 1   server 2    bytes a cell, from the client
-    seeded   s0 | s1    s1 | x2    s0 | x2     4: x2 is sent once
-    plain    x0 | x1    x1 | x2    x2 | x0     48, what the FLAIM paper counts
+    form     of       server 0   server 1   server 2    the client sends
+    seeded   counts   s0 | s1    s1 | x2    s0 | x2     4 bytes a cell: x2 is sent once
+    plain    counts   x0 | x1    x1 | x2    x2 | x0     48 bytes a cell, what the FLAIM paper counts
+    rows     rows     s0 | s1    s1 | x2    s0 | x2     as many bytes as the packed rows have
 
-In ``seeded``, x0 = F(s0), x1 = F(s1), with F the AES-128-CTR keystream of the seed; x2 is the same for both servers
-that hold it, so that a client gives it once (``UploadParts``: a private part for each server, one common part and its
-holders). In ``plain`` the elements are sent as 8 bytes of a sharing mod 2^64, to each server on its own; what a server
-keeps is that sharing mod 2^32. All integers are little-endian.
+In ``seeded`` and ``rows``, x0 = F(s0), x1 = F(s1), with F the AES-128-CTR keystream of the seed; x2 is the same for
+both servers that hold it, so that a client gives it once (``UploadParts``: a private part for each server, one common
+part and its holders). In ``plain`` the elements are sent as 8 bytes of a sharing mod 2^64, to each server on its own;
+what a server keeps is that sharing mod 2^32. All integers are little-endian.
 
 A malicious client can send different versions of one component to the two servers that hold it. Each server therefore
 sends the digest of its ``next`` component to the next server, which compares it with its ``own``
 (``component_digests``, ``check_component``); a client that fails is dropped by all three. These digests go only between
 the two servers that hold the component: to the third, a digest of x2 would be a test for guesses of the counts.
 
-What the forms differ in is data (``UploadForm``): which components a body holds, whether as a seed or as elements, and
-who holds the common part.
+What the forms differ in is data (``UploadForm``): which components a body holds, whether as a seed or as elements, who
+holds the common part, and whether components add up or are XORed. Functions take the number of elements of a component:
+cells of counts, bytes of packed rows.
 
-Secret: counts, seeds, parts, bodies, components. Public: form, number of cells, sizes. Source: README section 2.
-Known limits: whether the counts are those of a real table is not checked; README section 3 says why the privacy of the
-other clients does not depend on it.
+Secret: what is shared, seeds, parts, bodies, components. Public: form, number of elements, sizes. Source: README
+section 2. Known limits: whether the counts are those of a real table is not checked; README section 3 says why the
+privacy of the other clients does not depend on it.
 """
 
 import enum
@@ -40,6 +42,7 @@ from protocols.keystream import KEY_BYTES, Keystream
 
 SEEDED = "seeded"
 PLAIN = "plain"
+ROWS = "rows"
 
 
 class PartKind(enum.Enum):
@@ -55,18 +58,32 @@ class UploadForm:
 
     ``common`` is the component whose elements the client gives once, for both its holders, who have it last in their
     bodies; None where every server gets all it needs on its own. ``element`` is the type of an element on the wire, and
-    so the ring of the sharing; ``usage`` separates the keystreams of the client's seeds, one component to a seed.
+    so the ring of the sharing, in which + is XOR where ``boolean`` holds; ``value`` is the type of what is shared.
+    ``usage`` separates the keystreams of the client's seeds, one component to a seed.
     """
 
     name: str
     usage: bytes
+    value: str
     element: str
     bodies: tuple[tuple[tuple[int, PartKind], ...], ...]
     common: int | None = None
+    boolean: bool = False
 
-    def part_size(self, kind: PartKind, cells: int) -> int:
-        """Bytes of what stands for a component of ``cells`` elements."""
-        return KEY_BYTES if kind is PartKind.SEED else np.dtype(self.element).itemsize * cells
+    def part_size(self, kind: PartKind, count: int) -> int:
+        """Bytes of what stands for a component of ``count`` elements."""
+        return KEY_BYTES if kind is PartKind.SEED else np.dtype(self.element).itemsize * count
+
+    def third(
+        self,
+        x: NDArray[np.unsignedinteger],
+        x0: NDArray[np.unsignedinteger],
+        x1: NDArray[np.unsignedinteger],
+    ) -> NDArray[np.unsignedinteger]:
+        """Component 2 of ``x``, of its elements' type."""
+        minus = np.bitwise_xor if self.boolean else np.subtract
+        x2: NDArray[np.unsignedinteger] = minus(minus(x.astype(self.element), x0), x1)
+        return x2.astype(self.element, copy=False)
 
     @property
     def holders(self) -> tuple[int, ...]:
@@ -79,28 +96,27 @@ class UploadForm:
 
 
 _SEED, _ELEMENTS = PartKind.SEED, PartKind.ELEMENTS
-_SEEDED = UploadForm(
-    SEEDED,
-    b"client-upload-seeded",
-    "<u4",
-    (((0, _SEED), (1, _SEED)), ((1, _SEED), (2, _ELEMENTS)), ((0, _SEED), (2, _ELEMENTS))),
-    common=2,
-)
+_X2_ONCE = (((0, _SEED), (1, _SEED)), ((1, _SEED), (2, _ELEMENTS)), ((0, _SEED), (2, _ELEMENTS)))
+_SEEDED = UploadForm(SEEDED, b"client-upload-seeded", "<u4", "<u4", _X2_ONCE, common=2)
 _PLAIN = UploadForm(
     PLAIN,
     b"client-upload-plain",
+    "<u4",
     "<u8",
     tuple(((c, _ELEMENTS), ((c + 1) % 3, _ELEMENTS)) for c in range(3)),
 )
-_BY_NAME: Mapping[str, UploadForm] = {form.name: form for form in (_SEEDED, _PLAIN)}
-FORMS = tuple(_BY_NAME)
-"""The forms' names, as configurations and submissions have them."""
+_ROWS = UploadForm(ROWS, b"client-upload-rows", "|u1", "|u1", _X2_ONCE, common=2, boolean=True)
+_BY_NAME: Mapping[str, UploadForm] = {form.name: form for form in (_SEEDED, _PLAIN, _ROWS)}
+FORMS = (SEEDED, PLAIN)
+"""The forms of counts, as configurations name them."""
+NAMES = tuple(_BY_NAME)
+"""All forms, as submissions name them."""
 
 
 def upload_form(name: str) -> UploadForm:
     """The form of that name. Raises ValueError where there is none."""
     if name not in _BY_NAME:
-        raise ValueError(f"upload form is {name!r}; expected one of {', '.join(FORMS)}")
+        raise ValueError(f"upload form is {name!r}; expected one of {', '.join(NAMES)}")
     return _BY_NAME[name]
 
 
@@ -108,8 +124,8 @@ def upload_form(name: str) -> UploadForm:
 class UploadSeeds:
     """The client's randomness for one submission: 16 bytes for component 0, 16 for component 1.
 
-    Secret. Never to be used for two different count vectors: the difference of their uploads would be the difference of
-    the counts. Sending the same submission again takes the same seeds. Raises ValueError on other sizes.
+    Secret. Never to be used for two different inputs: the difference of their uploads would be that of the inputs.
+    Sending the same submission again takes the same seeds. Raises ValueError on other sizes.
     """
 
     s0: bytes
@@ -169,29 +185,35 @@ class StoredUpload:
 
     pid: int
     form: UploadForm
-    cells: int
+    count: int
     own: Part
     next: Part
 
 
-def upload(counts: NDArray[np.uint32], form: str, seeds: UploadSeeds | None = None) -> UploadParts:
-    """Share ``counts`` in the form of that name.
+def upload(
+    values: NDArray[np.unsignedinteger], form: str, seeds: UploadSeeds | None = None
+) -> UploadParts:
+    """Share ``values`` in the form of that name: uint32 counts, or bytes of packed rows.
 
-    Shapes: uint32 (n,) -> 3 private parts and a common one.
-    Leaks: nothing to one server. seeded: 0 gets two seeds, 1 and 2 a seed each and x2, masked by the other; plain: any
-    two components are uniform.
+    Shapes: uint32 or uint8 (n,), as the form has it -> 3 private parts and a common one.
+    Leaks: nothing to one server. seeded, rows: 0 gets two seeds, 1 and 2 a seed each and x2, masked by the other;
+    plain: any two components are uniform.
     Rounds: none; the client sends once.
-    Communication: seeded: the client sends 32, 16, 16 bytes, and 4n for two servers; plain: 16n bytes to each server.
+    Communication: seeded, rows: the client sends 32, 16, 16 bytes, and 4n or n for two servers; plain: 16n bytes to
+    each server.
     Raises: ValueError on another form, dtype or shape.
     Source: README section 2; for plain the FLAIM paper's throughput formula (cells x 8 bytes x 6).
     """
     layout = upload_form(form)
-    if counts.dtype != np.uint32 or counts.ndim != 1:
-        raise ValueError(f"counts are a uint32 vector, not {counts.dtype} of shape {counts.shape}")
+    if values.dtype != np.dtype(layout.value) or values.ndim != 1:
+        wanted = np.dtype(layout.value).name
+        raise ValueError(
+            f"{form} takes a {wanted} vector, not {values.dtype} of shape {values.shape}"
+        )
     seeds = seeds or UploadSeeds.draw()
-    x0 = _expand_seed(layout, seeds.s0, counts.size)
-    x1 = _expand_seed(layout, seeds.s1, counts.size)
-    x2 = (counts.astype(layout.element) - x0 - x1).astype(layout.element, copy=False)
+    x0 = _expand_seed(layout, seeds.s0, values.size)
+    x1 = _expand_seed(layout, seeds.s1, values.size)
+    x2 = layout.third(values, x0, x1)
     sent = {c for body in layout.bodies for c, kind in body if kind is PartKind.ELEMENTS}
     elements = {c: (x0, x1, x2)[c].tobytes() for c in sent}
 
@@ -205,43 +227,43 @@ def upload(counts: NDArray[np.uint32], form: str, seeds: UploadSeeds | None = No
     return UploadParts((part_of(0), part_of(1), part_of(2)), common, layout.holders)
 
 
-def private_size(pid: int, form: str, cells: int) -> int:
-    """The exact number of bytes of a private part. Raises ValueError on another pid, form or number of cells."""
+def private_size(pid: int, form: str, count: int) -> int:
+    """The exact number of bytes of a private part. Raises ValueError on another pid, form or number of elements."""
     layout = upload_form(form)
-    if pid not in range(3) or cells < 0:
-        raise ValueError(f"no upload for pid {pid}, form {form!r}, {cells} cells")
-    return sum(layout.part_size(kind, cells) for _, kind in layout.private_part(pid))
+    if pid not in range(3) or count < 0:
+        raise ValueError(f"no upload for pid {pid}, form {form!r}, {count} elements")
+    return sum(layout.part_size(kind, count) for _, kind in layout.private_part(pid))
 
 
-def common_size(form: str, cells: int) -> int:
+def common_size(form: str, count: int) -> int:
     """The exact number of bytes of the common part, 0 without one. Raises ValueError on another form."""
     layout = upload_form(form)
-    return 0 if layout.common is None else layout.part_size(PartKind.ELEMENTS, cells)
+    return 0 if layout.common is None else layout.part_size(PartKind.ELEMENTS, count)
 
 
-def body_size(pid: int, form: str, cells: int) -> int:
-    """The exact number of bytes of a body. Raises ValueError on another pid, form or number of cells."""
-    shared = common_size(form, cells) if pid in upload_form(form).holders else 0
-    return private_size(pid, form, cells) + shared
+def body_size(pid: int, form: str, count: int) -> int:
+    """The exact number of bytes of a body. Raises ValueError on another pid, form or number of elements."""
+    shared = common_size(form, count) if pid in upload_form(form).holders else 0
+    return private_size(pid, form, count) + shared
 
 
-def parse_upload(pid: int, form: str, body: bytes, cells: int) -> StoredUpload:
+def parse_upload(pid: int, form: str, body: bytes, count: int) -> StoredUpload:
     """Take apart the ``body`` that server ``pid`` received.
 
     Shapes: bytes (body_size,) -> parts. Leaks: nothing. Rounds: none. Communication: none.
     Raises: CheckFailed on another size; ValueError on another pid or form.
     Source: README section 2.
     """
-    expected, layout = body_size(pid, form, cells), upload_form(form)
+    expected, layout = body_size(pid, form, count), upload_form(form)
     if len(body) != expected:
         raise CheckFailed(
-            f"a {form} upload of {cells} cells to server {pid} has {expected} bytes, not {len(body)}"
+            f"a {form} upload of {count} elements to server {pid} has {expected} bytes, not {len(body)}"
         )
     parts, start = {}, 0
     for component, kind in layout.bodies[pid]:
-        end = start + layout.part_size(kind, cells)
+        end = start + layout.part_size(kind, count)
         parts[component], start = Part(kind, body[start:end]), end
-    return StoredUpload(pid, layout, cells, parts[pid], parts[(pid + 1) % 3])
+    return StoredUpload(pid, layout, count, parts[pid], parts[(pid + 1) % 3])
 
 
 def component_digests(stored: StoredUpload) -> tuple[bytes, bytes]:
@@ -258,34 +280,37 @@ def check_component(own_digest: bytes, received: bytes) -> None:
         raise CheckFailed("the client sent two servers different versions of one component")
 
 
-def components(stored: StoredUpload) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
-    """The server's two components, for adding to its running total.
+def components(
+    stored: StoredUpload,
+) -> tuple[NDArray[np.unsignedinteger], NDArray[np.unsignedinteger]]:
+    """The server's two components.
 
-    Shapes: -> uint32 (n,), uint32 (n,). Leaks: nothing. Rounds: none. Communication: none. Raises: nothing.
+    Shapes: -> (n,), (n,) of the form's type of values. Leaks: nothing. Rounds: none. Communication: none. Raises:
+    nothing.
     """
     return _expand(stored, stored.own), _expand(stored, stored.next)
 
 
 def upload_components(
-    pid: int, form: str, body: bytes, cells: int
-) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
+    pid: int, form: str, body: bytes, count: int
+) -> tuple[NDArray[np.unsignedinteger], NDArray[np.unsignedinteger]]:
     """``parse_upload`` and ``components`` in one; raises as they do."""
-    return components(parse_upload(pid, form, body, cells))
+    return components(parse_upload(pid, form, body, count))
 
 
 def _digest(part: Part) -> bytes:
     return hashlib.sha256(part.data).digest()
 
 
-def _expand_seed(form: UploadForm, seed: bytes, cells: int) -> NDArray[np.unsignedinteger]:
-    size = form.part_size(PartKind.ELEMENTS, cells)
+def _expand_seed(form: UploadForm, seed: bytes, count: int) -> NDArray[np.unsignedinteger]:
+    size = form.part_size(PartKind.ELEMENTS, count)
     return Keystream(seed, form.usage).read(size).view(form.element)
 
 
-def _expand(stored: StoredUpload, part: Part) -> NDArray[np.uint32]:
+def _expand(stored: StoredUpload, part: Part) -> NDArray[np.unsignedinteger]:
     if part.kind is PartKind.SEED:
-        elements = _expand_seed(stored.form, part.data, stored.cells)
+        elements = _expand_seed(stored.form, part.data, stored.count)
     else:
         elements = np.frombuffer(part.data, dtype=stored.form.element)
     # Reduction mod 2^32 is a homomorphism: a plain sharing mod 2^64 becomes one mod 2^32.
-    return elements.astype(np.uint32)
+    return elements.astype(stored.form.value)

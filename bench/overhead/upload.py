@@ -26,7 +26,7 @@ from bench.children import last_word, run_child, start_child
 from bench.process_memory import forget_peak, memory
 from mechanisms.workload import Workload
 from parties.config import CertificateFiles, Config, config_from_dict, load_config
-from parties.distaim.inputs import input_form
+from parties.distaim.inputs.own import OwnInput
 from parties.distaim.listener import start_ingest
 from parties.distaim.store import Store
 from parties.distaim.submit import prepare, send
@@ -167,13 +167,12 @@ async def _upload_once(order: Order) -> Done:
     loaded, started = memory("VmRSS"), time.perf_counter()
     cpu: dict[str, float] = {}
     workload = _timed(cpu, "workload", config.build_workload)
-    form = input_form(config.run.upload, workload)
-    values = _timed(cpu, "count", lambda: form.values(codes))
+    own = _timed(cpu, "count", lambda: OwnInput.of(config, workload, codes))
     rounds = config.run.rounds
     prepared = _timed(
         cpu,
         "share",
-        lambda: prepare(config, values, files, workload=workload, first_round=rounds),
+        lambda: prepare(config, own, files, workload=workload, first_round=rounds),
     )
     if prepared is None:
         raise RuntimeError("a client with a given round takes part")

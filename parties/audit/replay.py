@@ -116,7 +116,9 @@ class BoundHoldings(KeptHoldings):
     def read_submission(self, client: str) -> bytes:
         """See ``Holdings.read_submission``. Raises CheckFailed for shares that are not those which were compared."""
         body, stored = super().read_submission(client), self._listed[client]
-        digests = self._forms[stored.submission.form].component_digests(self._pid, body)
+        digests = self._forms[stored.submission.form].component_digests(
+            self._pid, body, stored.submission.capacity
+        )
         if [digest.hex() for digest in digests] != [stored.own_digest, stored.next_digest]:
             raise CheckFailed(
                 f"the shares of {client!r} in the recording are not those whose digests were compared"

@@ -30,6 +30,13 @@ from parties.trial.processes import Supervision
 @click.command(epilog="Example: syncret submit syncret.toml --data stays.csv")
 @owner_options
 @click.option(
+    "--capacity",
+    type=click.IntRange(1),
+    default=None,
+    help="Rows that the table may have at most; public, so choose it without looking at the data (beds, not patients). "
+    "By default clients.rows_per_client of the config.",
+)
+@click.option(
     "--state",
     type=click.Path(path_type=Path),
     default=None,
@@ -50,7 +57,13 @@ from parties.trial.processes import Supervision
 @click.option("--yes", is_flag=True, help="Do not ask. Nothing is asked but in a terminal.")
 @common_options
 def submit(
-    owner: Owner, state: Path | None, checks: bool, asks: bool, yes: bool, as_json: bool
+    owner: Owner,
+    capacity: int | None,
+    state: Path | None,
+    checks: bool,
+    asks: bool,
+    yes: bool,
+    as_json: bool,
 ) -> None:
     """Check a table against the config's domain, count, share, seal, send it to one server, print the receipts.
 
@@ -64,9 +77,9 @@ def submit(
     if asks:
         _ask(owner, path, as_json=as_json)
     elif checks:
-        _check(owner, path, as_json=as_json)
+        _check(owner, path, capacity, as_json=as_json)
     else:
-        _send(owner, path, asks=not yes and _in_terminal(), as_json=as_json)
+        _send(owner, path, capacity, asks=not yes and _in_terminal(), as_json=as_json)
 
 
 def _in_terminal() -> bool:
@@ -85,9 +98,9 @@ def _ask(owner: Owner, path: Path, *, as_json: bool) -> None:
     run_supervised(ask, watch_stdin=False, events=None)
 
 
-def _check(owner: Owner, path: Path, *, as_json: bool) -> None:
+def _check(owner: Owner, path: Path, capacity: int | None, *, as_json: bool) -> None:
     """Show it all, and then fail where a submission would."""
-    found = _look(owner, path)
+    found = _look(owner, path, capacity)
     click.echo(json.dumps(found.to_dict(), indent=2) if as_json else preview_text(found))
     if not found.cost.covered:
         owner.account(release_of(owner.config, owner.config.build_workload())).require()
@@ -95,16 +108,17 @@ def _check(owner: Owner, path: Path, *, as_json: bool) -> None:
         raise SubmitError("no server would take the submission now; what each says is above")
 
 
-def _look(owner: Owner, path: Path) -> Preview:
+def _look(owner: Owner, path: Path, capacity: int | None) -> Preview:
     codes, columns = owner.table.looked_at(owner.config.domain)
-    owner.config.check_rows(len(codes))
-    before = made_before(owner.config, codes, owner.name, path)
-    return _preview(owner, len(codes), columns, before)
+    owner.config.check_rows(len(codes), capacity)
+    before = made_before(owner.config, codes, owner.name, path, capacity=capacity)
+    return _preview(owner, len(codes), capacity, columns, before)
 
 
 def _preview(
     owner: Owner,
     rows: int,
+    capacity: int | None,
     columns: Sequence[ColumnSummary],
     before: tuple[str | None, bool] | None,
 ) -> Preview:
@@ -120,19 +134,20 @@ def _preview(
             cost,
             client=owner.name,
             rows=rows,
+            capacity=capacity,
             earlier=before is not None,
         )
 
     return run_supervised(look, watch_stdin=False, events=None)
 
 
-def _send(owner: Owner, path: Path, *, asks: bool, as_json: bool) -> None:
+def _send(owner: Owner, path: Path, capacity: int | None, *, asks: bool, as_json: bool) -> None:
     config, progress = owner.config, Lines()
     codes, columns = owner.table.looked_at(config.domain)
-    config.check_rows(len(codes))
+    config.check_rows(len(codes), capacity)
     # What was confirmed once is only sent on.
-    if asks and made_before(config, codes, owner.name, path) is None:
-        click.echo(question_text(_preview(owner, len(codes), columns, None)), err=True)
+    if asks and made_before(config, codes, owner.name, path, capacity=capacity) is None:
+        click.echo(question_text(_preview(owner, len(codes), capacity, columns, None)), err=True)
         if not click.confirm("Send it?", err=True):
             raise Stopped("not confirmed: nothing was sent or charged", Status.INTERRUPTED)
 
@@ -144,6 +159,7 @@ def _send(owner: Owner, path: Path, *, asks: bool, as_json: bool) -> None:
             config,
             codes,
             owner.files,
+            capacity=capacity,
             state=path,
             spend=spend,
             on_retry=lambda text: progress.event("retry", text),

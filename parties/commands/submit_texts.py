@@ -46,9 +46,14 @@ def sending_text(found: Preview) -> str:
     """What is sent to whom."""
     if found.earlier:
         return "this submission was made before; what is missing of it is sent, and nothing charged"
+    others = "".join(
+        f"; by {form} it would be {size:,}"
+        for form, size in found.sent_bytes_by_form.items()
+        if form != found.form
+    )
     return (
-        f"{found.sent_bytes:,} bytes to one of {len(found.servers)} servers, sealed for each "
-        f"(form {found.form}, {found.cells:,} cells; as many for every table)"
+        f"{found.sent_bytes:,} bytes to one of {len(found.servers)} servers, sealed for each (form {found.form}, "
+        f"{found.cells:,} cells; as many for every table of at most {found.capacity:,} rows{others})"
     )
 
 

@@ -77,17 +77,20 @@ class Config:
         """Public bound on the rows of the whole table."""
         return self.clients.max_rows
 
-    def check_rows(self, rows: int) -> None:
-        """Raises DataError where an owner has more rows than the run's public bound; none are a table, too.
+    def check_rows(self, rows: int, capacity: int | None = None) -> None:
+        """Raises DataError where an owner has more rows than its ``capacity``, or the bound; none are a table, too.
 
         Its own program asks this, before anything is counted or sent: that an owner takes part says of its table that
-        it is not larger than all have agreed on, and nothing else.
+        it is not larger than all have agreed on, or than the owner has declared, and nothing else.
         """
-        bound = self.clients.rows_per_client
-        if rows > bound:
-            raise DataError(
-                f"the table has {rows} rows; expected at most {bound} (clients.rows_per_client in {self.source})"
+        bound, where = self.clients.rows_per_client, f"clients.rows_per_client in {self.source}"
+        if capacity is not None:
+            bound, where = (
+                capacity,
+                "its capacity, which is to be chosen without looking at the data",
             )
+        if rows > bound:
+            raise DataError(f"the table has {rows} rows; expected at most {bound} ({where})")
 
     def require_parties(self) -> tuple[PartySection, ...]:
         """The three parties. Raises ConfigError where the config has none."""

@@ -14,7 +14,7 @@ import hashlib
 import json
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from parties.config import NAME_PATTERN, Config
@@ -101,6 +101,8 @@ class Arrivals:
         self._on_waiting = on_waiting
         self._standings: dict[str, Standing] = {}
         self._incomplete: dict[str, Incomplete] = {}
+        self._held: dict[str, StoredSubmission] = {}
+        """By client, what was agreed on and waits for a batch to be full."""
         self._total: Total | None = None
         self.seconds = 0.0
         """How long counting in has taken so far, waiting included."""
@@ -138,7 +140,7 @@ class Arrivals:
             self._total = await self._common_total(round)
             await self._count_while_waiting(round)
         else:
-            await self._add_all((await self._list(round, ready=True))[0], round)
+            await self._add_all((await self._list(round, ready=True))[0], round, last=True)
         total = self._total
         if self._incomplete:
             missing: Value = {c: list(item.missing) for c, item in self._incomplete.items()}
@@ -193,14 +195,51 @@ class Arrivals:
         longest = self._config.timeouts.receive_s / 4
         pause, all_ready = _FIRST_PAUSE_S, False
         while not all_ready:
-            counted = len(self._require_total().clients)
+            known = self._known
             ready = self._circumstances.keep_json("ready", lambda: self._ready(deadline))
             due, all_ready = await self._list(round, ready=ready)
-            await self._add_all(due, round)
+            if self._hold_back(due) and (all_ready or self._batch_is_full):
+                # An owner may have thought better of it meanwhile: counted is what all three have now.
+                self._held = {}
+                due, _ = await self._list(round, ready=ready)
+            await self._add_all(due, round, last=all_ready)
             if not all_ready:
-                pause = _FIRST_PAUSE_S if len(self._require_total().clients) > counted else pause
+                pause = _FIRST_PAUSE_S if self._known > known else pause
                 pause = min(pause * 1.5, longest)
                 await self._sleep(pause, deadline)
+
+    @property
+    def _decided(self) -> set[str]:
+        """Who is counted, or excluded."""
+        return set(self._require_total().clients) | self._standings.keys()
+
+    @property
+    def _known(self) -> int:
+        """How many are decided on, or held."""
+        return len(self._decided) + len(self._held)
+
+    def _hold_back(self, due: Sequence[StoredSubmission]) -> bool:
+        """Keep in mind those of ``due`` whose forms the servers work for, batch by batch; whether anybody is held."""
+        waiting = (s for s in due if self._forms[s.submission.form].by_capacity)
+        self._held |= {stored.submission.client: stored for stored in waiting}
+        return bool(self._held)
+
+    @property
+    def _batch_is_full(self) -> bool:
+        """Whether who is held back fills a batch of any form."""
+        return any(len(form.batches(due)) > 1 for form, due in self._by_form(self._held.values()))
+
+    def _by_form(
+        self, submissions: Iterable[StoredSubmission]
+    ) -> list[tuple[InputForm, list[StoredSubmission]]]:
+        by_form: dict[str, list[StoredSubmission]] = defaultdict(list)
+        for stored in submissions:
+            by_form[stored.submission.form].append(stored)
+        return [(self._forms[name], due) for name, due in sorted(by_form.items())]
+
+    def _is_held(self, stored: StoredSubmission) -> bool:
+        held = self._held.get(stored.submission.client)
+        return held is not None and held.upload == stored.upload
 
     def _ready(self, deadline: float) -> bool:
         stored = self._holdings.submission_count()
@@ -224,11 +263,11 @@ class Arrivals:
         To add are those due by ``round``, not counted yet, and the same at all three. Clients of round 1 are counted
         in the initial measurements (round 0) already.
         """
-        counted = set(self._require_total().clients) | self._standings.keys()
+        decided = self._decided
         mine = {
             stored.submission.client: stored
             for stored in self._holdings.submissions(max(round, 1))
-            if stored.submission.client not in counted
+            if stored.submission.client not in decided and not self._is_held(stored)
         }
         clients = [
             [client, stored.upload, stored.submission.first_round]
@@ -243,14 +282,16 @@ class Arrivals:
         agreed = [mine[client] for client in sorted(item.client for item in common)]
         return agreed, all(others_ready for _, others_ready in listings)
 
-    async def _add_all(self, agreed: Sequence[StoredSubmission], round: int) -> None:
+    async def _add_all(self, agreed: Sequence[StoredSubmission], round: int, *, last: bool) -> None:
+        """Add who is agreed on, form after form; unless these are the ``last`` of the round, full batches alone.
+
+        Where servers work for every batch, a few owners at a time would cost as much as many. Who is left is the same
+        at all three, since they have agreed on everybody, and is held until there are more.
+        """
         limit = Limit(self._config.run.check, self._config.clients.rows_per_client)
-        by_form: dict[str, list[StoredSubmission]] = defaultdict(list)
-        for stored in agreed:
-            by_form[stored.submission.form].append(stored)
-        for name, due in sorted(by_form.items()):
-            form = self._forms[name]
-            for part in form.batches(due):
+        for form, due in self._by_form(agreed):
+            parts = form.batches(due)
+            for part in parts[:-1] if form.by_capacity and not last else parts:
                 bodies = await asyncio.to_thread(self._bodies, part)
                 await self._add(form, Batch(round, part, bodies.__getitem__, limit))
 

@@ -68,8 +68,7 @@ class Api:
     _turns: asyncio.Semaphore = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        largest = max(sizes.whole for sizes in self.judge.sizes.values())
-        turns = asyncio.Semaphore(max(2, _TOGETHER_BYTES // largest))
+        turns = asyncio.Semaphore(max(2, _TOGETHER_BYTES // self.judge.largest))
         object.__setattr__(self, "_turns", turns)
 
     def application(self) -> web.Application:
@@ -112,7 +111,7 @@ class Api:
     def _keep_upload(self, upload: SignedUpload, whole: Incoming) -> bool:
         """Store all of it, durably; False where this server's part was here. Raises IngestError. Blocks."""
         submission = upload.submission
-        sealed = self.judge.sizes[submission.form].split(whole.read())
+        sealed = self.judge.sizes(submission).split(whole.read())
         if sealed.describe(submission) != upload.upload:
             raise _other_digest()
         standing = Outbox(self.store).whereabouts(submission.client)
@@ -183,7 +182,7 @@ class Api:
         return web.json_response({"receipts": [receipt]}, status=200 if stored else 201)
 
     def _keep_passed_on(self, upload: SignedUpload, incoming: Incoming) -> bool:
-        sizes = self.judge.sizes[upload.submission.form]
+        sizes = self.judge.sizes(upload.submission)
         return self._keep_part(upload, sizes.received(self.judge.pid, incoming.read()), None)
 
     # What both have in common
@@ -202,7 +201,8 @@ class Api:
                 where="body",
                 expected=f"a box sealed to {self.judge.party}'s key in the configuration",
             ) from error
-        own, next_ = (digest.hex() for digest in form.component_digests(pid, body))
+        digests = form.component_digests(pid, body, upload.submission.capacity)
+        own, next_ = (digest.hex() for digest in digests)
         limit = self.judge.config.clients.expected
         with self.store.incoming() as opened:
             opened.write(body)
@@ -251,7 +251,8 @@ class Api:
                 "workload": self.judge.workload,
                 "cells": self.judge.cells,
                 "ring": RING_BITS,
-                "form": config.run.upload,
+                "forms": list(self.judge.forms),
+                "rows_per_client": config.clients.rows_per_client,
                 "rounds": config.run.rounds,
                 "participation": config.clients.participation,
                 "open": not self.store.closed_to_clients,

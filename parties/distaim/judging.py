@@ -28,7 +28,7 @@ _ASKER = "client certificate"
 
 @dataclass(frozen=True, slots=True)
 class Judge:
-    """Of server ``pid``: the run, its workload and forms, the authority that knows the owners."""
+    """Of server ``pid``: the run, its workload, the forms that owners may send, the authority that knows them."""
 
     config: Config
     pid: int
@@ -36,7 +36,6 @@ class Judge:
     workload: str
     cells: int
     forms: Mapping[str, InputForm]
-    sizes: Mapping[str, Sizes]
     authority: Issuer
 
     @classmethod
@@ -44,16 +43,13 @@ class Judge:
         """Raises ConfigError where the config has no parties or no workload, CertificateError."""
         config.require_parties()
         workload = config.build_workload()
-        forms = input_forms(config, workload)
-        capacity = config.clients.rows_per_client
         return cls(
             config,
             pid,
             config.digest(),
             workload.digest(),
             workload.maximal_cells,
-            forms,
-            {name: Sizes.of(form, capacity) for name, form in forms.items()},
+            input_forms(config, workload),
             Issuer.load(files.ca),
         )
 
@@ -61,6 +57,16 @@ class Judge:
     def party(self) -> str:
         """The server's name."""
         return self.config.require_parties()[self.pid].name
+
+    def sizes(self, submission: Submission) -> Sizes:
+        """The sizes of a submission's parts; it has to fit the run."""
+        return Sizes.of(self.forms[submission.form], submission.capacity)
+
+    @property
+    def largest(self) -> int:
+        """The most bytes that an owner may send."""
+        capacity = self.config.clients.rows_per_client
+        return max(Sizes.of(form, capacity).whole for form in self.forms.values())
 
     def client(self, request: web.Request) -> str:
         """Which owner asks, by certificate. Raises IngestError (403) for anyone else."""
@@ -100,7 +106,7 @@ class Judge:
         except FieldError as error:
             raise _malformed(error) from error
         self._check(upload)
-        self._check_length(request, self.sizes[upload.submission.form].whole)
+        self._check_length(request, self.sizes(upload.submission).whole)
         return upload
 
     def servers_part(self, request: web.Request) -> SignedUpload:
@@ -112,7 +118,7 @@ class Judge:
         except FieldError as error:
             raise _malformed(error) from error
         self._check(upload)
-        self._check_length(request, self.sizes[upload.submission.form].passed_on(self.pid))
+        self._check_length(request, self.sizes(upload.submission).passed_on(self.pid))
         return upload
 
     def _check(self, upload: SignedUpload) -> None:
@@ -146,6 +152,7 @@ class Judge:
                     where=f"header {field}",
                     expected=f"{' or '.join(map(str, right))}, by the config that the servers run",
                 )
+        self._check_capacity(submission)
         if submission.first_round > self.config.run.rounds:
             raise IngestError(
                 422,
@@ -160,6 +167,18 @@ class Judge:
                 f"made with another configuration ({submission.config[:12]})",
                 where="header Syncret-Config",
                 expected=f"{self.digest[:12]}: the same config at the servers and at every data owner",
+            )
+
+    def _check_capacity(self, submission: Submission) -> None:
+        """Raises IngestError (422) for a capacity beyond the run's bound, or another one where it bounds nothing."""
+        bound = self.config.clients.rows_per_client
+        own = self.forms[submission.form].by_capacity
+        if not (submission.capacity <= bound if own else submission.capacity == bound):
+            raise IngestError(
+                422,
+                f"a capacity of {submission.capacity} rows, sent as {submission.form}",
+                where="header Syncret-Capacity",
+                expected=f"{'at most ' if own else ''}{bound} (clients.rows_per_client)",
             )
 
     def _check_length(self, request: web.Request, size: int) -> None:

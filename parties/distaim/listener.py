@@ -118,7 +118,7 @@ async def start_ingest(store: Store, config: Config, pid: int, files: Certificat
     """
     context = server_context(files)
     judge, seal = Judge.of(config, pid, files), _seal_key(config, pid, files)
-    relay = Relay(Post(config, store, judge.sizes), pid, files)
+    relay = Relay(Post(config, store, judge.sizes, judge.largest), pid, files)
     api = Api(judge, store, seal, ReceiptMaker.load(judge.party, files), relay)
     runner = web.AppRunner(api.application(), shutdown_timeout=LINGER_S)
     await runner.setup()

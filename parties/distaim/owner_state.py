@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parties.config import Config
+from parties.distaim.inputs.own import OwnInput
 from parties.distaim.receipts import Receipt
 from parties.distaim.sealed import KEY_BYTES, Upload
 from parties.distaim.submission import Submission
@@ -37,6 +38,8 @@ class State:
     config: str
     client: str
     counts: str = field(repr=False)
+    form: str
+    capacity: int
     first_round: int | None
     nonce: str
     s0: str = field(repr=False)
@@ -51,7 +54,7 @@ class State:
     def draw(
         cls,
         config: Config,
-        values: NDArray[np.unsignedinteger],
+        own: OwnInput,
         client: str,
         first_round: int | None,
     ) -> Self:
@@ -64,12 +67,15 @@ class State:
         return cls(
             config=config.digest(),
             client=client,
-            counts=values_digest(values),
+            counts=values_digest(own.values),
+            form=own.form.name,
+            capacity=own.capacity,
             first_round=first_round,
             nonce=secrets.token_hex(16),
             s0=seeds.s0.hex(),
             s1=seeds.s1.hex(),
             key=secrets.token_hex(KEY_BYTES),
+            rows=own.rows,
         )
 
     @classmethod
@@ -132,13 +138,14 @@ class State:
     def fits(
         self,
         config: Config,
-        values: NDArray[np.unsignedinteger],
+        own: OwnInput,
         client: str,
         first_round: int | None,
     ) -> bool:
-        """Whether a new try is one of this submission: seeds may never serve two count vectors."""
-        mine = (self.config, self.client, self.counts)
-        same = mine == (config.digest(), client, values_digest(values))
+        """Whether a new try is one of this submission: seeds may never serve two inputs."""
+        mine = (self.config, self.client, self.counts, self.form, self.capacity)
+        again = (config.digest(), client, values_digest(own.values), own.form.name, own.capacity)
+        same = mine == again
         return same and first_round in (None, self.first_round)
 
 

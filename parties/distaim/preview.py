@@ -5,15 +5,14 @@ sends nothing of the table, and charges and writes nothing. Secret: the columns'
 screen (`mechanisms.summary`). Public: everything else.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Self
 
 from mechanisms.summary import ColumnSummary
 from parties.budget import Quote
 from parties.config import CertificateFiles, Config
-from parties.distaim.inputs import input_form
-from parties.distaim.sealed import Sizes
+from parties.distaim.offers import Offer
 from parties.distaim.standing import Heard, ask_servers
 
 
@@ -44,7 +43,8 @@ class ServerState:
 class Preview:
     """What would be sent of a table with so many ``rows``, what it costs and who is there to take it.
 
-    ``sent_bytes`` is the upload without HTTP and TLS, the same for every table. ``earlier``: this submission was made
+    ``sent_bytes`` is the upload without HTTP and TLS, the same for every table of at most ``capacity`` rows, and
+    ``sent_bytes_by_form`` what each form that the run takes would come to. ``earlier``: this submission was made
     before, and is only sent on.
     """
 
@@ -54,7 +54,9 @@ class Preview:
     columns: tuple[ColumnSummary, ...]
     form: str
     cells: int
+    capacity: int
     sent_bytes: int
+    sent_bytes_by_form: Mapping[str, int]
     epsilon: float
     delta: float
     cost: Quote
@@ -83,21 +85,24 @@ async def preview(
     *,
     client: str,
     rows: int,
+    capacity: int | None,
     earlier: bool,
 ) -> Preview:
     """Ask the servers, and put it together. Raises DataError (too many rows), ConfigError, CertificateError."""
-    config.check_rows(rows)
+    config.check_rows(rows, capacity)
     workload = config.build_workload()
-    form = input_form(config.run.upload, workload)
+    offer = Offer.of(config, workload, capacity)
     heard = await ask_servers(config, files)
     return Preview(
         run=config.run.id,
         client=client,
         rows=rows,
         columns=tuple(columns),
-        form=form.name,
+        form=offer.form,
         cells=workload.maximal_cells,
-        sent_bytes=Sizes.of(form, config.clients.rows_per_client).whole,
+        capacity=offer.capacity,
+        sent_bytes=offer.sent_bytes[offer.form],
+        sent_bytes_by_form=offer.sent_bytes,
         epsilon=config.run.epsilon,
         delta=config.run.delta,
         cost=cost,

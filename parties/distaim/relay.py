@@ -11,7 +11,7 @@ import contextlib
 import logging
 import ssl
 import time
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 
 import aiohttp
@@ -29,6 +29,7 @@ from parties.distaim.outbox import Outbox
 from parties.distaim.receipts import check_receipt, receipts_in
 from parties.distaim.sealed import Received, SignedUpload, Sizes
 from parties.distaim.store import Store
+from parties.distaim.submission import Submission
 from parties.errors import CertificateError, StoreError
 from parties.tls import client_contexts, explain
 
@@ -49,11 +50,12 @@ class _Away(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Post:
-    """What all deliveries have in common: the run, the store, and sizes of uploads by their forms."""
+    """What all deliveries have in common: the run, the store, uploads' sizes, and the ``largest`` that there may be."""
 
     config: Config
     store: Store
-    sizes: Mapping[str, Sizes]
+    sizes: Callable[[Submission], Sizes]
+    largest: int
 
 
 class Relay:
@@ -108,8 +110,7 @@ class _Peer:
         self._queue: asyncio.Queue[str] = asyncio.Queue()
         self._tries: dict[str, asyncio.Future[None]] = {}
         """Who is queued, and whether the first try is over."""
-        largest = max(sizes.whole for sizes in post.sizes.values())
-        self._slots = asyncio.Semaphore(max(1, min(_AT_ONCE, _TOGETHER_BYTES // largest)))
+        self._slots = asyncio.Semaphore(max(1, min(_AT_ONCE, _TOGETHER_BYTES // post.largest)))
         self._awake = asyncio.Event()
         self._pause_s, self._until, self._failed_at = FIRST_PAUSE_S, 0.0, 0.0
         self._session: aiohttp.ClientSession | None = None
@@ -224,7 +225,7 @@ class _Peer:
         """The other server's part, without the rest; None where nobody waits for it. Blocks."""
         submission = upload.submission
         content = self._outbox.content(submission.client)
-        sizes = self._post.sizes[submission.form]
+        sizes = self._post.sizes(submission)
         return None if content is None else sizes.split(content).part(self._pid)
 
     async def _put(

@@ -10,7 +10,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
-from parties.config import NAME_PATTERN, UPLOADS
+from parties.config import NAME_PATTERN
+from protocols.upload import NAMES
 
 RING_BITS = 32
 _LABEL = b"syncret submission 1\n"
@@ -22,6 +23,7 @@ _HEADERS = {
     "cells": "Syncret-Cells",
     "ring": "Syncret-Ring",
     "form": "Syncret-Form",
+    "capacity": "Syncret-Capacity",
     "first_round": "Syncret-Round",
     "nonce": "Syncret-Nonce",
 }
@@ -32,8 +34,9 @@ class Submission:
     """One client's taking part in one run, the same at all three servers.
 
     ``config`` is the hex digest of the configuration that the client agreed to, ``workload`` the workload's; ``cells``
-    the length of the count vector, ``ring`` its bits, ``form`` the upload form; ``first_round`` (1..T) the one it is
-    first counted in, ``nonce`` 32 hex digits that the client drew.
+    the length of the count vector, ``ring`` its bits, ``form`` the upload form; ``capacity`` how many rows the client
+    may have at most, whatever it has; ``first_round`` (1..T) the one it is first counted in, ``nonce`` 32 hex digits
+    that the client drew.
     """
 
     run: str
@@ -43,6 +46,7 @@ class Submission:
     cells: int
     ring: int
     form: str
+    capacity: int
     first_round: int
     nonce: str
 
@@ -55,7 +59,8 @@ class Submission:
         require_field(DIGEST_PATTERN.fullmatch(self.workload), "workload", "64 hex digits")
         require_field(self.cells > 0, "cells", "a positive number")
         require_field(self.ring == RING_BITS, "ring", str(RING_BITS))
-        require_field(self.form in UPLOADS, "form", " or ".join(UPLOADS))
+        require_field(self.form in NAMES, "form", " or ".join(NAMES))
+        require_field(self.capacity > 0, "capacity", "a positive number")
         require_field(self.first_round > 0, "first_round", "a positive number")
         require_field(_NONCE.fullmatch(self.nonce), "nonce", "32 hex digits")
 
@@ -85,6 +90,7 @@ class Submission:
             cells=_whole(headers, "cells"),
             ring=_whole(headers, "ring"),
             form=headers[_HEADERS["form"]],
+            capacity=_whole(headers, "capacity"),
             first_round=_whole(headers, "first_round"),
             nonce=headers[_HEADERS["nonce"]],
         )

@@ -15,7 +15,7 @@ import asyncio
 import secrets
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
@@ -27,7 +27,7 @@ from mechanisms.workload import Workload
 from parties.config import CertificateFiles, Config
 from parties.distaim.completed import Key, completed, completed_by, mark_complete
 from parties.distaim.delivery import Delivered, OnRetry, Owner, Traffic, ask, deliver
-from parties.distaim.inputs import input_form
+from parties.distaim.inputs.own import OwnInput
 from parties.distaim.owner_state import State, values_digest
 from parties.distaim.receipts import Receipt
 from parties.distaim.sealed import SealedUpload, SignedUpload, Upload, seal_boxes, seal_common
@@ -50,6 +50,7 @@ class Submitted:
     client: str
     first_round: int | None
     form: str
+    capacity: int
     cells: int
     rows: int | None = None
     counted_from: int | None = None
@@ -121,6 +122,7 @@ async def submit_table(
     table: Path | TableSource,
     files: CertificateFiles,
     *,
+    capacity: int | None = None,
     first_round: int | None = None,
     state: Path | None = None,
     spend: Callable[[str], object] | None = None,
@@ -143,6 +145,7 @@ async def submit_table(
         config,
         codes,
         files,
+        capacity=capacity,
         first_round=first_round,
         state=state,
         spend=spend,
@@ -155,6 +158,7 @@ async def submit(
     codes: NDArray[np.int32],
     files: CertificateFiles,
     *,
+    capacity: int | None = None,
     first_round: int | None = None,
     state: Path | None = None,
     workload: Workload | None = None,
@@ -163,7 +167,8 @@ async def submit(
 ) -> Submitted:
     """Count, share, seal and send one data owner's coded rows; the client's name is its certificate's.
 
-    Shapes: codes int32 (rows, columns of the domain). ``first_round`` None draws the round. ``workload`` saves building
+    Shapes: codes int32 (rows, columns of the domain), at most ``capacity`` of them, which is public (None: as many as
+    any owner of the run may have). ``first_round`` None draws the round. ``workload`` saves building
     the config's again where many clients share a process. ``spend`` charges the submission (its digest) to the table's
     budget before anything is sent (`parties.budget`); without it that is the caller's affair. The deadline is
     timeouts.submit_s; ``on_retry`` hears of every server that has to be tried again, and why. It is done once one
@@ -175,22 +180,13 @@ async def submit(
     """
     client = load_identity(files).name
     workload = workload or config.build_workload()
-    config.check_rows(len(codes))
-    values = input_form(config.run.upload, workload).values(codes)
-    key = Key(config.digest(), client, values_digest(values))
+    own = OwnInput.of(config, workload, codes, capacity)
+    key = Key(config.digest(), client, values_digest(own.values))
     if state is not None and (known := completed(state, key)) is not None:
         return Submitted.from_dict(known, earlier=True)
-    prepared = prepare(
-        config,
-        values,
-        files,
-        workload=workload,
-        first_round=first_round,
-        state=state,
-        rows=len(codes),
-    )
+    prepared = prepare(config, own, files, workload=workload, first_round=first_round, state=state)
     if prepared is None:
-        return _not_drawn(config, client, workload, len(codes))
+        return _not_drawn(config, client, workload, own)
     if spend is not None:
         await asyncio.to_thread(spend, prepared.upload.submission.digest())
     submitted = await send(config, prepared, files, on_retry=on_retry)
@@ -200,7 +196,12 @@ async def submit(
 
 
 def made_before(
-    config: Config, codes: NDArray[np.int32], client: str, path: Path
+    config: Config,
+    codes: NDArray[np.int32],
+    client: str,
+    path: Path,
+    *,
+    capacity: int | None = None,
 ) -> tuple[str | None, bool] | None:
     """The digest of the submission of these rows that a state file has (None: no round), and whether it is complete.
 
@@ -209,12 +210,12 @@ def made_before(
     if not path.exists():
         return None
     workload = config.build_workload()
-    values = input_form(config.run.upload, workload).values(codes)
-    known = completed(path, Key(config.digest(), client, values_digest(values)))
+    own = OwnInput.of(config, workload, codes, capacity)
+    known = completed(path, Key(config.digest(), client, values_digest(own.values)))
     if known is not None:
         return Submitted.from_dict(known).digest, True
     state = State.read(path)
-    if not state.fits(config, values, client, None):
+    if not state.fits(config, own, client, None):
         raise _of_another(path)
     if state.first_round is None:
         return None, False
@@ -224,14 +225,15 @@ def made_before(
 def _of_another(path: Path) -> StoreError:
     return StoreError(
         path,
-        "is of another submission; expected the client, config, round and table it was made with, or, if no "
-        "server has that submission, another file or none",
+        "is of another submission; expected the client, config, round, capacity and table it was made with, or, if "
+        "no server has that submission, another file or none",
     )
 
 
-def _not_drawn(config: Config, client: str, workload: Workload, rows: int | None) -> Submitted:
+def _not_drawn(config: Config, client: str, workload: Workload, own: OwnInput | State) -> Submitted:
+    form = own.form if isinstance(own, State) else own.form.name
     cells = workload.maximal_cells
-    return Submitted(config.run.id, client, None, config.run.upload, cells, rows)
+    return Submitted(config.run.id, client, None, form, own.capacity, cells, own.rows)
 
 
 def _keep(submitted: Submitted, known: State, path: Path) -> None:
@@ -245,28 +247,27 @@ def _keep(submitted: Submitted, known: State, path: Path) -> None:
 
 def prepare(
     config: Config,
-    values: NDArray[np.unsignedinteger],
+    own: OwnInput,
     files: CertificateFiles,
     *,
     workload: Workload,
     first_round: int | None = None,
     state: Path | None = None,
-    rows: int | None = None,
 ) -> Prepared | None:
-    """Draw the round and the seeds, share ``values`` and seal them, or take all from ``state``; None: no part in it.
+    """Draw the round and the seeds, share ``own`` and seal it, or take all from ``state``; None: no part in it.
 
-    ``values`` are what the run's input form shares of the rows. Raises StoreError where ``state`` cannot be used:
-    unreadable, unwritable, or of another submission; ConfigError without servers, CertificateError.
+    Raises StoreError where ``state`` cannot be used: unreadable, unwritable, or of another submission; ConfigError
+    without servers, CertificateError.
     """
     client = load_identity(files).name
     found = known = State.read(state) if state is not None and state.exists() else None
     if known is None:
         if first_round is None:
             first_round = draw_first_round(config.run.rounds, config.clients.participation)
-        known = replace(State.draw(config, values, client, first_round), rows=rows)
-    elif state is not None and not known.fits(config, values, client, first_round):
+        known = State.draw(config, own, client, first_round)
+    elif state is not None and not known.fits(config, own, client, first_round):
         raise _of_another(state)
-    known, sealed = _seal(config, values, known, workload)
+    known, sealed = _seal(config, own, known, workload)
     if state is not None and known != found:
         known.write(state)
     if sealed is None:
@@ -277,13 +278,13 @@ def prepare(
 
 
 def _seal(
-    config: Config, values: NDArray[np.unsignedinteger], state: State, workload: Workload
+    config: Config, own: OwnInput, state: State, workload: Workload
 ) -> tuple[State, SealedUpload | None]:
     """What is sent, and the state with its boxes; the same again where the state has them."""
     if state.first_round is None:
         return state, None
     submission = _submission(config, state, workload)
-    parts = input_form(config.run.upload, workload).share(values, state.seeds)
+    parts = own.form.share(own.values, state.seeds)
     key = bytes.fromhex(state.key)
     common = seal_common(parts, submission, key)
     if not state.boxes:
@@ -304,7 +305,8 @@ def _submission(config: Config, state: State, workload: Workload) -> Submission:
         workload=workload.digest(),
         cells=workload.maximal_cells,
         ring=RING_BITS,
-        form=config.run.upload,
+        form=state.form,
+        capacity=state.capacity,
         first_round=state.first_round,
         nonce=state.nonce,
     )
@@ -341,7 +343,7 @@ async def status(config: Config, files: CertificateFiles, state: Path) -> Submit
     if (known.config, known.client) != (config.digest(), client):
         raise StoreError(state, "is of another run or client; expected the one of this submission")
     if known.first_round is None:
-        return _not_drawn(config, client, workload, known.rows)
+        return _not_drawn(config, client, workload, known)
     upload = known.upload_of(_submission(config, known, workload))
     delivered = await ask(Owner(config, files), upload, known.known_receipts)
     submitted = _submitted(upload, delivered, known.rows, time.monotonic() - started)
@@ -356,6 +358,7 @@ def _submitted(upload: Upload, delivered: Delivered, rows: int | None, seconds: 
         client=submission.client,
         first_round=submission.first_round,
         form=submission.form,
+        capacity=submission.capacity,
         cells=submission.cells,
         rows=rows,
         counted_from=delivered.counted_from,

@@ -101,6 +101,7 @@ def make_submission(client: str = "clinic-a", **changes: object) -> Submission:
         "cells": 56,
         "ring": 32,
         "form": "seeded",
+        "capacity": 100,
         "first_round": 1,
         "nonce": "0f" * 16,
     }

@@ -236,7 +236,8 @@ async def test_get_tells_the_public_parameters(server: Server) -> None:
         "workload": server.config.build_workload().digest(),
         "cells": CELLS,
         "ring": 32,
-        "form": "seeded",
+        "forms": ["seeded"],
+        "rows_per_client": 100,
         "rounds": 4,
         "participation": 1.0,
         "open": True,
@@ -292,6 +293,9 @@ async def test_get_tells_a_client_what_became_of_its_own_submission(server: Serv
         ({"workload": "00" * 32}, 422, "header Syncret-Workload", "by the config"),
         ({"cells": 57}, 422, "header Syncret-Cells", "56"),
         ({"form": "plain"}, 422, "header Syncret-Form", "seeded"),
+        ({"form": "rows"}, 422, "header Syncret-Form", "seeded"),
+        ({"capacity": 101}, 422, "header Syncret-Capacity", "100 (clients.rows_per_client)"),
+        ({"capacity": 99}, 422, "header Syncret-Capacity", "100 (clients.rows_per_client)"),
         ({"first_round": 5}, 422, "header Syncret-Round", "1 to 4"),
         ({"config": "cd" * 32}, 422, "header Syncret-Config", "same config"),
     ],
@@ -317,7 +321,9 @@ async def test_put_refuses_what_does_not_fit_the_run(
         ("Syncret-Cells", "0", "a positive number"),
         ("Syncret-Cells", "9" * 5000, "a whole number"),
         ("Syncret-Ring", "64", "32"),
-        ("Syncret-Form", "zipped", "seeded or plain"),
+        ("Syncret-Form", "zipped", "seeded or plain or rows"),
+        ("Syncret-Capacity", None, "the header to be there"),
+        ("Syncret-Capacity", "0", "a positive number"),
         ("Syncret-Round", "0", "a positive number"),
         ("Syncret-Nonce", "../../etc", "32 hex digits"),
         (PARTS_HEADER, "ab" * 32, "four times 64 hex digits"),
@@ -620,7 +626,7 @@ async def test_close_ends_connections_that_are_in_their_handshake(
 
 
 def test_submission_digest_binds_every_field() -> None:
-    server = Submission("trial", "a", "ef" * 32, "ab" * 32, 5, 32, "seeded", 1, "0f" * 16)
+    server = Submission("trial", "a", "ef" * 32, "ab" * 32, 5, 32, "seeded", 9, 1, "0f" * 16)
     digests = {server.digest()}
     for changes in (
         {"run": "other"},
@@ -629,9 +635,10 @@ def test_submission_digest_binds_every_field() -> None:
         {"workload": "cd" * 32},
         {"cells": 6},
         {"form": "plain"},
+        {"capacity": 8},
         {"first_round": 2},
         {"nonce": "1f" * 16},
     ):
         values = {**json.loads(server.canonical()), **changes}
         digests.add(Submission.from_canonical(json.dumps(values)).digest())
-    assert len(digests) == 9
+    assert len(digests) == 10

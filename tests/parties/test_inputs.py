@@ -32,7 +32,7 @@ Bodies = Mapping[str, list[bytes]]
 
 
 def values_of(form: InputForm, clients: Sequence[str]) -> dict[str, NDArray[np.unsignedinteger]]:
-    return {c: form.values(make_codes(20, seed)) for seed, c in enumerate(clients)}
+    return {c: form.values(make_codes(20, seed), CAPACITY) for seed, c in enumerate(clients)}
 
 
 def bodies_of(form: InputForm, clients: Sequence[str] = CLIENTS) -> dict[str, list[bytes]]:
@@ -42,7 +42,7 @@ def bodies_of(form: InputForm, clients: Sequence[str] = CLIENTS) -> dict[str, li
 
 def stored(form: InputForm, pid: int, client: str, body: bytes) -> StoredSubmission:
     submission = replace(make_submission(client), form=form.name, first_round=1)
-    own, next_ = (digest.hex() for digest in form.component_digests(pid, body))
+    own, next_ = (digest.hex() for digest in form.component_digests(pid, body, CAPACITY))
     whole = hashlib.sha256(body).hexdigest()
     return StoredSubmission(submission, "ab" * 32, whole, own, next_, len(body), 0.0)
 
@@ -95,13 +95,13 @@ OWNERS = ("honest", "uneven", "empty", "heavy", "negative", "full")
 
 def owners(form: InputForm) -> dict[str, NDArray[np.unsignedinteger]]:
     """What honest owners share, with no row, with 20 and with as many as there may be, and what others do."""
-    shared = {owner: form.values(make_codes(20)) for owner in OWNERS}
+    shared = {owner: form.values(make_codes(20), CAPACITY) for owner in OWNERS}
     uneven(shared["uneven"])
     heavy(shared["heavy"])
     negative(shared["negative"])
     return shared | {
-        "empty": form.values(make_codes(0)),
-        "full": form.values(make_codes(CAPACITY)),
+        "empty": form.values(make_codes(0), CAPACITY),
+        "full": form.values(make_codes(CAPACITY), CAPACITY),
     }
 
 
@@ -251,7 +251,7 @@ def test_count_in_adds_forms_to_one_total_each_with_its_own_steps() -> None:
     }
     sent = dict(zip(CLIENTS, forms.values(), strict=True))
     bodies = {
-        c: form.share(form.values(make_codes(20)), UploadSeeds.draw()).bodies
+        c: form.share(form.values(make_codes(20), CAPACITY), UploadSeeds.draw()).bodies
         for c, form in sent.items()
     }
 
@@ -279,7 +279,7 @@ def test_count_in_adds_forms_to_one_total_each_with_its_own_steps() -> None:
     totals = outcome.results
     # Each form's owners in the order of their names, form after form.
     assert {total.clients for total in totals} == {(CLIENTS[1], CLIENTS[0])}
-    counts = forms[SEEDED].values(make_codes(20))
+    counts = forms[SEEDED].values(make_codes(20), CAPACITY)
     found = reconstruct([total.share for total in totals])
     np.testing.assert_array_equal(found, counts + counts * counts)
     steps = [(cost.step, cost.round, cost.rounds) for cost in outcome.parties[0].costs.steps]
@@ -288,3 +288,84 @@ def test_count_in_adds_forms_to_one_total_each_with_its_own_steps() -> None:
     assert names == ["test.squares"]
     counted = [step for step, *_ in steps if step == CLIENTS_COMPARE.name]
     assert counted == [CLIENTS_COMPARE.name] * 2
+
+
+class Together(Counts):
+    """A form whose servers work for every batch, of which two owners fill one."""
+
+    @property
+    def by_capacity(self) -> bool:
+        return True
+
+    def batches(self, due: Sequence[StoredSubmission]) -> list[tuple[StoredSubmission, ...]]:
+        return [tuple(due[start : start + 2]) for start in range(0, len(due), 2)]
+
+
+@dataclass
+class Arriving(Held):
+    """Holdings to which one submission more has come each time somebody looks."""
+
+    there: int = 0
+    withdrawn: int = -1
+    """After so many looks the first owner takes its submission back."""
+
+    def submissions(self, up_to_round: int | None = None) -> list[StoredSubmission]:
+        self.there += 1
+        gone = 1 if 0 <= self.withdrawn < self.there else 0
+        return self.all[gone : self.there]
+
+    def submission_count(self) -> int:
+        return min(self.there, len(self.all))
+
+    def save_standings(self, standings: Sequence[Standing]) -> None:
+        assert [s.excluded for s in standings] == [None] * (len(self.all) - (self.withdrawn > 0))
+
+
+def count_in_as_they_come(form: InputForm, *, withdrawn: int = -1) -> tuple[Total, list[str]]:
+    """What party 0 has in the end, and the clients of each batch, of three owners that come one after the other."""
+    clients = ("clinic-a", "clinic-b", "clinic-c")
+    bodies = bodies_of(form, clients)
+    batches: list[str] = []
+
+    async def party(ctx: Context) -> Total:
+        mine = [stored(form, ctx.pid, c, bodies[c][ctx.pid]) for c in clients]
+        held = Arriving(mine, lambda client: bodies[client][ctx.pid], withdrawn=withdrawn)
+
+        def note(client: str, **_: object) -> None:
+            if ctx.pid == 0:
+                batches.append(client)
+
+        transcript = SimpleNamespace(client=note, note=lambda what, **_: None, flush=lambda: None)
+        config = make_config({"clients.expected": 3, "clients.minimum": 1})
+        arrivals = Arrivals(
+            ctx,
+            config,
+            held,
+            forms={SEEDED: form},
+            cells=WORKLOAD.maximal_cells,
+            transcript=transcript,  # type: ignore[arg-type]
+            closed=asyncio.Event(),
+            circumstances=Circumstances(),
+        )
+        return await arrivals.count_in(0)
+
+    outcome = run_parties(party)
+    compared = [c for c in outcome.parties[0].costs.steps if c.step == CLIENTS_COMPARE.name]
+    found = reconstruct([total.share for total in outcome.results])
+    shared = values_of(form, clients)
+    counted = outcome.results[0].clients
+    np.testing.assert_array_equal(found, sum(shared[client] for client in counted))
+    assert tuple(batches) == counted
+    return outcome.results[0], [step.step for step in compared]
+
+
+def test_count_in_adds_counts_as_they_come_and_holds_other_forms_until_a_batch_is_full() -> None:
+    total, batches = count_in_as_they_come(Counts(SEEDED, WORKLOAD))
+    assert (len(total.clients), len(batches)) == (3, 3)
+    total, batches = count_in_as_they_come(Together(SEEDED, WORKLOAD))
+    assert (total.clients, len(batches)) == (("clinic-a", "clinic-b", "clinic-c"), 2)
+
+
+def test_count_in_does_not_count_who_left_while_its_batch_was_waiting() -> None:
+    total, batches = count_in_as_they_come(Together(SEEDED, WORKLOAD), withdrawn=2)
+    assert (total.clients, len(batches)) == (("clinic-b", "clinic-c"), 1)

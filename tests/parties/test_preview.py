@@ -94,6 +94,7 @@ def test_check_shows_everything_and_changes_nothing(
         "3 rows",
         "sex   categorical; f 2, m 1",
         "age   integer; 1 to 9",
+        "as many for every table of at most 100 rows",
         "sealed for each (form seeded, 56 cells",
         "dataset table: new; this release sets its lifetime limit",
         f"{PARTIES[2]} at 127.0.0.1:",

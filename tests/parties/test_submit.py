@@ -25,6 +25,7 @@ from parties.budget import Account, Budget, Source
 from parties.config import CertificateFiles, Config
 from parties.distaim import relay
 from parties.distaim import submit as submit_module
+from parties.distaim.inputs.own import OwnInput
 from parties.distaim.outbox import Outbox, Whereabouts
 from parties.distaim.planning import release_of
 from parties.distaim.receipts import ReceiptMaker
@@ -178,6 +179,10 @@ async def test_submit_refuses_more_rows_than_the_public_bound(
     async with running_servers(config, tmp_path, certificates) as stores:
         with pytest.raises(DataError, match="has 101 rows; expected at most 100"):
             await submit(config, make_codes(101), certificates["clinic-a"])
+        with pytest.raises(DataError, match="has 41 rows; expected at most 40"):
+            await submit(config, make_codes(41), certificates["clinic-a"], capacity=40)
+        with pytest.raises(DataError, match="a capacity of 101 rows; expected 1 to 100"):
+            await submit(config, CODES, certificates["clinic-a"], capacity=101)
         assert [store.traffic() for store in stores.values()] == [{}, {}, {}]
 
 
@@ -538,9 +543,8 @@ async def test_submit_believes_only_a_receipt_for_its_submission(
 def ready_for(config: Config, files: CertificateFiles) -> Prepared:
     """An upload to try receipts on."""
     workload = config.build_workload()
-    made = prepare(
-        config, count_marginals(CODES, workload), files, workload=workload, first_round=1
-    )
+    own = OwnInput.of(config, workload, CODES)
+    made = prepare(config, own, files, workload=workload, first_round=1)
     assert made is not None
     return made
 
@@ -672,10 +676,11 @@ def prepared(
     config: Config, state: Path | None, *, counts: NDArray[np.uint32] | None = None, **changes: int
 ) -> bytes:
     workload = config.build_workload()
-    vector = count_marginals(CODES, workload) if counts is None else counts
+    own = OwnInput.of(config, workload, CODES)
+    own = own if counts is None else replace(own, values=counts)
     first_round = changes.get("first_round")
     owner = certificates()["clinic-a"]
-    made = prepare(config, vector, owner, workload=workload, first_round=first_round, state=state)
+    made = prepare(config, own, owner, workload=workload, first_round=first_round, state=state)
     assert made is not None
     return made.sealed.content
 

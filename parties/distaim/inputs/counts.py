@@ -48,7 +48,12 @@ class Counts:
         """Length of the vector."""
         return self.workload.maximal_cells
 
-    def values(self, codes: NDArray[np.int32]) -> NDArray[np.unsignedinteger]:
+    @property
+    def by_capacity(self) -> bool:
+        """See ``InputForm.by_capacity``: counts can be any."""
+        return False
+
+    def values(self, codes: NDArray[np.int32], capacity: int) -> NDArray[np.unsignedinteger]:
         """See ``InputForm.values``: uint32 (cells,)."""
         return count_marginals(codes, self.workload)
 
@@ -56,7 +61,7 @@ class Counts:
         """See ``InputForm.share`` and ``protocols.upload.upload``."""
         if values.dtype != np.uint32 or values.shape != (self.cells,):
             raise ValueError(f"counts are {self.cells} uint32, not {values.dtype} {values.shape}")
-        return upload(values.astype(np.uint32, copy=False), self.name, seeds)
+        return upload(values, self.name, seeds)
 
     @property
     def holders(self) -> tuple[int, ...]:
@@ -71,7 +76,7 @@ class Counts:
         """See ``InputForm.common_size``."""
         return common_size(self.name, self.cells)
 
-    def component_digests(self, pid: int, body: bytes) -> tuple[bytes, bytes]:
+    def component_digests(self, pid: int, body: bytes, capacity: int) -> tuple[bytes, bytes]:
         """See ``InputForm.component_digests``."""
         return component_digests(parse_upload(pid, self.name, body, self.cells))
 
@@ -126,7 +131,7 @@ class Counts:
 
     def _components(
         self, pid: int, batch: Batch, client: str
-    ) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
+    ) -> tuple[NDArray[np.unsignedinteger], NDArray[np.unsignedinteger]]:
         return upload_components(pid, self.name, batch.body(client), self.cells)
 
 

@@ -1,8 +1,8 @@
 """The interface of an input form: what an owner sends, how large it is, and how servers turn it into shares of counts.
 
 Provides ``InputForm``, and ``Batch``, the submissions of one form that are counted in together. An owner's *capacity*
-is the public number of rows that it may have; nothing depends on how many it has. Secret: what owners share, their
-bodies, and totals. Public: names, sizes, costs, and whose submission was refused.
+is the public number of rows that it may have, which its submission says; nothing depends on how many it has. Secret:
+what owners share, their bodies, and totals. Public: names, capacities, sizes, costs, and whose submission was refused.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -64,8 +64,15 @@ class InputForm(Protocol):
     def name(self) -> str:
         """What submissions call it."""
 
-    def values(self, codes: NDArray[np.int32]) -> NDArray[np.unsignedinteger]:
-        """What the owner of these coded rows shares. Secret."""
+    @property
+    def by_capacity(self) -> bool:
+        """Whether an owner weighs at most its own capacity, whatever it sends, and servers work for all of it.
+
+        Where not, owners' submissions have the capacity clients.rows_per_client, which ``add`` may check.
+        """
+
+    def values(self, codes: NDArray[np.int32], capacity: int) -> NDArray[np.unsignedinteger]:
+        """What the owner of these coded rows, of which there are at most ``capacity``, shares. Secret."""
 
     @property
     def holders(self) -> tuple[int, ...]:
@@ -80,7 +87,7 @@ class InputForm(Protocol):
     def common_size(self, capacity: int) -> int:
         """The exact number of bytes of the common part, 0 without one."""
 
-    def component_digests(self, pid: int, body: bytes) -> tuple[bytes, bytes]:
+    def component_digests(self, pid: int, body: bytes, capacity: int) -> tuple[bytes, bytes]:
         """Digests of what server ``pid`` holds of its own and its next component, for the neighbours that hold it, too.
 
         A body is the server's private part and, at a holder, the common part behind it. Raises CheckFailed for one of

@@ -1,0 +1,31 @@
+"""What an owner would send, by each form that it could take: sizes, which depend on public facts alone.
+
+Provides ``Offer``. Public: everything.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Self
+
+from mechanisms.workload import Workload
+from parties.config import Config
+from parties.distaim.inputs import form_for, input_forms
+from parties.distaim.inputs.own import declared_capacity
+from parties.distaim.sealed import Sizes
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """An owner of at most ``capacity`` rows sends ``form``; ``sent_bytes`` are those of sealed uploads, by form."""
+
+    capacity: int
+    form: str
+    sent_bytes: Mapping[str, int]
+
+    @classmethod
+    def of(cls, config: Config, workload: Workload, capacity: int | None = None) -> Self:
+        """For an owner that declares this capacity (None: the run's bound). Raises DataError as ``OwnInput.of``."""
+        declared = declared_capacity(config, capacity)
+        forms = input_forms(config, workload)
+        sizes = {name: Sizes.of(form, declared).whole for name, form in forms.items()}
+        return cls(declared, form_for(config, workload, declared).name, sizes)
