@@ -81,9 +81,24 @@ def _over_box_muller(find: Find) -> float:
     return find("discrete_gaussian", _SAMPLES).seconds / find("box_muller", _SAMPLES).seconds
 
 
+def _row_spread(find: Find) -> float:
+    each = [find("count_rows", rows).bytes_per_party / rows for rows in (10_000, 100_000)]
+    return max(each) / min(each)
+
+
+def _in_all(task: str, size: int) -> Figure:
+    return lambda find: find(task, size).bytes_per_party
+
+
+def _peak_in_all(task: str, size: int) -> Figure:
+    return lambda find: find(task, size).peak_bytes_per_party
+
+
 _ERROR, _SELECT = ("abs_error", _MILLION), ("select", _MILLION)
 _BOX_MULLER, _DISCRETE = ("box_muller", _SAMPLES), ("discrete_gaussian", _SAMPLES)
 _DISTRIBUTED = ("distributed_noise", _SAMPLES)
+_COUNT = ("count_rows", 48_842)
+_COUNTING = "counting Adult's 48,842 rows into 2.74 million cells"
 _EXACT = "discrete Gaussian, sigma 20.9 within 2^-64"
 GOALS = (
     Goal("absolute error, 10^6 cells: seconds", _seconds(*_ERROR), 0.1, "0.118"),
@@ -97,6 +112,10 @@ GOALS = (
     Goal("discrete Gaussian: bytes a sample and party", _bytes(*_DISCRETE), 100),
     Goal("discrete Gaussian: seconds over those of Box-Muller", _over_box_muller, 1),
     Goal("distributed noise: samples a second", _rate(*_DISTRIBUTED), 130_000, at_least=True),
+    Goal(f"{_COUNTING}: seconds", _seconds(*_COUNT), 60),
+    Goal(f"{_COUNTING}: bytes a party", _in_all(*_COUNT), 1.3e9),
+    Goal(f"{_COUNTING}: peak bytes a party", _peak_in_all(*_COUNT), 2e9),
+    Goal("counting, 10^4 to 10^5 rows: bytes a row, dearest over cheapest", _row_spread, _FLAT),
     Goal("absolute error, 10^5 to 10^7: dearest cell over cheapest, in seconds", _spread, _FLAT),
     Goal("absolute error, 10^6: peak bytes a cell and party", _peak(*_ERROR), 60),
     Goal("select, 10^6: peak bytes a cell and party", _peak(*_SELECT), 60),

@@ -117,8 +117,13 @@ class Peers:
     network: Network
     _known: dict[tuple[str, int], Peer] = field(default_factory=dict)
 
-    def measure(self, task: str, size: int) -> Peer:
-        """The peer on ``task``, at ``size`` where it can bear that. Raises RuntimeError where it fails."""
+    def measure(self, task: str, size: int) -> Peer | None:
+        """The peer on ``task``, at ``size`` where it can bear that; None where it has no such task.
+
+        Raises RuntimeError where it fails.
+        """
+        if task not in _PEER_SIZES:
+            return None
         gmpy2 = importlib.util.find_spec("gmpy2") is not None
         borne = _PEER_SIZES[task] // (1 if gmpy2 else 10)
         key = task, min(size, borne)

@@ -31,7 +31,6 @@ from protocols.transcript import Transcript, Value
 
 NAMES = ("party-0", "party-1", "party-2")
 DEADLINE_S = 600.0
-_WARM_SIZE = 1000
 _POLL_S = 0.001
 # In Linux' struct tcp_info: bytes_sent and bytes_retrans, 64 bits each.
 _TCP_INFO_BYTES = 216
@@ -141,7 +140,7 @@ async def _work(orders: Orders) -> Report:
 async def _repeat(runtime: PartyRuntime, recorder: CountingTranscript, orders: Orders) -> Report:
     """The measurement itself, after a small run of the task that loads what is loaded once."""
     task, ctx = TASKS[orders.task], runtime.context()
-    await task.prepare(ctx.child(), min(orders.size, _WARM_SIZE))(ctx.child())
+    await task.prepare(ctx.child(), min(orders.size, task.warm))(ctx.child())
     before = memory("VmRSS")
     job = task.prepare(ctx.child(), orders.size)
     forget_peak()

@@ -7,15 +7,22 @@ and no protocol's work depends on the values.
 import math
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from types import SimpleNamespace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from protocols import absolute, base, discrete, fixed, measure, select, upload
+from bench.published import ADULT_CODES
+from mechanisms.domain import Domain, Integer
+from mechanisms.workload import Workload, draw_workload
+from protocols import absolute, base, discrete, fixed, measure, rows, select, upload
 from protocols import box_muller as gaussian_noise
+from protocols.bitslice import words_for
 from protocols.context import Context
-from protocols.ring import R32, R64
+from protocols.products import NumpyProducts
+from protocols.ring import BITS, R32, R64
+from protocols.row_plan import CountPlan, plan_counting
 
 GROUPS = 64
 CANDIDATES = 250
@@ -38,8 +45,8 @@ class Task:
 
     ``prepare(ctx, size)`` makes the input and returns what is timed. ``unit`` is what ``size`` counts. ``held_bytes``
     is what a party holds as input for one unit, ``drawn_bytes`` the keystream of one unit that no message calls for
-    (``floor`` adds that of the messages). ``sizes`` are those of a sweep, ``default`` the one without.
-    ``facts`` are figures of the task that go to its results as they are.
+    (``floor`` adds that of the messages). ``sizes`` are those of a sweep, ``default`` the one without. ``warm`` is the
+    size at most of a run that comes first and does not count. ``facts`` are figures that go to the results as they are.
     """
 
     prepare: Callable[[Context, int], Job]
@@ -49,6 +56,7 @@ class Task:
     held_bytes: int
     drawn_bytes: int = 0
     facts: Callable[[], dict[str, float]] = dict
+    warm: int = 1000
 
 
 def group_sizes(cells: int, groups: int) -> NDArray[np.int64]:
@@ -148,9 +156,36 @@ def expand_input(ctx: Context, cells: int) -> Job:
     return expand
 
 
+@lru_cache
+def adult_queries() -> Workload:
+    """The 64 queries of Adult's published domain."""
+    columns = (Integer(name, 0, size - 1, size) for name, size in ADULT_CODES.items())
+    return draw_workload(Domain(tuple(columns)), 3, 64, seed=123)
+
+
+def adult_plan() -> CountPlan:
+    """How these queries are counted from rows."""
+    workload = adult_queries()
+    queries = (tuple(map(workload.domain.index, query)) for query in workload.maximal)
+    return plan_counting(workload.domain.shape, tuple(queries))
+
+
+def count_rows(ctx: Context, count: int) -> Job:
+    """Counting ``count`` rows of Adult's published domain into the cells of its 64 queries."""
+    plan, products = adult_plan(), NumpyProducts()
+    rows_bsh = base.random(ctx, BITS, (plan.layout.bits, words_for(count)))
+    return lambda c: rows.count_rows(c, rows_bsh, count, plan, products=products)
+
+
+def _counting_facts() -> dict[str, float]:
+    plan = adult_plan()
+    return {"cells": plan.cells, "row_entries": plan.row_entries, "row_cells": plan.row_cells}
+
+
 _SWEEP = (10_000, 100_000, 1_000_000, 10_000_000)
 # Adult with its published domain and 64 queries: the closure, and the largest query.
 _ADULT_CLOSURE, _ADULT_LARGEST = 2_870_490, 841_500
+_ADULT_ROWS = 48_842
 _SAMPLES = (1 << 10, 1 << 15, 1 << 17, 1 << 20)
 
 TASKS: dict[str, Task] = {
@@ -187,5 +222,16 @@ TASKS: dict[str, Task] = {
     ),
     "truncate": Task(truncate, "cells", 1_000_000, _SWEEP, held_bytes=8),
     "multiply": Task(multiply, "cells", 1_000_000, _SWEEP, held_bytes=16),
+    # A row's bits in two components, and two components of every cell's count.
+    "count_rows": Task(
+        count_rows,
+        "rows",
+        _ADULT_ROWS,
+        (1000, 10_000, _ADULT_ROWS, 100_000),
+        held_bytes=17,
+        facts=_counting_facts,
+        # However few rows: all the cells, whose memory is the task's own.
+        warm=0,
+    ),
     "expand_input": Task(expand_input, "cells", 1_000_000, _SWEEP, held_bytes=0, drawn_bytes=8),
 }

@@ -14,10 +14,13 @@ from bench.engine import floor, report
 from bench.engine import measure as engine
 from bench.engine.goals import judged
 from bench.engine.measure import Peer, Result
-from bench.engine.tasks import TASKS, group_sizes
+from bench.engine.tasks import TASKS, adult_plan, group_sizes
 from bench.networks import Network
 from protocols import costs
+from protocols.context import Context
 from protocols.exchanger import HEADER
+from protocols.row_plan import plan_counting
+from tests.protocols.local import run_parties
 
 # A TLS 1.3 record: header, type and tag, around at most 16 KiB.
 RECORD_BYTES = 5 + 1 + 16
@@ -72,6 +75,7 @@ def result(**changes: Any) -> Result:
         ("truncate", 20_000),
         ("multiply", 5000),
         ("expand_input", 5000),
+        pytest.param("count_rows", 100, marks=pytest.mark.slow),
     ],
 )
 def test_measure_counts_what_the_sockets_carried(loopback: Network, task: str, size: int) -> None:
@@ -100,8 +104,24 @@ def test_measure_counts_what_the_sockets_carried(loopback: Network, task: str, s
         assert document["samples"] == size
         assert document["sigma"] == 20.889
         assert 0 < float(str(document["statistical_distance"])) < 2.0**-63
+    if task == "count_rows":
+        expected = costs.count_rows(adult_plan(), size)
+        assert (found.bytes_per_party, found.rounds) == (sum(expected.sent) / 3, expected.rounds)
+        document = found.to_json()
+        assert (document["rows"], document["cells"]) == (size, 2_743_713)
     if task == "expand_input":
         assert (messages, found.rounds, found.floor["socket"]) == (0, 0, 0)
+
+
+def test_count_rows_counts_as_its_formula_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The task in one process, of a smaller domain; the real one is of 2.74 million cells, whatever the rows."""
+    plan = plan_counting((5, 9, 100), ((0, 1), (1, 2)))
+    monkeypatch.setattr("bench.engine.tasks.adult_plan", lambda: plan)
+
+    async def program(ctx: Context) -> object:
+        return await TASKS["count_rows"].prepare(ctx, 100)(ctx)
+
+    assert tuple(run_parties(program).sent_bytes) == costs.count_rows(plan, 100).sent
 
 
 def test_engine_prints_json_with_a_peer_and_writes_files(tmp_path: Path) -> None:

@@ -9,10 +9,23 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from protocols import absolute, base, boolean, bounded, discrete, fixed, lookup, measure
+from protocols import (
+    absolute,
+    base,
+    boolean,
+    bounded,
+    conversions,
+    discrete,
+    fixed,
+    lookup,
+    measure,
+    rows,
+)
 from protocols import select as select_module
 from protocols.context import Context
-from protocols.ring import BITS, R32, R64, R128, Ring, RingArray
+from protocols.products import NumpyProducts
+from protocols.ring import BITS, R16, R32, R64, R128, Ring, RingArray
+from protocols.row_plan import plan_counting
 from protocols.shares import Additive, Origins, Share, joined, product
 from tests.protocols.local import LocalParty, components, reconstruct, run_parties, share_of
 
@@ -93,6 +106,12 @@ LARGE = components(R64, np.arange(-4, 5) * (1 << 40) + 12345)
 WORDS = components(BITS, np.arange(15, dtype=np.uint64).reshape(5, 3) * 0x1234567)
 
 
+PLAN = plan_counting((3, 6, 1, 40), ((0, 1), (1, 2, 3), (0, 3)))
+ROWS = components(BITS, np.arange(36, dtype=np.uint64).reshape(12, 3) * 0x9E3779B97F4A7C15)
+DOUBLED = components(R16, np.arange(70) * 2)
+PRODUCTS = NumpyProducts(1)
+
+
 def counts(ctx: Context) -> Share:
     return share_of(ctx, COUNTS, R32)
 
@@ -109,6 +128,10 @@ PROGRAMS: dict[str, Program] = {
     "lift_magnitude": lambda c: boolean.lift_magnitude(c, counts(c), 18, R128),
     "check_totals": lambda c: bounded.check_totals(c, counts(c)[:60].reshape(4, 15), 100),
     "check_cells": lambda c: bounded.check_cells(c, counts(c)[:60].reshape(4, 15), 100),
+    "lift_half": lambda c: conversions.lift_half(c, share_of(c, DOUBLED, R16)),
+    "count_rows": lambda c: rows.count_rows(
+        c, share_of(c, ROWS, BITS), 150, PLAN, products=PRODUCTS
+    ),
     "one_hot": lambda c: lookup.one_hot(c, share_of(c, WORDS, BITS)),
     "truncate": lambda c: fixed.truncate(c, share_of(c, LARGE, R64).additive(c), 20),
     "discrete_gaussian": lambda c: discrete.discrete_gaussian(c, 70, discrete.Sampler.of(3.0)),

@@ -19,16 +19,20 @@ from protocols import (
     boolean,
     bounded,
     box_muller,
+    conversions,
     derived,
     discrete,
     fixed,
     lookup,
     measure,
+    rows,
 )
 from protocols import select as select_module
 from protocols.bitslice import from_bits, words_for
 from protocols.context import Context
-from protocols.ring import BITS, R32, R64, R128, Ring, RingArray
+from protocols.products import NumpyProducts
+from protocols.ring import BITS, R16, R32, R64, R128, Ring, RingArray
+from protocols.row_plan import plan_counting
 from protocols.shares import Share
 from tests.protocols.local import components, reconstruct, run_parties, share_of
 from tests.protocols.test_costs import spec_of
@@ -80,6 +84,14 @@ SUM_PARTS = components(R32, np.array([[5, 7], [5, 8], [5, 7]]))
 OWNED_PARTS = components(R32, np.array([[5, 0, 900], [1001, 0, -1]]))
 
 
+# Three rows of two columns and a bit of presence: one that counts, one that is absent, one without a category.
+PLAN = plan_counting((3, 6), ((0, 1),))
+ROW_PARTS = [part.reshape(6, 1) for part in secret(BITS, *[0] * 6)]
+ROW_PARTS[2] = ROW_PARTS[0] ^ ROW_PARTS[1] ^ np.array([[5], [4], [1], [5], [6], [5]], np.uint64)
+HALVED_PARTS = secret(R16, 0, 2, 65408, 6)
+PRODUCTS = NumpyProducts(1)
+
+
 async def deal(ctx: Context, dealer: int) -> Share:
     value = np.array([1, 2, 3], np.uint32) if ctx.pid == dealer else None
     return await base.share_input(ctx, R32, dealer, value, (3,))
@@ -120,6 +132,15 @@ PROTOCOLS: dict[str, tuple[Protocol, int]] = {
         0,
     ),
     "prefix_or": (lambda c: boolean.prefix_or(c, share_of(c, BIT_PARTS, BITS)), 0),
+    "bits_into_ring": (
+        lambda c: conversions.bits_into_ring(c, share_of(c, BIT_PARTS, BITS), 64, R16),
+        0,
+    ),
+    "lift_half": (lambda c: conversions.lift_half(c, share_of(c, HALVED_PARTS, R16)), 0),
+    "count_rows": (
+        lambda c: rows.count_rows(c, share_of(c, ROW_PARTS, BITS), 3, PLAN, products=PRODUCTS),
+        0,
+    ),
     "truncate-64": (lambda c: fixed.truncate(c, share_of(c, R64_PARTS, R64).additive(c), 20), 0),
     "truncate-128": (lambda c: fixed.truncate(c, share_of(c, R128_PARTS, R128).additive(c), 20), 0),
     "exp2_negative": (lambda c: fixed.exp2_negative(c, share_of(c, R128_PARTS, R128), 81, 48), 0),
@@ -264,7 +285,7 @@ def no_zero_share(ctx: Context, ring: Ring, shape: tuple[int, ...]) -> RingArray
             base,
             [
                 *("multiply", "inner_product", "and", "msb", "bits_to_ring", "words_to_ring"),
-                *("check_totals", "check_cells"),
+                *("check_totals", "check_cells", "bits_into_ring", "lift_half", "count_rows"),
             ],
         ),
         (fixed, ["truncate-64"]),
