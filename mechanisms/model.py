@@ -91,8 +91,16 @@ class Model:
 
         Every probability is rounded to the nearest unit; 1 becomes 2^32 - 1.
         """
-        answers = np.concatenate([answer.reshape(-1) for answer in self.answers(cliques)])
-        return np.clip(np.rint(answers * 2.0**32), 0, 2.0**32 - 1).astype(np.uint32)
+        cliques = list(cliques)
+        units = np.empty(sum(map(self.domain.size, cliques)), np.uint32)
+        conditionals, start = [self._conditional(i) for i in range(len(self.cliques))], 0
+        # One after the other: in doubles all of them are several times what is returned.
+        for clique in cliques:
+            answer = self._answer(clique, conditionals).reshape(-1) * 2.0**32
+            np.clip(np.rint(answer, out=answer), 0, 2.0**32 - 1, out=answer)
+            units[start : start + answer.size] = answer
+            start += answer.size
+        return units
 
     def log_probabilities(self, codes: NDArray[np.int32]) -> NDArray[np.float64]:
         """The natural logarithm of each row's probability, minus infinity where it is 0.

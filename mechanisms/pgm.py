@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -43,13 +43,21 @@ CELLS_PER_MB = 2**20 / 8
 
 Tables: TypeAlias = dict[Clique, NDArray[np.float64]]
 
+# Called in the computing thread before each iteration and after the last: how many are done, of how many.
+OnIteration: TypeAlias = Callable[[int, int], object]
+
+
+def _unheard(done: int, of: int) -> None:
+    """Nobody wants to know."""
+
 
 class PgmEstimator:
     """AIM's estimator: fits a model to all measurements, starting from the one before.
 
     ``iterations`` of mirror descent for an estimate, ``final_iterations`` for the final one. A model
     may take (budget used / budget) x ``max_model_mb`` MB in the round it is used for; candidates that
-    would grow it further are not allowed. ``model`` is the last one, None before the first estimate.
+    would grow it further are not allowed. ``model`` is the last one, None before the first estimate;
+    ``on_iteration`` may be set by whoever wants to know how far one is.
     """
 
     def __init__(
@@ -62,6 +70,7 @@ class PgmEstimator:
         max_model_mb: float = 80.0,
     ) -> None:
         self.model: Model | None = None
+        self.on_iteration: OnIteration = _unheard
         self._workload = workload
         self._plan = plan
         self._iterations = iterations
@@ -78,7 +87,11 @@ class PgmEstimator:
     def _estimate(self, measurements: Sequence[Measurement], round: int, final: bool) -> Estimate:
         iterations = self._final_iterations if final else self._iterations
         self.model, self._potentials = fit(
-            self._workload, measurements, iterations=iterations, start=self._potentials
+            self._workload,
+            measurements,
+            iterations=iterations,
+            start=self._potentials,
+            on_iteration=self.on_iteration,
         )
         answers = self.model.answers_q32(self._workload.candidates)
         limit_mb = self._max_model_mb * self._plan.spent_after(round) / self._plan.rho
@@ -90,7 +103,8 @@ class FederatedEstimator:
 
     Many queries are measured in a round, each of which leaves the model small and which together may not:
     a target enters the model in the order measured, if the tree of those before it stays below the limit with
-    it, ``spent`` x ``max_model_mb``. One that has to wait enters when the limit has grown.
+    it, ``spent`` x ``max_model_mb``. One that has to wait enters when the limit has grown. ``on_iteration`` as in
+    ``PgmEstimator``.
     """
 
     def __init__(
@@ -101,6 +115,7 @@ class FederatedEstimator:
         final_iterations: int = 1000,
         max_model_mb: float = 80.0,
     ) -> None:
+        self.on_iteration: OnIteration = _unheard
         self._workload = workload
         self._iterations = iterations
         self._final_iterations = final_iterations
@@ -126,6 +141,7 @@ class FederatedEstimator:
             fitting,
             iterations=self._final_iterations if final else self._iterations,
             start=self._potentials,
+            on_iteration=self.on_iteration,
         )
         self._potentials |= potentials
         return model, _allowed(self._workload, model, fitting, limit_mb)
@@ -137,6 +153,7 @@ def fit(
     *,
     iterations: int,
     start: Mapping[Clique, NDArray[np.float64]] | None = None,
+    on_iteration: OnIteration = _unheard,
 ) -> tuple[Model, Tables]:
     """The model that minimises sum ||mu_q - y_q||^2 / (2 sigma_q^2), and its log potentials.
 
@@ -146,7 +163,9 @@ def fit(
     Raises: ``EstimationError`` without measurements, or if inference overflows.
     """
     targets = merge(_targets(workload, measurements))
-    return fit_targets(workload.domain, targets, iterations=iterations, start=start)
+    return fit_targets(
+        workload.domain, targets, iterations=iterations, start=start, on_iteration=on_iteration
+    )
 
 
 def misfit(workload: Workload, measurements: Sequence[Measurement], model: Model) -> float:
@@ -191,6 +210,7 @@ def fit_targets(
     *,
     iterations: int,
     start: Mapping[Clique, NDArray[np.float64]] | None = None,
+    on_iteration: OnIteration = _unheard,
 ) -> tuple[Model, Tables]:
     """The model that minimises sum weight_q ||mu_q - mean_q||^2 / 2, and its log potentials.
 
@@ -199,7 +219,7 @@ def fit_targets(
     tree = JunctionTree(domain, list(targets))
     begin = start or {}
     potentials = {q: begin.get(q, np.zeros_like(t.mean)) for q, t in targets.items()}
-    potentials, marginals = _mirror_descent(tree, targets, potentials, iterations)
+    potentials, marginals = _mirror_descent(tree, targets, potentials, iterations, on_iteration)
     return Model(domain, tree.cliques, tree.parents, tuple(marginals)), potentials
 
 
@@ -243,12 +263,17 @@ def _targets(
 
 
 def _mirror_descent(
-    tree: JunctionTree, targets: Mapping[Clique, Target], potentials: Tables, iterations: int
+    tree: JunctionTree,
+    targets: Mapping[Clique, Target],
+    potentials: Tables,
+    iterations: int,
+    on_iteration: OnIteration,
 ) -> tuple[Tables, list[NDArray[np.float64]]]:
     """McKenna et al. 2019, Algorithm 1, with a line search on each step."""
     step = FIRST_STEP / max(target.weight for target in targets.values())
     here = _evaluate(tree, targets, potentials)
-    for _ in range(iterations):
+    for number in range(iterations):
+        on_iteration(number, iterations)
         moved = {q: theta - step * here.gradient[q] for q, theta in potentials.items()}
         there = _evaluate(tree, targets, moved)
         # What the loss would lose if it were linear in the marginals between the two points.
@@ -262,6 +287,7 @@ def _mirror_descent(
             step *= LENGTHEN
         else:
             step *= SHORTEN
+    on_iteration(iterations, iterations)
     if not np.isfinite(here.loss):
         raise EstimationError("the model's marginals are not finite; the measurements are unusable")
     return potentials, here.marginals

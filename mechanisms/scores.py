@@ -196,5 +196,8 @@ def _scale_answers(answers_q32: NDArray[np.uint32], total: int) -> NDArray[np.ui
     """Probabilities times ``total``, rounded to units of 2^-FRACTION_BITS; uint64 holds it all."""
     shift = np.uint64(ANSWER_BITS - FRACTION_BITS)
     half = np.uint64(1 << (ANSWER_BITS - FRACTION_BITS - 1))
-    scaled = (answers_q32.astype(np.uint64) * np.uint64(total) + half) >> shift
+    scaled = answers_q32.astype(np.uint64)
+    scaled *= np.uint64(total)
+    scaled += half
+    scaled >>= shift
     return scaled.astype(np.uint32)

@@ -1,10 +1,12 @@
 """What a running command tells its user: plain lines, or JSON lines for another program (`display`: bars).
 
 An event has a name, a sentence for people and fields for programs; all of it is public. Standard output belongs to
-results (and to JSON events where asked for); sentences go to standard error.
+results (and to JSON events where asked for); sentences go to standard error. Events called ``WORKING`` pass: on a
+terminal one takes the place of the other, elsewhere there is a line of them at growing intervals.
 """
 
 import json
+import shutil
 import sys
 import time
 from typing import Protocol, TextIO
@@ -12,6 +14,10 @@ from typing import Protocol, TextIO
 from mechanisms.accounting import Schedule
 
 FieldValue = str | int | float | bool | None
+WORKING = "working"
+"""The event of a process that is at work and has nothing new to say (`parties.pulse`)."""
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 10.0, 120.0
+_CLEAR = "\r\x1b[2K"
 
 
 class Progress(Protocol):
@@ -32,12 +38,28 @@ class Lines:
     def __init__(self, prefix: str = "", stream: TextIO | None = None) -> None:
         self._prefix = f"{prefix}: " if prefix else ""
         self._stream = stream
+        self._passing = False
+        self._wrote = time.monotonic()
+        self._pause_s = _FIRST_PAUSE_S
 
     def event(self, name: str, text: str, **fields: FieldValue) -> None:
-        """Write the sentence as a line of its own."""
+        """Write the sentence as a line of its own; one that passes in the place of another, or now and then."""
         stream = self._stream or sys.stderr
-        stream.write(f"{time.strftime('%H:%M:%S')} {self._prefix}{text}\n")
+        line = f"{time.strftime('%H:%M:%S')} {self._prefix}{text}"
+        if name != WORKING:
+            self._pause_s = _FIRST_PAUSE_S
+            self._write(stream, line + "\n", passing=False)
+        elif stream.isatty():
+            width = shutil.get_terminal_size().columns
+            self._write(stream, line[: width - 1], passing=True)
+        elif time.monotonic() - self._wrote >= self._pause_s:
+            self._pause_s = min(2 * self._pause_s, _LONGEST_PAUSE_S)
+            self._write(stream, line + "\n", passing=False)
+
+    def _write(self, stream: TextIO, text: str, *, passing: bool) -> None:
+        stream.write((_CLEAR if self._passing else "") + text)
         stream.flush()
+        self._passing, self._wrote = passing, time.monotonic()
 
 
 class JsonLines:

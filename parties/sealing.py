@@ -5,6 +5,9 @@ reads any private key's file. A sealed box is HPKE's single-shot encryption to a
 ML-KEM-768/X25519 (both have to be broken, now or later), HKDF-SHA256 and AES-256-GCM. ``info`` binds a box to what it
 is for: it opens with the same one only.
 
+``encrypt_once`` and ``decrypt_once`` are for content of any size under a key of its own: AES-256-GCM in segments, each
+with its number in its nonce and whether another one follows, so that none can be left out, moved or added.
+
 Secret: private keys, what boxes contain. Public: keys' public halves, boxes, sizes. A key file is two PEM blocks
 (PKCS #8), mode 0600. Known limits: boxes say nothing of who sealed them; that is for the connection to know.
 """
@@ -21,12 +24,17 @@ from cryptography.exceptions import InvalidTag, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hpke, serialization
 from cryptography.hazmat.primitives.asymmetric.mlkem import MLKEM768PrivateKey, MLKEM768PublicKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from parties.errors import CertificateError, SealError
 
 _SUITE = hpke.Suite(hpke.KEM.MLKEM768_X25519, hpke.KDF.HKDF_SHA256, hpke.AEAD.AES_256_GCM)
 _MLKEM_BYTES, _X25519_BYTES = 1184, 32
 PUBLIC_BYTES = _MLKEM_BYTES + _X25519_BYTES
+KEY_BYTES = 32
+TAG_BYTES = 16
+SEGMENT_BYTES = 1 << 30
+"""AES-GCM takes less than 2^36 bytes in a call, the library that computes it less than 2^31."""
 OVERHEAD_BYTES = 1136
 """By which a box is larger than what it contains."""
 _PEM = re.compile(rb"-----BEGIN [A-Z ]+-----.+?-----END [A-Z ]+-----\s*", re.DOTALL)
@@ -46,6 +54,47 @@ def read_private(path: Path, what: str, expected: str) -> bytes:
             f"{path}: others may read it (mode {mode:o}); expected 600, as after: chmod 600 {path}"
         )
     return data
+
+
+def sealed_size(size: int) -> int:
+    """The bytes that ``encrypt_once`` makes of ``size``."""
+    return size + TAG_BYTES * _segments(size)
+
+
+def encrypt_once(key: bytes, content: bytes, context: bytes) -> bytes:
+    """``content`` under ``key`` (32 bytes), which may serve nothing else; opens with the same ``context`` only."""
+    cipher, parts, count = AESGCM(key), memoryview(content), _segments(len(content))
+    if count == 1:
+        return cipher.encrypt(_nonce(0, last=True), content, context)
+    sealed = bytearray()
+    for number in range(count):
+        part = parts[number * SEGMENT_BYTES : (number + 1) * SEGMENT_BYTES]
+        sealed += cipher.encrypt(_nonce(number, last=number == count - 1), part, context)
+    return bytes(sealed)
+
+
+def decrypt_once(key: bytes, sealed: bytes, context: bytes) -> bytes:
+    """The inverse of ``encrypt_once``. Raises SealError for another key or context, or altered segments."""
+    cipher, parts = AESGCM(key), memoryview(sealed)
+    step = SEGMENT_BYTES + TAG_BYTES
+    count = max(1, -(-len(sealed) // step))
+    opened: list[bytes] = []
+    try:
+        for number in range(count):
+            part = parts[number * step : (number + 1) * step]
+            opened.append(cipher.decrypt(_nonce(number, last=number == count - 1), part, context))
+    except (InvalidTag, ValueError) as error:
+        raise SealError("does not open with the key it is said to have") from error
+    return opened[0] if count == 1 else b"".join(opened)
+
+
+def _segments(size: int) -> int:
+    return max(1, -(-size // SEGMENT_BYTES))
+
+
+def _nonce(number: int, *, last: bool) -> bytes:
+    """96 bits: 1 where another segment follows, and the number. A key encrypts one content."""
+    return bytes([not last]) + number.to_bytes(11, "big")
 
 
 @dataclass(frozen=True, slots=True)

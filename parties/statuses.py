@@ -56,6 +56,10 @@ class Stopped(PartyError):
         super().__init__(message)
         self.status = status
 
+    def advising(self, text: str) -> "Stopped":
+        """The same, with a further sentence; itself for an empty one."""
+        return Stopped(f"{self}; {text}", self.status) if text else self
+
 
 class FlaimRefused(PartyError):
     """FLAIM's server sends this client away; ``status`` is what that makes of the client's command."""

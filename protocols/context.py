@@ -29,6 +29,7 @@ U = TypeVar("U")
 Payload = NDArray[np.uint8]
 
 MAX_PUBLIC_BYTES = 1 << 28
+"""Of public bytes whose size nobody has worked out: lists of names and the like."""
 
 
 @dataclass(slots=True)
@@ -77,8 +78,8 @@ class Transport(Protocol):
     def post(self, peer: int, label: int, payload: Payload, cost: StepCost) -> None:
         """Hand a message to the channel; does not wait."""
 
-    async def fetch(self, peer: int, label: int, cost: StepCost) -> Payload:
-        """Wait for the message with this label, within a deadline."""
+    async def fetch(self, peer: int, label: int, cost: StepCost, limit: int) -> Payload:
+        """Wait for the message with this label, within a deadline; what is announced larger is not taken in."""
 
     def opened(self, opening: Opening, value: bytes) -> None:
         """Record an opened value in the transcript."""
@@ -231,7 +232,7 @@ class Context:
             self._transport.post(self._real(role), label, payload, self.cost)
         received: dict[int, Payload] = {}
         for role, size in expects.items():
-            payload = await self._transport.fetch(self._real(role), label, self.cost)
+            payload = await self._transport.fetch(self._real(role), label, self.cost, size)
             if payload.size != size:
                 raise ProtocolViolation(
                     f"party {self._real(role)} sent {payload.size} bytes"
@@ -292,7 +293,7 @@ class Context:
         self._transport.post(self._real(role), label, np.frombuffer(payload, np.uint8), self.cost)
 
     async def _fetch_public(self, role: int, label: int, max_bytes: int) -> bytes:
-        payload = await self._transport.fetch(self._real(role), label, self.cost)
+        payload = await self._transport.fetch(self._real(role), label, self.cost, max_bytes)
         if payload.size > max_bytes:
             raise ProtocolViolation(
                 f"party {self._real(role)} sent {payload.size} bytes"

@@ -1,39 +1,41 @@
 """MPyC's message exchanger on blocking TLS sockets: one connection for each direction, each owned by one thread.
 
-A frame is MPyC's: label (8 bytes, the program counter), payload size (4 bytes), payload. Label 0 is reserved for the
-farewell, whose payload is the reason of an early end. OpenSSL releases the interpreter lock and a TLS object must
-not be read and written by two threads at once, hence two connections. Payloads are sent from and received into
-their arrays without a further copy, and hashed in the same threads (``digests``). Secret:
-payloads are shares; they are never logged.
+Messages travel in parts (``frames``). The farewell's payload is the reason of an early end. OpenSSL releases the
+interpreter lock and a TLS object must not be read and written by two threads at once, hence two connections. Payloads
+are sent from and received into their arrays without a further copy, and hashed in the same threads (``digests``).
+Secret: payloads are shares; they are never logged.
 
-Known limits: a deadline counts from the wait for a message to its last byte; a peer may make this party hold up to
-``MAX_BUFFERED_BYTES`` that it has not asked for yet, empty messages counted as ``_HELD_BYTES`` each.
+What a peer may make this party hold: of a message that is asked for, as many bytes as are due, by what the receiver
+says; of messages that are not asked for yet, ``MAX_BUFFERED_BYTES`` in all, empty ones counted as ``_HELD_BYTES`` each.
+A larger one waits in the connection until it is asked for. A deadline is for silence: it counts from the wait for a
+message, and anew from each part of a message that has several.
 """
 
 import asyncio
 import queue
 import socket
 import ssl
-import struct
 import threading
+from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from protocols import frames
 from protocols._mpyc import MessageExchanger
 from protocols.context import Payload
 from protocols.digests import message_digest
 from protocols.errors import ChannelError, PeerClosed, ProtocolViolation, ReceiveTimeout
+from protocols.frames import HEADER, Message, frame_bytes
 
-HEADER = struct.Struct("<qI")
 FAREWELL = 0
-MAX_FRAME_BYTES = 1 << 28
 MAX_BUFFERED_BYTES = 1 << 31
 MAX_REASON_BYTES = 500
 # What a message takes that waits to be asked for, beside its payload.
 _HELD_BYTES = 512
-# A payload below this size travels in one write with its header.
+# A part below this size travels in one write with its header.
 _SMALL = 1 << 14
 # How long a broken sending side leaves the last word to the receiving side, which may find a farewell.
 _GRACE_S = 1.0
@@ -50,6 +52,16 @@ class Received(NamedTuple):
     def __repr__(self) -> str:
         # asyncio's logs show the arguments of callbacks and the results of futures; a payload is secret.
         return f"Received({self.payload.size} bytes)"
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class _Waiting:
+    """Somebody who waits for a message, of at most ``limit`` bytes; ``alarm`` is the deadline's."""
+
+    future: "asyncio.Future[Received]"
+    timeout_s: float
+    limit: int
+    alarm: asyncio.TimerHandle
 
 
 class Owner(Protocol):
@@ -79,6 +91,8 @@ class PeerExchanger(MessageExchanger):  # type: ignore[misc]  # MPyC is untyped
         "_pending",
         "_reader",
         "_sent",
+        "_turn",
+        "_unasked",
         "_writer",
         "_written",
         "buffered_bytes",
@@ -101,8 +115,11 @@ class PeerExchanger(MessageExchanger):  # type: ignore[misc]  # MPyC is untyped
         self._outgoing = outgoing
         self._incoming = incoming
         self._sent = sent
-        self._outbox: queue.SimpleQueue[tuple[int, Payload] | None] = queue.SimpleQueue()
-        self._pending: dict[int, asyncio.Future[Received]] = {}
+        self._outbox: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
+        # What the reading thread looks at before it takes a message in: under _turn's lock, with buffered_bytes.
+        self._turn = threading.Condition()
+        self._pending: dict[int, _Waiting] = {}
+        self._unasked: dict[int, int] = {}
         self._error: Exception | None = None
         self._over = asyncio.Event()
         self._written = asyncio.Event()
@@ -119,43 +136,50 @@ class PeerExchanger(MessageExchanger):  # type: ignore[misc]  # MPyC is untyped
         """Queue a payload under label ``pc``; the array must not change afterwards."""
         if self._error is not None:
             raise self._error
-        if payload.size > MAX_FRAME_BYTES:
-            raise ValueError(
-                f"a message of {payload.size} bytes is too large; at most {MAX_FRAME_BYTES}"
-            )
-        self.nbytes_sent += HEADER.size + payload.size
-        self._outbox.put((pc, payload))
+        self.nbytes_sent += frame_bytes(payload.size)
+        self._outbox.put(Message(pc, payload))
 
-    async def receive(self, pc: int, timeout_s: float) -> Received:
-        """The payload with label ``pc``, awaited for at most ``timeout_s`` seconds."""
+    async def receive(self, pc: int, timeout_s: float, limit: int) -> Received:
+        """The payload with label ``pc``, of at most ``limit`` bytes; ``timeout_s`` is how long its peer may be silent.
+
+        What is larger ends as a violation before it is taken in; it is the caller's to judge what was here already.
+        """
         arrived: Received | None = self.buffers.pop(pc, None)
         if arrived is not None:
-            self.buffered_bytes -= arrived.payload.size + _HELD_BYTES
+            self._is_asked_for(pc)
             return arrived
+        if self._unasked.get(pc, 0) > limit:
+            self._lost(self._too_large(self._unasked[pc], limit))
         if self._error is not None:
             raise self._error
         future: asyncio.Future[Received] = self._loop.create_future()
-        self._pending[pc] = future
-        alarm = self._loop.call_later(timeout_s, self._late, pc, timeout_s)
+        alarm = self._loop.call_later(timeout_s, self._late, pc)
+        waiting = _Waiting(future, timeout_s, limit, alarm)
+        with self._turn:
+            self._pending[pc] = waiting
+            self._turn.notify()
         try:
             return await future
         finally:
-            alarm.cancel()
-            self._pending.pop(pc, None)
+            waiting.alarm.cancel()
+            with self._turn:
+                self._pending.pop(pc, None)
 
     def fail(self, error: Exception) -> None:
         """End all pending and later receives with ``error``; the first error stays."""
-        if self._error is None:
-            self._error = error
+        with self._turn:
+            if self._error is None:
+                self._error = error
+            self._turn.notify()
         self._over.set()
-        for future in self._pending.values():
-            if not future.done():
-                future.set_exception(self._error)
+        for waiting in self._pending.values():
+            if not waiting.future.done():
+                waiting.future.set_exception(self._error)
 
     async def farewell(self, reason: str, timeout_s: float) -> None:
         """Say farewell in at most ``timeout_s``; with an empty reason, also wait that long for the peer's."""
-        self._outbox.put((FAREWELL, np.frombuffer(reason.encode()[:MAX_REASON_BYTES], np.uint8)))
-        self._outbox.put(None)
+        text = np.frombuffer(reason.encode()[:MAX_REASON_BYTES], np.uint8)
+        self._outbox.put(Message(FAREWELL, text))
         try:
             async with asyncio.timeout(timeout_s):
                 await self._written.wait()
@@ -180,21 +204,28 @@ class PeerExchanger(MessageExchanger):  # type: ignore[misc]  # MPyC is untyped
         for connection in (self._outgoing, self._incoming):
             connection.close()
 
-    def _late(self, pc: int, timeout_s: float) -> None:
-        future = self._pending.get(pc)
-        if future is not None and not future.done():
-            future.set_exception(
+    def _late(self, pc: int) -> None:
+        waiting = self._pending.get(pc)
+        if waiting is not None and not waiting.future.done():
+            waiting.future.set_exception(
                 ReceiveTimeout(
-                    f"no message from party {self.peer_pid} for {timeout_s:g} s where one was due",
+                    f"no message from party {self.peer_pid} for {waiting.timeout_s:g} s where one was due",
                     self.peer_pid,
                 )
             )
 
+    def _heard(self) -> None:
+        """A part has come of a message that has more: the peer is at work."""
+        for pc, waiting in self._pending.items():
+            waiting.alarm.cancel()
+            waiting.alarm = self._loop.call_later(waiting.timeout_s, self._late, pc)
+
     def _deliver(self, label: int, received: Received) -> None:
-        self.nbytes_received += HEADER.size + received.payload.size
-        future = self._pending.get(label)
-        if future is not None and not future.done():
-            future.set_result(received)
+        self.nbytes_received += frame_bytes(received.payload.size)
+        waiting = self._pending.get(label)
+        if waiting is not None and not waiting.future.done():
+            self._is_asked_for(label)
+            waiting.future.set_result(received)
             return
         if label in self.buffers:
             self._lost(
@@ -202,13 +233,14 @@ class PeerExchanger(MessageExchanger):  # type: ignore[misc]  # MPyC is untyped
             )
             return
         self.buffers[label] = received
-        self.buffered_bytes += received.payload.size + _HELD_BYTES
-        if self.buffered_bytes > MAX_BUFFERED_BYTES:
-            self._lost(
-                ProtocolViolation(
-                    f"party {self.peer_pid} sent more than was asked for", self.peer_pid
-                )
-            )
+
+    def _is_asked_for(self, label: int) -> None:
+        """A message counts no more towards what was not asked for, if it did."""
+        with self._turn:
+            size = self._unasked.pop(label, None)
+            if size is not None:
+                self.buffered_bytes -= size + _HELD_BYTES
+                self._turn.notify()
 
     def _left(self, reason: str) -> None:
         """The peer's farewell. At the end of the work it only ends what still waits for this peer."""
@@ -227,13 +259,22 @@ class PeerExchanger(MessageExchanger):  # type: ignore[misc]  # MPyC is untyped
     # The threads' side.
 
     def _write(self) -> None:
+        under_way: deque[Message] = deque()
         try:
-            while (item := self._outbox.get()) is not None:
-                label, payload = item
-                self._write_frame(label, payload)
-                if label != FAREWELL:
-                    digest = message_digest(self._digest_key, payload)
-                    self._sent(self.peer_pid, label, payload.size, digest)
+            while self._take(under_way):
+                message = under_way.popleft()
+                if message.label == FAREWELL and not message.payload.size and under_way:
+                    # The work is done: all that belongs to it goes first.
+                    under_way.append(message)
+                    continue
+                self._write_part(message)
+                if not message.whole:
+                    under_way.append(message)
+                elif message.label == FAREWELL:
+                    return
+                else:
+                    digest = message_digest(self._digest_key, message.payload)
+                    self._sent(self.peer_pid, message.label, message.payload.size, digest)
         except PeerClosed as problem:
             self._call(self._lost, problem)
         except (OSError, ValueError) as problem:
@@ -241,14 +282,23 @@ class PeerExchanger(MessageExchanger):  # type: ignore[misc]  # MPyC is untyped
         finally:
             self._call(self._written.set)
 
-    def _write_frame(self, label: int, payload: Payload) -> None:
-        header = HEADER.pack(label, payload.size)
+    def _take(self, under_way: deque[Message]) -> bool:
+        """Add what is queued to what is ``under_way``, waiting where there is nothing; False at the end."""
+        while not under_way or not self._outbox.empty():
+            message = self._outbox.get()
+            if message is None:
+                return False
+            under_way.append(message)
+        return True
+
+    def _write_part(self, message: Message) -> None:
+        header, part = message.header, message.next_part()
         try:
-            if payload.size < _SMALL:
-                self._outgoing.sendall(header + payload.tobytes())
+            if part.size < _SMALL:
+                self._outgoing.sendall(header + part.tobytes())
             else:
                 self._outgoing.sendall(header)
-                self._outgoing.sendall(payload.data)
+                self._outgoing.sendall(part.data)
         except OSError as problem:
             self._reader.join(_GRACE_S)
             raise self._broken(problem) from problem
@@ -267,23 +317,63 @@ class PeerExchanger(MessageExchanger):  # type: ignore[misc]  # MPyC is untyped
             self._call(self._lost, problem)
 
     def _read_frames(self) -> str:
-        header = memoryview(bytearray(HEADER.size))
+        header, coming = memoryview(bytearray(HEADER.size)), dict[int, Message]()
         while True:
             self._fill(header)
             label, size = HEADER.unpack(header)
-            limit = MAX_REASON_BYTES if label == FAREWELL else MAX_FRAME_BYTES
-            if size > limit:
+            message = coming.get(label) or self._begin(label, size)
+            if message.payload.size != size:
                 raise ProtocolViolation(
-                    f"party {self.peer_pid} announced a frame of {size} bytes, at most {limit}",
+                    f"party {self.peer_pid} announced a message of {message.payload.size} bytes and went on with one "
+                    f"of {size}",
                     self.peer_pid,
                 )
-            payload = np.empty(size, dtype=np.uint8)
-            self._fill(payload.data)
+            self._fill(message.next_part().data)
+            if not message.whole:
+                coming[label] = message
+                self._call(self._heard)
+                continue
+            coming.pop(label, None)
             if label == FAREWELL:
-                text = payload.tobytes().decode("utf-8", "replace")
+                text = message.payload.tobytes().decode("utf-8", "replace")
                 return "".join(character if character.isprintable() else "?" for character in text)
-            digest = message_digest(self._digest_key, payload)
-            self._call(self._deliver, label, Received(payload, digest))
+            digest = message_digest(self._digest_key, message.payload)
+            self._call(self._deliver, label, Received(message.payload, digest))
+
+    def _begin(self, label: int, size: int) -> Message:
+        """Room for a message that its first frame announces. Raises ProtocolViolation where it is too large.
+
+        Blocks while it is larger than what may be held and nobody has asked for it.
+        """
+        with self._turn:
+            limit = MAX_REASON_BYTES if label == FAREWELL else self._room(label, size)
+            if size > limit:
+                raise self._too_large(size, limit)
+        # The system gives memory as it is written to: what is announced and does not come takes none.
+        return Message(label, np.empty(size, dtype=np.uint8))
+
+    def _too_large(self, size: int, limit: int) -> ProtocolViolation:
+        return ProtocolViolation(
+            f"party {self.peer_pid} announced a message of {size} bytes, at most {limit} are due",
+            self.peer_pid,
+        )
+
+    def _room(self, label: int, size: int) -> int:
+        """How large a message may be: what is due of it, or what is left for those that are not asked for."""
+        while label not in self._pending:
+            if self._error is not None:
+                raise EOFError
+            room = MAX_BUFFERED_BYTES - self.buffered_bytes - _HELD_BYTES
+            if size <= room:
+                self._unasked[label] = size
+                self.buffered_bytes += size + _HELD_BYTES
+                return size
+            if size <= frames.PART_BYTES:
+                raise ProtocolViolation(
+                    f"party {self.peer_pid} sent more than was asked for", self.peer_pid
+                )
+            self._turn.wait()
+        return self._pending[label].limit
 
     def _fill(self, view: memoryview) -> None:
         done = 0

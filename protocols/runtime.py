@@ -2,8 +2,8 @@
 
 What MPyC gives: the parties, the program counter that labels messages. What is different here: the pairwise keys come
 from a coin flip of both ends (`protocols.pairing`); a peer is who its certificate says, not who its first bytes say;
-a lost peer fails every pending receive with an error that names it; every receive has a deadline and every frame a
-maximum size; nothing is ever unpickled (MPyC's ``transfer`` and ``output`` refuse to run). Secret: the pairwise keys
+a lost peer fails every pending receive with an error that names it; every receive has a deadline and a maximum
+size; nothing is ever unpickled (MPyC's ``transfer`` and ``output`` refuse to run). Secret: the pairwise keys
 and this party's private key. Public: names, addresses, byte counts.
 
 A runtime serves one mesh: its keys must never mask two different runs, so that it connects once and has one root
@@ -27,7 +27,7 @@ from protocols.mesh import Mesh, TlsFiles
 from protocols.pairing import COMMITMENT_BYTES, Coin
 
 _DIGESTS = b"syncret-message-digests"
-MAGIC = b"syncret-mesh-1\n"
+MAGIC = b"syncret-mesh-2\n"
 _FAREWELL_S = 5.0
 
 
@@ -252,9 +252,10 @@ class PartyRuntime(Runtime):  # type: ignore[misc]  # MPyC is untyped
         self._program_counter[0] = label
         self._send_message(peer, payload)
 
-    async def fetch(self, peer: int, label: int, cost: StepCost) -> Payload:
-        """Wait for the message from ``peer`` with ``label``."""
-        received: Received = await self.parties[peer].protocol.receive(label, self._timeout_s)
+    async def fetch(self, peer: int, label: int, cost: StepCost, limit: int) -> Payload:
+        """Wait for the message from ``peer`` with ``label``, of at most ``limit`` bytes."""
+        exchanger: PeerExchanger = self.parties[peer].protocol
+        received: Received = await exchanger.receive(label, self._timeout_s, limit)
         size = received.payload.size
         cost.received_bytes += size
         self._record("received", cost, peer, label, size, received.digest)

@@ -49,8 +49,8 @@ def bounds(spec: SelectSpec) -> tuple[int, int]:
     is below 2^(error bits - 1), and so is, modulo 2^(error bits), the error of counts that are no table's.
     Raises ValueError where an error could reach 2^31, a score 2^62 or a prefix sum of weights 2^127.
     """
-    if not 1 <= len(spec.sizes) <= MAX_CANDIDATES:
-        raise ValueError(f"{len(spec.sizes)} candidates; a selection takes 1 to {MAX_CANDIDATES}")
+    if not len(spec.sizes):
+        raise ValueError(f"0 candidates; a selection takes 1 to {MAX_CANDIDATES}")
     largest = max(spec.max_rows << FRACTION_BITS, int(spec.answers.max(initial=0)))
     starts = np.cumsum(spec.sizes) - spec.sizes
     answered = np.add.reduceat(spec.answers, starts, dtype=np.int64)
@@ -59,17 +59,27 @@ def bounds(spec: SelectSpec) -> tuple[int, int]:
             f"a candidate's answers add up to {answered[over][0]}; at most {largest} + {spec.sizes[over][0]} fit "
             f"max_rows = {spec.max_rows}"
         )
-    a_max = 2 * largest + int(spec.sizes.max())
+    return widths(spec.sizes, largest, spec.gains, spec.offsets)
+
+
+def widths(
+    sizes: NDArray[np.int64], largest: int, gains: Sequence[int], offsets: Sequence[int]
+) -> tuple[int, int]:
+    """As ``bounds``, whatever the answers are: no sum of a candidate's counts or answers is above ``largest``.
+
+    ``largest`` is in units of 2^-6 counts, and answers may be rounded up. Raises as ``bounds``.
+    """
+    if not 1 <= len(sizes) <= MAX_CANDIDATES:
+        raise ValueError(f"{len(sizes)} candidates; a selection takes 1 to {MAX_CANDIDATES}")
+    a_max = 2 * largest + int(sizes.max())
     if a_max >= 1 << 31:
         raise ValueError(
-            f"max_rows = {spec.max_rows} is too large: 2 * {largest} + {spec.sizes.max()} has to stay below 2^31"
+            f"max_rows = {largest >> FRACTION_BITS} is too large: 2 * {largest} + {sizes.max()} has to stay below 2^31"
         )
     error_bits = a_max.bit_length() + 1
     reach = 1 << (error_bits - 1)
-    highest = max(
-        gain * reach - offset for gain, offset in zip(spec.gains, spec.offsets, strict=True)
-    )
-    score_bits = (highest + max(spec.offsets)).bit_length() + 1
+    highest = max(gain * reach - offset for gain, offset in zip(gains, offsets, strict=True))
+    score_bits = (highest + max(offsets)).bit_length() + 1
     if score_bits > 63:
         raise ValueError(
             f"scores of {score_bits} bits: epsilon or max_rows is too large, 63 bits are supported"

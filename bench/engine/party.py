@@ -23,7 +23,7 @@ from bench.process_memory import forget_peak, memory
 from parties.config import CertificateFiles
 from parties.tls import pinned_in, signer
 from protocols.context import Context
-from protocols.exchanger import HEADER
+from protocols.frames import HEADER
 from protocols.memory import keep_freed_memory
 from protocols.mesh import TlsFiles
 from protocols.runtime import PartyRuntime

@@ -173,7 +173,7 @@ class PlayedTransport:
         cost.messages += 1
         self.sent.append(self._message(peer, label, payload, cost))
 
-    async def fetch(self, peer: int, label: int, cost: StepCost) -> Payload:
+    async def fetch(self, peer: int, label: int, cost: StepCost, limit: int) -> Payload:
         """See ``Transport``. Raises ReplayEnded where nothing was received."""
         # As in a run, others go on while this one waits.
         await asyncio.sleep(0)

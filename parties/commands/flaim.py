@@ -144,7 +144,8 @@ def flaim(
     folder = open_run_folder(trial, out, (SERVER,))
     run_flaim = partial(_run_method, trial, folder, simulate=simulate, processes=processes)
     rounds = settings.schedule(len(trial.config.domain.columns)).rounds
-    report = run_in_folder(trial, folder, run_flaim, rounds=rounds)
+    goes_on = not (simulate or settings.annealed)
+    report = run_in_folder(trial, folder, run_flaim, rounds=rounds, goes_on=goes_on)
     print_result(report, folder, closing_lines, as_json=as_json)
 
 

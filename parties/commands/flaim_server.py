@@ -16,6 +16,11 @@ from parties.flaim.server import own_files, run_server
 from parties.progress import JsonLines, Lines, Progress
 from parties.trial.processes import Supervision
 
+_AGAIN = (
+    "the same command goes on after the last finished round; with an annealed schedule, or before the first sums, it "
+    "begins anew with what is left of the budget"
+)
+
 
 @click.command(
     "flaim-server",
@@ -60,7 +65,9 @@ def flaim_server(
             loaded, own_folder, progress=progress, closed=supervision.go, register=register
         )
 
-    run_supervised(serve, watch_stdin=watch_stdin, events=progress if as_json else None)
+    run_supervised(
+        serve, watch_stdin=watch_stdin, events=progress if as_json else None, again=_AGAIN
+    )
     # A launcher has the real table at hand and writes a fuller report.
     if not watch_stdin:
         # Pictures take half a second to import, which a trial's server does without.

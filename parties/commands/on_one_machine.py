@@ -57,8 +57,12 @@ def run_in_folder(
     method: Callable[[Progress], Awaitable[RunReport]],
     *,
     rounds: int,
+    goes_on: bool,
 ) -> Mapping[str, object]:
-    """Run ``method``, which has at most ``rounds`` rounds, write the report and tidy up; returns report.json."""
+    """Run ``method``, which has at most ``rounds`` rounds, write the report and tidy up; returns report.json.
+
+    ``goes_on``: whether it keeps its finished rounds for the same command on the same folder.
+    """
     display = Display(clients=trial.partition.clients, rounds=rounds)
 
     async def work(supervision: Supervision) -> Mapping[str, object]:
@@ -67,7 +71,9 @@ def run_in_folder(
             display.event("folder", f"{beginning} {folder.path}")
             return finish_trial(trial, folder, await method(display))
 
-    return run_supervised(work, watch_stdin=False, events=None)
+    then = "goes on after the last finished round" if goes_on else "begins anew"
+    again = f"the same command with --out {folder.path} {then}"
+    return run_supervised(work, watch_stdin=False, events=None, again=again)
 
 
 def print_result(

@@ -19,6 +19,7 @@ from parties.trial.processes import Supervision, allow_files
 from protocols.memory import keep_freed_memory
 
 _PATH = click.Path(path_type=Path)
+_AGAIN = "the same command goes on after the last finished round, once all three servers are started again"
 
 
 @click.command(
@@ -71,7 +72,9 @@ def party(
             loaded, pid, own_folder, progress=progress, closed=supervision.go, register=register
         )
 
-    run_supervised(serve, watch_stdin=watch_stdin, events=progress if as_json else None)
+    run_supervised(
+        serve, watch_stdin=watch_stdin, events=progress if as_json else None, again=_AGAIN
+    )
     # A launcher has the real table at hand and writes a fuller report.
     if pid == LEAD and not watch_stdin:
         # Pictures take half a second to import, which the other servers do without.

@@ -112,7 +112,9 @@ def run_trial(
     make_plan(trial.config, trial.workload)
     folder = open_run_folder(trial, out, SERVERS)
     method = partial(_run_method, trial, folder)
-    report = run_in_folder(trial, folder, method, rounds=config.run.rounds)
+    report = run_in_folder(
+        trial, folder, method, rounds=config.run.rounds, goes_on=request.method == "distaim"
+    )
     print_result(report, folder, closing_lines, as_json=as_json)
 
 

@@ -79,12 +79,13 @@ def run_supervised(
     *,
     watch_stdin: bool,
     events: Progress | None,
+    again: str = "",
 ) -> Result:
     """Run ``main`` on an event loop until it ends, SIGINT or SIGTERM arrives, or (``watch_stdin``) the parent is gone.
 
-    Returns what ``main`` returns. Raises what ``main`` raises, Stopped when it was stopped; with ``events``, the
-    failure is an event, too. After a failure threads may still be at work: the caller ends the process without waiting
-    for them (``leave``).
+    Returns what ``main`` returns. Raises what ``main`` raises, Stopped when it was stopped, which says what doing it
+    ``again`` does; with ``events``, the failure is an event, too. After a failure threads may still be at work: the
+    caller ends the process without waiting for them (``leave``).
     """
 
     async def supervised() -> Result:
@@ -94,7 +95,7 @@ def run_supervised(
         except asyncio.CancelledError:
             if supervision.stopped is None:
                 raise
-            raise supervision.stopped from None
+            raise supervision.stopped.advising(again) from None
 
     loop = asyncio.new_event_loop()
     try:

@@ -14,12 +14,13 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from mechanisms.accounting import LedgerEntry, Schedule, rho
+from mechanisms.workload import Workload
 from parties.config import Config
 from parties.distaim.store import Store
 from parties.distaim.stored import Checkpoint
 from parties.ledger import DurableLedger
 from parties.version import WIRE_VERSION, version
-from protocols.context import Context
+from protocols.context import MAX_PUBLIC_BYTES, Context
 from protocols.echo import echo
 from protocols.errors import CheckFailed, ProtocolViolation
 from protocols.steps import MEASURE, SELECT
@@ -27,7 +28,8 @@ from protocols.steps import MEASURE, SELECT
 Key = TypeVar("Key", int, tuple[int, int])
 Held = TypeVar("Held", int, Checkpoint)
 _SELECTED = "selected/"
-MAX_STATE_BYTES = 1 << 28
+_BYTES_A_CELL = 11
+"""Of a noisy count as JSON has it: 8 bytes in base64."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +113,13 @@ def state_of(store: Store, rounds: int) -> dict[str, object]:
     }
 
 
+def largest_state(workload: Workload, rounds: int) -> int:
+    """More bytes than a server's state as JSON ever has: every round may have measured the largest marginal."""
+    sizes = [workload.domain.size(query) for query in workload.candidates]
+    cells = sum(sizes[i] for i in workload.one_way) + rounds * max(sizes)
+    return MAX_PUBLIC_BYTES + _BYTES_A_CELL * cells
+
+
 async def agree(
     ctx: Context,
     identity: Identity,
@@ -121,12 +130,14 @@ async def agree(
     initial: Sequence[int],
     budget: float,
     nonce: str,
+    max_bytes: int,
 ) -> Resumed:
     """Compare identities, then bring all three servers to the furthest point that two of them have reached.
 
     ``initial`` are the candidates that round 0 measures, in their order; no charge is larger than the ``budget``;
-    ``nonce`` (hex) is this server's part in the name of the mesh. Leaks: what the servers already opened or charged, to
-    one another. Rounds: 2. Communication: the state as JSON, and 96 bytes, to each.
+    ``nonce`` (hex) is this server's part in the name of the mesh; ``max_bytes`` is ``largest_state``.
+    Leaks: what the servers already opened or charged, to one another. Rounds: 2. Communication: the state as JSON, and
+    96 bytes, to each.
     Raises CheckFailed where identities differ or releases contradict, ProtocolViolation for malformed state or one told
     differently.
     """
@@ -135,7 +146,7 @@ async def agree(
         "nonce": nonce,
         **state_of(store, rounds),
     }
-    replies = await ctx.exchange(json.dumps(said).encode(), max_bytes=MAX_STATE_BYTES)
+    replies = await ctx.exchange(json.dumps(said).encode(), max_bytes=max_bytes)
     documents = [_document(reply, pid) for pid, reply in enumerate(replies)]
     for pid in (ctx.next_pid, ctx.prev_pid):
         identity.check(documents[pid].get("identity"), peer=f"party {pid} ({names[pid]})")

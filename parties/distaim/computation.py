@@ -19,7 +19,7 @@ from mechanisms.aim import AimResult, Estimator, Measurement, RoundRecord, run_a
 from mechanisms.events import event_to_dict
 from mechanisms.workload import Workload
 from parties.config import Config
-from parties.distaim.agreement import Identity, Resumed, agree
+from parties.distaim.agreement import Identity, Resumed, agree, largest_state
 from parties.distaim.arrivals import Arrivals
 from parties.distaim.backend import MpcBackend, server_ledger
 from parties.distaim.circumstances import Circumstances
@@ -109,6 +109,7 @@ async def compute(
             initial=server.workload.one_way,
             budget=server.plan.rho,
             nonce=nonce,
+            max_bytes=largest_state(server.workload, server.plan.rounds),
         )
     initial = sum(m.round == 0 for m in resumed.history)
     sigmas = [m.sigma for m in resumed.history if m.round > 0]

@@ -22,6 +22,7 @@ from aiohttp.connector import AddrInfoType
 from parties.config import CertificateFiles, Config, PartySection
 from parties.distaim.link import (
     NoAnswer,
+    in_chunks,
     network_reason,
     passes,
     plain,
@@ -34,7 +35,6 @@ from parties.distaim.sealed import SealedUpload, SignedUpload, Upload
 from parties.errors import CertificateError, PartialSubmission, SubmissionRefused, SubmitError
 from parties.tls import client_context, explain
 
-_CHUNK = 1 << 18
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.2, 2.0
 _CONNECTING, _SILENCE = 1 / 4, 1 / 2
 """Of the deadline: how long one server may take to be reached, and to be silent, before another one is tried."""
@@ -331,8 +331,7 @@ class _Link:
 
     async def _chunks(self, content: bytes) -> AsyncIterator[bytes]:
         loop, limit_s = asyncio.get_running_loop(), self._config.timeouts.submit_s * _SILENCE
-        for start in range(0, len(content), _CHUNK):
-            chunk = content[start : start + _CHUNK]
+        async for chunk in in_chunks(content):
             self._traffic.sent_bytes += len(chunk)
             yield chunk
             if self._silent is not None:

@@ -20,7 +20,7 @@ from mechanisms.workload import Workload
 from parties.config import Config
 from parties.distaim.circumstances import Circumstances
 from parties.distaim.steps import ESTIMATE, WORKING
-from protocols.context import Context
+from protocols.context import MAX_PUBLIC_BYTES, Context
 from protocols.echo import echo
 from protocols.errors import ProtocolViolation
 
@@ -100,9 +100,9 @@ class FollowingEstimator:
     ) -> Estimate:
         """The lead's model; see ``LeadEstimator.estimate``. Raises ChannelError, ProtocolViolation."""
         with self._ctx.step(ESTIMATE.name, round=round) as c:
-            message = await patience(c)
+            message = await patience(c, max_bytes=estimate_bytes(self._workload))
             await echo(c, {LEAD: message})
-        return decode_estimate(message[1:], self._workload)
+        return decode_estimate(memoryview(message)[len(_MODEL) :], self._workload)
 
 
 async def working(
@@ -116,9 +116,9 @@ async def working(
         await ctx.broadcast(LEAD, WORKING)
 
 
-async def patience(ctx: Context) -> bytes:
-    """The lead's first message that is not a tick. The followers' side of ``working``."""
-    while (message := await ctx.broadcast(LEAD, None)) == WORKING:
+async def patience(ctx: Context, *, max_bytes: int = MAX_PUBLIC_BYTES) -> bytes:
+    """The lead's first message that is not a tick, of at most ``max_bytes``. The followers' side of ``working``."""
+    while (message := await ctx.broadcast(LEAD, None, max_bytes=max_bytes)) == WORKING:
         pass
     return message
 
@@ -134,7 +134,7 @@ def estimate_bytes(workload: Workload) -> int:
     return len(_MODEL) + (len(workload.candidates) + 7) // 8 + 4 * workload.cells
 
 
-def decode_estimate(data: bytes, workload: Workload) -> Estimate:
+def decode_estimate(data: bytes | memoryview, workload: Workload) -> Estimate:
     """The inverse of ``encode_estimate``. Raises ProtocolViolation on another size."""
     count = len(workload.candidates)
     packed = (count + 7) // 8

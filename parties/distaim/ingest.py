@@ -50,7 +50,7 @@ logger = logging.getLogger("syncret.ingest")
 STORED, KNOWN = "stored", "already stored"
 _CHUNK = 1 << 16
 _TOGETHER_BYTES = 1 << 28
-"""Of uploads that are opened at the same time, two of them at least; it takes three times as much memory."""
+"""Of uploads that are opened at the same time, but for two of at most as many; it takes three times as much memory."""
 _PATIENCE = 1 / 3
 """Of an owner's deadline: how long its answer waits for the other servers' receipts."""
 _RECEIVED = web.RequestKey("received_bytes", int)
@@ -68,7 +68,9 @@ class Api:
     _turns: asyncio.Semaphore = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        turns = asyncio.Semaphore(max(2, _TOGETHER_BYTES // self.judge.largest))
+        largest = self.judge.largest
+        least = 2 if largest <= _TOGETHER_BYTES else 1
+        turns = asyncio.Semaphore(max(least, _TOGETHER_BYTES // largest))
         object.__setattr__(self, "_turns", turns)
 
     def application(self) -> web.Application:

@@ -1,14 +1,17 @@
 """What those have in common who dial a server's ingest API: owners, and servers that pass uploads on.
 
-Provides ``read_answer``, ``refusal_text``, ``plain`` and ``network_reason``, and the API's paths. Public: everything.
+Provides ``in_chunks``, ``read_answer``, ``refusal_text``, ``plain`` and ``network_reason``, and the API's paths.
+Public: everything.
 """
 
 import errno
 import json
 import os
+from collections.abc import AsyncIterator
 
 import aiohttp
 
+_CHUNK = 1 << 18
 _MAX_ANSWER = 1 << 16
 
 
@@ -29,6 +32,12 @@ def submission_path(run: str) -> str:
 def part_path(run: str) -> str:
     """Of a server: its part of an upload that another one passes on."""
     return f"{run_path(run)}/part"
+
+
+async def in_chunks(content: bytes) -> AsyncIterator[bytes]:
+    """A body of any size, so that others of the event loop have their turn between its pieces."""
+    for start in range(0, len(content), _CHUNK):
+        yield content[start : start + _CHUNK]
 
 
 async def read_answer(response: aiohttp.ClientResponse) -> tuple[dict[str, object], int]:

@@ -34,8 +34,8 @@ class CostsFile:
     """The costs of this attempt, beside those of the attempts before it."""
 
     def __init__(self, path: Path, costs: Costs) -> None:
+        self.costs = costs
         self._path = path
-        self._costs = costs
         self._started = time.time()
         self.seconds: dict[str, float] = {}
         self.steps = costs.steps
@@ -57,8 +57,8 @@ class CostsFile:
         attempt: dict[str, Any] = {
             "started": self._started,
             "seconds": {**self.seconds, "total": time.time() - self._started},
-            "steps": [asdict(step) for step in self._costs.steps],
-            "openings": [asdict(opening) for opening in self._costs.openings],
+            "steps": [asdict(step) for step in self.costs.steps],
+            "openings": [asdict(opening) for opening in self.costs.openings],
         }
         return [*self._before, attempt]
 

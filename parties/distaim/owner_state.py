@@ -20,10 +20,11 @@ from numpy.typing import NDArray
 from parties.config import Config
 from parties.distaim.inputs.own import OwnInput
 from parties.distaim.receipts import Receipt
-from parties.distaim.sealed import KEY_BYTES, Upload
+from parties.distaim.sealed import Upload
 from parties.distaim.submission import Submission
 from parties.errors import StoreError, SubmitError
 from parties.files import disk_errors, write_json
+from parties.sealing import KEY_BYTES
 from protocols.upload import UploadSeeds
 
 

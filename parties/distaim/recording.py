@@ -79,9 +79,9 @@ class _RecordedTransport:
         """See ``Transport``."""
         self._inner.post(peer, label, payload, cost)
 
-    async def fetch(self, peer: int, label: int, cost: StepCost) -> Payload:
+    async def fetch(self, peer: int, label: int, cost: StepCost, limit: int) -> Payload:
         """See ``Transport``."""
-        payload = await self._inner.fetch(peer, label, cost)
+        payload = await self._inner.fetch(peer, label, cost, limit)
         self._tape.received(peer, label, payload)
         return payload
 

@@ -19,6 +19,7 @@ import aiohttp
 from parties.config import CertificateFiles, Config, PartySection
 from parties.distaim.link import (
     NoAnswer,
+    in_chunks,
     network_reason,
     part_path,
     passes,
@@ -233,12 +234,14 @@ class _Peer:
     ) -> tuple[int, dict[str, object], int]:
         """Status, answer and its size. Raises _Away."""
         content = part.content
+        asked_first = len(content) > _ASKED_FIRST
         try:
             async with self._connected().put(
                 f"https://{self._party.ingest}{part_path(upload.submission.run)}",
-                data=content,
-                headers=upload.headers_between_servers(),
-                expect100=len(content) > _ASKED_FIRST,
+                # Chunks are gone once they are sent: only what nobody takes unasked is not sent twice by the library.
+                data=in_chunks(content) if asked_first else content,
+                headers=upload.headers_between_servers() | {"Content-Length": str(len(content))},
+                expect100=asked_first,
                 allow_redirects=False,
             ) as response:
                 return (response.status, *await read_answer(response))

@@ -1,10 +1,10 @@
 """A sealed upload: what an owner sends to one server, for three of which each can read its own part alone.
 
 Provides both sides. The owner's: ``seal``, from an input form's parts to a ``SealedUpload``: a box for each server
-(`parties.sealing`), and the common part, encrypted once with AES-256-GCM under a key that stands in the boxes of its
-holders. The servers': ``open_part``, from a box and the common part to the body that the form knows. Between them
-``Upload``, the digests of all that is sent, whose own digest the owner signs with its certificate's key: a server that
-passes an upload on can neither make one up nor alter one (``SignedUpload``).
+(`parties.sealing`), and the common part, encrypted once with AES-256-GCM (in segments, where it is large) under a key
+that stands in the boxes of its holders. The servers': ``open_part``, from a box and the common part to the body that
+the form knows. Between them ``Upload``, the digests of all that is sent, whose own digest the owner signs with its
+certificate's key: a server that passes an upload on can neither make one up nor alter one (``SignedUpload``).
 
 A box opens only for the submission, the server and the common part that it was made for. AES-GCM does not commit to
 its key: two boxes with different keys may open one common part to different bodies. The comparison of components by
@@ -23,24 +23,25 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Self
 
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-
 from parties.distaim.inputs import InputForm
 from parties.distaim.submission import Submission, require_field
 from parties.errors import CertificateError, SealError
-from parties.sealing import OVERHEAD_BYTES, SealKey, SealTo
+from parties.sealing import (
+    KEY_BYTES,
+    OVERHEAD_BYTES,
+    SealKey,
+    SealTo,
+    decrypt_once,
+    encrypt_once,
+    sealed_size,
+)
 from parties.signing import Issuer
 from protocols.upload import UploadParts
 
-KEY_BYTES = 32
-TAG_BYTES = 16
 PARTS_HEADER, SIGNATURE_HEADER = "Syncret-Parts", "Syncret-Signature"
 CLIENT_HEADER, CERTIFICATE_HEADER = "Syncret-Client", "Syncret-Certificate"
 _UPLOAD, _SIGNED = b"syncret upload 1\n", b"syncret owner's signature 1\n"
 _BOX, _COMMON = b"syncret box 1\n", b"syncret common part 1\n"
-_NONCE = bytes(12)
-"""A key encrypts one common part, so that the nonce is no matter."""
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _MAX_SIGNATURE, _MAX_CERTIFICATE = 256, 4096
 
@@ -62,7 +63,7 @@ class Sizes:
             key = KEY_BYTES if pid in holders else 0
             return form.private_size(pid, capacity) + key + OVERHEAD_BYTES
 
-        common = form.common_size(capacity) + TAG_BYTES if holders else 0
+        common = sealed_size(form.common_size(capacity)) if holders else 0
         return cls((box(0), box(1), box(2)), common, holders)
 
     @property
@@ -234,7 +235,7 @@ def seal_common(parts: UploadParts, submission: Submission, key: bytes) -> bytes
     """The common part under ``key``, which may serve no other one; empty without one."""
     if not parts.holders:
         return b""
-    return AESGCM(key).encrypt(_NONCE, parts.common, _common_context(submission))
+    return encrypt_once(key, parts.common, _common_context(submission))
 
 
 def seal_boxes(
@@ -268,8 +269,8 @@ def open_part(pid: int, key: SealKey, upload: Upload, received: "Received") -> b
         return content
     private, common_key = content[:-KEY_BYTES], content[-KEY_BYTES:]
     try:
-        common = AESGCM(common_key).decrypt(_NONCE, received.common, _common_context(submission))
-    except (InvalidTag, ValueError) as error:
+        common = decrypt_once(common_key, received.common, _common_context(submission))
+    except SealError as error:
         raise SealError("the common part does not open with the key in the box") from error
     return private + common
 

@@ -16,6 +16,8 @@ import contextlib
 import json
 import time
 from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from mechanisms.errors import MechanismError
@@ -23,6 +25,7 @@ from parties.config import CertificateFiles, Config
 from parties.distaim.agreement import Identity, identity_of
 from parties.distaim.circumstances import Circumstances
 from parties.distaim.computation import ComputeServer, LeadDuties, compute
+from parties.distaim.doing import doing
 from parties.distaim.estimation import LEAD, make_estimator
 from parties.distaim.forget import STORE, check_open, discard, has_store
 from parties.distaim.listener import Ingest, start_ingest
@@ -36,6 +39,7 @@ from parties.files import disk_errors
 from parties.places import register_file
 from parties.progress import Progress
 from parties.published import TABLE, Published, published
+from parties.pulse import Pulse
 from parties.register import Registered, Study
 from parties.statuses import TooFewClients
 from parties.tls import check_holder, check_seal, signer
@@ -220,7 +224,7 @@ class _MeshTranscript:
 
 async def _serve(server: ComputeServer, files: CertificateFiles, identity: Identity) -> None:
     """Take submissions and compute, until the run is finished or has failed."""
-    config, pid = server.config, server.pid
+    config = server.config
     ingest = await _ingest(server, files)
     try:
         runtime = _runtime(server, files)
@@ -233,9 +237,8 @@ async def _serve(server: ComputeServer, files: CertificateFiles, identity: Ident
             server.progress.event("connected", "connected to the two other servers")
             costs = CostsFile(server.directory / "costs.json", runtime.costs)
             costs.seconds["connect"] = seconds
-            lead = _lead(server) if pid == LEAD else None
             context = Context(server.circumstances.transport(runtime), root_path(config.run.id))
-            await compute(server, context, identity, costs=costs, lead=lead)
+            await _compute(server, context, identity, costs)
             server.store.end()
         except BaseException as error:
             with contextlib.suppress(TimeoutError):
@@ -245,6 +248,19 @@ async def _serve(server: ComputeServer, files: CertificateFiles, identity: Ident
     finally:
         if ingest is not None:
             await ingest.close()
+
+
+async def _compute(
+    server: ComputeServer, context: Context, identity: Identity, costs: CostsFile
+) -> None:
+    """Compute, and say that it goes on where that is slow."""
+    leads, plan = server.pid == LEAD, server.plan
+    at = partial(doing, costs.costs, plan, lead=leads)
+    pulse = Pulse(server.progress, rounds=plan.rounds, doing=at)
+    server = replace(server, progress=pulse)
+    lead = _lead(server, pulse) if leads else None
+    async with pulse.beating():
+        await compute(server, context, identity, costs=costs, lead=lead)
 
 
 async def _ingest(server: ComputeServer, files: CertificateFiles) -> Ingest | None:
@@ -258,8 +274,9 @@ async def _ingest(server: ComputeServer, files: CertificateFiles) -> Ingest | No
     return ingest
 
 
-def _lead(server: ComputeServer) -> LeadDuties:
+def _lead(server: ComputeServer, pulse: Pulse) -> LeadDuties:
     estimator = make_estimator(server.config, server.workload, server.plan)
+    estimator.on_iteration = pulse.iteration
 
     def write(total: int) -> Published:
         if estimator.model is None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from parties.config import Config
 from parties.flaim.sums import section_of
-from parties.progress import Progress
+from parties.progress import WORKING, Progress
 from parties.statuses import ChildFailed, Status
 from parties.tls import pinned_in
 from parties.trial.folder import REGISTER, Folder
@@ -28,7 +28,7 @@ ONE_EACH = 8
 """Up to so many clients have a process each."""
 _GOODBYE_S = 10.0
 _WATCHED = ("--json", "--watch-stdin")
-_SHOWN = ("listening", "writing", "resumed")
+_SHOWN = ("listening", "writing", "resumed", WORKING)
 
 
 @dataclass(slots=True)

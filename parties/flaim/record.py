@@ -41,7 +41,10 @@ class StepCost:
 
 @dataclass(eq=False, slots=True)
 class Record:
-    """See the module. ``by_kind`` counts bytes by direction and kind of message, ``by_step`` costs by step."""
+    """See the module. ``by_kind`` counts bytes by direction and kind of message, ``by_step`` costs by step.
+
+    ``at`` is the step that is under way, and its round.
+    """
 
     transcript: Transcript
     names: tuple[str, ...]
@@ -50,6 +53,7 @@ class Record:
         default_factory=lambda: {"sent": Counter(), "received": Counter()}
     )
     by_step: dict[str, StepCost] = field(default_factory=dict)
+    at: tuple[str, int] | None = None
     _label: int = 0
     _costs: StepCost = field(default_factory=StepCost)
     _spent: float = 0.0
@@ -143,10 +147,11 @@ class Record:
     def step(self, name: str, round: int) -> Iterator[None]:
         """The bytes and seconds within belong to step ``name``."""
         before, started = self._costs, time.perf_counter()
-        self._costs = StepCost()
+        self._costs, self.at = StepCost(), (name, round)
         try:
             yield
         finally:
+            self.at = None
             cost, self._costs = self._costs, before
             cost.seconds = time.perf_counter() - started
             self.transcript.step(

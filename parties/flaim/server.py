@@ -53,11 +53,13 @@ from parties.flaim.history import History
 from parties.flaim.record import Record
 from parties.flaim.refusals import refusal_of
 from parties.flaim.result import RESULT, ServerFacts, flaim_document
+from parties.flaim.steps import AGGREGATE, CHOOSE
 from parties.flaim.sums import settings_of
 from parties.ledger import LEDGER, DurableLedger, adopt_charges
 from parties.places import register_file
 from parties.progress import Progress
 from parties.published import NOTE, Published
+from parties.pulse import Pulse
 from parties.register import Registered, Study
 from parties.statuses import TooFewClients
 from parties.tls import check_holder
@@ -67,6 +69,7 @@ from protocols.transcript import Value, round_ended
 
 ORACLE = "oracle"
 TRANSCRIPT = "transcript.jsonl"
+_WORDS = {CHOOSE: "clients choose", AGGREGATE: "taking sums"}
 
 
 def own_files(config: Config) -> CertificateFiles:
@@ -288,17 +291,19 @@ class _Run:
             final_iterations=self.settings.final_iterations,
             max_model_mb=self.settings.max_model_mb,
         )
-        estimator = _Timed(inner, self)
-        result = await run_flaim(
-            self.workload,
-            self.settings,
-            schedule,
-            federation,
-            estimator,
-            self.ledger,
-            on_round=lambda done: self._round_done(done, federation.population),
-            history=before,
-        )
+        pulse = Pulse(self.progress, rounds=schedule.rounds, doing=self._doing)
+        self.progress, inner.on_iteration = pulse, pulse.iteration
+        async with pulse.beating():
+            result = await run_flaim(
+                self.workload,
+                self.settings,
+                schedule,
+                federation,
+                _Timed(inner, self, pulse),
+                self.ledger,
+                on_round=lambda done: self._round_done(done, federation.population),
+                history=before,
+            )
         written = await self._write(result)
         self.record.transcript.note(NOTE, **written.to_dict())
         self.record.transcript.note(
@@ -323,6 +328,13 @@ class _Run:
         self.document = flaim_document(
             result, self.workload, self.settings, ledger=self.ledger, rows=written.rows, facts=facts
         )
+
+    def _doing(self) -> str | None:
+        """What clients are asked for, in words."""
+        if self.record.at is None:
+            return None
+        step, number = self.record.at
+        return f"round {number} of {self.settings.rounds}: {_WORDS.get(step, step)}"
 
     async def _gather(self, connections: Connections) -> int:
         """Wait for the clients; returns how many there are. Raises TooFewClients."""
@@ -372,9 +384,10 @@ class _Run:
 class _Timed:
     """An estimator whose time is noted."""
 
-    def __init__(self, inner: FlaimEstimator, run: _Run) -> None:
+    def __init__(self, inner: FlaimEstimator, run: _Run, pulse: Pulse) -> None:
         self._inner = inner
         self._run = run
+        self._pulse = pulse
 
     async def estimate(
         self, targets: Sequence[tuple[int, Target]], *, spent: float, final: bool
@@ -382,6 +395,7 @@ class _Timed:
         """See ``FlaimEstimator.estimate``."""
         started = time.perf_counter()
         try:
-            return await self._inner.estimate(targets, spent=spent, final=final)
+            with self._pulse.during("estimating the model"):
+                return await self._inner.estimate(targets, spent=spent, final=final)
         finally:
             self._run.seconds["estimate"] += time.perf_counter() - started

@@ -36,7 +36,7 @@ from mechanisms.flaim_client import FlaimClient, true_answers
 from mechanisms.flaim_messages import Brief, Layout, decode_choices, encode_choices
 from mechanisms.flaim_settings import FlaimSettings, SumNoise
 from mechanisms.model import Model
-from mechanisms.pgm import FederatedEstimator, Target
+from mechanisms.pgm import FederatedEstimator, OnIteration, Target
 from mechanisms.sampling import RandomBytes
 from mechanisms.workload import Workload
 from parties.config import FlaimSection
@@ -89,12 +89,13 @@ async def simulate(
     threat: ThreatModel | None = None,
     drops: Mapping[tuple[int, int], Stage | None] | None = None,
     on_round: Callable[[FlaimRound], None] = lambda done: None,
+    on_iteration: OnIteration = lambda done, of: None,
 ) -> FlaimOutcome:
     """Runs FLAIM on one table of codes (rows, columns) for each client.
 
     ``seed`` None: the operating system's randomness; a number: repeatable, for experiments only. ``threat``: what the
     neighbour graph of a sum has to withstand. ``drops``: (round, client) is silent from that stage of the round's
-    sums on, None: from before it chooses.
+    sums on, None: from before it chooses. ``on_iteration`` is told how far a model's fit is.
 
     Raises ``FlaimError`` if a table does not fit, and as ``run_flaim``.
     """
@@ -110,6 +111,7 @@ async def simulate(
     world = _World(
         clients, workload, settings, secagg, streams, _threat(threat, settings), drops or {}
     )
+    world.estimator.on_iteration = on_iteration
     ledger = Ledger(settings.rho)
     schedule = settings.schedule(len(workload.domain.columns))
     result = await run_flaim(workload, settings, schedule, world, world, ledger, on_round=on_round)
@@ -144,7 +146,7 @@ class _World:
         self._secagg = secagg
         self._streams = streams
         self._drops = drops
-        self._estimator = FederatedEstimator(
+        self.estimator = FederatedEstimator(
             workload,
             iterations=settings.round_iterations,
             final_iterations=settings.final_iterations,
@@ -192,7 +194,7 @@ class _World:
     ) -> tuple[Model, NDArray[np.bool_]]:
         """See ``FlaimEstimator.estimate``."""
         with self._timed("estimate"):
-            return await self._estimator.estimate(targets, spent=spent, final=final)
+            return await self.estimator.estimate(targets, spent=spent, final=final)
 
     def _sum(self, request: SumRequest) -> Sums | None:
         message = request.layout.encode()

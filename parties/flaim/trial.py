@@ -23,6 +23,7 @@ from parties.flaim.simulation import FlaimOutcome, simulate
 from parties.flaim.steps import AGGREGATE, CHOICES, CHOOSE, SUMS
 from parties.flaim.sums import section_of, settings_of, smallest_sum
 from parties.progress import Progress
+from parties.pulse import Pulse
 from parties.report.content import Opened
 from parties.secagg.frames import SIZE_BYTES
 from parties.trial.folder import Folder
@@ -41,17 +42,23 @@ async def run_simulation(trial: Trial, folder: Folder, *, progress: Progress) ->
     owners = trial.partition.owners
     tables = [trial.codes[owners == index] for index in range(trial.partition.clients)]
 
-    def on_round(done: FlaimRound) -> None:
-        progress.event("rounds", f"round {done.round} done", done=done.round)
+    rounds = settings.schedule(len(config.domain.columns)).rounds
+    pulse = Pulse(progress, rounds=rounds)
 
-    outcome = await simulate(
-        tables,
-        trial.workload,
-        settings,
-        secagg=True,
-        threat=ThreatModel(section.corrupt, section.dropouts),
-        on_round=on_round,
-    )
+    def on_round(done: FlaimRound) -> None:
+        pulse.event("rounds", f"round {done.round} done", done=done.round)
+
+    async with pulse.beating():
+        with pulse.during("estimating the model"):
+            outcome = await simulate(
+                tables,
+                trial.workload,
+                settings,
+                secagg=True,
+                threat=ThreatModel(section.corrupt, section.dropouts),
+                on_round=on_round,
+                on_iteration=pulse.iteration,
+            )
     ledger = Ledger(settings.rho, list(outcome.ledger))
     written = await asyncio.to_thread(
         write_synthetic, folder.path, outcome.model, config, total=outcome.total

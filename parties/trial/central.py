@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from mechanisms.accounting import Ledger
+from mechanisms.accounting import Ledger, Schedule
 from mechanisms.aim import AimResult, Backend, Estimate, Estimator, Measurement, run_aim
 from mechanisms.plaintext import PlaintextBackend
 from mechanisms.scores import ScoreSpec
@@ -24,6 +24,7 @@ from parties.distaim.report import notes
 from parties.distaim.steps import ESTIMATE
 from parties.files import write_whole
 from parties.progress import Progress, round_text
+from parties.pulse import Pulse
 from parties.report.about import about
 from parties.report.content import Communication, Opened, Privacy, RunReport
 from parties.report.result import parameters, selected, workload_size
@@ -43,6 +44,8 @@ class _Metered:
 
     backend: Backend
     estimator: Estimator
+    plan: Schedule
+    pulse: Pulse
     seconds: dict[str, float] = field(default_factory=dict)
     opened: list[Opened] = field(default_factory=list)
     round: int = 0
@@ -73,7 +76,8 @@ class _Metered:
     ) -> Estimate:
         """See ``Estimator.estimate``."""
         started = time.perf_counter()
-        estimate = await self.estimator.estimate(measurements, round=round, final=final)
+        with self.pulse.during(f"{round_text(round, self.plan)}: estimating the model"):
+            estimate = await self.estimator.estimate(measurements, round=round, final=final)
         self._add_seconds(ESTIMATE.name, started)
         return estimate
 
@@ -95,17 +99,20 @@ async def run_central(trial: Trial, folder: Folder, *, progress: Progress) -> Ru
         workload, plan, codes=trial.codes, ledger=ledger, random_bytes=secrets.token_bytes
     )
     estimator = make_estimator(config, workload, plan)
-    metered = _Metered(backend, estimator)
-    result = await run_aim(
-        workload,
-        plan,
-        metered,
-        metered,
-        max_rows=config.max_rows,
-        on_round=lambda record: progress.event(
-            "rounds", f"{round_text(record.round, plan)} done", done=record.round
-        ),
-    )
+    pulse = Pulse(progress, rounds=plan.rounds)
+    estimator.on_iteration = pulse.iteration
+    metered = _Metered(backend, estimator, plan, pulse)
+    async with pulse.beating():
+        result = await run_aim(
+            workload,
+            plan,
+            metered,
+            metered,
+            max_rows=config.max_rows,
+            on_round=lambda record: pulse.event(
+                "rounds", f"{round_text(record.round, plan)} done", done=record.round
+            ),
+        )
     if estimator.model is None:
         raise RuntimeError("the final estimate made no model")
     writing = time.perf_counter()

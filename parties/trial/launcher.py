@@ -20,7 +20,7 @@ import numpy as np
 
 from parties.config import Config, load_config
 from parties.files import disk_errors, write_whole
-from parties.progress import Progress
+from parties.progress import WORKING, Progress
 from parties.statuses import ChildFailed, Status
 from parties.tls import make_certificates, public_keys
 from parties.trial.folder import REGISTER, Folder
@@ -32,7 +32,7 @@ from parties.trial.request import Trial
 PARTY_NAMES = ("party-0", "party-1", "party-2")
 _CAUSE_S = 2.0
 """How long to wait for other servers' messages after one has failed: the one that names the cause may come later."""
-_PASSED_ON = ("recording", "waiting", "round", "selected", "writing", "resumed")
+_PASSED_ON = ("recording", "waiting", "round", "selected", "writing", "resumed", WORKING)
 """Events of party 0 that the launcher's own user is told."""
 
 

@@ -18,7 +18,7 @@ from bench.engine.tasks import TASKS, adult_plan, group_sizes
 from bench.networks import Network
 from protocols import costs
 from protocols.context import Context
-from protocols.exchanger import HEADER
+from protocols.frames import HEADER
 from protocols.row_plan import plan_counting
 from tests.protocols.local import run_parties
 

@@ -128,6 +128,7 @@ def test_run_stops_everything_when_it_is_interrupted(
     assert run.end()[0] == status
     assert time.monotonic() - sent < 10
     assert "stopped by" in run.said[-1]
+    assert f"the same command with --out {tmp_path / 'out'} goes on" in run.said[-1]
     assert not [line for line in run.said if "Traceback" in line]
     assert_nothing_runs(tmp_path)
 

@@ -404,9 +404,7 @@ def lying_upload(config: Config) -> Ready:
     """Signed by its owner, and with another key for the common part in the third box than in the second."""
     honest = sealed_upload(config)
     submission, keys = honest.signed.submission, (bytes(range(32)), bytes(range(32, 64)))
-    common = two_faced(
-        *keys, sealed._NONCE, sealed._common_context(submission), honest.parts.common
-    )
+    common = two_faced(*keys, bytes(12), sealed._common_context(submission), honest.parts.common)
     servers = [party.seal_to for party in config.require_parties()]
     first, second, third = (
         seal_boxes(honest.parts, submission, servers, key=key, common=common)[pid]

@@ -3,11 +3,22 @@
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from hypothesis import given
 from hypothesis import strategies as st
 
+from parties import sealing
 from parties.errors import CertificateError, SealError
-from parties.sealing import OVERHEAD_BYTES, PUBLIC_BYTES, SealKey, SealTo
+from parties.sealing import (
+    OVERHEAD_BYTES,
+    PUBLIC_BYTES,
+    TAG_BYTES,
+    SealKey,
+    SealTo,
+    decrypt_once,
+    encrypt_once,
+    sealed_size,
+)
 
 KEY = SealKey.generate()
 
@@ -80,3 +91,54 @@ def test_seal_to_refuses_what_is_no_key(text: str) -> None:
     with pytest.raises(ValueError, match=r"base64|expected 1216"):
         SealTo.parse(text)
     assert PUBLIC_BYTES == 1216
+
+
+SEGMENT = 100
+ONCE = bytes(range(32))
+
+
+@pytest.fixture
+def small_segments(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Segments of 100 bytes."""
+    monkeypatch.setattr(sealing, "SEGMENT_BYTES", SEGMENT)
+
+
+@pytest.mark.parametrize("size", [0, 1, 99, 100, 101, 200, 250])
+@pytest.mark.usefixtures("small_segments")
+def test_encrypt_once_opens_to_its_content_and_has_the_stated_size(size: int) -> None:
+    content = bytes(n % 251 for n in range(size))
+    sealed = encrypt_once(ONCE, content, b"x")
+    assert len(sealed) == sealed_size(size)
+    assert decrypt_once(ONCE, sealed, b"x") == content
+
+
+@pytest.mark.usefixtures("small_segments")
+def test_decrypt_once_refuses_segments_that_are_altered_moved_or_left_out() -> None:
+    """Each of them is whole by itself."""
+    sealed = encrypt_once(ONCE, bytes(250), b"x")
+    step = SEGMENT + TAG_BYTES
+    first, second, last = sealed[:step], sealed[step : 2 * step], sealed[2 * step :]
+    flipped = bytes([sealed[0] ^ 1]) + sealed[1:]
+    longer = encrypt_once(ONCE, bytes(350), b"x")
+    for wrong in (
+        flipped,
+        second + first + last,
+        first + last,
+        first + second,
+        first + second + second + last,
+        sealed + longer[3 * step :],
+        sealed[:-1],
+        b"",
+    ):
+        with pytest.raises(SealError):
+            decrypt_once(ONCE, wrong, b"x")
+    with pytest.raises(SealError):
+        decrypt_once(ONCE, sealed, b"y")
+    with pytest.raises(SealError):
+        decrypt_once(bytes(32), sealed, b"x")
+
+
+def test_encrypt_once_of_one_segment_is_a_single_message() -> None:
+    """As a common part of any usual size is."""
+    sealed = encrypt_once(ONCE, b"counts", b"x")
+    assert sealed == AESGCM(ONCE).encrypt(bytes(12), b"counts", b"x")

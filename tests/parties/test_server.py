@@ -19,6 +19,8 @@ import parties.distaim.computation
 import parties.distaim.inputs.counts
 import parties.distaim.server
 import parties.distaim.submit
+import parties.sealing
+import protocols.frames
 from mechanisms.accounting import LedgerEntry, rho, rho_from_epsilon_delta
 from mechanisms.errors import BudgetExceeded
 from mechanisms.events import ExponentialEvent, GaussianEvent
@@ -105,6 +107,17 @@ def steps(ledger: Counter[LedgerEntry]) -> Counter[tuple[int, str]]:
 def result(cluster: Cluster, pid: int = 0) -> dict[str, object]:
     document: dict[str, object] = json.loads((cluster.directory(pid) / "result.json").read_text())
     return document
+
+
+async def test_run_in_small_parts_is_the_same_run_to_owners_and_auditor(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is too large for one frame, or one segment of a sealed part, travels in several of them: here everything."""
+    monkeypatch.setattr(protocols.frames, "PART_BYTES", 16)
+    monkeypatch.setattr(parties.sealing, "SEGMENT_BYTES", 50)
+    assert await cluster.run(owners=EVERYONE) == [None] * 3
+    found = audit_folder(collect(cluster, cluster.folder / "run"))
+    assert [check for check in found.checks if check.status == "fail"] == []
 
 
 @pytest.mark.parametrize("form", ["seeded", "plain"])

@@ -74,7 +74,7 @@ class LocalParty:
         self.mesh.sent.append(Sent(self.pid, peer, cost.step, payload.tobytes()))
         self.mesh.slot(self.pid, peer, label).set_result(payload.copy())
 
-    async def fetch(self, peer: int, label: int, cost: StepCost) -> Payload:
+    async def fetch(self, peer: int, label: int, cost: StepCost, limit: int) -> Payload:
         payload = await self.mesh.slot(peer, self.pid, label)
         del self.mesh.waiting[peer, self.pid, label]
         cost.received_bytes += payload.size

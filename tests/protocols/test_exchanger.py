@@ -18,14 +18,10 @@ import pytest
 from blake3 import blake3
 
 from protocols import exchanger as exchanger_module
+from protocols import frames
 from protocols.errors import ChannelError, PeerClosed, ProtocolViolation, ReceiveTimeout
-from protocols.exchanger import (
-    FAREWELL,
-    HEADER,
-    MAX_FRAME_BYTES,
-    MAX_REASON_BYTES,
-    PeerExchanger,
-)
+from protocols.exchanger import FAREWELL, MAX_REASON_BYTES, PeerExchanger
+from protocols.frames import HEADER, frame_bytes
 from protocols.mesh import TlsFiles
 from tests.protocols.network import tls_pair
 
@@ -35,6 +31,7 @@ PEER = 2
 DIGEST_KEY = b"k" * 32
 SOON_S = 0.2
 LONG_S = 10.0
+ANY = 1 << 40
 
 
 @dataclass
@@ -132,7 +129,7 @@ async def test_send_writes_one_frame_and_reports_its_digest(tls: list[TlsFiles],
 async def test_receive_returns_the_payload_and_its_digest(tls: list[TlsFiles], size: int) -> None:
     payload = np.random.default_rng(size).bytes(size)
     async with linked(tls) as link:
-        waiting = asyncio.ensure_future(link.exchanger.receive(7, LONG_S))
+        waiting = asyncio.ensure_future(link.exchanger.receive(7, LONG_S, ANY))
         await asyncio.to_thread(link.says.sendall, frame(7, payload))
         received = await waiting
         assert received.payload.tobytes() == payload
@@ -143,13 +140,15 @@ async def test_receive_returns_the_payload_and_its_digest(tls: list[TlsFiles], s
 
 async def test_receive_finds_messages_by_label_in_any_order(tls: list[TlsFiles]) -> None:
     async with linked(tls) as link:
-        early = [asyncio.ensure_future(link.exchanger.receive(label, LONG_S)) for label in (3, 1)]
+        early = [
+            asyncio.ensure_future(link.exchanger.receive(label, LONG_S, ANY)) for label in (3, 1)
+        ]
         await asyncio.sleep(0)
         link.says.sendall(b"".join(frame(label, bytes([label])) for label in (1, 2, 3, 4)))
         assert [(await one).payload.tobytes() for one in early] == [b"\3", b"\1"]
         await until(lambda: len(link.exchanger.buffers) == 2)
         assert link.exchanger.buffered_bytes == 2 + 2 * exchanger_module._HELD_BYTES
-        late = [await link.exchanger.receive(label, LONG_S) for label in (4, 2)]
+        late = [await link.exchanger.receive(label, LONG_S, ANY) for label in (4, 2)]
         assert [one.payload.tobytes() for one in late] == [b"\4", b"\2"]
         assert link.exchanger.buffered_bytes == 0
 
@@ -165,17 +164,10 @@ async def test_receive_puts_frames_together_when_they_come_byte_by_byte(
 
         await asyncio.to_thread(drip)
         got = [
-            (await link.exchanger.receive(label, LONG_S)).payload.tobytes() for label in (1, 2, 3)
+            (await link.exchanger.receive(label, LONG_S, ANY)).payload.tobytes()
+            for label in (1, 2, 3)
         ]
         assert got == [b"first", b"", b"third"]
-
-
-async def test_send_refuses_what_the_peer_would_refuse(tls: list[TlsFiles]) -> None:
-    async with linked(tls) as link:
-        huge = np.broadcast_to(np.uint8(0), (MAX_FRAME_BYTES + 1,))
-        with pytest.raises(ValueError, match="too large"):
-            link.exchanger.send(1, huge)
-        assert link.exchanger.nbytes_sent == 0
 
 
 # Deadlines.
@@ -183,10 +175,10 @@ async def test_send_refuses_what_the_peer_would_refuse(tls: list[TlsFiles]) -> N
 
 async def test_receive_ends_at_its_deadline_and_names_the_peer(tls: list[TlsFiles]) -> None:
     async with linked(tls) as link:
-        other = asyncio.ensure_future(link.exchanger.receive(2, LONG_S))
+        other = asyncio.ensure_future(link.exchanger.receive(2, LONG_S, ANY))
         started = time.monotonic()
         with pytest.raises(ReceiveTimeout, match=r"no message from party 2 for 0\.2 s") as caught:
-            await link.exchanger.receive(1, SOON_S)
+            await link.exchanger.receive(1, SOON_S, ANY)
         assert SOON_S * 0.9 < time.monotonic() - started < SOON_S + 1
         assert caught.value.pid == PEER
         # The deadline of one message is not that of another.
@@ -199,12 +191,12 @@ async def test_receive_ends_at_its_deadline_when_a_frame_stays_half(tls: list[Tl
     async with linked(tls) as link:
         link.says.sendall(frame(1, bytes(100))[:50])
         with pytest.raises(ReceiveTimeout):
-            await link.exchanger.receive(1, SOON_S)
+            await link.exchanger.receive(1, SOON_S, ANY)
 
 
 async def test_receive_forgets_the_message_when_it_is_cancelled(tls: list[TlsFiles]) -> None:
     async with linked(tls) as link:
-        waiting = asyncio.ensure_future(link.exchanger.receive(1, LONG_S))
+        waiting = asyncio.ensure_future(link.exchanger.receive(1, LONG_S, ANY))
         await asyncio.sleep(0.01)
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -215,9 +207,10 @@ async def test_receive_forgets_the_message_when_it_is_cancelled(tls: list[TlsFil
 # What a peer may not say.
 
 
-async def violation(link: Link, said: bytes) -> ProtocolViolation:
+async def violation(link: Link, said: bytes, limit: int = ANY) -> ProtocolViolation:
     """What a pending receive ends with after the peer has said something."""
-    waiting = asyncio.ensure_future(link.exchanger.receive(99, LONG_S))
+    waiting = asyncio.ensure_future(link.exchanger.receive(99, LONG_S, limit))
+    await asyncio.sleep(0)
     await asyncio.to_thread(link.says.sendall, said)
     with pytest.raises(ProtocolViolation) as caught:
         await waiting
@@ -228,13 +221,13 @@ async def violation(link: Link, said: bytes) -> ProtocolViolation:
     return caught.value
 
 
-async def test_receive_reports_a_violation_when_a_frame_is_announced_too_large(
+async def test_receive_reports_a_violation_when_more_is_announced_than_is_due(
     tls: list[TlsFiles],
 ) -> None:
     """Before anything of that size is kept."""
     async with linked(tls) as link:
-        error = await violation(link, HEADER.pack(5, MAX_FRAME_BYTES + 1))
-        assert str(MAX_FRAME_BYTES + 1) in str(error)
+        error = await violation(link, HEADER.pack(99, 101), limit=100)
+        assert "announced a message of 101 bytes, at most 100 are due" in str(error)
 
 
 async def test_receive_reports_a_violation_when_a_farewell_is_too_long(tls: list[TlsFiles]) -> None:
@@ -264,6 +257,179 @@ async def test_receive_reports_a_violation_when_the_peer_floods_with_empty_messa
         await violation(link, b"".join(frame(label, b"") for label in range(1, 50)))
 
 
+# Messages in parts.
+
+
+@pytest.fixture
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> int:
+    """Parts of 1000 bytes."""
+    monkeypatch.setattr(frames, "PART_BYTES", 1000)
+    return 1000
+
+
+def in_parts(label: int, payload: bytes, part: int) -> list[bytes]:
+    """The frames of a message."""
+    header = HEADER.pack(label, len(payload))
+    return [header + payload[at : at + part] for at in range(0, max(1, len(payload)), part)]
+
+
+@pytest.mark.parametrize("size", [999, 1000, 1001, 2000, 5300])
+async def test_send_and_receive_take_a_message_in_parts(
+    tls: list[TlsFiles], small_parts: int, size: int
+) -> None:
+    payload = np.random.default_rng(size).bytes(size)
+    expected = b"".join(in_parts(7, payload, small_parts))
+    assert len(expected) == frame_bytes(size)
+    async with linked(tls) as link:
+        link.exchanger.send(7, array(payload))
+        assert await link.hear(len(expected)) == expected
+        waiting = asyncio.ensure_future(link.exchanger.receive(7, LONG_S, size))
+        await asyncio.sleep(0)
+        await asyncio.to_thread(link.says.sendall, expected)
+        received = await waiting
+        assert received.payload.tobytes() == payload
+        # To whoever counts messages and compares digests it is one message.
+        await until(lambda: link.sent)
+        assert link.sent == [(PEER, 7, size, received.digest)]
+        assert link.exchanger.nbytes_received == link.exchanger.nbytes_sent == frame_bytes(size)
+
+
+async def test_send_lets_small_messages_pass_a_large_one(
+    tls: list[TlsFiles], small_parts: int
+) -> None:
+    """The end of the work follows all of them; the reason of an early end does not wait for large ones."""
+    large = np.random.default_rng(1).bytes(3_000_000)
+    async with linked(tls) as link:
+        link.exchanger.send(1, array(large))
+        await asyncio.sleep(0.1)  # The connection is full.
+        link.exchanger.send(2, array(b"small"))
+        leaving = asyncio.ensure_future(link.exchanger.farewell("full disk", LONG_S))
+        heard = b""
+        while not heard.endswith(reason := frame(FAREWELL, b"full disk")):
+            heard += await link.hear(1)
+        await leaving
+        assert frame(2, b"small") in heard
+        assert heard.index(frame(2, b"small")) < heard.index(reason) < len(large) // 2
+        assert [label for _, label, _, _ in link.sent] == [2]
+
+
+async def test_farewell_follows_all_parts_when_the_work_is_done(
+    tls: list[TlsFiles], small_parts: int
+) -> None:
+    async with linked(tls) as link:
+        link.exchanger.send(1, array(bytes(2500)))
+        leaving = asyncio.ensure_future(link.exchanger.farewell("", LONG_S))
+        expected = b"".join(in_parts(1, bytes(2500), small_parts)) + frame(FAREWELL, b"")
+        assert await link.hear(len(expected)) == expected
+        link.says.sendall(frame(FAREWELL, b""))
+        await asyncio.wait_for(leaving, LONG_S)
+
+
+async def test_receive_puts_parts_of_several_messages_together(
+    tls: list[TlsFiles], small_parts: int
+) -> None:
+    payloads = {label: np.random.default_rng(label).bytes(1500 * label) for label in (1, 2, 3)}
+    pieces = [in_parts(label, payload, small_parts) for label, payload in payloads.items()]
+    async with linked(tls) as link:
+        for turn in range(5):
+            for frames_of_one in pieces:
+                link.says.sendall(b"".join(frames_of_one[turn : turn + 1]))
+        for label, payload in payloads.items():
+            received = await link.exchanger.receive(label, LONG_S, len(payload))
+            assert received.payload.tobytes() == payload
+        assert link.exchanger.buffered_bytes == 0
+
+
+async def test_receive_counts_its_deadline_from_the_last_part(
+    tls: list[TlsFiles], small_parts: int
+) -> None:
+    """A large message over a slow line takes longer than a silent peer is given."""
+    pieces = in_parts(1, bytes(4500), small_parts)
+    async with linked(tls) as link:
+        waiting = asyncio.ensure_future(link.exchanger.receive(1, 2 * SOON_S, ANY))
+        started = time.monotonic()
+        for piece in pieces:
+            await asyncio.sleep(SOON_S)
+            link.says.sendall(piece)
+        assert (await waiting).payload.size == 4500
+        assert time.monotonic() - started > 4 * SOON_S
+
+
+@pytest.mark.parametrize("heard", [1500, 2016, 2024, 2900])
+async def test_receive_ends_when_the_rest_of_a_message_does_not_come(
+    tls: list[TlsFiles], small_parts: int, heard: int
+) -> None:
+    """Within a part, between two, within a header: a silent peer is late, a lost one is lost."""
+    said = b"".join(in_parts(1, bytes(4500), small_parts))[:heard]
+    async with linked(tls) as link:
+        link.says.sendall(said)
+        with pytest.raises(ReceiveTimeout):
+            await link.exchanger.receive(1, SOON_S, ANY)
+        waiting = asyncio.ensure_future(link.exchanger.receive(1, LONG_S, ANY))
+        await asyncio.sleep(0)
+        link.cut()
+        with pytest.raises(PeerClosed):
+            await waiting
+
+
+async def test_receive_ends_when_a_part_is_left_out(tls: list[TlsFiles], small_parts: int) -> None:
+    """What follows is taken for the rest of it; no message comes of that, and nobody waits for ever."""
+    pieces = in_parts(1, bytes(range(250)) * 10, small_parts)
+    async with linked(tls) as link:
+        waiting = asyncio.ensure_future(link.exchanger.receive(1, SOON_S, 2500))
+        await asyncio.sleep(0)
+        link.says.sendall(pieces[0] + pieces[2] + frame(4, bytes(range(250)) * 4))
+        with pytest.raises((ReceiveTimeout, ProtocolViolation)):
+            await waiting
+        assert link.exchanger.buffers == {}
+
+
+async def test_receive_reports_a_violation_when_a_message_changes_its_size(
+    tls: list[TlsFiles], small_parts: int
+) -> None:
+    async with linked(tls) as link:
+        said = in_parts(99, bytes(2500), small_parts)[0] + HEADER.pack(99, 2400)
+        error = await violation(link, said)
+        assert "announced a message of 2500 bytes and went on with one of 2400" in str(error)
+
+
+async def test_receive_takes_in_what_is_larger_than_the_buffer_when_it_is_asked_for(
+    tls: list[TlsFiles], small_parts: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until then it takes no memory here: it waits in the connection."""
+    monkeypatch.setattr(exchanger_module, "MAX_BUFFERED_BYTES", 10_000)
+    payload = np.random.default_rng(5).bytes(50_000)
+    async with linked(tls) as link:
+        link.says.sendall(b"".join(in_parts(5, payload, small_parts)) + frame(6, b"behind it"))
+        await asyncio.sleep(0.1)
+        assert (link.exchanger.buffered_bytes, link.exchanger.buffers) == (0, {})
+        received = await link.exchanger.receive(5, LONG_S, len(payload))
+        assert received.payload.tobytes() == payload
+        assert (await link.exchanger.receive(6, LONG_S, ANY)).payload.tobytes() == b"behind it"
+
+
+async def test_receive_reports_a_violation_when_what_is_under_way_is_larger_than_is_due(
+    tls: list[TlsFiles],
+) -> None:
+    """It was announced before it was asked for, and may take its time."""
+    async with linked(tls) as link:
+        link.says.sendall(HEADER.pack(5, 1 << 25) + bytes(100))
+        await until(lambda: link.exchanger.buffered_bytes)
+        with pytest.raises(ProtocolViolation, match="33554432 bytes, at most 100 are due"):
+            await link.exchanger.receive(5, LONG_S, 100)
+
+
+async def test_receive_ends_when_what_nobody_asks_for_is_in_the_way(
+    tls: list[TlsFiles], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A peer that announces anything: nothing is kept for it, and who waits for something else is not kept waiting."""
+    async with linked(tls) as link:
+        link.says.sendall(HEADER.pack(5, 1 << 62))
+        with pytest.raises(ReceiveTimeout):
+            await link.exchanger.receive(1, SOON_S, ANY)
+        assert link.exchanger.buffered_bytes == 0
+
+
 def test_received_shows_no_payload() -> None:
     """asyncio puts arguments and results of what fails into its log."""
     received = exchanger_module.Received(array(bytes([123] * 5)), bytes([124] * 32))
@@ -279,7 +445,7 @@ async def test_receive_names_the_peer_when_the_connection_ends(
 ) -> None:
     """Between frames, in a header, in a payload. All that waits ends, and all that comes later."""
     async with linked(tls) as link:
-        waiting = [asyncio.ensure_future(link.exchanger.receive(n, LONG_S)) for n in (1, 2)]
+        waiting = [asyncio.ensure_future(link.exchanger.receive(n, LONG_S, ANY)) for n in (1, 2)]
         await asyncio.sleep(0)
         link.says.sendall(said)
         link.cut()
@@ -288,7 +454,7 @@ async def test_receive_names_the_peer_when_the_connection_ends(
                 await one
             assert caught.value.pid == PEER
         with pytest.raises(PeerClosed):
-            await link.exchanger.receive(3, LONG_S)
+            await link.exchanger.receive(3, LONG_S, ANY)
         with pytest.raises(PeerClosed):
             link.exchanger.send(3, array(b"x"))
 
@@ -300,7 +466,7 @@ async def test_receive_reports_a_broken_connection_when_a_record_is_forged(
         record = b"\x17\x03\x03\x00\x20" + bytes(32)
         socket.socket.sendall(link.says, record)
         with pytest.raises(PeerClosed, match=r"with party 2 broke.*bad record mac"):
-            await link.exchanger.receive(1, LONG_S)
+            await link.exchanger.receive(1, LONG_S, ANY)
 
 
 async def test_receive_ends_when_only_the_sending_side_breaks(
@@ -309,7 +475,7 @@ async def test_receive_ends_when_only_the_sending_side_breaks(
     """The connection to the peer is reset, the one from it stays open and silent."""
     monkeypatch.setattr(exchanger_module, "_GRACE_S", 0.1)
     async with linked(tls) as link:
-        waiting = asyncio.ensure_future(link.exchanger.receive(1, LONG_S))
+        waiting = asyncio.ensure_future(link.exchanger.receive(1, LONG_S, ANY))
         link.hears.close()
         link.exchanger.send(5, array(b"x"))
         with pytest.raises(PeerClosed, match="with party 2 broke"):
@@ -321,7 +487,7 @@ async def test_receive_tells_the_reason_when_the_peer_leaves_while_it_is_written
 ) -> None:
     """The broken write is noticed first; the farewell, still on its way, is the better answer."""
     async with linked(tls) as link:
-        waiting = asyncio.ensure_future(link.exchanger.receive(1, LONG_S))
+        waiting = asyncio.ensure_future(link.exchanger.receive(1, LONG_S, ANY))
         link.hears.close()
         link.exchanger.send(5, array(b"x"))
         await asyncio.sleep(0.1)
@@ -332,7 +498,7 @@ async def test_receive_tells_the_reason_when_the_peer_leaves_while_it_is_written
 
 async def test_receive_ends_with_the_reason_of_an_early_farewell(tls: list[TlsFiles]) -> None:
     async with linked(tls) as link:
-        waiting = asyncio.ensure_future(link.exchanger.receive(1, LONG_S))
+        waiting = asyncio.ensure_future(link.exchanger.receive(1, LONG_S, ANY))
         link.says.sendall(frame(FAREWELL, "no space\non the disk\x1b[2J\xff".encode("latin-1")))
         with pytest.raises(PeerClosed) as caught:
             await waiting
@@ -343,13 +509,13 @@ async def test_receive_ends_with_the_reason_of_an_early_farewell(tls: list[TlsFi
 async def test_receive_still_has_what_came_before_the_farewell(tls: list[TlsFiles]) -> None:
     """A peer that is done may leave first; only what it never sent is an error."""
     async with linked(tls) as link:
-        waiting = asyncio.ensure_future(link.exchanger.receive(2, LONG_S))
+        waiting = asyncio.ensure_future(link.exchanger.receive(2, LONG_S, ANY))
         await asyncio.sleep(0)
         link.says.sendall(frame(1, b"last") + frame(FAREWELL, b""))
         link.cut()
         with pytest.raises(PeerClosed, match=r"party 2 has left$"):
             await waiting
-        assert (await link.exchanger.receive(1, LONG_S)).payload.tobytes() == b"last"
+        assert (await link.exchanger.receive(1, LONG_S, ANY)).payload.tobytes() == b"last"
         assert link.owner.failures == []  # The work of the others goes on.
 
 
@@ -360,7 +526,7 @@ async def test_send_fails_the_owner_when_the_recorder_fails(tls: list[TlsFiles])
         raise OSError(28, "No space left on device")
 
     async with linked(tls, recorder=full) as link:
-        waiting = asyncio.ensure_future(link.exchanger.receive(1, LONG_S))
+        waiting = asyncio.ensure_future(link.exchanger.receive(1, LONG_S, ANY))
         link.exchanger.send(5, array(b"x"))
         with pytest.raises(OSError, match="No space left"):
             await waiting
@@ -426,7 +592,7 @@ async def test_end_is_quick_when_the_peer_reads_nothing(tls: list[TlsFiles]) -> 
 
 async def test_end_ends_what_still_waits(tls: list[TlsFiles]) -> None:
     async with linked(tls) as link:
-        waiting = asyncio.ensure_future(link.exchanger.receive(1, LONG_S))
+        waiting = asyncio.ensure_future(link.exchanger.receive(1, LONG_S, ANY))
         await asyncio.sleep(0)
         link.exchanger.end()
         with pytest.raises(ChannelError, match="this party has left"):
@@ -445,7 +611,7 @@ async def test_end_leaves_no_error_unheard_when_nobody_waits(
 ) -> None:
     """asyncio logs exceptions of futures and callbacks that nobody has retrieved."""
     async with linked(tls) as link:
-        waiting = asyncio.ensure_future(link.exchanger.receive(1, LONG_S))
+        waiting = asyncio.ensure_future(link.exchanger.receive(1, LONG_S, ANY))
         await asyncio.sleep(0)
         link.says.sendall(frame(5, b"") + frame(5, b""))
         await until(lambda: link.owner.failures)

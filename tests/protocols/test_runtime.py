@@ -20,7 +20,7 @@ from protocols.errors import (
     ProtocolViolation,
     ReceiveTimeout,
 )
-from protocols.exchanger import HEADER, MAX_FRAME_BYTES
+from protocols.frames import HEADER
 from protocols.mesh import TlsFiles
 from protocols.ring import R32, R64
 from protocols.runtime import PartyRuntime, digest_key, root_path
@@ -107,7 +107,7 @@ async def test_runtime_carries_the_protocols(tls: list[TlsFiles]) -> None:
 
 @pytest.mark.parametrize("sizes", [[0], [1], [100, 0, 20_000], [1 << 20] * 3])
 async def test_costs_are_what_the_sockets_carry(tls: list[TlsFiles], sizes: list[int]) -> None:
-    """Frames are payloads and 12 bytes a message; nothing travels that no step has counted."""
+    """Frames are payloads and a header a message; nothing travels that no step has counted."""
 
     async def work(party: PartyRuntime) -> None:
         for number, size in enumerate(sizes):
@@ -127,14 +127,14 @@ async def test_costs_are_what_the_sockets_carry(tls: list[TlsFiles], sizes: list
                 2000 if party.pid == 1 else 0
             )
             assert sum(step.sent_bytes for step in steps) == expected
-            assert sum(peer.nbytes_sent for peer in peers) == expected + 12 * messages
+            assert sum(peer.nbytes_sent for peer in peers) == expected + HEADER.size * messages
             for peer in peers:
                 other = parties[peer.peer_pid].parties[party.pid].protocol
                 assert peer.nbytes_sent == other.nbytes_received
             received = len(sizes) * 2 + (0 if party.pid == 1 else 1)
             assert (
                 sum(peer.nbytes_received for peer in peers)
-                == sum(step.received_bytes for step in steps) + 12 * received
+                == sum(step.received_bytes for step in steps) + HEADER.size * received
             )
             assert [step.rounds for step in steps] == [1] * (len(sizes) + 1)
 
@@ -156,7 +156,7 @@ async def test_costs_leave_out_less_than_two_percent_of_the_wire(tls: list[TlsFi
     async with proxied(tls, pipe) as parties:
         await asyncio.gather(*(party.context().exchange(bytes(1 << 20)) for party in parties))
         counted = parties[0].parties[1].protocol.nbytes_sent
-        assert counted == (1 << 20) + 12
+        assert counted == (1 << 20) + HEADER.size
         assert counted < pipe.bytes < 1.02 * counted
 
 
@@ -403,13 +403,33 @@ async def test_round_refuses_a_payload_of_another_size(
         errors = await all_ended(parties, work, 5)
     assert (type(errors[1]) if errors[1] else None) is error
     if error:
-        assert "party 0 sent" in str(errors[1])
+        said = "sent 7 bytes" if size < 8 else "announced a message of 9 bytes, at most 8"
+        assert f"party 0 {said}" in str(errors[1])
+
+
+@pytest.mark.slow
+async def test_round_carries_a_message_of_more_than_half_a_gigabyte(tls: list[TlsFiles]) -> None:
+    """A model of 130 million cells; 1.3 GB of memory."""
+    size = 4 * 130_000_000
+    payload = np.arange(size // 4, dtype=np.uint32).view(np.uint8)
+
+    async def work(party: PartyRuntime) -> None:
+        ctx = party.context()
+        if party.pid == 0:
+            await ctx.round({1: payload}, {})
+        elif party.pid == 1:
+            received = await ctx.round({}, {0: size})
+            assert np.array_equal(received[0], payload)
+            assert (ctx.cost.received_bytes, ctx.depth) == (size, 1)
+
+    async with connected(tls, timeout_s=30.0) as parties:
+        assert await all_ended(parties, work, 120) == [None] * 3
 
 
 async def test_exchange_ends_everywhere_when_a_peer_announces_too_much(tls: list[TlsFiles]) -> None:
     async def work(party: PartyRuntime) -> None:
         if party.pid == 0:
-            says(party, HEADER.pack(label_of(party.context()), MAX_FRAME_BYTES + 1))
+            says(party, HEADER.pack(label_of(party.context()), (1 << 28) + 1))
         await exchange_for_ever(party)
 
     async with connected(tls, timeout_s=30.0) as parties:
@@ -418,7 +438,7 @@ async def test_exchange_ends_everywhere_when_a_peer_announces_too_much(tls: list
     assert errors[1].pid == 0
     for error in (errors[0], errors[2]):
         assert isinstance(error, PeerClosed)
-    assert "party 1 has left: party 0 announced a frame" in str(errors[2]) + str(errors[0])
+    assert "party 1 has left: party 0 announced a message" in str(errors[2]) + str(errors[0])
 
 
 async def test_close_reports_messages_that_were_not_due(tls: list[TlsFiles]) -> None:
