@@ -7,6 +7,7 @@ of columns and categories are the users' own: they are written as text, whatever
 import html
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from parties.cards import grouped, words
 from parties.config import Config
@@ -36,9 +37,10 @@ def model_card(config: Config, report: Mapping[str, object]) -> str:
         f"{_text(in_words(report))} Every row was drawn from a model of noisy counts; none is a person's.",
         _warning(report),
         "## What it is for",
-        _list(_INTENDED),
+        _list([*_INTENDED, *_verdict(report, "good_for")]),
         "## What it is not good for",
-        _list(_LIMITS),
+        _list([*_LIMITS, *_verdict(report, "not_for")]),
+        _quality(report),
         "## How it was made",
         _method(config, report),
         "## Privacy",
@@ -75,6 +77,35 @@ def _warning(report: Mapping[str, object]) -> str:
         "**This was a trial on one machine.** report.json and report.html hold figures that were computed from the "
         "real table without noise: take them out before you publish anything."
     )
+
+
+def _verdict(report: Mapping[str, object], key: str) -> list[str]:
+    """What the report makes of the intervals, in sentences."""
+    quality = report.get("quality")
+    found = quality.get("verdict") if isinstance(quality, Mapping) else None
+    return [_text(line) for line in _strings(found.get(key))] if isinstance(found, Mapping) else []
+
+
+def _quality(report: Mapping[str, object]) -> str:
+    """How far each query may be off, as what was opened says; never what only a trial's real table knows."""
+    quality = report.get("quality")
+    if not isinstance(quality, Mapping):
+        return ""
+    rows = [
+        (
+            " × ".join(map(_text, _strings(m["columns"]))),
+            f"{50 * m['expected']:.3g} %",
+            f"{50 * m['high']:.3g} %",
+        )
+        for m in sorted(_tables(quality.get("marginals")), key=lambda m: -m["high"])
+        if m["query"]
+    ]
+    said = (
+        "How many of the rows are in a wrong cell of each query: expected, and at most. That no marginal at all is "
+        f"further off holds with {quality['confidence']:.0%} confidence. It follows from what was opened, and is as "
+        "private as the table."
+    )
+    return f"## How good it is\n\n{said}\n\n{_table(('query', 'expected', 'at most'), rows)}"
 
 
 def _method(config: Config, report: Mapping[str, object]) -> str:
@@ -153,5 +184,5 @@ def _strings(value: object) -> list[str]:
     return [str(item) for item in value] if isinstance(value, list | tuple) else []
 
 
-def _tables(value: object) -> list[Mapping[str, object]]:
+def _tables(value: object) -> list[Mapping[str, Any]]:
     return [item for item in value if isinstance(item, Mapping)] if isinstance(value, list) else []

@@ -108,6 +108,8 @@ def _resource(file: Packed) -> dict[str, object]:
     name, title = _DESCRIPTIONS.get(file.name, (_plain(file.name), ""))
     resource: dict[str, object] = {
         "name": name,
+        # Without it, validators guess from the ending, and take report.json for a report of their own.
+        "type": "table" if file.name == TABLE else "file",
         **({"title": title} if title else {}),
         "path": file.name,
         "format": ending,

@@ -165,7 +165,9 @@ def _band(entry: Entry, attempt: Attempt) -> Band | None:
     if entry.kind == "ledger":
         return Band(f"charged for {entry.text('step')}: rho = {entry.real('rho'):.4g}", _ORANGE)
     if entry.kind == "opened":
-        return Band(f"opened to all: {entry.text('what')}, {entry.number('count')} numbers", _GREEN)
+        count = entry.number("count")
+        values = f", {count} values" if count > 1 else ""
+        return Band(f"opened to all: {entry.text('what')}{values}", _GREEN)
     if entry.kind == "seal":
         return Band(f"server {attempt.pid} signs: {entry.text('reason')}", _GREY)
     return None

@@ -266,10 +266,14 @@ def excluded_text(report: Mapping[str, object]) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class QueryError:
-    """L1 distance (0 to 2) between the real and the synthetic normalised marginal of `query`."""
+    """L1 distance (0 to 2) between real and synthetic normalised marginal of `query`, or what it is expected to be.
+
+    `interval` is where it lies with the confidence that the report says, as far as it was computed.
+    """
 
     query: tuple[str, ...]
     error: float
+    interval: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True, slots=True)

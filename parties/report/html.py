@@ -10,12 +10,19 @@ Secret: nothing; see `parties.report.content` for which figures are not private.
 import json
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 
 from parties.report import page
 from parties.report import pictures as draw
 from parties.report.about import CENTRAL, in_words, privacy_in_words
 from parties.report.accounting import accounting
-from parties.report.content import NOT_PRIVATE, Associations, ReportPictures, excluded_text
+from parties.report.content import (
+    NOT_PRIVATE,
+    Associations,
+    QueryError,
+    ReportPictures,
+    excluded_text,
+)
 from parties.report.parts import items, number, optional, picture, section, tables
 from parties.report.sections import columns_section
 
@@ -33,7 +40,7 @@ def render_html(report: Mapping[str, object], pictures: ReportPictures) -> str:
         *(f'<p class="warning">{page.text(note)}</p>' for note in items(report.get("notes"))),
         _tiles(report),
         _pairs(pictures.associations),
-        _errors(pictures),
+        _errors(report, pictures),
         _columns(pictures),
         columns_section(report),
         _measured(report),
@@ -112,17 +119,34 @@ def _named_pairs(found: Associations) -> str:
     return page.table(("pairs that differ most", "real", "synthetic"), farthest)
 
 
-def _errors(pictures: ReportPictures) -> str:
-    errors = pictures.query_errors
+def _errors(report: Mapping[str, object], pictures: ReportPictures) -> str:
+    """The true errors of a trial, in earnest those to be expected; and their intervals, where the report has them."""
+    quality = optional(report, "quality")
+    known = {tuple(map(str, items(m["columns"]))): m for m in tables(quality.get("marginals"))}
+    said = "L1 distance between the real and the synthetic shares of a query's cells, from 0, the same, to 2. "
+    if pictures.query_errors:
+        title, caption = "Largest errors", said + NOT_PRIVATE
+        errors = [
+            replace(item, interval=_interval(known.get(item.query)))
+            for item in pictures.query_errors
+        ]
+    else:
+        title = "Largest errors to expect"
+        caption = said + "What was opened says how large it is expected to be, or to be at most."
+        errors = [
+            QueryError(query, number(m["expected"]), _interval(m))
+            for query, m in known.items()
+            if m["query"]
+        ]
     if not errors:
         return ""
-    caption = (
-        "L1 distance between the real and the synthetic shares of a query's cells: 0, the same, to 2, nothing in "
-        f"common. {NOT_PRIVATE}"
-    )
-    return "<h2>Largest errors</h2>\n" + picture(
-        draw.draw_query_errors(errors), caption, alt="The queries with the largest errors"
-    )
+    if any(item.interval for item in errors):
+        caption += f" Lines: intervals that hold with {number(quality['confidence']):.0%} confidence, all at once."
+    return f"<h2>{title}</h2>\n" + picture(draw.draw_query_errors(errors), caption, alt=title)
+
+
+def _interval(marginal: Mapping[str, object] | None) -> tuple[float, float] | None:
+    return None if marginal is None else (number(marginal["low"]), number(marginal["high"]))
 
 
 def _columns(pictures: ReportPictures) -> str:

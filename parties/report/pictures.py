@@ -88,6 +88,9 @@ def draw_query_errors(errors: Sequence[QueryError]) -> Figure:
         largest, every = figure.subplots(1, 2, width_ratios=(2, 1))
         places = np.arange(len(named))
         largest.barh(places, [item.error for item in named], height=0.7, color=BLUE)
+        for place, item in zip(places, named, strict=True):
+            if item.interval is not None:
+                largest.plot(item.interval, (place, place), color=ORANGE, linewidth=2)
         names = [plain_label(" × ".join(item.query), longest=52) for item in named]
         largest.set_yticks(places, names)
         largest.set_ylim(max(6, len(named)) - 0.4, -0.6)

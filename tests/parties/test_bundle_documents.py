@@ -22,7 +22,7 @@ from parties.distaim.outputs import write_synthetic
 from parties.errors import ConfigError
 from parties.statuses import Status
 from tests.parties.support import certificates, keys_of, make_config
-from tests.parties.test_report import example
+from tests.parties.test_report import QUALITY, example
 
 HOSTILE = "a|b <script> *x*\n# y"
 
@@ -157,6 +157,24 @@ def test_model_card_says_who_ran_it_and_what_it_guarantees() -> None:
         assert part in card
     # What the trial's real table was needed for stays out.
     assert "0.125" not in card
+
+
+def test_model_card_has_the_verdict_and_what_is_known_of_each_query() -> None:
+    true = {**QUALITY, "marginals": [{**m, "true_error": 0.777} for m in QUALITY["marginals"]]}  # type: ignore[attr-defined]
+    card = documents(make_config(), {**example().to_dict(), "quality": true})[CARD].decode()
+    good, bad, quality = (
+        card.partition(f"## {title}")[2].partition("\n## ")[0]
+        for title in ("What it is for", "What it is not good for", "How good it is")
+    )
+    assert "- Shares of age." in good
+    assert "- Pairs of sex \\| ward." in bad
+    assert "holds with 95% confidence" in quality
+    assert quality.index("| sex × ward | 35 % | 60 % |") < quality.index(
+        "| age × stays | 10 % | 15 % |"
+    )
+    assert "| age |" not in quality
+    assert "777" not in card
+    assert "How good it is" not in documents(make_config(), example().to_dict())[CARD].decode()
 
 
 def test_model_card_of_a_folder_without_a_report_has_what_the_configuration_says() -> None:

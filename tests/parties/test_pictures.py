@@ -45,6 +45,13 @@ def test_draw_query_errors_names_the_largest_and_shows_all_with_their_mean() -> 
     assert [text.get_text() for text in every.texts] == ["mean 0.070"]
 
 
+def test_draw_query_errors_has_a_line_for_each_interval() -> None:
+    errors = [QueryError(("a",), 0.3, (0.1, 0.5)), QueryError(("b",), 0.2)]
+    largest, _ = draw_query_errors(errors).axes
+    assert [list(line.get_xdata()) for line in largest.lines] == [[0.1, 0.5]]  # type: ignore[arg-type]
+    assert [list(line.get_ydata()) for line in largest.lines] == [[0, 0]]  # type: ignore[arg-type]
+
+
 def pairs(count: int, *, real: bool = True) -> Associations:
     names = tuple(f"c{i}" for i in range(count))
     made = tuple(tuple(1.0 if i == j else i * j / 100 for j in range(count)) for i in range(count))

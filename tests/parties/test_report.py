@@ -222,6 +222,53 @@ def test_render_html_names_the_pairs_that_differ_most() -> None:
     assert pairs.index("ward × b") < pairs.index("age × b") < pairs.index("age × ward")
 
 
+def marginal(*columns: str, low: float, high: float, query: bool = True) -> dict[str, object]:
+    """As the section quality of a report has it."""
+    return {
+        "columns": list(columns),
+        "query": query,
+        "cells": 15,
+        "low": low,
+        "high": high,
+        "basis": "measured",
+        "noise": 20.5,
+        "expected": (low + high) / 2,
+        "expected_is": "noise",
+    }
+
+
+QUALITY = {
+    "confidence": 0.95,
+    "marginals": [
+        marginal("age", low=0.0, high=0.02, query=False),
+        marginal("age", "stays", low=0.1, high=0.3),
+        marginal("sex", "ward", low=0.2, high=1.2),
+    ],
+    "dependencies": {"measured": [["age", "stays"]], "through_others": [], "independent": []},
+    "verdict": {"good_for": ["Shares of age."], "not_for": ["Pairs of sex | ward."]},
+}
+
+
+def test_render_html_shows_errors_to_expect_where_no_real_table_is_at_hand() -> None:
+    document = {**replace(example(), utility=None).to_dict(), "quality": QUALITY}
+    source = render_html(document, ReportPictures())
+    assert "<h2>Largest errors to expect</h2>" in source
+    assert "hold with 95% confidence" in source
+    assert NOT_PRIVATE not in source
+    drawn = next(p for p in Page(source).pictures if "The largest" in p)
+    assert drawn.index("sex × ward") < drawn.index("age × stays")
+    assert "All, worst first" in drawn
+
+
+def test_render_html_draws_intervals_beside_true_errors() -> None:
+    document = example().to_dict()
+    bare = render_html(document, shown("stays"))
+    assert "hold with 95% confidence" not in bare
+    with_intervals = render_html({**document, "quality": QUALITY}, shown("stays"))
+    assert "<h2>Largest errors</h2>" in with_intervals
+    assert "hold with 95% confidence" in with_intervals
+
+
 def test_render_html_says_which_queries_were_measured_with_what_noise() -> None:
     chosen = (
         Selected(1, ("age", "stays"), 24, 6012, 20.5),
