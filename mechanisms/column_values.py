@@ -10,17 +10,23 @@ Representation: numbers and moments are ascending distinct numbers (whole ones a
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from mechanisms.columns import Categorical, Column, Moment
 from mechanisms.domain import Domain
 from mechanisms.moments import moment_of
 from mechanisms.numbers import Integer, Real
+from mechanisms.text_table import TextTable
 from mechanisms.written import multiple_of, parse_number, parse_whole
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -49,18 +55,19 @@ class ColumnValues:
         return int(self.counts.sum()) + self.missing
 
 
-def column_values(domain: Domain, frame: pd.DataFrame) -> tuple[ColumnValues, ...]:
+def column_values(domain: Domain, frame: TextTable | pd.DataFrame) -> tuple[ColumnValues, ...]:
     """The values of every column that the domain describes, in the order in which tables are written.
 
     ``frame`` is a table of strings that ``mechanisms.table.encode`` takes; implied columns that it lacks are left out.
     """
+    cells = TextTable.of(frame).columns
     known = {column.name: column for column in domain.columns}
     return tuple(
-        _modelled(domain, known[name], frame[name])
+        _modelled(domain, known[name], cells[name])
         if name in known
-        else _texts(name, "implied", _counted(frame[name]), set(domain.missing_values))
+        else _texts(name, "implied", Counter(cells[name]), set(domain.missing_values))
         for name in domain.written_names
-        if name in frame.columns
+        if name in cells
     )
 
 
@@ -73,12 +80,8 @@ def number_text(column: Column, number: float) -> str:
     return f"{number:.15g}"
 
 
-def _counted(values: pd.Series[str]) -> dict[str, int]:
-    return {str(value): int(count) for value, count in values.value_counts(sort=False).items()}
-
-
-def _modelled(domain: Domain, column: Column, values: pd.Series[str]) -> ColumnValues:
-    counted = _counted(values)
+def _modelled(domain: Domain, column: Column, values: Iterable[str]) -> ColumnValues:
+    counted = Counter(values)
     absent = {value for value in counted if _is_missing(domain, column, value)}
     if isinstance(column, Categorical):
         return _texts(column.name, column.kind, counted, absent)

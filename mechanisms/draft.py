@@ -1,8 +1,8 @@
 """A first domain for a table: kinds, bounds, categories, atoms, scales, and columns that are left out.
 
-Provides ``draft_domain``. Everything in a draft was read from the table, and its notes say what: it is for its
-owner's eyes until the owner has replaced or confirmed each of them by public knowledge. Of columns that look
-like identifiers or free text neither the draft nor a note holds a value.
+Provides ``draft_domain``, and ``draft_of`` for a table that was read. Everything in a draft was read from the table,
+and its notes say what: it is for its owner's eyes until the owner has replaced or confirmed each of them by public
+knowledge. Of columns that look like identifiers or free text neither the draft nor a note holds a value.
 
 Secret: the table. Limits: rules of thumb, all in the constants below; kinds are guessed from text.
 """
@@ -21,7 +21,6 @@ from statistics import median
 from typing import TypeVar
 
 import numpy as np
-import pandas as pd
 
 from mechanisms.column_parts import DEFAULT_BINS, LINEAR, LOG
 from mechanisms.domain import (
@@ -40,6 +39,7 @@ from mechanisms.moments import DEFAULT_FORMS, UNITS, Form, moment_of, tick_of
 from mechanisms.reading import read_recognised
 from mechanisms.source import TableSource
 from mechanisms.table import shown
+from mechanisms.text_table import TextTable
 from mechanisms.written import decimals_of
 
 KNOWN_MISSING = ("", "?", "NA", "N/A", "n/a", "<NA>", "#N/A", "NaN", "nan", "null", "NULL", "None")
@@ -106,23 +106,33 @@ class _Column:
 
 
 def draft_domain(source: str | Path | TableSource) -> Draft:
-    """A domain that fits a table, and notes on everything that was read from the table for it.
+    """A domain that fits a table, and notes on everything that was read from it; see ``draft_of``.
+
+    Raises: ``DataError`` as ``read_text`` and ``draft_of`` do.
+    """
+    where = source.shown if isinstance(source, TableSource) else str(source)
+    table, read_as = read_recognised(source)
+    return draft_of(table, where, read_as)
+
+
+def draft_of(table: TextTable, where: str, read_as: str) -> Draft:
+    """A domain that fits a table, and notes on everything that was read from it.
+
+    ``where`` the table is and how it was ``read_as`` are for messages.
 
     Whole numbers give an ``Integer`` column, other numbers a ``Real`` one, ISO dates a ``Moment``, the rest categories,
     numbers that bins cannot tell apart and codes such as ``007`` among them; bounds and categories are those that
     occur. They have to be replaced by public knowledge before the domain is used.
 
-    Raises: ``DataError`` as ``read_table`` does, and where there are no rows or no column is left.
+    Raises: ``DataError`` where there are no rows or no column is left.
     """
-    where = source.shown if isinstance(source, TableSource) else source
-    frame, read_as = read_recognised(source)
-    if frame.empty:
+    if not len(table):
         raise DataError(f"{where}: has a header but no rows; at least one row is needed")
     columns: list[Column] = []
     notes, left_out, reasons = [], [], []
     spellings = Counter[str]()
-    for name in map(str, frame.columns):
-        values = _column(name, frame[name])
+    for name, cells in table.columns.items():
+        values = _column(name, cells)
         if reason := _why_left_out(values):
             left_out.append(name)
             reasons.append(f"{_named(name)}: {reason}")
@@ -131,7 +141,7 @@ def draft_domain(source: str | Path | TableSource) -> Draft:
         columns.append(column)
         notes.append(_note(column, values))
         if column.missing:
-            spellings.update(value for value in frame[name] if value in KNOWN_MISSING)
+            spellings.update(value for value in cells if value in KNOWN_MISSING)
     if not columns:
         raise DataError(f"{where}: no column is left to model; {'; '.join(reasons)}")
     missing = tuple(value for value, _ in spellings.most_common()) or DEFAULT_MISSING_VALUES
@@ -139,8 +149,8 @@ def draft_domain(source: str | Path | TableSource) -> Draft:
     return Draft(domain, tuple(notes), tuple(reasons), read_as)
 
 
-def _column(name: str, values: pd.Series[str]) -> _Column:
-    counts = Counter(values.tolist())
+def _column(name: str, values: Sequence[str]) -> _Column:
+    counts = Counter(values)
     present = Counter({value: n for value, n in counts.items() if value not in KNOWN_MISSING})
     whole = {value: parse_whole(value) for value in present}
     numbers = [whole[value] for value in values if value in whole]

@@ -28,7 +28,7 @@ from mechanisms.exact_noise import MAX_SIGMA, discrete_gaussian_noise
 from mechanisms.flaim_answers import candidate_totals, moved_answers
 from mechanisms.flaim_messages import Brief, Layout
 from mechanisms.flaim_settings import FlaimSettings, SumNoise
-from mechanisms.inference import model_cells
+from mechanisms.junction_tree import model_cells
 from mechanisms.model import Model
 from mechanisms.pgm import CELLS_PER_MB, Target, tilt
 from mechanisms.sampling import RandomBytes, random_uint64

@@ -1,6 +1,6 @@
-"""Exact inference in a junction tree, on NumPy; and how large a tree would be.
+"""Exact inference in a junction tree, on NumPy.
 
-Provides ``JunctionTree`` (the marginals of its cliques under log potentials) and ``model_cells``.
+Provides ``JunctionTree``: the marginals of its cliques under log potentials.
 
 Public: everything; it is post-processing of released measurements.
 
@@ -8,23 +8,21 @@ Representation: each potential is exponentiated, relative to its largest entry, 
 clique; messages are products and sums of those, each divided by its largest entry. Where that underflows (a
 distribution whose cliques disagree by hundreds of nats) the same messages are computed on logarithms.
 
-Source: Shafer, Shenoy 1990; Jensen et al. 1990 (the division on the way down); ``mbi`` for the
-junction tree and for the greedy order of elimination.
+Source: Shafer, Shenoy 1990; Jensen et al. 1990 (the division on the way down).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
-from types import ModuleType
 from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mechanisms.domain import Clique, Domain
+from mechanisms.junction_tree import junction_tree
 
 Table: TypeAlias = NDArray[np.float64]
 
@@ -45,26 +43,16 @@ class _Edge:
 
 
 class JunctionTree:
-    """A junction forest whose cliques contain ``contained``, found by ``mbi``.
+    """The junction forest whose cliques contain ``contained`` (`mechanisms.junction_tree`).
 
     ``cliques`` are its maximal cliques, depth first; ``parents[i]`` is the position of i's parent, before i, or
     -1; ``shapes`` are those of their tables.
     """
 
     def __init__(self, domain: Domain, contained: Sequence[Clique]) -> None:
-        mbi = _mbi()
-        graph, _ = mbi.junction_tree.make_junction_tree(
-            mbi.Domain(domain.names, domain.shape), contained
-        )
-        self.cliques: tuple[Clique, ...] = tuple(mbi.junction_tree.maximal_cliques(graph))
+        self.cliques, self.parents = junction_tree(domain, contained)
         self.shapes = [domain.sizes(clique) for clique in self.cliques]
         self._size = domain.size
-        # Depth first, so that of a clique's neighbours only its parent comes before it.
-        position = {clique: i for i, clique in enumerate(self.cliques)}
-        self.parents = tuple(
-            next((j for n in graph.neighbors(clique) if (j := position[n]) < i), -1)
-            for i, clique in enumerate(self.cliques)
-        )
         # Where each potential goes and each answer comes from, larger cliques first: the smallest other one
         # that contains it, or else a clique of the tree; and the axes by which that has more.
         self._above: dict[Clique, tuple[Clique | int, tuple[int, ...]]] = {
@@ -191,51 +179,3 @@ def _log_sum(table: Table, axes: tuple[int, ...]) -> Table:
     largest = table.max(axis=axes, keepdims=True)
     summed = np.exp(table - largest).sum(axis=axes, keepdims=True)
     return np.asarray((largest + np.log(summed)).squeeze(axis=axes))
-
-
-def model_cells(domain: Domain) -> Callable[[Sequence[Clique]], int]:
-    """A function from cliques to the cells of the junction tree that contains them, as ``mbi`` would build it.
-
-    The greedy order of ``mbi`` (eliminate next the column whose clique is smallest, the first of equals) on
-    bit sets: 0.2 ms where ``mbi.junction_tree.hypothetical_model_size`` takes 2.
-    """
-    position = {name: 1 << i for i, name in enumerate(domain.names)}
-
-    @cache
-    def size(columns: int) -> int:
-        return math.prod(n for i, n in enumerate(domain.shape) if columns >> i & 1)
-
-    def cells(cliques: Sequence[Clique]) -> int:
-        factors = {sum(position[name] for name in clique) for clique in cliques}
-        left = list(position.values())
-        maximal: list[int] = []
-        while left:
-            joined = {bit: bit for bit in left}
-            for factor in factors:
-                for bit in left:
-                    if factor & bit:
-                        joined[bit] |= factor
-            # Eliminating a column joins all factors it is in to one clique, and leaves that clique without it.
-            bit = min(left, key=lambda b: size(joined[b]))
-            clique = joined[bit]
-            if not any(clique & other == clique for other in maximal):
-                maximal.append(clique)
-            left.remove(bit)
-            factors = {factor for factor in factors if not factor & bit} | {clique & ~bit}
-        return sum(size(clique) for clique in maximal)
-
-    return cells
-
-
-@cache
-def _mbi() -> ModuleType:
-    import jax
-
-    # mbi compiles many small programs and asks, by a warning, for JAX's cache on disk to be off; it looks
-    # when it is imported whether floats have 64 bits.
-    jax.config.update("jax_enable_compilation_cache", False)  # type: ignore[no-untyped-call]
-    with jax.enable_x64(True):
-        import mbi
-
-    module: ModuleType = mbi
-    return module

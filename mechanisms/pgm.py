@@ -5,11 +5,10 @@ Provides ``PgmEstimator``, AIM's estimator, ``FederatedEstimator``, FLAIM's, and
 
 Public: everything; it is post-processing of released measurements.
 
-Source: McKenna et al., ICML 2019, Algorithm 1 (mirror descent on the marginals), with ``mbi`` for the
-junction tree. The step rule and the inference are our own, see README.md.
+Source: McKenna et al., ICML 2019, Algorithm 1 (mirror descent on the marginals). The step rule and the
+inference are our own, see README.md.
 
-Limits: one estimate at a time for each estimator. ``mbi`` and JAX are imported at the first estimate,
-which takes a second.
+Limits: one estimate at a time for each estimator.
 """
 
 from __future__ import annotations
@@ -27,7 +26,8 @@ from mechanisms.accounting import Schedule
 from mechanisms.aim import Estimate, Measurement, rows_counted
 from mechanisms.domain import Clique, Domain
 from mechanisms.errors import EstimationError
-from mechanisms.inference import JunctionTree, model_cells
+from mechanisms.inference import JunctionTree
+from mechanisms.junction_tree import model_cells
 from mechanisms.model import LOG_FLOOR, Model
 from mechanisms.workload import Workload
 

@@ -1,13 +1,14 @@
 """Reading tables: text files, Parquet, Excel, and queries to a database.
 
-Provides ``read_table`` and ``as_text``. What a file is its name says: ``.csv``, ``.tsv`` or ``.txt``, each with ``.gz``
-or without; ``.parquet``; ``.xlsx`` (the first sheet). With ``sql`` the location is a database's URL.
+Provides ``read_text``, ``read_table`` for those who have pandas, and ``as_text``. What a file is its name says:
+``.csv``, ``.tsv`` or ``.txt``, each with ``.gz`` or without; ``.parquet``; ``.xlsx`` (the first sheet). With ``sql``
+the location is a database's URL.
 
 Secret: the table, at its owner, and the password that a URL may hold: no message has it.
 
-Representation: a DataFrame of strings, whose index holds each row's line in the file (named "row" where it
-has no lines). Numbers, dates and the like of typed sources become what a CSV file would have: shortest decimals,
-ISO 8601, True and False; what is null becomes "". Limits: a table has to fit into memory.
+Representation: strings, and each row's line in the file (its number where there are no lines). Numbers, dates and the
+like of typed sources become what a CSV file would have: shortest decimals, ISO 8601, True and False; what is null
+becomes "". Limits: a table has to fit into memory.
 """
 
 from __future__ import annotations
@@ -18,23 +19,29 @@ import datetime
 import gzip
 import math
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
-
-import pandas as pd
+from typing import TYPE_CHECKING
 
 from mechanisms.dialect import TAB, Dialect, Row, decode_text, parse_rows
 from mechanisms.errors import DataError
 from mechanisms.extras import extra_module
 from mechanisms.source import TableSource
+from mechanisms.text_table import TextTable
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _SEVERAL_RAGGED = 10
+_NULLS = ("NAType", "NaTType")
+"""Types of what pandas has for missing values, besides None and NaN."""
+_WHOLE_FLOATS = 2**53
 
 
-def read_table(source: str | Path | TableSource) -> pd.DataFrame:
-    """The rows of a table as strings, indexed by their lines in the file.
+def read_text(source: str | Path | TableSource) -> TextTable:
+    """The rows of a table as strings, with their lines in the file.
 
     Blanks around values and empty lines are dropped; every other value stays as written, but for decimal commas.
 
@@ -44,8 +51,13 @@ def read_table(source: str | Path | TableSource) -> pd.DataFrame:
     return read_recognised(source)[0]
 
 
-def read_recognised(source: str | Path | TableSource) -> tuple[pd.DataFrame, str]:
-    """As ``read_table``; and in words how the table was found to be written."""
+def read_table(source: str | Path | TableSource) -> pd.DataFrame:
+    """As ``read_text``, as a DataFrame of strings that is indexed by lines."""
+    return read_text(source).frame()
+
+
+def read_recognised(source: str | Path | TableSource) -> tuple[TextTable, str]:
+    """As ``read_text``; and in words how the table was found to be written."""
     if not isinstance(source, TableSource):
         source = TableSource(str(source))
     if source.sql is not None:
@@ -60,7 +72,7 @@ def read_recognised(source: str | Path | TableSource) -> tuple[pd.DataFrame, str
     return _read_text(path, source.dialect)
 
 
-def _read_text(path: Path, dialect: Dialect) -> tuple[pd.DataFrame, str]:
+def _read_text(path: Path, dialect: Dialect) -> tuple[TextTable, str]:
     if path.suffixes[-2:-1] == [".tsv"] or path.suffix == ".tsv":
         dialect = replace(dialect, delimiter=dialect.delimiter or TAB)
     try:
@@ -88,7 +100,7 @@ def _content(path: Path) -> bytes:
     return path.read_bytes()
 
 
-def _frame(where: str, rows: Sequence[Row], unit: str | None = None) -> pd.DataFrame:
+def _frame(where: str, rows: Sequence[Row], unit: str = "line") -> TextTable:
     """A table whose first row is its header."""
     if not rows:
         raise DataError(f"{where}: is empty; a header row is needed")
@@ -103,8 +115,8 @@ def _frame(where: str, rows: Sequence[Row], unit: str | None = None) -> pd.DataF
             f"{where}, line {line}: {found} values; the header has {len(header)} columns"
             + (more if len(ragged) > 1 else "")
         )
-    index = pd.Index([line for line, _ in rows[1:]], name=unit)
-    return pd.DataFrame([row for _, row in rows[1:]], columns=header, index=index, dtype=object)
+    columns = zip(*(row for _, row in rows[1:]), strict=True) if rows[1:] else [()] * len(header)
+    return TextTable(dict(zip(header, columns, strict=True)), [line for line, _ in rows[1:]], unit)
 
 
 def _check_header(where: str, line: int, header: Sequence[str]) -> None:
@@ -115,7 +127,7 @@ def _check_header(where: str, line: int, header: Sequence[str]) -> None:
             raise DataError(f"{where}, line {line}: column {name!r} appears twice")
 
 
-def _read_parquet(path: Path) -> pd.DataFrame:
+def _read_parquet(path: Path) -> TextTable:
     parquet = extra_module("pyarrow.parquet", path)
     with _failures(str(path)):
         table = parquet.read_table(path)
@@ -124,7 +136,7 @@ def _read_parquet(path: Path) -> pd.DataFrame:
     return _typed_frame(str(path), names, columns, first_line=1)
 
 
-def _read_excel(path: Path) -> tuple[pd.DataFrame, str]:
+def _read_excel(path: Path) -> tuple[TextTable, str]:
     openpyxl = extra_module("openpyxl", path)
     with _failures(str(path)):
         book = openpyxl.load_workbook(path, read_only=True, data_only=True)
@@ -151,7 +163,7 @@ def _read_excel(path: Path) -> tuple[pd.DataFrame, str]:
     return frame, f"Excel, sheet {title!r}" + (f" ({others} others left out)" if others else "")
 
 
-def _read_database(source: TableSource) -> tuple[pd.DataFrame, str]:
+def _read_database(source: TableSource) -> tuple[TextTable, str]:
     sqlalchemy = extra_module("sqlalchemy", source.shown)
     with _failures(source.shown, secrets=source.secrets):
         try:
@@ -177,7 +189,7 @@ def _read_database(source: TableSource) -> tuple[pd.DataFrame, str]:
 
 def _typed_frame(
     where: str, names: list[str], columns: Sequence[Sequence[object]], *, first_line: int
-) -> pd.DataFrame:
+) -> TextTable:
     """A table without lines of a file: its rows are counted from ``first_line``."""
     texts = [_texts(column) for column in columns]
     body = [list(row) for row in zip(*texts, strict=True)]
@@ -204,8 +216,7 @@ def _text(value: object) -> str:
     """A typed value as a CSV file would have it."""
     if (
         value is None
-        or value is pd.NaT
-        or value is pd.NA
+        or type(value).__name__ in _NULLS
         or (isinstance(value, float) and math.isnan(value))
     ):
         return ""
@@ -236,7 +247,18 @@ def _failures(where: str, *, secrets: Sequence[str] = ()) -> Iterator[None]:
         raise DataError(f"{where}: cannot be read: {type(error).__name__}: {first}") from None
 
 
-def as_text(frame: pd.DataFrame) -> pd.DataFrame:
-    """A DataFrame with columns of any types as one of strings, rows counted from 1. Raises ``DataError``."""
-    values: Iterable[list[object]] = (frame[name].astype(object).tolist() for name in frame)
-    return _typed_frame("table", [str(name) for name in frame], list(values), first_line=1)
+def as_text(frame: pd.DataFrame) -> TextTable:
+    """A DataFrame with columns of any types as a table of strings, rows counted from 1. Raises ``DataError``.
+
+    Floats that are all whole are written without a point: pandas makes floats of whole numbers where some are missing.
+    """
+    values = [_whole(frame[name].astype(object).tolist()) for name in frame]
+    return _typed_frame("table", [str(name) for name in frame], values, first_line=1)
+
+
+def _whole(values: list[object]) -> list[object]:
+    """The values, floats as whole numbers if all of them are."""
+    floats = [x for x in values if isinstance(x, float) and not math.isnan(x)]
+    if not all(x.is_integer() and abs(x) < _WHOLE_FLOATS for x in floats):
+        return values
+    return [int(x) if isinstance(x, float) and not math.isnan(x) else x for x in values]

@@ -1,4 +1,4 @@
-"""Where a table is: a file, or a query to a database; without pandas, which reading it needs.
+"""Where a table is: a file, or a query to a database.
 
 Provides ``TableSource``. Secret: the password that a database's URL may hold; ``shown`` is the location without it.
 """

@@ -5,31 +5,36 @@ Provides ``encode`` and ``decode``. Tables are read by `mechanisms.reading`, dom
 Secret: the table and its codes, at its owner; ``encode`` puts up to ten offending values into its error,
 which is raised where the owner runs.
 
-Representation: a table is a DataFrame of strings, whose index holds each row's line in the file
-(the header is line 1). Codes are int32 (rows, columns of the domain).
+Representation: a table is one of strings, a ``TextTable`` or, where pandas is at hand, a DataFrame whose index
+holds each row's line in the file (the header is line 1). Codes are int32 (rows, columns of the domain).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from mechanisms.domain import Categorical, Column, Domain, Implied, parse_number, parse_whole
 from mechanisms.errors import DataError
 from mechanisms.sampling import PublicGenerator
+from mechanisms.text_table import TextTable
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 SHOWN_CELLS = 10
 _CUT = 40
+_Value = TypeVar("_Value", bound=Hashable)
 
 
 def encode(
     domain: Domain,
-    frame: pd.DataFrame,
+    frame: TextTable | pd.DataFrame,
     *,
     source: str | Path = "table",
     ignore_extra: bool = False,
@@ -43,18 +48,19 @@ def encode(
     message names ``source``, how many values there are, and of the first ten the line, the column, the value (cut to
     40 characters) and what is allowed.
     """
-    _check_columns(domain, frame, source, ignore_extra=ignore_extra)
-    codes = np.empty((len(frame), len(domain.columns)), np.int32)
+    table = TextTable.of(frame)
+    _check_columns(domain, table, source, ignore_extra=ignore_extra)
+    codes = np.empty((len(table), len(domain.columns)), np.int32)
     bad: list[_BadCells] = []
     for i, column in enumerate(domain.columns):
-        codes[:, i], wrong = _encode_column(domain, column, frame[column.name])
+        codes[:, i], wrong = _encode_column(domain, column, table.columns[column.name])
         bad.append(_BadCells(column.name, wrong, column.kind, _allowed(domain, column)))
     for implied in domain.implied:
-        if implied.name in frame.columns:
+        if implied.name in table.columns:
             source_bad = bad[domain.index(implied.source)].rows
-            bad.append(_contradictions(domain, implied, frame, ~source_bad))
+            bad.append(_contradictions(domain, implied, table, ~source_bad))
     if any(cells.rows.any() for cells in bad):
-        raise DataError(_bad_message(frame, bad, source))
+        raise DataError(_bad_message(table, bad, source))
     return codes
 
 
@@ -65,6 +71,9 @@ def decode(domain: Domain, codes: NDArray[np.int32], generator: PublicGenerator)
     atom is itself; a missing value is written as the first of the domain's spellings. Implied columns are looked up.
     ``encode`` gives the codes back. All cells are strings, as in a table that was read.
     """
+    # Data owners, who only encode, do without pandas.
+    import pandas as pd
+
     columns = {
         column.name: _decode_column(domain, column, codes[:, i], generator)
         for i, column in enumerate(domain.columns)
@@ -102,12 +111,12 @@ def shown(value: str) -> str:
 
 
 def _check_columns(
-    domain: Domain, frame: pd.DataFrame, source: str | Path, *, ignore_extra: bool
+    domain: Domain, table: TextTable, source: str | Path, *, ignore_extra: bool
 ) -> None:
-    if absent := [name for name in domain.names if name not in frame.columns]:
+    if absent := [name for name in domain.names if name not in table.columns]:
         raise DataError(f"{source}: column {absent[0]!r} of the domain is not in the table")
     known = {*domain.written_names, *domain.ignore}
-    unknown = [str(name) for name in frame.columns if name not in known]
+    unknown = [str(name) for name in table.columns if name not in known]
     if unknown and not ignore_extra:
         names = ", ".join(repr(name) for name in unknown[:SHOWN_CELLS])
         subject = f"column {names} is" if len(unknown) == 1 else f"columns {names} are"
@@ -117,13 +126,12 @@ def _check_columns(
         )
 
 
-def _bad_message(frame: pd.DataFrame, bad: list[_BadCells], source: str | Path) -> str:
+def _bad_message(table: TextTable, bad: list[_BadCells], source: str | Path) -> str:
     count = sum(int(cells.rows.sum()) for cells in bad)
-    unit = "line" if frame.index.name is None else str(frame.index.name)
     first = list(_first_bad(bad))
     lines = [
-        f"{unit} {frame.index[row]}, column {cells.column!r} ({cells.kind}): "
-        + cells.said_of(row, frame[cells.column].iloc[row])
+        f"{table.unit} {table.places[row]}, column {cells.column!r} ({cells.kind}): "
+        + cells.said_of(row, table.columns[cells.column][row])
         for row, cells in first
     ]
     allowed = {cells.column: cells.allowed for _, cells in first if cells.allowed}
@@ -149,11 +157,18 @@ def _first_bad(bad: list[_BadCells]) -> Iterator[tuple[int, _BadCells]]:
         yield row, bad[number]
 
 
+def _factorized(values: Sequence[_Value]) -> tuple[NDArray[np.intp], list[_Value]]:
+    """The position (rows,) of each value among the distinct ones, which are in the order in which they come."""
+    distinct = list(dict.fromkeys(values))
+    position = {value: i for i, value in enumerate(distinct)}
+    return np.fromiter(map(position.__getitem__, values), np.intp, len(values)), distinct
+
+
 def _encode_column(
-    domain: Domain, column: Column, values: pd.Series[str]
+    domain: Domain, column: Column, values: Sequence[str]
 ) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
     """Codes of one column, and which rows have none: each distinct value is looked at once."""
-    positions, distinct = pd.factorize(values, use_na_sentinel=False)
+    positions, distinct = _factorized(values)
     codes = [_code(domain, column, value) for value in distinct]
     table = np.array([-1 if code is None else code for code in codes], np.int32)
     encoded = table[positions]
@@ -161,13 +176,13 @@ def _encode_column(
 
 
 def _contradictions(
-    domain: Domain, implied: Implied, frame: pd.DataFrame, rows: NDArray[np.bool_]
+    domain: Domain, implied: Implied, table: TextTable, rows: NDArray[np.bool_]
 ) -> _BadCells:
     """Of ``rows`` those whose value is not the one that follows from the source's."""
     source = domain.columns[domain.index(implied.source)]
     known = dict(implied.values)
-    pairs = pd.MultiIndex.from_arrays([frame[implied.source], frame[implied.name]])
-    positions, distinct = pd.factorize(pairs)
+    pairs = list(zip(table.columns[implied.source], table.columns[implied.name], strict=True))
+    positions, distinct = _factorized(pairs)
     expected = [_implied_value(domain, source, known, str(key)) for key, _ in distinct]
     wrong = [
         not _agree(domain, str(value), follows)

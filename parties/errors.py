@@ -21,6 +21,7 @@ Messages may name files, keys, clients, parties and sizes; they never hold a row
     |   +-- RoundPeerClosed     the other end closed or broke the connection
     |   +-- FrameTooLarge       the other end announced a message larger than any that is due
     +-- FlaimProtocolError      FLAIM's server or one of its clients sent what it may not
+    +-- ExtraMissing            a package that a data owner's installation leaves out
     +-- TooFewClients, Stopped, AuditFailed, ChildFailed, FlaimRefused: beside the exit statuses, in `parties.statuses`
 """
 
@@ -140,3 +141,12 @@ class FlaimProtocolError(PartyError):
     def __init__(self, peer: str, message: str) -> None:
         super().__init__(f"{peer}: {message}")
         self.peer = peer
+
+
+class ExtraMissing(PartyError):
+    """``what`` needs the package ``module``, which is in the extra ``server`` and not installed."""
+
+    def __init__(self, what: str, module: str) -> None:
+        super().__init__(
+            f"{what} needs {module}, which a data owner's installation leaves out: pip install 'syncret[server]'"
+        )

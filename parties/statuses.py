@@ -13,6 +13,7 @@ from mechanisms.errors import BudgetExceeded, EstimationError, MechanismError
 from parties.errors import (
     CertificateError,
     ConfigError,
+    ExtraMissing,
     FlaimProtocolError,
     IngestError,
     PartyError,
@@ -20,6 +21,7 @@ from parties.errors import (
     StoreError,
     SubmitError,
 )
+from parties.extras import SERVER
 from protocols.errors import ChannelError, ConfigurationError, ProtocolError
 from secagg.errors import RoundAborted, SecAggError
 
@@ -41,6 +43,7 @@ class Status(enum.IntEnum):
     ESTIMATION = 11
     KILLED = 12
     AUDIT = 13
+    EXTRA = 14
     INTERRUPTED = 130
     TERMINATED = 143
 
@@ -95,6 +98,7 @@ _STATUSES: tuple[tuple[type[BaseException], Status], ...] = (
     (StoreError, Status.STORAGE),
     (TooFewClients, Status.CLIENTS),
     (AuditFailed, Status.AUDIT),
+    (ExtraMissing, Status.EXTRA),
     (SubmitError, Status.NETWORK),
     (RoundTransportError, Status.NETWORK),
     (FlaimProtocolError, Status.PROTOCOL),
@@ -119,6 +123,8 @@ def describe(error: BaseException) -> Failure:
         return Failure(error.status, str(error))
     if isinstance(error, KeyboardInterrupt | asyncio.CancelledError):
         return Failure(Status.INTERRUPTED, "stopped by Ctrl-C")
+    if isinstance(error, ModuleNotFoundError) and error.name in SERVER:
+        error = ExtraMissing("this", error.name)
     for kind, status in _STATUSES:
         if isinstance(error, kind):
             return Failure(status, _text(error))

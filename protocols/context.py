@@ -28,8 +28,15 @@ T = TypeVar("T")
 U = TypeVar("U")
 Payload = NDArray[np.uint8]
 
+MAGIC = b"syncret-mesh-2\n"
+"""What the connections of a mesh begin with, and the paths of its contexts."""
 MAX_PUBLIC_BYTES = 1 << 28
 """Of public bytes whose size nobody has worked out: lists of names and the like."""
+
+
+def root_path(session: str) -> bytes:
+    """The path of a session's root context."""
+    return f"{MAGIC!r}/{session}".encode()
 
 
 @dataclass(slots=True)

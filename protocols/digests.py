@@ -1,9 +1,12 @@
 """Digests of messages, for the transcripts of the two ends.
 
-Provides ``message_digest``: keyed BLAKE3. The key is one that the two ends of a link have in common, since a plain
-digest of a short message could be inverted by trying all; the function resists collisions even for who knows the key,
-so that a digest commits its writer to the message. Source: O'Connor, Aumasson, Neves, Wilcox-O'Hearn, BLAKE3 (2020).
+Provides ``message_digest``, keyed BLAKE3, and ``digest_key``. The key is one that the two ends of a link have in
+common, since a plain digest of a short message could be inverted by trying all; the function resists collisions even
+for who knows the key, so that a digest commits its writer to the message. Source: O'Connor, Aumasson, Neves,
+Wilcox-O'Hearn, BLAKE3 (2020).
 """
+
+import hashlib
 
 import numpy as np
 from blake3 import blake3
@@ -11,6 +14,12 @@ from numpy.typing import NDArray
 
 KEY_BYTES = 32
 DIGEST_BYTES = 32
+_DIGESTS = b"syncret-message-digests"
+
+
+def digest_key(component_key: bytes) -> bytes:
+    """The key of the digests of a link's messages, from the key that its two ends have in common."""
+    return hashlib.blake2b(_DIGESTS, key=component_key, digest_size=32).digest()
 
 
 def message_digest(key: bytes, payload: NDArray[np.uint8]) -> bytes:

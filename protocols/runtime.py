@@ -19,15 +19,14 @@ from types import TracebackType
 from typing import NoReturn, Protocol
 
 from protocols._mpyc import Party, Runtime
-from protocols.context import Context, Costs, Opening, Payload, StepCost
+from protocols.context import MAGIC, Context, Costs, Opening, Payload, StepCost, root_path
+from protocols.digests import digest_key
 from protocols.errors import ConfigurationError, ProtocolError, ProtocolViolation
 from protocols.exchanger import PeerExchanger, Received
 from protocols.keystream import KEY_BYTES
 from protocols.mesh import Mesh, TlsFiles
 from protocols.pairing import COMMITMENT_BYTES, Coin
 
-_DIGESTS = b"syncret-message-digests"
-MAGIC = b"syncret-mesh-2\n"
 _FAREWELL_S = 5.0
 
 
@@ -49,16 +48,6 @@ class Recorder(Protocol):
 
     def opened(self, *, step: str, round: int | None, what: str, count: int, value: bytes) -> None:
         """A value was opened."""
-
-
-def root_path(session: str) -> bytes:
-    """The path of a session's root context."""
-    return f"{MAGIC!r}/{session}".encode()
-
-
-def digest_key(component_key: bytes) -> bytes:
-    """The key of the digests of a link's messages, from the key that its two ends have in common."""
-    return hashlib.blake2b(_DIGESTS, key=component_key, digest_size=32).digest()
 
 
 class PartyRuntime(Runtime):  # type: ignore[misc]  # MPyC is untyped

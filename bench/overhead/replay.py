@@ -23,7 +23,7 @@ from mechanisms.accounting import rho, rho_from_epsilon_delta
 from mechanisms.domain import Clique
 from mechanisms.flaim_client import selectable
 from mechanisms.flaim_settings import FlaimSettings
-from mechanisms.inference import model_cells
+from mechanisms.junction_tree import model_cells
 from mechanisms.pgm import CELLS_PER_MB
 from mechanisms.workload import Workload
 from secagg import ThreatModel, choose

@@ -43,11 +43,10 @@ from parties.errors import PartyError
 from parties.progress import FieldValue
 from parties.published import Published
 from parties.version import version
-from protocols.context import Context, Costs, Opening, Payload, StepCost
-from protocols.digests import message_digest
+from protocols.context import Context, Costs, Opening, Payload, StepCost, root_path
+from protocols.digests import digest_key, message_digest
 from protocols.errors import CheckFailed, ProtocolError
 from protocols.fields import encode
-from protocols.runtime import digest_key, root_path
 from protocols.transcript import Record, read
 
 _WRITTEN = "transcript.jsonl"

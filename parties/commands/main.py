@@ -5,28 +5,42 @@ import os
 
 import click
 
+from parties.extras import need_server
 from parties.version import version
 
-_COMMANDS = (
-    "audit",
+_COMMANDS = {
+    "audit": "Verify the transcripts of a run, and that what is published came of it.",
+    "bench": "Measure Syncret on this machine.",
+    "budget": "Show what your tables have spent, and set what they may.",
+    "bundle": "Put what an audit reads of a run into one file.",
+    "certs": "Make keys, cards and certificates, each where it belongs.",
+    "demo": "Try it: three servers and 24 data owners on this machine.",
+    "domain": "Draft a config from a table.",
+    "fingerprint": "Show what everybody in a study reads out to one another.",
+    "flaim": "Run FLAIM on this machine, with one table for all clients.",
+    "flaim-client": "Take part in a run of FLAIM with your own table.",
+    "flaim-clients": "",
+    "flaim-server": "Run the server of FLAIM.",
+    "forget": "Delete what is secret of a run that will not be finished.",
+    "owners": "",
+    "party": "Run one of the three compute servers.",
+    "run": "Run DistAIM or central AIM on this machine, with one table for all owners.",
+    "sample": "Draw more rows from the model of a finished run.",
+    "submit": "Take part in a run of DistAIM with your own table.",
+}
+"""What each is for, for the list of them; "" is hidden."""
+_OF_SERVERS = (
     "bench",
-    "budget",
-    "bundle",
-    "certs",
     "demo",
-    "domain",
-    "fingerprint",
     "flaim",
-    "flaim-client",
     "flaim-clients",
     "flaim-server",
-    "forget",
     "owners",
     "party",
     "run",
     "sample",
-    "submit",
 )
+"""Those that the packages of the extra ``server`` are for; data owners do without."""
 _ELSEWHERE = {"bench": "bench.cli"}
 """The module of a command that is no file of this folder; every other one's has its name, "_" for "-"."""
 
@@ -42,12 +56,19 @@ class _Commands(click.Group):
         """The command of that name, if there is one."""
         if cmd_name not in _COMMANDS:
             return None
+        if cmd_name in _OF_SERVERS:
+            need_server(f"syncret {cmd_name}")
         name = cmd_name.replace("-", "_")
         module = _ELSEWHERE.get(cmd_name, f"parties.commands.{name}")
         command = getattr(importlib.import_module(module), name)
         if not isinstance(command, click.Command):
             raise TypeError(f"{module} has no command {cmd_name!r}")
         return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The list of them, for which none has to be imported."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, text in _COMMANDS.items() if text])
 
 
 @click.group(cls=_Commands, epilog="Exit statuses: see parties/README.md. Start with: syncret demo")

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from mechanisms.errors import MechanismError
+from mechanisms.reading import read_text
 from parties.config.sections import ANNEALED
 from parties.config.whole import Config, apply_overrides, config_from_dict
 from parties.errors import ConfigError
@@ -53,22 +54,19 @@ def _read_implied(document: Mapping[str, object], path: Path) -> None:
     columns = document.get("column")
     for column in columns if isinstance(columns, list) else []:
         if isinstance(column, dict) and "implied_by" in column and "table" in column:
-            # Pandas takes a fifth of a second to import, which configs without such a table do without.
-            from mechanisms.reading import read_table
-
             named, wanted = str(column["table"]), [column["implied_by"], column.get("name")]
             try:
-                frame = read_table(path.resolve().parent / named)
+                table = read_text(path.resolve().parent / named)
             except MechanismError as error:
                 raise ConfigError(str(path), "column.table", str(error)) from error
-            if sorted(frame.columns) != sorted(map(str, wanted)) or "values" in column:
+            if sorted(table.columns) != sorted(map(str, wanted)) or "values" in column:
                 raise ConfigError(
                     str(path),
                     "column.table",
-                    f"is {named!r} with the columns {', '.join(frame.columns)}; expected exactly "
+                    f"is {named!r} with the columns {', '.join(table.columns)}; expected exactly "
                     f"{wanted[0]} and {wanted[1]}, and no values beside it",
                 )
-            keys, values = (frame[str(name)].tolist() for name in wanted)
+            keys, values = (table.columns[str(name)] for name in wanted)
             if len(set(keys)) < len(keys):
                 raise ConfigError(
                     str(path), "column.table", f"{named!r} has a value of {wanted[0]} twice"

@@ -44,10 +44,10 @@ from parties.register import Registered, Study
 from parties.statuses import TooFewClients
 from parties.tls import check_holder, check_seal, signer
 from parties.version import version
-from protocols.context import Context
+from protocols.context import Context, root_path
 from protocols.errors import ProtocolError
 from protocols.mesh import TlsFiles
-from protocols.runtime import PartyRuntime, root_path
+from protocols.runtime import PartyRuntime
 from protocols.transcript import Transcript, Value
 
 CLOSE_S = 8.0

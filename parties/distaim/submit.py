@@ -22,7 +22,9 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from mechanisms.reading import read_text
 from mechanisms.source import TableSource
+from mechanisms.table import encode
 from mechanisms.workload import Workload
 from parties.config import CertificateFiles, Config
 from parties.distaim.completed import Key, completed, completed_by, mark_complete
@@ -133,14 +135,8 @@ async def submit_table(
 
     Raises DataError where the table does not fit the domain.
     """
-    # Pandas takes a fifth of a second to import, which coded rows do without.
-    from mechanisms.reading import read_table
-    from mechanisms.table import encode
-
     source = table if isinstance(table, TableSource) else TableSource(str(table))
-    codes = encode(
-        config.domain, read_table(source), source=source.shown, ignore_extra=ignore_extra
-    )
+    codes = encode(config.domain, read_text(source), source=source.shown, ignore_extra=ignore_extra)
     return await submit(
         config,
         codes,

@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from mechanisms.column_values import ColumnValues, column_values
 from mechanisms.dialect import PLAIN
-from mechanisms.reading import read_table
+from mechanisms.reading import read_text
 from mechanisms.source import TableSource
 from mechanisms.table import encode
+from mechanisms.text_table import TextTable
 from mechanisms.workload import Workload
 from parties.config import Config
 from parties.errors import StoreError
@@ -45,8 +45,8 @@ class SyntheticTable:
 
 def read_table_of(config: Config, directory: Path) -> SyntheticTable:
     """The run's ``synthetic.csv``. Raises DataError."""
-    frame, codes = _read(config, directory)
-    return SyntheticTable(codes, column_values(config.domain, frame))
+    table, codes = _read(config, directory)
+    return SyntheticTable(codes, column_values(config.domain, table))
 
 
 def read_synthetic(config: Config, directory: Path) -> NDArray[np.int32]:
@@ -54,11 +54,11 @@ def read_synthetic(config: Config, directory: Path) -> NDArray[np.int32]:
     return _read(config, directory)[1]
 
 
-def _read(config: Config, directory: Path) -> tuple[pd.DataFrame, NDArray[np.int32]]:
+def _read(config: Config, directory: Path) -> tuple[TextTable, NDArray[np.int32]]:
     path = directory / "synthetic.csv"
     # As it was written, whatever its values look like.
-    frame = read_table(TableSource(str(path), dialect=PLAIN))
-    return frame, encode(config.domain, frame, source=path)
+    table = read_text(TableSource(str(path), dialect=PLAIN))
+    return table, encode(config.domain, table, source=path)
 
 
 def parameters(config: Config, clients: int) -> Parameters:

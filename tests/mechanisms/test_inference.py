@@ -1,4 +1,4 @@
-"""Inference in a junction tree against brute force, its underflow, and the size of trees against mbi's."""
+"""Inference in a junction tree against brute force, and its underflow."""
 
 import itertools
 
@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from mechanisms.domain import Clique, Domain
-from mechanisms.inference import JunctionTree, _mbi, model_cells
+from mechanisms.domain import Clique
+from mechanisms.inference import JunctionTree
 from tests.mechanisms.tables import domain_of
 
 DOMAIN = domain_of(3, 2, 4, 2, 3)
@@ -71,16 +71,3 @@ def test_marginals_are_no_numbers_when_a_potential_is_none() -> None:
     tree = JunctionTree(DOMAIN, [("c0", "c1"), ("c1", "c2")])
     found = tree.marginals({("c0", "c1"): np.full((3, 2), np.nan)})
     assert all(np.isnan(marginal).all() for marginal in found)
-
-
-@pytest.mark.parametrize("domain", [DOMAIN, domain_of(2, 2, 2, 2, 2, 2), domain_of(9, 7, 5, 3, 2)])
-@settings(max_examples=60, deadline=None)
-@given(data=st.data())
-def test_model_cells_are_those_of_mbis_tree(domain: Domain, data: st.DataObject) -> None:
-    every = [q for k in (1, 2, 3) for q in itertools.combinations(domain.names, k)]
-    cliques = data.draw(st.lists(st.sampled_from(every), min_size=1, max_size=9))
-    mbi = _mbi()
-    size_mb = mbi.junction_tree.hypothetical_model_size(
-        mbi.Domain(domain.names, domain.shape), cliques
-    )
-    assert model_cells(domain)(cliques) == round(size_mb * 2**20 / 8)

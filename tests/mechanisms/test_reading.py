@@ -105,7 +105,8 @@ def test_read_table_recognises_delimiter_decimal_comma_and_encoding(
     text = "".join(f"{number}{delimiter}{name!r}\r\n" for number, name in [("n", "c"), *CELLS])
     path = tmp_path / "table.csv"
     path.write_bytes(text.replace("'", '"').encode(encoding))
-    frame, said = read_recognised(path)
+    table, said = read_recognised(path)
+    frame = table.frame()
     assert list(frame.columns) == ["n", "c"]
     assert frame.values.tolist() == READ
     assert "decimal comma" in said
@@ -216,7 +217,8 @@ def test_read_table_reads_parquet(tmp_path: Path) -> None:
     parquet = pytest.importorskip("pyarrow.parquet")
     path = tmp_path / "t.parquet"
     parquet.write_table(arrow.table(TYPED), path)
-    frame, said = read_recognised(path)
+    table, said = read_recognised(path)
+    frame = table.frame()
     assert said == "Parquet"
     assert frame.values.tolist() == TEXTS
     assert (frame.index.name, list(frame.index)) == ("row", [1, 2, 3])
@@ -236,7 +238,8 @@ def test_read_table_reads_the_first_sheet_of_excel(tmp_path: Path) -> None:
     book.create_sheet("other")
     path = tmp_path / "t.xlsx"
     book.save(path)
-    frame, said = read_recognised(path)
+    table, said = read_recognised(path)
+    frame = table.frame()
     assert said == "Excel, sheet 'Sheet' (1 others left out)"
     assert frame.values.tolist() == [["1", "2024-03-05", "6588.96"], ["2", "2024-03-06", ""]]
     assert (frame.index.name, list(frame.index)) == ("row", [2, 4])
@@ -254,7 +257,8 @@ def test_read_table_asks_a_database(tmp_path: Path) -> None:
         base.executemany("insert into stays values (?, ?, ?)", [(40, 6588.96, "a"), (7, None, "b")])
         base.commit()
     source = TableSource(f"sqlite:///{path}", "select age, cost, ward from stays order by age desc")
-    frame, said = read_recognised(source)
+    table, said = read_recognised(source)
+    frame = table.frame()
     assert said == "a query to a database"
     assert frame.to_dict("list") == {
         "age": ["40", "7"],
@@ -362,11 +366,21 @@ def test_read_table_says_what_to_install(tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_as_text_takes_a_frame_of_any_types() -> None:
     frame = pd.DataFrame({name: pd.Series(values, dtype=object) for name, values in TYPED.items()})
-    assert as_text(frame).values.tolist() == TEXTS
+    assert as_text(frame).frame().values.tolist() == TEXTS
     numbers = pd.DataFrame({"n": [1, 2], "x": [0.5, np.nan], "c": pd.Categorical(["a", None])})
-    assert as_text(numbers).values.tolist() == [["1", "0.5", "a"], ["2", "", ""]]
+    assert as_text(numbers).frame().values.tolist() == [["1", "0.5", "a"], ["2", "", ""]]
     with pytest.raises(DataError, match="a value of type list"):
         as_text(pd.DataFrame({"x": [[1]]}))
+
+
+def test_as_text_writes_whole_numbers_as_such_where_pandas_made_floats_of_them() -> None:
+    frame = pd.DataFrame({"n": [1, None, 3], "x": [1.0, 2.0, 2.5], "big": [1.0, 2.0, 1e300]})
+    columns = as_text(frame).columns
+    assert {name: list(values) for name, values in columns.items()} == {
+        "n": ["1", "", "3"],
+        "x": ["1.0", "2.0", "2.5"],
+        "big": ["1.0", "2.0", "1e+300"],
+    }
 
 
 def test_read_table_takes_synthetic_tables_for_what_they_are(tmp_path: Path) -> None:

@@ -4,9 +4,11 @@ import contextlib
 import json
 import os
 import shutil
+import socket
 import sqlite3
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import click
@@ -313,6 +315,19 @@ def small_hosts(folder: Path) -> dict[str, Path]:
     return three_hosts(folder, write_small(folder)[0])
 
 
+def wait_until_all_listen(config: Path) -> None:
+    """An owner that finds one server only has its submission kept there for the others, which is another test's."""
+    deadline = time.monotonic() + 60
+    for party in load_config(config).require_parties():
+        while True:
+            try:
+                socket.create_connection((party.ingest.host, party.ingest.port), 1).close()
+                break
+            except OSError:
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+
+
 def test_party_and_submit_run_a_deployment(tmp_path: Path) -> None:
     hosts = {name: config.parent.parent for name, config in small_hosts(tmp_path).items()}
     study = "study/small.toml"
@@ -322,6 +337,7 @@ def test_party_and_submit_run_a_deployment(tmp_path: Path) -> None:
     ]
     rows = (tmp_path / "small.csv").read_text().splitlines()
     try:
+        wait_until_all_listen(hosts["alpha"] / study)
         for number, owner in enumerate(OWNERS):
             table = hosts[owner] / "stays.csv"
             table.write_text("\n".join([rows[0], *rows[1 + number :: 3]]) + "\n")

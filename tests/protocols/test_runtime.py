@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from protocols.base import multiply, open_value
-from protocols.context import Context, StepCost
+from protocols.context import Context, StepCost, root_path
+from protocols.digests import digest_key
 from protocols.errors import (
     CheckFailed,
     ConfigurationError,
@@ -23,7 +24,7 @@ from protocols.errors import (
 from protocols.frames import HEADER
 from protocols.mesh import TlsFiles
 from protocols.ring import R32, R64
-from protocols.runtime import PartyRuntime, digest_key, root_path
+from protocols.runtime import PartyRuntime
 from protocols.shares import Share
 from tests.protocols.local import LocalMesh, LocalParty, components, share_of
 from tests.protocols.lone_party import exchange_for_ever

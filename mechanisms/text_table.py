@@ -1,0 +1,54 @@
+"""Tables of text, column by column, without pandas: what an owner's table is read into.
+
+Provides ``TextTable``. Secret: the table, at its owner; its ``repr`` has no value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class TextTable:
+    """Columns of strings by name, each of as many as there are rows.
+
+    ``places`` are the numbers by which messages name the rows: ``unit`` says of what, the lines of a file or rows.
+    Raises ``ValueError`` for columns of different lengths.
+    """
+
+    columns: Mapping[str, Sequence[str]]
+    places: Sequence[int]
+    unit: str = "line"
+
+    def __post_init__(self) -> None:
+        if any(len(values) != len(self.places) for values in self.columns.values()):
+            raise ValueError("the columns of a table are of one length")
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    def __repr__(self) -> str:
+        return f"TextTable({len(self)} rows, {len(self.columns)} columns)"
+
+    @classmethod
+    def of(cls, frame: TextTable | pd.DataFrame) -> TextTable:
+        """A DataFrame of strings, whose index has the places and, as its name, another unit than lines."""
+        if isinstance(frame, TextTable):
+            return frame
+        columns = {name: frame[name].tolist() for name in frame.columns}
+        unit = "line" if frame.index.name is None else str(frame.index.name)
+        return cls(columns, frame.index.tolist(), unit)
+
+    def frame(self) -> pd.DataFrame:
+        """The table as a DataFrame of strings; see ``of``."""
+        # Data owners do without pandas.
+        import pandas as pd
+
+        index = pd.Index(self.places, name=None if self.unit == "line" else self.unit)
+        columns = {name: list(values) for name, values in self.columns.items()}
+        return pd.DataFrame(columns, index=index, columns=list(columns), dtype=object)
