@@ -1,0 +1,150 @@
+"""A data owner's installation: what its commands do with the packages of the base alone, and what the others say."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from importlib.metadata import packages_distributions, requires
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+
+from parties.config import CertificateFiles
+from parties.distaim.estimation import make_estimator
+from parties.extras import SERVER
+from parties.statuses import Status, describe
+from tests.parties.audit_runs import make_run
+from tests.parties.hosts import three_hosts
+from tests.parties.small import write_small
+
+ROOT = Path(__file__).resolve().parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+HEAVY = {"jax", "jaxlib", "mbi", "networkx", "scipy", "matplotlib", "pandas", "rich", "mpyc"}
+FLAIM = """
+import asyncio, numpy, sys
+from mechanisms.domain import Categorical, Domain
+from mechanisms.flaim_settings import FlaimSettings
+from mechanisms.workload import draw_workload
+from parties.flaim.client import run_client
+from parties.flaim.simulation import simulate
+domain = Domain(tuple(Categorical(name, ("x", "y", "z")) for name in "abcd"))
+rows = numpy.arange(400, dtype=numpy.int32).reshape(-1, 4) % 3
+settings = FlaimSettings.preset(
+    "private", rho=1.0, participation=1.0, rounds=1, local_rounds=2, iterations=5, final_iterations=5
+)
+asyncio.run(simulate([rows] * 4, draw_workload(domain, 2, None), settings, seed=1))
+"""
+SCRIPT = f"""
+import json, sys
+allowed = {{*json.loads(sys.argv[1]), *sys.stdlib_module_names}}
+commands = json.loads(sys.argv[2])
+
+class BaseOnly:
+    def __init__(self, finder):
+        self.finder = finder
+
+    def find_spec(self, name, path=None, target=None):
+        top = name.partition(".")[0]
+        return self.finder.find_spec(name, path, target) if top in allowed else None
+
+sys.meta_path = [BaseOnly(finder) for finder in sys.meta_path]
+from parties.commands.main import cli
+from parties.commands.running import guarded
+statuses = [guarded(cli, command) for command in commands]
+{FLAIM}
+print("statuses", json.dumps(statuses))
+"""
+
+
+def names_of(requirements: list[str], extra: str = "") -> list[str]:
+    """The distributions that are required, here and with this extra."""
+    found = [Requirement(line) for line in requirements]
+    return [
+        re.sub(r"[-_.]+", "-", r.name).lower()
+        for r in found
+        if r.marker is None or r.marker.evaluate({"extra": extra})
+    ]
+
+
+def base_modules() -> set[str]:
+    """The modules of the base installation: ours, and those of everything that the dependencies bring."""
+    closure, waiting = set[str](), names_of(PROJECT["dependencies"])
+    while waiting:
+        name = waiting.pop()
+        if name not in closure:
+            closure.add(name)
+            waiting += names_of(requires(name) or [])
+    found = {
+        module
+        for module, owners in packages_distributions().items()
+        if any(re.sub(r"[-_.]+", "-", owner).lower() in closure for owner in owners)
+    }
+    return found | {"protocols", "secagg", "mechanisms", "parties"}
+
+
+def test_base_brings_none_of_the_heavy_packages() -> None:
+    assert base_modules() & HEAVY == set()
+    assert {"numpy", "aiohttp", "click", "parties"} <= base_modules()
+
+
+def test_extra_server_is_what_is_asked_for() -> None:
+    extras = PROJECT["optional-dependencies"]
+    assert sorted(names_of(extras["server"])) == sorted(SERVER)
+
+
+@pytest.fixture
+def study(tmp_path: Path) -> Path:
+    """The owner north's folder, with the study's configuration and a table."""
+    config, table = write_small(tmp_path)
+    host = three_hosts(tmp_path, config)["north"].parent.parent
+    (host / "stays.csv").write_bytes(table.read_bytes())
+    return host
+
+
+def test_owners_commands_work_on_the_base_and_others_say_what_to_install(
+    study: Path, tmp_path: Path, certificates: dict[str, CertificateFiles]
+) -> None:
+    run = make_run(tmp_path / "audited", certificates, estimator=make_estimator)
+    expected = {
+        ("--help",): Status.DONE,
+        ("domain", "stays.csv"): Status.DONE,
+        ("fingerprint", "study/small.toml"): Status.DONE,
+        ("certs", "request", "south"): Status.DONE,
+        ("budget",): Status.DONE,
+        # No server is there; all before that is done.
+        ("submit", "study/small.toml", "--data", "stays.csv", "--check"): Status.NETWORK,
+        ("flaim-client", "study/small.toml", "--data", "stays.csv"): Status.CONFIG,
+        ("audit", str(run)): Status.DONE,
+        ("bundle", str(run), "--out", str(tmp_path / "run.zip")): Status.DONE,
+        ("run", "study/small.toml", "--data", "stays.csv"): Status.EXTRA,
+        ("party", "study/small.toml", "--pid", "0"): Status.EXTRA,
+        ("demo",): Status.EXTRA,
+    }
+    arguments = [json.dumps(sorted(base_modules())), json.dumps([list(c) for c in expected])]
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, *arguments],
+        cwd=study,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    *_, last = done.stdout.splitlines()
+    statuses = [Status(value) for value in json.loads(last.removeprefix("statuses "))]
+    assert dict(zip(expected, statuses, strict=True)) == expected, done.stderr
+    assert (study / "south.request").exists()
+    refused = [line for line in done.stderr.splitlines() if "pip install" in line]
+    assert len(refused) == 3
+    assert refused[0].startswith("syncret: error: syncret run needs ")
+    assert refused[0].endswith("pip install 'syncret[server]'")
+
+
+def test_describe_says_what_to_install_where_a_package_is_missed_later() -> None:
+    failure = describe(ModuleNotFoundError("No module named 'mpyc'", name="mpyc"))
+    assert failure.status == Status.EXTRA
+    assert "pip install 'syncret[server]'" in failure.message
+    assert describe(ModuleNotFoundError("no", name="json5")).status == Status.DEFECT
