@@ -14,13 +14,15 @@ from __future__ import annotations
 import datetime
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-
-import pandas as pd
+from typing import TYPE_CHECKING
 
 from mechanisms.columns import Categorical, Column, Implied, Moment
 from mechanisms.domain import Domain
 from mechanisms.numbers import Integer, Real
 from mechanisms.written import decimals_of, parse_whole
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 TEXT, WHOLE, NUMBER, TRUTH, DAY, TIME = "text", "whole", "number", "truth", "day", "time"
 _TRUTHS = {"True": True, "False": False}
@@ -76,6 +78,9 @@ def typed_table(domain: Domain, frame: pd.DataFrame) -> pd.DataFrame:
     Types: int64 or, where values may be missing, Int64; float64; bool or boolean; datetime64; str.
     Raises ``ValueError`` for a table that is not the domain's.
     """
+    # A schema, which wants the types alone, does without pandas.
+    import pandas as pd
+
     types = value_types(domain)
     absent = {name: absent_in(domain, name) for name in types}
     typed = {name: typed_values(types[name], frame[name], absent[name]) for name in types}
