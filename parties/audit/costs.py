@@ -17,10 +17,12 @@ from mechanisms.accounting import Schedule
 from mechanisms.scores import build_spec
 from parties.audit.evidence import Attempt, Entry, Evidence, Session
 from parties.audit.findings import require
+from parties.audit.owners import capacities_of
 from parties.audit.privacy import Terms, candidates_of, rounds_of
 from parties.config import CELLS
 from parties.distaim.estimation import LEAD, estimate_bytes
-from parties.distaim.notes import AGREED, SELECTING
+from parties.distaim.inputs.rows import counting_plan
+from parties.distaim.notes import AGREED, COUNTING, SELECTING
 from parties.distaim.planning import security_bits
 from parties.distaim.steps import (
     CLIENTS_COMPARE,
@@ -40,8 +42,10 @@ from protocols.steps import (
     CHOICE,
     COUNTS,
     MEASURE_NOISE,
+    OF_COUNTING,
     OF_MEASUREMENT,
     OF_SELECTION,
+    Counting,
     Measurement,
     Selection,
     Step,
@@ -146,7 +150,7 @@ def costs(evidence: Evidence, terms: Terms) -> str:
                 tally, done = sums.get(place, Tally()), steps.get(place, [])
                 where = f"server {attempt.pid}, {place}"
                 if not settled(place, session):
-                    _at_most(where, place, tally, attempt, terms)
+                    _at_most(where, place, tally, attempt, terms, wanted.get(place))
                 elif place in wanted:
                     _exactly(where, wanted[place], tally, done, attempt.pid)
                     exact += 1
@@ -183,6 +187,8 @@ def _released(
         number = entry.number("round") if "round" in entry.record else -1
         if entry.is_note(SELECTING.what):
             candidates = candidates_of(entry.text("candidates"), len(terms.workload.candidates))
+        elif entry.is_note(COUNTING.what):
+            yield from _priced(OF_COUNTING, _counted_rows(entry, terms), number)
         elif entry.kind != "opened" or number not in plans:
             continue
         elif entry.record["what"] == CHOICE.what:
@@ -235,6 +241,11 @@ def _checked(owners: int, terms: Terms) -> Checked:
     return Checked(owners, len(workload.maximal), cells)
 
 
+def _counted_rows(entry: Entry, terms: Terms) -> Counting:
+    """A batch whose owners sent rows: ``owners.limits`` looks at the capacities."""
+    return Counting(counting_plan(terms.workload), sum(capacities_of(entry).values()))
+
+
 def _measurement(cells: int, plan: Schedule, terms: Terms) -> Measurement:
     noise = noise_of(plan.noise, security_bits(terms.config, terms.workload))
     return Measurement(cells, lambda count: noise.cost(count, plan.sigma))
@@ -271,9 +282,19 @@ def _public(
         require(problem is None, f"{where}: {problem}")
 
 
-def _at_most(where: str, place: StepInRound, tally: Tally, attempt: Attempt, terms: Terms) -> None:
+def _at_most(
+    where: str,
+    place: StepInRound,
+    tally: Tally,
+    attempt: Attempt,
+    terms: Terms,
+    wanted: Cost | None,
+) -> None:
     """In the round in which a mesh broke down no more was sent than its steps may send in all."""
     limit = _limit(place, attempt, terms)
+    if place.step in [step.name for step in OF_COUNTING]:
+        # A batch says what it is before it begins.
+        limit = 0 if wanted is None else wanted.sent[attempt.pid]
     require(
         limit is None or tally.sent <= limit,
         f"{where}: {tally.sent} bytes were sent before the interruption; the whole step has {limit}",

@@ -13,7 +13,8 @@ from parties.audit.findings import Failed, require
 from parties.audit.privacy import Terms
 from parties.config import NO_CHECK
 from parties.distaim.exclusions import Exclusion
-from parties.distaim.notes import ACCUSED, INCOMPLETE, ROUND
+from parties.distaim.inputs import input_forms
+from parties.distaim.notes import ACCUSED, COUNTED, COUNTING, INCOMPLETE, ROUND
 from parties.distaim.report import left_out
 from parties.distaim.steps import PASSED
 from parties.report.content import Excluded
@@ -23,17 +24,25 @@ _CHECKED = ("", Exclusion.OUT_OF_BOUNDS)
 
 
 def limits(evidence: Evidence, terms: Terms) -> str:
-    """Every owner was counted, or excluded, as its bit says; other exclusions are as the servers' claims say."""
+    """Every owner was counted, or excluded, as its bit says; other exclusions are as the servers' claims say.
+
+    Who sent rows has no bit: it weighs what its capacity says, whatever it sent.
+    """
     bits = excluded = 0
+    rows: dict[str, int] = {}
     for session in evidence.sessions:
         _alike(session, [list(attempt.of("opened")) for attempt in session.present])
-        _alike(session, [list(attempt.notes(ACCUSED.what)) for attempt in session.present])
+        for note in (ACCUSED, COUNTING):
+            _alike(session, [list(attempt.notes(note.what)) for attempt in session.present])
         counts = [_follow(attempt, terms) for attempt in session.present]
         bits += max(bits for bits, _ in counts)
         excluded += max(dropped for _, dropped in counts)
+        rows |= rows_capacities(session.present[0])
     what = f"{bits} owners were checked, each before it was counted, and counted as its bit says"
     if terms.config.run.check == NO_CHECK:
         what = "Nobody's counts were checked, as the configuration has it"
+    if rows:
+        what += f"; {len(rows)} owners sent rows, {sum(rows.values())} at most"
     return f"{what}; {excluded} were excluded, for reasons that are shown."
 
 
@@ -67,6 +76,37 @@ def excluded(evidence: Evidence) -> tuple[Excluded, ...]:
     return tuple(left[client] for client in sorted(left))
 
 
+def rows_capacity(evidence: Evidence) -> int:
+    """How many rows the owners may have together whose rows are in the end counted, by the first server."""
+    capacities: dict[str, int] = {}
+    counted: set[str] = set()
+    for attempt in evidence.transcripts[0].attempts:
+        if attempt.notes(ROUND.what):
+            counted = set()
+        for entry in attempt.entries:
+            if entry.is_note(COUNTED.what):
+                counted = {str(name) for name in entry.items("clients")}
+            elif entry.kind == "client" and entry.record["accepted"]:
+                counted.add(entry.text("client"))
+        capacities |= rows_capacities(attempt)
+    return sum(capacities.get(client, 0) for client in counted)
+
+
+def capacities_of(note: Entry) -> Mapping[str, int]:
+    """The owners of a batch that servers count, and how many rows each may have. Raises Failed."""
+    capacities = _table(note.record["capacities"])
+    rows = {client: value for client, value in capacities.items() if type(value) is int}
+    right = bool(rows) and len(rows) == len(capacities) and min(rows.values()) > 0
+    require(right, f"line {note.line}: a batch does not say how many rows its owners may have")
+    return rows
+
+
+def rows_capacities(attempt: Attempt) -> dict[str, int]:
+    """The owners whose rows an attempt counted, and how many each may have."""
+    noted = [capacities_of(note) for note in attempt.notes(COUNTING.what)]
+    return {client: rows for capacities in noted for client, rows in capacities.items()}
+
+
 def _alike(session: Session, lists: Sequence[Sequence[Entry]]) -> None:
     """The servers of a mesh tell the same of owners; where it broke down, one may not have come to the last of it."""
     told = [
@@ -87,6 +127,7 @@ def _follow(attempt: Attempt, terms: Terms) -> tuple[int, int]:
     """How many bits an attempt opened, and how many owners it excluded, after a look at each."""
     bits: deque[bool] = deque()
     accused: dict[str, Entry] = {}
+    by_rows: set[str] = set()
     opened = excluded = 0
     for entry in attempt.entries:
         where = f"line {entry.line} of server {attempt.pid}'s transcript"
@@ -99,18 +140,51 @@ def _follow(attempt: Attempt, terms: Terms) -> tuple[int, int]:
             opened += len(bits)
         elif entry.is_note(ACCUSED.what):
             accused[entry.text("client")] = entry
+        elif entry.is_note(COUNTING.what):
+            require(
+                not by_rows, f"{where}: a batch begins before the owners of the last are listed"
+            )
+            by_rows = _batch(entry, terms, where)
         elif entry.is_note(ROUND.what):
+            require(not by_rows, f"{where}: {len(by_rows)} owners sent rows and are not listed")
             require(not bits, f"{where}: {len(bits)} owners were checked and are not listed")
         elif entry.kind == "client":
             reason = entry.text("reason")
             excluded += bool(reason)
             same = bool(reason) != entry.record["accepted"]
             require(same, f"{where}: an owner is counted, and excluded as {reason!r}")
-            if reason in _CHECKED:
+            if entry.text("client") in by_rows:
+                by_rows.remove(entry.text("client"))
+                require(not reason, f"{where}: excluded as {reason!r} after its rows were counted")
+            elif reason in _CHECKED:
+                _counts_may_come(terms, where)
                 _as_its_bit_says(reason, bits, terms, where)
             else:
                 _as_shown(reason, accused.pop(entry.text("client"), None), where)
     return opened, excluded
+
+
+def _batch(entry: Entry, terms: Terms, where: str) -> set[str]:
+    """The owners of a batch that servers count. Raises Failed unless the run takes such inputs from them."""
+    forms = input_forms(terms.config, terms.workload)
+    name, bound = entry.text("form"), terms.config.clients.rows_per_client
+    allowed = name in forms and forms[name].by_capacity
+    require(
+        allowed, f"{where}: input of the form {name[:40]!r} is counted, which the run does not take"
+    )
+    capacities = capacities_of(entry)
+    largest = max(capacities.values())
+    require(
+        largest <= bound, f"{where}: an owner of {largest} rows, where the run has at most {bound}"
+    )
+    return set(capacities)
+
+
+def _counts_may_come(terms: Terms, where: str) -> None:
+    """Raises Failed where owners have to send rows."""
+    forms = input_forms(terms.config, terms.workload).values()
+    allowed = not all(form.by_capacity for form in forms)
+    require(allowed, f"{where}: an owner is counted that did not send rows")
 
 
 def _bits(entry: Entry, where: str) -> list[bool]:

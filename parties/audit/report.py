@@ -17,7 +17,7 @@ from mechanisms.accounting import LedgerEntry
 from mechanisms.aim import AimResult, Estimate, estimated_total
 from parties.audit.evidence import Evidence, ServerTranscript, event_of
 from parties.audit.findings import Failed, NotApplicable, require
-from parties.audit.owners import excluded
+from parties.audit.owners import excluded, rows_capacity
 from parties.audit.privacy import Terms, finished_rounds
 from parties.audit.publication import said_published
 from parties.audit.released import released
@@ -69,7 +69,7 @@ def report(evidence: Evidence, terms: Terms) -> str:
         dataset="",
         parameters=parameters(config, config.clients.expected if there else clients),
         privacy=Privacy(terms.plan.rho, ledger, implementation_delta(config, workload)),
-        workload=workload_size(workload),
+        workload=workload_size(workload, rows_capacity(evidence)),
         communication=UNJUDGED,
         time_s={"total": 0.0},
         opened=openings_of(evidence.transcripts[0]),

@@ -22,6 +22,7 @@ MAX_TERMS = 20_000
 SCHEDULES = FIXED, ANNEALED = "fixed", "annealed"
 CHECKS = TOTALS, CELLS, NO_CHECK = "totals", "cells", "none"
 UPLOADS = FORMS
+INPUTS = AUTO_INPUT, COUNTS_INPUT, ROWS_INPUT = "auto", "counts", "rows"
 FLAIM_VARIANTS = ("naive", "oracle", "private", "random", "naivebayes")
 FLAIM_GROUPINGS = ("union", "query")
 FLAIM_NOISES = ("server", "distributed")
@@ -34,8 +35,9 @@ class RunSection:
 
     ``schedule`` fixed: ``rounds`` alike. ``schedule`` annealed: finer rounds once the model has settled; ``rounds`` is
     then 16 a column, which the budget would last for if it never did, and need not be given.
+    ``input`` is what owners send: ``counts``, in the form ``upload``; ``rows``; or whichever is smaller (``auto``).
     ``check`` is what servers check of an owner's weight (`protocols.bounded`): its totals, which are to agree and to be
-    at most clients.rows_per_client; each of its cells besides; or nothing, for benchmarks.
+    at most clients.rows_per_client; each of its cells besides; or nothing, for benchmarks. Rows need no check.
     ``seed`` only feeds public choices (which synthetic rows are drawn from the model), never noise or shares.
     ``terms`` is what the table may be used for, a text that goes with it.
     ``record_replay`` makes a server keep its keys, shares and received messages for an auditor
@@ -49,6 +51,7 @@ class RunSection:
     schedule: str = FIXED
     measure_share: float = 0.9
     noise: str = DISCRETE
+    input: str = AUTO_INPUT
     upload: str = "seeded"
     check: str = TOTALS
     iterations: int = 100
@@ -72,6 +75,7 @@ class RunSection:
         check(0 < share < 1, "run.measure_share", f"is {share}; expected between 0 and 1")
         check_choice("run.schedule", self.schedule, SCHEDULES)
         check_choice("run.noise", self.noise, NOISES)
+        check_choice("run.input", self.input, INPUTS)
         check_choice("run.upload", self.upload, UPLOADS)
         check_choice("run.check", self.check, CHECKS)
         check_number("run.iterations", self.iterations, low=1)

@@ -15,14 +15,14 @@ import json
 import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from parties.config import NAME_PATTERN, Config
 from parties.distaim.circumstances import Circumstances, Holdings
 from parties.distaim.comparison import compare
 from parties.distaim.exclusions import Exclusion
-from parties.distaim.inputs import Batch, InputForm, Limit
-from parties.distaim.notes import ACCUSED, COUNTED, INCOMPLETE, TOTAL
+from parties.distaim.inputs import Batch, InputForm, Limit, OnPart
+from parties.distaim.notes import ACCUSED, COUNTED, COUNTING, INCOMPLETE, TOTAL
 from parties.distaim.steps import (
     CLIENTS_AGREE,
     CLIENTS_COMPARE,
@@ -89,6 +89,7 @@ class Arrivals:
         closed: asyncio.Event,
         circumstances: Circumstances,
         on_waiting: Callable[[int], None] = lambda stored: None,
+        on_counting: Callable[[Batch], OnPart | None] = lambda batch: None,
     ) -> None:
         self._ctx = ctx
         self._config = config
@@ -99,6 +100,7 @@ class Arrivals:
         self._closed = closed
         self._circumstances = circumstances
         self._on_waiting = on_waiting
+        self._on_counting = on_counting
         self._standings: dict[str, Standing] = {}
         self._incomplete: dict[str, Incomplete] = {}
         self._held: dict[str, StoredSubmission] = {}
@@ -306,6 +308,8 @@ class Arrivals:
         by = {accusation.client: accusation.by for accusation in accused}
         excluded = dict.fromkeys(by, Exclusion.COMPONENTS_DIFFER)
         whole, total = batch.without(excluded), self._require_total()
+        if form.by_capacity and whole.clients:
+            whole = self._to_be_counted(form, whole)
         added = await form.add(self._ctx, total.share, whole)
         counted = whole.without(added.failed)
         self._total = Total(total.round, (*total.clients, *counted.clients), added.total)
@@ -316,6 +320,14 @@ class Arrivals:
             client = stored.submission.client
             reason, servers = excluded.get(client), by.get(client, ())
             self._conclude(Standing(client, stored.upload, batch.round, reason, servers))
+
+    def _to_be_counted(self, form: InputForm, batch: Batch) -> Batch:
+        """Say whose rows are counted, before it begins."""
+        capacities: Value = {s.submission.client: s.submission.capacity for s in batch.submissions}
+        self._transcript.note(
+            COUNTING.what, round=batch.round, form=form.name, capacities=capacities
+        )
+        return replace(batch, progress=self._on_counting(batch))
 
     def _conclude(self, standing: Standing) -> None:
         self._standings[standing.client] = standing

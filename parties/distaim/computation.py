@@ -9,6 +9,7 @@ import asyncio
 import json
 import math
 import secrets
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from parties.distaim.agreement import Identity, Resumed, agree, largest_state
 from parties.distaim.arrivals import Arrivals
 from parties.distaim.backend import MpcBackend, server_ledger
 from parties.distaim.circumstances import Circumstances
+from parties.distaim.effort import Effort, effort_text
 from parties.distaim.estimation import (
     LEAD,
     FollowingEstimator,
@@ -31,7 +33,7 @@ from parties.distaim.estimation import (
     silence_s,
     working,
 )
-from parties.distaim.inputs import input_forms
+from parties.distaim.inputs import Batch, OnPart, input_forms
 from parties.distaim.notes import AGREED, FINISHED, PUBLISHED
 from parties.distaim.outbox import Outbox
 from parties.distaim.outputs import CostsFile, result_document
@@ -49,6 +51,8 @@ from protocols.measure import noise_of
 from protocols.transcript import Transcript, round_ended
 
 _NONCE_BYTES = 16
+_TOLD_S = 2.0
+"""How often a server says how far it is."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -207,6 +211,8 @@ def _arrivals(server: ComputeServer, ctx: Context) -> Arrivals:
             text = f"{stored} of {expected} data owners are here"
             server.progress.event("waiting", text, done=stored)
 
+    if text := effort_text(server.config, server.workload):
+        server.progress.event("inputs", text)
     return Arrivals(
         ctx,
         server.config,
@@ -217,7 +223,24 @@ def _arrivals(server: ComputeServer, ctx: Context) -> Arrivals:
         closed=server.closed,
         circumstances=server.circumstances,
         on_waiting=on_waiting,
+        on_counting=lambda batch: _on_counting(server, batch),
     )
+
+
+def _on_counting(server: ComputeServer, batch: Batch) -> OnPart:
+    """Say what counting a batch will take, and then how far it is."""
+    owners, effort = len(batch.clients), Effort.of(server.workload, batch.rows)
+    server.progress.event("counting", f"counting rows of {owners} data owners, at most {effort}")
+    told = time.monotonic()
+
+    def on_part(done: int, of: int) -> None:
+        nonlocal told
+        if done == of or time.monotonic() - told > _TOLD_S:
+            told = time.monotonic()
+            text = f"{done} of {of} parts of the rows are counted"
+            server.progress.event("counting", text, done=done, of=of)
+
+    return on_part
 
 
 def _backend(

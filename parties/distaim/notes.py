@@ -44,6 +44,12 @@ ACCUSED = Note(
     {"round": fields.natural, "client": fields.text, "shown": fields.table},
 )
 """A client of whom servers say, each of its own component, that the holders differ: by component what these show."""
+COUNTING = Note(
+    "counting",
+    Phase.ARRIVALS,
+    {"round": fields.natural, "form": fields.text, "capacities": fields.table},
+)
+"""A batch that servers count, whose owners weigh at most their capacities: rows by client, in the batch's order."""
 INCOMPLETE = Note("incomplete", Phase.ARRIVALS, {"round": fields.natural, "clients": fields.table})
 """The clients that some servers list and others do not, with the servers that do not."""
 ROUND = Note("round", Phase.BEGUN, {"round": fields.natural, "clients": fields.natural})
@@ -63,6 +69,7 @@ _ALL = (
     AGREED,
     COUNTED,
     ACCUSED,
+    COUNTING,
     INCOMPLETE,
     TOTAL,
     ROUND,

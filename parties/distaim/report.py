@@ -14,9 +14,10 @@ from mechanisms.accounting import LedgerEntry
 from mechanisms.workload import Workload
 from parties.config import ANNEALED, Config
 from parties.distaim.exclusions import Exclusion
+from parties.distaim.notes import COUNTING
 from parties.distaim.outputs import read_attempts
 from parties.distaim.planning import sampling_distance
-from parties.distaim.steps import ESTIMATE, FINISH
+from parties.distaim.steps import CLIENTS_COUNT, ESTIMATE, FINISH
 from parties.report.about import about, ended
 from parties.report.content import (
     DISTAIM_TRUST,
@@ -78,7 +79,7 @@ def run_report(
             _ledger(result),
             implementation_delta(config, workload),
         ),
-        workload=workload_size(workload),
+        workload=workload_size(workload, _rows_capacity(directory / "transcript.jsonl", result)),
         communication=Communication(
             traffic["sent"] / count,
             traffic["received"] / count,
@@ -150,15 +151,29 @@ def _opened(transcript: Path) -> tuple[Opened, ...]:
     return tuple(items)
 
 
+def _rows_capacity(transcript: Path, result: Mapping[str, Any]) -> int:
+    """How many rows the counted owners who sent rows may have together."""
+    capacities: dict[str, int] = {}
+    with transcript.open("rb") as lines:
+        for line in lines:
+            if line.startswith(b'{"kind":"note"') and COUNTING.what.encode() in line:
+                record = json.loads(line)
+                capacities |= record["capacities"] if record["what"] == COUNTING.what else {}
+    return sum(capacities.get(item["client"], 0) for item in result["counted"])
+
+
 def _times(attempts: Sequence[Mapping[str, Any]], wall_s: Mapping[str, float]) -> dict[str, float]:
     """Seconds by phase at the lead, over all attempts, beside ``wall_s``; what is in neither is "other"."""
     names = {step.name: step.name for step in (SELECT, MEASURE, ESTIMATE)} | {FINISH.name: "write"}
+    names[CLIENTS_COUNT.name] = "count"
     phases = dict.fromkeys(("share", *names.values()), 0.0)
     for attempt in attempts:
         phases["share"] += float(attempt["seconds"].get("share", 0.0))
         for step in attempt["steps"]:
             if step["step"] in names:
                 phases[names[step["step"]]] += step["seconds"]
+    # Rows are counted while owners' shares come in.
+    phases["share"] = max(0.0, phases["share"] - phases["count"])
     earlier = sum(float(attempt["seconds"]["total"]) for attempt in attempts[:-1])
     total = wall_s["total"] + earlier
     times = {**{phase: s for phase, s in wall_s.items() if phase != "total"}, **phases}

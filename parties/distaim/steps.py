@@ -11,7 +11,7 @@ from typing import Never
 
 from parties.published import SIZE
 from protocols.costs import Cost, check_owners
-from protocols.steps import OF_MEASUREMENT, OF_SELECTION, MayOpen, Phase, Step
+from protocols.steps import OF_COUNTING, OF_MEASUREMENT, OF_SELECTION, MayOpen, Phase, Step
 
 DIGEST_BYTES = 32
 WORKING = b"w"
@@ -105,6 +105,8 @@ CLIENTS_CHECK: Step[Checked] = Step(
     cost=lambda c: check_owners(c.owners, c.sums, c.cells),
     opens=PASSED,
 )
+CLIENTS_COUNT: Step[Never] = Step("clients.count", Phase.ARRIVALS)
+"""Contains `protocols.steps.OF_COUNTING`, which are taken for every segment of a batch's rows."""
 FINISH: Step[Messages] = Step("finish", Phase.END, problem=_end)
 
 OF_MESSAGES: tuple[Step[Messages], ...] = (AGREE, ESTIMATE, CLIENTS_RESUME, CLIENTS_AGREE, FINISH)
@@ -112,9 +114,11 @@ OF_BATCHES: tuple[Step[Batches], ...] = (CLIENTS_COMPARE,)
 OF_CHECKS: tuple[Step[Checked], ...] = (CLIENTS_CHECK,)
 _ALL: tuple[Step[Never], ...] = (
     PREPARE,
+    CLIENTS_COUNT,
     *OF_MESSAGES,
     *OF_BATCHES,
     *OF_CHECKS,
+    *OF_COUNTING,
     *OF_SELECTION,
     *OF_MEASUREMENT,
 )

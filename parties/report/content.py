@@ -46,7 +46,8 @@ NOT_PRIVATE = "Computed from the real table without noise, for trials: not diffe
 class Parameters:
     """What the run was asked for. `participation` is the chance of a client to be sampled in a round.
 
-    With another `schedule` than "fixed", `rounds` is what there may be at most.
+    `input` is what owners send, `upload` the form of counts. With another `schedule` than "fixed", `rounds` is what
+    there may be at most.
     """
 
     epsilon: float
@@ -57,6 +58,7 @@ class Parameters:
     noise: str
     upload: str
     schedule: str = "fixed"
+    input: str = "counts"
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,11 +86,15 @@ class Privacy:
 
 @dataclass(frozen=True, slots=True)
 class WorkloadSize:
-    """Queries asked for, candidates (their closure), cells of all candidates."""
+    """Queries asked for, candidates (their closure), cells of all candidates.
+
+    ``rows_capacity`` is how many rows the owners may have together whose rows servers counted; it is public.
+    """
 
     queries: int
     candidates: int
     cells: int
+    rows_capacity: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,12 +73,15 @@ def parameters(config: Config, clients: int) -> Parameters:
         run.noise,
         run.upload,
         run.schedule,
+        run.input,
     )
 
 
-def workload_size(workload: Workload) -> WorkloadSize:
-    """How much was asked."""
-    return WorkloadSize(len(workload.queries), len(workload.candidates), workload.cells)
+def workload_size(workload: Workload, rows_capacity: int = 0) -> WorkloadSize:
+    """How much was asked, and of how many rows at most, where servers counted rows."""
+    return WorkloadSize(
+        len(workload.queries), len(workload.candidates), workload.cells, rows_capacity
+    )
 
 
 def selected(result: Mapping[str, Any]) -> tuple[Selected, ...]:

@@ -32,7 +32,17 @@ from parties.trial.request import Trial
 PARTY_NAMES = ("party-0", "party-1", "party-2")
 _CAUSE_S = 2.0
 """How long to wait for other servers' messages after one has failed: the one that names the cause may come later."""
-_PASSED_ON = ("recording", "waiting", "round", "selected", "writing", "resumed", WORKING)
+_PASSED_ON = (
+    "recording",
+    "inputs",
+    "waiting",
+    "counting",
+    "round",
+    "selected",
+    "writing",
+    "resumed",
+    WORKING,
+)
 """Events of party 0 that the launcher's own user is told."""
 
 

@@ -29,6 +29,7 @@ def make_run(
     kill: tuple[int, str, int | None] | None = None,
     estimator: Callable[..., object] = make_uniform,
     owners: Sequence[str] = EVERYONE,
+    capacities: Mapping[str, int] | None = None,
     torn: bool = False,
 ) -> Path:
     """Three servers run to the end, `kill` and a restart between; returns the run folder as an auditor gets it.
@@ -39,10 +40,10 @@ def make_run(
 
     async def run() -> None:
         if kill:
-            assert None not in await cluster.run(owners=owners, kill=kill)
+            assert None not in await cluster.run(owners=owners, capacities=capacities, kill=kill)
             if torn:
                 _tear(cluster.directory(kill[0]) / "transcript.jsonl")
-        assert await cluster.run(owners=owners) == [None] * 3
+        assert await cluster.run(owners=owners, capacities=capacities) == [None] * 3
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(parties.distaim.server, "make_estimator", estimator)

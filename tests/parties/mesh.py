@@ -103,6 +103,7 @@ class Cluster:
         configs: Sequence[Config] | None = None,
         owners: Sequence[str] = (),
         codes: int = 20,
+        capacities: Mapping[str, int] | None = None,
         records: Mapping[int, Recording] | None = None,
         kill: tuple[int, str, int | None] | None = None,
         closed: bool = False,
@@ -137,14 +138,19 @@ class Cluster:
                 )
             )
         async with asyncio.timeout(LIMIT_S):
-            submitting = asyncio.create_task(self.submit(owners, codes))
+            submitting = asyncio.create_task(self.submit(owners, codes, capacities=capacities))
             results = await asyncio.gather(*tasks.values(), return_exceptions=True)
             submitting.cancel()
             await asyncio.gather(submitting, return_exceptions=True)
         return results
 
     async def submit(
-        self, owners: Sequence[str], rows: int = 20, first_rounds: Mapping[str, int] | None = None
+        self,
+        owners: Sequence[str],
+        rows: int = 20,
+        first_rounds: Mapping[str, int] | None = None,
+        *,
+        capacities: Mapping[str, int] | None = None,
     ) -> None:
         """Every owner submits its own table; those that fail are silent."""
         await asyncio.gather(
@@ -155,6 +161,7 @@ class Cluster:
                     self.certificates[owner],
                     state=self.folder / f"{owner}.state",
                     first_round=(first_rounds or {}).get(owner, 1),
+                    capacity=(capacities or {}).get(owner),
                 )
                 for seed, owner in enumerate(owners)
             ),

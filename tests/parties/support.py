@@ -35,7 +35,13 @@ def document() -> dict[str, object]:
     """A config's TOML document: 3 columns, all 2-way queries, 2*3 + 2*10 + 3*10 = 56 cells."""
     ports = free_ports(6)
     return {
-        "run": {"id": "trial", "epsilon": 1.0, "delta": 1e-5, "rounds": 4},
+        "run": {
+            "id": "trial",
+            "epsilon": 1.0,
+            "delta": 1e-5,
+            "rounds": 4,
+            "input": "counts",
+        },
         "workload": {"degree": 2, "count": "all"},
         "clients": {"expected": 3, "rows_per_client": 100},
         "timeouts": {"connect_s": 2.0, "receive_s": 5.0, "submit_s": 5.0},

@@ -9,16 +9,29 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from mechanisms.workload import Workload
-from parties.config import Config
+from parties.config import AUTO_INPUT, COUNTS_INPUT, ROWS_INPUT, Config
 from parties.distaim.inputs.counts import Counts
-from parties.distaim.inputs.form import Added, Batch, InputForm, Limit
-from protocols.upload import FORMS
+from parties.distaim.inputs.form import Added, Batch, InputForm, Limit, OnPart
+from parties.distaim.inputs.rows import Rows
+from protocols.upload import FORMS, ROWS
 
-__all__ = ["Added", "Batch", "InputForm", "Limit", "form_for", "input_form", "input_forms"]
+__all__ = [
+    "Added",
+    "Batch",
+    "InputForm",
+    "Limit",
+    "OnPart",
+    "form_for",
+    "input_form",
+    "input_forms",
+]
 
 _BY_NAME: Mapping[str, Callable[[Workload], InputForm]] = {
-    name: partial(Counts, name) for name in FORMS
+    **{name: partial(Counts, name) for name in FORMS},
+    ROWS: Rows,
 }
+MOST_PRODUCTS = 10**12
+"""Rows times cells that servers are to count without being asked to: minutes, of cores of today."""
 
 
 def input_form(name: str, workload: Workload) -> InputForm:
@@ -28,13 +41,25 @@ def input_form(name: str, workload: Workload) -> InputForm:
 
 def input_forms(config: Config, workload: Workload) -> Mapping[str, InputForm]:
     """The forms that owners of this run may send, by name."""
-    return {config.run.upload: input_form(config.run.upload, workload)}
+    names = {
+        COUNTS_INPUT: (config.run.upload,),
+        ROWS_INPUT: (ROWS,),
+        AUTO_INPUT: (config.run.upload, ROWS),
+    }[config.run.input]
+    return {name: input_form(name, workload) for name in names}
 
 
 def form_for(config: Config, workload: Workload, capacity: int) -> InputForm:
-    """What an owner that may have ``capacity`` rows sends: of the run's forms the one that takes the fewest bytes."""
-    forms = input_forms(config, workload).values()
-    return min(forms, key=lambda form: sent_bytes(form, capacity))
+    """What an owner that may have ``capacity`` rows sends: of the run's forms the one that takes the fewest bytes.
+
+    Not rows, unless the run takes nothing else, where servers would have to count ``MOST_PRODUCTS`` if everybody had
+    as many.
+    """
+    forms = input_forms(config, workload)
+    products = capacity * config.clients.expected * workload.maximal_cells
+    if products > MOST_PRODUCTS and len(forms) > 1:
+        forms = {name: form for name, form in forms.items() if not form.by_capacity}
+    return min(forms.values(), key=lambda form: sent_bytes(form, capacity))
 
 
 def sent_bytes(form: InputForm, capacity: int) -> int:

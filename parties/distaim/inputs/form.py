@@ -17,6 +17,9 @@ from protocols.context import Context
 from protocols.shares import Share
 from protocols.upload import UploadParts, UploadSeeds
 
+OnPart = Callable[[int, int], None]
+"""Told how many parts of a work are done, of how many."""
+
 
 @dataclass(frozen=True, slots=True)
 class Limit:
@@ -38,13 +41,19 @@ class Added:
 class Batch:
     """Submissions of one form that are counted in together, in the same order at all three servers.
 
-    ``body`` gives this server's body of a client (secret).
+    ``body`` gives this server's body of a client (secret). ``progress`` hears of the work that the form has with it.
     """
 
     round: int
     submissions: tuple[StoredSubmission, ...]
     body: Callable[[str], bytes]
     limit: Limit
+    progress: OnPart | None = None
+
+    @property
+    def rows(self) -> int:
+        """The sum of the capacities."""
+        return sum(stored.submission.capacity for stored in self.submissions)
 
     @property
     def clients(self) -> tuple[str, ...]:

@@ -1,0 +1,250 @@
+"""Owners that send rows: counted as if they had counted themselves, whatever they send, and by their capacity alone."""
+
+import hashlib
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from mechanisms.domain import Categorical, Domain
+from mechanisms.errors import DataError
+from mechanisms.workload import Workload, count_marginals
+from parties.config import NO_CHECK, TOTALS
+from parties.distaim.effort import Effort, effort_text
+from parties.distaim.inputs import Batch, Limit, form_for, input_form, input_forms
+from parties.distaim.inputs.own import OwnInput
+from parties.distaim.inputs.rows import Rows, counting_plan
+from parties.distaim.offers import Offer
+from parties.distaim.sealed import Sizes
+from parties.distaim.steps import CLIENTS_COUNT, STEPS
+from parties.distaim.stored import StoredSubmission, Total
+from protocols.context import Context
+from protocols.row_plan import SEGMENT_ROWS
+from protocols.shares import Share
+from protocols.steps import OF_COUNTING, Counting
+from protocols.upload import PLAIN, ROWS, SEEDED, UploadSeeds
+from tests.parties.support import make_codes, make_config, make_submission
+from tests.protocols.local import Outcome, reconstruct, run_parties
+
+
+def domain_of(*sizes: int) -> Domain:
+    """Columns c0, c1, ... with so many categories."""
+    return Domain(
+        tuple(
+            Categorical(f"c{i}", tuple(f"v{j}" for j in range(size)))
+            for i, size in enumerate(sizes)
+        )
+    )
+
+
+CONFIG = make_config({"run.input": "auto"})
+WORKLOAD = CONFIG.build_workload()
+WIDE = Workload(domain_of(1, 2, 128, 1000), (("c1", "c2"), ("c0", "c3"), ("c1",)))
+
+
+@dataclass(frozen=True)
+class Owner:
+    """What one owner shares, and the capacity that its submission says."""
+
+    capacity: int
+    values: NDArray[np.unsignedinteger]
+
+
+def owner(workload: Workload, rows: int, capacity: int, seed: int = 0) -> Owner:
+    codes = codes_of(workload, rows, seed)
+    return Owner(capacity, Rows(workload).values(codes, capacity))
+
+
+def codes_of(workload: Workload, rows: int, seed: int = 0) -> NDArray[np.int32]:
+    shape = workload.domain.shape
+    return np.random.default_rng(seed).integers(0, shape, (rows, len(shape))).astype(np.int32)
+
+
+def stored(form: Rows, pid: int, client: str, body: bytes, capacity: int) -> StoredSubmission:
+    own, next_ = (digest.hex() for digest in form.component_digests(pid, body, capacity))
+    submission = make_submission(client, form=ROWS, capacity=capacity)
+    whole = hashlib.sha256(body).hexdigest()
+    return StoredSubmission(submission, "ab" * 32, whole, own, next_, len(body), 0.0)
+
+
+def count(workload: Workload, owners: Mapping[str, Owner], check: str = TOTALS) -> Outcome:
+    """The three servers' totals with everybody's rows in them, which begin at a share of 7 in each cell."""
+    form = Rows(workload)
+    bodies = {
+        name: form.share(owner.values, UploadSeeds.draw()).bodies for name, owner in owners.items()
+    }
+
+    async def party(ctx: Context) -> Share:
+        total = Total.empty(1, ctx.pid, workload.maximal_cells).share + 7
+        mine = tuple(
+            stored(form, ctx.pid, name, bodies[name][ctx.pid], owner.capacity)
+            for name, owner in owners.items()
+        )
+        batch = Batch(1, mine, lambda client: bodies[client][ctx.pid], Limit(check, 100))
+        added = await form.add(ctx, total, batch)
+        assert not added.failed
+        return added.total
+
+    return run_parties(party)
+
+
+@pytest.mark.parametrize("workload", [WORKLOAD, WIDE])
+def test_add_counts_tables_of_every_size_as_their_owners_would(workload: Workload) -> None:
+    tables = {"none": (0, 5), "some": (20, 33), "full": (64, 64), "one": (1, 1)}
+    owners = {name: owner(workload, *sizes, seed=3) for name, sizes in tables.items()}
+    outcome = count(workload, owners)
+    expected = sum(
+        count_marginals(codes_of(workload, rows, 3), workload) for rows, _ in tables.values()
+    )
+    np.testing.assert_array_equal(reconstruct(outcome.results), expected + np.uint32(7))
+    assert not any(party.opened_values for party in outcome.parties)
+
+
+def test_add_sends_what_the_formulas_of_its_steps_say() -> None:
+    owners = {"a": owner(WORKLOAD, 9, 40), "b": owner(WORKLOAD, 90, 90)}
+    outcome = count(WORKLOAD, owners)
+    facts = Counting(counting_plan(WORKLOAD), 130)
+    for party in outcome.parties:
+        done = [step for step in party.costs.steps if step.step != CLIENTS_COUNT.name]
+        assert [step.step for step in done] == [step.name for step in OF_COUNTING]
+        for step, account in zip(OF_COUNTING, done, strict=True):
+            assert step.cost is not None
+            cost = step.cost(facts)
+            assert (account.rounds, account.sent_bytes) == (cost.rounds, cost.sent[party.pid])
+            assert account.round == 1
+    assert all(STEPS[step.name] is step for step in (CLIENTS_COUNT, *OF_COUNTING))
+
+
+@given(seed=st.integers(0, 2**32 - 1), capacity=st.integers(1, 70))
+def test_add_gives_whatever_bits_an_owner_sends_one_count_a_row_at_most(
+    seed: int, capacity: int
+) -> None:
+    """Random bits in the place of rows: every marginal has the same total, of at most the capacity."""
+    size = Rows(WIDE).layout.body_size(capacity)
+    bits = np.random.default_rng(seed).integers(0, 256, size, np.uint8)
+    counts = reconstruct(count(WIDE, {"hostile": Owner(capacity, bits)}).results) - np.uint32(7)
+    totals = np.add.reduceat(counts, WIDE.maximal_offsets[:-1])
+    assert len(set(totals.tolist())) == 1
+    assert totals[0] <= capacity
+    assert counts.max() <= capacity
+
+
+def test_add_asks_nothing_where_nobody_is_left() -> None:
+    outcome = count(WORKLOAD, {}, NO_CHECK)
+    np.testing.assert_array_equal(reconstruct(outcome.results), np.full(56, 7, np.uint32))
+    assert outcome.sent_bytes == [0, 0, 0]
+
+
+# What an owner sends
+
+
+@given(rows=st.integers(0, 30), more=st.integers(0, 40))
+def test_share_depends_in_size_on_the_capacity_alone(rows: int, more: int) -> None:
+    form, capacity = Rows(WORKLOAD), max(1, rows + more)
+    parts = form.share(owner(WORKLOAD, rows, capacity).values, UploadSeeds.draw())
+    assert [len(part) for part in parts.private] == [32, 16, 16]
+    assert [len(part) for part in parts.private] == [
+        form.private_size(pid, capacity) for pid in range(3)
+    ]
+    # Presence, one bit for two categories, two for three and four for ten: a byte a row.
+    assert len(parts.common) == form.common_size(capacity) == capacity
+    assert parts.holders == form.holders == (1, 2)
+
+
+def test_share_refuses_counts() -> None:
+    with pytest.raises(ValueError, match="rows takes a uint8 vector"):
+        Rows(WORKLOAD).share(np.zeros(56, np.uint32), UploadSeeds.draw())
+
+
+@pytest.mark.parametrize(
+    ("capacities", "sizes"),
+    [
+        ([], []),
+        ([1], [1]),
+        ([SEGMENT_ROWS, 1], [1, 1]),
+        ([SEGMENT_ROWS - 1, 1, 1, 2 * SEGMENT_ROWS, 5, 6], [2, 1, 1, 2]),
+    ],
+)
+def test_batches_have_the_rows_of_a_segment(capacities: Sequence[int], sizes: list[int]) -> None:
+    due = [
+        StoredSubmission(
+            make_submission(f"c{i}", form=ROWS, capacity=n), "ab" * 32, "", "", "", 1, 0.0
+        )
+        for i, n in enumerate(capacities)
+    ]
+    batches = Rows(WORKLOAD).batches(due)
+    assert [len(batch) for batch in batches] == sizes
+    assert [item for batch in batches for item in batch] == due
+
+
+@pytest.mark.parametrize(
+    ("given", "forms"),
+    [("counts", [SEEDED]), ("rows", [ROWS]), ("auto", [SEEDED, ROWS])],
+)
+def test_input_forms_are_those_that_the_configuration_takes(given: str, forms: list[str]) -> None:
+    assert list(input_forms(make_config({"run.input": given}), WORKLOAD)) == forms
+    plain = make_config({"run.input": given, "run.upload": PLAIN})
+    assert list(input_forms(plain, WORKLOAD)) == [PLAIN if f == SEEDED else f for f in forms]
+
+
+def test_form_for_is_what_takes_fewer_bytes() -> None:
+    """Counts are 224 bytes, rows one each."""
+    config = make_config({"run.input": "auto", "clients.rows_per_client": 1000})
+    assert [form_for(config, WORKLOAD, n).name for n in (1, 223, 224, 1000)] == [
+        ROWS,
+        ROWS,
+        SEEDED,
+        SEEDED,
+    ]
+    only = config.override({"run.input": "rows"})
+    assert form_for(only, WORKLOAD, 1000).name == ROWS
+
+
+def test_form_for_spares_the_servers_what_takes_them_hours(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three owners of 100 rows and 56 cells are 16,800 products."""
+    monkeypatch.setattr("parties.distaim.inputs.MOST_PRODUCTS", 16_799)
+    assert form_for(CONFIG, WORKLOAD, 100).name == SEEDED
+    assert form_for(CONFIG, WORKLOAD, 99).name == ROWS
+    assert form_for(CONFIG.override({"run.input": "rows"}), WORKLOAD, 100).name == ROWS
+
+
+def test_own_input_is_of_the_capacity_that_its_owner_declares() -> None:
+    own = OwnInput.of(CONFIG, WORKLOAD, make_codes(20), 40)
+    assert (own.form.name, own.capacity, own.rows, own.values.size) == (ROWS, 40, 20, 40)
+    assert "values" not in repr(own)
+    # Counts bound nothing by themselves: their owner says no more than anybody.
+    counts = OwnInput.of(make_config(), WORKLOAD, make_codes(20), 40)
+    assert (counts.form.name, counts.capacity) == (SEEDED, 100)
+    with pytest.raises(DataError, match="has 41 rows; expected at most 40"):
+        OwnInput.of(CONFIG, WORKLOAD, make_codes(41), 40)
+
+
+def test_offer_says_what_each_form_comes_to() -> None:
+    offer = Offer.of(CONFIG, WORKLOAD, 40)
+    rows, counts = (Sizes.of(input_form(name, WORKLOAD), 40).whole for name in (ROWS, SEEDED))
+    assert (offer.form, offer.capacity) == (ROWS, 40)
+    assert offer.sent_bytes == {SEEDED: counts, ROWS: rows}
+    # 184 bytes less: 56 counts of four bytes against 40 rows of one.
+    assert counts - rows == 184
+
+
+def test_effort_is_that_of_the_formulas_and_says_where_counts_cost_less() -> None:
+    effort = Effort.of(WORKLOAD, 300)
+    facts = Counting(counting_plan(WORKLOAD), 300)
+    total: Counter[int] = Counter()
+    for step in OF_COUNTING:
+        assert step.cost is not None
+        total.update(dict(enumerate(step.cost(facts).sent)))
+    assert effort.sent_bytes == sum(total.values()) // 3
+    assert effort_text(make_config(), WORKLOAD) is None
+    text = effort_text(CONFIG, WORKLOAD)
+    assert text is not None
+    assert text.startswith("to be counted are at most 300 rows: about 1 s and ")
+    assert "with counts it would be " in text
+    large = make_config({"run.input": "auto", "clients.rows_per_client": 1000})
+    assert "submit --capacity" in str(effort_text(large, WORKLOAD))
