@@ -30,6 +30,7 @@ def make_run(
     estimator: Callable[..., object] = make_uniform,
     owners: Sequence[str] = EVERYONE,
     capacities: Mapping[str, int] | None = None,
+    rows: int = 20,
     torn: bool = False,
 ) -> Path:
     """Three servers run to the end, `kill` and a restart between; returns the run folder as an auditor gets it.
@@ -40,10 +41,12 @@ def make_run(
 
     async def run() -> None:
         if kill:
-            assert None not in await cluster.run(owners=owners, capacities=capacities, kill=kill)
+            assert None not in await cluster.run(
+                owners=owners, codes=rows, capacities=capacities, kill=kill
+            )
             if torn:
                 _tear(cluster.directory(kill[0]) / "transcript.jsonl")
-        assert await cluster.run(owners=owners, capacities=capacities) == [None] * 3
+        assert await cluster.run(owners=owners, codes=rows, capacities=capacities) == [None] * 3
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(parties.distaim.server, "make_estimator", estimator)

@@ -25,6 +25,7 @@ from parties.distaim.report import write_lead_report
 from parties.distaim.server import run_party
 from parties.distaim.store import Store
 from parties.ledger import DurableLedger
+from protocols.products import NumpySums
 from protocols.transcript import Transcript
 from tests.parties.audit_runs import collect
 from tests.parties.mesh import EVERYONE, Cluster, Recording, make_uniform
@@ -79,6 +80,7 @@ def _watch(point: _Point) -> None:
     point.watch(Transcript, "opened", lambda _, **f: f"opened {f['round']} {f['what']}")
     point.watch(Transcript, "note", lambda _, what, **f: f"note {what} {f.get('round')}")
     point.watch(Transcript, "seal", lambda _, reason: f"seal {reason}")
+    point.watch(NumpySums, "result", lambda _: "counting")
     point.watch(parties.distaim.computation, "write_json", lambda path, *_, **__: path.name)
 
 

@@ -53,6 +53,15 @@ def test_audit_passes_a_run_after_a_kill_while_an_upload_is_passed_on(
     assert_goes_on(Cluster(make_config(SMALL), tmp_path, certificates), kill)
 
 
+@pytest.mark.parametrize("point", ["after note counting 0", "before counting"])
+def test_replay_passes_a_run_after_a_kill_while_rows_are_counted(
+    tmp_path: Path, certificates: Certificates, point: str
+) -> None:
+    """A batch that was interrupted is counted again."""
+    config = make_config(SMALL | {"run.input": "rows", "run.record_replay": True})
+    assert_goes_on(Cluster(config, tmp_path, certificates), {1: point})
+
+
 @pytest.mark.parametrize(
     "point", ["before opened 1 select.index", "after seal round 1", "before note agreed None"]
 )
