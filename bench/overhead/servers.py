@@ -106,6 +106,7 @@ def _trial(
             "epsilon": 1.0,
             "delta": 1e-5,
             "rounds": rounds,
+            "input": "counts",
             "upload": upload,
             "iterations": 1,
             "final_iterations": 1,

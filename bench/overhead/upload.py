@@ -25,14 +25,21 @@ from numpy.typing import NDArray
 from bench.children import last_word, run_child, start_child
 from bench.process_memory import forget_peak, memory
 from mechanisms.workload import Workload
-from parties.config import CertificateFiles, Config, config_from_dict, load_config
+from parties.config import (
+    COUNTS_INPUT,
+    ROWS_INPUT,
+    CertificateFiles,
+    Config,
+    config_from_dict,
+    load_config,
+)
 from parties.distaim.inputs.own import OwnInput
 from parties.distaim.listener import start_ingest
 from parties.distaim.store import Store
 from parties.distaim.submit import prepare, send
 from parties.tls import make_certificates, public_keys
 from parties.trial.ports import free_ports
-from protocols.upload import FORMS
+from protocols.upload import FORMS, ROWS, SEEDED
 
 PARTIES = ("party-0", "party-1", "party-2")
 _MODULE, _INGEST, _OWNER = "bench.overhead.upload", "ingest", "owner"
@@ -287,7 +294,8 @@ def run_config(
             "epsilon": 1.0,
             "delta": 1e-5,
             "rounds": rounds,
-            "upload": form,
+            "input": ROWS_INPUT if form == ROWS else COUNTS_INPUT,
+            "upload": SEEDED if form == ROWS else form,
         },
         "workload": {"queries": [list(query) for query in workload.queries]},
         "clients": {"expected": owners, "rows_per_client": max(1, rows)},
@@ -376,7 +384,7 @@ def _upload(
     config: Config, done: Done, counted: Sequence[Counted], stored: tuple[int, int, int]
 ) -> Upload:
     return Upload(
-        config.run.upload,
+        ROWS if config.run.input == ROWS_INPUT else config.run.upload,
         config.run.rounds,
         done.sent_bytes,
         done.received_bytes,

@@ -49,6 +49,7 @@ def _trial(settings: Settings, posed: Problem) -> Trial:
     sections: dict[str, object] = {
         "run": {
             "id": f"bench-{settings.dataset}",
+            "input": "counts",
             "epsilon": settings.epsilon,
             "delta": settings.delta,
             "measure_share": settings.measure_share,
