@@ -11,6 +11,7 @@ Messages may name files, keys, clients, parties and sizes; they never hold a row
     |   +-- RunFull             as many clients as the run expects are stored already
     |   +-- RunClosed           the run takes no submissions any more
     |   +-- StudyReleased       this configuration was released already, from another folder
+    +-- ComputeError            the cluster or GPU that a server counts on
     +-- IngestError             a request to the ingest API that is refused; carries the HTTP status
     +-- SubmitError             a data owner's submission did not get through
     |   +-- SubmissionRefused   a server answered that it does not take this submission
@@ -45,6 +46,10 @@ class ConfigError(PartyError):
 
 class CertificateError(PartyError):
     """A certificate, key or authority that cannot be used, of this side or of the peer."""
+
+
+class ComputeError(PartyError):
+    """What [compute] names cannot be used, or failed."""
 
 
 class SealError(PartyError):

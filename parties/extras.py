@@ -7,8 +7,8 @@ import importlib.util
 
 from parties.errors import ExtraMissing
 
-SERVER = ("matplotlib", "mpyc", "pandas", "rich")
-"""Of servers and of whole runs on one machine: pictures, the party runtime, DataFrames, progress in a terminal."""
+SERVER = ("matplotlib", "mpyc", "pandas", "rich", "threadpoolctl")
+"""Of servers and of whole runs on one machine: pictures, party runtime, DataFrames, progress, threads of products."""
 
 
 def need_server(what: str) -> None:

@@ -11,6 +11,7 @@ Known limits: exactly three parties; one domain, one workload.
 from parties.config.checks import NAME_PATTERN
 from parties.config.files import agreed_config, load_config, overrides
 from parties.config.sections import (
+    ALWAYS,
     ANNEALED,
     AUTO_INPUT,
     CELLS,
@@ -23,6 +24,7 @@ from parties.config.sections import (
     FLAIM_VARIANTS,
     INPUTS,
     MAX_ROWS,
+    NEVER,
     NO_CHECK,
     ROWS_INPUT,
     SCHEDULES,
@@ -31,6 +33,7 @@ from parties.config.sections import (
     Address,
     CertificateFiles,
     ClientsSection,
+    ComputeSection,
     FlaimSection,
     PartySection,
     RunSection,
@@ -42,6 +45,7 @@ from parties.config.sections import (
 from parties.config.whole import Config, agreed_digest, apply_overrides, config_from_dict
 
 __all__ = [
+    "ALWAYS",
     "ANNEALED",
     "AUTO_INPUT",
     "CELLS",
@@ -55,6 +59,7 @@ __all__ = [
     "INPUTS",
     "MAX_ROWS",
     "NAME_PATTERN",
+    "NEVER",
     "NO_CHECK",
     "ROWS_INPUT",
     "SCHEDULES",
@@ -63,6 +68,7 @@ __all__ = [
     "Address",
     "CertificateFiles",
     "ClientsSection",
+    "ComputeSection",
     "Config",
     "FlaimSection",
     "PartySection",

@@ -16,6 +16,7 @@ from parties.config.sections import (
     ANNEALED,
     Address,
     ClientsSection,
+    ComputeSection,
     FlaimSection,
     PartySection,
     RunSection,
@@ -36,6 +37,7 @@ _SECTIONS = (
     "flaim",
     "tls",
     "timeouts",
+    "compute",
     "ignore",
 )
 _Section = TypeVar("_Section")
@@ -113,6 +115,11 @@ def read_parties(document: Mapping[str, object]) -> tuple[PartySection, ...]:
 def read_tls(document: Mapping[str, object]) -> TlsSection | None:
     """[tls], or None where there is none."""
     return _section(TlsSection, document, "tls") if "tls" in document else None
+
+
+def read_compute(document: Mapping[str, object]) -> ComputeSection:
+    """[compute]."""
+    return _section(ComputeSection, document, "compute")
 
 
 def read_timeouts(document: Mapping[str, object]) -> TimeoutsSection:

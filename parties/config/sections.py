@@ -4,6 +4,7 @@ Units are in the names (``_s`` seconds, ``_mb`` megabytes). Raises ConfigError.
 """
 
 import math
+import re
 from dataclasses import dataclass, fields
 from pathlib import Path
 
@@ -27,6 +28,8 @@ FLAIM_VARIANTS = ("naive", "oracle", "private", "random", "naivebayes")
 FLAIM_GROUPINGS = ("union", "query")
 FLAIM_NOISES = ("server", "distributed")
 FLAIM_SIZES = ("estimated", "public")
+GPUS = AUTO, NEVER, ALWAYS = "auto", "never", "always"
+_SCHEDULER = re.compile(r"(tcp|tls|ws|wss|ucx)://[^\s/]+:[0-9]{1,5}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,6 +263,28 @@ class TimeoutsSection:
     def __post_init__(self) -> None:
         for item in fields(self):
             check_number(f"timeouts.{item.name}", getattr(self, item.name), low=0.1, high=86400)
+
+
+@dataclass(frozen=True, slots=True)
+class ComputeSection:
+    """[compute]: where a server does the work of counting rows that needs no other server; its own affair.
+
+    ``threads`` workers, 0 for one a core; a ``gpu`` where CuPy finds one; or the Dask cluster of the scheduler at
+    ``dask``, which has to be this server's own.
+    """
+
+    threads: int = 0
+    gpu: str = AUTO
+    dask: str = ""
+
+    def __post_init__(self) -> None:
+        check_number("compute.threads", self.threads, low=0, high=4096)
+        check_choice("compute.gpu", self.gpu, GPUS)
+        check(
+            not self.dask or _SCHEDULER.fullmatch(self.dask) is not None,
+            "compute.dask",
+            f"is {self.dask!r}; expected the address of a Dask scheduler, such as tls://scheduler.example:8786",
+        )
 
 
 @dataclass(frozen=True, slots=True)

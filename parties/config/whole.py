@@ -18,6 +18,7 @@ from parties.config.sections import (
     ANNEALED,
     CertificateFiles,
     ClientsSection,
+    ComputeSection,
     FlaimSection,
     PartySection,
     RunSection,
@@ -28,6 +29,7 @@ from parties.config.sections import (
 from parties.errors import ConfigError
 
 PARTIES = 3
+_OWN = ("tls", "timeouts", "compute")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +46,7 @@ class Config:
     base: Path
     source: str = field(default="config", compare=False)
     flaim: FlaimSection | None = None
+    compute: ComputeSection = field(default_factory=ComputeSection)
 
     def __post_init__(self) -> None:
         if self.flaim is not None:
@@ -147,6 +150,7 @@ class Config:
             "workload": reading.workload_dict(self.workload),
             "clients": reading.section_dict(self.clients),
             "timeouts": reading.section_dict(self.timeouts),
+            "compute": reading.section_dict(self.compute),
         }
         if self.tls is not None:
             paths = {item.name: getattr(self.tls, item.name) for item in fields(self.tls)}
@@ -178,9 +182,9 @@ class Config:
         return agreed_digest(self.agreed())
 
     def agreed(self) -> dict[str, object]:
-        """All that the parties of a run have to agree on: not [tls], [timeouts], addresses and run.record_replay."""
+        """All that the parties of a run have to agree on: no addresses, [tls], [timeouts], [compute], record_replay."""
         document = self.to_dict()
-        agreed = {key: value for key, value in document.items() if key not in ("tls", "timeouts")}
+        agreed = {key: value for key, value in document.items() if key not in _OWN}
         run = reading.section_dict(self.run)
         agreed["run"] = {key: value for key, value in run.items() if key != "record_replay"}
         agreed["party"] = [
@@ -232,6 +236,7 @@ def config_from_dict(document: Mapping[str, object], *, source: str, base: Path)
             base=base,
             source=source,
             flaim=reading.read_flaim(document),
+            compute=reading.read_compute(document),
         )
     except ConfigError as error:
         if error.source:
