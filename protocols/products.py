@@ -16,7 +16,6 @@ from typing import Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from threadpoolctl import ThreadpoolController
 
 T = TypeVar("T")
 
@@ -69,6 +68,9 @@ class NumpyProducts:
     """
 
     def __init__(self, threads: int | None = None) -> None:
+        # Servers have it, and a data owner's installation does not, which imports this file.
+        from threadpoolctl import ThreadpoolController
+
         self.threads = threads or usable_cores()
         self._pool = ThreadPoolExecutor(self.threads, thread_name_prefix="products")
         self._blas = ThreadpoolController()
