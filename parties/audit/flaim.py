@@ -22,7 +22,15 @@ from mechanisms.workload import Workload
 from parties.audit import identity, publication
 from parties.audit.evidence import Attempt, Entry, Evidence, event_of, require_whole
 from parties.audit.findings import Failed, require
-from parties.audit.report import FIGURES, UNJUDGED, charges_of, compare, openings_of, read
+from parties.audit.report import (
+    FIGURES,
+    UNJUDGED,
+    charges_of,
+    compare,
+    judge_about,
+    openings_of,
+    read,
+)
 from parties.audit.rules import READABLE, Case, Need, Rule
 from parties.config import Config
 from parties.errors import ConfigError
@@ -439,6 +447,7 @@ def _report(evidence: Evidence, terms: FlaimTerms) -> str:
         rounds_done=transcript.attempts[-1].notes(FINISHED)[-1].number("rounds"),
     )
     compare(document, figures, FIGURES)
+    judge_about(document, config, evidence.directory / "transcripts" / "server.jsonl")
     noted = {
         (note.number("round"), candidate)
         for attempt in transcript.attempts

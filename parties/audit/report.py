@@ -1,15 +1,16 @@
 """The check ``report``: the figures of report.json are those that the transcripts and the configuration make.
 
-Provides ``report``, and ``compare``, which judges any report's figures. A trial writes its report after its servers
-have ended, with the table at hand; therefore none of it is sealed, and what follows from the computation is computed
-anew: parameters, budget and charges, workload, openings, choices, rounds, rows. Public: everything. Known limits:
-seconds, bytes, utility (which only a trial knows) and sentences are not judged; nor is report.html, which is drawn from
-report.json.
+Provides ``report``, and ``compare`` and ``judge_about``, which judge any report's figures. A trial writes its report
+after its servers have ended, with the table at hand; therefore none of it is sealed, and what follows from the
+computation is computed anew: parameters, budget and charges, workload, openings, choices, rounds, rows; and of which
+study it is, of which columns, and when it ended. Public: everything. Known limits: seconds, bytes, utility (which only
+a trial knows) and sentences are not judged; nor is report.html, which is drawn from report.json.
 """
 
 import json
 import math
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import numpy as np
 
@@ -21,8 +22,10 @@ from parties.audit.owners import excluded, rows_capacity
 from parties.audit.privacy import Terms, finished_rounds
 from parties.audit.publication import said_published
 from parties.audit.released import released
+from parties.config import Config
 from parties.distaim.outputs import result_document
 from parties.distaim.report import implementation_delta
+from parties.report.about import about, ended
 from parties.report.content import Communication, Opened, Privacy, RunReport
 from parties.report.result import parameters, selected, workload_size
 
@@ -80,11 +83,37 @@ def report(evidence: Evidence, terms: Terms) -> str:
         excluded=excluded(evidence),
     )
     compare(document, figures, (*FIGURES, "selected", "excluded"))
+    judge_about(document, config, evidence.directory / "transcripts" / "party-0.jsonl")
     return (
         f"report.json has the figures that the transcripts make: epsilon = {config.run.epsilon:g}, delta = "
         f"{config.run.delta:g}, {len(ledger)} charges, the openings, the choices and {rows} rows; "
         "its seconds, bytes, errors and sentences, and report.html, are its writer's word alone."
     )
+
+
+def judge_about(document: Mapping[str, object], config: Config, transcript: Path) -> None:
+    """Of which study a report says it is, of which columns, and when it ended. Raises Failed where it is otherwise.
+
+    Older reports do not say. Which version wrote it, and its words for columns and unit, are not judged.
+    """
+    said = document.get("about")
+    if said is None:
+        return
+    made, facts = about(config, ended=ended(transcript)).to_dict(), _section(document, "about")
+    for name in ("study", "configuration", "ended"):
+        _same(facts.get(name), made[name], f"about.{name}")
+    _same(_shapes(facts.get("columns")), _shapes(made["columns"]), "about.columns")
+
+
+def _shapes(columns: object) -> list[object]:
+    """Columns without the words for their values."""
+    listed = columns if isinstance(columns, list) else []
+    return [
+        {key: value for key, value in item.items() if key != "values"}
+        if isinstance(item, dict)
+        else item
+        for item in listed
+    ]
 
 
 def read(evidence: Evidence) -> Mapping[str, object]:

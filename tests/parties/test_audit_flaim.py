@@ -69,7 +69,16 @@ def collect(config: Config, folder: Path, certificates: Certificates) -> Path:
     shutil.copyfile(folder / "server" / "synthetic.csv", run / "synthetic.csv")
     shutil.copytree(folder / "server" / "model", run / "model")
     result, workload = read_result(folder / "server"), config.build_workload()
-    report = flaim_report(config, workload, result, dataset="test", wall_s={}, trial=False)
+    transcript = folder / "server" / "transcript.jsonl"
+    report = flaim_report(
+        config,
+        workload,
+        result,
+        dataset="test",
+        wall_s={},
+        trial=False,
+        transcript=transcript,
+    )
     (run / "report.json").write_text(json.dumps(report.to_dict()))
     return run
 
@@ -369,6 +378,8 @@ PUBLISHED: dict[str, tuple[Callable[[Path], object], set[str]]] = {
     "another epsilon": (lambda run: _reported(run, "parameters", epsilon=0.1), {"report"}),
     "another budget": (lambda run: _reported(run, "privacy", rho_total=0.1), {"report"}),
     "another choice": (_chosen, {"report"}),
+    "another day": (lambda run: _reported(run, "about", ended="2020-01-01T00:00:00Z"), {"report"}),
+    "another study": (lambda run: _reported(run, "about", configuration="0" * 64), {"report"}),
 }
 
 

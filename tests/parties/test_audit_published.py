@@ -3,6 +3,7 @@
 import datetime
 import io
 import itertools
+import json
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -234,6 +235,30 @@ def test_audit_wants_one_account_of_where_a_run_went_on(
     forger = Forger(copy_run(honest_run, tmp_path), honest_run, certificates)
     forger.edit(setting("note", field, value, what="agreed"), 1)
     assert "values" in failed(audit_folder(forger.run))
+
+
+@pytest.mark.parametrize("forged", ["ended", "configuration", "columns", "all"])
+def test_audit_holds_what_a_report_says_it_is_about_to_the_transcripts(
+    forged: str, honest_run: Path, tmp_path: Path
+) -> None:
+    run = copy_run(honest_run, tmp_path)
+    document = json.loads((run / "report.json").read_text())
+    facts = document["about"]
+    changed = {
+        "ended": "2020-01-01T00:00:00Z",
+        "configuration": "0" * 64,
+        "columns": facts["columns"][:-1],
+    }
+    document["about"] = "x" if forged == "all" else {**facts, forged: changed[forged]}
+    (run / "report.json").write_text(json.dumps(document))
+    assert failed(audit_folder(run)) == {"report"}
+    # Its words and its version are its writer's own, and older reports say nothing.
+    document["about"] = {**facts, "version": "9", "unit": "a row"}
+    (run / "report.json").write_text(json.dumps(document))
+    assert failed(audit_folder(run)) == set()
+    del document["about"]
+    (run / "report.json").write_text(json.dumps(document))
+    assert failed(audit_folder(run)) == set()
 
 
 def test_audit_tells_what_a_report_says_alone(honest_run: Path) -> None:
