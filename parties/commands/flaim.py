@@ -1,6 +1,5 @@
 """The command `flaim`: FLAIM on one machine."""
 
-import time
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -11,14 +10,13 @@ from parties.commands.on_one_machine import (
     budget_line,
     error_line,
     load_table_trial,
-    open_run_folder,
     print_result,
     run_in_folder,
     section,
     time_line,
 )
 from parties.commands.running import common_options
-from parties.commands.table_options import Table, table_options
+from parties.commands.table_options import table_options
 from parties.config import (
     FLAIM_GROUPINGS,
     FLAIM_NOISES,
@@ -27,19 +25,10 @@ from parties.config import (
     load_config,
     overrides,
 )
-from parties.errors import ConfigError
-from parties.flaim.launcher import SERVER, launch_flaim
-from parties.flaim.report import flaim_report
-from parties.flaim.server import ORACLE
-from parties.flaim.sums import section_of, settings_of
-from parties.flaim.trial import run_simulation
-from parties.progress import Progress
-from parties.report.content import RunReport
-from parties.report.result import read_result
-from parties.trial.assemble import collect
-from parties.trial.folder import Folder
+from parties.flaim.methods import OF_THE_TRIAL, flaim_request, open_flaim_folder, run_flaim
+from parties.flaim.sums import settings_of
+from parties.owner import Table
 from parties.trial.partition import PARTITIONS
-from parties.trial.request import Request, Trial
 
 _PATH = click.Path(path_type=Path)
 
@@ -128,47 +117,24 @@ def flaim(
         "flaim.noise": noise,
         "flaim.minimum": minimum,
     }
-    # A trial makes its own names and address.
-    of_the_trial: dict[str, object] = {"flaim.clients": None, "flaim.address": None}
-    loaded = load_config(config, overrides(values) | of_the_trial)
-    method = f"flaim-{section_of(loaded).variant}{'-simulated' if simulate else ''}"
-    request = Request(method, table.source.name, clients, partition, label, seed)
+    loaded = load_config(config, {**overrides(values), **OF_THE_TRIAL})
+    request = flaim_request(
+        loaded,
+        table.source.name,
+        clients,
+        partition=partition,
+        label=label,
+        seed=seed,
+        simulate=simulate,
+    )
     trial = load_table_trial(loaded, table, request)
+    folder = open_flaim_folder(trial, out, simulate=simulate)
     settings = settings_of(trial.config)
-    if settings.variant == ORACLE and not simulate:
-        raise ConfigError(
-            str(config),
-            "flaim.variant",
-            "is 'oracle', which needs the pooled table; expected another one, or --simulate",
-        )
-    folder = open_run_folder(trial, out, (SERVER,))
-    run_flaim = partial(_run_method, trial, folder, simulate=simulate, processes=processes)
+    method = partial(run_flaim, trial, folder, simulate=simulate, processes=processes)
     rounds = settings.schedule(len(trial.config.domain.columns)).rounds
     goes_on = not (simulate or settings.annealed)
-    report = run_in_folder(trial, folder, run_flaim, rounds=rounds, goes_on=goes_on)
+    report = run_in_folder(trial, folder, method, rounds=rounds, goes_on=goes_on)
     print_result(report, folder, closing_lines, as_json=as_json)
-
-
-async def _run_method(
-    trial: Trial, folder: Folder, progress: Progress, *, simulate: bool, processes: int | None
-) -> RunReport:
-    started = time.perf_counter()
-    if simulate:
-        config, extra = trial.config, {}
-        await run_simulation(trial, folder, progress=progress)
-    else:
-        launched = await launch_flaim(trial, folder, processes=processes, progress=progress)
-        collect(folder)
-        config, extra = launched.config, {"setup": launched.setup_s}
-    return flaim_report(
-        config,
-        trial.workload,
-        read_result(folder.party(0)),
-        dataset=trial.request.dataset,
-        wall_s={"total": time.perf_counter() - started, **extra},
-        trial=True,
-        transcript=None if simulate else folder.party(0) / "transcript.jsonl",
-    )
 
 
 def closing_lines(report: Mapping[str, object]) -> list[tuple[str, str]]:

@@ -5,12 +5,13 @@ from pathlib import Path
 
 import click
 
-from parties.commands.owner_options import Owner, owner_options
+from parties.commands.owner_options import owner_options
 from parties.commands.running import common_options, run_supervised
 from parties.config import Config
 from parties.flaim.client import ClientReport, run_client
 from parties.flaim.guarantee import unit
 from parties.flaim.sums import release_of, section_of
+from parties.owner import Owner
 from parties.progress import Lines
 from parties.trial.processes import Supervision
 

@@ -1,13 +1,11 @@
 """What `run`, `demo` and `flaim` have in common: a run folder, progress while it runs, a report, closing lines.
 
-Provides ``load_table_trial``, ``open_run_folder``, ``run_in_folder`` and ``print_result``, and the closing lines that
+Provides ``load_table_trial``, ``run_in_folder`` and ``print_result``, and the closing lines that
 all of them have (``budget_line``, ``error_line``, ``time_line``; ``section`` for the others). Secret: the table.
 """
 
 import json
-import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from pathlib import Path
 
 import click
 import pandas as pd
@@ -15,11 +13,11 @@ import pandas as pd
 from mechanisms.reading import read_table
 from parties.commands.display import Display
 from parties.commands.running import run_supervised
-from parties.commands.table_options import Table
 from parties.config import Config
+from parties.owner import Table
 from parties.progress import Progress
 from parties.report.content import RunReport
-from parties.trial.assemble import finish_trial, tidy
+from parties.trial.assemble import finish_trial
 from parties.trial.folder import Folder
 from parties.trial.processes import Supervision
 from parties.trial.request import Request, Trial, load_trial
@@ -36,19 +34,6 @@ def load_table_trial(config: Config, table: Table | pd.DataFrame, request: Reque
         source=table.source.shown,
         ignore_extra=table.ignore_extra,
     )
-
-
-def open_run_folder(trial: Trial, out: Path | None, servers: Sequence[str]) -> Folder:
-    """The folder ``out`` of a trial, by default runs/ID-TIME: made, or taken up after an interruption.
-
-    Raises StoreError.
-    """
-    default = f"{trial.config.run.id}-{time.strftime('%Y%m%d-%H%M%S')}"
-    folder = Folder(out or Path("runs") / default, servers)
-    if folder.finished:
-        tidy(folder)  # A kill may have come between that run's end and its clean-up.
-    folder.open(trial.fingerprint)
-    return folder
 
 
 def run_in_folder(

@@ -1,22 +1,19 @@
 """What every command of a data owner is given: the config, its table and its certificate.
 
-Provides ``owner_options`` and ``Owner``; ``budget_option`` by itself. Secret: what the private key's file holds.
+Provides ``owner_options``; ``budget_option`` by itself. Secret: what the private key's file holds.
 """
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import click
 
-from parties.budget import Account, Budget, Quote, Release, Source
-from parties.commands.table_options import Table, table_options
-from parties.config import CertificateFiles, Config, load_config
+from parties.commands.table_options import table_options
+from parties.config import load_config
 from parties.dumps import no_core_dumps
-from parties.places import budget_file
-from parties.tls import load_identity, own_certificate
+from parties.owner import Owner, Table
 
 _PATH = click.Path(path_type=Path)
 budget_option = click.option(
@@ -26,40 +23,6 @@ budget_option = click.option(
     metavar="FILE",
     help="What your tables have spent, if not SYNCRET_BUDGET or its place in your home. Keep it.",
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Owner:
-    """The data owner called ``name`` in its certificate, with its ``table``."""
-
-    config: Config
-    table: Table
-    files: CertificateFiles
-    name: str
-    dataset: str | None
-    budget: Path
-
-    def beside(self, ending: str) -> Path:
-        """A hidden file or folder of this run beside the table."""
-        return self.table.source.beside(f"{self.config.run.id}.{self.name}.{ending}")
-
-    def account(self, release: Release) -> Account:
-        """What pays for ``release`` of the table. Raises StoreError, ConfigError for a dataset's name that is none."""
-        return Account(Budget(self.budget), self._source, release)
-
-    @property
-    def _source(self) -> Source:
-        table = self.table.source
-        if table.sql is None:
-            return Source.of_file(Path(table.location), self.dataset)
-        # All queries to a database are of one dataset, unless the owner names others.
-        return Source(self.dataset, table.place)
-
-    def quote(self, release: Release, submission: str | None = None) -> Quote:
-        """What ``account`` would charge; a budget that is not there yet is not made. Raises as ``account``."""
-        if self.budget.exists():
-            return self.account(release).quote(submission)
-        return Quote.of(None, self._source, release, submission)
 
 
 def owner_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -92,11 +55,9 @@ def owner_options(command: Callable[..., None]) -> Callable[..., None]:
         **others: Any,
     ) -> None:
         no_core_dumps()
-        loaded = load_config(config)
-        own = CertificateFiles(ca, cert, key) if ca and cert and key else loaded.require_tls()
-        files = own_certificate(CertificateFiles(ca or own.ca, cert or own.cert, key or own.key))
-        name = load_identity(files).name
-        owner = Owner(loaded, table, files, name, dataset, budget_file(budget))
+        owner = Owner.of(
+            load_config(config), table, dataset=dataset, budget=budget, ca=ca, cert=cert, key=key
+        )
         command(owner=owner, **others)
 
     return with_owner

@@ -1,6 +1,5 @@
 """The command `run`, DistAIM or central AIM on one machine; ``run_trial`` is what `demo` does with its own table."""
 
-import time
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -12,24 +11,22 @@ from parties.commands.on_one_machine import (
     budget_line,
     error_line,
     load_table_trial,
-    open_run_folder,
     print_result,
     run_in_folder,
     section,
     time_line,
 )
 from parties.commands.running import common_options
-from parties.commands.table_options import Table, table_options
+from parties.commands.table_options import table_options
 from parties.config import SCHEDULES, UPLOADS, Config, load_config, overrides
 from parties.distaim.planning import make_plan
-from parties.distaim.report import run_report
-from parties.progress import Progress
-from parties.report.content import RunReport, excluded_text
-from parties.trial.assemble import collect
-from parties.trial.folder import SERVERS, Folder
-from parties.trial.launcher import launch
+from parties.owner import Table
+from parties.report.content import excluded_text
+from parties.trial.assemble import open_run_folder
+from parties.trial.folder import SERVERS
+from parties.trial.methods import run_method
 from parties.trial.partition import PARTITIONS
-from parties.trial.request import METHODS, Request, Trial
+from parties.trial.request import METHODS, Request
 from protocols.measure import NOISES
 
 _PATH = click.Path(path_type=Path)
@@ -111,29 +108,11 @@ def run_trial(
     # Servers refuse a noise that cannot be sampled as well, but then the folder is there.
     make_plan(trial.config, trial.workload)
     folder = open_run_folder(trial, out, SERVERS)
-    method = partial(_run_method, trial, folder)
+    method = partial(run_method, trial, folder)
     report = run_in_folder(
         trial, folder, method, rounds=config.run.rounds, goes_on=request.method == "distaim"
     )
     print_result(report, folder, closing_lines, as_json=as_json)
-
-
-async def _run_method(trial: Trial, folder: Folder, progress: Progress) -> RunReport:
-    if trial.request.method == "aim":
-        from parties.trial.central import run_central
-
-        return await run_central(trial, folder, progress=progress)
-    started = time.perf_counter()
-    launched = await launch(trial, folder, progress=progress)
-    collect(folder)
-    return run_report(
-        launched.config,
-        trial.workload,
-        folder.party(0),
-        dataset=trial.request.dataset,
-        clients=trial.partition.clients,
-        wall_s={"total": time.perf_counter() - started, "setup": launched.setup_s},
-    )
 
 
 def closing_lines(report: Mapping[str, object]) -> list[tuple[str, str]]:

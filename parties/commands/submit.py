@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from mechanisms.summary import ColumnSummary
-from parties.commands.owner_options import Owner, owner_options
+from parties.commands.owner_options import owner_options
 from parties.commands.running import common_options, run_supervised
 from parties.commands.submit_texts import (
     preview_text,
@@ -22,6 +22,7 @@ from parties.distaim.standing import ask_standings
 from parties.distaim.submit import Submitted, made_before, status
 from parties.distaim.submit import submit as submit_codes
 from parties.errors import SubmitError
+from parties.owner import Owner
 from parties.progress import Lines
 from parties.statuses import Status, Stopped
 from parties.trial.processes import Supervision

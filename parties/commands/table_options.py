@@ -1,45 +1,21 @@
 """How commands are told where a table is and how it is written.
 
-Provides ``table_options``, which every command that reads a table has, and ``Table``, what it gives. Secret: the
+Provides ``table_options``, which every command that reads a table has. Secret: the
 password that a database's URL may hold; `mechanisms.source` keeps it out of messages.
 """
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import click
-import numpy as np
-from numpy.typing import NDArray
 
 from mechanisms.dialect import Dialect
-from mechanisms.domain import Domain
-from mechanisms.reading import read_text
 from mechanisms.source import TableSource
-from mechanisms.summary import ColumnSummary, summarise
-from mechanisms.table import encode
+from parties.owner import Table
 
 _FILES = "CSV with a header, .tsv, either with .gz, .parquet or .xlsx; with --sql a database's URL"
 _DELIMITERS = {"tab": "\t", "\\t": "\t", "comma": ",", "semicolon": ";"}
-
-
-@dataclass(frozen=True, slots=True)
-class Table:
-    """A table that a command was given; with ``ignore_extra`` columns that the config does not know are left out."""
-
-    source: TableSource
-    ignore_extra: bool
-
-    def codes(self, domain: Domain) -> NDArray[np.int32]:
-        """Its rows as codes. Raises DataError where the table cannot be read or does not fit the domain."""
-        return self.looked_at(domain)[0]
-
-    def looked_at(self, domain: Domain) -> tuple[NDArray[np.int32], tuple[ColumnSummary, ...]]:
-        """Its rows as codes, and what is in its columns, for its owner's eyes. Raises as ``codes``."""
-        table, shown = read_text(self.source), self.source.shown
-        codes = encode(domain, table, source=shown, ignore_extra=self.ignore_extra)
-        return codes, summarise(domain, table.columns.__getitem__)
 
 
 def table_options(

@@ -1,11 +1,12 @@
 """A trial's run folder: its results, what only the real table can tell, and nothing secret left behind.
 
-Provides ``collect`` (the servers' results into the run folder), ``finish_trial`` and ``tidy``. How good the synthetic
-table is is measured on the real one, which a trial has at hand; that is not private. Secret: the real table.
+Provides ``open_run_folder``, ``collect`` (the servers' results into the run folder), ``finish_trial`` and ``tidy``.
+How good the synthetic table is is measured on the real one, which a trial has at hand; that is not private. Secret: the real table.
 """
 
 import shutil
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,6 +23,19 @@ from parties.report.result import read_table_of
 from parties.report.writing import write_report
 from parties.trial.folder import REGISTER, Folder
 from parties.trial.request import Trial
+
+
+def open_run_folder(trial: Trial, out: Path | None, servers: Sequence[str]) -> Folder:
+    """The folder ``out`` of a trial, by default runs/ID-TIME: made, or taken up after an interruption.
+
+    Raises StoreError.
+    """
+    default = f"{trial.config.run.id}-{time.strftime('%Y%m%d-%H%M%S')}"
+    folder = Folder(out or Path("runs") / default, servers)
+    if folder.finished:
+        tidy(folder)  # A kill may have come between that run's end and its clean-up.
+    folder.open(trial.fingerprint)
+    return folder
 
 
 def utility(trial: Trial, synthetic: NDArray[np.int32], model: Model) -> Utility:

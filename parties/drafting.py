@@ -1,0 +1,71 @@
+"""A draft of a domain as a config in TOML, with marks beside what was read from the table.
+
+Provides ``draft_text``. Secret until its owner has replaced or confirmed what is marked: what was read from the table.
+"""
+
+import json
+
+import tomli_w
+
+from mechanisms.domain import Domain
+from mechanisms.draft import Draft
+
+_MARK = "# READ FROM THE DATA: replace or confirm"
+_READ = ("categories", "low", "high", "atoms", "scale", "decimals", "unit", "format")
+"""Keys of a column whose values came out of the table."""
+_DEGREE, _COUNT = 3, 64
+
+
+def draft_text(name: str, draft: Draft) -> str:
+    """A draft as a config in TOML, with marks beside what was read from the table called ``name``."""
+    drafted = draft.domain
+    ignored = tomli_w.dumps({"ignore": list(drafted.ignore)}) if drafted.ignore else ""
+    return f"""\
+# A draft from {json.dumps(name)}, read as {draft.read_as}.
+# WARNING: the following was READ FROM THE DATA, and a domain is published with the result. Replace or confirm each of
+# these from public knowledge before a run in earnest:
+{_comments(draft.notes)}
+{_left_out(draft)}{ignored}
+[run]
+epsilon = 1.0
+delta = 1e-5
+rounds = 10
+
+[workload]
+degree = {min(_DEGREE, len(drafted.columns))}
+count = {_COUNT}
+
+[clients]
+expected = 10            # how many data owners at most
+rows_per_client = 100000 # public bound on the rows of one owner
+
+[missing]
+{_MARK}
+{tomli_w.dumps({"values": list(drafted.missing_values)})}
+{_columns(drafted)}"""
+
+
+def _comments(notes: tuple[str, ...]) -> str:
+    return "".join(f"#   {note}\n" for note in notes)
+
+
+def _left_out(draft: Draft) -> str:
+    if not draft.left_out:
+        return ""
+    return (
+        "# LEFT OUT, and ignored in every owner's table; none of their values is in this file:\n"
+        f"{_comments(draft.left_out)}"
+    )
+
+
+def _columns(drafted: Domain) -> str:
+    """One [[column]] after another, with a mark above what was read; `tomli_w` would write short ones on one line."""
+    tables = []
+    for column in drafted.columns:
+        lines = [
+            f"{_MARK}\n{line}" if key in _READ else line
+            for key, value in column.to_dict().items()
+            for line in [tomli_w.dumps({key: value}).rstrip("\n")]
+        ]
+        tables.append("\n".join(["[[column]]", *lines, ""]))
+    return "\n".join(tables)

@@ -1,0 +1,104 @@
+"""A data owner in a study: the config, its table, its certificate, and what pays for a release of the table.
+
+Provides ``Table`` and ``Owner``, by command and by program. Secret: the table; what the private key's file holds.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mechanisms.domain import Domain
+from mechanisms.reading import read_text
+from mechanisms.source import TableSource
+from mechanisms.summary import ColumnSummary, summarise
+from mechanisms.table import encode
+from mechanisms.text_table import TextTable
+from parties.budget import Account, Budget, Quote, Release, Source
+from parties.config import CertificateFiles, Config
+from parties.places import budget_file
+from parties.tls import load_identity, own_certificate
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Where a table is; with ``ignore_extra`` columns that the config does not know are left out.
+
+    ``read`` is the table where it is in memory already: ``source`` is then a name for it, and no place.
+    """
+
+    source: TableSource
+    ignore_extra: bool
+    read: TextTable | None = None
+
+    def text(self) -> TextTable:
+        """Its rows. Raises DataError where it cannot be read."""
+        return read_text(self.source) if self.read is None else self.read
+
+    def codes(self, domain: Domain) -> NDArray[np.int32]:
+        """Its rows as codes. Raises DataError where the table cannot be read or does not fit the domain."""
+        return self.looked_at(domain)[0]
+
+    def looked_at(self, domain: Domain) -> tuple[NDArray[np.int32], tuple[ColumnSummary, ...]]:
+        """Its rows as codes, and what is in its columns, for its owner's eyes. Raises as ``codes``."""
+        table, shown = self.text(), self.source.shown
+        codes = encode(domain, table, source=shown, ignore_extra=self.ignore_extra)
+        return codes, summarise(domain, table.columns.__getitem__)
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """The data owner called ``name`` in its certificate, with its ``table``."""
+
+    config: Config
+    table: Table
+    files: CertificateFiles
+    name: str
+    dataset: str | None
+    budget: Path
+
+    @classmethod
+    def of(
+        cls,
+        config: Config,
+        table: Table,
+        *,
+        dataset: str | None = None,
+        budget: Path | None = None,
+        ca: Path | None = None,
+        cert: Path | None = None,
+        key: Path | None = None,
+    ) -> Self:
+        """Whose certificate ``cert`` is; what is not given is where [tls] and SYNCRET_BUDGET say, or usual places.
+
+        Raises ConfigError, CertificateError.
+        """
+        own = CertificateFiles(ca, cert, key) if ca and cert and key else config.require_tls()
+        files = own_certificate(CertificateFiles(ca or own.ca, cert or own.cert, key or own.key))
+        return cls(config, table, files, load_identity(files).name, dataset, budget_file(budget))
+
+    def beside(self, ending: str) -> Path:
+        """A hidden file or folder of this run beside the table."""
+        return self.table.source.beside(f"{self.config.run.id}.{self.name}.{ending}")
+
+    def account(self, release: Release) -> Account:
+        """What pays for ``release`` of the table. Raises StoreError, ConfigError for a dataset's name that is none."""
+        return Account(Budget(self.budget), self._source, release)
+
+    @property
+    def _source(self) -> Source:
+        table = self.table.source
+        if self.table.read is not None:
+            return Source(self.dataset or table.name)
+        if table.sql is None:
+            return Source.of_file(Path(table.location), self.dataset)
+        # All queries to a database are of one dataset, unless the owner names others.
+        return Source(self.dataset, table.place)
+
+    def quote(self, release: Release, submission: str | None = None) -> Quote:
+        """What ``account`` would charge; a budget that is not there yet is not made. Raises as ``account``."""
+        if self.budget.exists():
+            return self.account(release).quote(submission)
+        return Quote.of(None, self._source, release, submission)
