@@ -1,7 +1,9 @@
 """A trial's run folder: its results, what only the real table can tell, and nothing secret left behind.
 
 Provides ``open_run_folder``, ``collect`` (the servers' results into the run folder), ``finish_trial`` and ``tidy``.
-How good the synthetic table is is measured on the real one, which a trial has at hand; that is not private. Secret: the real table.
+How good the synthetic table is is measured on the real one, which a trial has at hand; that is not private.
+
+Secret: the real table.
 """
 
 import shutil
