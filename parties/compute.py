@@ -22,8 +22,13 @@ async def local_products(compute: ComputeSection) -> AsyncIterator[LocalProducts
     Raises ComputeError where a named cluster or GPU cannot be used.
     """
     if compute.dask:
-        # Dask is an extra, and slow to import.
-        from parties.cluster import dask_products
+        try:
+            # Dask is an extra, and slow to import.
+            from parties.cluster import dask_products
+        except ModuleNotFoundError as error:
+            raise ComputeError(
+                f"compute.dask needs {error.name}: pip install 'syncret[compute]'"
+            ) from error
 
         async with dask_products(compute.dask) as on_cluster:
             yield on_cluster

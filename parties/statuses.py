@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from mechanisms.errors import BudgetExceeded, EstimationError, MechanismError
 from parties.errors import (
     CertificateError,
+    ComputeError,
     ConfigError,
     ExtraMissing,
     FlaimProtocolError,
@@ -99,6 +100,7 @@ _STATUSES: tuple[tuple[type[BaseException], Status], ...] = (
     (TooFewClients, Status.CLIENTS),
     (AuditFailed, Status.AUDIT),
     (ExtraMissing, Status.EXTRA),
+    (ComputeError, Status.NETWORK),
     (SubmitError, Status.NETWORK),
     (RoundTransportError, Status.NETWORK),
     (FlaimProtocolError, Status.PROTOCOL),

@@ -295,7 +295,8 @@ class Arrivals:
             parts = form.batches(due)
             for part in parts[:-1] if form.by_capacity and not last else parts:
                 bodies = await asyncio.to_thread(self._bodies, part)
-                await self._add(form, Batch(round, part, bodies.__getitem__, limit))
+                batch = Batch(round, part, bodies.__getitem__, limit, compute=self._config.compute)
+                await self._add(form, batch)
 
     def _bodies(self, part: Sequence[StoredSubmission]) -> dict[str, bytes]:
         clients = [stored.submission.client for stored in part]

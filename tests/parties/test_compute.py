@@ -90,6 +90,14 @@ async def test_a_scheduler_that_is_not_there_is_said(monkeypatch: pytest.MonkeyP
             pass
 
 
+async def test_a_cluster_without_dask_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    monkeypatch.delitem(sys.modules, "parties.cluster")
+    with pytest.raises(ComputeError, match=r"needs distributed: pip install 'syncret\[compute\]'"):
+        async with local_products(ComputeSection(dask="tcp://127.0.0.1:1")):
+            pass
+
+
 def test_what_dask_workers_run_is_sent_with_its_code() -> None:
     """A process that knows nothing of this project adds up."""
     from distributed.protocol.pickle import dumps

@@ -2,7 +2,8 @@
 
 import hashlib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,9 +15,11 @@ from numpy.typing import NDArray
 from mechanisms.domain import Categorical, Domain
 from mechanisms.errors import DataError
 from mechanisms.workload import Workload, count_marginals
-from parties.config import NO_CHECK, TOTALS
+from parties.compute import local_products
+from parties.config import NO_CHECK, TOTALS, ComputeSection
 from parties.distaim.effort import Effort, effort_text
 from parties.distaim.inputs import Batch, Limit, form_for, input_form, input_forms
+from parties.distaim.inputs import rows as inputs_rows
 from parties.distaim.inputs.own import OwnInput
 from parties.distaim.inputs.rows import Rows, counting_plan
 from parties.distaim.offers import Offer
@@ -24,6 +27,7 @@ from parties.distaim.sealed import Sizes
 from parties.distaim.steps import CLIENTS_COUNT, STEPS
 from parties.distaim.stored import StoredSubmission, Total
 from protocols.context import Context
+from protocols.products import LocalProducts
 from protocols.row_plan import SEGMENT_ROWS
 from protocols.shares import Share
 from protocols.steps import OF_COUNTING, Counting
@@ -72,7 +76,12 @@ def stored(form: Rows, pid: int, client: str, body: bytes, capacity: int) -> Sto
     return StoredSubmission(submission, "ab" * 32, whole, own, next_, len(body), 0.0)
 
 
-def count(workload: Workload, owners: Mapping[str, Owner], check: str = TOTALS) -> Outcome:
+def count(
+    workload: Workload,
+    owners: Mapping[str, Owner],
+    check: str = TOTALS,
+    compute: Sequence[ComputeSection] = (ComputeSection(),) * 3,
+) -> Outcome:
     """The three servers' totals with everybody's rows in them, which begin at a share of 7 in each cell."""
     form = Rows(workload)
     bodies = {
@@ -85,7 +94,8 @@ def count(workload: Workload, owners: Mapping[str, Owner], check: str = TOTALS) 
             stored(form, ctx.pid, name, bodies[name][ctx.pid], owner.capacity)
             for name, owner in owners.items()
         )
-        batch = Batch(1, mine, lambda client: bodies[client][ctx.pid], Limit(check, 100))
+        limit, mine_here = Limit(check, 100), compute[ctx.pid]
+        batch = Batch(1, mine, lambda c: bodies[c][ctx.pid], limit, compute=mine_here)
         added = await form.add(ctx, total, batch)
         assert not added.failed
         return added.total
@@ -103,6 +113,23 @@ def test_add_counts_tables_of_every_size_as_their_owners_would(workload: Workloa
     )
     np.testing.assert_array_equal(reconstruct(outcome.results), expected + np.uint32(7))
     assert not any(party.opened_values for party in outcome.parties)
+
+
+def test_add_computes_where_the_server_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each with as many workers as it wants: nobody has to agree on it."""
+    asked = []
+
+    @asynccontextmanager
+    async def noted(compute: ComputeSection) -> AsyncIterator[LocalProducts]:
+        asked.append(compute)
+        async with local_products(compute) as products:
+            yield products
+
+    monkeypatch.setattr(inputs_rows, "local_products", noted)
+    sections = [ComputeSection(threads=pid + 1, gpu="never") for pid in range(3)]
+    outcome = count(WORKLOAD, {"a": owner(WORKLOAD, 9, 40)}, compute=sections)
+    assert reconstruct(outcome.results).sum() > 0
+    assert sorted(asked, key=lambda section: section.threads) == sections
 
 
 def test_add_sends_what_the_formulas_of_its_steps_say() -> None:

@@ -6,12 +6,13 @@ what owners share, their bodies, and totals. Public: names, capacities, sizes, c
 """
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from parties.config import ComputeSection
 from parties.distaim.stored import StoredSubmission
 from protocols.context import Context
 from protocols.shares import Share
@@ -41,7 +42,8 @@ class Added:
 class Batch:
     """Submissions of one form that are counted in together, in the same order at all three servers.
 
-    ``body`` gives this server's body of a client (secret). ``progress`` hears of the work that the form has with it.
+    ``body`` gives this server's body of a client (secret). ``progress`` hears of the work that the form has with it,
+    and ``compute`` says where this server does it.
     """
 
     round: int
@@ -49,6 +51,7 @@ class Batch:
     body: Callable[[str], bytes]
     limit: Limit
     progress: OnPart | None = None
+    compute: ComputeSection = field(default_factory=ComputeSection)
 
     @property
     def rows(self) -> int:

@@ -14,11 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mechanisms.workload import Workload
+from parties.compute import local_products
 from parties.distaim.inputs.form import Added, Batch
 from parties.distaim.steps import CLIENTS_COUNT
 from parties.distaim.stored import StoredSubmission
 from protocols.context import Context
-from protocols.products import NumpyProducts
 from protocols.row_layout import RowLayout
 from protocols.row_plan import SEGMENT_ROWS, CountPlan, plan_counting
 from protocols.rows import SharedRows, count_rows, shared_rows
@@ -110,14 +110,11 @@ class Rows:
             return Added(total)
         plan = await asyncio.to_thread(counting_plan, self.workload)
         rows_bsh = await asyncio.to_thread(self._shared, ctx.pid, batch)
-        products = NumpyProducts()
-        try:
+        async with local_products(batch.compute) as products:
             with ctx.step(CLIENTS_COUNT.name, round=batch.round) as c:
                 counts = await count_rows(
                     c, rows_bsh, batch.rows, plan, products=products, progress=batch.progress
                 )
-        finally:
-            products.close()
         return Added(total + counts)
 
     def _shared(self, pid: int, batch: Batch) -> Share:
