@@ -3,6 +3,8 @@ PYTHON ?=
 VENV := .venv
 BIN := $(VENV)/bin
 FLOWER := .venv-flower
+# Files of tests that run side by side; WORKERS=0 runs them one after the other.
+WORKERS ?= 3
 STAMP := $(VENV)/.installed
 CANDIDATES := python3 python3.11 python3.12 python3.13 python3.14 python
 
@@ -43,7 +45,7 @@ demo: $(STAMP)
 	$(BIN)/syncret demo
 
 test: $(STAMP)
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 
 test-slow: $(STAMP)
 	$(BIN)/python -m pytest -m slow --timeout 1800
