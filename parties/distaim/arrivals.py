@@ -37,8 +37,9 @@ from protocols.errors import ProtocolViolation
 from protocols.fields import encode
 from protocols.transcript import Transcript, Value
 
-_FIRST_PAUSE_S = 0.15
-_LOOK_S = 0.2
+_FIRST_PAUSE_S = 0.4
+"""While data owners come: who comes within it is counted in together, in the rounds that one alone would take."""
+_LOOK_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
