@@ -24,7 +24,6 @@ from parties.errors import (
 )
 from parties.extras import SERVER
 from protocols.errors import ChannelError, ConfigurationError, ProtocolError
-from secagg.errors import RoundAborted, SecAggError
 
 
 class Status(enum.IntEnum):
@@ -104,8 +103,6 @@ _STATUSES: tuple[tuple[type[BaseException], Status], ...] = (
     (SubmitError, Status.NETWORK),
     (RoundTransportError, Status.NETWORK),
     (FlaimProtocolError, Status.PROTOCOL),
-    (RoundAborted, Status.CLIENTS),
-    (SecAggError, Status.PROTOCOL),
     (IngestError, Status.NETWORK),
     (ConfigurationError, Status.CONFIG),
     (ChannelError, Status.NETWORK),
@@ -127,11 +124,18 @@ def describe(error: BaseException) -> Failure:
         return Failure(Status.INTERRUPTED, "stopped by Ctrl-C")
     if isinstance(error, ModuleNotFoundError) and error.name in SERVER:
         error = ExtraMissing("this", error.name)
-    for kind, status in _STATUSES:
+    for kind, status in (*_STATUSES, *_of_sums()):
         if isinstance(error, kind):
             return Failure(status, _text(error))
     text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     return Failure(Status.DEFECT, f"internal error: {text} (--debug shows where)")
+
+
+def _of_sums() -> tuple[tuple[type[BaseException], Status], ...]:
+    # Most commands that do not fail have no other use for SecAgg, which takes as long to import as all of the above.
+    from secagg.errors import RoundAborted, SecAggError
+
+    return (RoundAborted, Status.CLIENTS), (SecAggError, Status.PROTOCOL)
 
 
 def _text(error: BaseException) -> str:
