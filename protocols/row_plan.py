@@ -13,7 +13,7 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-from protocols.row_factors import Digit, Factor, Split, choose_splits, entries
+from protocols.row_factors import CELLS_PER_ENTRY, Digit, Factor, Split, choose_splits, entries
 from protocols.row_layout import RowLayout
 
 SEGMENT_ROWS = 511 * 64
@@ -23,6 +23,10 @@ _MAX_BLOCK_ROWS = 2048
 _MAX_CELLS = 1 << 31
 _ALL_WAYS = 6
 _PRESENCE = 0
+# Of a core of 2026 (`bench engine --task count_rows`): products added up in a second, and how many of them take as long
+# as lifting a cell.
+_SUMMED_PER_SECOND = 2.3e10
+_SUMMED_PER_LIFT = 3300
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +148,12 @@ class CountPlan:
         """Rows of a block: whole words, so many that a block's factors stay within some 50 MB."""
         held = sum(product.size for product in self.products) + 1
         return 64 * max(1, min(_MAX_BLOCK_ROWS, _BLOCK_ENTRIES // held) // 64)
+
+    def seconds(self, rows: int, cores: int) -> float:
+        """About how long a server counts so many rows, on a fast network: sums on all cores, the rest on one."""
+        summed = rows * self.row_cells / cores
+        lifted = _SUMMED_PER_LIFT * self.cells * len(list(self.segments(rows)))
+        return (summed + rows * CELLS_PER_ENTRY * self.row_entries + lifted) / _SUMMED_PER_SECOND
 
     def segments(self, rows: int) -> Iterator[range]:
         """The rows in the parts that are counted one after the other."""

@@ -14,11 +14,8 @@ from parties.distaim.inputs.rows import counting_plan
 from parties.distaim.sealed import Sizes
 from protocols import costs
 from protocols.products import usable_cores
-from protocols.row_factors import CELLS_PER_ENTRY
 from protocols.upload import ROWS
 
-_CELLS_PER_SECOND = 4e9
-"""Of a core: sums of products, and what else there is for them."""
 _SERVERS = 3
 
 
@@ -34,9 +31,8 @@ class Effort:
     def of(cls, workload: Workload, rows: int) -> Self:
         """All at once; what comes in a later round is counted by itself."""
         plan = counting_plan(workload)
-        work = rows * (plan.row_cells + CELLS_PER_ENTRY * plan.row_entries)
         sent = sum(costs.count_rows(plan, rows).sent) // _SERVERS
-        return cls(rows, sent, work / (_CELLS_PER_SECOND * usable_cores()))
+        return cls(rows, sent, plan.seconds(rows, usable_cores()))
 
     def __str__(self) -> str:
         return f"{self.rows:,} rows: about {_seconds(self.seconds)} and {_size(self.sent_bytes)} sent by each server"

@@ -120,6 +120,15 @@ def test_plan_counting_meets_the_design_goals() -> None:
     assert plan.block_rows % 64 == 0
 
 
+def test_seconds_are_linear_in_rows_and_fewer_on_more_cores() -> None:
+    plan = plan_counting(ADULT, TRIPLES)
+    alone, spread = plan.seconds(48_842, 1), plan.seconds(48_842, 16)
+    assert 5 < alone < 20
+    assert alone / 16 < spread < 0.5 * alone
+    assert plan.seconds(10**6, 1) == pytest.approx(20 * alone, rel=0.1)
+    assert plan.seconds(0, 1) == 0
+
+
 @pytest.mark.parametrize("rows", [0, 1, SEGMENT_ROWS, SEGMENT_ROWS + 1, 100_000])
 def test_segments_and_blocks_have_every_row_once_and_begin_with_a_word(rows: int) -> None:
     plan = plan_counting(ADULT, TRIPLES)
