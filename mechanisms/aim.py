@@ -106,10 +106,20 @@ class RoundRecord:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Chosen:
+    """A choice: the position in ``spec`` that came out, and what was measured of it then."""
+
+    spec: ScoreSpec
+    position: int
+    measurement: Measurement
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class AimResult:
     """A finished run. ``rounds_done`` is below the schedule's when the ledger could not pay for more.
 
-    ``total`` is the estimated number of rows of all clients counted in the end.
+    ``total`` is the estimated number of rows of all clients counted in the end. ``last``: the choice of the last round;
+    None where an interrupted run had made it, or there was none.
     """
 
     measurements: tuple[Measurement, ...]
@@ -117,6 +127,7 @@ class AimResult:
     rounds_done: int
     clients: int
     total: int
+    last: Chosen | None = None
 
 
 async def run_aim(
@@ -158,6 +169,7 @@ async def run_aim(
         before = await estimator.estimate(earlier, round=rounds_done, final=False)
 
     # Alg. 2, lines 6 to 20: select the worst-answered candidate, measure it, estimate again.
+    last: Chosen | None = None
     while rounds_done < plan.rounds:
         round = rounds_done + 1
         estimate = await estimator.estimate(measurements, round=round, final=False)
@@ -181,16 +193,18 @@ async def run_aim(
             epsilon=plan.epsilon,
             max_rows=max_rows,
         )
-        candidate = spec.candidates[await backend.select(spec, plan.epsilon)]
+        position = await backend.select(spec, plan.epsilon)
+        candidate = spec.candidates[position]
         noisy = await backend.measure(candidate, plan.sigma)
         measurements.append(Measurement(round, candidate, noisy, plan.sigma, clients))
+        last = Chosen(spec, position, measurements[-1])
         on_round(_record(measurements, round, clients, max_rows))
         before, rounds_done = estimate, round
 
     final = await estimator.estimate(measurements, round=rounds_done, final=True)
     clients = max(m.clients for m in measurements)
     total = estimated_total(measurements, clients, max_rows)
-    return AimResult(tuple(measurements), final, rounds_done, clients, total)
+    return AimResult(tuple(measurements), final, rounds_done, clients, total, last)
 
 
 def estimated_total(measurements: Sequence[Measurement], clients: int, max_rows: int) -> int:

@@ -137,6 +137,7 @@ class FlaimResult:
     ``total``: rows of all clients, declared or estimated. ``rounds_done``: the last round that took place.
     ``lost_rounds``: rounds that were charged and opened nothing. ``single_choosers``: how many of
     ``chosen_queries`` (query and round) had one chooser. ``stopped``: why there were no more rounds, or empty.
+    ``population``: all clients of the run, whoever took part.
     """
 
     model: Model
@@ -147,6 +148,7 @@ class FlaimResult:
     chosen_queries: int
     single_choosers: int
     stopped: str
+    population: tuple[Participant, ...]
 
 
 async def run_flaim(
@@ -497,6 +499,7 @@ class _Run:
             len(choosers),
             sum(len(clients) == 1 for clients in choosers),
             stopped,
+            tuple(self._federation.population),
         )
 
 

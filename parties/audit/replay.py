@@ -312,7 +312,7 @@ def _run(transcript: ServerTranscript, pid: int, recording: Recording) -> Playin
     workload = config.build_workload()
     plan, bits = make_plan(config, workload), security_bits(config, workload)
     played = Played(recording.inputs, pid, input_forms(config, workload))
-    lead = LeadDuties(_Absent(), lambda total: _NOTHING) if pid == LEAD else None
+    lead = LeadDuties(_Absent(), lambda result: _NOTHING) if pid == LEAD else None
 
     async def play(directory: Path) -> None:
         closed = asyncio.Event()

@@ -83,10 +83,10 @@ class ComputeServer:
 
 @dataclass(frozen=True, slots=True)
 class LeadDuties:
-    """What party 0 has besides: the estimator of the model, and what writes the model and so many rows of it."""
+    """What party 0 has besides: the estimator of the model, and what writes the model and rows of it."""
 
     estimator: Estimator
-    write: Callable[[int], Published]
+    write: Callable[[AimResult], Published]
 
 
 async def compute(
@@ -283,7 +283,7 @@ async def _finish(
     message = b""
     if lead is not None:
         server.progress.event("writing", "writing the synthetic table")
-        write = asyncio.ensure_future(asyncio.to_thread(lead.write, result.total))
+        write = asyncio.ensure_future(asyncio.to_thread(lead.write, result))
         await working(ctx, write, silence_s(server.config.timeouts.receive_s), server.circumstances)
         kept = server.circumstances.keep(PUBLISHED.what, lambda: write.result().to_bytes())
         message = DONE + kept

@@ -7,6 +7,7 @@ Every file is complete or not there. All of it is public: costs are sizes and ti
     result.json        rounds, clients, who was counted and who excluded, selections, ledger
     model/             at the lead: the final model (`mechanisms.model`)
     synthetic.csv      at the lead: the synthetic table
+    quality.json       at the lead: how good it is, as far as what was opened says (`parties.report.quality`)
 """
 
 import json

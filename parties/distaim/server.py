@@ -20,6 +20,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from mechanisms.aim import AimResult
 from mechanisms.errors import MechanismError
 from parties.config import CertificateFiles, Config
 from parties.distaim.agreement import Identity, identity_of
@@ -278,14 +279,20 @@ def _lead(server: ComputeServer, pulse: Pulse) -> LeadDuties:
     estimator = make_estimator(server.config, server.workload, server.plan)
     estimator.on_iteration = pulse.iteration
 
-    def write(total: int) -> Published:
+    def write(result: AimResult) -> Published:
         if estimator.model is None:
             raise RuntimeError("the final estimate made no model")
         # Started again after this: the table that may be published by now stays the only one.
         rows = server.store.meta(_TABLE)
         if rows and (server.directory / TABLE).exists():
             return published(server.directory, int(rows))
-        written = write_synthetic(server.directory, estimator.model, server.config, total=total)
+        model, config = estimator.model, server.config
+        written = write_synthetic(server.directory, model, config, total=result.total)
+        # Pandas takes a fifth of a second to import, which only the lead needs.
+        from parties.distaim.quality import keep_quality
+
+        folder = server.directory
+        keep_quality(folder, config, server.workload, result, model=model, into=folder)
         server.store.set_meta(_TABLE, str(written.rows))
         return written
 

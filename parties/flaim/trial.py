@@ -18,6 +18,7 @@ from parties.distaim.outputs import write_synthetic
 from parties.files import write_json, write_whole
 from parties.flaim.federation import SumTally
 from parties.flaim.messages import HEADER_BYTES, PLACE_BYTES
+from parties.flaim.quality import keep_quality
 from parties.flaim.result import RESULT, ServerFacts, flaim_document
 from parties.flaim.simulation import FlaimOutcome, simulate
 from parties.flaim.steps import AGGREGATE, CHOICES, CHOOSE, SUMS
@@ -62,6 +63,9 @@ async def run_simulation(trial: Trial, folder: Folder, *, progress: Progress) ->
     ledger = Ledger(settings.rho, list(outcome.ledger))
     written = await asyncio.to_thread(
         write_synthetic, folder.path, outcome.model, config, total=outcome.total
+    )
+    keep_quality(
+        folder.path, config, trial.workload, settings, outcome.result, into=folder.party(0)
     )
     document = flaim_document(
         outcome.result,

@@ -190,8 +190,8 @@ class RunReport:
     """All of `report.json`. `time_s` holds seconds by phase, "total" among them; `notes` are sentences for the reader.
 
     `excluded` are the data owners that servers left out, None where nobody can be. `flaim` has what only FLAIM has:
-    guarantees, sums, choosers. `columns` are the tables of `parties.report.columns`, `about` says of which study it
-    is, when it ended, over which columns.
+    guarantees, sums, choosers. `columns` are the tables of `parties.report.columns`, `quality` the section of
+    `parties.report.quality`, `about` says of which study it is, when it ended, over which columns.
 
     Raises ValueError when `time_s` has no total.
     """
@@ -214,6 +214,7 @@ class RunReport:
     flaim: Mapping[str, object] | None = None
     excluded: tuple[Excluded, ...] | None = None
     columns: tuple[Mapping[str, object], ...] = ()
+    quality: Mapping[str, object] | None = None
     about: About | None = None
 
     def __post_init__(self) -> None:
@@ -247,6 +248,7 @@ class RunReport:
             "trust": list(self.trust),
             "notes": list(self.notes),
             "flaim": self.flaim,
+            "quality": self.quality,
             "columns": [dict(column) for column in self.columns] or None,
             "not_private": self._not_private() or None,
         }
@@ -257,6 +259,8 @@ class RunReport:
         found = ["utility"] if self.utility else []
         if any("distance" in column for column in self.columns):
             found += ["columns[].*.real", "columns[].values[].real", "columns[].distance"]
+        if self.quality is not None and "held" in self.quality:
+            found += ["quality.held", "quality.marginals[].true_error", "quality.marginals[].held"]
         return found
 
 

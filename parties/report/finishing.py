@@ -11,7 +11,9 @@ from parties.config import Config
 from parties.report.columns import column_summaries
 from parties.report.comparison import compare_tables
 from parties.report.content import RunReport
+from parties.report.quality import read_quality
 from parties.report.result import read_table_of
+from parties.report.verdict import verdict
 from parties.report.writing import write_report
 
 
@@ -20,6 +22,11 @@ def write_without_real(
 ) -> None:
     """Add the synthetic table's own columns to a report and write its two files. Raises StoreError, DataError."""
     table = read_table_of(config, directory)
-    whole = replace(report, columns=column_summaries(config.domain, table.values))
+    quality = read_quality(directory)
+    whole = replace(
+        report,
+        columns=column_summaries(config.domain, table.values),
+        quality=quality and quality | {"verdict": verdict(quality, config.domain)},
+    )
     shown = compare_tables(workload, table.codes)
     write_report(directory, whole.to_dict(), pictures=shown)

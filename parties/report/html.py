@@ -24,7 +24,7 @@ from parties.report.content import (
     excluded_text,
 )
 from parties.report.parts import items, number, optional, picture, section, tables
-from parties.report.sections import columns_section
+from parties.report.sections import columns_section, quality_section
 
 _WORST = 5
 
@@ -39,6 +39,7 @@ def render_html(report: Mapping[str, object], pictures: ReportPictures) -> str:
         _replaced(report),
         *(f'<p class="warning">{page.text(note)}</p>' for note in items(report.get("notes"))),
         _tiles(report),
+        quality_section(report),
         _pairs(pictures.associations),
         _errors(report, pictures),
         _columns(pictures),

@@ -1,19 +1,107 @@
-"""Sections of report.html that are tables of the report's own figures: columns as they are written.
+"""Sections of report.html that say how good the table is: by what was opened, and its columns as they are written.
 
-Provides ``columns_section``. Every text is escaped. Secret: nothing; figures of a real table are marked.
+Provides ``quality_section`` and ``columns_section``. Every text is escaped. Secret: nothing; figures of a real table
+are marked.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from mechanisms.intervals import MEASURED, NOTHING, SELECTION, WIDER
 from parties.report import page
 from parties.report.content import NOT_PRIVATE
+from parties.report.parts import fold, items, number, optional, tables
+from parties.report.quality import AT_MOST
 
 _SHOWN_QUANTILES = ("0.05", "0.5", "0.95")
 
 
+def quality_section(report: Mapping[str, object]) -> str:
+    """What the table is good for, and how far each marginal may be off; nothing where the report does not say."""
+    quality = optional(report, "quality")
+    if not quality:
+        return ""
+    confidence = number(quality["confidence"])
+    told = (
+        f"This follows from what was opened and is as private as the table. Off is the share of the rows that are in "
+        f"a wrong cell of a marginal. With {confidence:.0%} confidence every marginal is off by no more than stands "
+        'under "at most", all of them at once.'
+    )
+    truth = optional(quality, "held")
+    if truth:
+        told += (
+            f" In this trial {truth['held']} of {truth['intervals']} intervals hold; true errors and this sentence: "
+            f"{NOT_PRIVATE}"
+        )
+    marginals = sorted(tables(quality["marginals"]), key=lambda m: -number(m["high"]))
+    queries = [m for m in marginals if m["query"]]
+    others = [m for m in marginals if not m["query"]]
+    return (
+        f"<h2>How good the table is</h2>\n{_verdict(quality)}"
+        f'<p class="quiet">{page.text(told)}</p>\n'
+        + fold("Each query", _marginals(queries, truth=bool(truth)))
+        + (fold("Each column and pair", _marginals(others, truth=bool(truth))) if others else "")
+        + fold("What the model knows of pairs of columns", _dependencies(quality))
+    )
+
+
+_BASES = {
+    MEASURED: "it was measured",
+    SELECTION: "another one was chosen",
+    WIDER: "a wider one's bound",
+    NOTHING: "nothing is known",
+}
+
+
+def _verdict(quality: Mapping[str, object]) -> str:
+    found = optional(quality, "verdict")
+    parts = []
+    for key, title in (("good_for", "Good for"), ("not_for", "Not for")):
+        if sentences := items(found.get(key)):
+            points = "".join(f"<li>{page.text(sentence)}</li>" for sentence in sentences)
+            parts.append(f"<p><b>{title}</b></p>\n<ul>{points}</ul>\n")
+    return "".join(parts)
+
+
+def _marginals(marginals: Sequence[Mapping[str, object]], *, truth: bool) -> str:
+    rows = [
+        (
+            " × ".join(map(str, items(m["columns"]))),
+            m["cells"],
+            _off(m["high"]),
+            _off(m["low"]),
+            ("up to " if m["expected_is"] == AT_MOST else "") + _off(m["expected"]),
+            _BASES.get(str(m["basis"]), m["basis"]),
+            *((_off(m["true_error"]) + ("" if m["held"] else ", outside"),) if truth else ()),
+        )
+        for m in marginals
+    ]
+    heads = ["marginal", "cells", "off at most", "at least", "expected", "because"]
+    return page.table(heads + ["true (not private)"] * truth, rows)
+
+
+def _off(distance: object) -> str:
+    """An L1 distance as the share of the rows that are in a wrong cell."""
+    return f"{50 * number(distance):.3g} %"
+
+
+def _dependencies(quality: Mapping[str, object]) -> str:
+    found = optional(quality, "dependencies")
+    kinds = (
+        ("measured", "measured together"),
+        ("through_others", "only what follows through other columns"),
+        ("independent", "independent in the model, whatever they are"),
+    )
+    rows = [
+        (title, len(pairs), ", ".join(" × ".join(map(str, items(pair))) for pair in pairs))
+        for key, title in kinds
+        if (pairs := items(found.get(key)))
+    ]
+    return page.table(("", "pairs", "which"), rows)
+
+
 def columns_section(report: Mapping[str, object]) -> str:
     """Columns at the resolution of the input, synthetic and, in trials, real ones; nothing where there are none."""
-    columns = _tables(report.get("columns"))
+    columns = tables(report.get("columns"))
     if not columns:
         return ""
     with_real = any("distance" in column for column in columns)
@@ -51,7 +139,7 @@ def _column_row(column: Mapping[str, object], *, with_real: bool) -> list[object
 
 
 def _value_rows(column: Mapping[str, object]) -> Iterator[list[object]]:
-    for item in _tables(column.get("values")):
+    for item in tables(column.get("values")):
         shares = [_percent(item[name]) for name in ("synthetic", "real") if name in item]
         name = f"{item['value']} (atom)" if item.get("atom") else item["value"]
         yield [column["column"], name, *shares]
@@ -71,7 +159,3 @@ def _plain(value: object) -> str:
 
 def _percent(value: object) -> str:
     return f"{100 * value:.3g} %" if isinstance(value, int | float) else str(value)
-
-
-def _tables(value: object) -> Sequence[Mapping[str, object]]:
-    return [item for item in value if isinstance(item, Mapping)] if isinstance(value, list) else []

@@ -21,10 +21,12 @@ from parties.files import disk_errors
 from parties.report.columns import column_summaries
 from parties.report.comparison import compare_tables
 from parties.report.content import RunReport, Utility
-from parties.report.result import read_table_of
+from parties.report.quality import QUALITY, read_quality, with_truth
+from parties.report.result import read_result, read_table_of
+from parties.report.verdict import verdict
 from parties.report.writing import write_report
 from parties.trial.folder import REGISTER, Folder
-from parties.trial.request import Trial
+from parties.trial.request import DISTAIM, Trial
 
 
 def open_run_folder(trial: Trial, out: Path | None, servers: Sequence[str]) -> Folder:
@@ -68,7 +70,8 @@ def finish_trial(trial: Trial, folder: Folder, report: RunReport) -> Mapping[str
     synthetic = read_table_of(trial.config, folder.path)
     measured = utility(trial, synthetic.codes, Model.load(folder.path / "model"))
     columns = column_summaries(trial.config.domain, synthetic.values, trial.values or None)
-    document = replace(report, utility=measured, columns=columns).to_dict()
+    quality = _quality(trial, folder, synthetic.codes)
+    document = replace(report, utility=measured, columns=columns, quality=quality).to_dict()
     shown = compare_tables(trial.workload, synthetic.codes, trial.codes)
     write_report(folder.path, document, pictures=shown)
     folder.finish(trial.fingerprint)
@@ -76,12 +79,33 @@ def finish_trial(trial: Trial, folder: Folder, report: RunReport) -> Mapping[str
     return document
 
 
+def _quality(
+    trial: Trial, folder: Folder, synthetic: NDArray[np.int32]
+) -> Mapping[str, object] | None:
+    """What the run says of its table's quality, with the true errors beside it; not private. Raises StoreError."""
+    quality = read_quality(folder.party(0))
+    if quality is None:
+        return None
+    counted = _counted(trial, folder)
+    real = trial.codes[counted[trial.partition.owners]]
+    quality["verdict"] = verdict(quality, trial.config.domain)
+    return with_truth(quality, trial.workload, synthetic, real)
+
+
+def _counted(trial: Trial, folder: Folder) -> NDArray[np.bool_]:
+    """Which owners are in the result: those that a server of DistAIM counted; elsewhere everybody."""
+    if trial.request.method != DISTAIM:
+        return np.ones(trial.partition.clients, bool)
+    names = {item["client"] for item in read_result(folder.party(0))["counted"]}
+    return np.array([name in names for name in trial.names])
+
+
 def tidy(folder: Folder) -> None:
     """Remove what only a restart would need: tables, shares, submission states and private keys."""
     shutil.rmtree(folder.owners, ignore_errors=True)
     for party in folder.parties:
         shutil.rmtree(party / "store", ignore_errors=True)
-        for name in ("model", "synthetic.csv", "transcript.jsonl", REGISTER):
+        for name in ("model", "synthetic.csv", QUALITY, "transcript.jsonl", REGISTER):
             _remove(party / name)
     for path in folder.certificates.glob("*"):
         if path.suffix in (".key", ".seal") or path.name.startswith("owner-"):

@@ -20,6 +20,7 @@ from mechanisms.scores import ScoreSpec
 from parties.distaim.estimation import make_estimator
 from parties.distaim.outputs import result_document, write_synthetic
 from parties.distaim.planning import make_plan
+from parties.distaim.quality import keep_quality
 from parties.distaim.report import notes
 from parties.distaim.steps import ESTIMATE
 from parties.files import write_whole
@@ -119,6 +120,7 @@ async def run_central(trial: Trial, folder: Folder, *, progress: Progress) -> Ru
     written = await asyncio.to_thread(
         write_synthetic, folder.path, estimator.model, config, total=result.total
     )
+    keep_quality(folder.path, config, workload, result, model=estimator.model, into=folder.party(0))
     seconds = {**metered.seconds, "write": time.perf_counter() - writing}
     return _report(
         trial, result, ledger, metered.opened, rows=written.rows, started=started, seconds=seconds

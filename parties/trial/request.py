@@ -21,7 +21,7 @@ from parties.config import MAX_ROWS, Config
 from parties.errors import ConfigError
 from parties.trial.partition import Partition, partition_rows
 
-METHODS = ("distaim", "aim")
+METHODS = DISTAIM, AIM = "distaim", "aim"
 """Of `syncret run`; `syncret flaim` has "flaim-VARIANT"."""
 _WAIT_S = 86400.0
 

@@ -1,0 +1,202 @@
+"""How good a run's synthetic table is, as far as what was opened says: the section `quality` of report.json.
+
+Provides ``aim_quality`` and ``flaim_quality`` (of a finished run), ``write_quality`` and ``read_quality`` (kept beside
+result.json until the report is written), and ``with_truth`` for trials. Public: everything but what ``with_truth``
+adds, which is computed from the real table without noise.
+"""
+
+import itertools
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mechanisms.aim import AimResult
+from mechanisms.domain import Clique
+from mechanisms.events import NoiseKind, noise_deviation
+from mechanisms.expected_errors import Expected, expected_errors
+from mechanisms.flaim import FlaimResult, Participant
+from mechanisms.intervals import CONFIDENCE, Choice, Interval, Released, marginal_intervals
+from mechanisms.metrics import table_answers
+from mechanisms.model import Model
+from mechanisms.sampling import NOISE_BITS
+from mechanisms.workload import Workload
+from parties.config import ANNEALED, Config
+from parties.errors import StoreError
+from parties.files import write_json
+
+QUALITY = "quality.json"
+"""In the folder of the server that wrote the table, or of the trial."""
+NOISE, AT_MOST = "noise", "at most"
+"""What an expected error is: what noise is expected to leave of a measured marginal; the most that is likely."""
+
+
+def aim_quality(
+    config: Config,
+    workload: Workload,
+    result: AimResult,
+    *,
+    noise: NoiseKind,
+    model: Model,
+    codes: NDArray[np.int32],
+) -> dict[str, object]:
+    """Of DistAIM and central AIM. ``codes``: the synthetic table (rows, columns); ``noise``: that of measurements."""
+    released = [
+        Released(
+            m.round,
+            m.candidate,
+            m.noisy,
+            noise_deviation(noise, m.sigma),
+            frozenset(range(m.clients)),
+            2.0**-NOISE_BITS if noise == "box-muller" else 0.0,
+        )
+        for m in result.measurements
+    ]
+    choice = None
+    if result.last is not None:
+        number = result.last.measurement.round
+        # Whether an annealed run ends after a round is seen in that round alone.
+        share = 1 / (number * (number + 1)) if config.run.schedule == ANNEALED else 1.0
+        of = next(r for r in reversed(released) if r.round == number)
+        choice = Choice(result.last.spec, result.last.position, of, share)
+    synthetic = table_answers(workload, codes)
+    intervals = marginal_intervals(
+        workload,
+        synthetic,
+        released,
+        owners=frozenset(range(result.clients)),
+        rounds=config.run.rounds,
+        choice=choice,
+    )
+    expected = expected_errors(workload, synthetic, intervals, rows=result.total, choice=choice)
+    return _document(workload, intervals, expected, released, model)
+
+
+def flaim_quality(
+    workload: Workload,
+    result: FlaimResult,
+    *,
+    rounds: int,
+    codes: NDArray[np.int32],
+) -> dict[str, object]:
+    """Of FLAIM, which has no choice by everybody's scores: only what was measured says something."""
+    released = [
+        Released(m.round, m.candidate, m.noisy, m.deviation, frozenset(m.contributors))
+        for done in result.rounds
+        for m in done.measurements
+    ]
+    synthetic = table_answers(workload, codes)
+    intervals = marginal_intervals(
+        workload,
+        synthetic,
+        released,
+        owners=frozenset(p.client for p in result.population),
+        rounds=rounds,
+        sizes=_declared(result.population),
+    )
+    expected = expected_errors(workload, synthetic, intervals, rows=result.total)
+    return _document(workload, intervals, expected, released, result.model)
+
+
+def _declared(population: Sequence[Participant]) -> dict[int, int] | None:
+    """The clients' rows, where they are public."""
+    sizes = {p.client: p.rows for p in population}
+    return None if None in sizes.values() else {c: rows or 0 for c, rows in sizes.items()}
+
+
+def _document(
+    workload: Workload,
+    intervals: Sequence[Interval],
+    expected: Sequence[Expected],
+    released: Sequence[Released],
+    model: Model,
+) -> dict[str, object]:
+    queries = set(workload.queries)
+    measured = [workload.candidates[one.candidate] for one in released]
+    return {
+        "confidence": CONFIDENCE,
+        "marginals": [
+            {
+                "columns": list(clique),
+                "query": clique in queries,
+                "cells": workload.offsets[i + 1] - workload.offsets[i],
+                "low": interval.low,
+                "high": interval.high,
+                "basis": interval.basis,
+                "noise": interval.deviation,
+                "expected": error.error,
+                "expected_is": AT_MOST if error.at_most else NOISE,
+            }
+            for i, (clique, interval, error) in enumerate(
+                zip(workload.candidates, intervals, expected, strict=True)
+            )
+        ],
+        "dependencies": dependencies(workload.domain.names, measured, model.cliques),
+    }
+
+
+def dependencies(
+    columns: Clique, measured: Sequence[Clique], cliques: Sequence[Clique]
+) -> dict[str, list[list[str]]]:
+    """All pairs of columns, by what the model knows of them together.
+
+    "measured": they are in a marginal that was measured and in a clique of the model; "through_others": only what
+    follows through other columns; "independent": nothing, the model has them independent.
+    """
+    inside = {pair for clique in cliques for pair in itertools.combinations(sorted(clique), 2)}
+    seen = {pair for clique in measured for pair in itertools.combinations(sorted(clique), 2)}
+    parts = {name: name for name in columns}
+    for clique in cliques:
+        joined = {parts[name] for name in clique}
+        first = parts[clique[0]]
+        parts = {name: first if part in joined else part for name, part in parts.items()}
+    found: dict[str, list[list[str]]] = {"measured": [], "through_others": [], "independent": []}
+    for one, other in itertools.combinations(columns, 2):
+        pair = (min(one, other), max(one, other))
+        kind = "through_others" if parts[one] == parts[other] else "independent"
+        found["measured" if pair in seen & inside else kind].append([one, other])
+    return found
+
+
+def with_truth(
+    quality: Mapping[str, Any],
+    workload: Workload,
+    synthetic: NDArray[np.int32],
+    real: NDArray[np.int32],
+) -> dict[str, Any]:
+    """The section with every marginal's true error, and whether its interval held; not private.
+
+    ``real``: the rows (rows, columns) of the owners that were counted.
+    """
+    answers = table_answers(workload, real), table_answers(workload, synthetic)
+    numbers = {clique: i for i, clique in enumerate(workload.candidates)}
+    marginals = []
+    for marginal in quality["marginals"]:
+        cells = workload.slice(numbers[tuple(marginal["columns"])])
+        one, other = (table[cells] / table[cells].sum() for table in answers)
+        error = float(np.abs(one - other).sum())
+        # Up to what sums of doubles are off by.
+        held = marginal["low"] - 1e-9 <= error <= marginal["high"] + 1e-9
+        marginals.append({**marginal, "true_error": error, "held": held})
+    held = sum(marginal["held"] for marginal in marginals)
+    return {**quality, "marginals": marginals, "held": {"intervals": len(marginals), "held": held}}
+
+
+def write_quality(directory: Path, quality: Mapping[str, object]) -> None:
+    """Keep the section in the folder of who made the table. Raises StoreError."""
+    write_json(directory / QUALITY, quality)
+
+
+def read_quality(directory: Path) -> dict[str, Any] | None:
+    """The section that ``write_quality`` kept; None where there is none. Raises StoreError where it is none."""
+    path = directory / QUALITY
+    if not path.exists():
+        return None
+    try:
+        document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise StoreError(path, f"cannot be read: {error}; expected what a run left") from error
+    return document

@@ -1,0 +1,248 @@
+"""What a report says of quality follows from what was opened; truth stands beside it in trials and is marked."""
+
+import secrets
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mechanisms.accounting import Ledger
+from mechanisms.aim import AimResult, run_aim
+from mechanisms.domain import Categorical, Domain, Integer
+from mechanisms.flaim import FlaimMeasurement, FlaimResult, FlaimRound, Participant
+from mechanisms.intervals import LARGEST, MEASURED, SELECTION
+from mechanisms.metrics import table_answers
+from mechanisms.model import Model
+from mechanisms.pgm import PgmEstimator
+from mechanisms.plaintext import PlaintextBackend
+from mechanisms.workload import Workload
+from parties.config import Config
+from parties.distaim.planning import make_plan, noise_kind
+from parties.errors import StoreError
+from parties.report.content import NOT_PRIVATE, ReportPictures
+from parties.report.html import render_html
+from parties.report.quality import (
+    QUALITY,
+    aim_quality,
+    dependencies,
+    flaim_quality,
+    read_quality,
+    with_truth,
+    write_quality,
+)
+from parties.report.verdict import verdict
+from tests.parties.support import make_codes, make_config
+from tests.parties.test_report import Page, example
+
+
+async def run_small(config: Config) -> tuple[Workload, AimResult, Model]:
+    workload = config.build_workload()
+    plan = make_plan(config, workload)
+    backend = PlaintextBackend.pooled(
+        workload,
+        plan,
+        codes=make_codes(2000),
+        ledger=Ledger(plan.rho),
+        random_bytes=secrets.token_bytes,
+    )
+    estimator = PgmEstimator(workload, plan, iterations=5, final_iterations=10)
+    result = await run_aim(workload, plan, backend, estimator, max_rows=config.max_rows)
+    assert estimator.model is not None
+    return workload, result, estimator.model
+
+
+async def test_aim_quality_has_an_interval_for_every_marginal() -> None:
+    config = make_config()
+    workload, result, model = await run_small(config)
+    synthetic = make_codes(2000, seed=4)
+    quality = aim_quality(
+        config, workload, result, noise=noise_kind(config), model=model, codes=synthetic
+    )
+    marginals = quality["marginals"]
+    assert isinstance(marginals, list)
+    assert [tuple(m["columns"]) for m in marginals] == list(workload.candidates)
+    assert {tuple(m["columns"]) for m in marginals if m["query"]} == set(workload.queries)
+    for marginal in marginals:
+        assert 0 <= marginal["low"] <= marginal["high"] <= LARGEST
+        measured = marginal["noise"] is not None
+        assert measured or marginal["basis"] != MEASURED
+        assert (marginal["expected_is"] == "noise") == measured
+    pairs = quality["dependencies"]
+    assert isinstance(pairs, dict)
+    columns = len(config.domain.columns)
+    assert sum(map(len, pairs.values())) == columns * (columns - 1) // 2
+    # Where the last choice was made before an interruption, nothing follows from it.
+    without = aim_quality(
+        config,
+        workload,
+        replace(result, last=None),
+        noise=noise_kind(config),
+        model=model,
+        codes=synthetic,
+    )
+    assert not any(m["basis"] == SELECTION for m in without["marginals"])  # type: ignore[attr-defined]
+
+
+async def test_with_truth_adds_errors_and_counts_what_held() -> None:
+    config = make_config()
+    workload, result, model = await run_small(config)
+    synthetic, real = make_codes(2000, seed=4), make_codes(2000)
+    quality = aim_quality(
+        config, workload, result, noise=noise_kind(config), model=model, codes=synthetic
+    )
+    found = with_truth(quality, workload, synthetic, real)
+    assert found["held"] == {
+        "intervals": len(workload.candidates),
+        "held": len(workload.candidates),
+    }
+    first = workload.slice(0)
+    shares = [table_answers(workload, t)[first] / 2000 for t in (synthetic, real)]
+    error = float(np.abs(shares[0] - shares[1]).sum())
+    assert found["marginals"][0]["true_error"] == pytest.approx(error)
+    # What cannot be true does not hold.
+    lies = {**quality, "marginals": [{**m, "high": 0.0} for m in found["marginals"]]}
+    assert with_truth(lies, workload, synthetic, real)["held"]["held"] < len(workload.candidates)
+
+
+def flaim_result(
+    workload: Workload, model: Model, contributors: tuple[int, ...], share: float
+) -> FlaimResult:
+    """One-way sums over both clients, and a pair's over ``contributors``, who have a share; hardly any noise."""
+    answers = table_answers(workload, make_codes(2000))
+    pair = next(i for i, q in enumerate(workload.candidates) if len(q) == 2)
+    sums = [
+        FlaimMeasurement(0, i, answers[workload.slice(i)], 1e-6, (0, 1), True)
+        for i in workload.one_way
+    ]
+    counts = answers[workload.slice(pair)] * share
+    chosen = FlaimMeasurement(1, pair, counts, 1e-6, contributors, False)
+    rounds = (
+        FlaimRound(0, (0, 1), {}, tuple(sums), lost=False),
+        FlaimRound(1, (0, 1), {pair: contributors}, (chosen,), lost=False),
+    )
+    return FlaimResult(model, rounds, 2000, 1, (), 1, 0, "", (Participant(0), Participant(1)))
+
+
+@pytest.mark.parametrize(("contributors", "share"), [((0, 1), 1.0), ((1,), 0.25)])
+def test_flaim_quality_bounds_what_was_measured_and_leaves_room_for_other_clients(
+    contributors: tuple[int, ...], share: float
+) -> None:
+    workload = make_config().build_workload()
+    names = workload.domain.names
+    tables = tuple(np.full(size, 1 / size) for size in workload.domain.shape)
+    model = Model(workload.domain, tuple((n,) for n in names), (-1,) * len(names), tables)
+    result = flaim_result(workload, model, contributors, share)
+    quality = flaim_quality(workload, result, rounds=1, codes=make_codes(2000, seed=4))
+    marginals = quality["marginals"]
+    assert isinstance(marginals, list)
+    pair = next(m for m in marginals if len(m["columns"]) == 2)
+    assert all(m["basis"] == MEASURED for m in marginals if len(m["columns"]) == 1)
+    assert pair["basis"] == MEASURED
+    assert 2 * (1 - share) <= pair["high"] < 2 * (1 - share) + 0.3
+    assert (pair["noise"] is None) == (share < 1)
+    # No choice says anything here.
+    assert all(m["high"] == LARGEST for m in marginals if len(m["columns"]) > 1 and m is not pair)
+
+
+def test_dependencies_tell_three_kinds_of_pairs() -> None:
+    measured = [("a",), ("a", "b"), ("b", "c"), ("d", "e")]
+    # d x e was measured and did not fit into the model; a x c is in a clique of it and nobody has measured it.
+    found = dependencies(("a", "b", "c", "d", "e"), measured, [("a", "b", "c"), ("d",), ("e",)])
+    assert found == {
+        "measured": [["a", "b"], ["b", "c"]],
+        "through_others": [["a", "c"]],
+        "independent": [[x, y] for x, y in ("ad", "ae", "bd", "be", "cd", "ce", "de")],
+    }
+
+
+def test_read_quality_reads_what_was_kept(tmp_path: Path) -> None:
+    assert read_quality(tmp_path) is None
+    write_quality(tmp_path, {"confidence": 0.95, "marginals": []})
+    assert read_quality(tmp_path) == {"confidence": 0.95, "marginals": []}
+    (tmp_path / QUALITY).write_text("{", encoding="utf-8")
+    with pytest.raises(StoreError, match=r"quality\.json: cannot be read"):
+        read_quality(tmp_path)
+
+
+DOMAIN = Domain((Categorical("sex", ("f", "m")), Integer("age", 0, 99), Integer("few", 0, 3)))
+
+
+def marginal(columns: str, high: float, *, noise: float | None = None) -> dict[str, object]:
+    names = columns.split()
+    return {
+        "columns": names,
+        "query": len(names) > 1,
+        "cells": 4,
+        "low": 0.0,
+        "high": high,
+        "basis": MEASURED if noise else SELECTION,
+        "noise": noise,
+        "expected": high / 3,
+        "expected_is": "noise" if noise else "at most",
+    }
+
+
+def section(*marginals: dict[str, object], **pairs: list[list[str]]) -> dict[str, object]:
+    kinds = {"measured": [], "through_others": [], "independent": [], **pairs}
+    return {"confidence": 0.95, "marginals": list(marginals), "dependencies": kinds}
+
+
+def test_verdict_says_what_is_close_rough_and_without_a_promise() -> None:
+    found = verdict(
+        section(
+            marginal("sex", 0.02, noise=12.0),
+            marginal("age", 0.09, noise=12.0),
+            marginal("sex age", 0.2),
+            marginal("sex few", 0.4, noise=40.0),
+            measured=[["sex", "few"]],
+            through_others=[["sex", "age"]],
+            independent=[["age", "few"]],
+        ),
+        DOMAIN,
+    )
+    assert found["good_for"] == [
+        "Shares in single columns: all 2 are off by no more than 4.5% of the rows.",
+        "Rough shares in pairs of columns: 1 of 2 (sex × age) is off by no more than 10.0% of the rows.",
+        "Relations between columns that were measured together: 1 of 3 pairs, sex and few.",
+    ]
+    bad = found["not_for"]
+    assert bad[0] == (
+        "Shares in pairs of columns: 1 of 2 (sex × few) may be off by more than 15% of the rows. 1 of these was "
+        "measured, with too much noise."
+    )
+    assert "1 pair has only what follows through other columns; 1 pair has no relation" in bad[1]
+    assert bad[2].startswith("Groups of fewer than about 24 rows")
+    assert bad[3].startswith("Differences within a bin of age:")
+    assert bad[4].startswith("Single rows")
+    assert found["confidence"] == ["Bounds hold with 95% confidence, all of them at once."]
+
+
+def test_verdict_does_not_look_at_true_errors() -> None:
+    said = section(marginal("sex", 0.02), marginal("age", 2.0))
+    marginals = [{**m, "true_error": 1.9} for m in said["marginals"]]  # type: ignore[attr-defined]
+    assert verdict(said, DOMAIN) == verdict({**said, "marginals": marginals}, DOMAIN)
+
+
+def test_page_shows_verdict_and_marks_true_errors() -> None:
+    said = section(marginal("sex", 0.02, noise=3.0), marginal("sex age", 0.5))
+    said["verdict"] = verdict(said, DOMAIN)
+    report = replace(example(), utility=None, quality=said)
+    text = Page(render_html(report.to_dict(), ReportPictures())).text
+    assert "Good for" in text
+    assert "may be off by more than 15% of the rows" in text
+    assert "another one was chosen" in text
+    assert "up to 8.33 %" in text
+    assert NOT_PRIVATE not in text
+    marginals = [{**m, "true_error": 0.75, "held": False} for m in said["marginals"]]  # type: ignore[attr-defined]
+    of_trial = {**said, "marginals": marginals, "held": {"intervals": 2, "held": 0}}
+    document = replace(example(), utility=None, quality=of_trial).to_dict()
+    assert document["not_private"] == [
+        "quality.held",
+        "quality.marginals[].true_error",
+        "quality.marginals[].held",
+    ]
+    text = Page(render_html(document, ReportPictures())).text
+    assert "0 of 2 intervals hold" in text
+    assert "37.5 %, outside" in text
+    assert NOT_PRIVATE in text
