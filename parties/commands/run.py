@@ -18,7 +18,7 @@ from parties.commands.on_one_machine import (
 )
 from parties.commands.running import common_options
 from parties.commands.table_options import table_options
-from parties.config import SCHEDULES, UPLOADS, Config, load_config, overrides
+from parties.config import INPUTS, SCHEDULES, UPLOADS, Config, load_config, overrides
 from parties.distaim.planning import make_plan
 from parties.owner import Table
 from parties.report.content import excluded_text
@@ -52,7 +52,20 @@ _QUERIES_SHOWN = 3
 )
 @click.option("--epsilon", type=float, default=None, help="Privacy budget of the whole run.")
 @click.option("--participation", type=float, default=None, help="Chance to take part in a round.")
-@click.option("--upload", type=click.Choice(UPLOADS), default=None, help="Form of the uploads.")
+@click.option(
+    "--input",
+    "given",
+    type=click.Choice(INPUTS),
+    default=None,
+    help="What owners send: their counts, their rows, or whichever is smaller.",
+)
+@click.option("--upload", type=click.Choice(UPLOADS), default=None, help="Form of the counts.")
+@click.option(
+    "--capacity",
+    type=click.IntRange(1),
+    default=None,
+    help="Rows that each owner may have at most, as it says; by default some more than it has.",
+)
 @click.option("--noise", type=click.Choice(NOISES), default=None, help="Kind of noise.")
 @click.option("--method", type=click.Choice(METHODS), default="distaim", show_default=True)
 @click.option(
@@ -70,7 +83,9 @@ def run(
     schedule: str | None,
     epsilon: float | None,
     participation: float | None,
+    given: str | None,
     upload: str | None,
+    capacity: int | None,
     noise: str | None,
     method: str,
     seed: int,
@@ -87,11 +102,12 @@ def run(
         "run.schedule": schedule,
         "run.epsilon": epsilon,
         "clients.participation": participation,
+        "run.input": given,
         "run.upload": upload,
         "run.noise": noise,
     }
     loaded = load_config(config, overrides(values))
-    request = Request(method, table.source.name, clients, partition, label, seed)
+    request = Request(method, table.source.name, clients, partition, label, seed, capacity)
     run_trial(loaded, table, request, out=out, as_json=as_json)
 
 
@@ -128,7 +144,7 @@ def closing_lines(report: Mapping[str, object]) -> list[tuple[str, str]]:
         budget_line(report),
         ("chosen queries", f"{len(queries)}: {shown}{more}"),
         error_line(report),
-        time_line(report, ("setup", "share", "select", "measure", "estimate")),
+        time_line(report, ("setup", "share", "count", "select", "measure", "estimate")),
     ]
     return [*lines, _sent_line(report)] if report.get("method") == "distaim" else lines
 

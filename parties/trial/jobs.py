@@ -21,7 +21,8 @@ class OwnersJob:
 
     ``certificates`` holds NAME.crt and NAME.key, ``states`` the owners' submission states; ``receipts`` is appended to.
     ``budget`` is the file that they charge.
-    ``names`` (clients,) are the owners' names, by the index that ``owners`` uses.
+    ``names`` (clients,) are the owners' names, by the index that ``owners`` uses. ``capacity`` is what each declares;
+    None: some more rows than it has (`parties.trial.owners`).
     """
 
     config: str
@@ -32,6 +33,7 @@ class OwnersJob:
     receipts: str
     budget: str
     names: tuple[str, ...]
+    capacity: int | None = None
 
     def write(self, path: Path) -> None:
         """Write the job for ``read``. Raises StoreError."""

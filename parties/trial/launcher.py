@@ -105,6 +105,7 @@ def prepare_trial(
             receipts=str(receipts_path(folder)),
             budget=str(folder.owners / "budget.sqlite"),
             names=trial.names,
+            capacity=trial.request.capacity,
         ).write(folder.owners / "job.json")
     return config
 

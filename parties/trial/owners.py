@@ -54,6 +54,7 @@ async def run_owners(path: Path, *, progress: Progress) -> None:
                     rows[index],
                     files,
                     state=state,
+                    capacity=_capacity(job, config, len(rows[index])),
                     workload=workload,
                     spend=Account(budget, Source(name), release).spend,
                 )
@@ -90,6 +91,16 @@ async def _confirmed(
             f"the submission has not reached {away} in {config.timeouts.submit_s:g} s"
         )
     return receipt
+
+
+def _capacity(job: OwnersJob, config: Config, rows: int) -> int:
+    """What an owner declares: in earnest what it knows from elsewhere, such as its beds; here its rows and some more.
+
+    That is, rounded up to two digits.
+    """
+    unit = 10 ** max(0, len(str(rows)) - 2)
+    more = max(1, -(-rows // unit) * unit) if job.capacity is None else job.capacity
+    return min(more, config.clients.rows_per_client)
 
 
 def _rows_by_owner(job: OwnersJob) -> list[NDArray[np.int32]]:

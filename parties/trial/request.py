@@ -28,7 +28,10 @@ _WAIT_S = 86400.0
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is to be run besides the config. ``clients`` None takes clients.expected; ``label`` is a column's name."""
+    """What is to be run besides the config. ``clients`` None takes clients.expected; ``label`` is a column's name.
+
+    ``capacity`` is what each owner declares of its rows; None: as `parties.trial.owners` has it.
+    """
 
     method: str
     dataset: str
@@ -36,6 +39,7 @@ class Request:
     partition: str
     label: str | None
     seed: int
+    capacity: int | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -87,15 +91,26 @@ def load_trial(
         seed=request.seed,
         label=label,
     )
-    largest = int(partition.sizes.max())
-    if largest > config.clients.rows_per_client:
+    largest, bound = int(partition.sizes.max()), config.clients.rows_per_client
+    if largest > bound:
         raise ConfigError(
             config.source,
             "clients.rows_per_client",
-            f"is {config.clients.rows_per_client}; this partition gives one owner {largest} rows",
+            f"is {bound}; this partition gives one owner {largest} rows",
+        )
+    if request.capacity is not None and not largest <= request.capacity <= bound:
+        raise ConfigError(
+            config.source,
+            "capacity",
+            f"is {request.capacity}; expected {largest}, which this partition gives one owner, to {bound} "
+            "(clients.rows_per_client)",
         )
     digest = hashlib.sha256(config.digest().encode())
-    digest.update(json.dumps([request.method, request.partition, label, request.seed]).encode())
+    digest.update(
+        json.dumps(
+            [request.method, request.partition, label, request.seed, request.capacity]
+        ).encode()
+    )
     digest.update(codes.tobytes())
     values = column_values(config.domain, frame)
     return Trial(request, config, workload, codes, partition, digest.hexdigest(), values)
