@@ -4,6 +4,7 @@ Provides ``draft_text``. Secret until its owner has replaced or confirmed what i
 """
 
 import json
+from collections.abc import Sequence
 
 import tomli_w
 
@@ -16,8 +17,11 @@ _READ = ("categories", "low", "high", "atoms", "scale", "decimals", "unit", "for
 _DEGREE, _COUNT = 3, 64
 
 
-def draft_text(name: str, draft: Draft) -> str:
-    """A draft as a config in TOML, with marks beside what was read from the table called ``name``."""
+def draft_text(name: str, draft: Draft, remarks: Sequence[str] = ()) -> str:
+    """A draft as a config in TOML, with marks beside what was read from the table called ``name``.
+
+    ``remarks`` are comments on its bound on rows.
+    """
     drafted = draft.domain
     ignored = tomli_w.dumps({"ignore": list(drafted.ignore)}) if drafted.ignore else ""
     return f"""\
@@ -38,14 +42,14 @@ count = {_COUNT}
 [clients]
 expected = 10            # how many data owners at most
 rows_per_client = 100000 # public bound on the rows of one owner
-
+{_comments(remarks)}
 [missing]
 {_MARK}
 {tomli_w.dumps({"values": list(drafted.missing_values)})}
 {_columns(drafted)}"""
 
 
-def _comments(notes: tuple[str, ...]) -> str:
+def _comments(notes: Sequence[str]) -> str:
     return "".join(f"#   {note}\n" for note in notes)
 
 

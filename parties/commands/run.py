@@ -153,5 +153,6 @@ def _sent_line(report: Mapping[str, object]) -> tuple[str, str]:
     traffic = section(report, "communication")
     by_servers = traffic["server_sent_bytes"]
     sent = ", ".join(f"{value / 1e6:.1f}" for value in by_servers)  # type: ignore[attr-defined]
-    owner = traffic["client_sent_bytes_mean"] / 1e6
-    return "sent", f"{owner:.2f} MB by each data owner; {sent} MB by the three servers"
+    owner = traffic["client_sent_bytes_mean"]
+    shown = f"{owner / 1e6:.2f} MB" if owner >= 1e5 else f"{owner / 1e3:.1f} KB"
+    return "sent", f"{shown} by each data owner; {sent} MB by the three servers"

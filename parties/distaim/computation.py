@@ -42,7 +42,7 @@ from parties.distaim.store import Store
 from parties.distaim.stored import Standing
 from parties.files import write_json
 from parties.ledger import DurableLedger
-from parties.progress import Progress, round_text
+from parties.progress import WORKING, Progress, round_text
 from parties.published import Published
 from protocols.context import Context
 from protocols.echo import echo
@@ -237,8 +237,8 @@ def _on_counting(server: ComputeServer, batch: Batch) -> OnPart:
         nonlocal told
         if done == of or time.monotonic() - told > _TOLD_S:
             told = time.monotonic()
-            text = f"{done} of {of} parts of the rows are counted"
-            server.progress.event("counting", text, done=done, of=of)
+            text = f"counting rows, {done} of {of} parts"
+            server.progress.event(WORKING, text, done=done, of=of)
 
     return on_part
 

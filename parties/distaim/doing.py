@@ -16,6 +16,9 @@ from parties.distaim.steps import (
 from parties.progress import round_text
 from protocols.context import Costs
 from protocols.steps import (
+    COUNT_CELLS,
+    COUNT_FACTORS,
+    COUNT_ROWS,
     MEASURE,
     MEASURE_NOISE,
     MEASURE_OPEN,
@@ -28,6 +31,9 @@ _WORDS: Mapping[str, str] = {
     AGREE.name: "settling with the other servers where the run stands",
     CLIENTS_COMPARE.name: "adding the data owners' counts",
     CLIENTS_CHECK.name: "checking what data owners weigh",
+    COUNT_ROWS.name: "counting rows",
+    COUNT_FACTORS.name: "counting rows",
+    COUNT_CELLS.name: "counting rows",
     ESTIMATE.name: "estimating the model",
     SELECT.name: "comparing the model with the counts",
     SELECT_ABS_ERROR.name: "comparing the model with the counts",

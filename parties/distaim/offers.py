@@ -1,17 +1,20 @@
 """What an owner would send, by each form that it could take: sizes, which depend on public facts alone.
 
-Provides ``Offer``. Public: everything.
+Provides ``Offer``, and ``drafted_offers``, of a config that is being written. Public: everything.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Self
 
 from mechanisms.workload import Workload
-from parties.config import Config
+from parties.config import Config, config_from_dict
 from parties.distaim.inputs import form_for, input_forms
 from parties.distaim.inputs.own import declared_capacity
 from parties.distaim.sealed import Sizes
+from parties.errors import ConfigError
+from protocols.upload import ROWS
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,3 +32,29 @@ class Offer:
         forms = input_forms(config, workload)
         sizes = {name: Sizes.of(form, declared).whole for name, form in forms.items()}
         return cls(declared, form_for(config, workload, declared).name, sizes)
+
+    def __str__(self) -> str:
+        sizes = " or ".join(
+            f"{size:,} bytes as {_kind(form)}" for form, size in self.sent_bytes.items()
+        )
+        rows = f"an owner of at most {self.capacity:,} rows sends"
+        return f"{rows} {sizes}; with this config, {_kind(self.form)}"
+
+
+def _kind(form: str) -> str:
+    return "rows" if form == ROWS else "counts"
+
+
+def drafted_offers(document: Mapping[str, object]) -> tuple[Offer, ...]:
+    """What owners would send by a drafted config: one of as many rows as there may be, and one of a hundredth.
+
+    None of them where its workload has too many cells. Raises ConfigError.
+    """
+    run = {"id": "draft", **dict(document.get("run", {}))}  # type: ignore[call-overload]
+    config = config_from_dict({**document, "run": run}, source="draft", base=Path())
+    try:
+        workload = config.build_workload()
+    except ConfigError:
+        return ()
+    bound = config.clients.rows_per_client
+    return tuple(Offer.of(config, workload, rows) for rows in (bound, max(1, bound // 100)))

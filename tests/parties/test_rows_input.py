@@ -22,7 +22,7 @@ from parties.distaim.inputs import Batch, Limit, form_for, input_form, input_for
 from parties.distaim.inputs import rows as inputs_rows
 from parties.distaim.inputs.own import OwnInput
 from parties.distaim.inputs.rows import Rows, counting_plan
-from parties.distaim.offers import Offer
+from parties.distaim.offers import Offer, drafted_offers
 from parties.distaim.sealed import Sizes
 from parties.distaim.steps import CLIENTS_COUNT, STEPS
 from parties.distaim.stored import StoredSubmission, Total
@@ -275,3 +275,28 @@ def test_effort_is_that_of_the_formulas_and_says_where_counts_cost_less() -> Non
     assert "with counts it would be " in text
     large = make_config({"run.input": "auto", "clients.rows_per_client": 1000})
     assert "submit --capacity" in str(effort_text(large, WORKLOAD))
+
+
+def test_drafted_offers_say_what_owners_would_send_by_a_draft() -> None:
+    document = make_config().to_dict() | {"clients": {"expected": 9, "rows_per_client": 5000}}
+    document = {k: v for k, v in document.items() if k not in ("party", "tls", "timeouts")}
+    run = {"epsilon": 1.0, "delta": 1e-5, "rounds": 3}
+    many, few = drafted_offers(document | {"run": run})
+    assert (many.capacity, many.form, few.capacity, few.form) == (5000, SEEDED, 50, ROWS)
+    assert str(few) == (
+        "an owner of at most 50 rows sends 3,776 bytes as counts or 3,602 bytes as rows; with this config, rows"
+    )
+    too_many = {"workload": {"degree": 4, "count": 64}, "run": run}
+    assert drafted_offers(document | too_many) == ()
+
+
+def test_an_owner_sends_little_more_than_its_packed_rows() -> None:
+    """Adult's coded domain, 439 rows: what the published figures say of an upload without HTTP and TLS."""
+    adult = Workload(domain_of(85, 9, 100, 16, 7, 15, 6, 5, 2, 100, 100, 99, 42, 2), (("c0",),))
+    packed = -(-439 * adult_bits(adult) // 8)
+    assert packed == 3567
+    assert Sizes.of(Rows(adult), 439).whole == packed + 64 + 64 + 16 + 3 * 1120 + 3 * 16
+
+
+def adult_bits(workload: Workload) -> int:
+    return 1 + sum((size - 1).bit_length() for size in workload.domain.shape)
