@@ -129,7 +129,7 @@ def draw_associations(found: Associations) -> Figure:
     size = len(found.columns)
     levels = np.linspace(0.0, 1.0, 11)
     with _style():
-        height = 4.7 if len(matrices) == 2 else 5.6
+        height = min(4.7 if len(matrices) == 2 else 5.6, 2.2 + 0.4 * size)
         figure = Figure(figsize=(_WIDTH_IN, height), layout="constrained")
         grid = figure.subplots(1, len(matrices), squeeze=False, sharey=True)[0]
         # Ten steps: an eye tells no more apart, and the scale beside them is drawn, not painted.
@@ -147,7 +147,7 @@ def draw_associations(found: Associations) -> Figure:
 
 def _label_pairs(axes: Axes, names: Sequence[str], *, first: bool) -> None:
     places = np.arange(len(names)) + 0.5
-    small = 8.0 if len(names) <= 16 else 6.0
+    small = 8.0 if len(names) <= 16 else max(5.2, 120.0 / len(names))
     labels = [plain_label(name, longest=18) for name in names]
     axes.grid(visible=False)
     axes.set_xticks(places, labels, rotation=90)
