@@ -12,8 +12,10 @@ from typing import Any
 from parties.cards import grouped, words
 from parties.config import Config
 from parties.report.about import about, in_words, method_name, privacy_in_words
+from parties.report.quality import NOISE
 
 _SIGNS = re.compile(r"([\\`*_{}\[\]#|])")
+_SHOWN_QUERIES = 20
 _INTENDED = (
     "To explore what the real tables hold, to teach, to write and test programs, to plan a study; for shares and "
     "cross-tables of the queries below, within the noise that stands beside them.",
@@ -91,21 +93,27 @@ def _quality(report: Mapping[str, object]) -> str:
     quality = report.get("quality")
     if not isinstance(quality, Mapping):
         return ""
+    queries = [m for m in _tables(quality.get("marginals")) if m["query"]]
     rows = [
         (
             " × ".join(map(_text, _strings(m["columns"]))),
-            f"{50 * m['expected']:.3g} %",
+            ("" if m["expected_is"] == NOISE else "up to ") + f"{50 * m['expected']:.3g} %",
             f"{50 * m['high']:.3g} %",
         )
-        for m in sorted(_tables(quality.get("marginals")), key=lambda m: -m["high"])
-        if m["query"]
+        for m in sorted(queries, key=lambda m: m["high"])[:_SHOWN_QUERIES]
     ]
+    left_out = len(queries) - len(rows)
     said = (
         "How many of the rows are in a wrong cell of each query: expected, and at most. That no marginal at all is "
         f"further off holds with {quality['confidence']:.0%} confidence. It follows from what was opened, and is as "
         "private as the table."
     )
-    return f"## How good it is\n\n{said}\n\n{_table(('query', 'expected', 'at most'), rows)}"
+    more = (
+        f"\n\nOf {left_out} more queries less is known; report.json has them."
+        if left_out > 0
+        else ""
+    )
+    return f"## How good it is\n\n{said}\n\n{_table(('query', 'expected', 'at most'), rows)}{more}"
 
 
 def _method(config: Config, report: Mapping[str, object]) -> str:

@@ -276,14 +276,20 @@ def excluded_text(report: Mapping[str, object]) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class QueryError:
-    """L1 distance (0 to 2) between real and synthetic normalised marginal of `query`, or what it is expected to be.
-
-    `interval` is where it lies with the confidence that the report says, as far as it was computed.
-    """
+    """L1 distance (0 to 2) between the real and the synthetic normalised marginal of `query`."""
 
     query: tuple[str, ...]
     error: float
-    interval: tuple[float, float] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ExpectedError:
+    """What the L1 distance (0 to 2) of a `query` is expected to be, and between what it lies with some confidence."""
+
+    query: tuple[str, ...]
+    expected: float
+    low: float
+    high: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,6 @@ Secret: nothing; see `parties.report.content` for which figures are not private.
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import replace
 
 from parties.report import page
 from parties.report import pictures as draw
@@ -19,7 +18,7 @@ from parties.report.accounting import accounting
 from parties.report.content import (
     NOT_PRIVATE,
     Associations,
-    QueryError,
+    ExpectedError,
     ReportPictures,
     excluded_text,
 )
@@ -121,33 +120,33 @@ def _named_pairs(found: Associations) -> str:
 
 
 def _errors(report: Mapping[str, object], pictures: ReportPictures) -> str:
-    """The true errors of a trial, in earnest those to be expected; and their intervals, where the report has them."""
-    quality = optional(report, "quality")
-    known = {tuple(map(str, items(m["columns"]))): m for m in tables(quality.get("marginals"))}
+    """The true errors of a trial; in earnest what was opened says of them, which in a trial stands in a table alone."""
     said = "L1 distance between the real and the synthetic shares of a query's cells, from 0, the same, to 2. "
     if pictures.query_errors:
         title, caption = "Largest errors", said + NOT_PRIVATE
-        errors = [
-            replace(item, interval=_interval(known.get(item.query)))
-            for item in pictures.query_errors
-        ]
+        drawn = draw.draw_query_errors(pictures.query_errors)
+    elif errors := _expected_errors(optional(report, "quality")):
+        title = "Errors to expect"
+        confidence = f"{number(section(report, 'quality')['confidence']):.0%}"
+        caption = (
+            f"{said}Dots: expected, or the most that is likely. Bars: where it lies with {confidence} confidence, all "
+            "at once."
+        )
+        drawn = draw.draw_expected_errors(errors)
     else:
-        title = "Largest errors to expect"
-        caption = said + "What was opened says how large it is expected to be, or to be at most."
-        errors = [
-            QueryError(query, number(m["expected"]), _interval(m))
-            for query, m in known.items()
-            if m["query"]
-        ]
-    if not errors:
         return ""
-    if any(item.interval for item in errors):
-        caption += f" Lines: intervals that hold with {number(quality['confidence']):.0%} confidence, all at once."
-    return f"<h2>{title}</h2>\n" + picture(draw.draw_query_errors(errors), caption, alt=title)
+    return f"<h2>{title}</h2>\n" + picture(drawn, caption, alt=title)
 
 
-def _interval(marginal: Mapping[str, object] | None) -> tuple[float, float] | None:
-    return None if marginal is None else (number(marginal["low"]), number(marginal["high"]))
+def _expected_errors(quality: Mapping[str, object]) -> list[ExpectedError]:
+    return [
+        ExpectedError(
+            tuple(map(str, items(m["columns"]))),
+            *(number(m[k]) for k in ("expected", "low", "high")),
+        )
+        for m in tables(quality.get("marginals"))
+        if m["query"]
+    ]
 
 
 def _columns(pictures: ReportPictures) -> str:

@@ -1,7 +1,7 @@
 """The pictures of a report, drawn by matplotlib and returned as SVG text.
 
-Provides one function a picture: `draw_associations`, `draw_query_errors`, `draw_columns`, `draw_budget`, `draw_bytes`,
-and `to_svg`.
+Provides one function a picture: `draw_associations`, `draw_query_errors`, `draw_expected_errors`, `draw_columns`,
+`draw_budget`, `draw_bytes`; and `to_svg`.
 
 Secret: nothing; what is drawn is in the report already. Names of columns and categories are the user's: they are drawn
 as plain text (never as formulas), cut to a length, and unprintable characters are replaced.
@@ -23,7 +23,7 @@ from matplotlib.colors import BoundaryNorm
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from parties.report.content import Associations, ColumnShares, QueryError
+from parties.report.content import Associations, ColumnShares, ExpectedError, QueryError
 
 BLUE, ORANGE, GREEN, GREY, INK = "#2b6cb0", "#dd7a1f", "#3f8f6b", "#c3cad3", "#2d3640"
 """Told apart with the common colour-vision deficiencies, and in grey."""
@@ -88,15 +88,38 @@ def draw_query_errors(errors: Sequence[QueryError]) -> Figure:
         largest, every = figure.subplots(1, 2, width_ratios=(2, 1))
         places = np.arange(len(named))
         largest.barh(places, [item.error for item in named], height=0.7, color=BLUE)
-        for place, item in zip(places, named, strict=True):
-            if item.interval is not None:
-                largest.plot(item.interval, (place, place), color=ORANGE, linewidth=2)
         names = [plain_label(" × ".join(item.query), longest=52) for item in named]
         largest.set_yticks(places, names)
         largest.set_ylim(max(6, len(named)) - 0.4, -0.6)
         largest.grid(visible=False, axis="y")
         largest.set(title="The largest", xlabel="L1 error (0 to 2)", xlim=(0, None))
         _draw_all_errors(every, [item.error for item in ordered])
+    return figure
+
+
+def draw_expected_errors(errors: Sequence[ExpectedError]) -> Figure:
+    """The queries of which most is known, by name; beside them how far all may be off, the best known ones first."""
+    ordered = sorted(errors, key=lambda item: item.high)
+    named = ordered[:MAX_QUERIES_NAMED]
+    with _style(grid_axis="x"):
+        height = 0.9 + 0.24 * max(6, len(named))
+        figure = Figure(figsize=(_WIDTH_IN, height), layout="constrained")
+        best, every = figure.subplots(1, 2, width_ratios=(2, 1))
+        for place, item in enumerate(named):
+            best.plot((item.low, item.high), (place, place), color=GREY, linewidth=5)
+            best.plot(item.expected, place, "o", color=BLUE, markersize=4.5)
+        names = [plain_label(" × ".join(item.query), longest=52) for item in named]
+        best.set_yticks(range(len(named)), names)
+        best.set_ylim(max(6, len(named)) - 0.4, -0.6)
+        best.grid(visible=False, axis="y")
+        best.set(title="Known best", xlabel="L1 error (0 to 2)", xlim=(0, None))
+        places = range(1, len(ordered) + 1)
+        every.bar(places, [item.high for item in ordered], width=0.8, color=GREY, label="at most")
+        every.plot(places, [item.expected for item in ordered], ".", color=BLUE, label="expected")
+        every.grid(visible=False, axis="x")
+        every.set(title="All, best first", xlabel="queries", ylim=(0, 2.05))
+        every.xaxis.set_major_locator(MaxNLocator(5, integer=True, min_n_ticks=1))
+        every.legend(loc="upper left")
     return figure
 
 

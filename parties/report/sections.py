@@ -135,7 +135,7 @@ def _column_row(column: Mapping[str, object], *, with_real: bool) -> list[object
         *(_pair(column.get(key), percent=True) for key in ("zeros", "atoms", "missing")),
     ]
     distance = column.get("distance")
-    return cells + [distance if isinstance(distance, float) else ""] * with_real
+    return cells + [f"{distance:.3f}" if isinstance(distance, float) else ""] * with_real
 
 
 def _value_rows(column: Mapping[str, object]) -> Iterator[list[object]]:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from parties.report.content import Associations, ColumnShares, QueryError
+from parties.report.content import Associations, ColumnShares, ExpectedError, QueryError
 from parties.report.pictures import (
     MAX_COLUMNS_DRAWN,
     MAX_COLUMNS_NUMBERED,
@@ -16,6 +16,7 @@ from parties.report.pictures import (
     draw_budget,
     draw_bytes,
     draw_columns,
+    draw_expected_errors,
     draw_query_errors,
     format_bytes,
     plain_label,
@@ -45,11 +46,15 @@ def test_draw_query_errors_names_the_largest_and_shows_all_with_their_mean() -> 
     assert [text.get_text() for text in every.texts] == ["mean 0.070"]
 
 
-def test_draw_query_errors_has_a_line_for_each_interval() -> None:
-    errors = [QueryError(("a",), 0.3, (0.1, 0.5)), QueryError(("b",), 0.2)]
-    largest, _ = draw_query_errors(errors).axes
-    assert [list(line.get_xdata()) for line in largest.lines] == [[0.1, 0.5]]  # type: ignore[arg-type]
-    assert [list(line.get_ydata()) for line in largest.lines] == [[0, 0]]  # type: ignore[arg-type]
+def test_draw_expected_errors_names_the_best_known_and_shows_how_far_all_may_be_off() -> None:
+    errors = [ExpectedError((f"q{i}",), i / 100, 0.0, i / 50) for i in range(MAX_QUERIES_NAMED + 3)]
+    best, every = draw_expected_errors(errors[::-1]).axes
+    assert [t.get_text() for t in best.get_yticklabels()] == [f"q{i}" for i in range(10)]
+    lines = [list(line.get_xdata()) for line in best.lines]  # type: ignore[arg-type]
+    assert lines[2:4] == [[0.0, 0.02], [0.01]]
+    heights = [bar.get_height() for bar in every.patches]  # type: ignore[attr-defined]
+    assert heights == [i / 50 for i in range(13)]
+    assert list(every.lines[0].get_ydata()) == [i / 100 for i in range(13)]  # type: ignore[arg-type]
 
 
 def pairs(count: int, *, real: bool = True) -> Associations:

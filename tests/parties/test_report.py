@@ -242,7 +242,7 @@ QUALITY = {
     "marginals": [
         marginal("age", low=0.0, high=0.02, query=False),
         marginal("age", "stays", low=0.1, high=0.3),
-        marginal("sex", "ward", low=0.2, high=1.2),
+        {**marginal("sex", "ward", low=0.2, high=1.2), "expected_is": "at most"},
     ],
     "dependencies": {"measured": [["age", "stays"]], "through_others": [], "independent": []},
     "verdict": {"good_for": ["Shares of age."], "not_for": ["Pairs of sex | ward."]},
@@ -252,21 +252,17 @@ QUALITY = {
 def test_render_html_shows_errors_to_expect_where_no_real_table_is_at_hand() -> None:
     document = {**replace(example(), utility=None).to_dict(), "quality": QUALITY}
     source = render_html(document, ReportPictures())
-    assert "<h2>Largest errors to expect</h2>" in source
-    assert "hold with 95% confidence" in source
+    assert "<h2>Errors to expect</h2>" in source
+    assert "where it lies with 95% confidence" in source
     assert NOT_PRIVATE not in source
-    drawn = next(p for p in Page(source).pictures if "The largest" in p)
-    assert drawn.index("sex × ward") < drawn.index("age × stays")
-    assert "All, worst first" in drawn
+    drawn = next(p for p in Page(source).pictures if "Known best" in p)
+    assert drawn.index("age × stays") < drawn.index("sex × ward")
 
 
-def test_render_html_draws_intervals_beside_true_errors() -> None:
-    document = example().to_dict()
-    bare = render_html(document, shown("stays"))
-    assert "hold with 95% confidence" not in bare
-    with_intervals = render_html({**document, "quality": QUALITY}, shown("stays"))
-    assert "<h2>Largest errors</h2>" in with_intervals
-    assert "hold with 95% confidence" in with_intervals
+def test_render_html_draws_true_errors_without_intervals_in_a_trial() -> None:
+    source = render_html({**example().to_dict(), "quality": QUALITY}, shown("stays"))
+    assert "<h2>Largest errors</h2>" in source
+    assert "Errors to expect" not in source
 
 
 def test_render_html_says_which_queries_were_measured_with_what_noise() -> None:
