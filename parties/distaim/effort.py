@@ -48,7 +48,7 @@ def effort_text(config: Config, workload: Workload) -> str | None:
     if not form.by_capacity:
         if ROWS not in input_forms(config, workload):
             return None
-        return f"owners who may have {capacity:,} rows send counts: see run.input, and submit --capacity"
+        return f"owners who declare no less than {capacity:,} rows send counts: see run.input, and submit --capacity"
     effort = Effort.of(workload, owners * capacity)
     text = f"to be counted are at most {effort}"
     by_rows = owners * _moved(Sizes.of(form, capacity)) + _SERVERS * effort.sent_bytes

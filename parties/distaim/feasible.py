@@ -13,12 +13,13 @@ from mechanisms.accounting import Schedule
 from mechanisms.domain import Clique
 from mechanisms.scores import score_gain, score_offset
 from mechanisms.workload import Workload
-from parties.config import CELLS, Config
+from parties.config import CELLS, COUNTS_INPUT, ROWS_INPUT, Config
 from parties.distaim.inputs import input_forms
 from parties.distaim.planning import make_plan
 from parties.distaim.sealed import Sizes
 from parties.errors import ConfigError
 from parties.host import memory_bytes
+from protocols.row_plan import MAX_CELLS
 from protocols.select_spec import FRACTION_BITS, MAX_CANDIDATES, widths
 
 MAX_BOX_BYTES = 2**31 - 1
@@ -34,6 +35,7 @@ def check_feasible(config: Config, workload: Workload) -> Schedule:
     _check_sizes(config, workload)
     _check_scores(config, workload, plan)
     _check_bounded_cells(config, workload)
+    _check_counting(config, workload)
     _check_boxes(config, workload)
     return plan
 
@@ -138,6 +140,18 @@ def _check_bounded_cells(config: Config, workload: Workload) -> None:
             f'is "{CELLS}", which proves nothing of query ({", ".join(query)}): it has {workload.domain.size(query)} '
             f"cells, and with clients.rows_per_client = {config.clients.rows_per_client} a sum of more than {room} "
             f'can wrap; expected check = "totals", a smaller bound, or {_FEWER_CELLS}',
+        )
+
+
+def _check_counting(config: Config, workload: Workload) -> None:
+    """Servers count so many cells at once."""
+    cells = workload.maximal_cells
+    if config.run.input == ROWS_INPUT and cells > MAX_CELLS:
+        raise ConfigError(
+            config.source,
+            "run.input",
+            f'is "{ROWS_INPUT}", which has servers count {cells} cells; expected at most {MAX_CELLS}, or input = '
+            f'"{COUNTS_INPUT}"',
         )
 
 

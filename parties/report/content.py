@@ -29,7 +29,7 @@ DISTAIM_TRUST = (
     "visible too.",
     "The privacy guarantee is for one row added to or removed from the whole table, of which no data owner has more "
     "than the agreed number: its own program refuses a larger table. It holds whatever the other data owners submit; "
-    "an owner that submits counts which are not those of its table can bend the result.",
+    "an owner that submits rows or counts which are not those of its table can bend the result.",
 )
 """What DistAIM under MPC guarantees and what it does not, one sentence or two an item."""
 TRIAL_TRUST = (

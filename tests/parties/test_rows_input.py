@@ -18,6 +18,7 @@ from mechanisms.workload import Workload, count_marginals
 from parties.compute import local_products
 from parties.config import NO_CHECK, TOTALS, ComputeSection
 from parties.distaim.effort import Effort, effort_text
+from parties.distaim.feasible import check_feasible
 from parties.distaim.inputs import Batch, Limit, form_for, input_form, input_forms
 from parties.distaim.inputs import rows as inputs_rows
 from parties.distaim.inputs.own import OwnInput
@@ -26,6 +27,7 @@ from parties.distaim.offers import Offer, drafted_offers
 from parties.distaim.sealed import Sizes
 from parties.distaim.steps import CLIENTS_COUNT, STEPS
 from parties.distaim.stored import StoredSubmission, Total
+from parties.errors import ConfigError
 from protocols.context import Context
 from protocols.products import LocalProducts
 from protocols.row_plan import SEGMENT_ROWS
@@ -300,3 +302,14 @@ def test_an_owner_sends_little_more_than_its_packed_rows() -> None:
 
 def adult_bits(workload: Workload) -> int:
     return 1 + sum((size - 1).bit_length() for size in workload.domain.shape)
+
+
+def test_rows_are_refused_where_servers_cannot_count_so_many_cells(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for module in ("parties.distaim.inputs", "parties.distaim.feasible"):
+        monkeypatch.setattr(f"{module}.MAX_CELLS", 55)
+    assert list(input_forms(CONFIG, WORKLOAD)) == [SEEDED]
+    check_feasible(CONFIG, WORKLOAD)
+    with pytest.raises(ConfigError, match=r'run.input: is "rows", .* expected at most 55'):
+        check_feasible(CONFIG.override({"run.input": "rows"}), WORKLOAD)

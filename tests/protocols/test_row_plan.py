@@ -143,6 +143,6 @@ def test_segments_and_blocks_have_every_row_once_and_begin_with_a_word(rows: int
 def test_plan_counting_refuses_more_cells_than_there_may_be(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(row_plan, "_MAX_CELLS", 100)
+    monkeypatch.setattr(row_plan, "MAX_CELLS", 99)
     with pytest.raises(ValueError, match="100 cells; at most 99"):
         plan_counting((10, 10), ((0, 1),))

@@ -13,6 +13,7 @@ from parties.config import AUTO_INPUT, COUNTS_INPUT, ROWS_INPUT, Config
 from parties.distaim.inputs.counts import Counts
 from parties.distaim.inputs.form import Added, Batch, InputForm, Limit, OnPart
 from parties.distaim.inputs.rows import Rows
+from protocols.row_plan import MAX_CELLS
 from protocols.upload import FORMS, ROWS
 
 __all__ = [
@@ -40,11 +41,12 @@ def input_form(name: str, workload: Workload) -> InputForm:
 
 
 def input_forms(config: Config, workload: Workload) -> Mapping[str, InputForm]:
-    """The forms that owners of this run may send, by name."""
+    """The forms that owners of this run may send, by name; with ``auto``, rows where servers can count them at all."""
+    countable = (ROWS,) if workload.maximal_cells <= MAX_CELLS else ()
     names = {
         COUNTS_INPUT: (config.run.upload,),
         ROWS_INPUT: (ROWS,),
-        AUTO_INPUT: (config.run.upload, ROWS),
+        AUTO_INPUT: (config.run.upload, *countable),
     }[config.run.input]
     return {name: input_form(name, workload) for name in names}
 
