@@ -95,8 +95,10 @@ def _serve(cluster: Cluster, pid: int, point: str) -> None:
     asyncio.run(run_party(config, pid, folder, progress=progress, closed=closed, register=register))
 
 
-def _submit(cluster: Cluster, first_rounds: Mapping[str, int]) -> None:
-    asyncio.run(cluster.submit(EVERYONE, first_rounds=first_rounds))
+def _submit(
+    cluster: Cluster, first_rounds: Mapping[str, int], capacities: Mapping[str, int]
+) -> None:
+    asyncio.run(cluster.submit(EVERYONE, first_rounds=first_rounds, capacities=capacities))
 
 
 @contextmanager
@@ -115,6 +117,7 @@ def run_servers(
     cluster: Cluster,
     kill: Mapping[int, str] | None = None,
     first_rounds: Mapping[str, int] | None = None,
+    capacities: Mapping[str, int] | None = None,
 ) -> list[int | None]:
     """Run the three until all have ended, those in `kill` at its point at the latest; returns their exit codes."""
     points = kill or {}
@@ -124,7 +127,7 @@ def run_servers(
         _started(_serve, cluster, 0, points.get(0, "")) as first,
         _started(_serve, cluster, 1, points.get(1, "")) as second,
         _started(_serve, cluster, 2, points.get(2, "")) as third,
-        _started(_submit, cluster, first_rounds or {}),
+        _started(_submit, cluster, first_rounds or {}, capacities or {}),
     ):
         until = time.monotonic() + LIMIT_S
         for process in (first, second, third):
