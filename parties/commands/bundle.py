@@ -60,8 +60,8 @@ def bundle(
     report = _report_of(run)
     files = public_files(run, certificates=certificates, one_server=_has_one_server(loaded))
     texts = documents(loaded, report, terms=_terms(terms, loaded))
-    # Where keys and certificates lie is nobody else's affair.
-    texts[_CONFIG] = loaded.override({"tls": None}).resolved_toml().encode()
+    # Where keys and certificates lie, and which cluster a server has, is nobody else's affair.
+    texts[_CONFIG] = loaded.override({"tls": None, "compute": None}).resolved_toml().encode()
     packed = [
         Packed(name, len(text), hashlib.sha256(text).hexdigest()) for name, text in texts.items()
     ]

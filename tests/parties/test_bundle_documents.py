@@ -110,12 +110,14 @@ def test_bundle_of_a_flaim_servers_own_folder_has_its_transcript(tmp_path: Path)
     study = tmp_path / "study"
     study.mkdir()
     tls = {"ca": "tls/ca.crt", "cert": "tls/own.crt", "key": "tls/own.key"}
-    (study / "study.toml").write_text(config.override({"tls": tls}).resolved_toml())
+    own = {"tls": tls, "compute": {"dask": "tls://cluster.example:8786"}}
+    (study / "study.toml").write_text(config.override(own).resolved_toml())
     (study / "ca.crt").write_text("certificate")
     files = bundled(run, "--config", study / "study.toml", "--certificates", study)
     assert files["transcripts/server.jsonl"] == b"{}\n"
     assert files["certificates/ca.crt"] == b"certificate"
     assert b"[tls]" not in files["config.toml"]
+    assert b"cluster.example" not in files["config.toml"]
     card = files[CARD].decode()
     assert f"| flaim-server | `{keys['key'][:4]} " in card
     assert words(keys["key"]) in card

@@ -143,6 +143,9 @@ def test_merge_refuses_a_study_that_has_servers_or_paths(
     study.write_text(text + '[tls]\nca = "a"\ncert = "b"\nkey = "c"\n')
     with pytest.raises(ConfigError, match="tls: stands there already"):
         merged(study, cards, authority)
+    study.write_text(text + '[compute]\ndask = "tls://cluster.example:8786"\n')
+    with pytest.raises(ConfigError, match="one server's own copy"):
+        merged(study, cards, authority)
     study.write_text(text)
     merged(study, cards, authority)
     again = tmp_path / "out" / "small.toml"
