@@ -134,8 +134,8 @@ def _added_tables(study: Path, servers: Sequence[Card]) -> dict[str, object]:
             for card in servers
         ]
     if config.compute.dask:
-        text = "is in a study for all servers; expected it in one server's own copy of the configuration"
-        raise ConfigError(str(study), "compute.dask", text)
+        said = "is in a study for all servers; expected it in one server's own copy of the configuration"
+        raise ConfigError(str(study), "compute.dask", said)
     for key, value in there.items():
         if value:
             raise ConfigError(str(study), key, "stands there already; expected it from the cards")
