@@ -16,6 +16,8 @@ from parties.report.quality import NOISE
 
 _SIGNS = re.compile(r"([\\`*_{}\[\]#|])")
 _SHOWN_QUERIES = 20
+_FARTHEST = 2.0
+"""The largest L1 distance there is; a bound like that says nothing."""
 _INTENDED = (
     "To explore what the real tables hold, to teach, to write and test programs, to plan a study; for shares and "
     "cross-tables of the queries below, within the noise that stands beside them.",
@@ -94,14 +96,19 @@ def _quality(report: Mapping[str, object]) -> str:
     if not isinstance(quality, Mapping):
         return ""
     queries = [m for m in _tables(quality.get("marginals")) if m["query"]]
+    known = [m for m in queries if m["high"] < _FARTHEST]
     rows = [
         (
             " × ".join(map(_text, _strings(m["columns"]))),
             ("" if m["expected_is"] == NOISE else "up to ") + f"{50 * m['expected']:.3g} %",
             f"{50 * m['high']:.3g} %",
         )
-        for m in sorted(queries, key=lambda m: m["high"])[:_SHOWN_QUERIES]
+        for m in sorted(known, key=lambda m: m["high"])[:_SHOWN_QUERIES]
     ]
+    if not rows:
+        return (
+            "## How good it is\n\nOf no query is it known, with some confidence, how far it is off."
+        )
     left_out = len(queries) - len(rows)
     said = (
         "How many of the rows are in a wrong cell of each query: expected, and at most. That no marginal at all is "
@@ -109,7 +116,7 @@ def _quality(report: Mapping[str, object]) -> str:
         "private as the table."
     )
     more = (
-        f"\n\nOf {left_out} more queries less is known; report.json has them."
+        f"\n\nOf {left_out} more queries less is known, or nothing; report.json has them."
         if left_out > 0
         else ""
     )
@@ -117,22 +124,28 @@ def _quality(report: Mapping[str, object]) -> str:
 
 
 def _method(config: Config, report: Mapping[str, object]) -> str:
-    run = config.run
-    asked = report["parameters"]
+    run, asked = config.run, report["parameters"]
     noise = asked["noise"] if isinstance(asked, Mapping) else run.noise
+    name, done = method_name(report.get("method")), report.get("rounds_done", run.rounds)
+    rounds = f"{done} {'round' if done == 1 else 'rounds'}"
     said = (
-        f"{_text(method_name(report.get('method')))}: {report.get('rounds_done', run.rounds)} rounds, in each of which "
-        "queries were chosen that the model so far answered worst, and measured with noise "
-        f"({_text(str(noise))}); the model is a graphical one (Private-PGM), fitted to all noisy counts."
+        f"By {_text(name)}: every column by itself was measured, then in {rounds} queries were chosen and "
+        f"measured, all with noise ({_text(str(noise))}). A graphical model (Private-PGM) was fitted to all noisy "
+        "counts, and the rows are drawn from it."
     )
+    chosen: dict[str, list[Mapping[str, Any]]] = {}
+    for item in _tables(report.get("selected")):
+        chosen.setdefault(" × ".join(map(_text, _strings(item["query"]))), []).append(item)
     rows = [
-        (" × ".join(map(_text, _strings(item["query"]))), item["round"], f"{item['sigma']:.4g}")
-        for item in _tables(report.get("selected"))
+        (query, ", ".join(str(item["round"]) for item in times), _least_noise(times))
+        for query, times in chosen.items()
     ]
-    if not rows:
-        return said
-    heads = ("query", "chosen in round", "noise of a cell, in rows (deviation)")
-    return f"{said}\n\n{_table(heads, rows)}"
+    heads = ("query", "chosen in round", "noise of a cell, in rows (least deviation)")
+    return f"{said}\n\n{_table(heads, rows)}" if rows else said
+
+
+def _least_noise(times: Sequence[Mapping[str, Any]]) -> str:
+    return f"{min(item['sigma'] for item in times):.4g}"
 
 
 def _operators(config: Config) -> str:

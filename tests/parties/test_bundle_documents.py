@@ -5,6 +5,7 @@ import hashlib
 import io
 import json
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +21,10 @@ from parties.commands.running import guarded
 from parties.config import Config
 from parties.distaim.outputs import write_synthetic
 from parties.errors import ConfigError
+from parties.report.content import Selected
 from parties.statuses import Status
 from tests.parties.support import certificates, keys_of, make_config
-from tests.parties.test_report import QUALITY, example
+from tests.parties.test_report import QUALITY, example, marginal
 
 HOSTILE = "a|b <script> *x*\n# y"
 
@@ -176,6 +178,17 @@ def test_model_card_has_the_verdict_and_what_is_known_of_each_query() -> None:
     assert "| age |" not in quality
     assert "777" not in card
     assert "How good it is" not in documents(make_config(), example().to_dict())[CARD].decode()
+    unknown = {**true, "marginals": [marginal("age", "sex", low=0.0, high=2.0)]}
+    card = documents(make_config(), {**example().to_dict(), "quality": unknown})[CARD].decode()
+    assert "Of no query is it known" in card
+
+
+def test_model_card_says_once_which_queries_were_chosen_in_which_rounds() -> None:
+    chosen = tuple(Selected(n, ("sex", "age"), 3, 60, 30.0 - n) for n in (1, 3))
+    report = replace(example(), selected=chosen, method="flaim-random").to_dict()
+    card = documents(make_config(), report)[CARD].decode()
+    assert "By FLAIM (random): every column by itself was measured, then in 4 rounds" in card
+    assert "| sex × age | 1, 3 | 27 |" in card
 
 
 def test_model_card_of_a_folder_without_a_report_has_what_the_configuration_says() -> None:
