@@ -84,8 +84,8 @@ async def count_rows(
         Z_2^32, the queries one after the other.
     Leaks: none.
     Rounds: for each segment of 32,704 rows, those of ``valid_bits``, 2 + plan.levels and a reshare, and ``lift_half``.
-    Communication: 2 bytes for each of plan.row_entries and two more for each bit of a row; 2 bytes a cell, and
-        ``lift_half``, for each segment.
+    Communication: a row, 2 bytes for each of plan.row_entries, 4 for each of its bits, and ``valid_bits``; a segment, 2
+        bytes a cell and ``lift_half``.
     Raises: ValueError where the share has another shape; ChannelError, ProtocolViolation.
     Source: README section 6.
     """
@@ -170,7 +170,7 @@ async def _doubled_counts(
 ) -> Share:
     """Twice the counts of a segment, in Z_2^16 (cells,): factors block by block, and one sum of products over all rows.
 
-    The parties' terms of 2 x y are products of one number each: see ``_operand``.
+    The parties' terms of 2 x y are products of one number each: see ``_MIXED``.
     """
     places = _places(plan)
     sums = products.start([Pair(places[c.left], places[c.right]) for c in plan.counts])
