@@ -150,7 +150,6 @@ async def run_aim(
     estimator allows no candidate that a query contains.
     """
     measurements = list(history)
-    weighted = np.array(workload.weights) > 0
     rounds_done = max((m.round for m in measurements), default=0)
     plan.resume([m.sigma for m in measurements if m.round > 0])
 
@@ -186,7 +185,7 @@ async def run_aim(
             break
         spec = build_spec(
             workload,
-            _selectable(estimate.allowed & weighted),
+            selectable(workload, estimate.allowed),
             estimate.answers_q32,
             total=estimated_total(measurements, clients, max_rows),
             sigma=plan.noise_sigma,
@@ -238,8 +237,13 @@ def _settled(
     return moved <= math.sqrt(2 / math.pi) * plan.noise_sigma * last.noisy.size
 
 
-def _selectable(allowed: NDArray[np.bool_]) -> list[int]:
-    candidates: list[int] = np.flatnonzero(allowed).tolist()
+def selectable(workload: Workload, allowed: NDArray[np.bool_]) -> list[int]:
+    """The candidates to choose from: those ``allowed`` (candidates,) that a query contains.
+
+    Raises ``EstimationError`` where there is none.
+    """
+    weighted = np.array(workload.weights) > 0
+    candidates: list[int] = np.flatnonzero(allowed & weighted).tolist()
     if not candidates:
         raise EstimationError("the size limit of the model leaves no candidate; raise max_model_mb")
     return candidates

@@ -1,7 +1,7 @@
 """Private-PGM: the graphical model that best explains noisy marginals.
 
 Provides ``PgmEstimator``, AIM's estimator, ``FederatedEstimator``, FLAIM's, and the fits behind them:
-``fit``, ``fit_targets`` and ``tilt``; ``misfit`` judges any model.
+``fit``, ``fit_targets`` and ``tilt``; ``misfit`` judges any model, ``allowed_candidates`` says what may be added.
 
 Public: everything; it is post-processing of released measurements.
 
@@ -95,7 +95,10 @@ class PgmEstimator:
         )
         answers = self.model.answers_q32(self._workload.candidates)
         limit_mb = self._max_model_mb * self._plan.spent_after(round) / self._plan.rho
-        return Estimate(_allowed(self._workload, self.model, self._potentials, limit_mb), answers)
+        allowed = allowed_candidates(
+            self._workload, self.model, self._potentials, limit_mb * CELLS_PER_MB
+        )
+        return Estimate(allowed, answers)
 
 
 class FederatedEstimator:
@@ -144,7 +147,7 @@ class FederatedEstimator:
             on_iteration=self.on_iteration,
         )
         self._potentials |= potentials
-        return model, _allowed(self._workload, model, fitting, limit_mb)
+        return model, allowed_candidates(self._workload, model, fitting, limit_mb * CELLS_PER_MB)
 
 
 def fit(
@@ -316,16 +319,16 @@ def _fitting(
     return fitting
 
 
-def _allowed(
-    workload: Workload, model: Model, measured: Mapping[Clique, object], limit_mb: float
+def allowed_candidates(
+    workload: Workload, model: Model, measured: Mapping[Clique, object], limit: float
 ) -> NDArray[np.bool_]:
-    """The candidates inside the model, and those that leave it below the limit (Alg. 2, line 12)."""
+    """The candidates inside the model, and those that leave it at ``limit`` cells or below (Alg. 2, line 12)."""
     cells = model_cells(workload.domain)
     inside = [set(clique) for clique in model.cliques]
     return np.array(
         [
             any(set(candidate) <= clique for clique in inside)
-            or cells([*measured, candidate]) <= limit_mb * CELLS_PER_MB
+            or cells([*measured, candidate]) <= limit
             for candidate in workload.candidates
         ]
     )

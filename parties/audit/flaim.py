@@ -22,6 +22,7 @@ from mechanisms.workload import Workload
 from parties.audit import identity, publication
 from parties.audit.evidence import Attempt, Entry, Evidence, event_of, require_whole
 from parties.audit.findings import Failed, require
+from parties.audit.quality import check_columns, check_verdict, written_table
 from parties.audit.report import (
     FIGURES,
     UNJUDGED,
@@ -448,6 +449,10 @@ def _report(evidence: Evidence, terms: FlaimTerms) -> str:
     )
     compare(document, figures, FIGURES)
     judge_about(document, config, evidence.directory / "transcripts" / "server.jsonl")
+    if isinstance(said := document.get("quality"), dict):
+        check_verdict(said, config.domain)
+    if (table := written_table(config, evidence.directory)) is not None:
+        check_columns(document, config.domain, table.values)
     noted = {
         (note.number("round"), candidate)
         for attempt in transcript.attempts
@@ -463,8 +468,9 @@ def _report(evidence: Evidence, terms: FlaimTerms) -> str:
         )
     return (
         f"report.json has the figures that the transcript makes: epsilon = {config.run.epsilon:g}, delta = "
-        f"{config.run.delta:g}, {len(ledger)} charges, the openings and {rows} rows; "
-        "its seconds, bytes, errors and sentences, and report.html, are its writer's word alone."
+        f"{config.run.delta:g}, {len(ledger)} charges, the openings and {rows} rows; its verdict follows from "
+        "its intervals, and its columns' figures are the table's. Intervals, seconds, bytes, errors and other "
+        "sentences, and report.html, are its writer's word alone."
     )
 
 

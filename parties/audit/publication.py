@@ -8,19 +8,19 @@ model says beyond the workload's queries, the lead decides; TOLERANCE, ``_APART`
 """
 
 import math
-from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mechanisms.errors import MechanismError
 from mechanisms.model import Model
-from mechanisms.pgm import Tables, fit, misfit
+from mechanisms.pgm import misfit
 from mechanisms.workload import Workload, count_marginals
 from parties.audit.evidence import Evidence, ServerTranscript
 from parties.audit.findings import Failed, NotApplicable, require
+from parties.audit.fits import fits_of
 from parties.audit.privacy import Terms
-from parties.audit.released import Released, released
+from parties.audit.released import released
 from parties.config import Config
 from parties.errors import PartyError
 from parties.fitted import MAX_MODEL_BYTES, unpacked_bytes
@@ -150,7 +150,7 @@ def model(evidence: Evidence, terms: Terms) -> str:
     opened = released(evidence, terms)
     try:
         said = misfit(terms.workload, opened.measurements, given)
-        fits = [refitted(opened, terms, stages) for stages in _sequences(opened, terms)]
+        fits = [each.final for each in fits_of(evidence, terms)]
         own = max(misfit(terms.workload, opened.measurements, fitted) for fitted in fits)
     except MechanismError as error:
         raise Failed(f"no model can be fitted to what was opened: {error}") from error
@@ -174,34 +174,3 @@ def _apart(workload: Workload, one: Model, other: Model) -> float:
     """The largest L1 distance between two models' answers to a query of the workload."""
     pairs = zip(one.answers(workload.maximal), other.answers(workload.maximal), strict=True)
     return float(np.max([np.abs(left - right).sum() for left, right in pairs]))
-
-
-def _sequences(opened: Released, terms: Terms) -> Iterator[list[int]]:
-    """In which rounds the mesh that made the model may have made one before (``mechanisms.aim.run_aim``).
-
-    It is one of those that went on from the last measurement or earlier. An annealed schedule looks back by one model;
-    a run that ended before its last round may have made a model for one that never came.
-    """
-    count, rounds = len(opened.measurements), opened.measurements[-1].round
-    last = max(n for n, begun in enumerate(opened.begun) if begun < count or n == 0)
-    for begun in sorted(set(opened.begun[last:])):
-        done = opened.measurements[begun - 1].round if begun else 0
-        stages = [done] if terms.plan.adaptive and done else []
-        yield [*stages, *range(done + 1, rounds + 1)]
-        if rounds < terms.config.run.rounds:
-            yield [*stages, *range(done + 1, rounds + 2)]
-
-
-def refitted(opened: Released, terms: Terms, stages: Sequence[int]) -> Model:
-    """The model as the lead makes it: a fit in each round of ``stages``, each starting from the one before, and a last.
-
-    Raises EstimationError.
-    """
-    run = terms.config.run
-    potentials: Tables = {}
-    for number in stages:
-        until = [m for m in opened.measurements if m.round < number]
-        _, potentials = fit(terms.workload, until, iterations=run.iterations, start=potentials)
-    final = run.final_iterations
-    model, _ = fit(terms.workload, opened.measurements, iterations=final, start=potentials)
-    return model

@@ -14,6 +14,7 @@ from parties.audit import channel, costs, flaim, identity, owners, privacy, publ
 from parties.audit.evidence import Evidence
 from parties.audit.findings import FAIL, LIMITS, PASS, SERVER_LIMITS, Check, Failed, make_check
 from parties.audit.privacy import Terms
+from parties.audit.quality import quality
 from parties.audit.replay import replay_folder, whose
 from parties.audit.report import report
 from parties.audit.rules import READABLE, Case, Need, Rule, judge
@@ -171,4 +172,5 @@ THREE_SERVERS: tuple[Rule[Terms], ...] = (
     ),
     Rule("model", lambda case: publication.model(case.evidence, case.terms), Need.CONFIGURATION),
     Rule("report", lambda case: report(case.evidence, case.terms), Need.CONFIGURATION),
+    Rule("quality", lambda case: quality(case.evidence, case.terms), Need.CONFIGURATION),
 )

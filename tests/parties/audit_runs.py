@@ -4,6 +4,7 @@ import asyncio
 import json
 import shutil
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ import parties.distaim.server
 from parties.config import CertificateFiles, Config
 from parties.distaim.estimation import make_estimator
 from parties.distaim.report import run_report
+from parties.report.quality import read_quality
+from parties.report.verdict import verdict
 from parties.tls import signer
 from protocols.transcript import START, canonical, chain, sealed
 from tests.parties.mesh import EVERYONE, Cluster, make_uniform
@@ -80,6 +83,9 @@ def collect(cluster: Cluster, out: Path, *, model: bool = False) -> Path:
     report = run_report(
         config, config.build_workload(), lead, dataset="test", wall_s={"total": 1.0}
     )
+    if model and (quality := read_quality(lead)):
+        quality["verdict"] = verdict(quality, config.domain)
+        report = replace(report, quality=quality)
     (out / "report.json").write_text(json.dumps(report.to_dict()))
     return out
 

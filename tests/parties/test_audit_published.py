@@ -7,6 +7,7 @@ import json
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -30,9 +31,13 @@ from parties.config import CertificateFiles, Config
 from parties.distaim.estimation import make_estimator
 from parties.distaim.outputs import write_synthetic
 from parties.published import Published
+from parties.report.columns import column_summaries
+from parties.report.result import read_table_of
+from parties.report.verdict import verdict
 from parties.statuses import Status
 from parties.tls import public_pem
 from tests.parties.audit_runs import copy_run, make_run
+from tests.parties.support import make_config
 from tests.parties.tampering import Forger, failed, setting
 
 SMALL: dict[str, object] = {
@@ -265,3 +270,110 @@ def test_audit_tells_what_a_report_says_alone(honest_run: Path) -> None:
     audit = audit_folder(honest_run)
     assert {check.status for check in audit.checks} == {PASS}
     assert "report.html" in detail(audit, "report")
+
+
+Quality = dict[str, Any]
+
+
+def narrower(quality: Quality) -> None:
+    quality["marginals"][-1]["high"] -= 0.1
+
+
+def farther(quality: Quality) -> None:
+    quality["marginals"][0]["low"] += 0.1
+
+
+def surer(quality: Quality) -> None:
+    quality["confidence"] = 0.99
+
+
+def fewer(quality: Quality) -> None:
+    del quality["marginals"][-1]
+
+
+def better(quality: Quality) -> None:
+    quality["marginals"][0]["expected"] /= 2
+
+
+def quieter(quality: Quality) -> None:
+    quality["marginals"][0]["noise"] /= 2
+
+
+def related(quality: Quality) -> None:
+    pairs = quality["dependencies"]
+    pairs["measured"] += pairs["independent"] + pairs["through_others"]
+    pairs["independent"], pairs["through_others"] = [], []
+
+
+@pytest.mark.parametrize(
+    ("lie", "said"),
+    [
+        (narrower, "narrower interval"),
+        (farther, "narrower interval"),
+        (surer, "another confidence"),
+        (fewer, "not exactly one interval"),
+        (better, "expects another error"),
+        (quieter, "another noise"),
+        (related, "other dependencies"),
+    ],
+)
+def test_audit_refuses_a_report_that_promises_more_than_follows(
+    lie: Callable[[Quality], None], said: str, honest_run: Path, tmp_path: Path
+) -> None:
+    """With the verdict that follows from the lie; the verdict alone is the next test's."""
+    run = copy_run(honest_run, tmp_path)
+    report = json.loads((run / "report.json").read_text())
+    lie(report["quality"])
+    domain = make_config().domain
+    report["quality"]["verdict"] = verdict(report["quality"], domain)
+    (run / "report.json").write_text(json.dumps(report))
+    audit = audit_folder(run)
+    assert failed(audit) == {"quality"}
+    assert said in detail(audit, "quality")
+
+
+def test_audit_refuses_a_verdict_that_does_not_follow(honest_run: Path, tmp_path: Path) -> None:
+    run = copy_run(honest_run, tmp_path)
+    report = json.loads((run / "report.json").read_text())
+    report["quality"]["verdict"]["not_for"] = []
+    (run / "report.json").write_text(json.dumps(report))
+    audit = audit_folder(run)
+    assert failed(audit) == {"quality"}
+    assert "does not follow from its own figures" in detail(audit, "quality")
+
+
+def test_audit_takes_wider_intervals_and_leaves_true_errors_alone(
+    honest_run: Path, tmp_path: Path
+) -> None:
+    run = copy_run(honest_run, tmp_path)
+    report = json.loads((run / "report.json").read_text())
+    for marginal in report["quality"]["marginals"]:
+        marginal |= {"high": 2.0, "low": 0.0, "true_error": 0.1, "held": True}
+    report["quality"]["verdict"] = verdict(report["quality"], make_config().domain)
+    (run / "report.json").write_text(json.dumps(report))
+    audit = audit_folder(run)
+    assert audit.ok
+    assert "True errors" in detail(audit, "quality")
+    del report["quality"]
+    (run / "report.json").write_text(json.dumps(report))
+    audit = audit_folder(run)
+    assert audit.ok
+    assert "says nothing of quality" in detail(audit, "quality")
+
+
+def test_audit_refuses_columns_that_the_table_does_not_have(
+    honest_run: Path, tmp_path: Path
+) -> None:
+    run = copy_run(honest_run, tmp_path)
+    report = json.loads((run / "report.json").read_text())
+    config = make_config()
+    columns = column_summaries(config.domain, read_table_of(config, run).values)
+    report["columns"] = [dict(column) for column in columns]
+    (run / "report.json").write_text(json.dumps(report))
+    assert audit_folder(run).ok
+    (age,) = (column for column in report["columns"] if column["column"] == "age")
+    age["quantiles"]["0.5"]["synthetic"] += 1
+    (run / "report.json").write_text(json.dumps(report))
+    audit = audit_folder(run)
+    assert failed(audit) == {"quality"}
+    assert "another quantile 0.5 of the column age" in detail(audit, "quality")

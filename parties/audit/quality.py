@@ -1,0 +1,209 @@
+"""The check ``quality``: what report.json says of the table's quality follows from what was opened.
+
+Provides ``quality``; ``check_verdict``, ``check_columns`` and ``written_table`` for FLAIM, of which no more is judged.
+The auditor computes every interval and estimate anew, with its own models, makes the verdict from the report's figures
+by the same rules, and takes the columns' figures from the table. Public: everything. Known limits: a bound may be said
+to be wider than it has to be; ``TOLERANCE`` is the lead's room; what only a trial knows of a real table is not judged.
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mechanisms.accounting import Schedule
+from mechanisms.aim import AimResult, Chosen, Estimate, estimated_total, selectable
+from mechanisms.column_values import ColumnValues
+from mechanisms.domain import Domain
+from mechanisms.errors import MechanismError
+from mechanisms.pgm import CELLS_PER_MB, allowed_candidates
+from mechanisms.scores import build_spec
+from parties.audit.evidence import Evidence
+from parties.audit.findings import Failed, NotApplicable, require
+from parties.audit.fits import Estimated, Fits, fits_of
+from parties.audit.privacy import Terms, rounds_of
+from parties.audit.released import Released, released
+from parties.audit.report import NAME, read
+from parties.config import Config
+from parties.distaim.planning import make_plan, noise_kind
+from parties.errors import PartyError
+from parties.published import TABLE
+from parties.report.columns import column_summaries
+from parties.report.quality import NOISE, aim_quality
+from parties.report.result import SyntheticTable, read_table_of
+from parties.report.verdict import verdict
+
+TOLERANCE = 1e-3
+"""How far, in L1, a bound may be below the auditor's own: models are the same on the machine of the run, and on
+another one their answers differ by some 10^-6."""
+
+
+def quality(evidence: Evidence, terms: Terms) -> str:
+    """No interval is narrower than what follows from the openings, and the verdict follows from the figures."""
+    document = read(evidence)
+    said = document.get("quality")
+    if not isinstance(said, Mapping):
+        raise NotApplicable(f"{NAME} says nothing of quality.")
+    check_verdict(said, terms.config.domain)
+    table = written_table(terms.config, evidence.directory)
+    if table is None:
+        raise NotApplicable(f"There is no {TABLE} in the folder.")
+    try:
+        fits = fits_of(evidence, terms)
+    except MechanismError as error:
+        raise Failed(f"no model can be fitted to what was opened: {error}") from error
+    check_columns(document, terms.config.domain, table.values)
+    opened = released(evidence, terms)
+    problems = []
+    for each in fits:
+        own = aim_quality(
+            terms.config,
+            terms.workload,
+            _result(opened, evidence, terms, each),
+            noise=noise_kind(terms.config),
+            model=each.final,
+            codes=table.codes,
+        )
+        problems.append(next(_differences(said, own), ""))
+    require("" in problems, problems[0])
+    return (
+        f"No interval of {len(said['marginals'])} marginals is narrower than what follows from the openings; expected "
+        "errors, dependencies, the verdict and the columns' figures follow, too. True errors, which only a trial "
+        "knows, are not judged."
+    )
+
+
+def written_table(config: Config, directory: Path) -> SyntheticTable | None:
+    """The synthetic table in a run's folder; None where there is none. Raises Failed."""
+    if not (directory / TABLE).exists():
+        return None
+    try:
+        return read_table_of(config, directory)
+    except (PartyError, MechanismError) as error:
+        raise Failed(f"{TABLE} is no table of the configuration's columns") from error
+
+
+def check_verdict(said: Mapping[str, Any], domain: Domain) -> None:
+    """Raises Failed unless the sentences are those that the rules make of the figures."""
+    require(
+        said.get("verdict") == verdict(said, domain),
+        f"{NAME} has a verdict that does not follow from its own figures",
+    )
+
+
+def check_columns(
+    document: Mapping[str, Any], domain: Domain, values: Sequence[ColumnValues]
+) -> None:
+    """Raises Failed unless a report's figures of the synthetic columns are those of the table."""
+    said = document.get("columns")
+    if said is None:
+        return
+    own = column_summaries(domain, values)
+    require(len(said) == len(own), f"{NAME} has not exactly the columns of {TABLE}")
+    for claimed, follows in zip(said, own, strict=True):
+        shown = _synthetic(claimed)
+        for key, value in _synthetic(follows).items():
+            require(
+                _alike(shown.get(key), value),
+                f"{NAME} has another {key} of the column {follows['column']} than {TABLE}",
+            )
+
+
+def _synthetic(column: Mapping[str, Any]) -> dict[str, Any]:
+    """A column's figures of the synthetic table; which single values are listed depends on a real one."""
+    figures = {"name": column["column"]}
+    for key in ("missing", "zeros", "atoms", "mean"):
+        figures |= {key: column[key]["synthetic"]} if key in column else {}
+    quantiles = column.get("quantiles", {})
+    return figures | {f"quantile {q}": both["synthetic"] for q, both in quantiles.items()}
+
+
+def _result(opened: Released, evidence: Evidence, terms: Terms, fits: Fits) -> AimResult:
+    """The run as the transcripts have it, with the last choice where the model is known that it was made with."""
+    measurements = opened.measurements
+    rounds, clients = measurements[-1].round, max(m.clients for m in measurements)
+    total = estimated_total(measurements, clients, terms.config.max_rows)
+    last = None
+    if rounds > 0 and fits.last is not None:
+        last = _last_choice(opened, evidence, terms, fits.last)
+    nothing = Estimate(np.zeros(0, np.bool_), np.zeros(0, np.uint32))
+    return AimResult(measurements, nothing, rounds, clients, total, last)
+
+
+def _last_choice(
+    opened: Released, evidence: Evidence, terms: Terms, estimated: Estimated
+) -> Chosen:
+    """What the last round chose among, as ``mechanisms.aim.run_aim`` has it. Raises Failed."""
+    config, workload, measured = terms.config, terms.workload, opened.measurements[-1]
+    before, plan = _plans(evidence, terms, measured.round)
+    spent = before.spent_after(measured.round) / before.rho
+    cells = config.run.max_model_mb * spent * CELLS_PER_MB
+    allowed = allowed_candidates(workload, estimated.model, estimated.potentials, cells)
+    until = [m for m in opened.measurements if m.round < measured.round]
+    spec = build_spec(
+        workload,
+        selectable(workload, allowed),
+        estimated.model.answers_q32(workload.candidates),
+        total=estimated_total(until, measured.clients, config.max_rows),
+        sigma=plan.noise_sigma,
+        epsilon=plan.epsilon,
+        max_rows=config.max_rows,
+    )
+    require(
+        measured.candidate in spec.candidates,
+        f"round {measured.round} chose a query that was not to be chosen from",
+    )
+    return Chosen(spec, spec.candidates.index(measured.candidate), measured)
+
+
+def _plans(evidence: Evidence, terms: Terms, number: int) -> tuple[Schedule, Schedule]:
+    """The schedule when a round's model was made, and as it was in that round."""
+    plans = {0: make_plan(terms.config, terms.workload)}
+    for session in evidence.sessions:
+        for attempt in session.present:
+            plans |= {n: plan for n, _, plan in rounds_of(attempt, evidence, terms)}
+    return plans.get(number - 1, plans[0]), plans[number]
+
+
+def _differences(said: Mapping[str, Any], own: Mapping[str, Any]) -> Iterator[str]:
+    """What ``said`` claims beyond ``own``, in sentences."""
+    if said["confidence"] != own["confidence"]:
+        yield f"{NAME} claims another confidence than {own['confidence']}"
+    if said["dependencies"] != own["dependencies"]:
+        yield f"{NAME} has other dependencies than those of what was measured"
+    if len(said["marginals"]) != len(own["marginals"]):
+        yield f"{NAME} has not exactly one interval for each marginal"
+    for claimed, follows in zip(said["marginals"], own["marginals"], strict=False):
+        where = f"the marginal of {', '.join(follows['columns'])}"
+        if any(claimed[key] != follows[key] for key in ("columns", "query", "cells")):
+            yield f"{NAME} has another marginal in the place of {where}"
+        if not _alike(claimed["noise"], follows["noise"]):
+            yield f"{NAME} has another noise for {where}"
+        if not _is_wider(claimed, follows):
+            yield f"{NAME} has a narrower interval for {where} than what follows from the openings"
+        if _expects_less(claimed, follows):
+            yield f"{NAME} expects another error of {where} than what follows from the openings"
+
+
+def _is_wider(claimed: Mapping[str, Any], follows: Mapping[str, Any]) -> bool:
+    return bool(
+        0 <= claimed["low"] <= follows["low"] + TOLERANCE
+        and claimed["high"] >= follows["high"] - TOLERANCE
+    )
+
+
+def _expects_less(claimed: Mapping[str, Any], follows: Mapping[str, Any]) -> bool:
+    """Estimates are the same; what is likely at most may be said to be more, where the last choice was lost."""
+    if claimed["expected_is"] != follows["expected_is"]:
+        return True
+    if claimed["expected_is"] == NOISE:
+        return not _alike(claimed["expected"], follows["expected"])
+    return bool(claimed["expected"] < follows["expected"] - TOLERANCE)
+
+
+def _alike(one: object, other: object) -> bool:
+    if isinstance(one, float | int) and isinstance(other, float | int):
+        return math.isclose(one, other, rel_tol=1e-6)
+    return one == other
