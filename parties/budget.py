@@ -21,7 +21,7 @@ import math
 import re
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from fractions import Fraction
 from pathlib import Path
@@ -50,6 +50,11 @@ ROW = "row"
 """The unit that is protected by default: whether a row is in the table."""
 ROW_OF_KNOWN = "row of a table whose size is known"
 """FLAIM's with declared sizes: what a row says, in a table with a number of rows that everybody knows."""
+_RETURNED = """CREATE TABLE IF NOT EXISTS returned (
+    entry INTEGER PRIMARY KEY, how TEXT NOT NULL, proof TEXT NOT NULL, returned_at REAL NOT NULL) STRICT"""
+"""Releases that will not be: what they were charged is not spent. Files of before have no such table."""
+WITHDRAWN, REPLACED = "withdrawn", "replaced"
+"""Why a release will not be: nothing of it was counted, or another submission of the same run takes its place."""
 _UNFIT = re.compile(r"[^A-Za-z0-9_-]")
 _LONGEST_STEM = 56
 _CHUNK = 1 << 20
@@ -76,11 +81,15 @@ class Release:
 
 @dataclass(frozen=True, slots=True)
 class Charged:
-    """A release that was charged, for which ``submission``, and when (seconds since the epoch)."""
+    """A release that was charged, for which ``submission``, and when (seconds since the epoch).
+
+    ``returned`` is why it will not be, and is not spent: WITHDRAWN or REPLACED.
+    """
 
     release: Release
     submission: str
     at: float
+    returned: str | None = None
 
     @property
     def when(self) -> str:
@@ -99,6 +108,7 @@ class Charged:
             "epsilon": release.epsilon,
             "delta": release.delta,
             "unit": release.unit,
+            "returned": self.returned,
         }
 
 
@@ -115,7 +125,12 @@ class Dataset:
     @property
     def spent(self) -> Fraction:
         """The rho of all releases, exactly."""
-        return sum((Fraction(run.release.rho) for run in self.runs), Fraction(0))
+        return sum((Fraction(run.release.rho) for run in self.spending), Fraction(0))
+
+    @property
+    def spending(self) -> tuple[Charged, ...]:
+        """The releases that are, or may be."""
+        return tuple(run for run in self.runs if run.returned is None)
 
     @property
     def left(self) -> float:
@@ -124,13 +139,12 @@ class Dataset:
 
     def has(self, config: str, submission: str) -> bool:
         """Whether this submission to this configuration was charged."""
-        return any(
-            (run.release.config, run.submission) == (config, submission) for run in self.runs
-        )
+        key = (config, submission)
+        return any((run.release.config, run.submission) == key for run in self.spending)
 
     def epsilon_with(self, *more: Release) -> float:
         """The epsilon, at this limit's delta, that all releases and ``more`` come to together."""
-        releases = [*(run.release for run in self.runs), *more]
+        releases = [*(run.release for run in self.spending), *more]
         rho = sum((Fraction(release.rho) for release in releases), Fraction(0))
         distance = sum(release.distance for release in releases)
         return epsilon_from_rho(float(rho), self.delta, distance=distance)
@@ -195,12 +209,20 @@ class Budget:
         """Open or make it. Raises StoreError: unwritable, damaged."""
         self.path = path
         self._shared = SharedDatabase(path, _KIND, _SCHEMA)
+        with self._shared.reading() as db:
+            there = db.execute("SELECT 1 FROM sqlite_master WHERE name = 'returned'").fetchone()
+        if there is None:
+            with self._shared.transaction() as db:
+                db.execute(_RETURNED)
 
-    def charge(self, source: Source, release: Release, submission: str) -> str:
+    def charge(
+        self, source: Source, release: Release, submission: str, *, replaces: Sequence[str] = ()
+    ) -> str:
         """Enter ``release``, durably, unless this very ``submission`` is there; returns the dataset's name.
 
-        Raises BudgetExceeded, and enters nothing, where the limit does not cover it; StoreError where it cannot be said
-        which dataset this is.
+        It takes the place of what was charged to the same dataset for the submissions that it ``replaces``: of all of
+        them the servers count one. Raises BudgetExceeded, and enters nothing, where the limit does not cover it;
+        StoreError where it cannot be said which dataset this is.
         """
         with self._shared.transaction() as db:
             name = _recognised(db, source, self.path) or _new_name(db, source)
@@ -213,16 +235,29 @@ class Budget:
             for kind, value in source.marks:
                 db.execute("INSERT OR IGNORE INTO known VALUES (?, ?, ?)", (name, kind, value))
             if not dataset.has(release.config, submission):
-                self._require(dataset, release)
+                for former in replaces:
+                    _return(db, release.config, former, REPLACED, dataset=name)
+                self._require(_load(db, name) or dataset, release)
                 _insert(db, name, release, submission)
         return name
+
+    def give_back(self, config: str, submissions: Iterable[str], proof: str) -> list[str]:
+        """What was charged for ``submissions`` to ``config`` is not spent; the datasets that had it. May be repeated.
+
+        ``proof`` is what three servers have signed: that nothing of them was counted, or will be. All or nothing,
+        durable on return.
+        """
+        with self._shared.transaction() as db:
+            found = [_return(db, config, item, WITHDRAWN, proof=proof) for item in submissions]
+        return sorted({name for names in found for name in names})
 
     def _require(self, dataset: Dataset, release: Release) -> None:
         if dataset.spent + Fraction(release.rho) <= Fraction(dataset.rho_limit):
             return
-        last, more = dataset.runs[-1] if dataset.runs else None, release.run
+        spending, more = dataset.spending, release.run
+        last = spending[-1] if spending else None
         told = f"; last by run {last.release.run} ({last.when})" if last else ""
-        again = next((run for run in dataset.runs if run.release.config == release.config), None)
+        again = next((run for run in spending if run.release.config == release.config), None)
         if again is not None:
             more += (
                 f", with this very configuration, took a submission of it already ({again.when}), which its state file "
@@ -321,9 +356,9 @@ class Account:
     source: Source
     release: Release
 
-    def spend(self, submission: str) -> str:
+    def spend(self, submission: str, replaces: Sequence[str] = ()) -> str:
         """Charge it for ``submission``, which tells one taking part from another; see ``Budget.charge``."""
-        return self.budget.charge(self.source, self.release, submission)
+        return self.budget.charge(self.source, self.release, submission, replaces=replaces)
 
     def require(self) -> None:
         """See ``Budget.require``."""
@@ -395,12 +430,38 @@ def _load(db: sqlite3.Connection, name: str) -> Dataset | None:
 
 def _runs(db: sqlite3.Connection, name: str) -> Iterator[Charged]:
     columns = "config, run, method, rho, epsilon, delta, distance, unit, submission, charged_at"
-    query = f"SELECT {columns} FROM release WHERE dataset = ? ORDER BY entry"  # noqa: S608
-    for *release, submission, at in db.execute(query, (name,)):
-        yield Charged(Release(*release), submission, at)
+    how = "(SELECT how FROM returned WHERE returned.entry = release.entry)"
+    query = f"SELECT {columns}, {how} FROM release WHERE dataset = ? ORDER BY entry"  # noqa: S608
+    for *release, submission, at, returned in db.execute(query, (name,)):
+        yield Charged(Release(*release), submission, at, returned)
+
+
+def _return(
+    db: sqlite3.Connection,
+    config: str,
+    submission: str,
+    how: str,
+    *,
+    proof: str = "",
+    dataset: str | None = None,
+) -> list[str]:
+    """Mark what was charged for a submission as not spent, in ``dataset`` or any; the datasets that have it."""
+    query = "SELECT entry, dataset FROM release WHERE config = ? AND submission = ?"
+    rows = [row for row in db.execute(query, (config, submission)) if dataset in (None, row[1])]
+    db.executemany(
+        "INSERT INTO returned VALUES (?1, ?2, ?3, ?4) ON CONFLICT DO UPDATE SET proof = ?3 "
+        "WHERE proof = ''",
+        [(entry, how, proof, time.time()) for entry, _ in rows],
+    )
+    return [name for _, name in rows]
 
 
 def _insert(db: sqlite3.Connection, name: str, release: Release, submission: str) -> None:
+    # What was given back and is sent again all the same is spent again.
+    again = "SELECT entry FROM release WHERE dataset = ? AND config = ? AND submission = ?"
+    if (row := db.execute(again, (name, release.config, submission)).fetchone()) is not None:
+        db.execute("DELETE FROM returned WHERE entry = ?", row)
+        return
     values = {**asdict(release), "dataset": name, "submission": submission, "at": time.time()}
     db.execute(
         "INSERT INTO release VALUES (NULL, :dataset, :config, :submission, :run, :method, :rho, :epsilon, :delta, "

@@ -8,6 +8,8 @@ Messages may name files, keys, clients, parties and sizes; they never hold a row
     +-- SealError               a sealed part of a submission that does not open
     +-- StoreError              a party's folder: full, unwritable, in use, of another run, damaged
     |   +-- SubmissionConflict  the client is stored already, with another submission
+    |   +-- SubmissionCounted   the client is counted: nothing of it can be replaced or withdrawn any more
+    |   +-- SubmissionSettled   this version was withdrawn, or another one has taken its place
     |   +-- RunFull             as many clients as the run expects are stored already
     |   +-- RunClosed           the run takes no submissions any more
     |   +-- StudyReleased       this configuration was released already, from another folder
@@ -15,6 +17,7 @@ Messages may name files, keys, clients, parties and sizes; they never hold a row
     +-- IngestError             a request to the ingest API that is refused; carries the HTTP status
     +-- SubmitError             a data owner's submission did not get through
     |   +-- SubmissionRefused   a server answered that it does not take this submission
+    |   +-- TooLate             the rows are counted: they cannot be withdrawn or replaced
     |   +-- PartialSubmission   some servers have the submission and some do not
     +-- RoundTransportError     FLAIM's or SecAgg's connection is of no use any more
     |   +-- RoundConnectError   the other end cannot be reached, or did not prove who it is
@@ -69,6 +72,14 @@ class SubmissionConflict(StoreError):
     """The same client is stored with a different submission; the first one stands."""
 
 
+class SubmissionCounted(StoreError):
+    """The client's rows are in what a round uses: what is released depends on them."""
+
+
+class SubmissionSettled(StoreError):
+    """The client has withdrawn this version of its submission, or replaced it: it does not come back."""
+
+
 class RunFull(StoreError):
     """The run has as many clients as its public bound on the rows allows."""
 
@@ -103,6 +114,10 @@ class SubmissionRefused(SubmitError):
         super().__init__(message)
         self.party = party
         self.status = status
+
+
+class TooLate(SubmitError):
+    """The rows are counted, and what is released depends on them: nothing can be taken back."""
 
 
 class PartialSubmission(SubmitError):

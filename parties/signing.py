@@ -52,21 +52,35 @@ class Issuer:
         """From its PEM file. Raises CertificateError."""
         return cls(load_certificate(path, "certificate authority"))
 
+    @classmethod
+    def of(cls, certificate: bytes) -> Self:
+        """From its DER bytes. Raises CertificateError."""
+        try:
+            return cls(x509.load_der_x509_certificate(certificate))
+        except ValueError as error:
+            raise CertificateError("the authority's certificate cannot be read") from error
+
     def signatory(self, certificate: bytes) -> Signatory:
         """Whose certificate (DER) this is.
 
         Raises CertificateError: malformed, of another authority, not valid now, of no client, or of another kind of
         key.
         """
+        holder = self.holder(certificate)
+        found = x509.load_der_x509_certificate(certificate)
+        now = datetime.datetime.now(datetime.UTC)
+        if not found.not_valid_before_utc <= now <= found.not_valid_after_utc:
+            raise CertificateError(f"the certificate of {holder.name!r} is not valid now")
+        return holder
+
+    def holder(self, certificate: bytes) -> Signatory:
+        """As ``signatory``, whenever the certificate was valid: the same answer at every time and at every host."""
         try:
             found = x509.load_der_x509_certificate(certificate)
             found.verify_directly_issued_by(self.certificate)
         except (ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm) as error:
             raise CertificateError("the certificate is none of the run's authority") from error
         name = common_name(found, "a data owner's certificate")
-        now = datetime.datetime.now(datetime.UTC)
-        if not found.not_valid_before_utc <= now <= found.not_valid_after_utc:
-            raise CertificateError(f"the certificate of {name!r} is not valid now")
         if not _for_clients(found):
             raise CertificateError(f"the certificate of {name!r} is not for clients")
         key = found.public_key()

@@ -21,6 +21,7 @@ from parties.errors import (
     RoundTransportError,
     StoreError,
     SubmitError,
+    TooLate,
 )
 from parties.extras import SERVER
 from protocols.errors import ChannelError, ConfigurationError, ProtocolError
@@ -44,6 +45,7 @@ class Status(enum.IntEnum):
     KILLED = 12
     AUDIT = 13
     EXTRA = 14
+    TOO_LATE = 15
     INTERRUPTED = 130
     TERMINATED = 143
 
@@ -100,6 +102,7 @@ _STATUSES: tuple[tuple[type[BaseException], Status], ...] = (
     (AuditFailed, Status.AUDIT),
     (ExtraMissing, Status.EXTRA),
     (ComputeError, Status.NETWORK),
+    (TooLate, Status.TOO_LATE),
     (SubmitError, Status.NETWORK),
     (RoundTransportError, Status.NETWORK),
     (FlaimProtocolError, Status.PROTOCOL),

@@ -80,6 +80,12 @@ def certificate_bytes(files: CertificateFiles) -> bytes:
     return load_certificate(files.cert, "certificate").public_bytes(serialization.Encoding.DER)
 
 
+def authority_bytes(files: CertificateFiles) -> bytes:
+    """The run's authority's certificate (DER). Raises CertificateError."""
+    certificate = load_certificate(files.ca, "certificate authority")
+    return certificate.public_bytes(serialization.Encoding.DER)
+
+
 def load_key(path: Path) -> ed25519.Ed25519PrivateKey | ec.EllipticCurvePrivateKey:
     """The private key in a PEM file. Raises CertificateError."""
     data = read_private(path, "private key", "a PEM file")

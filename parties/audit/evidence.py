@@ -7,7 +7,7 @@ judge.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -236,6 +236,11 @@ def _merged(orders: Sequence[Sequence[str]]) -> list[str]:
         merged.append(ready[0])
         left = [[name for name in order if name != ready[0]] for order in left]
     return merged
+
+
+def table(value: object) -> Mapping[str, object]:
+    """A record's table; an empty one for anything else."""
+    return value if isinstance(value, dict) else {}
 
 
 def event_of(entry: Entry) -> Event:

@@ -28,7 +28,7 @@ from protocols.transcript import FORMAT, round_ended
 
 _SKEW = datetime.timedelta(hours=1)
 """How far a host's clock may be off when a certificate is looked at."""
-_AUTHORITY = "ca.crt"
+AUTHORITY = "ca.crt"
 _SAME = {
     "run": "run",
     "config_sha256": "configuration",
@@ -89,7 +89,7 @@ def _certificate(evidence: Evidence, transcript: ServerTranscript) -> x509.Certi
     name, pin, others = transcript.header.text("name"), _pin(transcript), []
     folder = evidence.certificates
     for path in sorted([*folder.glob("*.crt"), *folder.glob("*.pem")]):
-        if path.name != _AUTHORITY:
+        if path.name != AUTHORITY:
             certificate = _read(path)
             if common_name(certificate, path) == name:
                 others.append(key_hash(certificate))
@@ -125,7 +125,7 @@ def _read(path: Path) -> x509.Certificate:
 
 def certificates(evidence: Evidence) -> str:
     """Each server's certificate has the key that the configuration pins, and was valid when the server wrote."""
-    authority = _read(evidence.certificates / _AUTHORITY)
+    authority = _read(evidence.certificates / AUTHORITY)
     for transcript in evidence.transcripts:
         name = transcript.header.text("name")
         certificate = _certificate(evidence, transcript)

@@ -2,22 +2,35 @@
 
 Provides the check ``limits``, and ``excluded``, for the report. A server that wants to drop an owner has to say one of
 the reasons that there are, in all three transcripts; where it says that a component differs, both its holders have to
-have shown different digests of it. Public: everything.
+have shown different digests of it; where an owner has withdrawn, the owner's own signature stands there. Public:
+everything.
 """
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
-from parties.audit.evidence import Attempt, Entry, Evidence, Session
+from parties.audit.evidence import Attempt, Entry, Evidence, Session, table
 from parties.audit.findings import Failed, require
+from parties.audit.identity import AUTHORITY
 from parties.audit.privacy import Terms
 from parties.config import NO_CHECK
 from parties.distaim.exclusions import Exclusion
 from parties.distaim.inputs import input_forms
-from parties.distaim.notes import ACCUSED, COUNTED, COUNTING, INCOMPLETE, ROUND
+from parties.distaim.notes import (
+    ACCUSED,
+    COUNTED,
+    COUNTING,
+    INCOMPLETE,
+    REPLACED,
+    ROUND,
+    WITHDRAWN,
+)
 from parties.distaim.report import left_out
 from parties.distaim.steps import PASSED
+from parties.distaim.withdrawal import SignedWithdrawal
+from parties.errors import CertificateError
 from parties.report.content import Excluded
+from parties.signing import Issuer
 
 _CHECKED = ("", Exclusion.OUT_OF_BOUNDS)
 """The reasons, none among them, that an opened bit decides between."""
@@ -28,12 +41,13 @@ def limits(evidence: Evidence, terms: Terms) -> str:
 
     Who sent rows has no bit: it weighs what its capacity says, whatever it sent.
     """
-    bits = excluded = 0
+    bits = excluded = withdrawn = 0
     rows: dict[str, int] = {}
     for session in evidence.sessions:
         _alike(session, [list(attempt.of("opened")) for attempt in session.present])
-        for note in (ACCUSED, COUNTING):
+        for note in (ACCUSED, COUNTING, WITHDRAWN, REPLACED):
             _alike(session, [list(attempt.notes(note.what)) for attempt in session.present])
+        withdrawn += len(_withdrawn(session, evidence))
         counts = [_follow(attempt, terms) for attempt in session.present]
         bits += max(bits for bits, _ in counts)
         excluded += max(dropped for _, dropped in counts)
@@ -43,7 +57,35 @@ def limits(evidence: Evidence, terms: Terms) -> str:
         what = "Nobody's counts were checked, as the configuration has it"
     if rows:
         what += f"; {len(rows)} owners sent rows, {sum(rows.values())} at most"
-    return f"{what}; {excluded} were excluded, for reasons that are shown."
+    gone = f"; {withdrawn} have withdrawn, as they have signed" if withdrawn else ""
+    return f"{what}; {excluded} were excluded, for reasons that are shown{gone}."
+
+
+def _withdrawn(session: Session, evidence: Evidence) -> set[str]:
+    """Who has withdrawn, by its own signature, with a certificate of the run's authority."""
+    found: set[str] = set()
+    for attempt in session.present:
+        header = evidence.transcripts[attempt.pid].header
+        run, config = header.text("run"), header.text("config_sha256")
+        for entry in attempt.notes(WITHDRAWN.what):
+            for client, said in table(entry.record["clients"]).items():
+                try:
+                    signed = SignedWithdrawal.from_dict(
+                        {"client": client, **table(said)}, run, config
+                    )
+                    signed.check(_authority(evidence), run, config)
+                except (ValueError, CertificateError) as error:
+                    where = f"line {entry.line} of server {attempt.pid}'s transcript"
+                    raise Failed(f"{where}: {client!r} has not signed its withdrawal") from error
+                found.add(client)
+    return found
+
+
+def _authority(evidence: Evidence) -> Issuer:
+    try:
+        return Issuer.load(evidence.certificates / AUTHORITY)
+    except CertificateError as error:
+        raise Failed(f"{AUTHORITY} cannot be used: expected an X.509 certificate, PEM") from error
 
 
 def excluded(evidence: Evidence) -> tuple[Excluded, ...]:
@@ -60,15 +102,20 @@ def excluded(evidence: Evidence) -> tuple[Excluded, ...]:
         for entry in attempt.entries:
             number = entry.number("round") if "round" in entry.record else -1
             if entry.is_note(ACCUSED.what):
-                shown = _table(entry.record["shown"])
+                shown = table(entry.record["shown"])
                 accused[entry.text("client")] = sorted(map(int, shown))
-            elif entry.kind == "client" and not entry.record["accepted"]:
+            elif entry.is_note(WITHDRAWN.what):
+                for client in table(entry.record["clients"]):
+                    decided[client] = left_out(client, number, Exclusion.WITHDRAWN, [])
+            elif entry.kind == "client" and entry.record["accepted"]:
+                decided.pop(entry.text("client"), None)
+            elif entry.kind == "client":
                 client, reason = entry.text("client"), Exclusion(entry.text("reason"))
                 decided[client] = left_out(client, number, reason, accused.get(client, []))
             elif entry.is_note(INCOMPLETE.what):
                 noted = {
                     client: left_out(client, number, Exclusion.INCOMPLETE, _numbers(servers))
-                    for client, servers in _table(entry.record["clients"]).items()
+                    for client, servers in table(entry.record["clients"]).items()
                 }
             elif entry.is_note(ROUND.what):
                 waiting, noted = noted, {}
@@ -86,6 +133,8 @@ def rows_capacity(evidence: Evidence) -> int:
         for entry in attempt.entries:
             if entry.is_note(COUNTED.what):
                 counted = {str(name) for name in entry.items("clients")}
+            elif entry.is_note(WITHDRAWN.what) or entry.is_note(REPLACED.what):
+                counted -= table(entry.record["clients"]).keys()
             elif entry.kind == "client" and entry.record["accepted"]:
                 counted.add(entry.text("client"))
         capacities |= rows_capacities(attempt)
@@ -94,7 +143,7 @@ def rows_capacity(evidence: Evidence) -> int:
 
 def capacities_of(note: Entry) -> Mapping[str, int]:
     """The owners of a batch that servers count, and how many rows each may have. Raises Failed."""
-    capacities = _table(note.record["capacities"])
+    capacities = table(note.record["capacities"])
     rows = {client: value for client, value in capacities.items() if type(value) is int}
     right = bool(rows) and len(rows) == len(capacities) and min(rows.values()) > 0
     require(right, f"line {note.line}: a batch does not say how many rows its owners may have")
@@ -103,8 +152,39 @@ def capacities_of(note: Entry) -> Mapping[str, int]:
 
 def rows_capacities(attempt: Attempt) -> dict[str, int]:
     """The owners whose rows an attempt counted, and how many each may have."""
-    noted = [capacities_of(note) for note in attempt.notes(COUNTING.what)]
-    return {client: rows for capacities in noted for client, rows in capacities.items()}
+    found: dict[str, int] = {}
+    for _, capacities, again in _counted_batches(attempt):
+        for client, rows in capacities.items():
+            if again:
+                found.pop(client, None)
+            else:
+                found[client] = rows
+    return found
+
+
+def _counted_batches(attempt: Attempt) -> Iterator[tuple[Entry, Mapping[str, int], bool]]:
+    """The batches that servers counted, and whether they counted them again, to take them out of the total.
+
+    Those are of owners whose rows are counted and who have withdrawn, or replaced them, just before.
+    """
+    batch: Mapping[str, int] = {}
+    inside, leaving = set[str](), set[str]()
+    for entry in attempt.entries:
+        if entry.is_note(WITHDRAWN.what) or entry.is_note(REPLACED.what):
+            leaving |= table(entry.record["clients"]).keys() & inside
+        elif entry.is_note(COUNTING.what):
+            capacities = capacities_of(entry)
+            again = capacities.keys() <= leaving
+            yield entry, capacities, again
+            if again:
+                inside -= capacities.keys()
+                leaving -= capacities.keys()
+            batch = {} if again else capacities
+        elif entry.kind == "client" and entry.record["accepted"]:
+            inside |= {entry.text("client")} & batch.keys()
+        elif entry.is_note(ROUND.what):
+            where = f"line {entry.line} of server {attempt.pid}'s transcript"
+            require(not leaving, f"{where}: {len(leaving)} owners' rows are still in the total")
 
 
 def _alike(session: Session, lists: Sequence[Sequence[Entry]]) -> None:
@@ -128,6 +208,7 @@ def _follow(attempt: Attempt, terms: Terms) -> tuple[int, int]:
     bits: deque[bool] = deque()
     accused: dict[str, Entry] = {}
     by_rows: set[str] = set()
+    again = {entry.line for entry, _, repeated in _counted_batches(attempt) if repeated}
     opened = excluded = 0
     for entry in attempt.entries:
         where = f"line {entry.line} of server {attempt.pid}'s transcript"
@@ -140,6 +221,8 @@ def _follow(attempt: Attempt, terms: Terms) -> tuple[int, int]:
             opened += len(bits)
         elif entry.is_note(ACCUSED.what):
             accused[entry.text("client")] = entry
+        elif entry.is_note(COUNTING.what) and entry.line in again:
+            _batch(entry, terms, where)
         elif entry.is_note(COUNTING.what):
             require(
                 not by_rows, f"{where}: a batch begins before the owners of the last are listed"
@@ -215,19 +298,15 @@ def _as_shown(reason: str, note: Entry | None, where: str) -> None:
     if note is None:
         raise Failed(f"{where}: an owner is excluded as {reason!r} and no server says so")
     require(reason == Exclusion.COMPONENTS_DIFFER, f"{where}: {reason!r} is nobody's to say")
-    shown = _table(note.record["shown"])
+    shown = table(note.record["shown"])
     require(bool(shown), f"{where}: an owner is excluded as {reason!r} and nothing is shown")
     for accuser, by_holder in shown.items():
-        digests = _table(by_holder)
+        digests = table(by_holder)
         holders = {str(pid) for pid in range(3) if accuser in (str(pid), str((pid + 1) % 3))}
         require(
             digests.keys() == holders and len({str(d) for d in digests.values()}) == len(holders),
             f"{where}: the two holders of component {accuser[:9]} do not show different ones",
         )
-
-
-def _table(value: object) -> Mapping[str, object]:
-    return value if isinstance(value, dict) else {}
 
 
 def _numbers(value: object) -> list[int]:

@@ -9,8 +9,8 @@ Source: FLAIM paper, Algorithm 3.
 import copy
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from fractions import Fraction
 
 import numpy as np
@@ -19,7 +19,7 @@ from mechanisms.accounting import Schedule, rho
 from mechanisms.events import Event, ExponentialEvent, event_to_dict
 from mechanisms.workload import Workload
 from parties.audit import identity
-from parties.audit.evidence import Attempt, Entry, Evidence, Session, event_of
+from parties.audit.evidence import Attempt, Entry, Evidence, Session, event_of, table
 from parties.audit.findings import Failed, require
 from parties.config import Config
 from parties.distaim.notes import (
@@ -27,9 +27,11 @@ from parties.distaim.notes import (
     COUNTED,
     FINISHED,
     INCOMPLETE,
+    REPLACED,
     ROUND,
     SELECTED,
     SELECTING,
+    WITHDRAWN,
 )
 from parties.distaim.planning import make_plan
 from parties.distaim.steps import OPENED_IN, PASSED
@@ -486,8 +488,7 @@ def _advanced(plan: Schedule, number: int, charged: Event | None, where: str) ->
 def clients(evidence: Evidence, terms: Terms) -> str:
     """The three counted the same data owners, each once, in the numbers that they say and the configuration allows."""
     expected, minimum = terms.config.clients.expected, terms.config.clients.minimum
-    submissions: dict[str, str] = {}
-    ever = 0
+    owners, ever = _Owners(), 0
     for session in evidence.sessions:
         lists = [
             [
@@ -497,8 +498,9 @@ def clients(evidence: Evidence, terms: Terms) -> str:
             for attempt in session.present
         ]
         _same_clients(lists, session)
-        for attempt in session.present:
-            ever = max(ever, _counted(attempt, submissions))
+        after = [_counted(attempt, owners) for attempt in session.present]
+        ever = max([ever, *(len(each.here) for each in after)])
+        owners = owners.with_all(after)
     require(
         ever <= expected,
         f"{ever} data owners were counted; the configuration expects {expected} at most",
@@ -536,28 +538,55 @@ def _same_clients(lists: Sequence[Sequence[tuple[object, ...]]], session: Sessio
         )
 
 
-def _counted(attempt: Attempt, submissions: dict[str, str]) -> int:
-    """How many data owners an attempt counted in the end; each has one submission throughout the run."""
-    here: set[str] = set()
+@dataclass(frozen=True, slots=True)
+class _Owners:
+    """Who is counted ``here``, in one mesh; the last upload ``accepted`` of each; of whom something was ``opened``."""
+
+    here: frozenset[str] = frozenset()
+    accepted: Mapping[str, str] = field(default_factory=dict)
+    opened: frozenset[str] = frozenset()
+
+    def with_all(self, after: Sequence["_Owners"]) -> "_Owners":
+        """What is known before the next mesh, by what came ``after`` each server's part in this one."""
+        accepted = dict(self.accepted)
+        for each in sorted(after, key=lambda each: len(each.accepted)):
+            accepted |= each.accepted
+        return _Owners(frozenset(), accepted, self.opened.union(*(e.opened for e in after)))
+
+
+def _counted(attempt: Attempt, before: _Owners) -> _Owners:
+    """Whom an attempt counted in the end.
+
+    Once something was opened of an owner, its upload is the same throughout the run, and nothing of it is taken back.
+    """
+    here, accepted, opened = set[str](), dict(before.accepted), set(before.opened)
     where = f"of server {attempt.pid}'s transcript"
     for entry in attempt.entries:
+        line = f"line {entry.line} {where}"
         if entry.is_note(COUNTED.what):
             names = [str(name) for name in entry.items("clients")]
-            known_all = len(set(names)) == len(names) and submissions.keys() >= set(names)
-            require(known_all, f"line {entry.line} {where} lists an owner that no mesh accepted")
+            known_all = len(set(names)) == len(names) and accepted.keys() >= set(names)
+            require(known_all, f"{line} lists an owner that no mesh accepted")
             here = set(names)
-        elif entry.kind == "client":
-            name = entry.text("client")
-            if entry.record["accepted"]:
-                require(name not in here, f"line {entry.line} {where} counts {name!r} twice")
-                here.add(name)
-                known = submissions.setdefault(name, entry.text("digest"))
-                same = known == entry.text("digest")
-                require(same, f"line {entry.line} {where}: {name!r} has two submissions")
+        elif entry.is_note(WITHDRAWN.what) or entry.is_note(REPLACED.what):
+            for name in table(entry.record["clients"]):
+                require(
+                    name not in opened, f"{line}: {name!r} is taken back, of whom was opened before"
+                )
+                here.discard(name)
+        elif entry.kind == "client" and entry.record["accepted"]:
+            name, digest = entry.text("client"), entry.text("digest")
+            require(name not in here, f"{line} counts {name!r} twice")
+            same = name not in opened or accepted.get(name) == digest
+            require(same, f"{line}: {name!r} has two submissions")
+            here.add(name)
+            accepted[name] = digest
         elif entry.is_note(ROUND.what):
             said = entry.number("clients")
             require(
                 said == len(here),
-                f"line {entry.line} {where} says that {said} data owners are counted; the list has {len(here)}",
+                f"{line} says that {said} data owners are counted; the list has {len(here)}",
             )
-    return len(here)
+        elif entry.kind == "opened" and entry.record["what"] != PASSED.what:
+            opened |= here
+    return _Owners(frozenset(here), accepted, frozenset(opened))

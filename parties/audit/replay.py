@@ -104,17 +104,18 @@ class BoundHoldings(KeptHoldings):
         self._pid = pid
         self._forms = forms
         self._resumed = resumed
-        self._listed: dict[str, StoredSubmission] = {}
+        self._listed: dict[tuple[str, int], StoredSubmission] = {}
 
     def submissions(self, up_to_round: int | None = None) -> list[StoredSubmission]:
         """See ``Holdings.submissions``."""
         listed = super().submissions(up_to_round)
-        self._listed |= {stored.submission.client: stored for stored in listed}
+        self._listed |= {(s.submission.client, s.submission.version): s for s in listed}
         return listed
 
-    def read_submission(self, client: str) -> bytes:
+    def read_submission(self, client: str, version: int) -> bytes:
         """See ``Holdings.read_submission``. Raises CheckFailed for shares that are not those which were compared."""
-        body, stored = super().read_submission(client), self._listed[client]
+        body = super().read_submission(client, version)
+        stored = self._listed[client, version]
         digests = self._forms[stored.submission.form].component_digests(
             self._pid, body, stored.submission.capacity
         )

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from parties.budget import ROW, Budget, Charged, Dataset
+from parties.budget import REPLACED, ROW, Budget, Charged, Dataset
 from parties.commands.owner_options import budget_option
 from parties.commands.running import common_options
 from parties.places import budget_file
@@ -68,10 +68,18 @@ def standing(dataset: Dataset) -> str:
     )
 
 
+def _back(run: Charged) -> str:
+    if run.returned is None:
+        return ""
+    if run.returned == REPLACED:
+        return "  replaced by another submission: not spent"
+    return "  withdrawn, and not counted as all three servers have signed: not spent"
+
+
 def _line(run: Charged) -> str:
     release = run.release
     unit = "" if release.unit == ROW else f", protecting a {release.unit}"
     return (
         f"  {run.when}  run {release.run} ({release.method})  rho {release.rho:.4g}  "
-        f"epsilon {release.epsilon:g}, delta {release.delta:g}{unit}  configuration {release.config[:12]}"
+        f"epsilon {release.epsilon:g}, delta {release.delta:g}{unit}  configuration {release.config[:12]}{_back(run)}"
     )

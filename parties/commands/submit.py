@@ -2,25 +2,37 @@
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import click
 
 from mechanisms.summary import ColumnSummary
+from parties.budget import Budget
 from parties.commands.owner_options import owner_options
 from parties.commands.running import common_options, run_supervised
 from parties.commands.submit_texts import (
+    former_text,
     preview_text,
     question_text,
     standings_text,
     submitted_text,
+    withdrawn_text,
 )
+from parties.distaim.completed import withdrawn_by
 from parties.distaim.planning import release_of
 from parties.distaim.preview import Preview, preview
+from parties.distaim.revise import (
+    Replaced,
+    follow_up,
+    made_in,
+    replace_submission,
+    withdraw,
+)
 from parties.distaim.standing import ask_standings
 from parties.distaim.submit import Submitted, made_before, status
 from parties.distaim.submit import submit as submit_codes
+from parties.distaim.taking_back import TakenBack
 from parties.errors import SubmitError
 from parties.owner import Owner
 from parties.progress import Lines
@@ -55,6 +67,18 @@ from parties.trial.processes import Supervision
     is_flag=True,
     help="Send nothing; ask who has the submission, and from which round on it is counted.",
 )
+@click.option(
+    "--replace",
+    "replaces",
+    is_flag=True,
+    help="Send this table in the place of the one that was sent, as long as that one is not counted for good.",
+)
+@click.option(
+    "--withdraw",
+    "withdraws",
+    is_flag=True,
+    help="Take the submission back, as long as it is not counted for good; what was charged is given back then.",
+)
 @click.option("--yes", is_flag=True, help="Do not ask. Nothing is asked but in a terminal.")
 @common_options
 def submit(
@@ -63,6 +87,8 @@ def submit(
     state: Path | None,
     checks: bool,
     asks: bool,
+    replaces: bool,
+    withdraws: bool,
     yes: bool,
     as_json: bool,
 ) -> None:
@@ -71,16 +97,25 @@ def submit(
     Each server can read its own part alone. One that is away gets its part from the server that took the submission.
     Run again after a failure it sends the same submission, which counts once; when all three servers have it, nothing.
     The whole run is charged to the table's budget before anything is sent; beyond it nothing is: see syncret budget.
+
+    Until a round begins with your rows, --replace and --withdraw take them back; after that nothing does, and the exit
+    status is 15.
     """
-    if checks and asks:
-        raise click.UsageError("--check is before, --status after a submission; give one of them")
-    path = state or owner.beside("submission")
+    if asks + withdraws + (checks or replaces) > 1:
+        raise click.UsageError(
+            "give one of --check, --replace, --withdraw and --status; --check may stand beside --replace"
+        )
+    path, may_ask = state or owner.beside("submission"), not yes and _in_terminal()
     if asks:
         _ask(owner, path, as_json=as_json)
+    elif withdraws:
+        _withdraw(owner, path, asks=may_ask, as_json=as_json)
     elif checks:
-        _check(owner, path, capacity, as_json=as_json)
+        _check(owner, path, capacity, replaces=replaces, as_json=as_json)
+    elif replaces:
+        _replace(owner, path, capacity, asks=may_ask, as_json=as_json)
     else:
-        _send(owner, path, capacity, asks=not yes and _in_terminal(), as_json=as_json)
+        _send(owner, path, capacity, asks=may_ask, as_json=as_json)
 
 
 def _in_terminal() -> bool:
@@ -89,31 +124,77 @@ def _in_terminal() -> bool:
 
 
 def _ask(owner: Owner, path: Path, *, as_json: bool) -> None:
+    config, files = owner.config, owner.files
+    gone = withdrawn_by(path, config.digest(), owner.name)
+
     async def ask(supervision: Supervision) -> None:
-        found = await status(owner.config, owner.files, path)
-        told = await ask_standings(owner.config, owner.files)
-        document = {**found.to_dict(), "standings": [each.to_dict() for each in told]}
-        text = f"{submitted_text(found, told)}\n{standings_text(told)}"
+        told = await ask_standings(config, files)
+        former = await follow_up(config, files, state=path, told=told, give_back=_give_back(owner))
+        if gone is None:
+            found = await status(config, files, path)
+            document, text = found.to_dict(), submitted_text(found, told)
+        else:
+            signed = TakenBack.from_proof(gone.proof, gone.version)
+            document, text = signed.to_dict(), withdrawn_text(signed, config.run.id)
+        if former is not None:
+            document = document | {"former": former.to_dict()}
+            text = f"{text}\n{former_text(former)}"
+        document = {**document, "standings": [each.to_dict() for each in told]}
+        text = f"{text}\n{standings_text(told)}"
         click.echo(json.dumps(document, indent=2) if as_json else text)
 
     run_supervised(ask, watch_stdin=False, events=None)
 
 
-def _check(owner: Owner, path: Path, capacity: int | None, *, as_json: bool) -> None:
+def _give_back(owner: Owner) -> Callable[[Sequence[str], str], None]:
+    """What gives charges back: to a budget that is there."""
+
+    def give_back(submissions: Sequence[str], proof: str) -> None:
+        if owner.budget.exists():
+            Budget(owner.budget).give_back(owner.config.digest(), submissions, proof)
+
+    return give_back
+
+
+def _withdraw(owner: Owner, path: Path, *, asks: bool, as_json: bool) -> None:
+    config = owner.config
+    if asks:
+        _confirm(f"Withdraw the submission of {owner.name} from run {config.run.id}?")
+
+    async def take(supervision: Supervision) -> TakenBack:
+        return await withdraw(config, owner.files, state=path, give_back=_give_back(owner))
+
+    found = run_supervised(take, watch_stdin=False, events=None)
+    document = {"run": config.run.id, **found.to_dict()}
+    text = withdrawn_text(found, config.run.id)
+    click.echo(json.dumps(document, indent=2) if as_json else text)
+
+
+def _confirm(question: str) -> None:
+    """Raises Stopped where the answer is no."""
+    if not click.confirm(question, err=True):
+        raise Stopped("not confirmed: nothing was sent or charged", Status.INTERRUPTED)
+
+
+def _check(
+    owner: Owner, path: Path, capacity: int | None, *, replaces: bool, as_json: bool
+) -> None:
     """Show it all, and then fail where a submission would."""
-    found = _look(owner, path, capacity)
+    config = owner.config
+    codes, columns = owner.table.looked_at(config.domain)
+    config.check_rows(len(codes), capacity)
+    if replaces:
+        made, before = made_in(config, owner.name, path), None
+        paid = None if made is None else made.submission
+    else:
+        before = made_before(config, codes, owner.name, path, capacity=capacity)
+        paid = before[0] if before else None
+    found = _preview(owner, len(codes), capacity, columns, paid, earlier=before is not None)
     click.echo(json.dumps(found.to_dict(), indent=2) if as_json else preview_text(found))
     if not found.cost.covered:
-        owner.account(release_of(owner.config, owner.config.build_workload())).require()
+        owner.account(release_of(config, config.build_workload())).require()
     if not found.there:
         raise SubmitError("no server would take the submission now; what each says is above")
-
-
-def _look(owner: Owner, path: Path, capacity: int | None) -> Preview:
-    codes, columns = owner.table.looked_at(owner.config.domain)
-    owner.config.check_rows(len(codes), capacity)
-    before = made_before(owner.config, codes, owner.name, path, capacity=capacity)
-    return _preview(owner, len(codes), capacity, columns, before)
 
 
 def _preview(
@@ -121,11 +202,13 @@ def _preview(
     rows: int,
     capacity: int | None,
     columns: Sequence[ColumnSummary],
-    before: tuple[str | None, bool] | None,
+    paid: str | None,
+    *,
+    earlier: bool = False,
 ) -> Preview:
+    """Before anything is sent; ``paid`` is the submission whose charge is for this one, too."""
     config = owner.config
-    submission = before[0] if before else None
-    cost = owner.quote(release_of(config, config.build_workload()), submission)
+    cost = owner.quote(release_of(config, config.build_workload()), paid)
 
     async def look(supervision: Supervision) -> Preview:
         return await preview(
@@ -136,7 +219,7 @@ def _preview(
             client=owner.name,
             rows=rows,
             capacity=capacity,
-            earlier=before is not None,
+            earlier=earlier,
         )
 
     return run_supervised(look, watch_stdin=False, events=None)
@@ -149,8 +232,7 @@ def _send(owner: Owner, path: Path, capacity: int | None, *, asks: bool, as_json
     # What was confirmed once is only sent on.
     if asks and made_before(config, codes, owner.name, path, capacity=capacity) is None:
         click.echo(question_text(_preview(owner, len(codes), capacity, columns, None)), err=True)
-        if not click.confirm("Send it?", err=True):
-            raise Stopped("not confirmed: nothing was sent or charged", Status.INTERRUPTED)
+        _confirm("Send it?")
 
     def spend(submission: str) -> None:
         owner.account(release_of(config, config.build_workload())).spend(submission)
@@ -168,3 +250,36 @@ def _send(owner: Owner, path: Path, capacity: int | None, *, asks: bool, as_json
 
     found = run_supervised(send, watch_stdin=False, events=None)
     click.echo(json.dumps(found.to_dict(), indent=2) if as_json else submitted_text(found))
+
+
+def _replace(owner: Owner, path: Path, capacity: int | None, *, asks: bool, as_json: bool) -> None:
+    config, progress = owner.config, Lines()
+    codes, columns = owner.table.looked_at(config.domain)
+    config.check_rows(len(codes), capacity)
+    if asks:
+        made = made_in(config, owner.name, path)
+        paid = None if made is None else made.submission
+        click.echo(question_text(_preview(owner, len(codes), capacity, columns, paid)), err=True)
+        _confirm("Send it in the place of the former submission?")
+
+    def spend(submission: str, replaced: Sequence[str]) -> None:
+        owner.account(release_of(config, config.build_workload())).spend(submission, replaced)
+
+    async def send(supervision: Supervision) -> Replaced:
+        return await replace_submission(
+            config,
+            codes,
+            owner.files,
+            state=path,
+            spend=spend,
+            give_back=_give_back(owner),
+            capacity=capacity,
+            on_retry=lambda text: progress.event("retry", text),
+        )
+
+    found = run_supervised(send, watch_stdin=False, events=None)
+    document, text = found.submitted.to_dict(), submitted_text(found.submitted)
+    if found.former is not None:
+        document = document | {"former": found.former.to_dict()}
+        text = f"{text}\n{former_text(found.former)}"
+    click.echo(json.dumps(document, indent=2) if as_json else text)

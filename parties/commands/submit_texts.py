@@ -7,6 +7,7 @@ from parties.budget import Quote
 from parties.distaim.preview import Preview
 from parties.distaim.standing import Told, counted_text
 from parties.distaim.submit import Submitted
+from parties.distaim.taking_back import TakenBack
 
 _WIDTH = 40
 
@@ -59,8 +60,8 @@ def sending_text(found: Preview) -> str:
 
 def _cost(found: Preview) -> list[str]:
     cost = found.cost
-    if found.earlier and not cost.rho:
-        return [f"dataset {cost.dataset}: charged before"]
+    if not cost.rho:
+        return [f"dataset {cost.dataset}: charged before, and for this once"]
     released = f"releases of your table at most epsilon {found.epsilon:g}, delta {found.delta:g} (rho {cost.rho:.4g})"
     return [released, _left(cost)]
 
@@ -87,6 +88,42 @@ def standings_text(told: Sequence[Told]) -> str:
             "digest"
         )
     return "\n".join(f"{each.party} says: {each.text}" for each in told)
+
+
+def withdrawn_text(found: TakenBack, run: str) -> str:
+    """How far it is that a submission is withdrawn."""
+    if found.complete:
+        return (
+            f"run {run}: the submission of {found.client} is withdrawn. All three servers have signed that nothing of "
+            "it was counted, or ever will be, and that their shares are deleted; what was charged for it is given back"
+        )
+    return (
+        f"run {run}: the withdrawal of {found.client} is on its way: {_far(found)}. It takes effect when the servers "
+        "meet over it, unless a round begins with the rows before; nothing is given back until all three have signed. "
+        "Run the same command again to ask"
+    )
+
+
+def former_text(found: TakenBack) -> str:
+    """How far it is that a former submission is replaced."""
+    if found.complete:
+        return (
+            "the former submission is replaced: all three servers have signed that nothing of it was counted, and that "
+            "their shares are deleted"
+        )
+    return (
+        f"the former submission is not gone yet: {_far(found)}. The new one takes its place when the servers meet over "
+        "it, unless a round begins with the former one before: ask later with --status"
+    )
+
+
+def _far(found: TakenBack) -> str:
+    parts = [f"{name} has signed" for name in sorted(found.confirmed)]
+    parts += [f"{name} has it and has not met the others" for name in sorted(found.waiting)]
+    parts += [f"{name} says that it is counted" for name in sorted(found.counted)]
+    known = found.counted.keys()
+    parts += [f"{n}: {why}" for n, why in sorted(found.problems.items()) if n not in known]
+    return "; ".join(parts)
 
 
 def submitted_text(found: Submitted, told: Sequence[Told] = ()) -> str:

@@ -78,7 +78,7 @@ class Resumed:
     """Where the run goes on: the released measurements, and the selections whose measurement is still to come.
 
     ``session`` (hex) names the mesh that the three have made: another one after each restart. ``lost`` are the rounds
-    of releases that only this server held.
+    of releases that only this server held. ``charged`` is the last round that each server had charged, -1 for none.
     """
 
     history: tuple[Checkpoint, ...]
@@ -86,6 +86,7 @@ class Resumed:
     adopted: tuple[LedgerEntry, ...]
     session: str
     lost: tuple[int, ...] = ()
+    charged: tuple[int, ...] = (-1, -1, -1)
 
     @property
     def last_round(self) -> int | None:
@@ -162,7 +163,8 @@ async def agree(
     ]
     nonces = [str(document.get("nonce")) for document in documents]
     session = hashlib.sha256(json.dumps(nonces).encode()).hexdigest()
-    return Resumed(tuple(checkpoints), selections, tuple(adopted), session, lost)
+    charged = tuple(max((entry.round for entry in state.entries), default=-1) for state in states)
+    return Resumed(tuple(checkpoints), selections, tuple(adopted), session, lost, charged)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -2,9 +2,10 @@
 
 A client is counted from its first round on, once all three servers hold their parts of the same upload of it, which
 its owner signed, its components are the same at both their holders (`parties.distaim.comparison`) and its counts are
-within their bound. What was sent, and how it becomes shares of counts, is the input form's part
-(`parties.distaim.inputs`). Secret: components, their digests (to the server that lacks the component), and totals.
-Public: client names, first rounds, who is counted, who is not.
+within their bound. Until a round begins with it, its owner may withdraw or replace it: what was added is subtracted
+again, on shares, at all three servers at the same point (`parties.distaim.listing`). What was sent, and how it becomes
+shares of counts, is the input form's part (`parties.distaim.inputs`). Secret: components, their digests (to the server
+that lacks the component), and totals. Public: client names, first rounds, who is counted, who is not.
 Source: protocols/README.md, section 2; FLAIM paper, Alg. 3.
 """
 
@@ -14,26 +15,44 @@ import hashlib
 import json
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import astuple, replace
 
-from parties.config import NAME_PATTERN, Config
+from parties.config import NO_CHECK, Config
 from parties.distaim.circumstances import Circumstances, Holdings
 from parties.distaim.comparison import compare
 from parties.distaim.exclusions import Exclusion
 from parties.distaim.inputs import Batch, InputForm, Limit, OnPart
-from parties.distaim.notes import ACCUSED, COUNTED, COUNTING, INCOMPLETE, TOTAL
+from parties.distaim.listing import (
+    Concluded,
+    Incomplete,
+    Listed,
+    Listing,
+    Whose,
+    agreed_finals,
+    concluded,
+    parse_resumed,
+)
+from parties.distaim.notes import (
+    ACCUSED,
+    COUNTED,
+    COUNTING,
+    INCOMPLETE,
+    REPLACED,
+    TOTAL,
+    WITHDRAWN,
+)
 from parties.distaim.steps import (
     CLIENTS_AGREE,
     CLIENTS_COMPARE,
     CLIENTS_RESUME,
 )
 from parties.distaim.stored import Standing, StoredSubmission, Total
-from parties.distaim.submission import DIGEST_PATTERN
+from parties.distaim.withdrawal import SignedWithdrawal
+from parties.signing import Issuer
 from parties.statuses import TooFewClients
 from protocols.context import Context
 from protocols.echo import echo
-from protocols.errors import ProtocolViolation
 from protocols.fields import encode
 from protocols.transcript import Transcript, Value
 
@@ -42,40 +61,11 @@ _FIRST_PAUSE_S = 0.4
 _LOOK_S = 0.1
 
 
-@dataclass(frozen=True, slots=True)
-class Listed:
-    """An upload as servers list it to one another, by its digest."""
-
-    client: str
-    digest: str
-    first_round: int
-
-
-@dataclass(frozen=True, slots=True)
-class Incomplete:
-    """A submission that some servers listed in ``round`` and those ``missing`` it did not."""
-
-    digest: str
-    round: int
-    missing: tuple[int, ...]
-
-
-def incomplete(
-    listings: Sequence[Collection[Listed]], common: Collection[Listed], round: int
-) -> dict[str, Incomplete]:
-    """The clients that are listed and not in ``common``, by name: as the first server that lists it has it."""
-    found: dict[str, Incomplete] = {}
-    for listing in listings:
-        for item in sorted(set(listing) - set(common), key=lambda item: item.client):
-            missing = tuple(pid for pid in range(3) if item not in listings[pid])
-            found.setdefault(item.client, Incomplete(item.digest, round, missing))
-    return dict(sorted(found.items()))
-
-
 class Arrivals:
     """The clients counted so far, and this server's share of their counts' running total.
 
-    ``forms`` are those that clients may send, by name; ``cells`` is the total's length.
+    ``forms`` are those that clients may send, by name; ``cells`` is the total's length; ``charged`` is the last round
+    for which each server had charged anything when they met, -1 for none.
     """
 
     def __init__(
@@ -89,6 +79,8 @@ class Arrivals:
         transcript: Transcript,
         closed: asyncio.Event,
         circumstances: Circumstances,
+        authority: Issuer,
+        charged: Sequence[int] = (-1, -1, -1),
         on_waiting: Callable[[int], None] = lambda stored: None,
         on_counting: Callable[[Batch], OnPart | None] = lambda batch: None,
     ) -> None:
@@ -100,8 +92,16 @@ class Arrivals:
         self._transcript = transcript
         self._closed = closed
         self._circumstances = circumstances
+        self._whose = Whose(config.run.id, config.digest(), authority)
+        self._charged = charged
         self._on_waiting = on_waiting
         self._on_counting = on_counting
+        self._final: dict[str, str] = {}
+        """Who is counted for good, with which upload."""
+        self._open: dict[str, StoredSubmission] = {}
+        """What was added or excluded, and may still be taken back."""
+        self._shown: set[str] = set()
+        """The withdrawals that all three know, by digest."""
         self._standings: dict[str, Standing] = {}
         self._incomplete: dict[str, Incomplete] = {}
         self._held: dict[str, StoredSubmission] = {}
@@ -154,7 +154,7 @@ class Arrivals:
                 f"{self._holdings.submission_count()} have reached this one; expected at least "
                 f"clients.minimum = {self._config.clients.minimum} within {self._config.clients.wait_s:g} s"
             )
-        self._total = Total(round, total.clients, total.share)
+        self._total = Total(round, total.clients, total.share, total.uploads)
         key = await asyncio.to_thread(self._holdings.commitment_key)
         commitment = await asyncio.to_thread(self._total.commitment, key)
         self._transcript.note(TOTAL.what, round=round, commitment=encode(commitment))
@@ -162,24 +162,35 @@ class Arrivals:
         self._transcript.flush()
         await asyncio.to_thread(self._holdings.save_total, self._total)
         await asyncio.to_thread(self._holdings.save_standings, self.standings)
+        self._final |= dict(self._total.members)
+        for client in self._total.clients:
+            self._open.pop(client, None)
         self.seconds += time.perf_counter() - started
         return self._total
 
     async def _common_total(self, round: int) -> Total:
-        """The latest total that all three servers hold for the same clients; else zero: submissions are kept."""
+        """The latest total that all three servers hold for the same uploads; else zero: submissions are kept."""
         held = {
-            number: _clients_digest(self._holdings.load_total(number, self._ctx.pid).clients)
+            number: _members_digest(self._holdings.load_total(number, self._ctx.pid).members)
             for number in self._holdings.total_rounds()
         }
+        said = {
+            "totals": sorted(held.items()),
+            "final": [astuple(item) for item in self._holdings.finals()],
+        }
         with self._ctx.step(CLIENTS_RESUME.name, round=round) as c:
-            told = await c.exchange(json.dumps(sorted(held.items())).encode())
+            told = await c.exchange(json.dumps(said).encode())
             await echo(c, dict(enumerate(told)))
-            replies = [_parse(reply, pid) for pid, reply in enumerate(told)]
+            replies = [parse_resumed(reply, pid) for pid, reply in enumerate(told)]
         common = [
             number
             for number, digest in held.items()
-            if number <= round and all([number, digest] in reply for reply in replies)
+            if number <= round and all([number, digest] in totals for totals, _ in replies)
         ]
+        agreed = agreed_finals([finals for _, finals in replies], self._charged)
+        self._final = {item.client: item.upload for item in agreed}
+        await asyncio.to_thread(self._holdings.keep_finals, agreed)
+        await asyncio.to_thread(self._holdings.keep_totals, common)
         if common:
             total = self._holdings.load_total(max(common), self._ctx.pid)
             if total.share.shape == (self._cells,):
@@ -240,10 +251,6 @@ class Arrivals:
             by_form[stored.submission.form].append(stored)
         return [(self._forms[name], due) for name, due in sorted(by_form.items())]
 
-    def _is_held(self, stored: StoredSubmission) -> bool:
-        held = self._held.get(stored.submission.client)
-        return held is not None and held.upload == stored.upload
-
     def _ready(self, deadline: float) -> bool:
         stored = self._holdings.submission_count()
         self._on_waiting(stored)
@@ -263,27 +270,85 @@ class Arrivals:
     async def _list(self, round: int, *, ready: bool) -> tuple[list[StoredSubmission], bool]:
         """The submissions to add now, in one order, and whether all three servers are ready to go on.
 
-        To add are those due by ``round``, not counted yet, and the same at all three. Clients of round 1 are counted
-        in the initial measurements (round 0) already.
+        To add are those due by ``round``, not counted yet, and the same at all three; what was withdrawn or replaced is
+        gone then. Clients of round 1 are counted in the initial measurements (round 0) already.
         """
-        decided = self._decided
         mine = {
-            stored.submission.client: stored
-            for stored in self._holdings.submissions(max(round, 1))
-            if stored.submission.client not in decided and not self._is_held(stored)
+            Listed(s.submission.client, s.upload, s.submission.first_round, s.submission.version): s
+            for s in self._holdings.submissions(max(round, 1))
+            if self._may_count(s)
         }
-        clients = [
-            [client, stored.upload, stored.submission.first_round]
-            for client, stored in mine.items()
+        withdrawn = [
+            signed
+            for signed in self._holdings.withdrawals()
+            if signed.withdrawal.client not in self._final
+            and signed.withdrawal.digest() not in self._shown
         ]
+        listing = Listing(ready, frozenset(mine), tuple(withdrawn))
         with self._ctx.step(CLIENTS_AGREE.name, round=round) as c:
-            replies = await c.exchange(json.dumps({"ready": ready, "clients": clients}).encode())
+            replies = await c.exchange(listing.to_bytes())
             await echo(c, dict(enumerate(replies)))
-        listings = [_listed(reply, pid) for pid, reply in enumerate(replies)]
-        common = set.intersection(*(set(items) for items, _ in listings))
-        self._incomplete = incomplete([set(items) for items, _ in listings], common, round)
-        agreed = [mine[client] for client in sorted(item.client for item in common)]
-        return agreed, all(others_ready for _, others_ready in listings)
+        listings = [Listing.parse(reply, pid, self._whose) for pid, reply in enumerate(replies)]
+        found = concluded(listings, self._final, round)
+        await self._take_back(found, round)
+        decided = self._decided
+        self._incomplete = {c: i for c, i in found.incomplete.items() if c not in decided}
+        return [mine[item] for item in found.due.values()], all(one.ready for one in listings)
+
+    def _may_count(self, stored: StoredSubmission) -> bool:
+        """Whether it is neither counted, excluded nor held, nor earlier than what is."""
+        client = stored.submission.client
+        if client in self._final:
+            counted = client in self._require_total().clients
+            return not counted and stored.upload == self._final[client]
+        known = self._open.get(client) or self._held.get(client)
+        return known is None or stored.submission.version > known.submission.version
+
+    async def _take_back(self, found: Concluded, round: int) -> None:
+        """What owners have withdrawn, or replaced by what is due, is in the total no more, and gone.
+
+        Shares are deleted after they were subtracted; a server that is killed between the two hears of it again, or
+        lists what nobody else does.
+        """
+        gone = [known for known in self._open.values() if _is_gone(known, found)]
+        replaced: dict[str, Value] = {
+            known.submission.client: [known.upload, found.due[known.submission.client].digest]
+            for known in gone
+            if known.submission.client in found.due
+        }
+        self._held = {c: known for c, known in self._held.items() if not _is_gone(known, found)}
+        if found.withdrawn:
+            shown: dict[str, Value] = {c: _value(w) for c, w in found.withdrawn.items()}
+            self._transcript.note(WITHDRAWN.what, round=round, clients=shown)
+        if replaced:
+            self._transcript.note(REPLACED.what, round=round, clients=replaced)
+        await self._subtract(gone, round)
+        for client, signed in found.withdrawn.items():
+            said = signed.withdrawal
+            self._shown.add(said.digest())
+            await asyncio.to_thread(self._holdings.settle, client, said.version, signed)
+            if client not in self._open:
+                digest, reason = said.digest(), Exclusion.WITHDRAWN
+                self._standings[client] = Standing(client, digest, round, reason)
+        for client, item in found.due.items():
+            if item.version > 1:
+                await asyncio.to_thread(self._holdings.settle, client, item.version - 1)
+
+    async def _subtract(self, gone: Sequence[StoredSubmission], round: int) -> None:
+        """Take uploads out of the total, of those that are in it, and forget that they were decided on."""
+        inside = set(self._require_total().uploads)
+        limit = Limit(NO_CHECK, self._config.clients.rows_per_client)
+        for form, counted in self._by_form(s for s in gone if s.upload in inside):
+            for part in form.batches(counted):
+                bodies = await asyncio.to_thread(self._bodies, part)
+                batch = Batch(round, part, bodies.__getitem__, limit, compute=self._config.compute)
+                batch = self._to_be_counted(form, batch) if form.by_capacity else batch
+                total, zero = self._require_total(), Total.empty(round, self._ctx.pid, self._cells)
+                added = await form.add(self._ctx, zero.share, batch)
+                self._total = total.without(batch.clients, total.share - added.total)
+        for stored in gone:
+            del self._open[stored.submission.client]
+            del self._standings[stored.submission.client]
 
     async def _add_all(self, agreed: Sequence[StoredSubmission], round: int, *, last: bool) -> None:
         """Add who is agreed on, form after form; unless these are the ``last`` of the round, full batches alone.
@@ -300,8 +365,8 @@ class Arrivals:
                 await self._add(form, batch)
 
     def _bodies(self, part: Sequence[StoredSubmission]) -> dict[str, bytes]:
-        clients = [stored.submission.client for stored in part]
-        return {client: self._holdings.read_submission(client) for client in clients}
+        read = self._holdings.read_submission
+        return {s.submission.client: read(s.submission.client, s.submission.version) for s in part}
 
     async def _add(self, form: InputForm, batch: Batch) -> None:
         """Compare and add the shares of one batch of clients."""
@@ -314,7 +379,9 @@ class Arrivals:
             whole = self._to_be_counted(form, whole)
         added = await form.add(self._ctx, total.share, whole)
         counted = whole.without(added.failed)
-        self._total = Total(total.round, (*total.clients, *counted.clients), added.total)
+        uploads = (*total.uploads, *(stored.upload for stored in counted.submissions))
+        clients = (*total.clients, *counted.clients)
+        self._total = Total(total.round, clients, added.total, uploads)
         excluded |= dict.fromkeys(added.failed, Exclusion.OUT_OF_BOUNDS)
         for accusation in accused:
             self._transcript.note(ACCUSED.what, round=batch.round, **accusation.to_dict())
@@ -322,6 +389,7 @@ class Arrivals:
             client = stored.submission.client
             reason, servers = excluded.get(client), by.get(client, ())
             self._conclude(Standing(client, stored.upload, batch.round, reason, servers))
+            self._open[client] = stored
 
     def _to_be_counted(self, form: InputForm, batch: Batch) -> Batch:
         """Say whose rows are counted, before it begins."""
@@ -347,37 +415,17 @@ class Arrivals:
         return self._total
 
 
-def _clients_digest(clients: Sequence[str]) -> str:
-    return hashlib.sha256(json.dumps(list(clients)).encode()).hexdigest()
+def _is_gone(known: StoredSubmission, found: Concluded) -> bool:
+    """Whether its owner has withdrawn it, or a later version is due in its place."""
+    client = known.submission.client
+    signed = found.withdrawn.get(client)
+    withdrawn = signed is not None and known.submission.version <= signed.withdrawal.version
+    return withdrawn or client in found.due
 
 
-def _parse(reply: bytes, pid: int) -> list[object] | dict[str, object]:
-    try:
-        document = json.loads(reply)
-    except (ValueError, RecursionError) as error:
-        raise ProtocolViolation(f"party {pid} sent a list that is not JSON", pid) from error
-    if not isinstance(document, list | dict):
-        raise ProtocolViolation(f"party {pid} sent something that is no list", pid)
-    return document
+def _value(signed: SignedWithdrawal) -> dict[str, Value]:
+    return {name: value for name, value in signed.to_dict().items() if name != "client"}
 
 
-def _listed(reply: bytes, pid: int) -> tuple[list[Listed], bool]:
-    document = _parse(reply, pid)
-    match document:
-        case {"ready": bool() as ready, "clients": list() as clients}:
-            listed = [_listed_client(item, pid) for item in clients]
-            if len({item.client for item in listed}) != len(listed):
-                raise ProtocolViolation(f"party {pid} lists a client twice", pid)
-            return listed, ready
-    raise ProtocolViolation(f"party {pid} sent a malformed list of clients", pid)
-
-
-def _listed_client(item: object, pid: int) -> Listed:
-    match item:
-        case [str() as client, str() as digest, int() as first_round] if (
-            NAME_PATTERN.fullmatch(client)
-            and DIGEST_PATTERN.fullmatch(digest)
-            and not isinstance(first_round, bool)
-        ):
-            return Listed(client, digest, first_round)
-    raise ProtocolViolation(f"party {pid} sent a malformed client", pid)
+def _members_digest(members: Sequence[tuple[str, str]]) -> str:
+    return hashlib.sha256(json.dumps(list(members)).encode()).hexdigest()

@@ -11,8 +11,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+from parties.distaim.settled import Final
 from parties.distaim.store import Store
 from parties.distaim.stored import Standing, StoredSubmission, Total
+from parties.distaim.withdrawal import SignedWithdrawal
 from protocols.context import Transport
 from protocols.transcript import Transcript, Value
 
@@ -26,8 +28,23 @@ class Holdings(Protocol):
     def submission_count(self) -> int:
         """How many submissions are here."""
 
-    def read_submission(self, client: str) -> bytes:
-        """The body of ``client``."""
+    def read_submission(self, client: str, version: int) -> bytes:
+        """The body of a version of ``client``."""
+
+    def withdrawals(self) -> list[SignedWithdrawal]:
+        """What owners have taken back, each client's last."""
+
+    def settle(self, client: str, version: int, withdrawal: SignedWithdrawal | None = None) -> None:
+        """Delete what there is of ``client`` up to ``version``: it does not come back; durable on return."""
+
+    def finals(self) -> list[Final]:
+        """Who is counted for good, as this server knows."""
+
+    def keep_finals(self, finals: Sequence[Final]) -> None:
+        """Who is, as all three have agreed; durable on return."""
+
+    def keep_totals(self, rounds: Sequence[int]) -> None:
+        """Keep the running totals of these rounds, and no others."""
 
     def total_rounds(self) -> list[int]:
         """The rounds whose running total is here."""

@@ -44,6 +44,7 @@ from parties.files import write_json
 from parties.ledger import DurableLedger
 from parties.progress import WORKING, Progress, round_text
 from parties.published import Published
+from parties.signing import Issuer
 from protocols.context import Context
 from protocols.echo import echo
 from protocols.errors import CheckFailed, ProtocolViolation
@@ -70,6 +71,8 @@ class ComputeServer:
     progress: Progress
     closed: asyncio.Event
     circumstances: Circumstances
+    authority: bytes = b""
+    """The certificate (DER) of who admits owners. In a replay: what was recorded."""
     on_resume: Callable[[int], object] = lambda charges: None
     """Called with the charges that any of the three servers has, before anything else is charged; may refuse them."""
     on_release: Callable[[Iterable[str], int], object] = lambda clients, charges: None
@@ -146,7 +149,7 @@ async def compute(
             round=resumed.last_round,
         )
     accounts = _Accounts(server.transcript, costs)
-    arrivals = _arrivals(server, ctx)
+    arrivals = _arrivals(server, ctx, resumed.charged)
     result = await _aim(server, ctx, resumed, arrivals, accounts=accounts, lead=lead)
     server.store.close_to_clients()
     with ctx.step(FINISH.name) as c:
@@ -201,7 +204,7 @@ async def _aim(
     )
 
 
-def _arrivals(server: ComputeServer, ctx: Context) -> Arrivals:
+def _arrivals(server: ComputeServer, ctx: Context, charged: Sequence[int]) -> Arrivals:
     last = -1
 
     def on_waiting(stored: int) -> None:
@@ -222,6 +225,8 @@ def _arrivals(server: ComputeServer, ctx: Context) -> Arrivals:
         transcript=server.transcript,
         closed=server.closed,
         circumstances=server.circumstances,
+        authority=Issuer.of(server.circumstances.keep("authority", lambda: server.authority)),
+        charged=charged,
         on_waiting=on_waiting,
         on_counting=lambda batch: _on_counting(server, batch),
     )

@@ -13,6 +13,7 @@ class Exclusion(enum.StrEnum):
     COMPONENTS_DIFFER = "components differ"
     OUT_OF_BOUNDS = "out of bounds"
     INCOMPLETE = "incomplete"
+    WITHDRAWN = "withdrawn"
 
     def sentence(self, by: Sequence[int]) -> str:
         """For people, after the owner's name; ``by`` are the servers that say so, or lack its submission."""
@@ -24,4 +25,5 @@ _SENTENCES = {
     Exclusion.COMPONENTS_DIFFER: "the two holders of a component show different ones",
     Exclusion.OUT_OF_BOUNDS: "its counts are not those of a table within the agreed number of rows",
     Exclusion.INCOMPLETE: "its submission was not at all three servers",
+    Exclusion.WITHDRAWN: "it has withdrawn its submission",
 }

@@ -3,16 +3,21 @@
     GET /v1/runs/{run}              the run's public parameters, as JSON
     PUT /v1/runs/{run}/submission   an owner's sealed upload, for all three servers; its fields are headers
     GET /v1/runs/{run}/submission   where the upload of the owner that asks stands
+    PUT /v1/runs/{run}/withdrawal   of an owner: that its submission is not to be counted
+    GET /v1/runs/{run}/withdrawal   what of the owner that asks was withdrawn or replaced
     PUT /v1/runs/{run}/part         of another server: this one's part of an upload that it passes on
 
 An owner's PUT stores this server's part, puts the whole in the outbox and passes it on (`parties.distaim.relay`). It
 answers with the receipts of the servers that have their parts: 201, or 200 where this one had its part already, or 202
 where some are missing: "kept_for" names servers that are away and will get theirs, "refused" those that do not take it.
+A withdrawal, and an upload of a later version, take effect when the three servers meet over it (`parties.distaim.
+arrivals`): 202 until then, 200 with this server's signed word that nothing up to a version counts or ever will.
 Errors are JSON: {"error": {"what", "where", "expected"}}. 400 malformed, 403 not who may ask, not signed by its owner,
-or no room, 404 other run or no submission, 408 too slow, 409 another submission of this client is stored, 410 the run
-has ended, 411 and 413 length missing or too large, 422 does not fit the run or does not open, 507 the store cannot take
-it. Headers are judged before the body is read (Expect: 100-continue; `parties.distaim.judging`), the length has to be
-exactly right, and nothing is stored unless all of it has the digests that its owner signed.
+or no room, 404 other run or no submission, 408 too slow, 409 another submission of this client is stored, or this one
+was withdrawn or replaced, 410 the run has ended, 411 and 413 length missing or too large, 422 does not fit the run or
+does not open, 423 counted, so that it cannot be taken back, 507 the store cannot take it. Headers are judged before the
+body is read (Expect: 100-continue; `parties.distaim.judging`), the length has to be exactly right, and nothing is
+stored unless all of it has the digests that its owner signed.
 
 Secret: bodies, the sealing key; bodies go to the store, and nothing to a log. Known limits: connections are bounded in
 time, not in number, once a client's certificate was accepted.
@@ -25,15 +30,24 @@ from dataclasses import dataclass, field
 
 from aiohttp import web
 
+from parties.distaim.incoming import Incoming, Outgoing
 from parties.distaim.judging import Judge
-from parties.distaim.link import part_path, run_path, submission_path
-from parties.distaim.outbox import Outbox
-from parties.distaim.receipts import ReceiptMaker
+from parties.distaim.link import (
+    COUNTED,
+    part_path,
+    run_path,
+    submission_path,
+    withdrawal_path,
+)
+from parties.distaim.outbox import Outbox, Whereabouts
+from parties.distaim.receipts import ReceiptMaker, Settled
 from parties.distaim.relay import Relay
 from parties.distaim.sealed import Received, SignedUpload, open_part
-from parties.distaim.store import Incoming, Outgoing, Store
+from parties.distaim.settled import Settlements
+from parties.distaim.store import Store
 from parties.distaim.stored import answer_to
 from parties.distaim.submission import RING_BITS
+from parties.distaim.withdrawal import SignedWithdrawal
 from parties.errors import (
     IngestError,
     RunClosed,
@@ -42,6 +56,8 @@ from parties.errors import (
     StoreError,
     StudyReleased,
     SubmissionConflict,
+    SubmissionCounted,
+    SubmissionSettled,
 )
 from parties.sealing import SealKey
 
@@ -81,6 +97,8 @@ class Api:
             submission_path(run), self.put_submission, expect_handler=self.expect_submission
         )
         app.router.add_get(submission_path(run), self.get_submission)
+        app.router.add_put(withdrawal_path(run), self.put_withdrawal)
+        app.router.add_get(withdrawal_path(run), self.get_withdrawal)
         app.router.add_put(part_path(run), self.put_part, expect_handler=self.expect_part)
         return app
 
@@ -116,7 +134,9 @@ class Api:
         sealed = self.judge.sizes(submission).split(whole.read())
         if sealed.describe(submission) != upload.upload:
             raise _other_digest()
-        standing = Outbox(self.store).whereabouts(submission.client)
+        standing = Whereabouts()
+        if self.store.upload_digest(submission.client) == upload.upload.digest():
+            standing = Outbox(self.store).whereabouts(submission.client)
         others = [
             pid
             for pid in range(3)
@@ -160,6 +180,52 @@ class Api:
             what = f"no submission of {client!r} at {self.judge.party}"
             raise IngestError(404, what, where="store", expected="one, sent to any server")
         return await asyncio.to_thread(self._standing_of, request, upload, KNOWN)
+
+    # What an owner takes back
+
+    async def put_withdrawal(self, request: web.Request) -> web.Response:
+        """Keep it for when the servers meet, durably, unless it is too late. Raises IngestError, StoreError."""
+        signed = self.judge.owners_withdrawal(request)
+        await asyncio.to_thread(self._withdraw, signed)
+        return await asyncio.to_thread(self._settled_of, signed.withdrawal.client)
+
+    def _withdraw(self, signed: SignedWithdrawal) -> None:
+        said, settlements = signed.withdrawal, Settlements(self.store)
+        with self.store.held():
+            if said.version <= settlements.version(said.client) or settlements.final(said.client):
+                return
+            if self.store.closed_to_clients:
+                # No round is left that could count it.
+                self.store.settle(said.client, said.version, signed)
+            else:
+                settlements.add_withdrawal(signed)
+
+    async def get_withdrawal(self, request: web.Request) -> web.Response:
+        """What of the client that asks was withdrawn or replaced, with this server's word for it."""
+        client = self.judge.client(request)
+        self.judge.check_run(request)
+        return await asyncio.to_thread(self._settled_of, client)
+
+    def _settled_of(self, client: str) -> web.Response:
+        settlements, run = Settlements(self.store), self.judge.config.run.id
+        with self.store.held():
+            version, asked = settlements.version(client), settlements.withdrawal(client)
+            stored, final = self.store.newest_version(client), settlements.final(client)
+        settled = Settled(run, self.judge.digest, client, version)
+        wanted = 0 if asked is None else asked.withdrawal.version
+        return web.json_response(
+            {
+                "run": run,
+                "party": self.judge.party,
+                "client": client,
+                "stored": stored,
+                "asked": wanted,
+                "settled": version,
+                "counted": None if final is None else final.round,
+                "receipts": [self.receipts.settle(settled).to_dict()] if version else [],
+            },
+            status=200 if version >= wanted else 202,
+        )
 
     # A part that another server passes on
 
@@ -260,6 +326,7 @@ class Api:
                 "open": not self.store.closed_to_clients,
                 "upload": self.store.upload_digest(client),
                 "counted_from": self.store.counted_from(client),
+                "settled": Settlements(self.store).version(client),
                 **answer_to(self.store.standing(client), closed=self.store.closed_to_clients),
             }
         )
@@ -306,7 +373,12 @@ def refusal(error: IngestError | StoreError) -> web.Response:
     """An error as the client sees it; a store's folder is nothing to tell a client about."""
     if isinstance(error, StoreError):
         status, expected = {
-            SubmissionConflict: (409, "the same submission again; the first one stands"),
+            SubmissionConflict: (
+                409,
+                "the same submission again; the first one stands until a later version replaces it",
+            ),
+            SubmissionSettled: (409, "another submission: what was taken back does not come back"),
+            SubmissionCounted: (COUNTED, "nothing more: what was counted stays"),
             RunClosed: (410, "a submission before the run's last round"),
             StudyReleased: (409, "a new configuration, which you charge to your budget anew"),
             RunFull: (403, "a run that expects more data owners"),

@@ -17,6 +17,7 @@ from parties.distaim.inputs import InputForm, input_forms
 from parties.distaim.link import run_path
 from parties.distaim.sealed import SIGNATURE_HEADER, SignedUpload, Sizes
 from parties.distaim.submission import RING_BITS, FieldError, Submission
+from parties.distaim.withdrawal import SignedWithdrawal
 from parties.errors import CertificateError, IngestError
 from parties.signing import Issuer
 from parties.tls import peer_key, peer_name
@@ -108,6 +109,29 @@ class Judge:
         self._check(upload)
         self._check_length(request, self.sizes(upload.submission).whole)
         return upload
+
+    def owners_withdrawal(self, request: web.Request) -> SignedWithdrawal:
+        """What the owner that asks withdraws, by its headers. Raises IngestError."""
+        client = self.client(request)
+        self.check_run(request)
+        certificate = _tls(request).getpeercert(binary_form=True) or b""
+        try:
+            signed = SignedWithdrawal.of_owner(
+                self.config.run.id, self.digest, client, certificate, request.headers
+            )
+        except FieldError as error:
+            raise _malformed(error) from error
+        try:
+            self.authority.signatory(certificate)
+            signed.check(self.authority, self.config.run.id, self.digest)
+        except CertificateError as error:
+            raise IngestError(
+                403,
+                str(error),
+                where=f"header {SIGNATURE_HEADER}",
+                expected="the withdrawal signed by the client that asks, for this configuration",
+            ) from error
+        return signed
 
     def servers_part(self, request: web.Request) -> SignedUpload:
         """The upload of which another server is about to send a part, by its headers. Raises IngestError."""

@@ -12,6 +12,8 @@ from collections.abc import AsyncIterator
 import aiohttp
 
 _CHUNK = 1 << 18
+COUNTED = 423
+"""The HTTP status of a refusal because the owner's rows are counted."""
 _MAX_ANSWER = 1 << 16
 
 
@@ -32,6 +34,11 @@ def submission_path(run: str) -> str:
 def part_path(run: str) -> str:
     """Of a server: its part of an upload that another one passes on."""
     return f"{run_path(run)}/part"
+
+
+def withdrawal_path(run: str) -> str:
+    """Of an owner: what it has withdrawn, and what of it does not come back."""
+    return f"{run_path(run)}/withdrawal"
 
 
 async def in_chunks(content: bytes) -> AsyncIterator[bytes]:

@@ -52,6 +52,10 @@ COUNTING = Note(
 """A batch that servers count, whose owners weigh at most their capacities: rows by client, in the batch's order."""
 INCOMPLETE = Note("incomplete", Phase.ARRIVALS, {"round": fields.natural, "clients": fields.table})
 """The clients that some servers list and others do not, with the servers that do not."""
+WITHDRAWN = Note("withdrawn", Phase.ARRIVALS, {"round": fields.natural, "clients": fields.table})
+"""What owners have withdrawn: by client the version up to which, with its signature and certificate."""
+REPLACED = Note("replaced", Phase.ARRIVALS, {"round": fields.natural, "clients": fields.table})
+"""The clients of whom a later version takes the place of what was decided on: by client the two uploads' digests."""
 ROUND = Note("round", Phase.BEGUN, {"round": fields.natural, "clients": fields.natural})
 SELECTING = Note(
     "selecting", Phase.CANDIDATES, {"round": fields.natural, "candidates": fields.hex_bytes}
@@ -71,6 +75,8 @@ _ALL = (
     ACCUSED,
     COUNTING,
     INCOMPLETE,
+    WITHDRAWN,
+    REPLACED,
     TOTAL,
     ROUND,
     SELECTING,

@@ -75,26 +75,36 @@ class Outbox:
             {pid: refused for pid, refused in waiting if refused is not None},
         )
 
-    def delivered(
-        self, client: str, pid: int, receipt: Receipt, *, sent: int, received: int
-    ) -> None:
-        """Server ``pid`` has its part; passing it on took so many bytes.
+    def waits(self, client: str, pid: int) -> bool:
+        """Whether server ``pid`` is to get a part of this client's upload."""
+        query = "SELECT 1 FROM outbox WHERE client = ? AND pid = ? AND refused IS NULL"
+        return self._database.row(query, client, pid) is not None
 
-        A power failure may take this back, and the part is passed on once more.
+    def delivered(
+        self, client: str, pid: int, receipt: Receipt, *, upload: str, sent: int, received: int
+    ) -> None:
+        """Server ``pid`` has its part of ``upload``; passing it on took so many bytes.
+
+        A power failure may take this back, and the part is passed on once more. Nothing of an upload that is not the
+        client's newest any more.
         """
         row = (client, pid, json.dumps(receipt.to_dict()), sent, received)
         with self._database.held():
             path = self._path(client)
+            if not self._is_newest(client, upload):
+                return
             with self._database.hasty():
                 self._database.enter("INSERT OR REPLACE INTO receipt VALUES (?, ?, ?, ?, ?)", [row])
                 self._database.enter("DELETE FROM outbox WHERE client = ? AND pid = ?", [row[:2]])
             self._tidy(client, path)
 
-    def refused(self, client: str, pid: int, reason: str) -> None:
-        """Server ``pid`` does not take its part; it is not asked again."""
+    def refused(self, client: str, pid: int, reason: str, *, upload: str) -> None:
+        """Server ``pid`` does not take its part of ``upload``; it is not asked again. Else as ``delivered``."""
         statement = "UPDATE outbox SET refused = ? WHERE client = ? AND pid = ?"
         with self._database.held():
             path = self._path(client)
+            if not self._is_newest(client, upload):
+                return
             with self._database.hasty():
                 self._database.enter(statement, [(reason, client, pid)])
             self._tidy(client, path)
@@ -103,6 +113,11 @@ class Outbox:
         """Bytes sent to other servers with the parts that they have, and bytes of their answers."""
         row = self._database.row("SELECT total(sent), total(received) FROM receipt")
         return (0, 0) if row is None else (int(row[0]), int(row[1]))
+
+    def _is_newest(self, client: str, upload: str) -> bool:
+        query = "SELECT digest FROM submission WHERE client = ? ORDER BY version DESC LIMIT 1"
+        row = self._database.row(query, client)
+        return row is not None and row[0] == upload
 
     def _path(self, client: str) -> str | None:
         """The file of an upload that somebody waits for."""

@@ -50,6 +50,7 @@ class State:
     common: str = field(default="", repr=False)
     receipts: tuple[dict[str, object], ...] = ()
     rows: int | None = field(default=None, repr=False)
+    version: int = 1
 
     @classmethod
     def draw(
@@ -58,6 +59,7 @@ class State:
         own: OwnInput,
         client: str,
         first_round: int | None,
+        version: int = 1,
     ) -> Self:
         """Fresh randomness for a first try of what begins in ``first_round`` (None: never)."""
         if first_round is not None and not 1 <= first_round <= config.run.rounds:
@@ -77,6 +79,7 @@ class State:
             s1=seeds.s1.hex(),
             key=secrets.token_hex(KEY_BYTES),
             rows=own.rows,
+            version=version,
         )
 
     @classmethod

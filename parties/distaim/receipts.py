@@ -2,13 +2,14 @@
 
 Provides ``Receipt``, what a server says and signs with the key that the configuration pins, ``ReceiptMaker``, which
 makes a server's own, and ``check_receipt``. An upload is complete with three valid ones over the same digest: the
-server that took it can neither lose nor alter a part of it unseen. Public: everything here.
+server that took it can neither lose nor alter a part of it unseen. ``check_settled`` is for what a server signs when
+an upload was withdrawn or replaced (`parties.distaim.withdrawal`). Public: everything here.
 """
 
 import base64
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Self
 
 from parties.config import CertificateFiles, Config
@@ -18,6 +19,7 @@ from parties.signing import pinned_signatory, public_key_of
 from parties.tls import load_certificate, signer
 
 _LABEL = b"syncret receipt 1\n"
+_SETTLED = b"syncret settled 1\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,15 +59,42 @@ def receipt_message(upload: Upload, party: str) -> bytes:
     return _LABEL + json.dumps(said, sort_keys=True, separators=(",", ":")).encode("ascii")
 
 
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """That of ``client`` nothing of a ``version`` up to this one was counted in run ``run``, or ever will be.
+
+    Whoever signs it has deleted its shares of them. ``config`` is the configuration's digest.
+    """
+
+    run: str
+    config: str
+    client: str
+    version: int
+
+    def message(self, party: str) -> bytes:
+        """What server ``party`` signs of it."""
+        said = {**asdict(self), "party": party}
+        return _SETTLED + json.dumps(said, sort_keys=True, separators=(",", ":")).encode("ascii")
+
+
+def check_settled(receipt: Receipt, settled: Settled, config: Config) -> None:
+    """Raises CertificateError unless one of the configuration's servers has signed this."""
+    _check(receipt, settled.message(receipt.party), config)
+
+
 def check_receipt(receipt: Receipt, upload: Upload, config: Config) -> None:
     """Raises CertificateError unless one of the configuration's servers has signed this of ``upload``."""
+    _check(receipt, receipt_message(upload, receipt.party), config)
+
+
+def _check(receipt: Receipt, message: bytes, config: Config) -> None:
     pins = {party.name: party.pinned for party in config.require_parties()}
     if receipt.party not in pins:
         raise CertificateError(
             f"a receipt is of {receipt.party[:80]!r}, who is no server of the run"
         )
     server = pinned_signatory(pins[receipt.party], receipt.key)
-    server.verify(receipt.signature, receipt_message(upload, receipt.party))
+    server.verify(receipt.signature, message)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +114,10 @@ class ReceiptMaker:
     def make(self, upload: Upload) -> Receipt:
         """This server's receipt for ``upload``, which has to be on its disk."""
         return Receipt(self.party, self.key, self.sign(receipt_message(upload, self.party)))
+
+    def settle(self, settled: Settled) -> Receipt:
+        """This server's word that ``settled`` holds, which has to be so in its store."""
+        return Receipt(self.party, self.key, self.sign(settled.message(self.party)))
 
 
 def receipts_in(answer: Mapping[str, object]) -> Sequence[Receipt]:

@@ -8,16 +8,19 @@ what came of it are: of a server that was killed, the tape tells at least as muc
 import json
 import struct
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import astuple
 from pathlib import Path
 
 import numpy as np
 
 from parties.distaim.agreement import fill, state_of
 from parties.distaim.circumstances import Circumstances, Holdings
+from parties.distaim.settled import Final
 from parties.distaim.store import Store
 from parties.distaim.stored import Standing, StoredSubmission, Total
 from parties.distaim.submission import Submission
 from parties.distaim.tape import Tape
+from parties.distaim.withdrawal import SignedWithdrawal
 from protocols.context import Opening, Payload, StepCost, Transport
 from protocols.ring import R32
 from protocols.shares import Share
@@ -120,11 +123,41 @@ class KeptHoldings:
         """See ``Holdings.submission_count``."""
         return self._inner.submission_count()
 
-    def read_submission(self, client: str) -> bytes:
+    def read_submission(self, client: str, version: int) -> bytes:
         """See ``Holdings.read_submission``."""
         return self._circumstances.keep(
-            f"body of {client}", lambda: self._inner.read_submission(client)
+            f"body of {client} {version}", lambda: self._inner.read_submission(client, version)
         )
+
+    def withdrawals(self) -> list[SignedWithdrawal]:
+        """See ``Holdings.withdrawals``."""
+        found = self._circumstances.keep_json(
+            "withdrawals",
+            lambda: [
+                [signed.withdrawal.run, signed.withdrawal.config, signed.to_dict()]
+                for signed in self._inner.withdrawals()
+            ],
+        )
+        return [SignedWithdrawal.from_dict(said, run, config) for run, config, said in found]
+
+    def settle(self, client: str, version: int, withdrawal: SignedWithdrawal | None = None) -> None:
+        """See ``Holdings.settle``."""
+        self._inner.settle(client, version, withdrawal)
+
+    def finals(self) -> list[Final]:
+        """See ``Holdings.finals``."""
+        found = self._circumstances.keep_json(
+            "finals", lambda: [astuple(item) for item in self._inner.finals()]
+        )
+        return [Final(*item) for item in found]
+
+    def keep_finals(self, finals: Sequence[Final]) -> None:
+        """See ``Holdings.keep_finals``."""
+        self._inner.keep_finals(finals)
+
+    def keep_totals(self, rounds: Sequence[int]) -> None:
+        """See ``Holdings.keep_totals``."""
+        self._inner.keep_totals(rounds)
 
     def total_rounds(self) -> list[int]:
         """See ``Holdings.total_rounds``."""
@@ -163,13 +196,14 @@ def _row(stored: StoredSubmission) -> list[object]:
 
 
 def _total_bytes(total: Total) -> bytes:
-    clients = json.dumps(total.clients).encode()
+    clients = json.dumps(total.members).encode()
     parts = (R32.to_wire(component).tobytes() for component in (total.share.own, total.share.next))
     return struct.pack("<Q", len(clients)) + clients + b"".join(parts)
 
 
 def _total_from(data: bytes, round: int, pid: int) -> Total:
     (size,) = struct.unpack_from("<Q", data)
-    clients = json.loads(data[8 : 8 + size])
+    members = json.loads(data[8 : 8 + size])
+    clients, uploads = (tuple(who[i] for who in members) for i in range(2))
     own, next_ = np.frombuffer(data[8 + size :], "<u4").astype(np.uint32).reshape(2, -1)
-    return Total(round, tuple(clients), Share(R32, pid, own, next_))
+    return Total(round, clients, Share(R32, pid, own, next_), uploads)

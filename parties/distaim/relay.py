@@ -180,6 +180,9 @@ class _Peer:
             self._pause_s = FIRST_PAUSE_S
             self._tried(client)
             del self._tries[client]
+            if self._outbox.waits(client, self._pid):
+                # Another version has come meanwhile.
+                self.add(client)
         finally:
             self._slots.release()
 
@@ -208,7 +211,9 @@ class _Peer:
         if status not in (200, 201):
             reason = refusal_text(status, answer)
             logger.warning("%s refuses the part of %s: %s", self._party.name, client, reason)
-            await asyncio.to_thread(self._outbox.refused, client, self._pid, reason)
+            await asyncio.to_thread(
+                self._outbox.refused, client, self._pid, reason, upload=upload.upload.digest()
+            )
             return
         try:
             (receipt,) = receipts_in(answer)
@@ -219,7 +224,13 @@ class _Peer:
             raise _Away(f"its receipt does not hold: {error}") from error
         sent = len(part.content)
         await asyncio.to_thread(
-            self._outbox.delivered, client, self._pid, receipt, sent=sent, received=received
+            self._outbox.delivered,
+            client,
+            self._pid,
+            receipt,
+            upload=upload.upload.digest(),
+            sent=sent,
+            received=received,
         )
 
     def _part(self, upload: SignedUpload) -> Received | None:

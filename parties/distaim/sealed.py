@@ -43,7 +43,7 @@ CLIENT_HEADER, CERTIFICATE_HEADER = "Syncret-Client", "Syncret-Certificate"
 _UPLOAD, _SIGNED = b"syncret upload 1\n", b"syncret owner's signature 1\n"
 _BOX, _COMMON = b"syncret box 1\n", b"syncret common part 1\n"
 _DIGEST = re.compile(r"[0-9a-f]{64}")
-_MAX_SIGNATURE, _MAX_CERTIFICATE = 256, 4096
+MAX_SIGNATURE, MAX_CERTIFICATE = 256, 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,12 +200,12 @@ class SignedUpload:
     ) -> Self:
         """What the owner ``client`` describes, whose connection has shown the certificate. Raises FieldError."""
         upload = _upload_in(Submission.from_headers(run, client, headers), headers)
-        return cls(upload, _decode(headers, SIGNATURE_HEADER, _MAX_SIGNATURE), certificate)
+        return cls(upload, signature_in(headers), certificate)
 
     @classmethod
     def between_servers(cls, run: str, headers: Mapping[str, str]) -> Self:
         """What a server passes on. Raises FieldError."""
-        certificate = _decode(headers, CERTIFICATE_HEADER, _MAX_CERTIFICATE)
+        certificate = _decode(headers, CERTIFICATE_HEADER, MAX_CERTIFICATE)
         return cls.of_owner(run, headers.get(CLIENT_HEADER, ""), certificate, headers)
 
     def to_json(self) -> str:
@@ -229,6 +229,11 @@ class SignedUpload:
             base64.b64decode(document[name]) for name in ("signature", "certificate")
         )
         return cls(Upload(submission, (first, second, third), common), signature, certificate)
+
+
+def signature_in(headers: Mapping[str, str]) -> bytes:
+    """The owner's signature. Raises FieldError."""
+    return _decode(headers, SIGNATURE_HEADER, MAX_SIGNATURE)
 
 
 def seal_common(parts: UploadParts, submission: Submission, key: bytes) -> bytes:

@@ -43,7 +43,7 @@ from parties.published import TABLE, Published, published
 from parties.pulse import Pulse
 from parties.register import Registered, Study
 from parties.statuses import TooFewClients
-from parties.tls import check_holder, check_seal, signer
+from parties.tls import authority_bytes, check_holder, check_seal, signer
 from parties.version import version
 from protocols.context import Context, root_path
 from protocols.errors import ProtocolError
@@ -118,6 +118,7 @@ async def run_party(
             progress=progress,
             closed=closed,
             circumstances=circumstances,
+            authority=authority_bytes(files),
             on_resume=registered.resume,
             on_release=registered.release,
         )

@@ -28,7 +28,8 @@ class Told:
     """What server ``party`` says: it has the ``upload`` of this digest (None: none), and what became of it.
 
     ``counted`` in ``round``, or ``excluded`` there for a reason (`parties.distaim.exclusions`); neither while it waits,
-    then for the round ``counted_from`` (None: no round is left).
+    then for the round ``counted_from`` (None: no round is left). Nothing up to version ``settled`` counts, ever: it was
+    withdrawn or replaced.
     """
 
     party: str
@@ -37,6 +38,7 @@ class Told:
     round: int | None
     excluded: str | None
     counted_from: int | None = None
+    settled: int = 0
 
     def to_dict(self) -> dict[str, object]:
         """For JSON."""
@@ -50,7 +52,7 @@ class Told:
         if self.excluded is not None:
             return f"not counted, in round {self.round}: {self.excluded}"
         if not self.upload:
-            return "not there"
+            return "withdrawn, deleted and not counted" if self.settled else "not there"
         if self.counted_from is None:
             return "there and not counted: no round is left"
         return f"there and not counted yet; due in round {self.counted_from}"
@@ -63,11 +65,12 @@ def counted_text(round: int | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """What server ``party`` answers when it is asked for its run: ``says``, or else the ``problem``."""
+    """What server ``party`` ``says``, or else the ``problem``; ``status`` is HTTP's, 0 where there is no answer."""
 
     party: PartySection
     says: Mapping[str, object] | None = None
     problem: str = ""
+    status: int = 0
 
 
 async def ask_standings(config: Config, files: CertificateFiles) -> tuple[Told, ...]:
@@ -85,19 +88,29 @@ async def ask_servers(config: Config, files: CertificateFiles) -> tuple[Heard, .
 
     Raises CertificateError where ``files`` cannot be used.
     """
-    answers = [_ask(config, party, files) for party in config.require_parties()]
+    path = run_path(config.run.id)
+    answers = [ask_server(config, party, files, path=path) for party in config.require_parties()]
     return tuple(await asyncio.gather(*answers))
 
 
-async def _ask(config: Config, party: PartySection, files: CertificateFiles) -> Heard:
+async def ask_server(
+    config: Config,
+    party: PartySection,
+    files: CertificateFiles,
+    *,
+    path: str,
+    method: str = "GET",
+    headers: Mapping[str, str] | None = None,
+) -> Heard:
+    """What one server answers to a request without a body. Raises CertificateError where ``files`` cannot be used."""
     timeouts = config.timeouts
     connector = aiohttp.TCPConnector(ssl=client_context(files, party.pinned))
     limits = aiohttp.ClientTimeout(total=timeouts.submit_s, sock_connect=timeouts.connect_s)
-    url = f"https://{party.ingest}{run_path(config.run.id)}"
+    url = f"https://{party.ingest}{path}"
     try:
         async with (
             aiohttp.ClientSession(connector=connector, timeout=limits) as session,
-            session.get(url, allow_redirects=False) as response,
+            session.request(method, url, headers=headers, allow_redirects=False) as response,
         ):
             answer, _ = await read_answer(response)
     except TimeoutError:
@@ -108,9 +121,9 @@ async def _ask(config: Config, party: PartySection, files: CertificateFiles) -> 
         return Heard(party, problem=reason or f"cannot be reached: {network_reason(error)}")
     except NoAnswer as error:
         return Heard(party, problem=str(error))
-    if response.status != HTTPStatus.OK:
-        return Heard(party, problem=refusal_text(response.status, answer))
-    return Heard(party, answer)
+    if response.status not in (HTTPStatus.OK, HTTPStatus.ACCEPTED):
+        return Heard(party, None, refusal_text(response.status, answer), response.status)
+    return Heard(party, answer, "", response.status)
 
 
 def _told(party: str, answer: Mapping[str, object]) -> Told | None:
@@ -122,8 +135,14 @@ def _told(party: str, answer: Mapping[str, object]) -> Told | None:
             "excluded": str() | None as excluded,
         }:
             shown = None if excluded is None else excluded[:80]
-            due = answer.get("counted_from")
+            due, settled = answer.get("counted_from"), answer.get("settled")
             return Told(
-                party, upload, counted, number, shown, due if isinstance(due, int) else None
+                party,
+                upload,
+                counted,
+                number,
+                shown,
+                due if isinstance(due, int) else None,
+                settled if isinstance(settled, int) else 0,
             )
     return None

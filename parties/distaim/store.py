@@ -5,7 +5,8 @@ that names it is committed, so that after a kill at any moment every row is whol
 left behind is swept away when the store is opened. The server's privacy ledger is in the same database
 (`parties.ledger`).
 
-Submissions are kept as their bodies, opened; what has to be passed on, sealed (`parties.distaim.outbox`).
+Submissions are kept as their bodies, opened; what has to be passed on, sealed (`parties.distaim.outbox`). Of a client
+there may be several versions, until the three servers have agreed on one (`parties.distaim.listing`).
 
 Secret: submissions and totals are one server's shares; their files have mode 0600, in folders of mode 0700, and they go
 when the run has ended (`forget`). Public: checkpoints. Source: `protocols` README section 2. Known limits: a folder
@@ -15,25 +16,35 @@ belongs to one run.
 import hashlib
 import io
 import json
-import os
 import secrets
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import IO, Any, NamedTuple, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from parties.database import Database
 from parties.distaim.exclusions import Exclusion
-from parties.distaim.outbox import FOLDER, TABLES
+from parties.distaim.incoming import Incoming, Outgoing
+from parties.distaim.outbox import FOLDER
+from parties.distaim.outbox import TABLES as OUTBOX_TABLES
 from parties.distaim.sealed import SignedUpload
+from parties.distaim.settled import TABLES as SETTLED_TABLES
+from parties.distaim.settled import Final, Settlements
 from parties.distaim.stored import Checkpoint, Standing, StoredSubmission, Total
 from parties.distaim.submission import Submission
-from parties.errors import RunClosed, RunFull, StoreError, SubmissionConflict
-from parties.files import create, disk_errors, write_whole
+from parties.distaim.withdrawal import SignedWithdrawal
+from parties.errors import (
+    RunClosed,
+    RunFull,
+    StoreError,
+    SubmissionConflict,
+    SubmissionCounted,
+    SubmissionSettled,
+)
+from parties.files import disk_errors, write_whole
 from parties.ledger import LEDGER
 from protocols.digests import KEY_BYTES
 from protocols.durable import sync
@@ -42,9 +53,10 @@ from protocols.shares import Share
 
 _SCHEMA = (
     """CREATE TABLE IF NOT EXISTS submission (
-    client TEXT PRIMARY KEY, header TEXT NOT NULL, digest TEXT NOT NULL, proof TEXT NOT NULL,
+    client TEXT NOT NULL, version INTEGER NOT NULL, header TEXT NOT NULL, digest TEXT NOT NULL, proof TEXT NOT NULL,
     body_digest TEXT NOT NULL, own_digest TEXT NOT NULL, next_digest TEXT NOT NULL,
-    first_round INTEGER NOT NULL, size INTEGER NOT NULL, path TEXT NOT NULL, received_at REAL NOT NULL) STRICT""",
+    first_round INTEGER NOT NULL, size INTEGER NOT NULL, path TEXT NOT NULL, received_at REAL NOT NULL,
+    PRIMARY KEY (client, version)) STRICT""",
     """CREATE TABLE IF NOT EXISTS traffic (
     client TEXT PRIMARY KEY, requests INTEGER NOT NULL, received INTEGER NOT NULL, sent INTEGER NOT NULL) STRICT""",
     """CREATE TABLE IF NOT EXISTS total (
@@ -55,7 +67,8 @@ _SCHEMA = (
     """CREATE TABLE IF NOT EXISTS checkpoint (
     round INTEGER, candidate INTEGER, sigma REAL NOT NULL, clients INTEGER NOT NULL, digest TEXT NOT NULL,
     path TEXT NOT NULL, PRIMARY KEY (round, candidate)) STRICT""",
-    *TABLES,
+    *OUTBOX_TABLES,
+    *SETTLED_TABLES,
     LEDGER,
 )
 _FILED = {
@@ -69,61 +82,11 @@ _SHARES = tuple(table for table in _FILED if table != "checkpoint")
 _ENDED, _FORGOTTEN = "ended", "forgotten"
 _COMMITMENT_KEY = "commitment_key"
 _STANDING = "SELECT client, digest, round, excluded, servers FROM standing"
+_NEWEST = "client = ? ORDER BY version DESC LIMIT 1"
+_MOST_VERSIONS = 4
+"""Of one client's submissions that wait for the servers to agree on one."""
 _KEPT_TOTALS = 2
 """Servers may be one round apart when one is killed: the total before the latest is kept as well."""
-
-
-class Incoming:
-    """A body on its way in: written to a file of its own that vanishes unless the store accepts it."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.size = 0
-        self._hash = hashlib.sha256()
-        with disk_errors(path):
-            self._file: IO[bytes] = os.fdopen(create(path, secret=True), "wb", 0)
-
-    def write(self, chunk: bytes) -> None:
-        """Append ``chunk``. Raises StoreError where the disk does not take it."""
-        with disk_errors(self.path):
-            written = 0
-            while written < len(chunk):
-                written += self._file.write(memoryview(chunk)[written:])
-        self._hash.update(chunk)
-        self.size += len(chunk)
-
-    def digest(self) -> str:
-        """Hex SHA-256 of what was written."""
-        return self._hash.hexdigest()
-
-    def read(self) -> bytes:
-        """All that was written. Raises StoreError."""
-        with disk_errors(self.path, "read"):
-            return self.path.read_bytes()
-
-    def sync(self) -> None:
-        """Make what was written durable. Raises StoreError."""
-        with disk_errors(self.path):
-            os.fsync(self._file.fileno())
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._file.close()
-        self.path.unlink(missing_ok=True)
-
-
-class Outgoing(NamedTuple):
-    """A ``whole`` upload, of which the servers ``pids`` are to get their parts."""
-
-    whole: Incoming
-    pids: Sequence[int]
 
 
 class Store(Database):
@@ -234,25 +197,53 @@ class Store(Database):
     def check_upload(self, upload: SignedUpload, limit: int) -> bool:
         """Whether this server's part of exactly this upload is stored already; False: it may be stored.
 
-        Raises SubmissionConflict (another one of this client is stored), RunClosed, RunFull (``limit`` clients).
+        Raises SubmissionConflict (another one of this client is stored, of the same version or a later one),
+        SubmissionSettled, SubmissionCounted, RunClosed, RunFull (``limit`` clients).
         """
         submission = upload.submission
-        row = self.row("SELECT digest FROM submission WHERE client = ?", submission.client)
-        if row is not None:
-            if row[0] == upload.upload.digest():
-                return True
-            raise SubmissionConflict(
-                self.directory,
-                f"client {submission.client!r} is stored with another submission",
-            )
-        self.admit(submission.client)
+        client = submission.client
+        known = self.rows(
+            "SELECT version, digest FROM submission WHERE client = ? ORDER BY version", client
+        )
+        if known and known[-1] == (submission.version, upload.upload.digest()):
+            return True
+        self._check_version(submission, [version for version, _ in known])
+        self.admit(client)
         if self.closed_to_clients:
             raise RunClosed(self.directory, f"run {submission.run!r} takes no submissions any more")
-        if self._count("submission") >= limit:
+        if not known and self.submission_count() >= limit:
             raise RunFull(
                 self.directory, f"run {submission.run!r} has its {limit} expected clients already"
             )
         return False
+
+    def _check_version(self, submission: Submission, known: Sequence[int]) -> None:
+        """Whether a version may come beside those that are stored. Raises as ``check_upload``."""
+        client, version = submission.client, submission.version
+        self.check_not_final(client)
+        if version <= Settlements(self).version(client):
+            raise SubmissionSettled(
+                self.directory,
+                f"client {client!r} has withdrawn this submission, or replaced it",
+            )
+        if known and version <= max(known):
+            raise SubmissionConflict(
+                self.directory, f"client {client!r} is stored with another submission"
+            )
+        if len(known) >= _MOST_VERSIONS:
+            raise SubmissionConflict(
+                self.directory,
+                f"client {client!r} has {len(known)} versions here that the servers have not met over",
+            )
+
+    def check_not_final(self, client: str) -> None:
+        """Raises SubmissionCounted where ``client`` is counted for good."""
+        if final := Settlements(self).final(client):
+            raise SubmissionCounted(
+                self.directory,
+                f"client {client!r} is counted in round {final.round}: what is released depends on it, and nothing "
+                "can be taken back",
+            )
 
     def accept(
         self,
@@ -271,24 +262,34 @@ class Store(Database):
         body.sync()
         if outgoing is not None:
             outgoing.whole.sync()
-        client = upload.submission.client
+        name = _file_name(upload.upload.digest())
         with self.held():
             known = self.check_upload(upload, limit)
-            moved = [] if known else [self._move(body.path, f"submissions/{_file_name(client)}")]
+            moved = [] if known else [self._move(body.path, f"submissions/{name}")]
             try:
                 if outgoing is not None:
-                    moved.append(self._move(outgoing.whole.path, f"{FOLDER}/{_file_name(client)}"))
+                    moved.append(self._move(outgoing.whole.path, f"{FOLDER}/{name}"))
                 with self.transaction():
                     if not known:
+                        # What was to be passed on of an earlier version is of no use any more.
+                        self._drop_outgoing(upload.submission.client)
                         self._enter_submission(upload, body, components, moved[0])
                     if outgoing is not None:
+                        client = upload.submission.client
                         rows = [(client, pid, moved[-1], None) for pid in outgoing.pids]
                         self.enter("INSERT OR REPLACE INTO outbox VALUES (?, ?, ?, ?)", rows)
             except StoreError:
                 self._drop_unnamed("submission")
                 self._drop_unnamed("outbox")
                 raise
+            if upload.submission.version > 1:
+                self._drop_unnamed("outbox")
             return not known
+
+    def _drop_outgoing(self, client: str) -> None:
+        """Of a client's upload that is not the newest any more, or was withdrawn: nobody waits for it."""
+        for table in ("outbox", "receipt"):
+            self.enter(f"DELETE FROM {table} WHERE client = ?", [(client,)])  # noqa: S608
 
     def _enter_submission(
         self, upload: SignedUpload, body: Incoming, components: tuple[str, str], name: str
@@ -296,6 +297,7 @@ class Store(Database):
         submission = upload.submission
         row = (
             submission.client,
+            submission.version,
             submission.canonical(),
             upload.upload.digest(),
             upload.to_json(),
@@ -311,7 +313,7 @@ class Store(Database):
 
     def submissions(self, up_to_round: int | None = None) -> list[StoredSubmission]:
         """The stored submissions, by client name; with ``up_to_round`` those first counted in it or before."""
-        # Rows are only ever added, and this is asked again and again while clients come: each is parsed once.
+        # This is asked again and again while clients come: each row is parsed once (and ``settle`` drops it here, too).
         with self.held():
             rows = self.rows(
                 "SELECT rowid, header, digest, body_digest, own_digest, next_digest, size, received_at "
@@ -323,35 +325,84 @@ class Store(Database):
                 self._parsed[number] = StoredSubmission(submission, *rest)
             stored = list(self._parsed.values())
         due = [s for s in stored if up_to_round is None or s.submission.first_round <= up_to_round]
-        return sorted(due, key=lambda s: s.submission.client)
+        return sorted(due, key=lambda s: (s.submission.client, s.submission.version))
 
     def submission_count(self) -> int:
-        """How many submissions are stored."""
-        return self._count("submission")
+        """How many clients' submissions are stored."""
+        row = self.row("SELECT count(DISTINCT client) FROM submission")
+        return 0 if row is None else int(row[0])
 
     def upload_digest(self, client: str) -> str | None:
-        """The digest of the upload whose part is stored for ``client``, or None."""
-        row = self.row("SELECT digest FROM submission WHERE client = ?", client)
+        """The digest of the newest upload whose part is stored for ``client``, or None."""
+        row = self.row(f"SELECT digest FROM submission WHERE {_NEWEST}", client)  # noqa: S608
         return None if row is None else str(row[0])
 
+    def newest_version(self, client: str) -> int:
+        """The version of that upload, 0 without one."""
+        row = self.row(f"SELECT version FROM submission WHERE {_NEWEST}", client)  # noqa: S608
+        return 0 if row is None else int(row[0])
+
     def upload(self, client: str) -> SignedUpload | None:
-        """The upload whose part is stored for ``client``, as its owner signed it, or None."""
-        row = self.row("SELECT proof FROM submission WHERE client = ?", client)
+        """The newest upload whose part is stored for ``client``, as its owner signed it, or None."""
+        row = self.row(f"SELECT proof FROM submission WHERE {_NEWEST}", client)  # noqa: S608
         return None if row is None else SignedUpload.from_json(row[0])
 
-    def read_submission(self, client: str) -> bytes:
-        """The body of ``client``. Raises StoreError where there is none or it is damaged."""
-        row = self.row("SELECT path, body_digest FROM submission WHERE client = ?", client)
+    def read_submission(self, client: str, version: int = 1) -> bytes:
+        """The body of a version of ``client``. Raises StoreError where there is none or it is damaged."""
+        row = self.row(
+            "SELECT path, body_digest FROM submission WHERE client = ? AND version = ?",
+            client,
+            version,
+        )
         if row is None:
-            raise StoreError(self.directory, f"holds no submission of client {client!r}")
+            raise StoreError(
+                self.directory, f"holds no submission of client {client!r}, version {version}"
+            )
         return self._read(*row)
+
+    # What does not come back
+
+    def settle(self, client: str, version: int, withdrawal: SignedWithdrawal | None = None) -> None:
+        """Of ``client`` nothing up to ``version`` will be counted: its shares go; durable on return.
+
+        With a ``withdrawal`` because it says so, without one because a later version takes their place.
+        """
+        with self.held():
+            gone = self.rows(
+                "SELECT rowid FROM submission WHERE client = ? AND version <= ?", client, version
+            )
+            with self.transaction():
+                Settlements(self).settle(client, version)
+                if withdrawal is not None:
+                    Settlements(self).add_withdrawal(withdrawal)
+                self.enter(
+                    "DELETE FROM submission WHERE client = ? AND version <= ?", [(client, version)]
+                )
+                if self.upload_digest(client) is None:
+                    self._drop_outgoing(client)
+            for (number,) in gone:
+                self._parsed.pop(number, None)
+            self._drop_unnamed("submission")
+            self._drop_unnamed("outbox")
+
+    def finals(self) -> list[Final]:
+        """See ``Settlements.finals``."""
+        return Settlements(self).finals()
+
+    def keep_finals(self, finals: Sequence[Final]) -> None:
+        """See ``Settlements.keep_finals``."""
+        Settlements(self).keep_finals(finals)
+
+    def withdrawals(self) -> list[SignedWithdrawal]:
+        """See ``Settlements.withdrawals``."""
+        return Settlements(self).withdrawals()
 
     def counted_from(self, client: str) -> int | None:
         """The first round that counts ``client``'s submission, or may: a round's list closes before it begins.
 
         None where there is none, or no round will. Raises StoreError.
         """
-        row = self.row("SELECT first_round FROM submission WHERE client = ?", client)
+        row = self.row(f"SELECT first_round FROM submission WHERE {_NEWEST}", client)  # noqa: S608
         standing = self.standing(client)
         if standing is not None and standing.excluded is not Exclusion.INCOMPLETE:
             return standing.round if standing.excluded is None else None
@@ -381,22 +432,48 @@ class Store(Database):
     # Running totals
 
     def save_total(self, total: Total) -> None:
-        """Keep the running total after a round; durable on return. The one before it stays, older ones go."""
+        """Keep the running total after a round; durable on return. The one before it stays, older ones go.
+
+        Who is in it is counted for good: what is opened from now on may depend on it.
+        """
         name = f"totals/round-{total.round:05d}-{secrets.token_hex(4)}.npy"
         data = _npy(np.stack([total.share.own, total.share.next]))
         self._write(name, data)
-        row = (total.round, json.dumps(total.clients), hashlib.sha256(data).hexdigest(), name)
-        with self.transaction():
+        row = (total.round, json.dumps(total.members), hashlib.sha256(data).hexdigest(), name)
+        with self.held(), self.transaction():
             self.enter("INSERT OR REPLACE INTO total VALUES (?, ?, ?, ?)", [row])
+            Settlements(self).add_finals([Final(*who, total.round) for who in total.members])
+            late = self._drop_late()
             self.enter(
                 "DELETE FROM total WHERE round NOT IN (SELECT round FROM total ORDER BY round DESC LIMIT ?)",
                 [(_KEPT_TOTALS,)],
             )
         self._drop_unnamed("total")
+        if late:
+            self._drop_unnamed("submission")
+            self._drop_unnamed("outbox")
+
+    def _drop_late(self) -> bool:
+        """Delete the versions that came too late to take the place of what is counted; whether there were any."""
+        late = self.rows(
+            "SELECT s.rowid, s.client FROM submission s JOIN final f ON s.client = f.client "
+            "WHERE s.digest <> f.upload"
+        )
+        for number, client in late:
+            self.enter("DELETE FROM submission WHERE rowid = ?", [(number,)])
+            self._drop_outgoing(client)
+            self._parsed.pop(number, None)
+        return bool(late)
 
     def total_rounds(self) -> list[int]:
         """The rounds whose running total is here, oldest first."""
         return [row[0] for row in self.rows("SELECT round FROM total ORDER BY round")]
+
+    def keep_totals(self, rounds: Sequence[int]) -> None:
+        """Keep those of ``rounds`` and no others: not all three servers have these."""
+        others = [(number,) for number in self.total_rounds() if number not in rounds]
+        self.enter("DELETE FROM total WHERE round = ?", others)
+        self._drop_unnamed("total")
 
     def load_total(self, round: int, pid: int) -> Total:
         """The running total after ``round``, as server ``pid``'s share. Raises StoreError: none is here, or damaged."""
@@ -404,7 +481,9 @@ class Store(Database):
         if row is None:
             raise StoreError(self.directory, f"holds no running total of round {round}")
         own, next_ = self._read_array(row[1], row[2])
-        return Total(round, tuple(json.loads(row[0])), Share(R32, pid, own, next_))
+        members = json.loads(row[0])
+        clients, uploads = (tuple(who[i] for who in members) for i in range(2))
+        return Total(round, clients, Share(R32, pid, own, next_), uploads)
 
     def commitment_key(self) -> bytes:
         """The key of ``Total.commitment``: 32 random bytes, made when it is first asked for; durable on return."""
@@ -506,9 +585,9 @@ class Store(Database):
         return array
 
 
-def _file_name(client: str) -> str:
-    """Client names may differ in case only, which some file systems do not tell apart."""
-    return hashlib.sha256(client.encode()).hexdigest()[:32]
+def _file_name(upload: str) -> str:
+    """The name of an upload's files, by its digest."""
+    return upload[:32]
 
 
 def _npy(array: NDArray[Any]) -> bytes:

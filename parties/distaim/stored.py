@@ -6,7 +6,7 @@ which servers tell one another when they resume; ``to_dict`` and ``from_dict`` a
 
 import base64
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TypeGuard
 
@@ -84,33 +84,50 @@ def answer_to(standing: Standing | None, *, closed: bool) -> dict[str, object]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Total:
-    """The running total after ``round``: this server's share of the counts of ``clients``, R32 (maximal cells,)."""
+    """The running total after ``round``: this server's share of the counts of ``clients``, R32 (maximal cells,).
+
+    ``uploads`` are the digests of what was counted of them, in the same order.
+    """
 
     round: int
     clients: tuple[str, ...]
     share: Share
+    uploads: tuple[str, ...]
 
     def __post_init__(self) -> None:
+        if len(self.clients) != len(self.uploads):
+            raise ValueError("each client of a total has one upload in it")
         if self.share.ring is not R32 or len(self.share.shape) != 1:
             raise ValueError("a total is a vector of counts mod 2^32")
 
     def __repr__(self) -> str:
         return f"Total(round={self.round}, clients={len(self.clients)}, cells={self.share.size})"
 
+    def without(self, clients: Collection[str], share: Share) -> "Total":
+        """The total of all others, which is this ``share``."""
+        left = [who for who in self.members if who[0] not in clients]
+        names, uploads = (tuple(who[i] for who in left) for i in range(2))
+        return Total(self.round, names, share, uploads)
+
+    @property
+    def members(self) -> list[tuple[str, str]]:
+        """Each client with the digest of its upload."""
+        return list(zip(self.clients, self.uploads, strict=True))
+
     def commitment(self, key: bytes) -> bytes:
-        """32 bytes that stand for round, clients and share alone, and tell nothing to who lacks the ``key`` (32 bytes).
+        """32 bytes that stand for round, members and share alone, and tell nothing to who lacks the ``key`` (32 bytes).
 
         Without a key, whoever holds the third component could test guesses of the counts.
         """
         parts = (self.share.own, self.share.next)
         digests = b"".join(message_digest(key, R32.to_wire(part)) for part in parts)
-        whose = json.dumps([self.round, *self.clients]).encode()
+        whose = json.dumps([self.round, *self.members]).encode()
         return message_digest(key, np.frombuffer(whose + digests, np.uint8))
 
     @classmethod
     def empty(cls, round: int, pid: int, cells: int) -> "Total":
         """Nobody's: every component is zero."""
-        return cls(round, (), Share(R32, pid, R32.zeros((cells,)), R32.zeros((cells,))))
+        return cls(round, (), Share(R32, pid, R32.zeros((cells,)), R32.zeros((cells,))), ())
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -14,9 +14,12 @@ from parties.config import NAME_PATTERN
 from protocols.upload import NAMES
 
 RING_BITS = 32
-_LABEL = b"syncret submission 1\n"
+_LABEL = b"syncret submission 2\n"
+MAX_VERSION = 1000
+"""Of a client's submissions in one run."""
 DIGEST_PATTERN = re.compile(r"[0-9a-f]{64}")
 _NONCE = re.compile(r"[0-9a-f]{32}")
+VERSION_HEADER = "Syncret-Version"
 _HEADERS = {
     "config": "Syncret-Config",
     "workload": "Syncret-Workload",
@@ -26,6 +29,7 @@ _HEADERS = {
     "capacity": "Syncret-Capacity",
     "first_round": "Syncret-Round",
     "nonce": "Syncret-Nonce",
+    "version": VERSION_HEADER,
 }
 
 
@@ -36,7 +40,8 @@ class Submission:
     ``config`` is the hex digest of the configuration that the client agreed to, ``workload`` the workload's; ``cells``
     the length of the count vector, ``ring`` its bits, ``form`` the upload form; ``capacity`` how many rows the client
     may have at most, whatever it has; ``first_round`` (1..T) the one it is first counted in, ``nonce`` 32 hex digits
-    that the client drew.
+    that the client drew. ``version`` is 1 for the client's first submission in the run, and grows with each that is to
+    take the place of the ones before it.
     """
 
     run: str
@@ -49,6 +54,7 @@ class Submission:
     capacity: int
     first_round: int
     nonce: str
+    version: int = 1
 
     def __post_init__(self) -> None:
         for name, value in (("run", self.run), ("client", self.client)):
@@ -63,6 +69,7 @@ class Submission:
         require_field(self.capacity > 0, "capacity", "a positive number")
         require_field(self.first_round > 0, "first_round", "a positive number")
         require_field(_NONCE.fullmatch(self.nonce), "nonce", "32 hex digits")
+        require_field(1 <= self.version <= MAX_VERSION, "version", f"1 to {MAX_VERSION}")
 
     def canonical(self) -> str:
         """Canonical JSON of all fields."""
@@ -93,6 +100,7 @@ class Submission:
             capacity=_whole(headers, "capacity"),
             first_round=_whole(headers, "first_round"),
             nonce=headers[_HEADERS["nonce"]],
+            version=_whole(headers, "version"),
         )
 
     @classmethod

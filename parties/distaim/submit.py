@@ -27,7 +27,7 @@ from mechanisms.source import TableSource
 from mechanisms.table import encode
 from mechanisms.workload import Workload
 from parties.config import CertificateFiles, Config
-from parties.distaim.completed import Key, completed, completed_by, mark_complete
+from parties.distaim.completed import Key, completed, completed_by, mark_complete, withdrawn_by
 from parties.distaim.delivery import Delivered, OnRetry, Owner, Traffic, ask, deliver
 from parties.distaim.inputs.own import OwnInput
 from parties.distaim.owner_state import State, values_digest
@@ -56,6 +56,7 @@ class Submitted:
     cells: int
     rows: int | None = None
     counted_from: int | None = None
+    version: int = 1
     digest: str | None = None
     upload: str | None = None
     receipts: tuple[Receipt, ...] = ()
@@ -203,7 +204,7 @@ def made_before(
 
     None where there is no file. Raises StoreError where that is of another submission.
     """
-    if not path.exists():
+    if not path.exists() or withdrawn_by(path, config.digest(), client):
         return None
     workload = config.build_workload()
     own = OwnInput.of(config, workload, codes, capacity)
@@ -215,14 +216,14 @@ def made_before(
         raise _of_another(path)
     if state.first_round is None:
         return None, False
-    return _submission(config, state, workload).digest(), False
+    return submission_of(config, state, workload).digest(), False
 
 
 def _of_another(path: Path) -> StoreError:
     return StoreError(
         path,
-        "is of another submission; expected the client, config, round, capacity and table it was made with, or, if "
-        "no server has that submission, another file or none",
+        "is of another submission; expected the client, config, round, capacity and table it was made with, or "
+        "--replace, to send this table in its place; or, if no server has that submission, another file or none",
     )
 
 
@@ -256,11 +257,14 @@ def prepare(
     without servers, CertificateError.
     """
     client = load_identity(files).name
-    found = known = State.read(state) if state is not None and state.exists() else None
+    withdrawn = None if state is None else withdrawn_by(state, config.digest(), client)
+    version = 1 if withdrawn is None else withdrawn.version + 1
+    fresh = state is None or withdrawn is not None or not state.exists()
+    found = known = None if fresh or state is None else State.read(state)
     if known is None:
         if first_round is None:
             first_round = draw_first_round(config.run.rounds, config.clients.participation)
-        known = State.draw(config, own, client, first_round)
+        known = State.draw(config, own, client, first_round, version)
     elif state is not None and not known.fits(config, own, client, first_round):
         raise _of_another(state)
     known, sealed = _seal(config, own, known, workload)
@@ -268,7 +272,7 @@ def prepare(
         known.write(state)
     if sealed is None:
         return None
-    upload = sealed.describe(_submission(config, known, workload))
+    upload = sealed.describe(submission_of(config, known, workload))
     signed = SignedUpload(upload, signer(files)(upload.message()), certificate_bytes(files))
     return Prepared(signed, sealed, tuple(known.known_receipts), known.rows)
 
@@ -279,7 +283,7 @@ def _seal(
     """What is sent, and the state with its boxes; the same again where the state has them."""
     if state.first_round is None:
         return state, None
-    submission = _submission(config, state, workload)
+    submission = submission_of(config, state, workload)
     parts = own.form.share(own.values, state.seeds)
     key = bytes.fromhex(state.key)
     common = seal_common(parts, submission, key)
@@ -291,7 +295,8 @@ def _seal(
     return state, SealedUpload((first, second, third), common, parts.holders)
 
 
-def _submission(config: Config, state: State, workload: Workload) -> Submission:
+def submission_of(config: Config, state: State, workload: Workload) -> Submission:
+    """What ``state`` is of. Raises ValueError where its client takes part in no round."""
     if state.first_round is None:
         raise ValueError("who does not take part submits nothing")
     return Submission(
@@ -305,6 +310,7 @@ def _submission(config: Config, state: State, workload: Workload) -> Submission:
         capacity=state.capacity,
         first_round=state.first_round,
         nonce=state.nonce,
+        version=state.version,
     )
 
 
@@ -340,7 +346,7 @@ async def status(config: Config, files: CertificateFiles, state: Path) -> Submit
         raise StoreError(state, "is of another run or client; expected the one of this submission")
     if known.first_round is None:
         return _not_drawn(config, client, workload, known)
-    upload = known.upload_of(_submission(config, known, workload))
+    upload = known.upload_of(submission_of(config, known, workload))
     delivered = await ask(Owner(config, files), upload, known.known_receipts)
     submitted = _submitted(upload, delivered, known.rows, time.monotonic() - started)
     _keep(submitted, known, state)
@@ -358,6 +364,7 @@ def _submitted(upload: Upload, delivered: Delivered, rows: int | None, seconds: 
         cells=submission.cells,
         rows=rows,
         counted_from=delivered.counted_from,
+        version=submission.version,
         digest=submission.digest(),
         upload=upload.digest(),
         receipts=delivered.receipts,

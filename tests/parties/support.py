@@ -94,7 +94,8 @@ def make_total(
     next_: NDArray[np.uint32] | None = None,
 ) -> Total:
     """A server's running total; both components alike unless ``next_`` is given."""
-    return Total(round, clients, Share(R32, 0, own, own if next_ is None else next_))
+    share = Share(R32, 0, own, own if next_ is None else next_)
+    return Total(round, clients, share, ("ab" * 32,) * len(clients))
 
 
 def make_submission(client: str = "clinic-a", **changes: object) -> Submission:

@@ -160,15 +160,16 @@ def moved(part: NDArray[np.unsignedinteger]) -> NDArray[np.unsignedinteger]:
 def moved_total(total: Total, component: int) -> Total:
     own, next_ = total.share.own, total.share.next
     parts = (moved(own), next_) if component == 0 else (own, moved(next_))
-    return Total(total.round, total.clients, Share(R32, total.share.pid, *map(np.uint32, parts)))
+    share = Share(R32, total.share.pid, *map(np.uint32, parts))
+    return Total(total.round, total.clients, share, total.uploads)
 
 
 def recorded_otherwise(patch: pytest.MonkeyPatch, component: int) -> None:
     """Server 1 stores other shares of one owner after it has compared the digests of those that came."""
     honest = Store.read_submission
 
-    def read(store: Store, client: str) -> bytes:
-        body = honest(store, client)
+    def read(store: Store, client: str, version: int) -> bytes:
+        body = honest(store, client, version)
         if "server-1" not in str(store.directory) or client != EVERYONE[1]:
             return body
         parts = np.frombuffer(body, "<u8").reshape(2, -1).copy()
@@ -186,7 +187,7 @@ def added_otherwise(patch: pytest.MonkeyPatch, component: int) -> None:
         share, sums = honest(form, total, batch)
         if total.pid != 1 or EVERYONE[1] not in batch.clients:
             return share, sums
-        return moved_total(Total(0, (), share), component).share, sums
+        return moved_total(Total(0, (), share, ()), component).share, sums
 
     patch.setattr(Counts, "_sum", add)
 

@@ -19,15 +19,17 @@ from mechanisms.workload import Workload, count_marginals
 from parties.audit.run import audit_folder
 from parties.config import CertificateFiles
 from parties.distaim import comparison
-from parties.distaim.arrivals import Incomplete, Listed, _listed, incomplete
 from parties.distaim.comparison import Accusation, compare
 from parties.distaim.exclusions import Exclusion
+from parties.distaim.listing import Incomplete, Listed, Listing, Whose, incomplete
 from parties.distaim.notes import ACCUSED
 from parties.distaim.store import Store
 from parties.distaim.stored import Standing, StoredSubmission, answer_to
+from parties.signing import Issuer
 from protocols.context import Context
 from protocols.echo import DIGEST_BYTES
 from protocols.errors import ProtocolViolation
+from tests.parties import support
 from tests.parties.audit_runs import collect, copy_run
 from tests.parties.mesh import EVERYONE, Cluster, make_uniform
 from tests.parties.support import make_config, make_submission
@@ -167,24 +169,33 @@ def test_incomplete_names_the_servers_that_do_not_list_a_submission() -> None:
     }
 
 
+RIGHT = ["clinic-a", "ab" * 32, 1, 1]
+WHOSE = Whose("trial", "ef" * 32, Issuer.load(support.certificates()["clinic-a"].ca))
+
+
 @pytest.mark.parametrize(
     "clients",
     [
-        [["<b>", "ab" * 32, 1]],
-        [["c" * 64, "ab" * 32, 1]],
-        [["clinic-a", "AB", 1]],
-        [["clinic-a", "ab" * 32, True]],
-        [["clinic-a", "ab" * 32, 1], ["clinic-a", "cd" * 32, 1]],
+        [["<b>", "ab" * 32, 1, 1]],
+        [["c" * 64, "ab" * 32, 1, 1]],
+        [["clinic-a", "AB", 1, 1]],
+        [["clinic-a", "ab" * 32, True, 1]],
+        [["clinic-a", "ab" * 32, 1, True]],
+        [["clinic-a", "ab" * 32, 1, 0]],
+        [["clinic-a", "ab" * 32, 1]],
+        [RIGHT, ["clinic-a", "cd" * 32, 1, 1]],
     ],
 )
-def test_listed_refuses_clients_that_no_server_can_have_stored(clients: list[object]) -> None:
+def test_listing_refuses_clients_that_no_server_can_have_stored(clients: list[object]) -> None:
     """What a server lists stands in the reports, as incomplete, on its word alone."""
-    right = json.dumps({"ready": True, "clients": [["clinic-a", "ab" * 32, 1]]}).encode()
-    assert _listed(right, 1) == ([Listed("clinic-a", "ab" * 32, 1)], True)
+    listing = Listing(True, frozenset({Listed("clinic-a", "ab" * 32, 1)}))
+    said = {"ready": True, "clients": [RIGHT], "withdrawn": []}
+    assert listing.to_bytes() == json.dumps(said).encode()
+    assert Listing.parse(listing.to_bytes(), 1, WHOSE) == listing
     with pytest.raises(ProtocolViolation, match="party 1"):
-        _listed(json.dumps({"ready": True, "clients": clients}).encode(), 1)
+        Listing.parse(json.dumps(said | {"clients": clients}).encode(), 1, WHOSE)
     with pytest.raises(ProtocolViolation, match="not JSON"):
-        _listed(b"[" * 60_000, 1)
+        Listing.parse(b"[" * 60_000, 1, WHOSE)
 
 
 @pytest.mark.parametrize(

@@ -35,8 +35,8 @@ def secrets_seen(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[bytes]]:
     seen: dict[str, list[bytes]] = {"body": [], "total": [], "key": []}
     read, save, key = Store.read_submission, Store.save_total, Store.commitment_key
 
-    def reading(self: Store, client: str) -> bytes:
-        body = read(self, client)
+    def reading(self: Store, client: str, version: int) -> bytes:
+        body = read(self, client, version)
         # A seeded body is a pair of keys, or a key and a vector.
         seen["body"] += [body[:PIECE], body[-PIECE:]]
         return body

@@ -18,11 +18,12 @@ import pytest
 from parties.config import CertificateFiles, Config
 from parties.distaim import ingest, listener
 from parties.distaim.exclusions import Exclusion
+from parties.distaim.incoming import Incoming
 from parties.distaim.ingest import Api
 from parties.distaim.listener import start_ingest
 from parties.distaim.receipts import check_receipt, receipts_in
 from parties.distaim.sealed import PARTS_HEADER, SIGNATURE_HEADER, SealedUpload, SignedUpload
-from parties.distaim.store import Incoming, Store
+from parties.distaim.store import Store
 from parties.distaim.stored import Standing
 from parties.distaim.submission import Submission
 from parties.errors import CertificateError, ConfigError
@@ -248,6 +249,7 @@ async def test_get_tells_the_public_parameters(server: Server) -> None:
         "open": True,
         "upload": None,
         "counted_from": None,
+        "settled": 0,
         "counted": False,
         "round": None,
         "excluded": None,

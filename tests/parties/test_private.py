@@ -11,7 +11,8 @@ import pytest
 
 from parties.config import CertificateFiles
 from parties.database import Database
-from parties.distaim.store import Outgoing, Store
+from parties.distaim.incoming import Outgoing
+from parties.distaim.store import Store
 from parties.distaim.stored import Checkpoint
 from parties.distaim.tape import Tape
 from parties.errors import CertificateError

@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 
 from mechanisms.accounting import ExponentialEvent, LedgerEntry
 from parties.distaim.exclusions import Exclusion
+from parties.distaim.incoming import Outgoing
 from parties.distaim.outbox import Outbox, Whereabouts
 from parties.distaim.receipts import Receipt
-from parties.distaim.store import Outgoing, Store
+from parties.distaim.store import Store
 from parties.distaim.stored import Checkpoint, Standing, Total
 from parties.distaim.submission import Submission
 from parties.errors import RunClosed, RunFull, StoreError, SubmissionConflict
@@ -259,6 +260,10 @@ def test_reading_refuses_what_is_not_there(store: Store) -> None:
 RECEIPT = Receipt("party-1", b"key", b"signature")
 
 
+def digest(client: str) -> str:
+    return make_upload(make_submission(client)).upload.digest()
+
+
 def test_outbox_keeps_an_upload_until_nobody_waits_for_it(store: Store) -> None:
     outbox = Outbox(store)
     for client in ("clinic-b", "clinic-a"):
@@ -266,14 +271,14 @@ def test_outbox_keeps_an_upload_until_nobody_waits_for_it(store: Store) -> None:
     assert outbox.waiting(1) == outbox.waiting(2) == ["clinic-b", "clinic-a"]
     assert outbox.content("clinic-a") == b"sealed: clinic-a"
     assert outbox.whereabouts("clinic-a") == Whereabouts({}, (1, 2), {})
-    outbox.delivered("clinic-a", 1, RECEIPT, sent=10, received=3)
+    outbox.delivered("clinic-a", 1, RECEIPT, upload=digest("clinic-a"), sent=10, received=3)
     assert outbox.waiting(1) == ["clinic-b"]
     assert outbox.content("clinic-a") == b"sealed: clinic-a"
-    outbox.delivered("clinic-a", 2, RECEIPT, sent=20, received=4)
+    outbox.delivered("clinic-a", 2, RECEIPT, upload=digest("clinic-a"), sent=20, received=4)
     assert outbox.content("clinic-a") is None
     assert outbox.whereabouts("clinic-a") == Whereabouts({1: RECEIPT, 2: RECEIPT}, (), {})
-    outbox.refused("clinic-b", 1, "no")
-    outbox.delivered("clinic-b", 2, RECEIPT, sent=20, received=4)
+    outbox.refused("clinic-b", 1, "no", upload=digest("clinic-b"))
+    outbox.delivered("clinic-b", 2, RECEIPT, upload=digest("clinic-b"), sent=20, received=4)
     assert outbox.whereabouts("clinic-b") == Whereabouts({2: RECEIPT}, (), {1: "no"})
     assert outbox.waiting(1) == outbox.waiting(2) == []
     assert outbox.passed_on() == (50, 11)
@@ -283,7 +288,7 @@ def test_outbox_keeps_an_upload_until_nobody_waits_for_it(store: Store) -> None:
 def test_outbox_takes_an_upload_again_that_was_refused(store: Store) -> None:
     put(store, make_submission(), b"one", outgoing=(1, 2))
     outbox = Outbox(store)
-    outbox.refused("clinic-a", 1, "no")
+    outbox.refused("clinic-a", 1, "no", upload=digest("clinic-a"))
     assert put(store, make_submission(), b"one", outgoing=(1,)) is False
     assert outbox.whereabouts("clinic-a") == Whereabouts({}, (1, 2), {})
     assert outbox.content("clinic-a") == b"sealed: one"
@@ -293,7 +298,9 @@ def test_outbox_is_there_when_the_store_is_opened_again(tmp_path: Path) -> None:
     with Store(tmp_path / "s", CONFIG) as store:
         put(store, make_submission("clinic-a"), b"one", outgoing=(1, 2))
         put(store, make_submission("clinic-b"), b"two", outgoing=(1, 2))
-        Outbox(store).delivered("clinic-b", 2, RECEIPT, sent=1, received=1)
+        Outbox(store).delivered(
+            "clinic-b", 2, RECEIPT, upload=digest("clinic-b"), sent=1, received=1
+        )
         (store.directory / "outbox" / "left-over").write_bytes(b"half")
     with Store(tmp_path / "s", CONFIG) as store:
         assert Outbox(store).waiting(1) == ["clinic-a", "clinic-b"]
@@ -390,7 +397,7 @@ def test_total_is_checked_and_shows_no_shares() -> None:
     with pytest.raises(ValueError, match="vector of counts"):
         make_total(1, (), vector.reshape(1, 1))
     with pytest.raises(ValueError, match="vector of counts"):
-        Total(1, (), Share(R64, PID, R64.zeros((2,)), R64.zeros((2,))))
+        Total(1, (), Share(R64, PID, R64.zeros((2,)), R64.zeros((2,))), ())
 
 
 def test_save_checkpoint_is_idempotent_and_refuses_contradictions(store: Store) -> None:
@@ -468,7 +475,8 @@ from pathlib import Path
 from parties.distaim.stored import Checkpoint
 from parties.distaim.outbox import Outbox
 from parties.distaim.receipts import Receipt
-from parties.distaim.store import Outgoing, Store
+from parties.distaim.incoming import Outgoing
+from parties.distaim.store import Store
 from parties.ledger import DurableLedger
 from mechanisms.events import ExponentialEvent
 from tests.parties.support import make_submission, make_total, make_upload

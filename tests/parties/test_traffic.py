@@ -129,8 +129,8 @@ def components_kept(patch: pytest.MonkeyPatch) -> list[bytes]:
     found: list[bytes] = []
     real = Store.read_submission
 
-    def keeping(store: Store, client: str) -> bytes:
-        body, server = real(store, client), store.directory.parent.name
+    def keeping(store: Store, client: str, version: int) -> bytes:
+        body, server = real(store, client, version), store.directory.parent.name
         for pid in (1, 2):
             if server == f"server-{pid}":
                 parts = parse_upload(pid, SEEDED, body, CELLS)

@@ -1,0 +1,199 @@
+"""What the servers tell one another of the owners that are here, and what they conclude from it, all three the same.
+
+Provides ``Listing``, one server's, and ``concluded``, which makes of three of them who is due, which earlier versions
+go, and who has withdrawn; ``agreed_finals``, after a restart, who is counted for good. Of a client's versions the
+highest counts that all three have: an upload that replaces one either takes its place at all three or at none. A
+withdrawal holds as soon as any server shows it, for its owner has signed it: one that keeps it back, or that makes one
+up, changes nothing. Public: everything here.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Self
+
+from parties.config import NAME_PATTERN
+from parties.distaim.settled import Final
+from parties.distaim.submission import DIGEST_PATTERN, MAX_VERSION
+from parties.distaim.withdrawal import SignedWithdrawal
+from parties.errors import CertificateError
+from parties.signing import Issuer
+from protocols.errors import ProtocolViolation
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """An upload as servers list it to one another, by its digest."""
+
+    client: str
+    digest: str
+    first_round: int
+    version: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Incomplete:
+    """A submission that some servers listed in ``round`` and those ``missing`` it did not."""
+
+    digest: str
+    round: int
+    missing: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Whose:
+    """The run that withdrawals have to be of, its configuration's digest, and the ``authority`` that knows owners."""
+
+    run: str
+    config: str
+    authority: Issuer
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """The uploads that a server has and that are not counted yet, withdrawals, and whether it is ready to go on."""
+
+    ready: bool
+    uploads: frozenset[Listed]
+    withdrawn: tuple[SignedWithdrawal, ...] = ()
+
+    def to_bytes(self) -> bytes:
+        """For the other servers."""
+        uploads = sorted(self.uploads, key=lambda item: (item.client, item.version))
+        return json.dumps(
+            {
+                "ready": self.ready,
+                "clients": [[i.client, i.digest, i.first_round, i.version] for i in uploads],
+                "withdrawn": [signed.to_dict() for signed in self.withdrawn],
+            }
+        ).encode()
+
+    @classmethod
+    def parse(cls, reply: bytes, pid: int, whose: Whose) -> Self:
+        """What server ``pid`` said. Raises ProtocolViolation: malformed, or with a withdrawal that nobody signed."""
+        match _document(reply, pid):
+            case {"ready": bool() as ready, "clients": list() as uploads, "withdrawn": list() as w}:
+                listed = [_listed(item, pid) for item in uploads]
+                if len({(item.client, item.version) for item in listed}) != len(listed):
+                    raise ProtocolViolation(f"party {pid} lists a client twice", pid)
+                return cls(ready, frozenset(listed), tuple(_signed(item, pid, whose) for item in w))
+        raise ProtocolViolation(f"party {pid} sent a malformed list of clients", pid)
+
+
+@dataclass(frozen=True, slots=True)
+class Concluded:
+    """What three listings come to: ``due``, the upload that counts of each client that has one at all three servers.
+
+    ``withdrawn`` is each client's withdrawal that reaches furthest; ``incomplete`` are those whose uploads are not at
+    all three.
+    """
+
+    due: Mapping[str, Listed] = field(default_factory=dict)
+    withdrawn: Mapping[str, SignedWithdrawal] = field(default_factory=dict)
+    incomplete: Mapping[str, Incomplete] = field(default_factory=dict)
+
+
+def concluded(listings: Sequence[Listing], final: Mapping[str, str], round: int) -> Concluded:
+    """What ``listings`` come to where clients are counted for good with the ``final`` upload of each."""
+    withdrawn: dict[str, SignedWithdrawal] = {}
+    for listing in listings:
+        for signed in listing.withdrawn:
+            client, version = signed.withdrawal.client, signed.withdrawal.version
+            known = withdrawn.get(client)
+            if client not in final and (known is None or known.withdrawal.version < version):
+                withdrawn[client] = signed
+    gone = {client: signed.withdrawal.version for client, signed in withdrawn.items()}
+
+    def counts(item: Listed) -> bool:
+        kept = final.get(item.client, item.digest) == item.digest
+        return kept and item.version > gone.get(item.client, 0)
+
+    left = [set(filter(counts, listing.uploads)) for listing in listings]
+    due: dict[str, Listed] = {}
+    for item in sorted(set.intersection(*left), key=lambda item: (item.client, item.version)):
+        due[item.client] = item
+    return Concluded(due, dict(sorted(withdrawn.items())), incomplete(left, due.values(), round))
+
+
+def incomplete(
+    listings: Sequence[Collection[Listed]], common: Collection[Listed], round: int
+) -> dict[str, Incomplete]:
+    """The clients that are listed and not in ``common``, by name: as the first server that lists it has it."""
+    there = {item.client for item in common}
+    found: dict[str, Incomplete] = {}
+    for listing in listings:
+        for item in sorted(set(listing), key=lambda item: (item.client, item.version)):
+            if item.client not in there:
+                missing = tuple(pid for pid in range(3) if item not in listings[pid])
+                found.setdefault(item.client, Incomplete(item.digest, round, missing))
+    return dict(sorted(found.items()))
+
+
+def agreed_finals(told: Sequence[Sequence[Final]], charged: Sequence[int]) -> list[Final]:
+    """Who is counted for good, of what the three servers say of it.
+
+    Nothing that a client is in was opened unless all servers knew it to be final before, but for one that lies. So two
+    that say so are right, or there is no harm; one alone was killed before it opened anything, and is wrong, unless it
+    has ``charged`` something for the round since.
+    """
+    found: dict[str, Final] = {}
+    holders = Counter((item.client, item.upload) for finals in told for item in finals)
+    for item in sorted(item for finals in told for item in finals):
+        if holders[item.client, item.upload] > 1:
+            found.setdefault(item.client, item)
+    for finals, last in zip(told, charged, strict=True):
+        for item in finals:
+            if last >= item.round:
+                found.setdefault(item.client, item)
+    return [found[client] for client in sorted(found)]
+
+
+def parse_resumed(reply: bytes, pid: int) -> tuple[list[object], list[Final]]:
+    """The totals that server ``pid`` has, and who is counted for good. Raises ProtocolViolation."""
+    match _document(reply, pid):
+        case {"totals": list() as totals, "final": list() as finals}:
+            return totals, [_final(item, pid) for item in finals]
+    raise ProtocolViolation(f"party {pid} sent something that is no list", pid)
+
+
+def _final(item: object, pid: int) -> Final:
+    match item:
+        case [str() as client, str() as upload, int() as round] if NAME_PATTERN.fullmatch(
+            client
+        ) and DIGEST_PATTERN.fullmatch(upload):
+            return Final(client, upload, round)
+    raise ProtocolViolation(f"party {pid} sent a malformed client", pid)
+
+
+def _document(reply: bytes, pid: int) -> object:
+    try:
+        return json.loads(reply)
+    except (ValueError, RecursionError) as error:
+        raise ProtocolViolation(f"party {pid} sent a list that is not JSON", pid) from error
+
+
+def _listed(item: object, pid: int) -> Listed:
+    match item:
+        case [str() as client, str() as digest, int() as first_round, int() as version] if (
+            NAME_PATTERN.fullmatch(client)
+            and DIGEST_PATTERN.fullmatch(digest)
+            and not isinstance(first_round, bool)
+            and not isinstance(version, bool)
+            and 1 <= version <= MAX_VERSION
+        ):
+            return Listed(client, digest, first_round, version)
+    raise ProtocolViolation(f"party {pid} sent a malformed client", pid)
+
+
+def _signed(item: object, pid: int, whose: Whose) -> SignedWithdrawal:
+    try:
+        signed = SignedWithdrawal.from_dict(
+            item if isinstance(item, dict) else {}, whose.run, whose.config
+        )
+        signed.check(whose.authority, whose.run, whose.config)
+    except (ValueError, CertificateError) as error:
+        raise ProtocolViolation(
+            f"party {pid} shows a withdrawal that its owner has not signed: {error}", pid
+        ) from error
+    return signed

@@ -1,0 +1,637 @@
+"""An owner changes its mind: withdrawn or replaced until a round begins with its rows, and never after."""
+
+import asyncio
+import json
+import shutil
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
+from itertools import permutations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import parties.distaim.server
+from mechanisms.workload import count_marginals
+from parties.audit.replay import replay_folder
+from parties.audit.run import audit_folder
+from parties.budget import Account, Budget, Source
+from parties.commands.submit_texts import withdrawn_text
+from parties.config import CertificateFiles
+from parties.distaim.inputs.own import OwnInput
+from parties.distaim.listing import (
+    Incomplete,
+    Listed,
+    Listing,
+    Whose,
+    agreed_finals,
+    concluded,
+)
+from parties.distaim.owner_state import State
+from parties.distaim.planning import release_of
+from parties.distaim.receipts import Receipt, ReceiptMaker, Settled
+from parties.distaim.revise import follow_up, made_in, replace_submission, withdraw
+from parties.distaim.server import run_party
+from parties.distaim.settled import Final
+from parties.distaim.standing import ask_standings
+from parties.distaim.store import Store
+from parties.distaim.stored import Standing, Total
+from parties.distaim.submit import Submitted, submit
+from parties.distaim.taking_back import TakenBack, sign_withdrawal
+from parties.distaim.withdrawal import SignedWithdrawal, Withdrawal
+from parties.errors import StoreError, SubmissionConflict, SubmitError, TooLate
+from parties.signing import Issuer
+from parties.statuses import Status, describe
+from parties.tls import certificate_bytes, signer
+from protocols.errors import ProtocolViolation
+from protocols.ring import R32
+from protocols.shares import Share
+from tests.parties import support
+from tests.parties.audit_runs import collect, copy_run, read_lines
+from tests.parties.mesh import EVERYONE, Cluster, Recording, make_uniform
+from tests.parties.support import (
+    PARTIES,
+    make_codes,
+    make_config,
+    make_submission,
+    running_servers,
+    sealed_upload,
+)
+from tests.parties.tampering import Forger, dropping, failed, setting
+from tests.parties.test_relay import Asker, until_waiting_for_nobody, what
+from tests.parties.test_store import put
+
+Certificates = dict[str, CertificateFiles]
+A, B, C = EVERYONE
+
+
+@pytest.fixture(autouse=True)
+def _uniform(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parties.distaim.server, "make_estimator", make_uniform)
+
+
+@pytest.fixture
+def totals(monkeypatch: pytest.MonkeyPatch) -> dict[tuple[str, int], Total]:
+    """What each server saved, by its folder and the round."""
+    found: dict[tuple[str, int], Total] = {}
+    real = Store.save_total
+
+    def saving(store: Store, total: Total) -> None:
+        found[store.directory.parent.name, total.round] = total
+        real(store, total)
+
+    monkeypatch.setattr(Store, "save_total", saving)
+    return found
+
+
+def counts_of(totals: dict[tuple[str, int], Total], round: int) -> NDArray[np.uint32]:
+    parts = [totals[f"server-{pid}", round].share for pid in range(3)]
+    return parts[0].own + parts[1].own + parts[2].own
+
+
+class Who:
+    """A data owner with a folder of its own."""
+
+    def __init__(self, name: str, cluster: Cluster) -> None:
+        self.name, self.config, self.files = name, cluster.config, cluster.certificates[name]
+        folder = cluster.folder / f"owner-{name}"
+        folder.mkdir(exist_ok=True)
+        self.state, self.budget = folder / "state", Budget(folder / "budget")
+
+    def spend(self, digest: str, replaced: Sequence[str] = ()) -> None:
+        release = release_of(self.config, self.config.build_workload())
+        Account(self.budget, Source(self.name), release).spend(digest, replaced)
+
+    def give_back(self, digests: Sequence[str], proof: str) -> None:
+        self.budget.give_back(self.config.digest(), digests, proof)
+
+    async def submit(self, codes: NDArray[np.int32], first_round: int = 1) -> Submitted:
+        return await submit(
+            self.config,
+            codes,
+            self.files,
+            state=self.state,
+            spend=self.spend,
+            first_round=None if self.state.exists() else first_round,
+        )
+
+    async def replace(self, codes: NDArray[np.int32]) -> TakenBack | None:
+        replaced = await replace_submission(
+            self.config,
+            codes,
+            self.files,
+            state=self.state,
+            spend=self.spend,
+            give_back=self.give_back,
+        )
+        return replaced.former
+
+    async def withdraw(self) -> TakenBack:
+        return await withdraw(self.config, self.files, state=self.state, give_back=self.give_back)
+
+    @property
+    def spent(self) -> tuple[int, list[str | None]]:
+        """How many releases are spent, and what became of all charges."""
+        (dataset,) = self.budget.datasets()
+        return len(dataset.spending), [run.returned for run in dataset.runs]
+
+
+class Going:
+    """A cluster that waits for its owners."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster, self.closed = cluster, asyncio.Event()
+        self.task = asyncio.create_task(self._run())
+
+    async def _run(self) -> list[BaseException | None]:
+        cluster, runs = self.cluster, []
+        for pid, config in enumerate(cluster.with_own_certificates()):
+            folder, register = cluster.directory(pid), cluster.register(pid)
+            folder.mkdir(exist_ok=True)
+            progress = Recording()
+            runs.append(
+                run_party(
+                    config, pid, folder, progress=progress, closed=self.closed, register=register
+                )
+            )
+        return await asyncio.gather(*runs, return_exceptions=True)
+
+    def who(self, name: str) -> Who:
+        return Who(name, self.cluster)
+
+    async def ended(self) -> None:
+        """No more owners will come."""
+        self.closed.set()
+        assert await self.task == [None] * 3
+
+    def result(self, pid: int = 0) -> dict[str, object]:
+        text = (self.cluster.directory(pid) / "result.json").read_text()
+        found: dict[str, object] = json.loads(text)
+        return found
+
+
+@pytest.fixture
+async def going(tmp_path: Path, certificates: Certificates) -> AsyncIterator[Going]:
+    config = make_config(
+        {
+            "run.rounds": 1,
+            "clients.minimum": 1,
+            "run.record_replay": True,
+            "timeouts.connect_s": 9.0,
+        }
+    )
+    running = Going(Cluster(config, tmp_path, certificates))
+    await asyncio.sleep(0.3)
+    yield running
+    if not running.task.done():
+        running.task.cancel()
+        await asyncio.gather(running.task, return_exceptions=True)
+
+
+def tables(*seeds: int) -> list[NDArray[np.int32]]:
+    return [make_codes(20, seed) for seed in seeds]
+
+
+def names(found: object) -> list[object]:
+    assert isinstance(found, list)
+    return [item["client"] for item in found]
+
+
+async def test_withdrawn_and_replaced_rows_are_not_counted_and_the_audit_holds(
+    going: Going, totals: dict[tuple[str, int], Total], tmp_path: Path
+) -> None:
+    """a replaces its table, b withdraws, c withdraws and submits again: counted are a's second and c's second table."""
+    first, second, third, fourth, fifth = tables(1, 2, 3, 4, 5)
+    a, b, c = map(going.who, EVERYONE)
+    sent = await a.submit(first)
+    await b.submit(second)
+    former = await a.replace(third)
+    assert former is not None
+    assert (former.complete, former.version) == (True, 1)
+    assert a.spent == (1, ["replaced", None])
+    gone = await b.withdraw()
+    assert (gone.complete, sorted(gone.confirmed)) == (True, list(PARTIES))
+    assert b.spent == (0, ["withdrawn"])
+    told = await ask_standings(b.config, b.files)
+    assert {each.text for each in told} == {"withdrawn, deleted and not counted"}
+    # What was taken back is gone from all three servers' disks, and does not come back.
+    for pid in range(3):
+        folder = going.cluster.directory(pid) / "store" / "submissions"
+        assert len(list(folder.iterdir())) == 1
+    assert await b.withdraw() == gone
+    with pytest.raises(SubmitError, match="nothing to replace"):
+        await b.replace(second)
+    await c.submit(fourth)
+    assert (await c.withdraw()).complete
+    again = await c.submit(fifth)
+    assert (again.version, c.spent) == (2, (1, ["withdrawn", None]))
+    await going.ended()
+    result = going.result()
+    assert names(result["counted"]) == [A, C]
+    (excluded,) = result["excluded"]  # type: ignore[misc]
+    assert (excluded["client"], excluded["excluded"]) == (B, "withdrawn")
+    workload = going.cluster.config.build_workload()
+    expected = count_marginals(third, workload) + count_marginals(fifth, workload)
+    np.testing.assert_array_equal(counts_of(totals, 0), expected)
+    np.testing.assert_array_equal(counts_of(totals, 1), expected)
+    assert sent.upload not in str(result)
+    audit = audit_folder(collect(going.cluster, tmp_path / "run"))
+    assert audit.ok, [check for check in audit.checks if not check.ok]
+    (check,) = (check for check in audit.checks if check.name == "limits")
+    assert "2 have withdrawn, as they have signed" in check.detail
+    for pid in range(3):
+        assert await asyncio.to_thread(replay_folder, going.cluster.directory(pid))
+
+
+# Too late
+
+
+@pytest.fixture
+async def counted(tmp_path: Path, certificates: Certificates) -> AsyncIterator[Who]:
+    """An owner whose rows are in what all three servers have saved for round 0."""
+    cluster = Cluster(make_config(), tmp_path, certificates)
+    async with running_servers(cluster.config, tmp_path, certificates) as stores:
+        owner = Who(A, cluster)
+        sent = await owner.submit(make_codes(20, 1))
+        zeros = np.zeros(56, np.uint32)
+        for pid, store in stores.items():
+            total = Total(0, (A,), Share(R32, pid, zeros, zeros), (str(sent.upload),))
+            store.save_total(total)
+            store.save_standings([Standing(A, str(sent.upload), 0)])
+        yield owner
+
+
+async def test_nothing_is_taken_back_that_a_round_uses(counted: Who) -> None:
+    before = counted.state.read_bytes()
+    with pytest.raises(TooLate, match="its rows are counted from round 0 on") as raised:
+        await counted.withdraw()
+    assert describe(raised.value).status == Status.TOO_LATE
+    assert counted.spent == (1, [None])
+    with pytest.raises(TooLate, match="nothing was replaced"):
+        await counted.replace(make_codes(20, 2))
+    # The state file is again that of what is counted, and the one charge stands.
+    assert counted.state.read_bytes() == before
+    assert sorted(p.name for p in counted.state.parent.iterdir()) == ["budget", "state"]
+    assert counted.spent[0] == 1
+
+
+async def test_what_comes_too_late_is_not_told_to_be_counted(counted: Who, tmp_path: Path) -> None:
+    """A replacement that all three took, of which a round began before they met: the former one stands."""
+    told = await ask_standings(counted.config, counted.files)
+    made = made_in(counted.config, A, counted.state)
+    assert made is not None
+    kept = counted.state.read_bytes()
+    counted.state.rename(f"{counted.state}.former-1")
+    own = OwnInput.of(counted.config, counted.config.build_workload(), make_codes(20, 2), None)
+    State.draw(counted.config, own, A, 1, version=2).write(counted.state)
+    gone = await follow_up(
+        counted.config, counted.files, state=counted.state, told=told, give_back=counted.give_back
+    )
+    assert gone is None
+    assert counted.state.read_bytes() == kept
+    assert not list(counted.state.parent.glob("*former*"))
+
+
+# Replays
+
+
+async def test_a_former_upload_does_not_come_back_whoever_sends_it(
+    tmp_path: Path, certificates: Certificates
+) -> None:
+    """Withdrawn, and replaced: the old bytes are refused at every server, from the owner and from another server."""
+    config = make_config({"timeouts.submit_s": 2.0})
+    asker = Asker(config, certificates)
+    async with running_servers(config, tmp_path, certificates) as stores:
+        old, new = (sealed_upload(config, A, version=version) for version in (1, 2))
+        assert (await asker.upload(0, old))[0] == 201
+        assert (await asker.upload(0, new))[0] == 201
+        for pid, store in stores.items():
+            assert store.read_submission(A, 1) == old.parts.bodies[pid]
+            # A later version is here: an earlier one is not sent on, nor taken from anybody.
+            assert (await asker.upload(pid, old))[0] == 409
+            store.settle(A, 1)
+            with pytest.raises(StoreError, match="holds no submission"):
+                store.read_submission(A, 1)
+            assert store.read_submission(A, 2) == new.parts.bodies[pid]
+        for pid, store in stores.items():
+            store.settle(A, 2, sign_withdrawal(config, certificates[A], 2))
+            assert store.submissions() == []
+            for ready in (old, new):
+                status, answer = await asker.upload(pid, ready)
+                assert (status, what(answer)[0]) == (409, "store")
+                if pid:
+                    part = ready.sealed.part(pid)
+                    status, answer = await asker.pass_on(pid, ready.signed, part)
+                    assert status == 409
+        again = sealed_upload(config, A, version=3)
+        assert (await asker.upload(1, again))[0] == 201
+
+
+async def test_what_is_passed_on_is_the_newest_version(
+    tmp_path: Path, certificates: Certificates
+) -> None:
+    """The former version waits for a server that is away: when that is back it gets the later one, and nothing else."""
+    config = make_config({"timeouts.submit_s": 2.0})
+    asker = Asker(config, certificates)
+    old, new = (sealed_upload(config, A, version=version) for version in (1, 2))
+    async with running_servers(config, tmp_path, certificates, (0, 1)) as stores:
+        assert (await asker.upload(0, old))[1]["kept_for"] == ["party-2"]
+        assert (await asker.upload(0, new))[1]["kept_for"] == ["party-2"]
+        async with running_servers(config, tmp_path, certificates, (2,)) as late:
+            await until_waiting_for_nobody(stores[0])
+            assert [s.submission.version for s in late[2].submissions()] == [2]
+        for store in stores.values():
+            assert [s.submission.version for s in store.submissions()] == [1, 2]
+
+
+def test_a_store_keeps_few_versions_that_servers_have_not_met_over(tmp_path: Path) -> None:
+    with Store(tmp_path / "s", "ef" * 32) as store:
+        for version in range(1, 5):
+            assert put(store, make_submission(A, version=version), b"x")
+        with pytest.raises(SubmissionConflict, match="4 versions"):
+            put(store, make_submission(A, version=5), b"x")
+        assert store.submission_count() == 1
+        store.settle(A, 3)
+        assert put(store, make_submission(A, version=5), b"x")
+        assert [s.submission.version for s in store.submissions()] == [4, 5]
+
+
+# What three lists come to, with one server that lies
+
+WHOSE = Whose("trial", "ef" * 32, Issuer.load(support.certificates()[A].ca))
+V1, V2 = Listed(A, "11" * 32, 1, 1), Listed(A, "22" * 32, 1, 2)
+
+
+def signed(version: int, by: str = A, client: str = A, run: str = "trial") -> SignedWithdrawal:
+    withdrawal = Withdrawal(run, "ef" * 32, client, version)
+    files = support.certificates()[by]
+    signature = signer(files)(withdrawal.message())
+    return SignedWithdrawal(withdrawal, signature, certificate_bytes(files))
+
+
+def listing(*uploads: Listed, withdrawn: Sequence[SignedWithdrawal] = ()) -> Listing:
+    return Listing(True, frozenset(uploads), tuple(withdrawn))
+
+
+def test_concluded_counts_the_highest_version_that_all_three_have() -> None:
+    both = listing(V1, V2)
+    assert concluded([both] * 3, {}, 0).due == {A: V2}
+    # One that pretends that the later one never came: the former one counts, at all three.
+    found = concluded([both, both, listing(V1)], {}, 0)
+    assert (found.due, found.incomplete) == ({A: V1}, {})
+    assert concluded([both, both, listing()], {}, 0).incomplete == {
+        A: Incomplete(V1.digest, 0, (2,))
+    }
+
+
+def test_concluded_withdraws_where_any_server_shows_it() -> None:
+    """Two servers pretend that it never came, and still list the upload; an older one leaves a later upload alone."""
+    shown = [listing(V1, V2), listing(V1, V2), listing(V1, V2, withdrawn=[signed(2)])]
+    for lists in permutations(shown):
+        found = concluded(lists, {}, 0)
+        assert (found.due, found.incomplete) == ({}, {})
+        assert found.withdrawn == {A: signed(2)}
+    older = concluded([listing(V1, V2, withdrawn=[signed(1)]), *shown[:2]], {}, 0)
+    assert older.due == {A: V2}
+    # The one that reaches furthest is the one that holds.
+    both = concluded([listing(withdrawn=[signed(1)]), shown[2], shown[0]], {}, 0)
+    assert both.withdrawn == {A: signed(2)}
+
+
+def test_concluded_leaves_alone_what_is_counted_for_good() -> None:
+    lists = [listing(V1, V2, withdrawn=[signed(2)])] * 3
+    found = concluded(lists, {A: V1.digest}, 3)
+    assert (found.due, found.withdrawn) == ({A: V1}, {})
+
+
+@pytest.mark.parametrize(
+    "made_up",
+    [
+        signed(1, by=B),
+        replace(signed(1), signature=signed(2).signature),
+        replace(signed(1), certificate=signed(1, by=B, client=B).certificate),
+        signed(1, run="another"),
+    ],
+    ids=["another owner signed", "another version signed", "another's certificate", "another run"],
+)
+def test_listing_names_the_server_that_makes_up_a_withdrawal(made_up: SignedWithdrawal) -> None:
+    honest = Listing.parse(listing(V1, withdrawn=[signed(1)]).to_bytes(), 1, WHOSE)
+    assert honest.withdrawn == (signed(1),)
+    with pytest.raises(ProtocolViolation, match="party 1 shows a withdrawal") as raised:
+        Listing.parse(listing(V1, withdrawn=[made_up]).to_bytes(), 1, WHOSE)
+    assert raised.value.pid == 1
+
+
+@pytest.mark.parametrize(
+    ("told", "charged", "agreed"),
+    [
+        ([(), (), ()], (-1, -1, -1), []),
+        # Two of three: nobody who is left alone with the truth can deny it.
+        ([(1,), (1,), ()], (-1, -1, -1), [1]),
+        # One alone was killed before it opened anything, or lies.
+        ([(1,), (), ()], (-1, -1, -1), []),
+        # It has charged for the round: it may have opened it, with the one that now denies.
+        ([(1,), (), ()], (2, -1, -1), [1]),
+        ([(1,), (), ()], (1, 5, 5), []),
+    ],
+)
+def test_agreed_finals_believes_two_and_one_that_has_charged(
+    told: Sequence[Sequence[int]], charged: Sequence[int], agreed: list[int]
+) -> None:
+    final = Final(A, V1.digest, 2)
+    found = agreed_finals([[final] * len(each) for each in told], charged)
+    assert found == [final] * len(agreed)
+
+
+# Kills
+
+
+async def test_a_withdrawal_holds_at_all_three_where_one_was_killed_before_it_deleted_anything(
+    tmp_path: Path, certificates: Certificates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Server 1 dies after the lists were exchanged; two have deleted the shares by then, it has not."""
+    config = make_config({"run.rounds": 1, "clients.minimum": 1})
+    going = Going(Cluster(config, tmp_path, certificates))
+    await asyncio.sleep(0.3)
+    a, b = going.who(A), going.who(B)
+    await a.submit(make_codes(20, 1))
+    await b.submit(make_codes(20, 2))
+    real, dying = Store.settle, [True]
+
+    def settle(store: Store, client: str, *rest: Any) -> None:
+        if dying[0] and "server-1" in str(store.directory):
+            raise StoreError(store.directory, "killed")
+        real(store, client, *rest)
+
+    monkeypatch.setattr(Store, "settle", settle)
+    found = await b.withdraw()
+    # Who is not there signs nothing, and nothing is given back.
+    assert not found.complete
+    assert b.spent == (1, [None])
+    assert None not in await going.task
+    dying[0] = False
+    again = Going(going.cluster)
+    assert (await b.withdraw()).complete
+    assert b.spent == (0, ["withdrawn"])
+    await again.ended()
+    results = [again.result(pid) for pid in range(3)]
+    for result in results:
+        assert names(result["counted"]) == [A]
+        assert names(result["excluded"]) == [B]
+    assert audit_folder(collect(going.cluster, tmp_path / "run")).ok
+
+
+@pytest.mark.parametrize("charged", [False, True])
+async def test_rows_that_one_server_alone_has_saved_are_counted_for_good_if_it_has_charged(
+    tmp_path: Path,
+    certificates: Certificates,
+    monkeypatch: pytest.MonkeyPatch,
+    totals: dict[tuple[str, int], Total],
+    charged: bool,
+) -> None:
+    """Servers 1 and 2 die while they save the first total; server 0 after it, or after its first charge.
+
+    It cannot tell whether what it charged for was opened by another one.
+    """
+    config = make_config({"run.rounds": 1, "clients.minimum": 1})
+    going = Going(Cluster(config, tmp_path, certificates))
+    await asyncio.sleep(0.3)
+    a, b = going.who(A), going.who(B)
+    await a.submit(make_codes(20, 1))
+    await b.submit(make_codes(20, 2))
+    real, dying = Store.save_total, [True]
+
+    def save(store: Store, total: Total) -> None:
+        first = "server-0" in str(store.directory)
+        if dying[0] and not first:
+            raise StoreError(store.directory, "killed")
+        real(store, total)
+        if dying[0] and not charged:
+            raise StoreError(store.directory, "killed")
+
+    monkeypatch.setattr(Store, "save_total", save)
+    going.closed.set()
+    assert None not in await going.task
+    with Store(going.cluster.directory(0) / "store", config.digest()) as store:
+        assert [final.client for final in store.finals()] == [A, B]
+    dying[0] = False
+    again = Going(going.cluster)
+    await asyncio.sleep(0.3)
+    if charged:
+        with pytest.raises(TooLate, match="counted from round 0 on"):
+            await b.withdraw()
+    else:
+        assert (await b.withdraw()).complete
+    await again.ended()
+    assert names(again.result()["counted"]) == ([A, B] if charged else [A])
+    workload = config.build_workload()
+    expected = count_marginals(make_codes(20, 1), workload)
+    if charged:
+        expected = expected + count_marginals(make_codes(20, 2), workload)
+    np.testing.assert_array_equal(counts_of(totals, 0), expected)
+
+
+# Where the upload is
+
+
+async def test_a_withdrawal_waits_for_servers_that_are_away_and_gives_nothing_back_until_then(
+    tmp_path: Path, certificates: Certificates
+) -> None:
+    """The upload is at the one server that passes it on."""
+    config = make_config({"timeouts.submit_s": 1.0, "timeouts.connect_s": 0.3})
+    cluster = Cluster(config, tmp_path, certificates)
+    owner = Who(A, cluster)
+    async with running_servers(config, tmp_path, certificates, (0,)) as stores:
+        sent = await owner.submit(make_codes(20, 1))
+        assert sent.kept_for == ("party-1", "party-2")
+        found = await owner.withdraw()
+        assert (found.complete, found.waiting) == (False, {"party-0"})
+        assert sorted(found.problems) == ["party-1", "party-2"]
+        assert owner.spent == (1, [None])
+        assert [w.withdrawal.version for w in stores[0].withdrawals()] == [1]
+        text = withdrawn_text(found, "trial")
+        assert "party-0 has it and has not met the others" in text
+        # When the run ends without it, no round is left that could count it: the server's word holds.
+        stores[0].close_to_clients()
+        assert list((await owner.withdraw()).confirmed) == ["party-0"]
+        assert not any((stores[0].directory / "submissions").iterdir())
+        assert not any((stores[0].directory / "outbox").iterdir())
+
+
+async def test_an_owner_without_its_state_file_withdraws_what_servers_have(
+    tmp_path: Path, certificates: Certificates
+) -> None:
+    config = make_config({"timeouts.submit_s": 1.0})
+    owner = Who(A, Cluster(config, tmp_path, certificates))
+    async with running_servers(config, tmp_path, certificates) as stores:
+        with pytest.raises(SubmitError, match="nothing of clinic-a is there"):
+            await owner.withdraw()
+        await owner.submit(make_codes(20, 1))
+        owner.state.unlink()
+        assert not (await owner.withdraw()).complete
+        for store in stores.values():
+            assert [w.withdrawal.version for w in store.withdrawals()] == [1]
+            store.settle(A, 1)
+        assert (await owner.withdraw()).complete
+        # Which charge it was nobody knows any more.
+        assert owner.spent == (1, [None])
+
+
+async def test_no_server_alone_makes_an_owner_believe_that_it_has_withdrawn(
+    tmp_path: Path, certificates: Certificates
+) -> None:
+    """Two servers have settled it and one signs for another client, or an earlier version: nothing is given back."""
+    config = make_config({"timeouts.submit_s": 1.0})
+    owner = Who(A, Cluster(config, tmp_path, certificates))
+    async with running_servers(config, tmp_path, certificates) as stores:
+        await owner.submit(make_codes(20, 1))
+        for pid in (0, 1):
+            stores[pid].settle(A, 1)
+        real = ReceiptMaker.settle
+
+        def lying(maker: ReceiptMaker, settled: Settled) -> Receipt:
+            return real(maker, replace(settled, client=B))
+
+        with pytest.MonkeyPatch.context() as patch:
+            stores[2].settle(A, 1)
+            patch.setattr(ReceiptMaker, "settle", lying)
+            found = await owner.withdraw()
+        assert (found.complete, sorted(found.problems)) == (False, list(PARTIES))
+        assert "does not hold" in found.problems["party-2"]
+        assert owner.spent == (1, [None])
+
+
+# Audits
+
+
+def test_audit_finds_a_withdrawal_that_its_owner_has_not_signed(
+    tmp_path: Path, certificates: Certificates
+) -> None:
+    """All three write down one that they have made up, or one of somebody who was counted before."""
+    config = make_config({"run.rounds": 1, "clients.minimum": 1})
+
+    async def run() -> Cluster:
+        going = Going(Cluster(config, tmp_path, certificates))
+        await asyncio.sleep(0.3)
+        for seed, owner in enumerate((A, B)):
+            await going.who(owner).submit(make_codes(20, seed))
+        await going.who(B).withdraw()
+        await going.ended()
+        return going.cluster
+
+    folder = collect(asyncio.run(run()), tmp_path / "run")
+    assert audit_folder(folder).ok
+    note = next(x for x in read_lines(folder, 0) if x.get("what") == "withdrawn")
+    said = note["clients"][B]
+    other = {B: said | {"version": 2}}
+    for change, check in (
+        (setting("note", "clients", other, what="withdrawn"), {"limits"}),
+        (setting("note", "clients", {A: said}, what="withdrawn"), {"limits"}),
+        (dropping("note", what="withdrawn"), {"clients", "report"}),
+    ):
+        copy = copy_run(folder, tmp_path)
+        Forger(copy, copy, certificates).edit(change, 0, 1, 2)
+        assert check & failed(audit_folder(copy))
+        shutil.rmtree(copy)
