@@ -3,7 +3,7 @@
 import functools
 import importlib.metadata
 
-WIRE_VERSION = 3
+WIRE_VERSION = 4
 """Raised whenever the order or form of messages changes."""
 
 

@@ -1,5 +1,6 @@
 """An owner's budget: it belongs to the data, whatever the file is called, the run, the method or the folder."""
 
+import contextlib
 import gzip
 import json
 import math
@@ -431,3 +432,46 @@ def test_epsilon_from_rho_is_the_inverse_and_never_too_small(rho: float, distanc
 
 def test_epsilon_from_rho_of_nothing_is_nothing() -> None:
     assert epsilon_from_rho(0.0, 1e-5) == 0.0
+
+
+def test_give_back_returns_what_three_have_signed_and_nothing_twice(tmp_path: Path) -> None:
+    budget, source, release = Budget(tmp_path / "b"), Source("stays"), ONE
+    budget.charge(source, release, "11" * 32)
+    with pytest.raises(BudgetExceeded):
+        budget.charge(source, release, "22" * 32)
+    assert budget.give_back("another configuration", ["11" * 32], "signed") == []
+    for _ in range(2):
+        assert budget.give_back(release.config, ["11" * 32, "33" * 32], "signed") == ["stays"]
+    (dataset,) = Budget(tmp_path / "b").datasets()
+    assert (dataset.spent, [run.returned for run in dataset.runs]) == (0, ["withdrawn"])
+    assert dataset.to_dict()["runs"][0]["returned"] == "withdrawn"  # type: ignore[index]
+    budget.charge(source, release, "22" * 32)
+    # What was given back and is sent again all the same is spent again, and does not fit any more.
+    with pytest.raises(BudgetExceeded):
+        budget.charge(source, release, "11" * 32)
+
+
+def test_charge_moves_to_a_replacement_within_a_dataset_alone(tmp_path: Path) -> None:
+    """Of all that a submission replaces the servers count one; another dataset's table may be the one."""
+    budget, release = Budget(tmp_path / "b"), ONE
+    budget.charge(Source("stays"), release, "11" * 32)
+    budget.charge(Source("stays"), release, "22" * 32, replaces=["11" * 32])
+    budget.charge(Source("other"), release, "33" * 32, replaces=["22" * 32])
+    other, stays = budget.datasets()
+    assert [run.returned for run in stays.runs] == ["replaced", None]
+    assert [run.returned for run in other.runs] == [None]
+    assert (len(stays.spending), len(other.spending)) == (1, 1)
+    assert budget.give_back(release.config, ["11" * 32, "22" * 32], "signed") == ["stays"]
+    _, stays = budget.datasets()
+    assert [run.returned for run in stays.runs] == ["replaced", "withdrawn"]
+
+
+def test_a_budget_of_before_gives_back_as_well(tmp_path: Path) -> None:
+    budget, release = Budget(tmp_path / "b"), ONE
+    budget.charge(Source("stays"), release, "11" * 32)
+    with contextlib.closing(sqlite3.connect(tmp_path / "b")) as db:
+        db.execute("DROP TABLE returned")
+        db.commit()
+    again = Budget(tmp_path / "b")
+    assert again.datasets()[0].spent > 0
+    assert again.give_back(release.config, ["11" * 32], "signed") == ["stays"]

@@ -70,7 +70,7 @@ class Servers:
 
 @pytest.fixture
 def config() -> Config:
-    return make_config({"timeouts.connect_s": 1.0})
+    return make_config({"timeouts.connect_s": 1.0, "timeouts.submit_s": 2.0})
 
 
 @pytest.fixture
@@ -148,6 +148,37 @@ def test_check_says_that_the_budget_does_not_cover_it(
     assert "DOES NOT COVER" in said.out
     assert "does not cover this release, and nothing was sent" in said.err
     assert place.charged == [1]
+
+
+def test_command_replaces_and_withdraws(
+    place: Place, servers: Servers, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Ingest alone, so that the servers never meet: everything waits for that, and is said so."""
+    assert place.submit() == Status.DONE
+    assert place.submit("--replace", "--withdraw") == Status.USAGE
+    assert place.submit("--status", "--check") == Status.USAGE
+    place.table.write_text("sex,ward,age\nf,x,1\n")
+    capsys.readouterr()
+    assert place.submit() == Status.STORAGE
+    assert "or --replace, to send this table in its place" in capsys.readouterr().err
+    assert place.submit("--replace", "--check", "--json") == Status.DONE
+    shown = json.loads(capsys.readouterr().out)
+    assert (shown["rows"], shown["cost"]["rho"], shown["earlier"]) == (1, 0.0, False)
+    for _ in range(2):
+        assert place.submit("--replace", "--json") == Status.DONE
+        found = json.loads(capsys.readouterr().out)
+        assert (found["version"], found["rows"], found["complete"]) == (2, 1, True)
+        assert found["former"]["waiting"] == list(PARTIES)
+    assert place.submit("--status") == Status.DONE
+    said = capsys.readouterr().out
+    assert "the former submission is not gone yet: party-0 has it and has not met" in said
+    assert guarded(cli, ["budget", "--budget", str(place.budget)]) == Status.DONE
+    assert "replaced by another submission: not spent" in capsys.readouterr().out
+    assert place.submit("--withdraw") == Status.DONE
+    said = capsys.readouterr().out
+    assert "the withdrawal of clinic-a is on its way" in said
+    assert "nothing is given back until all three have signed" in said
+    assert len(list(place.folder.glob(".table.csv.trial.clinic-a.submission.former-1"))) == 1
 
 
 class Terminal:

@@ -115,7 +115,7 @@ def test_command_says_what_servers_say_of_a_submission_that_all_have(
     state = tmp_path / "state"
 
     async def known_status(*_: object) -> Submitted:
-        return Submitted(config.run.id, OWNER, None, "seeded", 56)
+        return Submitted(config.run.id, OWNER, None, "seeded", 100, 56)
 
     monkeypatch.setattr("parties.commands.submit.status", known_status)
     monkeypatch.setattr("parties.commands.submit.ask_standings", nothing)

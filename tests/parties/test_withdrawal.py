@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+import parties.distaim.inputs.rows
 import parties.distaim.server
 from mechanisms.workload import count_marginals
 from parties.audit.replay import replay_folder
@@ -172,16 +173,13 @@ class Going:
         return found
 
 
-@pytest.fixture
-async def going(tmp_path: Path, certificates: Certificates) -> AsyncIterator[Going]:
-    config = make_config(
-        {
-            "run.rounds": 1,
-            "clients.minimum": 1,
-            "run.record_replay": True,
-            "timeouts.connect_s": 9.0,
-        }
-    )
+@pytest.fixture(params=["counts", "rows"])
+async def going(
+    request: pytest.FixtureRequest, tmp_path: Path, certificates: Certificates
+) -> AsyncIterator[Going]:
+    """What servers add locally, and what they work for together: both are taken back on shares."""
+    changes = {"run.input": request.param, "run.record_replay": True, "timeouts.connect_s": 9.0}
+    config = make_config({"run.rounds": 1, "clients.minimum": 1, **changes})
     running = Going(Cluster(config, tmp_path, certificates))
     await asyncio.sleep(0.3)
     yield running
@@ -243,6 +241,35 @@ async def test_withdrawn_and_replaced_rows_are_not_counted_and_the_audit_holds(
     assert "2 have withdrawn, as they have signed" in check.detail
     for pid in range(3):
         assert await asyncio.to_thread(replay_folder, going.cluster.directory(pid))
+
+
+async def test_rows_that_were_counted_are_counted_again_to_take_them_back(
+    tmp_path: Path,
+    certificates: Certificates,
+    monkeypatch: pytest.MonkeyPatch,
+    totals: dict[tuple[str, int], Total],
+) -> None:
+    """a's batch is full when b comes, and is in the total when a withdraws; costs are those of two countings."""
+    monkeypatch.setattr(parties.distaim.inputs.rows, "SEGMENT_ROWS", 100)
+    config = make_config({"run.input": "rows", "run.rounds": 1, "clients.minimum": 1})
+    going = Going(Cluster(config, tmp_path, certificates))
+    await asyncio.sleep(0.3)
+    a, b = going.who(A), going.who(B)
+    await a.submit(make_codes(20, 1))
+    await b.submit(make_codes(20, 2))
+    transcript = going.cluster.directory(0) / "transcript.jsonl"
+    async with asyncio.timeout(10):
+        while f'"client":"{A}"' not in transcript.read_text():  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+    assert (await a.withdraw()).complete
+    await going.ended()
+    run = collect(going.cluster, tmp_path / "run")
+    counting = [x["capacities"] for x in read_lines(run, 0) if x.get("what") == "counting"]
+    assert [list(each) for each in counting] == [[A], [A], [B]]
+    expected = count_marginals(make_codes(20, 2), config.build_workload())
+    np.testing.assert_array_equal(counts_of(totals, 0), expected)
+    audit = audit_folder(run)
+    assert audit.ok, [check for check in audit.checks if not check.ok]
 
 
 # Too late
