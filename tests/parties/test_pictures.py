@@ -122,7 +122,7 @@ def test_draw_columns_has_no_real_shares_when_there_are_none() -> None:
     assert not axes.lines
 
 
-@settings(max_examples=5)
+@settings(max_examples=3)
 @given(st.text(min_size=1, max_size=40), st.text(min_size=1, max_size=40))
 def test_to_svg_is_xml_for_any_names(name: str, label: str) -> None:
     together = Associations((name, label), ((1.0, 0.5), (0.5, 1.0)))

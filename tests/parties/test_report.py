@@ -192,7 +192,8 @@ def test_render_html_says_which_figures_are_not_private() -> None:
 
 def test_render_html_begins_with_what_people_look_at_first() -> None:
     """What there is and its privacy, then pictures, then what it was made from, then the accounting, folded."""
-    text = Page(render_html(example().to_dict(), shown())).text
+    source = render_html(example().to_dict(), shown())
+    text = Page(source).text
     first = (
         "A synthetic table of 6,012 rows and 2 columns, made by DistAIM of the tables of 24 data owners, with Syncret "
         "0.2.0, on 21 November 2026 at 19:19 UTC."
@@ -208,7 +209,7 @@ def test_render_html_begins_with_what_people_look_at_first() -> None:
     )  # fmt: skip
     places = [text.index(words) for words in order]
     assert places == sorted(places)
-    folded = render_html(example().to_dict(), shown()).partition("Accounting")[2]
+    folded = source.partition("Accounting")[2]
     assert folded.count("<details>") == 5
 
 
