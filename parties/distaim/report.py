@@ -64,6 +64,7 @@ def run_report(
     """
     result = read_result(directory)
     opened = _opened(directory / "transcript.jsonl")
+    capacities = _capacities(directory / "transcript.jsonl", result)
     traffic = result["client_bytes"]
     count = max(1, clients or traffic["clients"])
     trust = DISTAIM_TRUST + ((DISTRIBUTED_TRUST,) if config.run.noise == DISTRIBUTED else ())
@@ -79,7 +80,7 @@ def run_report(
             _ledger(result),
             implementation_delta(config, workload),
         ),
-        workload=workload_size(workload, _rows_capacity(directory / "transcript.jsonl", result)),
+        workload=workload_size(workload, sum(capacities.values())),
         communication=Communication(
             traffic["sent"] / count,
             traffic["received"] / count,
@@ -92,7 +93,7 @@ def run_report(
         selected=selected(result),
         seed=config.run.seed,
         synthetic_rows=config.run.rows or result["rows_estimated"],
-        notes=notes(result, config),
+        notes=notes(result, config) + _rows_note(capacities, len(result["counted"])),
         rounds_done=result["rounds_done"],
         excluded=_excluded(result),
         about=about(config, ended=ended(directory / "transcript.jsonl")),
@@ -151,15 +152,27 @@ def _opened(transcript: Path) -> tuple[Opened, ...]:
     return tuple(items)
 
 
-def _rows_capacity(transcript: Path, result: Mapping[str, Any]) -> int:
-    """How many rows the counted owners who sent rows may have together."""
-    capacities: dict[str, int] = {}
+def _capacities(transcript: Path, result: Mapping[str, Any]) -> Mapping[str, int]:
+    """The counted owners who sent rows, and how many rows each may have."""
+    noted: dict[str, int] = {}
     with transcript.open("rb") as lines:
         for line in lines:
             if line.startswith(b'{"kind":"note"') and COUNTING.what.encode() in line:
                 record = json.loads(line)
-                capacities |= record["capacities"] if record["what"] == COUNTING.what else {}
-    return sum(capacities.get(item["client"], 0) for item in result["counted"])
+                noted |= record["capacities"] if record["what"] == COUNTING.what else {}
+    counted = (item["client"] for item in result["counted"])
+    return {client: noted[client] for client in counted if client in noted}
+
+
+def _rows_note(capacities: Mapping[str, int], counted: int) -> tuple[str, ...]:
+    if not capacities:
+        return ()
+    rows, others = sum(capacities.values()), counted - len(capacities)
+    rest = f"; the other {others} sent counts" if others else ""
+    return (
+        f"{len(capacities)} data owners sent their rows, of which they may have {rows:,} by what they say publicly, "
+        f"and the servers counted them{rest}.",
+    )
 
 
 def _times(attempts: Sequence[Mapping[str, Any]], wall_s: Mapping[str, float]) -> dict[str, float]:

@@ -358,9 +358,18 @@ class ReportPictures:
 
 
 _REQUIRED: Mapping[str, Sequence[str]] = {
-    "parameters": ("epsilon", "delta", "rounds", "clients", "participation", "noise", "upload"),
+    "parameters": (
+        "epsilon",
+        "delta",
+        "rounds",
+        "clients",
+        "participation",
+        "noise",
+        "upload",
+        "input",
+    ),
     "privacy": ("rho_total", "rho_spent", "ledger", "delta_implementation"),
-    "workload": ("queries", "candidates", "cells"),
+    "workload": ("queries", "candidates", "cells", "rows_capacity"),
     "utility": (),
     "communication": (
         "client_sent_bytes_mean",
