@@ -1,6 +1,6 @@
 """What type the values of each written column have, and tables of text as tables of such values.
 
-Provides ``ValueType``, ``value_types`` and ``typed_table``. A table's cells are text everywhere else
+Provides ``ValueType``, ``value_types``, ``typed_table`` and ``as_types``. A table's cells are text everywhere else
 (`mechanisms.table`); Parquet, Excel, a table schema and pandas want numbers, truth values, days and moments.
 
 Public: the types. Secret: nothing, tables of text that are given here are synthetic.
@@ -11,10 +11,11 @@ Limits: a date that tells less than a day (a month, a week) stays text, since no
 
 from __future__ import annotations
 
+import contextlib
 import datetime
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mechanisms.columns import Categorical, Column, Implied, Moment
 from mechanisms.domain import Domain
@@ -95,6 +96,21 @@ def typed_table(domain: Domain, frame: pd.DataFrame) -> pd.DataFrame:
     for name in moments:
         table[name] = pd.to_datetime(table[name])
     return table
+
+
+def as_types(table: pd.DataFrame, types: Mapping[str, object]) -> pd.DataFrame:
+    """A table with the pandas types that another one's columns have, by name, where they can hold every value."""
+    columns = {}
+    for name, values in table.items():
+        columns[name] = values
+        if name in types and types[str(name)] != values.dtype:
+            # What does not come back the same is not held: a category as a truth value, a half as a whole number.
+            with contextlib.suppress(ValueError, TypeError):
+                kind: Any = types[str(name)]
+                other = values.astype(kind)
+                if other.astype(values.dtype).equals(values):
+                    columns[name] = other
+    return type(table)(columns)
 
 
 def typed_values(

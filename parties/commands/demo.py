@@ -5,9 +5,12 @@ from pathlib import Path
 
 import click
 
+from mechanisms.source import TableSource
+from mechanisms.text_table import TextTable
 from parties.commands.run import run_trial
 from parties.commands.running import common_options
 from parties.config import config_from_dict
+from parties.owner import Table
 from parties.trial.demo_data import DEMO_CONFIG, demo_table
 from parties.trial.request import Request
 
@@ -27,4 +30,5 @@ def demo(out: Path | None, as_json: bool) -> None:
     """
     config = config_from_dict(tomllib.loads(DEMO_CONFIG), source="demo", base=Path.cwd())
     request = Request("distaim", "demo", None, "iid", None, 1)
-    run_trial(config, demo_table(), request, out=out, as_json=as_json)
+    table = Table(TableSource("demo table"), False, TextTable.of(demo_table()))
+    run_trial(config, table, request, out=out, as_json=as_json)

@@ -9,7 +9,6 @@ import click
 from parties.commands.on_one_machine import (
     budget_line,
     error_line,
-    load_table_trial,
     print_result,
     run_in_folder,
     section,
@@ -28,6 +27,7 @@ from parties.config import (
 from parties.flaim.methods import OF_THE_TRIAL, flaim_request, open_flaim_folder, run_flaim
 from parties.flaim.sums import settings_of
 from parties.owner import Table
+from parties.trial.methods import trial_on
 from parties.trial.partition import PARTITIONS
 
 _PATH = click.Path(path_type=Path)
@@ -127,7 +127,7 @@ def flaim(
         seed=seed,
         simulate=simulate,
     )
-    trial = load_table_trial(loaded, table, request)
+    trial = trial_on(table, loaded, request)
     folder = open_flaim_folder(trial, out, simulate=simulate)
     settings = settings_of(trial.config)
     method = partial(run_flaim, trial, folder, simulate=simulate, processes=processes)

@@ -1,6 +1,6 @@
 """What `run`, `demo` and `flaim` have in common: a run folder, progress while it runs, a report, closing lines.
 
-Provides ``load_table_trial``, ``run_in_folder`` and ``print_result``, and the closing lines that
+Provides ``run_in_folder`` and ``print_result``, and the closing lines that
 all of them have (``budget_line``, ``error_line``, ``time_line``; ``section`` for the others). Secret: the table.
 """
 
@@ -8,32 +8,15 @@ import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 import click
-import pandas as pd
 
-from mechanisms.reading import read_table
 from parties.commands.display import Display
 from parties.commands.running import run_supervised
-from parties.config import Config
-from parties.owner import Table
 from parties.progress import Progress
 from parties.report.content import RunReport
 from parties.trial.assemble import finish_trial
 from parties.trial.folder import Folder
 from parties.trial.processes import Supervision
-from parties.trial.request import Request, Trial, load_trial
-
-
-def load_table_trial(config: Config, table: Table | pd.DataFrame, request: Request) -> Trial:
-    """The trial on the table of a command, or on one that was made. Raises what ``load_trial`` does, DataError."""
-    if isinstance(table, pd.DataFrame):
-        return load_trial(config, table, request, source=f"{request.dataset} table")
-    return load_trial(
-        config,
-        read_table(table.source),
-        request,
-        source=table.source.shown,
-        ignore_extra=table.ignore_extra,
-    )
+from parties.trial.request import Trial
 
 
 def run_in_folder(

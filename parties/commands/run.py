@@ -5,12 +5,10 @@ from functools import partial
 from pathlib import Path
 
 import click
-import pandas as pd
 
 from parties.commands.on_one_machine import (
     budget_line,
     error_line,
-    load_table_trial,
     print_result,
     run_in_folder,
     section,
@@ -19,12 +17,9 @@ from parties.commands.on_one_machine import (
 from parties.commands.running import common_options
 from parties.commands.table_options import table_options
 from parties.config import INPUTS, SCHEDULES, UPLOADS, Config, load_config, overrides
-from parties.distaim.planning import make_plan
 from parties.owner import Table
 from parties.report.content import excluded_text
-from parties.trial.assemble import open_run_folder
-from parties.trial.folder import SERVERS
-from parties.trial.methods import run_method
+from parties.trial.methods import open_method_folder, run_method, trial_on
 from parties.trial.partition import PARTITIONS
 from parties.trial.request import METHODS, Request
 from protocols.measure import NOISES
@@ -113,17 +108,15 @@ def run(
 
 def run_trial(
     config: Config,
-    table: Table | pd.DataFrame,
+    table: Table,
     request: Request,
     *,
     out: Path | None,
     as_json: bool,
 ) -> None:
     """Check everything, run, write the report, say what came out."""
-    trial = load_table_trial(config, table, request)
-    # Servers refuse a noise that cannot be sampled as well, but then the folder is there.
-    make_plan(trial.config, trial.workload)
-    folder = open_run_folder(trial, out, SERVERS)
+    trial = trial_on(table, config, request)
+    folder = open_method_folder(trial, out)
     method = partial(run_method, trial, folder)
     report = run_in_folder(
         trial, folder, method, rounds=config.run.rounds, goes_on=request.method == "distaim"

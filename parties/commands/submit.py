@@ -20,8 +20,9 @@ from parties.commands.submit_texts import (
     withdrawn_text,
 )
 from parties.distaim.completed import withdrawn_by
+from parties.distaim.part import look_at, send_rows, state_of
 from parties.distaim.planning import release_of
-from parties.distaim.preview import Preview, preview
+from parties.distaim.preview import Preview
 from parties.distaim.revise import (
     Replaced,
     follow_up,
@@ -31,7 +32,6 @@ from parties.distaim.revise import (
 )
 from parties.distaim.standing import ask_standings
 from parties.distaim.submit import Submitted, made_before, status
-from parties.distaim.submit import submit as submit_codes
 from parties.distaim.taking_back import TakenBack
 from parties.errors import SubmitError
 from parties.owner import Owner
@@ -105,7 +105,7 @@ def submit(
         raise click.UsageError(
             "give one of --check, --replace, --withdraw and --status; --check may stand beside --replace"
         )
-    path, may_ask = state or owner.beside("submission"), not yes and _in_terminal()
+    path, may_ask = state_of(owner, state), not yes and _in_terminal()
     if asks:
         _ask(owner, path, as_json=as_json)
     elif withdraws:
@@ -207,20 +207,9 @@ def _preview(
     earlier: bool = False,
 ) -> Preview:
     """Before anything is sent; ``paid`` is the submission whose charge is for this one, too."""
-    config = owner.config
-    cost = owner.quote(release_of(config, config.build_workload()), paid)
 
     async def look(supervision: Supervision) -> Preview:
-        return await preview(
-            config,
-            owner.files,
-            columns,
-            cost,
-            client=owner.name,
-            rows=rows,
-            capacity=capacity,
-            earlier=earlier,
-        )
+        return await look_at(owner, rows, columns, capacity=capacity, paid=paid, earlier=earlier)
 
     return run_supervised(look, watch_stdin=False, events=None)
 
@@ -234,19 +223,8 @@ def _send(owner: Owner, path: Path, capacity: int | None, *, asks: bool, as_json
         click.echo(question_text(_preview(owner, len(codes), capacity, columns, None)), err=True)
         _confirm("Send it?")
 
-    def spend(submission: str) -> None:
-        owner.account(release_of(config, config.build_workload())).spend(submission)
-
     async def send(supervision: Supervision) -> Submitted:
-        return await submit_codes(
-            config,
-            codes,
-            owner.files,
-            capacity=capacity,
-            state=path,
-            spend=spend,
-            on_retry=lambda text: progress.event("retry", text),
-        )
+        return await send_rows(owner, codes, capacity=capacity, state=path, progress=progress)
 
     found = run_supervised(send, watch_stdin=False, events=None)
     click.echo(json.dumps(found.to_dict(), indent=2) if as_json else submitted_text(found))

@@ -1,18 +1,40 @@
 """The methods of `syncret run`: DistAIM by real processes, and central AIM in this one.
 
-Provides ``run_method``. Secret: the trial's table.
+Provides ``trial_on``, ``open_method_folder`` and ``run_method``. Secret: the trial's table.
 """
 
 import time
+from pathlib import Path
 
+from parties.config import Config
+from parties.distaim.planning import make_plan
 from parties.distaim.report import run_report
+from parties.owner import Table
 from parties.progress import Progress
 from parties.report.content import RunReport
-from parties.trial.assemble import collect
+from parties.trial.assemble import collect, open_run_folder
 from parties.trial.central import run_central
-from parties.trial.folder import Folder
+from parties.trial.folder import SERVERS, Folder
 from parties.trial.launcher import launch
-from parties.trial.request import Trial
+from parties.trial.request import Request, Trial, load_trial
+
+
+def trial_on(table: Table, config: Config, request: Request) -> Trial:
+    """The trial on a table that is somewhere. Raises as ``load_trial``, and DataError where it cannot be read."""
+    return load_trial(
+        config,
+        table.text(),
+        request,
+        source=table.source.shown,
+        ignore_extra=table.ignore_extra,
+    )
+
+
+def open_method_folder(trial: Trial, out: Path | None) -> Folder:
+    """The run folder, as ``open_run_folder``. Raises ConfigError where the run cannot work, StoreError."""
+    # Servers refuse a noise that cannot be sampled as well, but then the folder is there.
+    make_plan(trial.config, trial.workload)
+    return open_run_folder(trial, out, SERVERS)
 
 
 async def run_method(trial: Trial, folder: Folder, progress: Progress) -> RunReport:

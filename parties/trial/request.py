@@ -8,18 +8,22 @@ that says which rows belong to whom is drawn from a public seed, so that a resta
 import hashlib
 import json
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from mechanisms.column_values import ColumnValues, column_values
 from mechanisms.errors import DataError
 from mechanisms.table import encode
+from mechanisms.text_table import TextTable
 from mechanisms.workload import Workload
 from parties.config import MAX_ROWS, Config
 from parties.errors import ConfigError
 from parties.trial.partition import Partition, partition_rows
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 METHODS = DISTAIM, AIM = "distaim", "aim"
 """Of `syncret run`; `syncret flaim` has "flaim-VARIANT"."""
@@ -66,7 +70,7 @@ class Trial:
 
 def load_trial(
     config: Config,
-    frame: pd.DataFrame,
+    frame: "TextTable | pd.DataFrame",
     request: Request,
     *,
     source: str,

@@ -1,0 +1,1 @@
+"""What `import syncret` gives: the commands' work as functions, for programs and notebooks."""

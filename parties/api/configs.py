@@ -1,0 +1,89 @@
+"""Configurations of programs: drafts of a table, and what else a function may be given as one.
+
+Provides ``draft``, ``Draft``, ``ConfigLike`` and ``config_of``. Secret until its owner has replaced or confirmed what
+is marked: a draft, which was read from the table.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from mechanisms.draft import draft_domain, draft_of
+from parties.api.tables import TableLike, table_of
+from parties.config import Config, apply_overrides, config_from_dict, load_config
+from parties.drafting import draft_text
+from parties.errors import ConfigError
+
+_NAME = "draft"
+
+
+@dataclass(slots=True)
+class Draft:
+    """A config drafted from a table: ``text`` is TOML, to be edited, with marks beside what was read from the data.
+
+    ``notes`` say what was read from the table for each column, ``left_out`` which columns look like identifiers or
+    free text. It can be given wherever a config can.
+    """
+
+    text: str
+    notes: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return self.text
+
+    def __repr__(self) -> str:
+        return self.text
+
+    def to_dict(self) -> dict[str, Any]:
+        """The tables of the text, which can be changed and given as a config, too. Raises ConfigError."""
+        try:
+            return tomllib.loads(self.text)
+        except tomllib.TOMLDecodeError as error:
+            raise ConfigError(_NAME, "", f"is not valid TOML: {error}") from error
+
+    def write(self, path: str | Path) -> None:
+        """Write the text as a file for the commands. Raises FileExistsError, OSError."""
+        with Path(path).open("x", encoding="utf-8") as file:
+            file.write(self.text)
+
+
+ConfigLike: TypeAlias = Draft | Config | Mapping[str, Any] | str | Path
+"""A draft, a config, its tables, or where its file is."""
+
+
+def draft(table: TableLike, *, name: str = "table") -> Draft:
+    """Draft a config from a table, as `syncret domain` does: columns, kinds, categories, bounds, atoms.
+
+    A domain is published with the result, so that it has to be public knowledge: replace or confirm what is marked.
+    ``name`` is what a DataFrame is called in the text. Raises DataError.
+    """
+    given = table_of(table, name=name)
+    if given.read is None:
+        drafted = draft_domain(given.source)
+    else:
+        drafted = draft_of(given.read, given.source.shown, "a DataFrame")
+    return Draft(draft_text(given.source.name, drafted), drafted.notes, drafted.left_out)
+
+
+def config_of(given: ConfigLike, changes: Mapping[str, object]) -> Config:
+    """The config that was ``given``, with ``changes`` by dotted key. Raises ConfigError."""
+    if isinstance(given, Config):
+        return given.override(changes) if changes else given
+    if isinstance(given, str | Path):
+        return load_config(Path(given), changes)
+    document = given.to_dict() if isinstance(given, Draft) else _copied(given)
+    apply_overrides(document, changes)
+    run = document.setdefault("run", {})
+    if isinstance(run, dict):
+        run.setdefault("id", _NAME)
+    return config_from_dict(document, source="config", base=Path.cwd())
+
+
+def _copied(tables: Mapping[str, Any]) -> dict[str, Any]:
+    """Tables that may be changed while the caller's stay as they are."""
+    return {k: _copied(v) if isinstance(v, Mapping) else v for k, v in tables.items()}

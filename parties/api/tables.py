@@ -1,0 +1,36 @@
+"""Tables that programs have: DataFrames, and where others are.
+
+Provides ``TableLike``, ``table_of`` and ``types_of``. Secret: the tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias, Union
+
+from mechanisms.reading import as_text
+from mechanisms.source import TableSource
+from parties.owner import Table
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+TableLike: TypeAlias = Union["pd.DataFrame", str, Path, TableSource]
+"""A DataFrame, or where a table is: a file, or with a query a database."""
+
+
+def table_of(table: TableLike, *, name: str = "table", ignore_extra: bool = False) -> Table:
+    """The table; a DataFrame is called ``name`` in messages. Raises DataError for values of unknown types."""
+    if isinstance(table, TableSource):
+        return Table(table, ignore_extra)
+    if isinstance(table, str | Path):
+        return Table(TableSource(str(table)), ignore_extra)
+    return Table(TableSource(name), ignore_extra, as_text(table))
+
+
+def types_of(table: TableLike) -> Mapping[str, object]:
+    """The types of a DataFrame's columns by name; of others none are known."""
+    if isinstance(table, str | Path | TableSource):
+        return {}
+    return {str(name): kind for name, kind in table.dtypes.items()}

@@ -1,0 +1,64 @@
+"""Differentially private synthetic tables from data that several owners hold and may not pool, from Python.
+
+    import syncret
+
+    config = syncret.draft(df)                          # what is marked was read from the data: replace or confirm it
+    run = syncret.synthesize(df, config, clients=20)    # three servers and 20 owners, as processes on this machine
+    run.table, run.report, run.sample(10_000)
+
+``submit`` and ``preview`` are a data owner's part in a study of its own, ``load`` and ``audit`` take what a run has
+left. Everything is as the command `syncret` has it; errors are those below, and each says what is wrong, where, and
+what would be right. Nothing here reads a terminal or writes to one; all of it works in a notebook.
+
+``synthesize`` and DataFrames need ``pip install 'syncret[server]'``; the rest does without.
+"""
+
+from mechanisms.errors import BudgetExceeded, DataError, MechanismError
+from mechanisms.source import TableSource
+from parties.api.audits import AuditResult, audit
+from parties.api.configs import Draft, draft
+from parties.api.owners import preview, submit
+from parties.api.runs import Report, Run, load, synthesize
+from parties.config import Config, load_config
+from parties.distaim.preview import Preview
+from parties.distaim.submit import Submitted
+from parties.errors import (
+    CertificateError,
+    ConfigError,
+    ExtraMissing,
+    PartyError,
+    StoreError,
+    SubmitError,
+)
+from parties.statuses import ChildFailed
+from parties.version import version
+
+__version__ = version()
+
+__all__ = [
+    "AuditResult",
+    "BudgetExceeded",
+    "CertificateError",
+    "ChildFailed",
+    "Config",
+    "ConfigError",
+    "DataError",
+    "Draft",
+    "ExtraMissing",
+    "MechanismError",
+    "PartyError",
+    "Preview",
+    "Report",
+    "Run",
+    "StoreError",
+    "SubmitError",
+    "Submitted",
+    "TableSource",
+    "audit",
+    "draft",
+    "load",
+    "load_config",
+    "preview",
+    "submit",
+    "synthesize",
+]
