@@ -170,6 +170,14 @@ def test_parties_names_a_module_of_bench_in_one_place_only() -> None:
     assert {(item.path, item.imported) for item in found} == OUTSIDE_COMMANDS
 
 
+def test_packages_do_not_know_what_programs_import() -> None:
+    """`syncret` is over all others, and names what it passes on."""
+    for package in PACKAGES:
+        for path in (ROOT / package).rglob("*.py"):
+            assert not re.search(r"^\s*(from|import) syncret\b", path.read_text(), re.MULTILINE)
+    assert {item.package for item in imports_below(ROOT, "syncret")} == {"mechanisms", "parties"}
+
+
 def test_imports_within_parties_do_not_climb() -> None:
     assert [str(item) for item in climbs(ROOT)] == []
 

@@ -18,7 +18,7 @@ from mechanisms.errors import DataError
 from mechanisms.reading import read_table
 from mechanisms.sampling import public_generator
 from mechanisms.table import decode, encode
-from parties.commands.domain import draft_text
+from parties.drafting import draft_text
 from parties.config import config_from_dict
 
 

@@ -55,6 +55,13 @@ from parties.commands.main import cli
 from parties.commands.running import guarded
 statuses = [guarded(cli, command) for command in commands]
 {FLAIM}
+import syncret
+assert "[[column]]" in syncret.draft("stays.csv").text
+assert syncret.audit(commands[7][1]).passed
+try:
+    syncret.synthesize("stays.csv", "study/small.toml")
+except syncret.ExtraMissing as error:
+    print(error, file=sys.stderr)
 print("statuses", json.dumps(statuses))
 """
 
@@ -82,7 +89,7 @@ def base_modules() -> set[str]:
         for module, owners in packages_distributions().items()
         if any(re.sub(r"[-_.]+", "-", owner).lower() in closure for owner in owners)
     }
-    return found | {"protocols", "secagg", "mechanisms", "parties"}
+    return found | {"protocols", "secagg", "mechanisms", "parties", "syncret"}
 
 
 def test_base_brings_none_of_the_heavy_packages() -> None:
@@ -138,7 +145,7 @@ def test_owners_commands_work_on_the_base_and_others_say_what_to_install(
     assert dict(zip(expected, statuses, strict=True)) == expected, done.stderr
     assert (study / "south.request").exists()
     refused = [line for line in done.stderr.splitlines() if "pip install" in line]
-    assert len(refused) == 3
+    assert len(refused) == 4
     assert refused[0].startswith("syncret: error: syncret run needs ")
     assert refused[0].endswith("pip install 'syncret[server]'")
 

@@ -1,0 +1,275 @@
+"""`import syncret`: what programs and notebooks get is what the commands have, and they wait for nothing and nobody."""
+
+import asyncio
+import gc
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from click.testing import CliRunner
+
+import syncret
+from parties.api.configs import config_of
+from parties.api.running import run_anywhere
+from parties.commands.main import cli
+from tests.parties.commands import ROOT, assert_nothing_runs, processes
+
+CHANGES: dict[str, object] = {
+    "run.iterations": 5,
+    "run.final_iterations": 5,
+    "workload.degree": 2,
+    "clients.rows_per_client": 100,
+}
+
+
+def people(rows: int = 120) -> pd.DataFrame:
+    """A table of every type that columns have."""
+    generator = np.random.default_rng(1)
+    ages = generator.integers(18, 90, rows)
+    heights = pd.Series(generator.integers(150, 200, rows))
+    return pd.DataFrame(
+        {
+            "age": ages,
+            "cost": (ages * 10.25).round(2),
+            "height": heights.where(heights < 190).astype(float),
+            "ward": pd.Categorical(generator.choice(["x", "y", "z"], rows)),
+            "alive": generator.choice([True, False], rows),
+            "day": pd.Timestamp("2024-01-01")
+            + pd.to_timedelta(generator.integers(0, 99, rows), "D"),
+            "sex": generator.choice(["f", "m"], rows),
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Where temporary run folders are made, so that those of others do not count."""
+    before, tempfile.tempdir = tempfile.tempdir, str(tmp_path_factory.mktemp("temporary"))
+    yield Path(tempfile.tempdir)
+    tempfile.tempdir = before
+
+
+@pytest.fixture(scope="module")
+def run(folders: Path) -> syncret.Run:
+    """DistAIM by real processes, started where an event loop is running already, as in a notebook."""
+
+    async def cell() -> syncret.Run:
+        frame = people()
+        config = syncret.draft(frame)
+        return syncret.synthesize(frame, config, clients=3, rounds=2, changes=CHANGES)
+
+    return asyncio.run(cell())
+
+
+def test_draft_is_what_the_command_writes(tmp_path: Path) -> None:
+    frame = people()
+    table = tmp_path / "people.csv"
+    frame.to_csv(table, index=False)
+    drafted = syncret.draft(frame, name="people")
+    shown = CliRunner().invoke(cli, ["domain", str(table)]).output
+    assert drafted.text.splitlines()[1:] == shown.splitlines()[1:]
+    assert syncret.draft(table).text == shown
+    assert drafted.notes
+    assert str(drafted) == repr(drafted) == drafted.text
+
+
+def test_draft_is_a_config_when_it_was_edited(tmp_path: Path, folders: Path) -> None:
+    frame = people()
+    drafted = syncret.draft(frame)
+    drafted.text = drafted.text.replace("epsilon = 1.0", "epsilon = 3.0")
+    tables = drafted.to_dict()
+    tables["run"]["rounds"] = 1
+    drafted.write(tmp_path / "people.toml")
+    with pytest.raises(FileExistsError):
+        drafted.write(tmp_path / "people.toml")
+    for config in (drafted, tables, tmp_path / "people.toml", str(tmp_path / "people.toml")):
+        read = config_of(config, {"run.delta": 1e-6})
+        assert (read.run.epsilon, read.run.delta) == (3.0, 1e-6)
+        assert config_of(read, {"run.epsilon": 2.0}).run.epsilon == 2
+    assert (tables["run"].keys(), tables["run"]["delta"]) == ({"epsilon", "delta", "rounds"}, 1e-5)
+    done = syncret.synthesize(frame, tables, clients=2, method="aim", changes=CHANGES)
+    assert [done.report["parameters"][key] for key in ("epsilon", "rounds")] == [3.0, 1]
+    drafted.text = "no toml"
+    with pytest.raises(syncret.ConfigError, match="is not valid TOML"):
+        drafted.to_dict()
+
+
+def test_synthesize_gives_a_table_with_the_types_of_the_one_it_was_given(run: syncret.Run) -> None:
+    frame = people()
+    for made in (run.table, run.sample(50)):
+        assert made.dtypes.to_dict() == frame.dtypes.to_dict()
+        assert set(made["ward"]) <= {"x", "y", "z"}
+        assert made["age"].between(18, 89).all()
+        assert (made["cost"] * 100).round(6).mod(1).eq(0).all()
+        assert made["height"].isna().any()
+    assert len(run.sample(50)) == 50
+
+
+def test_synthesize_leaves_a_report_that_notebooks_show_and_nothing_secret(
+    run: syncret.Run,
+) -> None:
+    assert run.report["parameters"]["clients"] == 3
+    assert json.loads((run.folder / "report.json").read_text()) == dict(run.report)
+    assert len(run.report) == len(list(run.report))
+    assert run._repr_html_() == run.report._repr_html_()
+    assert run._repr_html_().startswith("<iframe srcdoc=")
+    assert "&lt;h1&gt;" in run._repr_html_()
+    assert "workload" in repr(run.report)
+    assert not list(run.folder.rglob("*.key")) + list(run.folder.rglob("codes.npy"))
+
+
+def test_sample_draws_the_same_rows_with_the_same_seed(run: syncret.Run) -> None:
+    assert run.sample(20, seed=7).equals(run.sample(20, seed=7))
+    assert not run.sample(20, seed=7).equals(run.sample(20, seed=8))
+    with pytest.raises(ValueError, match=r"positive|at least"):
+        run.sample(0)
+
+
+def test_load_reads_a_folder_and_a_bundle(run: syncret.Run, tmp_path: Path, folders: Path) -> None:
+    packed = tmp_path / "run.zip"
+    assert CliRunner().invoke(cli, ["bundle", str(run.folder), "--out", str(packed)]).exit_code == 0
+    before = set(folders.iterdir())
+    for where in (run.folder, str(run.folder), packed):
+        loaded = syncret.load(where)
+        # Without the table that it was made of, types are the columns' own.
+        assert loaded.table["alive"].dtype == "bool"
+        assert str(loaded.table["height"].dtype) == "Int64"
+        assert loaded.sample(5, seed=3).equals(syncret.load(run.folder).sample(5, seed=3))
+        assert dict(loaded.report) == dict(run.report)
+        assert syncret.audit(where).passed
+    del loaded
+    gc.collect()
+    assert set(folders.iterdir()) == before
+    with pytest.raises(syncret.StoreError, match="expected a run"):
+        syncret.load(tmp_path)
+
+
+def test_audit_says_what_failed_and_has_no_truth_value(run: syncret.Run, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(run.folder, copy)
+    table = copy / "synthetic.csv"
+    table.write_text(table.read_text().replace("x", "y"))
+    found = syncret.audit(copy)
+    assert not found.passed
+    assert "published" in {check.name for check in found.failed}
+    assert "AuditResult(failed)" in repr(found)
+    assert found._repr_html_().startswith("<iframe srcdoc=")
+    assert found.to_dict()["ok"] is False
+    assert not (copy / "audit.html").exists()
+    with pytest.raises(TypeError, match=r"ask for \.passed"):
+        bool(found)
+
+
+@pytest.mark.parametrize(
+    ("changed", "error", "says"),
+    [
+        ({"method": "other"}, ValueError, "expected one of distaim, aim, flaim"),
+        ({"partition": "other"}, ValueError, "expected one of iid"),
+        ({"epsilon": -1.0}, syncret.ConfigError, "run.epsilon"),
+        ({"label": "other"}, syncret.ConfigError, "has no 'other'"),
+        ({"table": people().drop(columns="age")}, syncret.DataError, "column 'age'"),
+        ({"table": people().assign(age=500)}, syncret.DataError, "row 1, column 'age'"),
+        ({"config": "absent.toml"}, syncret.ConfigError, "absent.toml"),
+    ],
+)
+def test_synthesize_raises_the_projects_errors_and_leaves_nothing(
+    changed: dict[str, object], error: type[Exception], says: str, folders: Path
+) -> None:
+    before = set(folders.iterdir())
+    values: dict[str, object] = {"table": people(), "config": syncret.draft(people()), **changed}
+    with pytest.raises(error, match=says):
+        syncret.synthesize(**values)  # type: ignore[arg-type]
+    assert set(folders.iterdir()) == before
+
+
+def test_synthesize_keeps_a_folder_that_was_named_and_tells_of_its_progress(
+    tmp_path: Path, folders: Path
+) -> None:
+    heard: list[str] = []
+    out = tmp_path / "run"
+    values = {"clients": 2, "method": "aim", "rounds": 2, "changes": CHANGES, "out": out}
+    frame = people()
+    config = syncret.draft(frame)
+    done = syncret.synthesize(frame, config, progress=heard.append, **values)  # type: ignore[arg-type]
+    assert any("round 2 of 2" in text for text in heard)
+    del done
+    gc.collect()
+    assert (out / "report.html").exists()
+    with pytest.raises(syncret.StoreError, match="holds a finished run"):
+        syncret.synthesize(frame, config, **values)  # type: ignore[arg-type]
+
+
+@pytest.mark.slow
+def test_synthesize_runs_flaim(folders: Path) -> None:
+    frame = people(300)
+    done = syncret.synthesize(
+        frame, syncret.draft(frame), 4, method="flaim", rounds=1, changes=CHANGES
+    )
+    assert done.report["method"].startswith("flaim")
+    assert done.table.dtypes.to_dict() == frame.dtypes.to_dict()
+
+
+def test_submit_wants_a_name_for_a_dataframe() -> None:
+    with pytest.raises(ValueError, match="expected dataset"):
+        syncret.submit("absent.toml", people())
+
+
+def test_run_anywhere_cleans_up_before_an_interrupt_is_raised() -> None:
+    done: list[str] = []
+
+    async def work() -> None:
+        try:
+            # As a kernel does: the thread that waits is interrupted, not this one.
+            os.kill(os.getpid(), signal.SIGINT)
+            await asyncio.sleep(60)
+        finally:
+            await asyncio.sleep(0.05)
+            done.append("cleaned up")
+
+    with pytest.raises(KeyboardInterrupt):
+        run_anywhere(work)
+    assert done == ["cleaned up"]
+    assert not [thread for thread in threading.enumerate() if thread.name == "syncret"]
+
+
+SCRIPT = """
+import sys, tempfile
+tempfile.tempdir = sys.argv[1]
+import syncret
+from tests.parties.test_api import CHANGES, people
+frame = people()
+syncret.synthesize(frame, syncret.draft(frame), 3, changes=CHANGES, progress=lambda text: print(text, flush=True))
+"""
+
+
+def test_ctrl_c_ends_the_processes_and_leaves_no_folder(tmp_path: Path) -> None:
+    program = subprocess.Popen(
+        [sys.executable, "-c", SCRIPT, str(tmp_path)],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert program.stdout is not None
+    try:
+        for line in program.stdout:
+            if "servers are starting" in line:
+                break
+        assert len(processes(tmp_path)) >= 4
+        program.send_signal(signal.SIGINT)
+        _, said = program.communicate(timeout=60)
+    finally:
+        program.kill()
+    assert "KeyboardInterrupt" in said
+    assert_nothing_runs(tmp_path)
+    assert list(tmp_path.iterdir()) == []
