@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 from mechanisms.draft import draft_domain, draft_of
 from parties.api.tables import TableLike, table_of
 from parties.config import Config, apply_overrides, config_from_dict, load_config
-from parties.drafting import draft_text
+from parties.distaim.offers import text_with_offers
 from parties.errors import ConfigError
 
 _NAME = "draft"
@@ -67,7 +67,8 @@ def draft(table: TableLike, *, name: str = "table") -> Draft:
         drafted = draft_domain(given.source)
     else:
         drafted = draft_of(given.read, given.source.shown, "a DataFrame")
-    return Draft(draft_text(given.source.name, drafted), drafted.notes, drafted.left_out)
+    text, _ = text_with_offers(given.source.name, drafted)
+    return Draft(text, drafted.notes, drafted.left_out)
 
 
 def config_of(given: ConfigLike, changes: Mapping[str, object]) -> Config:

@@ -4,6 +4,7 @@ Provides ``run_anywhere`` and ``Callback``, which passes progress on. Nothing he
 """
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
@@ -13,6 +14,8 @@ from typing import TypeVar
 from parties.progress import FieldValue, Progress, Silent
 
 Result = TypeVar("Result")
+_START_S = 5.0
+"""How long a thread may take to start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,15 +50,17 @@ def run_anywhere(main: Callable[[], Awaitable[Result]]) -> Result:
             ended.set_exception(error)
 
     thread = threading.Thread(target=lambda: asyncio.run(whole()), name="syncret", daemon=True)
-    thread.start()
     try:
+        thread.start()
         result = ended.result()
     except KeyboardInterrupt:
-        loop, task = place.result()
-        if task is not None and not ended.done():
-            loop.call_soon_threadsafe(task.cancel)
-        # Processes and folders are gone then; a thread that still computes for nobody is not waited for.
-        ended.exception()
+        # Without a place there is nothing to clean up: the thread was not even started.
+        with contextlib.suppress(TimeoutError):
+            loop, task = place.result(_START_S)
+            if task is not None and not ended.done():
+                loop.call_soon_threadsafe(task.cancel)
+            # Processes and folders are gone then; a thread that still computes for nobody is not waited for.
+            ended.exception()
         raise
     thread.join()
     return result

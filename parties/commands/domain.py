@@ -1,7 +1,6 @@
 """The command `domain`: drafts a config from a table."""
 
 import json
-import tomllib
 from dataclasses import asdict
 from pathlib import Path
 
@@ -10,8 +9,7 @@ import click
 from mechanisms.draft import draft_domain
 from parties.commands.running import common_options
 from parties.commands.table_options import table_options
-from parties.distaim.offers import drafted_offers
-from parties.drafting import draft_text
+from parties.distaim.offers import text_with_offers
 from parties.errors import StoreError
 from parties.owner import Table
 
@@ -32,8 +30,7 @@ def domain(table: Table, out: Path | None, as_json: bool) -> None:
     of them before a run in earnest. Columns that look like identifiers or free text are left out, with a note.
     """
     draft = draft_domain(table.source)
-    text = draft_text(table.source.name, draft)
-    offers = drafted_offers(tomllib.loads(text))
+    text, offers = text_with_offers(table.source.name, draft)
     if as_json:
         document = {
             "domain": draft.domain.to_dict(),
@@ -44,7 +41,6 @@ def domain(table: Table, out: Path | None, as_json: bool) -> None:
         }
         click.echo(json.dumps(document, indent=2))
         return
-    text = draft_text(table.source.name, draft, [str(offer) for offer in offers])
     if out is None:
         click.echo(text, nl=False)
         return

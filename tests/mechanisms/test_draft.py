@@ -18,8 +18,8 @@ from mechanisms.errors import DataError
 from mechanisms.reading import read_table
 from mechanisms.sampling import public_generator
 from mechanisms.table import decode, encode
-from parties.drafting import draft_text
 from parties.config import config_from_dict
+from parties.drafting import draft_text
 
 
 def write(folder: Path, text: str, name: str = "table.csv") -> Path:
