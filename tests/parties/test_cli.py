@@ -347,7 +347,7 @@ def test_party_and_submit_run_a_deployment(tmp_path: Path) -> None:
                 # An owner may as well send it from Python; what is kept is beside nothing then.
                 whole = pd.read_csv(table)
                 sent_by_program = submit(
-                    hosts[owner] / study, whole, dataset="stays", state=hosts[owner] / "state"
+                    hosts[owner] / study, whole, dataset="of-west", state=hosts[owner] / "state"
                 )
                 assert (sent_by_program.client, sent_by_program.complete) == (owner, True)
                 continue
