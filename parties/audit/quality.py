@@ -29,7 +29,7 @@ from parties.audit.report import NAME, read
 from parties.config import Config
 from parties.distaim.planning import make_plan, noise_kind
 from parties.errors import PartyError
-from parties.published import TABLE
+from parties.published import MODEL, TABLE
 from parties.report.columns import column_summaries
 from parties.report.quality import NOISE, aim_quality
 from parties.report.result import SyntheticTable, read_table_of
@@ -48,8 +48,8 @@ def quality(evidence: Evidence, terms: Terms) -> str:
         raise NotApplicable(f"{NAME} says nothing of quality.")
     check_verdict(said, terms.config.domain)
     table = written_table(terms.config, evidence.directory)
-    if table is None:
-        raise NotApplicable(f"There is no {TABLE} in the folder.")
+    if table is None or not (evidence.directory / MODEL).is_dir():
+        raise NotApplicable(f"There is no {TABLE} or no {MODEL}/ in the folder.")
     try:
         fits = fits_of(evidence, terms)
     except MechanismError as error:

@@ -6,6 +6,7 @@ select.index", or a number: so many points after the start.
 
 import asyncio
 import functools
+import json
 import multiprocessing
 import os
 import shutil
@@ -142,6 +143,11 @@ def audit_of(cluster: Cluster) -> list[str]:
     collect(cluster, out)
     write_lead_report(cluster.config, cluster.directory(0))
     shutil.copyfile(cluster.directory(0) / "report.json", out / "report.json")
+    report = json.loads((out / "report.json").read_text())
+    # A deployment says how good its table is, and nothing that was computed from a real one.
+    assert report["quality"]["marginals"]
+    assert report["columns"]
+    assert "not_private" not in report
     audit = audit_folder(out, replays=_recordings(cluster))
     return [f"{check.name}: {check.detail}" for check in audit.checks if check.status == "fail"]
 

@@ -39,6 +39,8 @@ async def test_epsilon_is_printed_with_its_neighbours_everywhere(
     _, clients = await play(config, certificates, tmp_path)
     write_server_report(config, tmp_path / "server")
     report = json.loads((tmp_path / "server" / "report.json").read_text())
+    assert "not_private" not in report
+    assert len(report["quality"]["marginals"]) == len(config.build_workload().candidates)
     page = (tmp_path / "server" / "report.html").read_text()
     lines = dict(closing_lines(report))
     (mine, *_) = (client for client in clients if isinstance(client, ClientReport))
