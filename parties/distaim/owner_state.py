@@ -21,7 +21,7 @@ from parties.config import Config
 from parties.distaim.inputs.own import OwnInput
 from parties.distaim.receipts import Receipt
 from parties.distaim.sealed import Upload
-from parties.distaim.submission import Submission
+from parties.distaim.submission import MAX_VERSION, Submission
 from parties.errors import StoreError, SubmitError
 from parties.files import disk_errors, write_json
 from parties.sealing import KEY_BYTES
@@ -65,6 +65,11 @@ class State:
         if first_round is not None and not 1 <= first_round <= config.run.rounds:
             raise SubmitError(
                 f"round {first_round} does not exist; expected 1 to {config.run.rounds}"
+            )
+        if version > MAX_VERSION:
+            raise SubmitError(
+                f"{client} has submitted {MAX_VERSION} times in this run, which takes no more of it; what it sent last "
+                "stands"
             )
         seeds = UploadSeeds.draw()
         return cls(

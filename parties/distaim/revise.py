@@ -41,8 +41,6 @@ Spend = Callable[[str, Sequence[str]], object]
 """Charges a submission (its digest), in the place of the former ones."""
 GiveBack = Callable[[Sequence[str], str], object]
 """Gives back what was charged for submissions, by their digests, with the proof that nothing of them is counted."""
-_MOST_UNKNOWN = 50
-"""The version that servers are believed to have where the owner has no state file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,8 +108,7 @@ async def replace_submission(
     if made is None:
         made = await _unknown(config, files, client)
     if made.first_round is not None and made.counts != values_digest(own.values):
-        version = made.version + 1
-        drawn = State.draw(config, own, client, made.first_round, version)
+        drawn = State.draw(config, own, client, made.first_round, made.version + 1)
         await asyncio.to_thread(_put_aside, state, made.version)
         await asyncio.to_thread(drawn.write, state)
     formers = _formers(config, client, state)
@@ -205,7 +202,7 @@ async def _unknown(config: Config, files: CertificateFiles, client: str) -> Made
     """What servers have of an owner without a state file. Raises SubmitError where that is nothing."""
     there = await versions_there(config, files)
     version = max(there.values(), default=0)
-    if not 0 < version <= min(_MOST_UNKNOWN, MAX_VERSION - 1):
+    if not 0 < version <= MAX_VERSION:
         answers = ", ".join(there) or "no server"
         raise SubmitError(f"nothing of {client} is there: {answers} answered. Nothing was sent")
     return Made(version, 1, None, None, "")

@@ -15,8 +15,8 @@ from protocols.upload import NAMES
 
 RING_BITS = 32
 _LABEL = b"syncret submission 2\n"
-MAX_VERSION = 1000
-"""Of a client's submissions in one run."""
+MAX_VERSION = 20
+"""Of a client's submissions in one run: what is taken back may have to be counted again for that."""
 DIGEST_PATTERN = re.compile(r"[0-9a-f]{64}")
 _NONCE = re.compile(r"[0-9a-f]{32}")
 VERSION_HEADER = "Syncret-Version"

@@ -39,6 +39,7 @@ from parties.distaim.settled import Final
 from parties.distaim.standing import ask_standings
 from parties.distaim.store import Store
 from parties.distaim.stored import Standing, Total
+from parties.distaim.submission import MAX_VERSION
 from parties.distaim.submit import Submitted, submit
 from parties.distaim.taking_back import TakenBack, sign_withdrawal
 from parties.distaim.withdrawal import SignedWithdrawal, Withdrawal
@@ -383,6 +384,46 @@ def test_a_store_keeps_few_versions_that_servers_have_not_met_over(tmp_path: Pat
         store.settle(A, 3)
         assert put(store, make_submission(A, version=5), b"x")
         assert [s.submission.version for s in store.submissions()] == [4, 5]
+
+
+async def test_servers_take_withdrawals_of_the_owner_that_asks_alone(
+    tmp_path: Path, certificates: Certificates
+) -> None:
+    config = make_config({"timeouts.submit_s": 2.0})
+    asker = Asker(config, certificates)
+    good = sign_withdrawal(config, certificates[A], 1)
+    elsewhere = sign_withdrawal(make_config({"run.epsilon": 2.0}), certificates[A], 1)
+    async with running_servers(config, tmp_path, certificates, (1,)) as stores:
+        for headers, by, status in (
+            (good.headers(), B, 403),
+            (good.headers(), "party-0", 403),
+            (elsewhere.headers(), A, 403),
+            (good.headers() | {"Syncret-Version": "2"}, A, 403),
+            (good.headers() | {"Syncret-Version": "0"}, A, 400),
+            (good.headers() | {"Syncret-Version": "21"}, A, 400),
+            (good.headers() | {"Syncret-Version": "one"}, A, 400),
+            (good.headers() | {"Syncret-Signature": "?"}, A, 400),
+            ({}, A, 400),
+        ):
+            assert (await asker.put(1, "withdrawal", headers, b"", by=by))[0] == status
+        assert stores[1].withdrawals() == []
+        for _ in range(2):
+            status, answer = await asker.put(1, "withdrawal", good.headers(), b"", by=A)
+            assert (status, answer["asked"], answer["settled"], answer["receipts"]) == (
+                202,
+                1,
+                0,
+                [],
+            )
+        assert stores[1].withdrawals() == [good]
+
+
+def test_draw_ends_with_the_versions_that_servers_take() -> None:
+    config = make_config()
+    own = OwnInput.of(config, config.build_workload(), make_codes(20), None)
+    assert State.draw(config, own, A, 1, MAX_VERSION).version == MAX_VERSION
+    with pytest.raises(SubmitError, match="has submitted 20 times"):
+        State.draw(config, own, A, 1, MAX_VERSION + 1)
 
 
 # What three lists come to, with one server that lies
