@@ -41,24 +41,19 @@ def flaim_formula(answered_cells: float, model_cells: float) -> float:
     return ELEMENT_BYTES * (answered_cells + model_cells)
 
 
-def upload_payload(workload: Workload, form: str) -> int:
+def upload_payload(workload: Workload, form: str, capacity: int = 1) -> int:
     """Bytes of our sealed upload.
 
-    48 a cell of the maximal queries (plain), or 4 a cell and 144 (seeded), and for both what sealing adds: 1,136 to
-    each of three boxes.
+    48 a cell of the maximal queries (plain), 4 a cell and 144 (seeded), or an owner's packed rows, as many as it may
+    have, and 144 (rows); and for all what sealing adds: 1,136 to each of three boxes.
     """
-    return _sizes(workload, form).whole
+    return Sizes.of(input_form(form, workload), capacity).whole
 
 
-def passed_on_payload(workload: Workload, form: str) -> float:
+def passed_on_payload(workload: Workload, form: str, capacity: int = 1) -> float:
     """Bytes that servers send one another of one client's upload, on average over the server that it came to."""
-    sizes = _sizes(workload, form)
+    sizes = Sizes.of(input_form(form, workload), capacity)
     return 2 * sum(sizes.passed_on(pid) for pid in range(3)) / 3
-
-
-def _sizes(workload: Workload, form: str) -> Sizes:
-    """Those of any owner: counts are as many whatever it may have."""
-    return Sizes.of(input_form(form, workload), 1)
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,7 @@ from mechanisms.workload import Workload, draw_workload
 from parties.secagg.client import take_part
 from parties.secagg.server import RoundServer
 from parties.tls import make_certificates, pinned_in
-from protocols.upload import body_size
+from protocols.upload import NAMES, body_size
 from secagg.client import SecAggClient
 from secagg.keys import Identity
 from secagg.parameters import Parameters, roster_digest
@@ -126,15 +126,17 @@ def workload() -> Workload:
 def uploads(workload: Workload, tmp_path_factory: pytest.TempPathFactory) -> list[Upload]:
     codes = np.random.default_rng(0).integers(0, workload.domain.shape, (50, 4)).astype(np.int32)
     folder = tmp_path_factory.mktemp("uploads")
-    return asyncio.run(measure_uploads(workload, codes, folder, rounds=[4]))
+    return asyncio.run(measure_uploads(workload, codes, folder, rounds=[4], forms=NAMES))
 
 
 def test_uploads_on_the_wire_are_the_formula_within_the_framing(
     workload: Workload, uploads: list[Upload]
 ) -> None:
-    assert [upload.form for upload in uploads] == ["seeded", "plain"]
+    assert [upload.form for upload in uploads] == ["seeded", "plain", "rows"]
+    # 5, 5, 5 and 1 bits of codes and one of presence: 50 rows are 107 bytes.
+    packed = -(-50 * 17 // 8)
     for upload in uploads:
-        payload = upload_payload(workload, upload.form)
+        payload = upload_payload(workload, upload.form, 50)
         assert upload.sent_bytes == payload
         assert 0 < upload.received_bytes < 1000
         records = payload // RECORD_BYTES + 8
@@ -142,9 +144,14 @@ def test_uploads_on_the_wire_are_the_formula_within_the_framing(
         assert payload + upload.received_bytes < upload.wire_bytes <= most
         assert upload.connections == 1
         assert sum(upload.stored_bytes) == sum(
-            body_size(pid, upload.form, workload.maximal_cells) for pid in range(3)
+            body_size(pid, upload.form, packed if upload.form == "rows" else workload.maximal_cells)
+            for pid in range(3)
         )
-    seeded, plain = uploads
+    seeded, plain, rows = uploads
+    assert rows.sent_bytes == packed + 144 + 3 * 1136
+    # What is promised of it: packed rows, three sealed boxes and a receipt; a connection with TLS around them.
+    assert rows.sent_bytes <= 1.1 * packed + 4500
+    assert rows.wire_sent_bytes <= 1.1 * packed + 9500
     assert plain.sent_bytes == 48 * workload.maximal_cells + 3 * 1136
     assert seeded.sent_bytes == 4 * workload.maximal_cells + 144 + 3 * 1136
 
