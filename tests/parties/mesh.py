@@ -103,6 +103,7 @@ class Cluster:
         configs: Sequence[Config] | None = None,
         owners: Sequence[str] = (),
         codes: int = 20,
+        first_rounds: Mapping[str, int] | None = None,
         capacities: Mapping[str, int] | None = None,
         records: Mapping[int, Recording] | None = None,
         kill: tuple[int, str, int | None] | None = None,
@@ -138,7 +139,9 @@ class Cluster:
                 )
             )
         async with asyncio.timeout(LIMIT_S):
-            submitting = asyncio.create_task(self.submit(owners, codes, capacities=capacities))
+            submitting = asyncio.create_task(
+                self.submit(owners, codes, first_rounds, capacities=capacities)
+            )
             results = await asyncio.gather(*tasks.values(), return_exceptions=True)
             submitting.cancel()
             await asyncio.gather(submitting, return_exceptions=True)

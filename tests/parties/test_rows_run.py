@@ -1,5 +1,6 @@
 """A run that takes rows and counts: real servers, the same total, an audit and a replay that know both."""
 
+import asyncio
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import parties.distaim.server
 from mechanisms.workload import count_marginals
 from parties.audit.replay import replay_folder
 from parties.audit.run import audit_folder
@@ -18,8 +20,8 @@ from parties.distaim.steps import CLIENTS_COUNT, PASSED
 from parties.distaim.store import Store
 from parties.distaim.stored import Total
 from protocols.steps import OF_COUNTING
-from tests.parties.audit_runs import Lines, copy_run, make_run, read_lines
-from tests.parties.mesh import EVERYONE
+from tests.parties.audit_runs import Lines, collect, copy_run, make_run, read_lines
+from tests.parties.mesh import EVERYONE, Cluster, make_uniform
 from tests.parties.support import make_codes, make_config
 from tests.parties.tampering import Forger, doubling, dropping, failed, find, index, setting
 
@@ -104,6 +106,27 @@ def test_transcripts_do_not_depend_on_how_many_rows_there_are(
     """The same owners with more rows each, and one without any: all records of counting have the same sizes."""
     make_run(tmp_path, certificates, BOTH, capacities=CAPACITIES, rows=25)
     assert sizes(read_lines(tmp_path / "run", 1)) == sizes(read_lines(mixed.run, 1))
+
+
+def test_later_rounds_count_who_is_new(tmp_path: Path, certificates: Certificates) -> None:
+    """An owner that begins in round 2 is counted then, by itself, and nobody else again."""
+    changes = {"run.rounds": 3, "clients.participation": 0.5, "clients.minimum": 1}
+    cluster = Cluster(make_config(BOTH | changes), tmp_path, certificates)
+    first_rounds = {EVERYONE[2]: 2}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(parties.distaim.server, "make_estimator", make_uniform)
+        ended = asyncio.run(
+            cluster.run(owners=EVERYONE, first_rounds=first_rounds, capacities=CAPACITIES)
+        )
+    assert ended == [None] * 3
+    run = collect(cluster, tmp_path / "run")
+    assert failed(audit_folder(run)) == set()
+    batches = [r for r in read_lines(run, 0) if r.get("what") == COUNTING.what]
+    assert [(r["round"], r["capacities"]) for r in batches] == [
+        (0, {EVERYONE[0]: 40}),
+        (2, {EVERYONE[2]: 25}),
+    ]
+    assert json.loads((run / "report.json").read_text())["workload"]["rows_capacity"] == 65
 
 
 def sizes(lines: Lines) -> list[tuple[object, ...]]:
