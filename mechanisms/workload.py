@@ -20,7 +20,8 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -76,11 +77,14 @@ class Workload:
         }
         closure |= {(name,) for name in self.domain.names}
         candidates = tuple(sorted(closure, key=lambda q: (len(q), [position[name] for name in q])))
-        maximal = tuple(q for q in candidates if not any(set(q) < set(r) for r in candidates))
+        inside = {part for q in candidates for part in _proper_subsets(q)}
+        maximal = tuple(q for q in candidates if q not in inside)
         fill = object.__setattr__
         fill(self, "queries", queries)
         fill(self, "candidates", candidates)
-        fill(self, "weights", tuple(sum(len(set(r) & set(q)) for r in queries) for q in candidates))
+        # |r & q| is the number of q's columns that r has; summed over r, that of the queries that have each column.
+        having = Counter(itertools.chain.from_iterable(queries))
+        fill(self, "weights", tuple(sum(having[name] for name in q) for q in candidates))
         fill(self, "maximal", maximal)
         fill(self, "offsets", _offsets(self.domain, candidates))
         fill(self, "maximal_offsets", _offsets(self.domain, maximal))
@@ -219,18 +223,32 @@ def _offsets(domain: Domain, cliques: Sequence[Clique]) -> tuple[int, ...]:
     return tuple(itertools.accumulate((domain.size(clique) for clique in cliques), initial=0))
 
 
+def _proper_subsets(clique: Clique) -> Iterator[Clique]:
+    """The non-empty sets of some of its columns, in its order."""
+    return itertools.chain.from_iterable(
+        itertools.combinations(clique, size) for size in range(1, len(clique))
+    )
+
+
 def _plan(
     domain: Domain, candidates: Sequence[Clique], maximal: Sequence[Clique]
 ) -> tuple[_Step, ...]:
     """Sums each candidate from the smallest one that contains it, larger ones first."""
     number = {clique: i for i, clique in enumerate(candidates)}
+    counted = {clique: i for i, clique in enumerate(maximal)}
+    # Every subset of a candidate is one, in the same order of columns; of equal sizes the first stays.
+    smallest: dict[Clique, tuple[int, Clique]] = {}
+    for other in candidates:
+        size = domain.size(other)
+        for part in _proper_subsets(other):
+            if part not in smallest or size < smallest[part][0]:
+                smallest[part] = size, other
     steps = []
     for clique in sorted(candidates, key=len, reverse=True):
-        if clique in maximal:
-            steps.append(_Step(number[clique], True, maximal.index(clique), ()))
+        if clique in counted:
+            steps.append(_Step(number[clique], True, counted[clique], ()))
             continue
-        parents = (other for other in candidates if set(clique) < set(other))
-        parent = min(parents, key=domain.size)
+        _, parent = smallest[clique]
         axes = tuple(i for i, name in enumerate(parent) if name not in clique)
         steps.append(_Step(number[clique], False, number[parent], axes))
     return tuple(steps)

@@ -24,6 +24,7 @@ _COMMANDS = {
     "forget": "Delete what is secret of a run that will not be finished.",
     "owners": "",
     "party": "Run one of the three compute servers.",
+    "plan": "Say what a run takes, and what noise it has, before it is run.",
     "run": "Run DistAIM or central AIM on this machine, with one table for all owners.",
     "sample": "Draw more rows from the model of a finished run.",
     "submit": "Take part in a run of DistAIM with your own table.",

@@ -20,6 +20,7 @@ from parties.commands.submit_texts import (
     withdrawn_text,
 )
 from parties.distaim.completed import withdrawn_by
+from parties.distaim.feasible import check_owner
 from parties.distaim.part import look_at, send_rows, state_of
 from parties.distaim.planning import release_of
 from parties.distaim.preview import Preview
@@ -106,6 +107,8 @@ def submit(
             "give one of --check, --replace, --withdraw and --status; --check may stand beside --replace"
         )
     path, may_ask = state_of(owner, state), not yes and _in_terminal()
+    if not (asks or withdraws):
+        check_owner(owner.config, owner.config.build_workload())
     if asks:
         _ask(owner, path, as_json=as_json)
     elif withdraws:

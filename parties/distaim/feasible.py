@@ -1,7 +1,8 @@
 """What a configuration cannot do: the rules that `run`, `party`, `submit` and `plan` all begin with.
 
-Provides ``check_feasible``, which refuses with the key to change, before anything is sent, charged or computed, and
-``check_memory``, which does so where a host has not the memory. Both know the configuration and the host alone.
+Provides ``check_feasible``, which refuses with the key to change, before anything is sent, charged or computed,
+``check_memory``, which does so where a host has not the memory, and ``check_owner``, which is both at a data owner.
+They know the configuration and the host alone.
 Public: everything. Known limits: an annealed run is judged by the finest round that it may come to.
 """
 
@@ -15,6 +16,7 @@ from mechanisms.scores import score_gain, score_offset
 from mechanisms.workload import Workload
 from parties.config import CELLS, COUNTS_INPUT, ROWS_INPUT, Config
 from parties.distaim.inputs import input_forms
+from parties.distaim.offers import Offer
 from parties.distaim.planning import make_plan
 from parties.distaim.sealed import Sizes
 from parties.errors import ConfigError
@@ -24,8 +26,14 @@ from protocols.select_spec import FRACTION_BITS, MAX_CANDIDATES, widths
 
 MAX_BOX_BYTES = 2**31 - 1
 """What a box holds at most (`parties.sealing`)."""
+OWNER_BYTES, OWNER_BYTES_A_BYTE = 80e6, 9
+"""Measured with uploads of 36 and 120 MB."""
 MODULUS = 2**32
 """Of shared counts."""
+FEWER_CELLS = (
+    "queries of fewer columns (workload.degree), or fewer of them, or fewer bins or categories"
+)
+"""What helps against most of it."""
 
 
 def check_feasible(config: Config, workload: Workload) -> Schedule:
@@ -48,13 +56,25 @@ def check_memory(config: Config, needed: int, whose: str, *, memory: int | None 
             config.source,
             "workload",
             f"needs about {gigabytes(needed)} of memory for {whose}, of {gigabytes(there)} that there are; "
-            f"expected {_FEWER_CELLS}, or a host with more",
+            f"expected {FEWER_CELLS}, or a host with more",
         )
 
 
-_FEWER_CELLS = (
+FEWER_CELLS = (
     "queries of fewer columns (workload.degree), or fewer of them, or fewer bins or categories"
 )
+
+
+def check_owner(config: Config, workload: Workload) -> None:
+    """What a data owner's command begins with. Raises ConfigError where the run, or its part here, cannot be."""
+    check_feasible(config, workload)
+    check_memory(config, owner_memory(config, workload), "a data owner")
+
+
+def owner_memory(config: Config, workload: Workload) -> int:
+    """What a data owner needs at its peak beside its table, by what it sends."""
+    offer = Offer.of(config, workload)
+    return int(OWNER_BYTES + OWNER_BYTES_A_BYTE * offer.sent_bytes[offer.form])
 
 
 def gigabytes(size: float) -> str:
@@ -112,7 +132,7 @@ def _check_sizes(config: Config, workload: Workload) -> None:
             config.source,
             "workload",
             f"has a query ({', '.join(query)}) of {workload.domain.size(query)} cells; expected at most {room} with "
-            f"clients.expected times clients.rows_per_client = {config.max_rows} rows: {_FEWER_CELLS}",
+            f"clients.expected times clients.rows_per_client = {config.max_rows} rows: {FEWER_CELLS}",
         )
 
 
@@ -139,7 +159,7 @@ def _check_bounded_cells(config: Config, workload: Workload) -> None:
             "run.check",
             f'is "{CELLS}", which proves nothing of query ({", ".join(query)}): it has {workload.domain.size(query)} '
             f"cells, and with clients.rows_per_client = {config.clients.rows_per_client} a sum of more than {room} "
-            f'can wrap; expected check = "totals", a smaller bound, or {_FEWER_CELLS}',
+            f'can wrap; expected check = "totals", a smaller bound, or {FEWER_CELLS}',
         )
 
 
@@ -164,5 +184,5 @@ def _check_boxes(config: Config, workload: Workload) -> None:
                 config.source,
                 "run.upload",
                 f'is "{name}", which puts {gigabytes(box)} into a box for one server; expected at most '
-                f'{gigabytes(MAX_BOX_BYTES)}: upload = "seeded", or {_FEWER_CELLS}',
+                f'{gigabytes(MAX_BOX_BYTES)}: upload = "seeded", or {FEWER_CELLS}',
             )

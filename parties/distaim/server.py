@@ -28,11 +28,13 @@ from parties.distaim.circumstances import Circumstances
 from parties.distaim.computation import ComputeServer, LeadDuties, compute
 from parties.distaim.doing import doing
 from parties.distaim.estimation import LEAD, make_estimator
+from parties.distaim.feasible import check_feasible, check_memory
 from parties.distaim.forget import STORE, check_open, discard, has_store
 from parties.distaim.listener import Ingest, start_ingest
+from parties.distaim.needs import server_memory
 from parties.distaim.notes import PROTOCOL
 from parties.distaim.outputs import CostsFile, write_synthetic
-from parties.distaim.planning import make_plan, security_bits
+from parties.distaim.planning import security_bits
 from parties.distaim.recording import Recorded
 from parties.distaim.tape import FOLDER, WARNING, Tape
 from parties.errors import StoreError
@@ -86,7 +88,8 @@ async def run_party(
     """
     files = own_files(config, pid, directory)
     workload = config.build_workload()
-    plan = make_plan(config, workload)
+    plan = check_feasible(config, workload)
+    check_memory(config, server_memory(config, workload, pid), "this server")
     bits = security_bits(config, workload)
     identity = identity_of(config, workload.digest(), plan, bits)
     with (

@@ -29,6 +29,7 @@ from mechanisms.workload import Workload
 from parties.config import CertificateFiles, Config
 from parties.distaim.completed import Key, completed, completed_by, mark_complete, withdrawn_by
 from parties.distaim.delivery import Delivered, OnRetry, Owner, Traffic, ask, deliver
+from parties.distaim.feasible import check_owner
 from parties.distaim.inputs.own import OwnInput
 from parties.distaim.owner_state import State, values_digest
 from parties.distaim.receipts import Receipt
@@ -165,18 +166,20 @@ async def submit(
     """Count, share, seal and send one data owner's coded rows; the client's name is its certificate's.
 
     Shapes: codes int32 (rows, columns of the domain), at most ``capacity`` of them, which is public (None: as many as
-    any owner of the run may have). ``first_round`` None draws the round. ``workload`` saves building
-    the config's again where many clients share a process. ``spend`` charges the submission (its digest) to the table's
-    budget before anything is sent (`parties.budget`); without it that is the caller's affair. The deadline is
-    timeouts.submit_s; ``on_retry`` hears of every server that has to be tried again, and why. It is done once one
-    server has it and every other one has confirmed its part, or is away (``kept_for``): the owner need not return. What
-    ``state`` knows to be at all three servers is not sent again.
+    any owner of the run may have). ``first_round`` None draws the round. ``workload`` saves building the config's
+    again, and checking that the run can be, where many clients share a process. ``spend`` charges the submission (its
+    digest) to the table's budget before anything is sent (`parties.budget`); without it that is the caller's affair.
+    The deadline is timeouts.submit_s; ``on_retry`` hears of every server that has to be tried again, and why. It is
+    done once one server has it and every other one has confirmed its part, or is away (``kept_for``): the owner need
+    not return. What ``state`` knows to be at all three servers is not sent again.
 
     Raises DataError (too many rows), StoreError (``state`` cannot be used), what ``spend`` raises, SubmitError,
     SubmissionRefused, PartialSubmission (one server has it that another refuses), CertificateError, ConfigError.
     """
     client = load_identity(files).name
-    workload = workload or config.build_workload()
+    if workload is None:
+        workload = config.build_workload()
+        check_owner(config, workload)
     own = OwnInput.of(config, workload, codes, capacity)
     key = Key(config.digest(), client, values_digest(own.values))
     if state is not None and (known := completed(state, key)) is not None:

@@ -30,11 +30,11 @@ from parties.errors import (
     RoundConnectError,
     RoundTransportError,
 )
+from parties.flaim.feasible import check_flaim
 from parties.flaim.guarantee import Replaced
 from parties.flaim.messages import SMALL_BYTES, Hello, Message, MessageKind, Welcome
 from parties.flaim.refusals import sent_away
 from parties.flaim.session import ClientSession, SharedBriefs
-from parties.flaim.sums import settings_of
 from parties.ledger import LEDGER, DurableLedger
 from parties.progress import Progress
 from parties.secagg.frames import SIZE_BYTES, close, keep_alive, read_frame, write_frame
@@ -117,7 +117,7 @@ async def run_client(
         )
     config.check_rows(len(codes))
     workload = workload or config.build_workload()
-    settings = settings_of(config)
+    settings = check_flaim(config, workload)
     inner = FlaimClient(codes, workload, settings, random_bytes=secrets.token_bytes)
     joining = joining or asyncio.Semaphore()
     async with joining:

@@ -9,10 +9,11 @@ from pathlib import Path
 
 from parties.config import Config
 from parties.errors import ConfigError
+from parties.flaim.feasible import check_flaim
 from parties.flaim.launcher import SERVER, launch_flaim
 from parties.flaim.report import flaim_report
 from parties.flaim.server import ORACLE
-from parties.flaim.sums import section_of, settings_of
+from parties.flaim.sums import section_of
 from parties.flaim.trial import run_simulation
 from parties.progress import Progress
 from parties.report.content import RunReport
@@ -42,7 +43,7 @@ def flaim_request(
 
 def open_flaim_folder(trial: Trial, out: Path | None, *, simulate: bool = False) -> Folder:
     """The run folder, as ``open_run_folder``. Raises ConfigError where processes cannot run it, StoreError."""
-    if settings_of(trial.config).variant == ORACLE and not simulate:
+    if check_flaim(trial.config, trial.workload).variant == ORACLE and not simulate:
         raise ConfigError(
             trial.config.source,
             "flaim.variant",

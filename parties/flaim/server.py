@@ -48,13 +48,13 @@ from parties.errors import ConfigError
 from parties.files import disk_errors, write_json
 from parties.flaim import notes
 from parties.flaim.connections import Connections
+from parties.flaim.feasible import check_flaim
 from parties.flaim.federation import NetworkFederation
 from parties.flaim.history import History
 from parties.flaim.record import Record
 from parties.flaim.refusals import refusal_of
 from parties.flaim.result import RESULT, ServerFacts, flaim_document
 from parties.flaim.steps import AGGREGATE, CHOOSE
-from parties.flaim.sums import settings_of
 from parties.ledger import LEDGER, DurableLedger, adopt_charges
 from parties.places import register_file
 from parties.progress import Progress
@@ -102,7 +102,8 @@ async def run_server(
             "--simulate)",
         )
     files = own_files(config)
-    workload, settings = config.build_workload(), settings_of(config)
+    workload = config.build_workload()
+    settings = check_flaim(config, workload)
     allow_files()
     with Database(directory / "store", config.digest(), [LEDGER]) as database:
         study = Study(config.digest(), section.server, config.run.id, database.identity, directory)

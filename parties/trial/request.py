@@ -19,6 +19,8 @@ from mechanisms.table import encode
 from mechanisms.text_table import TextTable
 from mechanisms.workload import Workload
 from parties.config import MAX_ROWS, Config
+from parties.distaim.feasible import check_feasible, check_memory
+from parties.distaim.needs import machine_memory
 from parties.errors import ConfigError
 from parties.trial.partition import Partition, partition_rows
 
@@ -78,10 +80,14 @@ def load_trial(
 ) -> Trial:
     """Check config, table and partition together; with ``ignore_extra`` the table may have unknown columns.
 
-    Raises ConfigError, DataError (table against domain), WorkloadError. Nothing is written.
+    Raises ConfigError (also of what DistAIM cannot do), DataError (table against domain), WorkloadError. Nothing is
+    written.
     """
     config = _for_one_machine(config, request)
     workload = config.build_workload()
+    if request.method == DISTAIM:
+        check_feasible(config, workload)
+        check_memory(config, machine_memory(config, workload), "a trial on one machine")
     codes = encode(config.domain, frame, source=source, ignore_extra=ignore_extra)
     clients = config.clients.expected
     if not len(codes):

@@ -121,6 +121,7 @@ def test_owners_commands_work_on_the_base_and_others_say_what_to_install(
         ("fingerprint", "study/small.toml"): Status.DONE,
         ("certs", "request", "south"): Status.DONE,
         ("budget",): Status.DONE,
+        ("plan", "study/small.toml"): Status.DONE,
         # No server is there; all before that is done.
         ("submit", "study/small.toml", "--data", "stays.csv", "--check"): Status.NETWORK,
         ("flaim-client", "study/small.toml", "--data", "stays.csv"): Status.CONFIG,

@@ -1,0 +1,312 @@
+"""What a run takes, before it is run: bytes, memory, seconds, the model's size, and noise beside the counts expected.
+
+Provides ``Needs``, ``needs_of``, and ``CellNoise`` with ``cell_noise``. Bytes follow from formulas
+(`protocols.costs`): of an owner exactly, of servers at most, since what is chosen is not known. Memory and seconds are
+measurements that were made once and are scaled with the number of cells; ``BASIS`` says how, and how far they may be
+off. Public: everything; it depends on the configuration and on what is assumed of rows and networks.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import TypeVar
+
+from mechanisms.accounting import Schedule
+from mechanisms.domain import Clique
+from mechanisms.junction_tree import model_cells
+from mechanisms.pgm import CELLS_PER_MB
+from mechanisms.workload import Workload
+from parties.config import CELLS, NO_CHECK, Config
+from parties.distaim.estimation import LEAD, estimate_bytes
+from parties.distaim.feasible import (
+    owner_memory,
+    selectable,
+    selection_bounds,
+    sizes_of,
+)
+from parties.distaim.inputs import form_for
+from parties.distaim.inputs.rows import counting_plan
+from parties.distaim.offers import Offer
+from parties.distaim.planning import security_bits
+from parties.distaim.sealed import Sizes
+from parties.distaim.steps import (
+    CLIENTS_CHECK,
+    CLIENTS_COMPARE,
+    DIGEST_BYTES,
+    Batches,
+    Checked,
+)
+from protocols.costs import Cost
+from protocols.measure import noise_of
+from protocols.steps import (
+    MEASURE_NOISE,
+    MEASURE_OPEN,
+    OF_COUNTING,
+    SELECT_ABS_ERROR,
+    SELECT_CHOOSE,
+    Counting,
+    Measurement,
+    Selection,
+    Step,
+)
+
+Facts = TypeVar("Facts")
+
+SERVER_BYTES, SERVER_BYTES_A_CELL = 120e6, 45
+COUNTING_BYTES, LEAD_BYTES = 80e6, 100e6
+"""What servers need besides where they count rows, and party 0 to estimate and to write."""
+MODEL_TABLES = 10
+"""Tables of a model's size that a fit holds at once."""
+PAYLOAD_BYTES_S = 70e6
+ANSWER_S_A_CELL = 130e-9
+OWNER_S, OWNER_S_A_CELL = 0.01, 100e-9
+ITERATION_S, ITERATION_S_A_CELL = 1e-3, 50e-9
+START_S = 3.0
+BATCHES = 25
+"""In so many owners are counted, if they come one after the other: 100 did in 12 to 26."""
+BASIS = (
+    "Memory was measured with 9 and 30 million cells and is within a fifth. Seconds are those of three servers on two "
+    "cores of one machine (70 MB of messages a second and server, 130 ns a cell for a model's answers, 50 ns a cell of "
+    "the model and iteration) and may be three times as long or a third. What is chosen decides how the model grows."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """What is assumed between servers: the ``bytes_s`` of a connection, and ``latency_s`` for a message's way."""
+
+    bytes_s: float = 125e6
+    latency_s: float = 0.0002
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSize:
+    """The size limit of PGM's model, of which a round has the share of the budget that is spent by then.
+
+    ``least_mb`` is a model of single columns. Of the queries of several columns ``fit_first`` may be measured in the
+    first round and ``fit_ever`` at all, each by itself; ``largest_mb`` is the model with the ``largest`` query in it.
+    """
+
+    limit_mb: float
+    least_mb: float
+    queries: int
+    fit_first: int
+    fit_ever: int
+    largest: Clique
+    largest_mb: float
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """See the module. What owners send is by form, what servers send at most and need of memory by party.
+
+    ``passed_on_bytes`` is what servers send of uploads to one another, all three together. ``seconds`` are by phase
+    with a model of single columns; ``estimate_most_s`` and ``model_memory_bytes`` (at party 0, besides) are of one
+    that grows up to its limit.
+    """
+
+    owner_sent_bytes: Mapping[str, int]
+    owner_form: str
+    owner_memory_bytes: int
+    server_sent_bytes: tuple[int, int, int]
+    passed_on_bytes: int
+    server_memory_bytes: tuple[int, int, int]
+    model_memory_bytes: int
+    server_disk_bytes: int
+    rounds_of_messages: int
+    seconds: Mapping[str, float]
+    estimate_most_s: float
+    model: ModelSize
+
+
+def server_memory(config: Config, workload: Workload, pid: int) -> int:
+    """What compute server ``pid`` needs at its peak, with a small model."""
+    size = SERVER_BYTES + SERVER_BYTES_A_CELL * workload.cells
+    counting = COUNTING_BYTES if _counted(config, workload) is not None else 0
+    return int(size + counting + (LEAD_BYTES if pid == LEAD else 0))
+
+
+def machine_memory(config: Config, workload: Workload) -> int:
+    """What a trial needs, of which all three servers and the owners' process are on one machine."""
+    return sum(server_memory(config, workload, pid) for pid in range(3)) + owner_memory(
+        config, workload
+    )
+
+
+def needs_of(
+    config: Config, workload: Workload, plan: Schedule, *, network: Network | None = None
+) -> Needs:
+    """Of a run whose rounds all take place."""
+    offer, costs = Offer.of(config, workload), _costs(config, workload, plan)
+    total = reduce(Cost.__add__, costs.values())
+    first, second, third = total.sent
+    echoes = 2 * DIGEST_BYTES * (plan.rounds + 1)
+    lead = 2 * estimate_bytes(workload) * (plan.rounds + 1)
+    memory = [server_memory(config, workload, pid) for pid in range(3)]
+    form = form_for(config, workload, offer.capacity)
+    sizes = Sizes.of(form, offer.capacity)
+    # Whichever server takes an upload passes two of its three parts on.
+    passed_on = 2 * sum(map(sizes.passed_on, range(3))) // 3
+    network = network or Network()
+    most_s, seconds = _seconds(config, workload, plan, costs=costs, network=network)
+    return Needs(
+        owner_sent_bytes=offer.sent_bytes,
+        owner_form=offer.form,
+        owner_memory_bytes=owner_memory(config, workload),
+        server_sent_bytes=(first + lead + echoes, second + echoes, third + echoes),
+        passed_on_bytes=config.clients.expected * passed_on,
+        server_memory_bytes=(memory[0], memory[1], memory[2]),
+        model_memory_bytes=int(8 * MODEL_TABLES * _model_cells(workload, config.run.max_model_mb)),
+        # An upload is kept whole until all have it, and then as a body; of totals the last two.
+        server_disk_bytes=2 * offer.sent_bytes[offer.form] * config.clients.expected
+        + 2 * 8 * workload.maximal_cells,
+        rounds_of_messages=total.rounds + 2 * (plan.rounds + 1),
+        seconds=seconds,
+        estimate_most_s=most_s,
+        model=model_size(config, workload, plan),
+    )
+
+
+def model_size(config: Config, workload: Workload, plan: Schedule) -> ModelSize:
+    """How large a model may be, beside the queries that it may come to have in it."""
+    limit = config.run.max_model_mb
+    queries = [query for query in workload.queries if len(query) > 1]
+    sizes = {query: _with_query(workload, query) / CELLS_PER_MB for query in queries}
+    largest = max(workload.queries, key=workload.domain.size)
+    first, last = (limit * plan.spent_after(n) / plan.rho for n in (1, plan.rounds))
+    return ModelSize(
+        limit_mb=limit,
+        least_mb=sum(workload.domain.shape) / CELLS_PER_MB,
+        queries=len(queries),
+        fit_first=sum(size <= first for size in sizes.values()),
+        fit_ever=sum(size <= last for size in sizes.values()),
+        largest=largest,
+        largest_mb=_with_query(workload, largest) / CELLS_PER_MB,
+    )
+
+
+def _with_query(workload: Workload, query: Clique) -> int:
+    """The cells of a model of one query, and of the other columns each by itself."""
+    others = (name for name in workload.domain.names if name not in query)
+    return workload.domain.size(query) + sum(workload.domain.size((name,)) for name in others)
+
+
+def _model_cells(workload: Workload, limit_mb: float) -> float:
+    """The cells of the largest model below a limit: at most those of all queries together."""
+    return min(limit_mb * CELLS_PER_MB, float(model_cells(workload.domain)(workload.maximal)))
+
+
+def _cost(step: Step[Facts], facts: Facts) -> Cost:
+    return Cost() if step.cost is None else step.cost(facts)
+
+
+def _costs(config: Config, workload: Workload, plan: Schedule) -> Mapping[str, Cost]:
+    """What servers send at most, by phase; without lists of names, and the model's answers."""
+    sizes = sizes_of(workload, selectable(workload))
+    selection = Selection(sizes, *selection_bounds(config, workload, plan))
+    select = _cost(SELECT_ABS_ERROR, selection) + _cost(SELECT_CHOOSE, selection)
+    noise = noise_of(config.run.noise, security_bits(config, workload))
+
+    def measured(cells: int) -> Cost:
+        facts = Measurement(cells, lambda count: noise.cost(count, plan.sigma))
+        return _cost(MEASURE_NOISE, facts) + _cost(MEASURE_OPEN, facts)
+
+    measure = measured(sum(workload.domain.shape))
+    largest = measured(_most_measured(config, workload))
+    return {
+        "share": _share_cost(config, workload),
+        "select": _times(select, plan.rounds),
+        "measure": measure + _times(largest, plan.rounds),
+    }
+
+
+def _share_cost(config: Config, workload: Workload) -> Cost:
+    """Comparing what owners sent, and checking or counting it."""
+    clients = config.clients
+    capacities, batches = [clients.rows_per_client] * clients.expected, _batches(config)
+    share = _cost(CLIENTS_COMPARE, Batches(capacities, batches))
+    if (rows := _counted(config, workload)) is not None:
+        return reduce(Cost.__add__, (_cost(step, rows) for step in OF_COUNTING), share)
+    if config.run.check != NO_CHECK:
+        cells = workload.maximal_cells if config.run.check == CELLS else 0
+        checked = Checked(-(-clients.expected // batches), len(workload.maximal), cells)
+        share += _times(_cost(CLIENTS_CHECK, checked), batches)
+    return share
+
+
+def _batches(config: Config) -> int:
+    return min(config.clients.expected, BATCHES)
+
+
+def _counted(config: Config, workload: Workload) -> Counting | None:
+    """The rows that servers count, as many as there may be; None where owners count themselves."""
+    if not form_for(config, workload, config.clients.rows_per_client).by_capacity:
+        return None
+    return Counting(counting_plan(workload), config.max_rows)
+
+
+def _times(cost: Cost, count: int) -> Cost:
+    first, second, third = (count * size for size in cost.sent)
+    return Cost(count * cost.rounds, (first, second, third))
+
+
+def _most_measured(config: Config, workload: Workload) -> int:
+    """The cells of the largest candidate that a model may have in it."""
+    limit = config.run.max_model_mb * CELLS_PER_MB
+    fitting = [q for q in workload.candidates if _with_query(workload, q) <= limit]
+    return max(map(workload.domain.size, fitting), default=max(workload.domain.shape))
+
+
+def _seconds(
+    config: Config,
+    workload: Workload,
+    plan: Schedule,
+    *,
+    costs: Mapping[str, Cost],
+    network: Network,
+) -> tuple[float, Mapping[str, float]]:
+    """Of the estimates at most, and of all phases with a model of single columns."""
+    rate = min(PAYLOAD_BYTES_S, network.bytes_s)
+    seconds = {
+        phase: max(cost.sent) / rate + cost.rounds * network.latency_s
+        for phase, cost in costs.items()
+    }
+    owners, counted = config.clients.expected, _counted(config, workload)
+    seconds["share"] += owners * OWNER_S
+    if counted is None:
+        seconds["share"] += owners * OWNER_S_A_CELL * workload.maximal_cells
+    else:
+        # Of three servers on two cores.
+        seconds["share"] += 3 * counted.plan.seconds(counted.rows, cores=2)
+    answers = workload.cells * ANSWER_S_A_CELL + estimate_bytes(workload) / rate
+    run, rounds = config.run, range(1, plan.rounds + 1)
+    iterations = run.iterations * plan.rounds + run.final_iterations
+    shares = [plan.spent_after(number) / plan.rho for number in rounds]
+    grown = [_model_cells(workload, run.max_model_mb * share) for share in shares]
+    visited = run.iterations * sum(grown) + run.final_iterations * grown[-1]
+    seconds["estimate"] = (plan.rounds + 1) * answers + iterations * ITERATION_S
+    most_s = seconds["estimate"] + visited * ITERATION_S_A_CELL
+    return most_s, {"setup": START_S, **seconds}
+
+
+@dataclass(frozen=True, slots=True)
+class CellNoise:
+    """The noise in a measured cell of ``query``, in rows, beside the ``average`` count of its ``cells``."""
+
+    query: Clique
+    cells: int
+    average: float
+    sigma: float
+
+    @property
+    def drowned(self) -> bool:
+        """Whether the noise is larger than the average count."""
+        return self.sigma > self.average
+
+
+def cell_noise(workload: Workload, rows: float, sigma: float) -> tuple[CellNoise, ...]:
+    """Of every column, and of every query of several, if its cells share ``rows``."""
+    columns: Sequence[Clique] = [(name,) for name in workload.domain.names]
+    queries = [*columns, *(query for query in workload.queries if len(query) > 1)]
+    sizes = {query: workload.domain.size(query) for query in queries}
+    return tuple(CellNoise(q, size, rows / size, sigma) for q, size in sizes.items())

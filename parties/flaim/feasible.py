@@ -1,0 +1,49 @@
+"""What a configuration cannot do as a run of FLAIM, and the noise of its sums beside the counts expected.
+
+Provides ``check_flaim``, which server, clients and trials begin with, before anything is sent, charged or computed, and
+``flaim_noise``. Public: everything.
+"""
+
+from mechanisms.flaim_settings import FlaimSettings
+from mechanisms.scores import MAX_CANDIDATES
+from mechanisms.workload import Workload
+from parties.config import Config
+from parties.distaim.feasible import FEWER_CELLS
+from parties.distaim.needs import CellNoise, cell_noise
+from parties.errors import ConfigError
+from parties.flaim.sums import settings_of
+from secagg.parameters import MAX_LENGTH
+
+
+def check_flaim(config: Config, workload: Workload) -> FlaimSettings:
+    """The run's settings, once nothing stands against it. Raises ConfigError, by key."""
+    settings = settings_of(config)
+    if len(workload.candidates) > MAX_CANDIDATES:
+        raise ConfigError(
+            config.source,
+            "workload",
+            f"has {len(workload.candidates)} sets of columns to choose from; expected at most {MAX_CANDIDATES}: fewer "
+            "queries (workload.count), or of fewer columns (workload.degree)",
+        )
+    query = max(workload.candidates, key=workload.domain.size)
+    cells = sum(workload.domain.shape) + workload.domain.size(query)
+    if cells > MAX_LENGTH:
+        raise ConfigError(
+            config.source,
+            "workload",
+            f"has a query ({', '.join(query)}) with which a sum has {cells} cells; expected at most {MAX_LENGTH}: "
+            f"{FEWER_CELLS}",
+        )
+    return settings
+
+
+def flaim_noise(config: Config, workload: Workload, rows: float) -> tuple[int, list[CellNoise]]:
+    """How many clients a sum is expected to be over, and the noise in its cells if all of them chose its query.
+
+    ``rows`` are those of all clients; a sum has those of a round's participants.
+    """
+    settings, clients = settings_of(config), config.clients.expected
+    schedule = settings.schedule(len(config.domain.columns))
+    members = max(settings.min_participants, round(settings.participation * clients))
+    sigma = settings.sum_noise(schedule.sigma).deviation(members)
+    return members, list(cell_noise(workload, rows * members / clients, sigma))

@@ -1,0 +1,388 @@
+"""What cannot work is refused by the key to change, at the start of every command; what works takes what plan says."""
+
+import asyncio
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import parties.distaim.feasible
+import parties.distaim.server
+import parties.host
+from mechanisms.scores import build_spec
+from parties.commands.main import cli
+from parties.commands.plan import Network, make
+from parties.commands.plan import plan as plan_command
+from parties.config import CertificateFiles, Config
+from parties.distaim import feasible
+from parties.distaim.feasible import check_feasible, check_memory, selectable, selection_bounds
+from parties.distaim.needs import cell_noise, needs_of
+from parties.distaim.planning import make_plan
+from parties.distaim.server import run_party
+from parties.distaim.submit import submit
+from parties.errors import ConfigError
+from parties.flaim.feasible import check_flaim, flaim_noise
+from parties.flaim.sums import settings_of
+from parties.host import memory_bytes
+from parties.statuses import Status, describe
+from protocols.select_spec import bounds
+from tests.parties.audit_runs import make_run
+from tests.parties.mesh import Recording
+from tests.parties.support import make_codes, make_config
+
+GIGA = 10**9
+
+
+def wide(sizes: Mapping[str, int], changes: Mapping[str, object] | None = None) -> Config:
+    """A run with one query of columns with so many bins."""
+    columns = [
+        {"name": name, "kind": "integer", "low": 0, "high": size - 1, "bins": size}
+        for name, size in sizes.items()
+    ]
+    queries: dict[str, object] = {
+        "column": columns,
+        "workload.queries": [list(sizes)],
+        "workload.degree": None,
+        "workload.count": None,
+        "workload.seed": None,
+    }
+    return make_config({**queries, **(changes or {})})
+
+
+def many_columns(count: int, degree: int) -> Config:
+    columns = [{"name": f"c{n}", "kind": "integer", "low": 0, "high": 1} for n in range(count)]
+    return make_config({"column": columns, "workload.degree": degree})
+
+
+REFUSED = [
+    pytest.param(
+        lambda: wide({"a": 46_000, "b": 46_000}, {"clients.rows_per_client": 300_000}),
+        "workload",
+        r"has a query \(a, b\) of 2116000000 cells; expected at most 2032283647",
+        id="too many cells for the ring",
+    ),
+    pytest.param(
+        lambda: many_columns(38, 3),
+        "workload",
+        "has 8436 queries with 9177 sets of columns to choose from; expected at most 8191: fewer queries",
+        id="too many candidates",
+    ),
+    pytest.param(
+        lambda: wide(
+            {"a": 7000, "b": 7000}, {"run.check": "cells", "clients.rows_per_client": 100}
+        ),
+        "run.check",
+        r'is "cells", which proves nothing of query \(a, b\): it has 49000000 cells, .* more than 42524428 can wrap; '
+        'expected check = "totals"',
+        id="cells of a marginal that wraps",
+    ),
+    pytest.param(
+        lambda: wide({"a": 12_000, "b": 12_000}, {"run.upload": "plain"}),
+        "run.upload",
+        'is "plain", which puts 2.3 GB into a box for one server; expected at most 2.1 GB: upload = "seeded"',
+        id="a box that is too large",
+    ),
+    pytest.param(
+        lambda: make_config({"run.epsilon": 1e-3}),
+        "run",
+        "cannot be carried out: .* expected a larger run.epsilon",
+        id="noise that no sampler has",
+    ),
+]
+
+
+@pytest.mark.parametrize(("make_one", "key", "text"), REFUSED)
+def test_check_feasible_refuses_by_the_key_to_change(make_one, key: str, text: str) -> None:  # type: ignore[no-untyped-def]
+    config = make_one()
+    with pytest.raises(ConfigError, match=text) as caught:
+        check_feasible(config, config.build_workload())
+    assert caught.value.key == key
+    assert describe(caught.value).status == Status.CONFIG
+
+
+def test_check_feasible_takes_what_it_advises() -> None:
+    for config in (
+        wide({"a": 7000, "b": 7000}),
+        wide({"a": 7000, "b": 7000}, {"run.check": "cells", "clients.rows_per_client": 80}),
+        wide({"a": 6500, "b": 6500}, {"run.check": "cells"}),
+        wide({"a": 12_000, "b": 12_000}),
+        many_columns(36, 3),
+        make_config(),
+    ):
+        assert check_feasible(config, config.build_workload()).rounds == config.run.rounds
+
+
+def test_check_feasible_knows_the_scores_that_a_selection_refuses() -> None:
+    """Exactly where the selection of all candidates would: `protocols.select_spec.bounds` decides both."""
+    config = make_config({"clients.rows_per_client": 2**20, "run.epsilon": 20.0, "run.rounds": 1})
+    workload = config.build_workload()
+    plan = make_plan(config, workload)
+    candidates = selectable(workload)
+    spec = build_spec(
+        workload,
+        candidates,
+        np.full(workload.cells, 2**24, np.uint32),
+        total=config.max_rows,
+        sigma=plan.noise_sigma,
+        epsilon=plan.epsilon,
+        max_rows=config.max_rows,
+    )
+    assert selection_bounds(config, workload, plan) == bounds(spec)
+
+
+def test_selection_bounds_of_an_annealed_run_are_those_of_its_finest_round() -> None:
+    fixed = make_config()
+    annealed = make_config({"run.schedule": "annealed", "run.rounds": None})
+    bits = [
+        selection_bounds(
+            config, config.build_workload(), make_plan(config, config.build_workload())
+        )
+        for config in (fixed, annealed)
+    ]
+    assert bits[1][1] > bits[0][1]
+
+
+def test_check_memory_refuses_what_the_host_has_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = make_config()
+    check_memory(config, 2 * GIGA, "this server", memory=2 * GIGA)
+    with pytest.raises(ConfigError, match=r"about 2\.0 GB of memory for this server, of 1\.9 GB"):
+        check_memory(config, 2 * GIGA, "this server", memory=19 * GIGA // 10)
+    monkeypatch.setattr(feasible, "memory_bytes", lambda: None)
+    check_memory(config, 10**18, "this server")  # Where the system does not say, it is tried.
+
+
+def test_memory_bytes_is_the_container_s_where_that_is_less(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = memory_bytes()
+    assert whole is not None
+    limit = tmp_path / "memory.max"
+    monkeypatch.setattr(parties.host, "_LIMITS", (limit, tmp_path / "none"))
+    for text, expected in (("max\n", None), (f"{GIGA}\n", GIGA), (f"{1 << 62}\n", None)):
+        limit.write_text(text)
+        found = memory_bytes()
+        assert found is not None
+        assert found == expected if expected else found >= whole
+
+
+# Before anything is sent, charged or computed.
+
+
+@pytest.fixture
+def impossible(monkeypatch: pytest.MonkeyPatch) -> Config:
+    """A run that no host here has the memory for."""
+    monkeypatch.setattr(feasible, "memory_bytes", lambda: 10**6)
+    return make_config()
+
+
+async def test_run_party_refuses_before_it_writes_anything(
+    impossible: Config, tmp_path: Path, certificates: dict[str, CertificateFiles]
+) -> None:
+    files = certificates["party-0"]
+    tls = {"ca": str(files.ca), "cert": str(files.cert), "key": str(files.key)}
+    config = impossible.override({"tls": tls})
+    with pytest.raises(ConfigError, match="for this server"):
+        await run_party(
+            config,
+            0,
+            tmp_path / "server",
+            progress=Recording(),
+            closed=asyncio.Event(),
+            register=tmp_path / "register.sqlite",
+        )
+    assert not (tmp_path / "server").exists()
+    assert not (tmp_path / "register.sqlite").exists()
+
+
+async def test_submit_refuses_before_it_counts_or_charges(
+    impossible: Config, tmp_path: Path, certificates: dict[str, CertificateFiles]
+) -> None:
+    charged: list[str] = []
+    with pytest.raises(ConfigError, match="for a data owner"):
+        await submit(
+            impossible,
+            make_codes(20),
+            certificates["clinic-a"],
+            state=tmp_path / "state",
+            spend=charged.append,
+        )
+    assert not charged
+    assert not (tmp_path / "state").exists()
+
+
+def write(config: Config, folder: Path) -> tuple[Path, Path]:
+    """Its file, without servers, and a table."""
+    path, table = folder / "trial.toml", folder / "table.csv"
+    path.write_text(config.override({"party": None, "tls": None}).resolved_toml())
+    table.write_text("sex,ward,age\nf,x,3\nm,y,7\nf,z,1\n")
+    return path, table
+
+
+def test_run_refuses_before_it_makes_a_folder(impossible: Config, tmp_path: Path) -> None:
+    path, table = write(impossible, tmp_path)
+    done = CliRunner().invoke(
+        cli, ["run", str(path), "--data", str(table), "--out", str(tmp_path / "out")]
+    )
+    assert isinstance(done.exception, ConfigError)
+    assert "a trial on one machine" in str(done.exception)
+    assert not (tmp_path / "out").exists()
+
+
+def test_run_of_central_aim_is_not_held_to_what_servers_can(
+    impossible: Config, tmp_path: Path
+) -> None:
+    path, table = write(impossible, tmp_path)
+    (tmp_path / "out").write_text("in the way")
+    arguments = ["run", str(path), "--data", str(table), "--out", str(tmp_path / "out")]
+    done = CliRunner().invoke(cli, [*arguments, "--method", "aim"])
+    assert not isinstance(done.exception, ConfigError)
+
+
+# FLAIM.
+
+
+def test_check_flaim_refuses_a_sum_that_secagg_does_not_take() -> None:
+    config = wide({"a": 20_000, "b": 20_000})
+    with pytest.raises(ConfigError, match="a sum has 400040000 cells; expected at most 268435456"):
+        check_flaim(config, config.build_workload())
+    small = make_config()
+    assert check_flaim(small, small.build_workload()) == settings_of(small)
+
+
+def test_flaim_noise_is_that_of_a_round_s_participants() -> None:
+    config = make_config(
+        {"clients.expected": 40, "clients.minimum": None, "clients.participation": 0.25}
+    ).override({"flaim": {"noise": "distributed", "minimum": 5}})
+    members, cells = flaim_noise(config, config.build_workload(), 4000)
+    settings = settings_of(config)
+    schedule = settings.schedule(3)
+    assert members == 10
+    assert cells[0].sigma == settings.sum_noise(schedule.sigma).deviation(10)
+    assert cells[0].average == 4000 * 10 / 40 / 2
+
+
+# What is said of a run that can be.
+
+
+def test_needs_are_what_a_run_sends(
+    tmp_path: Path, certificates: dict[str, CertificateFiles]
+) -> None:
+    """Of an owner to the byte; of servers at most, and with the largest query chosen in every round nearly that."""
+    run = make_run(tmp_path, certificates)
+    report = json.loads((run / "report.json").read_text())
+    config = make_config()
+    workload = config.build_workload()
+    needs = needs_of(config, workload, make_plan(config, workload))
+    for pid in range(3):
+        lines = (run / "transcripts" / f"party-{pid}.jsonl").read_text().splitlines()
+        sent = sum(
+            record["bytes"]
+            for record in map(json.loads, lines)
+            if record["kind"] == "sent" and record["step"] not in OF_NAMES
+        )
+        # That smaller marginals were chosen than the largest is the difference.
+        assert 0.5 * needs.server_sent_bytes[pid] < sent <= needs.server_sent_bytes[pid]
+    assert needs.owner_sent_bytes == {
+        "seeded": int(report["communication"]["client_sent_bytes_mean"])
+    }
+
+
+OF_NAMES = ("agree", "clients.resume", "clients.agree", "finish")
+"""Steps whose messages have lists of names and states in them."""
+
+
+def test_needs_grow_with_cells_rounds_and_owners() -> None:
+    small, large = wide({"a": 300, "b": 300}), wide({"a": 3000, "b": 3000})
+    low, high = (
+        needs_of(c, c.build_workload(), make_plan(c, c.build_workload())) for c in (small, large)
+    )
+    for name in ("owner_memory_bytes", "server_disk_bytes", "passed_on_bytes", "estimate_most_s"):
+        assert getattr(low, name) < getattr(high, name)
+    assert all(low.seconds[phase] <= high.seconds[phase] for phase in low.seconds)
+    assert high.owner_sent_bytes["seeded"] > 4 * 9_000_000
+    assert high.server_memory_bytes[1] < high.server_memory_bytes[0]
+
+
+def test_model_size_counts_the_queries_that_a_model_may_have() -> None:
+    config = wide({"a": 3000, "b": 3000}, {"run.max_model_mb": 60})
+    needs = needs_of(config, config.build_workload(), make_plan(config, config.build_workload()))
+    assert needs.model.largest_mb == pytest.approx(9_000_000 / 2**17)
+    assert (needs.model.queries, needs.model.fit_ever) == (1, 0)
+    config = config.override({"run.max_model_mb": 80})
+    needs = needs_of(config, config.build_workload(), make_plan(config, config.build_workload()))
+    assert (needs.model.fit_first, needs.model.fit_ever) == (0, 1)
+
+
+def test_cell_noise_stands_beside_the_average_count() -> None:
+    cells = {each.query: each for each in cell_noise(make_config().build_workload(), 600, 25.0)}
+    assert len(cells) == 3 + 3
+    assert (cells["sex",].average, cells["sex", "age"].average) == (300, 30)
+    assert not cells["sex", "age"].drowned
+    assert replace(cells["sex", "age"], sigma=31.0).drowned
+
+
+def planned(config: Config, **options: object) -> list[str]:
+    values: dict[str, object] = {"rows": None, "memory": 64 * GIGA, **options}
+    return list(make(config, network=Network(), **values).warnings)  # type: ignore[arg-type]
+
+
+def test_make_warns_of_noise_that_drowns_everything_and_refuses_nothing() -> None:
+    assert planned(make_config({"clients.rows_per_client": 10_000})) == []
+    (text, columns) = planned(make_config(), rows=50)
+    assert "larger than the average count in every query" in text
+    assert "run.epsilon" in text
+    assert "even of columns: age; fewer bins" in columns
+
+
+def test_make_warns_of_queries_that_no_model_may_have_and_of_slow_lines() -> None:
+    found = planned(
+        wide({"a": 4000, "b": 4000}, {"timeouts.submit_s": 20.0, "timeouts.receive_s": 4.0})
+    )
+    assert "1 of 1 queries can never be in the model, which has at most 80 MB" in "".join(found)
+    assert "a line of 26 Mbit/s to be through in timeouts.submit_s = 20" in "".join(found)
+    assert "timeouts.receive_s = 4 is too short" in "".join(found)
+
+
+def test_plan_refuses_a_server_without_the_memory(tmp_path: Path) -> None:
+    path, _ = write(make_config(), tmp_path)
+    done = CliRunner().invoke(plan_command, [str(path), "--memory", "0.1"])
+    assert isinstance(done.exception, ConfigError)
+    text = str(done.exception)
+    assert "needs about 220.0 MB of memory for compute server 0, of 100.0 MB that there are" in text
+    assert "(workload.degree)" in text
+
+
+def test_plan_says_cells_bytes_memory_seconds_and_noise(tmp_path: Path) -> None:
+    config = make_config({"clients.rows_per_client": 10_000})
+    path, _ = write(config, tmp_path)
+    run = CliRunner()
+    done = run.invoke(plan_command, [str(path), "--rows", "600"])
+    assert done.exit_code == 0, done.output
+    for text in (
+        "56 in 3 queries that are in no other",
+        "largest query   ward, age: 30 cells",
+        "as seeded, once, whatever its table has",
+        "noise distaim",
+        "with 600 rows",
+        "3 of 3 columns have more than that in a cell on average: 300 (sex)",
+        "may be three times as long or a third",
+    ):
+        assert text in done.output, done.output
+    assert "noise flaim" not in done.output
+    document = json.loads(run.invoke(plan_command, [str(path), "--json"]).stdout)
+    assert document["rows"] == 30_000
+    assert document["needs"]["owner_sent_bytes"]["seeded"] == 4 * 56 + 3488 + 64 + 16 - 16
+    assert math.isfinite(document["needs"]["estimate_most_s"])
+    assert [item["method"] for item in document["noise"]] == ["distaim"]
+
+
+def test_plan_says_the_noise_of_flaim_where_the_config_has_it(tmp_path: Path) -> None:
+    path, _ = write(make_config().override({"flaim": {"minimum": 3}}), tmp_path)
+    done = CliRunner().invoke(plan_command, [str(path), "--rows", "600"])
+    assert "noise flaim" in done.output
+    assert "in sums over 3 clients" in done.output
