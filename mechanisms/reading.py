@@ -25,6 +25,8 @@ from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from mechanisms.dialect import TAB, Dialect, Row, decode_text, parse_rows
 from mechanisms.errors import DataError
 from mechanisms.extras import extra_module
@@ -220,6 +222,8 @@ def _text(value: object) -> str:
         or (isinstance(value, float) and math.isnan(value))
     ):
         return ""
+    if isinstance(value, np.generic):
+        value = value.item()
     if isinstance(value, str):
         return value.strip()
     if isinstance(value, bool | int | float | Decimal):
@@ -252,7 +256,7 @@ def as_text(frame: pd.DataFrame) -> TextTable:
 
     Floats that are all whole are written without a point: pandas makes floats of whole numbers where some are missing.
     """
-    values = [_whole(frame[name].astype(object).tolist()) for name in frame]
+    values = [_whole(column.astype(object).tolist()) for _, column in frame.items()]
     return _typed_frame("table", [str(name) for name in frame], values, first_line=1)
 
 

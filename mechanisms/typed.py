@@ -100,17 +100,23 @@ def typed_table(domain: Domain, frame: pd.DataFrame) -> pd.DataFrame:
 
 def as_types(table: pd.DataFrame, types: Mapping[str, object]) -> pd.DataFrame:
     """A table with the pandas types that another one's columns have, by name, where they can hold every value."""
-    columns = {}
-    for name, values in table.items():
-        columns[name] = values
-        if name in types and types[str(name)] != values.dtype:
-            # What does not come back the same is not held: a category as a truth value, a half as a whole number.
-            with contextlib.suppress(ValueError, TypeError):
-                kind: Any = types[str(name)]
-                other = values.astype(kind)
-                if other.astype(values.dtype).equals(values):
-                    columns[name] = other
-    return type(table)(columns)
+    return type(table)(
+        {name: _as_type(values, types.get(str(name))) for name, values in table.items()}
+    )
+
+
+def _as_type(values: pd.Series[Any], kind: Any) -> pd.Series[Any]:
+    # Objects of other types than text would be this program's, not those of the other table.
+    if kind is None or kind == values.dtype or (str(kind) == "object" and values.dtype != "str"):
+        return values
+    if hasattr(kind, "categories") and not values.dropna().isin(kind.categories).all():
+        return values
+    # What does not come back the same is not held: a category as a truth value, a half as a whole number.
+    with contextlib.suppress(ValueError, TypeError):
+        other = values.astype(kind)
+        if other.astype(values.dtype).equals(values):
+            return other
+    return values
 
 
 def typed_values(

@@ -187,6 +187,12 @@ def test_wings_are_the_folders_of_parties() -> None:
     assert folders == {*WINGS, "config"} - {SHARED}
 
 
+@pytest.mark.parametrize("package", sorted({*PACKAGES, "syncret"}))
+def test_folders_with_modules_are_packages_which_an_installation_has(package: str) -> None:
+    folders = {path.parent for path in (ROOT / package).rglob("*.py")}
+    assert [folder for folder in folders if not (folder / "__init__.py").exists()] == []
+
+
 @pytest.mark.parametrize("package", sorted(PACKAGES))
 def test_packages_exist_with_a_docstring(package: str) -> None:
     module = ast.parse((ROOT / package / "__init__.py").read_text(encoding="utf-8"))

@@ -373,6 +373,15 @@ def test_as_text_takes_a_frame_of_any_types() -> None:
         as_text(pd.DataFrame({"x": [[1]]}))
 
 
+def test_as_text_takes_numpys_own_values_and_refuses_two_columns_of_one_name() -> None:
+    frame = pd.DataFrame(
+        {"n": pd.Series([np.int64(7), np.float64(0.5), np.bool_(True)], dtype=object)}
+    )
+    assert list(as_text(frame).columns["n"]) == ["7", "0.5", "True"]
+    with pytest.raises(DataError, match="'n' appears twice"):
+        as_text(pd.concat([frame, frame], axis=1))
+
+
 def test_as_text_writes_whole_numbers_as_such_where_pandas_made_floats_of_them() -> None:
     frame = pd.DataFrame({"n": [1, None, 3], "x": [1.0, 2.0, 2.5], "big": [1.0, 2.0, 1e300]})
     columns = as_text(frame).columns
