@@ -4,7 +4,8 @@ import hashlib
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from mechanisms.domain import Categorical, Domain
 from mechanisms.errors import DataError
 from mechanisms.workload import Workload, count_marginals
 from parties.compute import local_products
-from parties.config import NO_CHECK, TOTALS, ComputeSection
+from parties.config import NO_CHECK, TOTALS, CertificateFiles, ComputeSection
 from parties.distaim.effort import Effort, effort_text
 from parties.distaim.feasible import check_feasible
 from parties.distaim.inputs import Batch, Limit, form_for, input_form, input_forms
@@ -27,14 +28,15 @@ from parties.distaim.offers import Offer, drafted_offers
 from parties.distaim.sealed import Sizes
 from parties.distaim.steps import CLIENTS_COUNT, STEPS
 from parties.distaim.stored import StoredSubmission, Total
-from parties.errors import ConfigError
+from parties.distaim.submit import prepare, send, submit
+from parties.errors import ConfigError, SubmissionRefused
 from protocols.context import Context
 from protocols.products import LocalProducts
 from protocols.row_plan import SEGMENT_ROWS
 from protocols.shares import Share
 from protocols.steps import OF_COUNTING, Counting
 from protocols.upload import PLAIN, ROWS, SEEDED, UploadSeeds
-from tests.parties.support import make_codes, make_config, make_submission
+from tests.parties.support import make_codes, make_config, make_submission, running_servers
 from tests.protocols.local import Outcome, reconstruct, run_parties
 
 
@@ -313,3 +315,53 @@ def test_rows_are_refused_where_servers_cannot_count_so_many_cells(
     check_feasible(CONFIG, WORKLOAD)
     with pytest.raises(ConfigError, match=r'run.input: is "rows", .* expected at most 55'):
         check_feasible(CONFIG.override({"run.input": "rows"}), WORKLOAD)
+
+
+# At the door of a server
+
+
+Certificates = dict[str, CertificateFiles]
+
+
+async def test_submit_sends_as_many_rows_as_its_capacity_whatever_there_are(
+    tmp_path: Path, certificates: Certificates
+) -> None:
+    async with running_servers(CONFIG, tmp_path, certificates) as stores:
+        told = [
+            await submit(CONFIG, make_codes(rows), certificates[name], capacity=40, first_round=1)
+            for name, rows in (("clinic-a", 0), ("clinic-b", 40))
+        ]
+        assert [(each.form, each.capacity, each.complete) for each in told] == [
+            (ROWS, 40, True)
+        ] * 2
+        assert len({each.traffic.sent_bytes for each in told}) == 1
+        for store in stores.values():
+            kept = store.submissions()
+            assert [(s.submission.form, s.submission.capacity) for s in kept] == [(ROWS, 40)] * 2
+            assert len({s.size for s in kept}) == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "status", "where"),
+    [
+        ({"capacity": 101}, 422, "a capacity of 101 rows, sent as rows"),
+        ({"capacity": 41}, 400, "Content-Length"),
+        ({"capacity": 39}, 413, "Content-Length"),
+    ],
+)
+async def test_servers_refuse_a_capacity_beyond_the_bound_or_another_than_was_sent(
+    tmp_path: Path,
+    certificates: Certificates,
+    changes: dict[str, int],
+    status: int,
+    where: str,
+) -> None:
+    own = replace(OwnInput.of(CONFIG, WORKLOAD, make_codes(20), 40), **changes)  # type: ignore[arg-type]
+    files = certificates["clinic-a"]
+    made = prepare(CONFIG, own, files, workload=WORKLOAD, first_round=1)
+    assert made is not None
+    async with running_servers(CONFIG, tmp_path, certificates) as stores:
+        with pytest.raises(SubmissionRefused, match=where) as caught:
+            await send(CONFIG, made, files)
+        assert caught.value.status == status
+        assert [store.submissions() for store in stores.values()] == [[], [], []]
