@@ -15,6 +15,7 @@ from parties.commands.submit_texts import (
     former_text,
     preview_text,
     question_text,
+    returned_text,
     standings_text,
     submitted_text,
     withdrawn_text,
@@ -149,12 +150,16 @@ def _ask(owner: Owner, path: Path, *, as_json: bool) -> None:
     run_supervised(ask, watch_stdin=False, events=None)
 
 
-def _give_back(owner: Owner) -> Callable[[Sequence[str], str], None]:
-    """What gives charges back: to a budget that is there."""
+def _give_back(
+    owner: Owner, datasets: list[str] | None = None
+) -> Callable[[Sequence[str], str], None]:
+    """What gives charges back, to a budget that is there; ``datasets`` collects whose they were."""
 
     def give_back(submissions: Sequence[str], proof: str) -> None:
         if owner.budget.exists():
-            Budget(owner.budget).give_back(owner.config.digest(), submissions, proof)
+            found = Budget(owner.budget).give_back(owner.config.digest(), submissions, proof)
+            if datasets is not None:
+                datasets.extend(found)
 
     return give_back
 
@@ -164,12 +169,17 @@ def _withdraw(owner: Owner, path: Path, *, asks: bool, as_json: bool) -> None:
     if asks:
         _confirm(f"Withdraw the submission of {owner.name} from run {config.run.id}?")
 
+    datasets: list[str] = []
+    give_back = _give_back(owner, datasets)
+
     async def take(supervision: Supervision) -> TakenBack:
-        return await withdraw(config, owner.files, state=path, give_back=_give_back(owner))
+        return await withdraw(config, owner.files, state=path, give_back=give_back)
 
     found = run_supervised(take, watch_stdin=False, events=None)
-    document = {"run": config.run.id, **found.to_dict()}
+    document = {"run": config.run.id, **found.to_dict(), "given_back_to": datasets}
     text = withdrawn_text(found, config.run.id)
+    if found.complete:
+        text += f"\n{returned_text(datasets, owner.budget)}"
     click.echo(json.dumps(document, indent=2) if as_json else text)
 
 

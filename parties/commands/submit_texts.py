@@ -1,6 +1,7 @@
 """What the command `submit` says to people. Secret: a preview, which is for the screen of the table's owner."""
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from mechanisms.summary import ColumnSummary
 from parties.budget import Quote
@@ -95,13 +96,20 @@ def withdrawn_text(found: TakenBack, run: str) -> str:
     if found.complete:
         return (
             f"run {run}: the submission of {found.client} is withdrawn. All three servers have signed that nothing of "
-            "it was counted, or ever will be, and that their shares are deleted; what was charged for it is given back"
+            "it was counted, or ever will be, and that their shares are deleted"
         )
     return (
         f"run {run}: the withdrawal of {found.client} is on its way: {_far(found)}. It takes effect when the servers "
         "meet over it, unless a round begins with the rows before; nothing is given back until all three have signed. "
         "Run the same command again to ask"
     )
+
+
+def returned_text(datasets: Sequence[str], budget: Path) -> str:
+    """Whose budget got back what was charged."""
+    if not datasets:
+        return f"{budget} has no charge for it: nothing was given back"
+    return f"what was charged for it is given back to dataset {' and '.join(datasets)}"
 
 
 def former_text(found: TakenBack) -> str:

@@ -31,6 +31,7 @@ from parties.distaim.listing import (
     Whose,
     agreed_finals,
     concluded,
+    lost,
     parse_resumed,
 )
 from parties.distaim.notes import (
@@ -185,12 +186,13 @@ class Arrivals:
         common = [
             number
             for number, digest in held.items()
-            if number <= round and all([number, digest] in totals for totals, _ in replies)
+            if number <= round and all(totals.get(number) == digest for totals, _ in replies)
         ]
-        agreed = agreed_finals([finals for _, finals in replies], self._charged)
+        saved = [max(totals, default=-1) for totals, _ in replies]
+        agreed = agreed_finals([finals for _, finals in replies], self._charged, saved)
         self._final = {item.client: item.upload for item in agreed}
-        await asyncio.to_thread(self._holdings.keep_finals, agreed)
         await asyncio.to_thread(self._holdings.keep_totals, common)
+        await asyncio.to_thread(self._holdings.keep_finals, agreed)
         if common:
             total = self._holdings.load_total(max(common), self._ctx.pid)
             if total.share.shape == (self._cells,):
@@ -292,7 +294,11 @@ class Arrivals:
         found = concluded(listings, self._final, round)
         await self._take_back(found, round)
         decided = self._decided
-        self._incomplete = {c: i for c, i in found.incomplete.items() if c not in decided}
+        self._incomplete = {
+            client: item
+            for client, item in (found.incomplete | lost(listings, self._final, round)).items()
+            if client not in decided and client not in found.due
+        }
         return [mine[item] for item in found.due.values()], all(one.ready for one in listings)
 
     def _may_count(self, stored: StoredSubmission) -> bool:

@@ -19,7 +19,7 @@ from parties.distaim.submission import DIGEST_PATTERN, MAX_VERSION
 from parties.distaim.withdrawal import SignedWithdrawal
 from parties.errors import CertificateError
 from parties.signing import Issuer
-from protocols.errors import ProtocolViolation
+from protocols.errors import CheckFailed, ProtocolViolation
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ class Concluded:
 
     due: Mapping[str, Listed] = field(default_factory=dict)
     withdrawn: Mapping[str, SignedWithdrawal] = field(default_factory=dict)
-    incomplete: Mapping[str, Incomplete] = field(default_factory=dict)
+    incomplete: dict[str, Incomplete] = field(default_factory=dict)
 
 
 def concluded(listings: Sequence[Listing], final: Mapping[str, str], round: int) -> Concluded:
@@ -130,31 +130,60 @@ def incomplete(
     return dict(sorted(found.items()))
 
 
-def agreed_finals(told: Sequence[Sequence[Final]], charged: Sequence[int]) -> list[Final]:
+def lost(
+    listings: Sequence[Listing], final: Mapping[str, str], round: int
+) -> dict[str, Incomplete]:
+    """Of clients that are counted for good, which servers do not list the upload that is."""
+    there = [{item.digest for item in listing.uploads} for listing in listings]
+    return {
+        client: Incomplete(upload, round, tuple(p for p in range(3) if upload not in there[p]))
+        for client, upload in final.items()
+    }
+
+
+def agreed_finals(
+    told: Sequence[Sequence[Final]], charged: Sequence[int], saved: Sequence[int]
+) -> list[Final]:
     """Who is counted for good, of what the three servers say of it.
 
-    Nothing that a client is in was opened unless all servers knew it to be final before, but for one that lies. So two
-    that say so are right, or there is no harm; one alone was killed before it opened anything, and is wrong, unless it
-    has ``charged`` something for the round since.
+    ``charged`` is the last round that each has charged, ``saved`` the last whose total it holds, -1 for none. Nothing
+    that a client is in was opened unless all knew it to be final before, but for one that lies. So two that say so are
+    believed. One alone was killed before anything was opened, and is wrong, unless it has charged for the round since:
+    then it is right, if it is honest, and no other honest one has got as far as to save that round. Raises CheckFailed
+    where one other says that it has: one of the two lies.
     """
     found: dict[str, Final] = {}
     holders = Counter((item.client, item.upload) for finals in told for item in finals)
     for item in sorted(item for finals in told for item in finals):
         if holders[item.client, item.upload] > 1:
             found.setdefault(item.client, item)
-    for finals, last in zip(told, charged, strict=True):
+    for pid, finals in enumerate(told):
         for item in finals:
-            if last >= item.round:
-                found.setdefault(item.client, item)
+            if charged[pid] >= item.round and item.client not in found:
+                others = [o for o in range(3) if o != pid and saved[o] >= item.round]
+                if len(others) == 1:
+                    raise CheckFailed(
+                        f"party {pid} says that {item.client!r} is counted since round {item.round}, whose total party "
+                        f"{others[0]} holds without it: one of the two does not tell what was counted"
+                    )
+                if not others:
+                    found[item.client] = item
     return [found[client] for client in sorted(found)]
 
 
-def parse_resumed(reply: bytes, pid: int) -> tuple[list[object], list[Final]]:
-    """The totals that server ``pid`` has, and who is counted for good. Raises ProtocolViolation."""
+def parse_resumed(reply: bytes, pid: int) -> tuple[dict[int, str], list[Final]]:
+    """The totals that server ``pid`` has, by round, and who is counted for good. Raises ProtocolViolation."""
     match _document(reply, pid):
         case {"totals": list() as totals, "final": list() as finals}:
-            return totals, [_final(item, pid) for item in finals]
+            return dict(_total(item, pid) for item in totals), [_final(i, pid) for i in finals]
     raise ProtocolViolation(f"party {pid} sent something that is no list", pid)
+
+
+def _total(item: object, pid: int) -> tuple[int, str]:
+    match item:
+        case [int() as round, str() as digest] if not isinstance(round, bool):
+            return round, digest
+    raise ProtocolViolation(f"party {pid} sent a malformed total", pid)
 
 
 def _final(item: object, pid: int) -> Final:

@@ -342,7 +342,10 @@ def test_party_and_submit_run_a_deployment(tmp_path: Path) -> None:
         wait_until_all_listen(hosts["alpha"] / study)
         # The first owner sends the wrong table, and takes it back.
         (hosts[OWNERS[0]] / "stays.csv").write_text("\n".join(rows[:9]) + "\n")
-        for options, text in (([], "at all three servers"), (["--withdraw"], "is withdrawn")):
+        for options, text in (
+            ([], "at all three servers"),
+            (["--withdraw"], "given back to dataset stays"),
+        ):
             command = ["submit", study, "--data", "stays.csv", *options]
             taken_back = syncret(*command, cwd=hosts[OWNERS[0]])
             said, error = taken_back.communicate(timeout=60)

@@ -29,6 +29,7 @@ from parties.distaim.listing import (
     Whose,
     agreed_finals,
     concluded,
+    lost,
 )
 from parties.distaim.owner_state import State
 from parties.distaim.planning import release_of
@@ -47,7 +48,7 @@ from parties.errors import StoreError, SubmissionConflict, SubmitError, TooLate
 from parties.signing import Issuer
 from parties.statuses import Status, describe
 from parties.tls import certificate_bytes, signer
-from protocols.errors import ProtocolViolation
+from protocols.errors import CheckFailed, ProtocolViolation
 from protocols.ring import R32
 from protocols.shares import Share
 from tests.parties import support
@@ -493,24 +494,39 @@ def test_listing_names_the_server_that_makes_up_a_withdrawal(made_up: SignedWith
 
 
 @pytest.mark.parametrize(
-    ("told", "charged", "agreed"),
+    ("told", "charged", "saved", "agreed"),
     [
-        ([(), (), ()], (-1, -1, -1), []),
+        ((0, 0, 0), (-1, -1, -1), (-1, -1, -1), 0),
         # Two of three: nobody who is left alone with the truth can deny it.
-        ([(1,), (1,), ()], (-1, -1, -1), [1]),
+        ((1, 1, 0), (-1, -1, -1), (2, 2, -1), 1),
+        ((1, 1, 0), (-1, -1, -1), (2, 2, 2), 1),
         # One alone was killed before it opened anything, or lies.
-        ([(1,), (), ()], (-1, -1, -1), []),
+        ((1, 0, 0), (-1, -1, -1), (2, -1, -1), 0),
+        ((1, 0, 0), (1, 5, 5), (2, 1, 1), 0),
         # It has charged for the round: it may have opened it, with the one that now denies.
-        ([(1,), (), ()], (2, -1, -1), [1]),
-        ([(1,), (), ()], (1, 5, 5), []),
+        ((1, 0, 0), (2, -1, -1), (2, 1, 1), 1),
+        # The two others have saved that round without it: one that lies cannot make anybody final.
+        ((1, 0, 0), (2, 2, 2), (2, 2, 2), 0),
     ],
 )
 def test_agreed_finals_believes_two_and_one_that_has_charged(
-    told: Sequence[Sequence[int]], charged: Sequence[int], agreed: list[int]
+    told: Sequence[int], charged: Sequence[int], saved: Sequence[int], agreed: int
 ) -> None:
     final = Final(A, V1.digest, 2)
-    found = agreed_finals([[final] * len(each) for each in told], charged)
-    assert found == [final] * len(agreed)
+    found = agreed_finals([[final] * count for count in told], charged, saved)
+    assert found == [final] * agreed
+
+
+def test_agreed_finals_ends_the_run_where_one_word_stands_against_another() -> None:
+    final = Final(A, V1.digest, 2)
+    with pytest.raises(CheckFailed, match="whose total party 2 holds without it"):
+        agreed_finals([[final], [], []], (2, -1, 2), (2, 1, 2))
+
+
+def test_lost_shows_who_does_not_list_what_is_counted_for_good() -> None:
+    """Whom a server makes final with an upload that nobody has is left out, and not in silence."""
+    found = lost([listing(V1), listing(), listing(V2)], {A: V1.digest}, 3)
+    assert found == {A: Incomplete(V1.digest, 3, (1, 2))}
 
 
 # Kills
