@@ -10,6 +10,7 @@ from parties.distaim.steps import (
     AGREE,
     CLIENTS_CHECK,
     CLIENTS_COMPARE,
+    CLIENTS_COUNT,
     ESTIMATE,
     FINISH,
 )
@@ -22,6 +23,7 @@ from protocols.steps import (
     MEASURE,
     MEASURE_NOISE,
     MEASURE_OPEN,
+    OF_COUNTING,
     SELECT,
     SELECT_ABS_ERROR,
     SELECT_CHOOSE,
@@ -31,6 +33,7 @@ _WORDS: Mapping[str, str] = {
     AGREE.name: "settling with the other servers where the run stands",
     CLIENTS_COMPARE.name: "adding the data owners' counts",
     CLIENTS_CHECK.name: "checking what data owners weigh",
+    **{step.name: "counting data owners' rows" for step in (CLIENTS_COUNT, *OF_COUNTING)},
     COUNT_ROWS.name: "counting rows",
     COUNT_FACTORS.name: "counting rows",
     COUNT_CELLS.name: "counting rows",

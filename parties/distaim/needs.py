@@ -126,13 +126,6 @@ def server_memory(config: Config, workload: Workload, pid: int) -> int:
     return int(size + counting + (LEAD_BYTES if pid == LEAD else 0))
 
 
-def machine_memory(config: Config, workload: Workload) -> int:
-    """What a trial needs, of which all three servers and the owners' process are on one machine."""
-    return sum(server_memory(config, workload, pid) for pid in range(3)) + owner_memory(
-        config, workload
-    )
-
-
 def needs_of(
     config: Config, workload: Workload, plan: Schedule, *, network: Network | None = None
 ) -> Needs:

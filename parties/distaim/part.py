@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mechanisms.summary import ColumnSummary
+from parties.distaim.feasible import check_owner
 from parties.distaim.planning import release_of
 from parties.distaim.preview import Preview, preview
 from parties.distaim.submit import Submitted, made_before, submit
@@ -27,6 +28,7 @@ async def look(owner: Owner, *, capacity: int | None, state: Path | None) -> Pre
 
     Raises ConfigError, DataError, StoreError, CertificateError.
     """
+    check_owner(owner.config, owner.config.build_workload())
     codes, columns = owner.table.looked_at(owner.config.domain)
     owner.config.check_rows(len(codes), capacity)
     path = state_of(owner, state)
@@ -67,6 +69,7 @@ async def take_part(
     owner: Owner, *, capacity: int | None, state: Path | None, progress: Progress
 ) -> Submitted:
     """Read the table and send it; see ``send_rows``. Raises DataError as well."""
+    check_owner(owner.config, owner.config.build_workload())
     codes = owner.table.codes(owner.config.domain)
     return await send_rows(owner, codes, capacity=capacity, state=state, progress=progress)
 

@@ -19,9 +19,10 @@ from mechanisms.table import encode
 from mechanisms.text_table import TextTable
 from mechanisms.workload import Workload
 from parties.config import MAX_ROWS, Config
-from parties.distaim.feasible import check_feasible, check_memory
-from parties.distaim.needs import machine_memory
+from parties.distaim.feasible import check_feasible, check_memory, owner_memory
+from parties.distaim.needs import server_memory
 from parties.errors import ConfigError
+from parties.trial.jobs import CONCURRENT
 from parties.trial.partition import Partition, partition_rows
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ def load_trial(
     workload = config.build_workload()
     if request.method == DISTAIM:
         check_feasible(config, workload)
-        check_memory(config, machine_memory(config, workload), "a trial on one machine")
+        check_memory(config, _memory(config, workload), "a trial on one machine")
     codes = encode(config.domain, frame, source=source, ignore_extra=ignore_extra)
     clients = config.clients.expected
     if not len(codes):
@@ -124,6 +125,13 @@ def load_trial(
     digest.update(codes.tobytes())
     values = column_values(config.domain, frame)
     return Trial(request, config, workload, codes, partition, digest.hexdigest(), values)
+
+
+def _memory(config: Config, workload: Workload) -> int:
+    """What a run needs whose three servers and owners are on one machine."""
+    at_once = min(CONCURRENT, config.clients.expected)
+    servers = sum(server_memory(config, workload, pid) for pid in range(3))
+    return servers + owner_memory(config, workload, at_once=at_once)
 
 
 def _for_one_machine(config: Config, request: Request) -> Config:

@@ -118,3 +118,11 @@ def test_describe_says_how_to_go_on_after_the_loss_of_a_server() -> None:
 def test_statuses_are_distinct_and_fit_a_byte() -> None:
     assert len({int(status) for status in Status}) == len(Status)
     assert all(0 <= status < 256 for status in Status)
+
+
+def test_stopped_says_what_the_same_command_does_then() -> None:
+    stopped = Stopped("stopped by Ctrl-C", Status.INTERRUPTED)
+    assert stopped.advising("") is stopped
+    advised = describe(stopped.advising("the same command goes on after round 3"))
+    assert advised.status == Status.INTERRUPTED
+    assert advised.message == "stopped by Ctrl-C; the same command goes on after round 3"
