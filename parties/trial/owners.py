@@ -54,7 +54,9 @@ async def run_owners(path: Path, *, progress: Progress) -> None:
                     rows[index],
                     files,
                     state=state,
-                    capacity=_capacity(job, config, len(rows[index])),
+                    capacity=trial_capacity(
+                        len(rows[index]), job.capacity, config.clients.rows_per_client
+                    ),
                     workload=workload,
                     spend=Account(budget, Source(name), release).spend,
                 )
@@ -93,14 +95,14 @@ async def _confirmed(
     return receipt
 
 
-def _capacity(job: OwnersJob, config: Config, rows: int) -> int:
-    """What an owner declares: in earnest what it knows from elsewhere, such as its beds; here its rows and some more.
+def trial_capacity(rows: int, declared: int | None, bound: int) -> int:
+    """What an owner of so many rows declares: in earnest what it knows from elsewhere, such as its beds.
 
-    That is, rounded up to two digits.
+    Here, where nothing else was ``declared``, its rows rounded up to two digits; at most the run's ``bound``.
     """
     unit = 10 ** max(0, len(str(rows)) - 2)
-    more = max(1, -(-rows // unit) * unit) if job.capacity is None else job.capacity
-    return min(more, config.clients.rows_per_client)
+    more = max(1, -(-rows // unit) * unit) if declared is None else declared
+    return min(more, bound)
 
 
 def _rows_by_owner(job: OwnersJob) -> list[NDArray[np.int32]]:

@@ -6,10 +6,12 @@ import pytest
 
 from mechanisms.reading import read_table
 from parties.config import load_config
-from parties.errors import StoreError
+from parties.errors import ConfigError, StoreError
 from parties.trial.folder import Folder
+from parties.trial.jobs import OwnersJob
 from parties.trial.launcher import prepare
-from parties.trial.request import Request, load_trial
+from parties.trial.owners import trial_capacity
+from parties.trial.request import Request, Trial, load_trial
 from tests.parties.small import write_small
 from tests.parties.support import file_size_limit
 
@@ -56,3 +58,40 @@ def test_prepare_takes_up_a_run_in_which_a_server_had_ended(tmp_path: Path) -> N
     (first.certificates / "party-1.seal").unlink()
     again.open(trial.fingerprint)
     assert prepare(trial, again).digest() == digest
+
+
+@pytest.mark.parametrize(
+    ("rows", "declared", "bound", "capacity"),
+    [
+        (0, None, 1000, 1),
+        (9, None, 1000, 9),
+        (99, None, 1000, 99),
+        (100, None, 1000, 100),
+        (439, None, 1000, 440),
+        (1234, None, 5000, 1300),
+        (991, None, 995, 995),
+        (20, 500, 1000, 500),
+    ],
+)
+def test_trial_capacity_is_some_more_than_the_rows(
+    rows: int, declared: int | None, bound: int, capacity: int
+) -> None:
+    assert trial_capacity(rows, declared, bound) == capacity
+
+
+def test_load_trial_takes_a_capacity_that_all_parts_fit_into(tmp_path: Path) -> None:
+    path, data = write_small(tmp_path)
+    config, table = load_config(path), read_table(data)
+
+    def asked(capacity: int | None) -> Trial:
+        request = Request("distaim", "small", None, "iid", None, 0, capacity)
+        return load_trial(config, table, request, source=str(data))
+
+    assert len({asked(capacity).fingerprint for capacity in (None, 100, 1000)}) == 3
+    for wrong in (99, 1001):
+        with pytest.raises(ConfigError, match=f"capacity: is {wrong}; expected 100, .* to 1000"):
+            asked(wrong)
+    folder = Folder(tmp_path / "out")
+    folder.open(asked(120).fingerprint)
+    prepare(asked(120), folder)
+    assert OwnersJob.read(folder.owners / "job.json").capacity == 120
