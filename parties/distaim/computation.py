@@ -215,7 +215,7 @@ def _arrivals(server: ComputeServer, ctx: Context, charged: Sequence[int]) -> Ar
             server.progress.event("waiting", text, done=stored)
 
     if text := effort_text(server.config, server.workload):
-        server.progress.event("inputs", text)
+        server.progress.event("inputs", f"counting: {text}")
     return Arrivals(
         ctx,
         server.config,

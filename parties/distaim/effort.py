@@ -50,7 +50,7 @@ def effort_text(config: Config, workload: Workload) -> str | None:
             return None
         return f"owners who declare no less than {capacity:,} rows send counts: see run.input, and submit --capacity"
     effort = Effort.of(workload, owners * capacity)
-    text = f"to be counted are at most {effort}"
+    text = f"at most {effort}, less where owners declare less (submit --capacity)"
     by_rows = owners * _moved(Sizes.of(form, capacity)) + _SERVERS * effort.sent_bytes
     by_counts = owners * _moved(Sizes.of(input_form(config.run.upload, workload), capacity))
     if by_rows <= by_counts:

@@ -275,7 +275,7 @@ def test_effort_is_that_of_the_formulas_and_says_where_counts_cost_less() -> Non
     assert effort_text(make_config(), WORKLOAD) is None
     text = effort_text(CONFIG, WORKLOAD)
     assert text is not None
-    assert text.startswith("to be counted are at most 300 rows: about 1 s and ")
+    assert text.startswith("at most 300 rows: about 1 s and ")
     assert "with counts it would be " in text
     large = make_config({"run.input": "auto", "clients.rows_per_client": 1000})
     assert "submit --capacity" in str(effort_text(large, WORKLOAD))
