@@ -11,6 +11,7 @@ import click
 from bench.engine.cli import engine
 from bench.intake import intake
 from bench.overhead.cli import overhead
+from bench.quality.cli import quality
 from bench.secagg.cli import secagg
 from bench.utility.cli import utility
 from parties.statuses import Status, Stopped
@@ -53,5 +54,5 @@ def bench() -> None:
     """Measure Syncret on this machine."""
 
 
-for command in (engine, secagg, overhead, utility, intake):
+for command in (engine, secagg, overhead, utility, quality, intake):
     bench.add_command(command)

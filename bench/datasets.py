@@ -1,7 +1,7 @@
 """The benchmark tables of the FLAIM paper by name, coded as the paper has them.
 
 Provides `NAMES`, `load` and `Dataset`: integer codes, their domain, which column is the target, and the split into
-rows to synthesise from and rows held out.
+rows to synthesise from and rows held out; `published_table`, the cells as they are.
 
 Public: everything; these are published tables. For that reason, as in the paper, a domain's bounds and categories are
 read from the table itself. A private table needs a public domain.
@@ -135,7 +135,7 @@ def load(
     if name not in RECIPES:
         raise DatasetError(f"unknown dataset {name!r}; expected one of {', '.join(NAMES)}")
     recipe = RECIPES[name]
-    frame, source = _published_table(name, recipe, progress)
+    frame, source = published_table(recipe.file or name, progress=progress)
     absent = {recipe.label, *recipe.binned, *(recipe.whole or ())} - set(frame.columns)
     if absent:
         raise DatasetError(f"{source}: has no column {min(absent)!r}, which {name} has")
@@ -164,22 +164,24 @@ def _train_rows(rows: int) -> NDArray[np.bool_]:
     return train
 
 
-def _published_table(
-    name: str, recipe: Recipe, progress: Callable[[str], None]
+def published_table(
+    file: str, *, progress: Callable[[str], None] = lambda line: None
 ) -> tuple[pd.DataFrame, str]:
-    """All cells as strings, as published; and where it came from."""
-    file = recipe.file or name
+    """All cells of a table as strings, as published, and where it came from. Raises DatasetError."""
     if folder := os.environ.get(DATA_VARIABLE):
         for path in (Path(folder) / f"{file}.csv.gz", Path(folder) / f"{file}.csv"):
             if path.exists():
                 return _read(path), str(path)
+    advice = (
+        f"put {file}.csv.gz (header row, values as published) into a folder and name that in"
+        f" {DATA_VARIABLE}"
+    )
+    if file not in published.PUBLICATIONS:
+        raise DatasetError(f"{file}: is not fetched from anywhere; {advice}")
     try:
         return published.fetch_table(file, progress=progress), f"published {file}"
     except DatasetError as error:
-        raise DatasetError(
-            f"{name}: {error}. Where there is no network, put {file}.csv.gz (header row, values as published) into a"
-            f" folder and name that in {DATA_VARIABLE}"
-        ) from error
+        raise DatasetError(f"{file}: {error}. Where there is no network, {advice}") from error
 
 
 def _read(path: Path) -> pd.DataFrame:

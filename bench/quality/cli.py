@@ -1,0 +1,131 @@
+"""`syncret bench quality`: synthetic tables by a third party's score, a classifier, and their atoms."""
+
+import json
+import sys
+from pathlib import Path
+
+import click
+
+from bench.fetch import DatasetError
+from bench.quality.environment import ThirdPartyError, python_of
+from bench.quality.methods import METHODS, OURS, REAL, Budget
+from bench.quality.report import write_page
+from bench.quality.runs import Job, columns_of, measure
+from bench.quality.store import Entry, entry_of, read_entries, write_entries
+from bench.quality.tables import NAMES, SHAPED, UNIFORM
+from mechanisms.errors import MechanismError
+
+_EXAMPLE = "Example: syncret bench quality --dataset adult --method aim --repeats 3 --json"
+
+
+@click.command(epilog=_EXAMPLE)
+@click.option(
+    "--dataset",
+    "datasets",
+    multiple=True,
+    type=click.Choice(NAMES),
+    help="A table; may be given several times [all].",
+)
+@click.option(
+    "--method",
+    "methods",
+    multiple=True,
+    type=click.Choice(METHODS),
+    help="May be given several times [real and ours].",
+)
+@click.option(
+    "--columns",
+    multiple=True,
+    type=click.Choice((UNIFORM, SHAPED)),
+    help="Equal bins, or atoms and scales as `syncret domain` drafts them [both].",
+)
+@click.option("--repeats", type=click.IntRange(1), default=1, show_default=True)
+@click.option(
+    "--rows",
+    type=click.IntRange(100),
+    default=20_000,
+    show_default=True,
+    help="Of a table at most, drawn at random; nine tenths are synthesised from.",
+)
+@click.option("--epsilon", type=click.FloatRange(0, min_open=True), default=1.0, show_default=True)
+@click.option("--delta", type=click.FloatRange(0, 1, min_open=True), default=1e-5)
+@click.option(
+    "--clients",
+    type=click.IntRange(3),
+    default=20,
+    show_default=True,
+    help="Owners, of DistAIM and FLAIM.",
+)
+@click.option("--mpc", is_flag=True, help="DistAIM's servers and owners as processes.")
+@click.option(
+    "--limit",
+    type=click.FloatRange(1),
+    default=600.0,
+    show_default=True,
+    help="Seconds for a third party's synthesizer.",
+)
+@click.option(
+    "--output",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Add to quality.json and quality.md in this folder; what is there already is not run again.",
+)
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
+def quality(
+    datasets: tuple[str, ...],
+    methods: tuple[str, ...],
+    columns: tuple[str, ...],
+    repeats: int,
+    rows: int,
+    epsilon: float,
+    delta: float,
+    clients: int,
+    mpc: bool,
+    limit: float,
+    output: Path | None,
+    as_json: bool,
+) -> None:
+    """Measure synthetic tables by SDMetrics' score, a classifier's AUC and the shares of their atoms.
+
+    Third parties' packages are asked in an environment of their own, which `make bench-quality` makes.
+    """
+    budget = Budget(epsilon, delta, clients, mpc, limit)
+    try:
+        python_of()
+        jobs = [
+            Job(dataset, method, description, rows, repeat, budget)
+            for dataset in datasets or NAMES
+            for repeat in range(repeats)
+            for method in methods or (REAL, *OURS)
+            for description in columns_of(dataset, method, rows)
+            if description in (columns or (UNIFORM, SHAPED)) and not (method == REAL and repeat)
+        ]
+        entries = [_done(job, output) for job in jobs]
+    except (DatasetError, MechanismError, ThirdPartyError) as error:
+        raise click.ClickException(str(error)) from error
+    if as_json:
+        click.echo(json.dumps({"runs": [entry.to_dict() for entry in entries]}))
+
+
+def _done(job: Job, output: Path | None) -> Entry:
+    """The job's entry, from the folder or anew."""
+    for entry in read_entries(output) if output else ():
+        if entry.job.key == job.key:
+            return entry
+    entry = entry_of(job, measure(job))
+    click.echo(_line(entry), file=sys.stderr)
+    if output:
+        # Read again: another command may have added its own meanwhile.
+        entries = [*read_entries(output), entry]
+        write_entries(output, entries)
+        write_page(output, entries)
+    return entry
+
+
+def _line(entry: Entry) -> str:
+    job, record = entry.job, entry.record
+    if record.failed is not None:
+        return f"{job.dataset} {job.method} {job.columns}: {record.failed}"
+    said = [f"shapes {record.shapes:.3f}", f"pairs {record.pairs:.3f}"]
+    said += [f"AUC {record.auc:.3f}"] if record.auc is not None else []
+    said += [f"atoms kept {record.kept:.1%}"] if record.kept is not None else []
+    return f"{job.dataset} {job.method} {job.columns}: {', '.join(said)}; {record.seconds:.1f} s"

@@ -1,0 +1,124 @@
+"""From a real table to a synthetic one, by our methods and by a third party's.
+
+Provides `METHODS`, `OURS` and `synthesize`. Our methods are those of the utility benchmark, with its shortcuts:
+DistAIM's loop on counts in the clear, FLAIM's clients in this process, which make the same choices as the real ones
+(`bench/README.md`); `mpc` runs DistAIM's three servers and all owners as processes. Public: everything.
+"""
+
+import asyncio
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from bench.datasets import Dataset
+from bench.quality.environment import SMARTNOISE, ask
+from bench.quality.tables import UNIFORM, RealTable
+from bench.utility.methods import run_method
+from bench.utility.problem import Problem
+from bench.utility.settings import ESTIMATED, Settings
+from mechanisms.domain import Domain, Integer, Real
+from mechanisms.synthetic import synthetic_parts
+from mechanisms.table import encode
+from mechanisms.workload import draw_workload
+from parties.trial.partition import iid
+
+REAL = "real"
+OURS: Mapping[str, str] = {"aim": "aim", "distaim": "distaim", "flaim": "private"}
+"""By method the utility benchmark's name for it; FLAIM's is its default variant."""
+THEIRS: Mapping[str, str] = {"smartnoise-aim": "aim", "smartnoise-mst": "mst"}
+FEDERATED = ("distaim", "flaim")
+METHODS = (REAL, *OURS, *THEIRS)
+"""`real` is the table itself: what the scores are of a perfect copy."""
+_LABELS = 32
+"""Whole numbers of at most so many values are labels to smartnoise, others have bins, as many as ours."""
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """What all methods have alike; `clients` and `mpc` are for those with owners."""
+
+    epsilon: float = 1.0
+    delta: float = 1e-5
+    clients: int = 20
+    mpc: bool = False
+    limit_s: float = 600.0
+
+
+def synthesize(
+    method: str, table: RealTable, columns: str, budget: Budget, *, seed: int, folder: Path
+) -> tuple[pd.DataFrame, float]:
+    """A synthetic table, all cells text, and the seconds that it took.
+
+    Raises ThirdPartyError, MechanismError, and with `mpc` the errors of a launched run.
+    """
+    if method == REAL:
+        return table.train, 0.0
+    if method in THEIRS:
+        return _theirs(THEIRS[method], table, budget, folder)
+    return _ours(OURS[method], table, table.domains[columns], budget, seed)
+
+
+def _ours(
+    method: str, table: RealTable, domain: Domain, budget: Budget, seed: int
+) -> tuple[pd.DataFrame, float]:
+    train, test = (
+        encode(domain, frame, source=table.name, ignore_extra=True)
+        for frame in (table.train, table.test)
+    )
+    settings = Settings(
+        # Its own table is not read: the problem is given.
+        dataset="adult-uci",
+        method=method,
+        partition="iid",
+        clients=budget.clients,
+        participation=1.0,
+        epsilon=budget.epsilon,
+        delta=budget.delta,
+        sizes=ESTIMATED,
+        mpc=budget.mpc and method == "distaim",
+    )
+    workload = draw_workload(domain, min(settings.degree, len(domain.columns)), settings.queries)
+    owners = iid(len(train), clients=min(budget.clients, len(train)), seed=settings.partition_seed)
+    posed = Problem(Dataset(table.name, domain, train, test, None), workload, owners)
+    started = time.perf_counter()
+    outcome = asyncio.run(run_method(settings, posed, np.random.default_rng(seed)))
+    seconds = time.perf_counter() - started
+    parts = list(synthetic_parts(outcome.model, outcome.total, seed=seed))
+    return pd.concat(parts, ignore_index=True), seconds
+
+
+def _theirs(
+    method: str, table: RealTable, budget: Budget, folder: Path
+) -> tuple[pd.DataFrame, float]:
+    train, out = folder / "train.csv", folder / "synthetic.csv"
+    table.train.to_csv(train, index=False)
+    request = {
+        "method": method,
+        "epsilon": budget.epsilon,
+        "delta": budget.delta,
+        "train": str(train),
+        "out": str(out),
+        "columns": smartnoise_columns(table),
+    }
+    answer = ask(SMARTNOISE, request, limit_s=budget.limit_s)
+    drawn = pd.read_csv(out, dtype=str, keep_default_na=False)
+    return drawn, float(str(answer["seconds"]))
+
+
+def smartnoise_columns(table: RealTable) -> list[dict[str, object]]:
+    """What smartnoise is told of the columns: what our methods know with equal bins."""
+    domain = table.domains[UNIFORM]
+    described = {column.name: column for column in domain.columns}
+    columns: list[dict[str, object]] = []
+    for name in domain.written_names:
+        column, entry = described.get(name), {"name": name}
+        if isinstance(column, Real) or (isinstance(column, Integer) and column.values > _LABELS):
+            decimals = column.places if isinstance(column, Real) else 0
+            entry |= {"low": column.low, "high": column.high, "bins": column.bins}  # type: ignore[dict-item]
+            entry |= {"decimals": decimals}  # type: ignore[dict-item]
+        columns.append(dict(entry))
+    return columns

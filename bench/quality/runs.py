@@ -1,0 +1,172 @@
+"""One synthetic table, and what a third party's score, a classifier and its atoms say of it.
+
+Provides `Job`, `Atom`, `Record` and `measure`. Public: everything; the tables are published. A run's randomness is
+drawn from the job, so that it can be repeated on the same machine; with `mpc`, and smartnoise's, it is the real one.
+"""
+
+import hashlib
+import json
+import tempfile
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from bench.metrics import auc_on_held_out
+from bench.quality.environment import SCORE, ThirdPartyError, ask
+from bench.quality.methods import FEDERATED, REAL, THEIRS, Budget, synthesize
+from bench.quality.tables import SHAPED, UNIFORM, RealTable, features, load_table
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One run: `rows` of `dataset` at most, by `method`, with `columns` described as `uniform` or `shaped`."""
+
+    dataset: str
+    method: str
+    columns: str
+    rows: int
+    repeat: int
+    budget: Budget
+
+    def to_dict(self) -> dict[str, object]:
+        """All that the run depends on, flat: no budget where nothing is spent, no owners where there are none."""
+        values = {name: value for name, value in asdict(self).items() if name != "budget"}
+        if self.method != REAL:
+            values |= {"epsilon": self.budget.epsilon, "delta": self.budget.delta}
+        if self.method in FEDERATED:
+            values["clients"] = self.budget.clients
+        if self.method in THEIRS:
+            values["limit_s"] = self.budget.limit_s
+        return values | ({"mpc": True} if self.mpc else {})
+
+    @property
+    def mpc(self) -> bool:
+        """Whether servers and owners run as processes."""
+        return self.budget.mpc and self.method == "distaim"
+
+    @property
+    def key(self) -> str:
+        """The same for the same run."""
+        return json.dumps(self.to_dict(), sort_keys=True)
+
+    @property
+    def command(self) -> str:
+        """What runs it again, and all repeats before it."""
+        names = ("dataset", "method", "columns", "rows", "epsilon", "delta", "clients")
+        values = self.to_dict()
+        given = [f"--{name} {values[name]}" for name in names if name in values]
+        limit = [f"--limit {values['limit_s']:g}"] if "limit_s" in values else []
+        mpc = ["--mpc"] * self.mpc
+        words = ["syncret bench quality", *given, *limit, *mpc, f"--repeats {self.repeat + 1}"]
+        return " ".join(words)
+
+    @property
+    def seed(self) -> int:
+        """Of the run's randomness."""
+        return int.from_bytes(hashlib.sha256(self.key.encode()).digest()[:7], "big")
+
+
+@dataclass(frozen=True, slots=True)
+class Atom:
+    """A value with a cell of its own in the shaped domain, and the share of the rows that has it in either table."""
+
+    column: str
+    value: float
+    real: float
+    synthetic: float
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What became of a job.
+
+    `shapes` and `pairs` are the score's, 0 to 1; `auc` of trees trained on the synthetic rows and tested on held-out
+    ones; `kept` what of the atoms' rows is there: the sum of min(real, synthetic) by that of real; None without atoms.
+    `failed` says why there is nothing of it; everything else is None then.
+    """
+
+    shapes: float | None = None
+    pairs: float | None = None
+    auc: float | None = None
+    kept: float | None = None
+    atoms: tuple[Atom, ...] = ()
+    train_rows: int | None = None
+    synthetic_rows: int | None = None
+    seconds: float | None = None
+    scorer: str | None = None
+    failed: str | None = None
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> "Record":
+        """The inverse of `asdict`. Raises TypeError for unknown names."""
+        atoms = tuple(Atom(**atom) for atom in values.get("atoms", ()))
+        return cls(**{**values, "atoms": atoms})
+
+
+def columns_of(dataset: str, method: str, rows: int) -> tuple[str, ...]:
+    """The descriptions that a method is run with: smartnoise has equal bins alone, and some tables have no other."""
+    domains = load_table(dataset, rows).domains
+    one = method in (REAL, *THEIRS) or domains[UNIFORM] == domains[SHAPED]
+    return (UNIFORM,) if one else (UNIFORM, SHAPED)
+
+
+def measure(job: Job) -> Record:
+    """Run and judge; a third party's failure is a record, too. Raises DatasetError, MechanismError."""
+    table = load_table(job.dataset, job.rows)
+    with tempfile.TemporaryDirectory(prefix="syncret-quality-") as place:
+        folder = Path(place)
+        try:
+            drawn, seconds = synthesize(
+                job.method, table, job.columns, job.budget, seed=job.seed, folder=folder
+            )
+        except ThirdPartyError as error:
+            return Record(failed=str(error))
+        drawn = drawn[list(table.train.columns)]
+        answer = _scored(table, drawn, folder)
+    atoms = atom_shares(table, drawn)
+    real = sum(atom.real for atom in atoms)
+    return Record(
+        shapes=round(float(str(answer["shapes"])), 4),
+        pairs=round(float(str(answer["pairs"])), 4),
+        auc=_auc(table, drawn),
+        kept=round(sum(min(a.real, a.synthetic) for a in atoms) / real, 4) if real else None,
+        atoms=atoms,
+        train_rows=len(table.train),
+        synthetic_rows=len(drawn),
+        seconds=round(seconds, 2),
+        scorer=str(answer["scorer"]),
+    )
+
+
+def atom_shares(table: RealTable, drawn: pd.DataFrame) -> tuple[Atom, ...]:
+    """Every atom with its share of the real and of the synthetic rows."""
+    shares = []
+    for column, value in table.atoms:
+        real, synthetic = (
+            float((pd.to_numeric(frame[column], errors="coerce") == value).mean())
+            for frame in (table.train, drawn)
+        )
+        shares.append(Atom(column, value, round(real, 5), round(synthetic, 5)))
+    return tuple(shares)
+
+
+def _scored(table: RealTable, drawn: pd.DataFrame, folder: Path) -> Mapping[str, object]:
+    paths = {"real": folder / "real.csv", "synthetic": folder / "drawn.csv"}
+    for path, frame in zip(paths.values(), (table.train, drawn), strict=True):
+        frame.to_csv(path, index=False)
+    request = {name: str(path) for name, path in paths.items()} | {"kinds": table.kinds}
+    # A score that fails is a fault of the benchmark and not a finding.
+    return ask(SCORE, request, limit_s=600)
+
+
+def _auc(table: RealTable, drawn: pd.DataFrame) -> float | None:
+    (_, held_out, synthetic), label = features(
+        table.kinds, table.target, [table.train, table.test, drawn]
+    )
+    if len(np.unique(held_out[:, label])) < 2:
+        return None
+    return round(auc_on_held_out(synthetic, held_out, label), 4)

@@ -1,0 +1,75 @@
+"""Finished runs of `syncret bench quality` in a JSON file, a line each, to which more can be added.
+
+Provides `Entry`, `entry_of`, `read_entries` and `write_entries`. Public. The file is put in place whole after
+every run, so that a stopped sweep goes on where it was.
+"""
+
+import datetime
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from bench.engine.report import commit
+from bench.fetch import DatasetError
+from bench.quality.methods import Budget
+from bench.quality.runs import Job, Record
+from parties.files import write_whole
+
+FILE = "quality.json"
+_MEASURED = ("mechanisms", "parties", "bench/quality", "bench/utility", "bench/*.py", "examples")
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A job, what came of it, and of which commit on which day."""
+
+    job: Job
+    record: Record
+    commit: str
+    date: str
+
+    def to_dict(self) -> dict[str, object]:
+        """A line of the file, and of `--json`."""
+        record = {
+            name: value for name, value in asdict(self.record).items() if value not in (None, ())
+        }
+        circumstances = {"command": self.job.command, "commit": self.commit, "date": self.date}
+        return {"job": self.job.to_dict(), "record": record, **circumstances}
+
+
+def entry_of(job: Job, record: Record) -> Entry:
+    """An entry of now."""
+    today = datetime.datetime.now(datetime.UTC).date().isoformat()
+    return Entry(job, record, commit(_MEASURED), today)
+
+
+def read_entries(folder: Path) -> list[Entry]:
+    """The entries of quality.json in a folder; none where there is no such file. Raises DatasetError."""
+    path = folder / FILE
+    if not path.exists():
+        return []
+    try:
+        lines = json.loads(path.read_text(encoding="utf-8"))["runs"]
+        return [_entry(line) for line in lines]
+    except (ValueError, KeyError, TypeError) as error:
+        raise DatasetError(
+            f"{path}: is not a result of `syncret bench quality`; name another folder"
+        ) from error
+
+
+def write_entries(folder: Path, entries: Sequence[Entry]) -> None:
+    """Put all entries in place, in the order of their jobs."""
+    ordered = sorted(entries, key=lambda entry: entry.job.key)
+    lines = ",\n".join(json.dumps(entry.to_dict(), sort_keys=True) for entry in ordered)
+    folder.mkdir(parents=True, exist_ok=True)
+    write_whole(folder / FILE, f'{{"runs": [\n{lines}\n]}}\n')
+
+
+def _entry(line: dict[str, Any]) -> Entry:
+    values = dict(line["job"])
+    names = ("dataset", "method", "columns", "rows", "repeat")
+    own = {name: values.pop(name) for name in names}
+    job = Job(**own, budget=Budget(**values))
+    return Entry(job, Record.from_dict(line["record"]), line["commit"], line["date"])
