@@ -34,7 +34,8 @@ class Measurement:
 
     ``sigma`` is the deviation that each count was charged for, in rows; ``clients`` is how many clients
     were counted when it was taken, in round ``round``. ``total``: the sum of the counts, exactly rounded, with the
-    variance that they were charged for; distributed noise has half as much again.
+    variance that they were charged for; distributed noise has half as much again. Each count is the sum of ``merged``
+    released ones, on average: of a column whose fine cells were measured, see ``mechanisms.resolving``.
     """
 
     round: int
@@ -42,6 +43,7 @@ class Measurement:
     noisy: NDArray[np.float64]
     sigma: float
     clients: int
+    merged: float = 1.0
     total: NoisyTotal = field(init=False)
 
     def __post_init__(self) -> None:
@@ -49,8 +51,10 @@ class Measurement:
             raise ValueError("noisy counts are a vector of finite numbers")
         if not self.sigma > 0 or self.clients < 1:
             raise ValueError("sigma is positive, and at least one client was counted")
+        if not self.merged > 0:
+            raise ValueError("merged is positive")
         rows = math.fsum(self.noisy.tolist())
-        variance = self.noisy.size * self.sigma * self.sigma
+        variance = self.noisy.size * self.merged * self.sigma * self.sigma
         object.__setattr__(self, "total", NoisyTotal(rows, variance, self.clients))
 
 

@@ -10,17 +10,19 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import date, datetime
 from typing import TypeVar
 
-from mechanisms.column_parts import DEFAULT_BINS, LINEAR
+from mechanisms.column_parts import DEFAULT_BINS, LINEAR, PRIVATE
 from mechanisms.columns import Categorical, Column, Implied, Moment
 from mechanisms.errors import DomainError
 from mechanisms.numbers import Integer, Real
+from mechanisms.private_bins import MAX_RESOLUTION, PrivateBins
 
 _T = TypeVar("_T")
 _BINNED = frozenset({"name", "kind", "low", "high", "bins", "edges", "missing", "atoms"})
+_PRIVATE = frozenset({"resolution", "coarse", "histogram", "deviation"})
 _KEYS = {
     "categorical": frozenset({"name", "kind", "categories", "missing"}),
-    "integer": _BINNED | {"scale"},
-    "real": _BINNED | {"scale", "decimals"},
+    "integer": _BINNED | _PRIVATE | {"scale"},
+    "real": _BINNED | _PRIVATE | {"scale", "decimals"},
     "date": _BINNED | {"unit", "format"},
     "datetime": _BINNED | {"unit", "format"},
 }
@@ -92,6 +94,7 @@ def _read_integer(where: str, table: Mapping[str, object]) -> Integer:
         edges,
         _scale(where, table),
         _array(where, table, "atoms", _whole),
+        _private(where, table),
     )
 
 
@@ -109,6 +112,7 @@ def _read_real(where: str, table: Mapping[str, object]) -> Real:
         _scale(where, table),
         _array(where, table, "atoms", _number),
         decimals,
+        _private(where, table),
     )
 
 
@@ -201,7 +205,25 @@ def _moment(where: str, key: str, value: object) -> str:
 
 
 def _bins(where: str, table: Mapping[str, object]) -> int:
+    if table.get("bins") == PRIVATE and table.get("kind") not in _UNITS:
+        return DEFAULT_BINS
     return _value(where, table, "bins", int) if "bins" in table else DEFAULT_BINS
+
+
+def _private(where: str, table: Mapping[str, object]) -> PrivateBins | None:
+    if table.get("bins") != PRIVATE:
+        if beside := sorted(_PRIVATE & set(table)):
+            raise DomainError(f'{where}: {beside[0]} stands without bins = "{PRIVATE}"')
+        return None
+    coarse = _value(where, table, "coarse", int) if "coarse" in table else DEFAULT_BINS
+    resolution = MAX_RESOLUTION
+    if "resolution" in table:
+        resolution = _value(where, table, "resolution", int)
+    deviation = _value(where, table, "deviation", float) if "deviation" in table else 0.0
+    try:
+        return PrivateBins(resolution, coarse, _array(where, table, "histogram", _whole), deviation)
+    except DomainError as error:
+        raise DomainError(f"{where}: {error}") from None
 
 
 def _scale(where: str, table: Mapping[str, object]) -> str:

@@ -2,7 +2,8 @@
 
 Numbers are cut into bins: ``bins`` of equal width between public bounds, both included; or alike in proportion
 (``scale = "log"``); or between given ``edges``, the last bin closed. ``atoms`` are values with a cell of their own,
-within the bounds or not; the bins are without them.
+within the bounds or not; the bins are without them. With ``private`` bins the cells are fine ones until they have been
+measured, and those that follow from the measurement from then on (`mechanisms.private_bins`).
 
 Public: all of it. Secret: nothing. Source: FLAIM paper, section 5 (32 uniform bins).
 """
@@ -24,6 +25,7 @@ from mechanisms.column_parts import (
     DEFAULT_BINS,
     LINEAR,
     LOG,
+    PRIVATE,
     SCALES,
     cell_labels,
     check_atoms,
@@ -34,6 +36,13 @@ from mechanisms.column_parts import (
     or_atoms,
 )
 from mechanisms.errors import DomainError
+from mechanisms.private_bins import (
+    MAX_RESOLUTION,
+    PrivateBins,
+    equal_cells,
+    fine_starts,
+    place_of,
+)
 from mechanisms.sampling import PublicGenerator
 from mechanisms.written import (
     first_multiple,
@@ -65,6 +74,7 @@ class Integer:
     edges: tuple[int, ...] = ()
     scale: str = LINEAR
     atoms: tuple[int, ...] = ()
+    private: PrivateBins | None = None
 
     def __post_init__(self) -> None:
         check_name(self.name)
@@ -90,7 +100,7 @@ class Integer:
     @property
     def used_bins(self) -> int:
         """The cells there are, the missing one left out: never more than values."""
-        if self.edges or self.atoms or self.scale == LOG:
+        if self.edges or self.atoms or self.private or self.scale == LOG:
             return len(self.cells.ranges)
         return min(self.bins, self.values)
 
@@ -125,7 +135,7 @@ class Integer:
 
     def write(self, codes: NDArray[np.int32], generator: PublicGenerator) -> NDArray[np.object_]:
         """For each code that is not the missing one a number uniform among those of its cell, as text."""
-        drawn = self.cells.draw(codes, generator).tolist()
+        drawn = _drawn(self, codes, generator).tolist()
         return np.array([str(number) for number in drawn], object)
 
     def to_dict(self) -> dict[str, object]:
@@ -138,6 +148,7 @@ class Integer:
             edges=self.edges,
             scale=self.scale,
             atoms=self.atoms,
+            private=self.private,
         )
 
 
@@ -162,6 +173,7 @@ class Real:
     scale: str = LINEAR
     atoms: tuple[float, ...] = ()
     decimals: int | None = None
+    private: PrivateBins | None = None
 
     def __post_init__(self) -> None:
         check_name(self.name)
@@ -249,7 +261,7 @@ class Real:
 
     def write(self, codes: NDArray[np.int32], generator: PublicGenerator) -> NDArray[np.object_]:
         """For each code that is not the missing one a multiple uniform among those of its cell, as text."""
-        drawn = self.cells.draw(codes, generator).tolist()
+        drawn = _drawn(self, codes, generator).tolist()
         return np.array([write_multiple(k, self.places) for k in drawn], object)
 
     def to_dict(self) -> dict[str, object]:
@@ -263,6 +275,7 @@ class Real:
             edges=self.edges,
             scale=self.scale,
             atoms=self.atoms,
+            private=self.private,
         )
         return document | decimals
 
@@ -312,10 +325,81 @@ def _check_cells(column: Integer | Real, *, zero: str) -> None:
             raise DomainError(f"column {name!r}: low and high are the first and the last edge")
         if column.scale == LOG:
             raise DomainError(f'column {name!r}: edges stand beside scale = "log"; give one')
+    if column.private is not None:
+        _check_private(column)
+
+
+def _check_private(column: Integer | Real) -> None:
+    name, private = column.name, column.private
+    if column.edges or column.atoms:
+        raise DomainError(
+            f'column {name!r}: bins = "{PRIVATE}" stands beside {"edges" if column.edges else "atoms"}, which are found'
+            " by it; give one"
+        )
+    if isinstance(column, Real) and column.decimals is None:
+        raise DomainError(
+            f'column {name!r}: bins = "{PRIVATE}" needs decimals, to which values are rounded'
+        )
+    fine = len(fine_cells(column).ranges)
+    if private is not None and private.histogram and len(private.histogram) != fine:
+        raise DomainError(
+            f"column {name!r}: its histogram has {len(private.histogram)} counts; it has {fine} fine cells"
+        )
+
+
+def fine_cells(column: Integer | Real) -> Cells:
+    """The cells that a column with private bins has before they were measured."""
+    return _fine_cells(column)
+
+
+def place_in_cells(column: Integer | Real) -> NDArray[np.int32]:
+    """The code of each fine one of a column whose private bins were measured, the missing one last: int32 (codes,)."""
+    groups = _groups(column)
+    places = place_of(groups, len(fine_cells(column).ranges))
+    return np.append(places, len(groups)).astype(np.int32) if column.missing else places
+
+
+def _drawn(
+    column: Integer | Real, codes: NDArray[np.int32], generator: PublicGenerator
+) -> NDArray[np.int64]:
+    """A number for each code: uniform among those of its cell, or of its fine cell where one was measured."""
+    if column.private is None or not column.private.measured:
+        return column.cells.draw(codes, generator)
+    fine = fine_cells(column)
+    return fine.draw(column.private.draw(codes, len(fine.ranges), generator), generator)
+
+
+@lru_cache(512)
+def _groups(column: Integer | Real) -> tuple[int, ...]:
+    return column.private.groups() if column.private is not None else ()
+
+
+@lru_cache(512)
+def _fine_cells(column: Integer | Real) -> Cells:
+    """Fine cells lie side by side: none is an atom in the middle of another one."""
+    if isinstance(column, Real):
+        low, high = (_rounded(bound, column.places) for bound in (column.low, column.high))
+    else:
+        low, high = column.low, column.high
+    resolution = MAX_RESOLUTION if column.private is None else column.private.resolution
+    bins = equal_cells(resolution, high - low + 1)
+    equal = equal_starts(low, high - low + 1, bins)
+    starts = log_starts(low, high, bins) if column.scale == LOG else equal
+    return Cells.cut(fine_starts(starts, low, high), high)
+
+
+def _private_cells(column: Integer | Real) -> Cells:
+    fine = fine_cells(column)
+    if column.private is None or not column.private.measured:
+        return fine
+    starts = [fine.ranges[first][0] for first in _groups(column)]
+    return Cells.cut(starts, fine.ranges[-1][1])
 
 
 @lru_cache(512)
 def _integer_cells(column: Integer) -> Cells:
+    if column.private is not None:
+        return _private_cells(column)
     if column.edges:
         starts: Sequence[int] = column.edges[:-1]
     elif column.scale == LOG:
@@ -327,6 +411,8 @@ def _integer_cells(column: Integer) -> Cells:
 
 @lru_cache(512)
 def _real_cells(column: Real) -> Cells:
+    if column.private is not None:
+        return _private_cells(column)
     places = column.places
     atoms = [first_multiple(atom, places) for atom in column.atoms]
     if column.decimals is None:

@@ -262,7 +262,7 @@ def _targets(
     for m in measurements:
         clique, total = workload.candidates[m.candidate], rows.at(m.clients)
         mean = m.noisy.reshape(workload.domain.sizes(clique)) / total
-        yield clique, Target(mean, (total / m.sigma) ** 2)
+        yield clique, Target(mean, (total / m.sigma) ** 2 / m.merged)
 
 
 def _mirror_descent(

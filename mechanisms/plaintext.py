@@ -1,7 +1,7 @@
 """AIM's backend on counts in the clear: central AIM, and the reference for the one on shares.
 
-Provides ``PlaintextBackend``, and ``noise``: a sampler for each kind of noise. Secret: the counts, scores
-and random bytes; only what ``select`` and ``measure`` return is released.
+Provides ``PlaintextBackend``, ``measure_fine`` for private bins, and ``noise``: a sampler for each kind of noise.
+Secret: the counts, scores and random bytes; only what ``select`` and ``measure`` return is released.
 
 Source: McKenna et al. 2022 (AIM). Limits: ``box-muller`` noise is not exact, see ``sampling.gaussian_noise``.
 """
@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mechanisms.accounting import MEASURE, SELECT, Ledger, Schedule
+from mechanisms.domain import Domain
 from mechanisms.events import (
     GRID_SLACK,
     ExponentialEvent,
@@ -22,6 +23,7 @@ from mechanisms.events import (
     measurement_event,
 )
 from mechanisms.exact_noise import discrete_gaussian_noise
+from mechanisms.resolving import unmeasured
 from mechanisms.sampling import RandomBytes, gaussian_noise, random_uint64
 from mechanisms.scores import ScoreSpec, plain_scores, select_index
 from mechanisms.workload import Workload, count_marginals
@@ -32,7 +34,8 @@ class PlaintextBackend:
 
     ``arrivals`` maps a round to the number of clients that arrive in it and the sum uint32
     (maximal_cells,) of their count vectors. A selection takes 8 random bytes. Noise is of the plan's
-    kind. ``ledger`` is charged before either computes anything.
+    kind. ``ledger`` is charged before either computes anything. ``measured``: how many of round 0's measurements it was
+    charged before.
     """
 
     def __init__(
@@ -43,12 +46,14 @@ class PlaintextBackend:
         arrivals: Mapping[int, tuple[int, NDArray[np.uint32]]],
         ledger: Ledger,
         random_bytes: RandomBytes,
+        measured: int = 0,
     ) -> None:
         self.ledger = ledger
         self._workload = workload
         self._plan = plan
         self._arrivals = dict(arrivals)
         self._random_bytes = random_bytes
+        self._measured = measured
         self._round = 0
         self._clients = 0
         self._counts = np.zeros(workload.maximal_cells, np.uint32)
@@ -63,14 +68,23 @@ class PlaintextBackend:
         codes: NDArray[np.int32],
         ledger: Ledger,
         random_bytes: RandomBytes,
+        measured: int = 0,
     ) -> PlaintextBackend:
         """Central AIM on a table of codes (rows, columns): one client, there from the start."""
         arrivals = {0: (1, count_marginals(codes, workload))}
-        return cls(workload, plan, arrivals=arrivals, ledger=ledger, random_bytes=random_bytes)
+        return cls(
+            workload,
+            plan,
+            arrivals=arrivals,
+            ledger=ledger,
+            random_bytes=random_bytes,
+            measured=measured,
+        )
 
     async def begin_round(self, round: int) -> int:
         """Adds everyone who has arrived by ``round``; see ``Backend.begin_round``."""
-        self.ledger.require(self._plan.events(round))
+        due = self._plan.events(round)
+        self.ledger.require(due[self._measured :] if round == 0 else due)
         self._round = round
         for arrival in sorted(r for r in self._arrivals if r <= round):
             clients, counts = self._arrivals.pop(arrival)
@@ -99,6 +113,27 @@ class PlaintextBackend:
         self.ledger.charge(self._round, MEASURE, measurement_event(kind, sigma))
         counts = self._expanded[self._workload.slice(candidate)]
         return counts + noise(self._random_bytes, kind, sigma, counts.size)
+
+
+def measure_fine(
+    domain: Domain,
+    plan: Schedule,
+    *,
+    codes: NDArray[np.int32],
+    ledger: Ledger,
+    random_bytes: RandomBytes,
+) -> dict[int, NDArray[np.float64]]:
+    """The noisy fine counts of every column whose private bins are to be measured, by position: part of round 0.
+
+    ``ledger`` is charged for each as for any column. Raises ``BudgetExceeded`` before it measures any.
+    """
+    ledger.require(plan.events(0))
+    histograms = {}
+    for i in unmeasured(domain):
+        ledger.charge(0, MEASURE, measurement_event(plan.noise, plan.sigma))
+        counts = np.bincount(codes[:, i], minlength=domain.columns[i].size)
+        histograms[i] = counts + noise(random_bytes, plan.noise, plan.sigma, counts.size)
+    return histograms
 
 
 def noise(

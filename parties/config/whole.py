@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 
 import tomli_w
@@ -11,6 +11,7 @@ import tomli_w
 from mechanisms.annealing import CENTRAL_ROUNDS
 from mechanisms.domain import Domain
 from mechanisms.errors import DataError, MechanismError
+from mechanisms.resolving import stand_in
 from mechanisms.workload import Workload, draw_workload
 from parties.config import reading
 from parties.config.checks import check
@@ -80,6 +81,10 @@ class Config:
         """Public bound on the rows of the whole table."""
         return self.clients.max_rows
 
+    def resolved(self, domain: Domain) -> "Config":
+        """The same run on its domain after private bins were measured; not what the parties agreed on."""
+        return replace(self, domain=domain)
+
     def check_rows(self, rows: int, capacity: int | None = None) -> None:
         """Raises DataError where an owner has more rows than its ``capacity``, or the bound; none are a table, too.
 
@@ -132,13 +137,16 @@ class Config:
         return self.tls.files(self.base, pid, name)
 
     def build_workload(self) -> Workload:
-        """The workload that [workload] describes. Raises ConfigError where it does not fit the domain."""
-        section = self.workload
+        """The workload that [workload] describes. Raises ConfigError where it does not fit the domain.
+
+        Columns whose private bins are still to be measured have as many cells as they come to at most.
+        """
+        section, domain = self.workload, stand_in(self.domain)
         try:
             if section.queries is not None:
-                return Workload(self.domain, section.queries)
+                return Workload(domain, section.queries)
             return draw_workload(
-                self.domain, degree=section.degree, count=section.count, seed=section.seed
+                domain, degree=section.degree, count=section.count, seed=section.seed
             )
         except MechanismError as error:
             raise ConfigError(self.source, "workload", str(error)) from error

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mechanisms.aim import AimResult
+from mechanisms.aim import AimResult, Measurement
 from mechanisms.domain import Clique
 from mechanisms.events import NoiseKind, noise_deviation
 from mechanisms.expected_errors import Expected, expected_errors
@@ -22,6 +22,7 @@ from mechanisms.flaim import FlaimResult, Participant
 from mechanisms.intervals import CONFIDENCE, Choice, Interval, Released, marginal_intervals
 from mechanisms.metrics import table_answers
 from mechanisms.model import Model
+from mechanisms.numbers import Integer, Real
 from mechanisms.sampling import NOISE_BITS
 from mechanisms.workload import Workload
 from parties.config import ANNEALED, Config
@@ -54,6 +55,7 @@ def aim_quality(
             2.0**-NOISE_BITS if noise == "box-muller" else 0.0,
         )
         for m in result.measurements
+        if not _chose_bins(workload, m)
     ]
     choice = None
     if result.last is not None:
@@ -73,6 +75,12 @@ def aim_quality(
     )
     expected = expected_errors(workload, synthetic, intervals, rows=result.total, choice=choice)
     return _document(workload, intervals, expected, released, model)
+
+
+def _chose_bins(workload: Workload, measurement: Measurement) -> bool:
+    """Whether a column's cells were chosen by this noise, so that no bound on fresh noise holds of their counts."""
+    column = workload.domain.columns[measurement.candidate] if measurement.round == 0 else None
+    return isinstance(column, Integer | Real) and column.private is not None
 
 
 def flaim_quality(

@@ -67,8 +67,11 @@ def collect(folder: Folder) -> None:
 
 def finish_trial(trial: Trial, folder: Folder, report: RunReport) -> Mapping[str, object]:
     """Add what only a trial can know, write the report, leave nothing secret behind. Raises StoreError."""
+    model = Model.load(folder.path / "model")
+    if trial.config.domain != model.domain:
+        trial = trial.on(model.domain)
     synthetic = read_table_of(trial.config, folder.path)
-    measured = utility(trial, synthetic.codes, Model.load(folder.path / "model"))
+    measured = utility(trial, synthetic.codes, model)
     columns = column_summaries(trial.config.domain, synthetic.values, trial.values or None)
     quality = _quality(trial, folder, synthetic.codes)
     document = replace(report, utility=measured, columns=columns, quality=quality).to_dict()

@@ -15,7 +15,9 @@ from numpy.typing import NDArray
 
 from mechanisms.accounting import Ledger, Schedule
 from mechanisms.aim import AimResult, Backend, Estimate, Estimator, Measurement, run_aim
-from mechanisms.plaintext import PlaintextBackend
+from mechanisms.events import noise_deviation
+from mechanisms.plaintext import PlaintextBackend, measure_fine
+from mechanisms.resolving import coarse_measurement, resolve
 from mechanisms.scores import ScoreSpec
 from parties.distaim.estimation import make_estimator
 from parties.distaim.outputs import result_document, write_synthetic
@@ -92,17 +94,23 @@ async def run_central(trial: Trial, folder: Folder, *, progress: Progress) -> Ru
     Raises StoreError, MechanismError.
     """
     started = time.perf_counter()
-    config, workload = trial.config, trial.workload
-    write_whole(folder.config, config.resolved_toml())
-    plan = make_plan(config, workload)
+    write_whole(folder.config, trial.config.resolved_toml())
+    plan = make_plan(trial.config, trial.workload)
     ledger = Ledger(plan.rho)
+    trial, history, opened = await asyncio.to_thread(_resolved, trial, plan, ledger)
+    config, workload = trial.config, trial.workload
     backend = PlaintextBackend.pooled(
-        workload, plan, codes=trial.codes, ledger=ledger, random_bytes=secrets.token_bytes
+        workload,
+        plan,
+        codes=trial.codes,
+        ledger=ledger,
+        random_bytes=secrets.token_bytes,
+        measured=len(history),
     )
     estimator = make_estimator(config, workload, plan)
     pulse = Pulse(progress, rounds=plan.rounds)
     estimator.on_iteration = pulse.iteration
-    metered = _Metered(backend, estimator, plan, pulse)
+    metered = _Metered(backend, estimator, plan, pulse, opened=opened)
     async with pulse.beating():
         result = await run_aim(
             workload,
@@ -110,6 +118,7 @@ async def run_central(trial: Trial, folder: Folder, *, progress: Progress) -> Ru
             metered,
             metered,
             max_rows=config.max_rows,
+            history=history,
             on_round=lambda record: pulse.event(
                 "rounds", f"{round_text(record.round, plan)} done", done=record.round
             ),
@@ -123,8 +132,33 @@ async def run_central(trial: Trial, folder: Folder, *, progress: Progress) -> Ru
     keep_quality(folder.path, config, workload, result, model=estimator.model, into=folder.party(0))
     seconds = {**metered.seconds, "write": time.perf_counter() - writing}
     return _report(
-        trial, result, ledger, metered.opened, rows=written.rows, started=started, seconds=seconds
+        trial,
+        result,
+        ledger,
+        metered.opened,
+        rows=written.rows,
+        started=started,
+        seconds=seconds,
     )
+
+
+def _resolved(
+    trial: Trial, plan: Schedule, ledger: Ledger
+) -> tuple[Trial, list[Measurement], list[Opened]]:
+    """The trial with its private bins measured, what that measured, and what was opened for it."""
+    fine = trial.config.domain
+    histograms = measure_fine(
+        fine, plan, codes=trial.codes, ledger=ledger, random_bytes=secrets.token_bytes
+    )
+    if not histograms:
+        return trial, [], []
+    domain = resolve(fine, histograms, noise_deviation(plan.noise, plan.sigma))
+    history = [
+        coarse_measurement(domain, i, noisy, sigma=plan.sigma, clients=1)
+        for i, noisy in histograms.items()
+    ]
+    opened = [Opened(0, MEASURE.name, COUNTS.what, noisy.size) for noisy in histograms.values()]
+    return trial.on(domain), history, opened
 
 
 def _report(
@@ -139,7 +173,11 @@ def _report(
 ) -> RunReport:
     entries = tuple(ledger.entries)
     document = result_document(
-        result, trial.workload, config=trial.config, rho_total=ledger.budget, ledger=entries
+        result,
+        trial.workload,
+        config=trial.config,
+        rho_total=ledger.budget,
+        ledger=entries,
     )
     total = time.perf_counter() - started
     return RunReport(

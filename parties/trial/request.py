@@ -7,14 +7,16 @@ that says which rows belong to whom is drawn from a public seed, so that a resta
 
 import hashlib
 import json
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mechanisms.column_values import ColumnValues, column_values
+from mechanisms.domain import Domain
 from mechanisms.errors import DataError
+from mechanisms.resolving import coarse_codes
 from mechanisms.table import encode
 from mechanisms.text_table import TextTable
 from mechanisms.workload import Workload
@@ -69,6 +71,12 @@ class Trial:
         """The owners' names."""
         width = max(3, len(str(self.partition.clients - 1)))
         return tuple(f"owner-{index:0{width}d}" for index in range(self.partition.clients))
+
+    def on(self, domain: Domain) -> Self:
+        """The same trial on its domain after private bins were measured."""
+        config = self.config.resolved(domain)
+        codes = coarse_codes(self.config.domain, domain, self.codes)
+        return replace(self, config=config, workload=config.build_workload(), codes=codes)
 
 
 def load_trial(

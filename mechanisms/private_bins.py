@@ -1,0 +1,187 @@
+"""Numbers by their own resolution: bins that are chosen from a noisy fine histogram (``bins = "private"``).
+
+A column begins with up to ``resolution`` fine cells between its public bounds, the bounds and zero by themselves.
+Round 0 measures how many rows each has, under the budget. From these noisy counts ``group`` makes up to ``coarse``
+cells, by which the column is modelled: spikes by themselves, the rest cut into bins of similar mass. A value is drawn
+from the noisy histogram within its cell (``fine_weights``).
+
+Public: all of it. The histogram is a released value, and what is made of it post-processing, which costs nothing more.
+Representation: counts are whole numbers and the rule is integer arithmetic, the same to the bit on every machine.
+Source: none. Limits: a fine cell is not divided: what it holds is drawn uniformly.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mechanisms.column_parts import DEFAULT_BINS
+from mechanisms.errors import DomainError
+from mechanisms.sampling import PublicGenerator
+
+MAX_RESOLUTION = 1024
+LEAST_COARSE = 4
+SEEN = 4
+"""Deviations of its own noise that a count has to exceed to be told from nothing."""
+SPIKE_SHARE = 8
+"""A spike has at least one part in ``SPIKE_SHARE`` x coarse of all rows."""
+_SINGLED = 4
+"""Fine cells that the bounds and zero take at most beyond those of equal width."""
+
+
+@dataclass(frozen=True, slots=True)
+class PrivateBins:
+    """How many fine cells there may be and how many coarse ones; and what was measured, once it was.
+
+    ``histogram``: the noisy counts of the fine cells, whole numbers; empty before round 0. ``deviation``: of their
+    noise, in rows. Raises ``DomainError`` if there are too few cells or too many.
+    """
+
+    resolution: int = MAX_RESOLUTION
+    coarse: int = DEFAULT_BINS
+    histogram: tuple[int, ...] = ()
+    deviation: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not LEAST_COARSE <= self.coarse <= self.resolution <= MAX_RESOLUTION:
+            raise DomainError(
+                f"coarse = {self.coarse}, resolution = {self.resolution}; expected {LEAST_COARSE} <= coarse <="
+                f" resolution <= {MAX_RESOLUTION}"
+            )
+        if self.histogram and not (self.deviation > 0 and math.isfinite(self.deviation)):
+            raise DomainError(
+                f"deviation = {self.deviation}; the histogram's noise has a positive one"
+            )
+
+    @property
+    def measured(self) -> bool:
+        """Whether there is a histogram."""
+        return bool(self.histogram)
+
+    def having(self, histogram: NDArray[np.float64], deviation: float) -> PrivateBins:
+        """The same with the noisy counts of the fine cells (cells,) and the deviation of each."""
+        counts = tuple(int(count) for count in np.rint(histogram))
+        return replace(self, histogram=counts, deviation=deviation)
+
+    def groups(self) -> tuple[int, ...]:
+        """The first fine cell of each coarse cell, ascending, from 0."""
+        return group(self.histogram, self.coarse, self.deviation)
+
+    def draw(
+        self, codes: NDArray[np.int32], fine: int, generator: PublicGenerator
+    ) -> NDArray[np.int32]:
+        """For each coarse code one of its ``fine`` cells, as the noisy histogram has them."""
+        weights = fine_weights(self.histogram, self.groups(), self.deviation)
+        ends = np.cumsum(weights)
+        starts = [*self.groups(), fine]
+        before = np.array([0, *ends], np.int64)[starts]
+        points = generator.integers(before[codes], before[np.asarray(codes) + 1])
+        return np.searchsorted(ends, points, side="right").astype(np.int32)
+
+
+def fine_starts(starts: Sequence[int], low: int, high: int) -> list[int]:
+    """``starts`` of fine cells up to ``high``, with the bounds and zero, where values heap up, by themselves."""
+    apart = [number for number in (low, 0, high) if low <= number <= high]
+    singled = {*apart, *(number + 1 for number in apart if number < high)}
+    return sorted({*starts, *singled})
+
+
+def equal_cells(resolution: int, values: int) -> int:
+    """How many fine cells of equal width leave room for those of ``fine_starts``."""
+    return values if values <= resolution else max(1, resolution - _SINGLED)
+
+
+def group(histogram: Sequence[int], coarse: int, deviation: float) -> tuple[int, ...]:
+    """The first fine cell of each of at most ``coarse`` groups of neighbours, by noisy counts and their deviation.
+
+    First spikes: the largest fine cells that exceed ``SEEN`` deviations and one row in ``SPIKE_SHARE`` x ``coarse``,
+    and each neighbour twice over; as many as leave room for what is between them. Then, again and again, the heaviest
+    group that can be told from nothing is cut where its halves are most nearly equal.
+    """
+    cells = len(histogram)
+    starts = {0}
+    for spike in _spikes(histogram, coarse, deviation):
+        starts |= {spike, spike + 1} - {cells}
+    variance = math.ceil(deviation * deviation)
+    sums = [0]
+    for count in histogram:
+        sums.append(sums[-1] + count)
+    while len(starts) < coarse:
+        bounds = pairwise([*sorted(starts), cells])
+        masses = [
+            (sums[last] - sums[first], -first, last)
+            for first, last in bounds
+            if last - first > 1 and seen(sums[last] - sums[first], last - first, variance)
+        ]
+        if not masses:
+            break
+        _, first, last = max(masses)
+        starts.add(_middle(sums, -first, last))
+    return tuple(sorted(starts))
+
+
+def fine_weights(
+    histogram: Sequence[int], groups: Sequence[int], deviation: float
+) -> NDArray[np.int64]:
+    """How likely each fine cell is within its group: whole numbers, int64 (cells,), some positive in each group.
+
+    The nonnegative counts of the group's sum that are nearest to the noisy ones; where that sum cannot be told
+    from nothing, all cells alike.
+    """
+    counts = np.array(histogram, np.int64)
+    weights = np.ones(len(counts), np.int64)
+    variance = math.ceil(deviation * deviation)
+    for first, last in pairwise([*groups, len(counts)]):
+        part = counts[first:last]
+        if seen(int(part.sum()), last - first, variance):
+            weights[first:last] = _nonnegative(part)
+    return weights
+
+
+def seen(mass: int, cells: int, variance: int) -> bool:
+    """Whether a sum over so many noisy cells is above what their noise alone comes to."""
+    return mass > 0 and mass * mass > SEEN * SEEN * cells * variance
+
+
+def _spikes(histogram: Sequence[int], coarse: int, deviation: float) -> list[int]:
+    """Fine cells that stand out from their neighbours, the largest first."""
+    rows = sum(histogram)
+    least = max(math.ceil(SEEN * deviation), -(-rows // (SPIKE_SHARE * coarse)))
+    padded = [0, *histogram, 0]
+    found = [
+        (-count, cell)
+        for cell, count in enumerate(histogram)
+        if count >= least and count > 2 * max(padded[cell], padded[cell + 2])
+    ]
+    # A spike has two ends and what lies between two spikes is a cell, too.
+    return [cell for _, cell in sorted(found)[: (coarse - 2) // 2]]
+
+
+def _middle(sums: Sequence[int], first: int, last: int) -> int:
+    """Where first .. last is cut so that its halves differ least; of several places the one nearest to its middle."""
+    both = sums[first] + sums[last]
+    return min(
+        range(first + 1, last),
+        key=lambda cut: (abs(2 * sums[cut] - both), abs(2 * cut - first - last), cut),
+    )
+
+
+def _nonnegative(counts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The nearest counts to these that are nonnegative and have the same (positive) sum, up to rounding."""
+    ordered = np.sort(counts)[::-1]
+    over = np.cumsum(ordered) - counts.sum()
+    # The largest number of cells that all stay positive when what is too much is taken from them evenly.
+    used = np.flatnonzero(ordered * np.arange(1, len(counts) + 1) > over)[-1] + 1
+    taken = int(over[used - 1]) // int(used)
+    return np.maximum(counts - taken, 0)
+
+
+def place_of(groups: Sequence[int], cells: int) -> NDArray[np.int32]:
+    """The group of each fine cell: int32 (cells,)."""
+    return np.array([bisect_right(groups, cell) - 1 for cell in range(cells)], np.int32)

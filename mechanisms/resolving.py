@@ -1,0 +1,88 @@
+"""A domain before its private bins were measured and after: from fine cells to those that a model has.
+
+Provides ``unmeasured`` (which columns have bins that are still to be measured), ``stand_in`` (a domain of the sizes
+that they come to at most), ``resolve`` (the domain with what was measured), ``coarse_codes`` and
+``coarse_measurement``. Public: domains and noisy histograms. Secret: codes. Source: `mechanisms.private_bins`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mechanisms.aim import Measurement
+from mechanisms.columns import Column
+from mechanisms.domain import Domain
+from mechanisms.numbers import Integer, Real, place_in_cells
+
+
+def unmeasured(domain: Domain) -> tuple[int, ...]:
+    """The positions of the columns whose private bins have not been measured."""
+    return tuple(i for i, column in enumerate(domain.columns) if _is_unmeasured(column))
+
+
+def stand_in(domain: Domain) -> Domain:
+    """The domain with uniform bins, as many as there may be, in the place of bins that are to be measured."""
+    return replace(domain, columns=tuple(map(_standing_in, domain.columns)))
+
+
+def resolve(
+    domain: Domain, histograms: Mapping[int, NDArray[np.float64]], deviation: float
+) -> Domain:
+    """The domain with the noisy counts (codes,) of some columns by position; each count has noise of ``deviation``.
+
+    Raises ``ValueError`` for a column without private bins, ``DomainError`` for another number of counts.
+    """
+    columns = list(domain.columns)
+    for i, noisy in histograms.items():
+        column = columns[i]
+        if not isinstance(column, Integer | Real) or column.private is None:
+            raise ValueError(f"column {column.name!r} has no private bins")
+        fine = noisy[: noisy.size - column.missing]
+        columns[i] = replace(column, private=column.private.having(fine, deviation))
+    return replace(domain, columns=tuple(columns))
+
+
+def coarse_codes(fine: Domain, resolved: Domain, codes: NDArray[np.int32]) -> NDArray[np.int32]:
+    """Codes (rows, columns) of ``fine`` as those of ``resolved``, which is the same domain measured."""
+    moved = codes.copy()
+    for i in unmeasured(fine):
+        moved[:, i] = places(resolved.columns[i])[codes[:, i]]
+    return moved
+
+
+def places(column: Column) -> NDArray[np.int32]:
+    """The code of each fine code of a measured column: int32 (fine codes,), ascending."""
+    if not isinstance(column, Integer | Real):
+        raise ValueError(f"column {column.name!r} has no private bins")
+    return place_in_cells(column)
+
+
+def coarse_measurement(
+    resolved: Domain, position: int, noisy: NDArray[np.float64], *, sigma: float, clients: int
+) -> Measurement:
+    """A column's noisy fine counts as a measurement of round 0 of its coarse ones: sums, which are post-processing.
+
+    The noise of a sum over m cells has m times the variance; ``merged`` is the mean of m. What is said of the total is
+    exact then, and of the cells right on average.
+    """
+    moved = places(resolved.columns[position])
+    counts = np.bincount(moved, noisy, minlength=resolved.columns[position].size)
+    merged = noisy.size / counts.size
+    return Measurement(0, position, counts.astype(np.float64), sigma, clients, merged)
+
+
+def _is_unmeasured(column: Column) -> bool:
+    if not isinstance(column, Integer | Real) or column.private is None:
+        return False
+    return not column.private.measured
+
+
+def _standing_in(column: Column) -> Column:
+    if not isinstance(column, Integer | Real) or not _is_unmeasured(column):
+        return column
+    coarse = 1 if column.private is None else column.private.coarse
+    return replace(column, private=None, bins=coarse, scale="linear")
