@@ -9,9 +9,10 @@ from pathlib import Path
 import tomli_w
 
 from mechanisms.annealing import CENTRAL_ROUNDS
+from mechanisms.column_parts import PRIVATE
 from mechanisms.domain import Domain
 from mechanisms.errors import DataError, MechanismError
-from mechanisms.resolving import stand_in
+from mechanisms.resolving import stand_in, unmeasured
 from mechanisms.workload import Workload, draw_workload
 from parties.config import reading
 from parties.config.checks import check
@@ -84,6 +85,16 @@ class Config:
     def resolved(self, domain: Domain) -> "Config":
         """The same run on its domain after private bins were measured; not what the parties agreed on."""
         return replace(self, domain=domain)
+
+    def check_bins(self) -> None:
+        """Raises ConfigError for private bins that are still to be measured, where nothing does that."""
+        if private := unmeasured(self.domain):
+            raise ConfigError(
+                self.source,
+                "column.bins",
+                f'is "{PRIVATE}" in column {self.domain.names[private[0]]!r}, which only central AIM measures '
+                "(syncret run --method aim); expected a number of bins, or edges",
+            )
 
     def check_rows(self, rows: int, capacity: int | None = None) -> None:
         """Raises DataError where an owner has more rows than its ``capacity``, or the bound; none are a table, too.

@@ -11,9 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from mechanisms.accounting import Schedule
-from mechanisms.column_parts import PRIVATE
 from mechanisms.domain import Clique
-from mechanisms.resolving import unmeasured
 from mechanisms.scores import score_gain, score_offset
 from mechanisms.workload import Workload
 from parties.config import CELLS, COUNTS_INPUT, ROWS_INPUT, Config
@@ -41,7 +39,7 @@ FEWER_CELLS = (
 def check_feasible(config: Config, workload: Workload) -> Schedule:
     """The run's division of its budget, once nothing stands against the run. Raises ConfigError, by key."""
     plan = make_plan(config, workload)
-    check_bins(config, "central AIM (syncret run --method aim)")
+    config.check_bins()
     _check_candidates(config, workload)
     _check_sizes(config, workload)
     _check_scores(config, workload, plan)
@@ -66,17 +64,6 @@ def check_memory(config: Config, needed: int, whose: str, *, memory: int | None 
 FEWER_CELLS = (
     "queries of fewer columns (workload.degree), or fewer of them, or fewer bins or categories"
 )
-
-
-def check_bins(config: Config, instead: str) -> None:
-    """Raises ConfigError for private bins, which only ``instead`` can measure."""
-    if private := unmeasured(config.domain):
-        name = config.domain.names[private[0]]
-        raise ConfigError(
-            config.source,
-            "column.bins",
-            f'is "{PRIVATE}" in column {name!r}, which only {instead} measures; expected a number of bins, or edges',
-        )
 
 
 def check_owner(config: Config, workload: Workload) -> None:

@@ -40,6 +40,7 @@ def section_of(config: Config) -> FlaimSection:
 def settings_of(config: Config) -> FlaimSettings:
     """The run that ``config`` describes. Raises ConfigError where it cannot be carried out."""
     run, section = config.run, section_of(config)
+    config.check_bins()
     if section.minimum > config.clients.expected:
         raise ConfigError(
             config.source,

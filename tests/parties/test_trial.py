@@ -1,15 +1,22 @@
 """The run folder of a trial: what a failure leaves in it, and that the same request takes it up."""
 
+import io
 from pathlib import Path
 
 import pytest
 
+from mechanisms.model import Model
 from mechanisms.reading import read_table
 from parties.config import load_config
 from parties.errors import ConfigError, StoreError
+from parties.fitted import write_drawn
+from parties.flaim.sums import settings_of
+from parties.progress import Lines
+from parties.trial.assemble import finish_trial
 from parties.trial.folder import Folder
 from parties.trial.jobs import OwnersJob
 from parties.trial.launcher import prepare
+from parties.trial.methods import open_method_folder, run_method
 from parties.trial.owners import trial_capacity
 from parties.trial.request import Request, Trial, load_trial
 from tests.parties.small import write_small
@@ -95,3 +102,42 @@ def test_load_trial_takes_a_capacity_that_all_parts_fit_into(tmp_path: Path) -> 
     folder.open(asked(120).fingerprint)
     prepare(asked(120), folder)
     assert OwnersJob.read(folder.owners / "job.json").capacity == 120
+
+
+def with_private_bins(config: Path) -> Path:
+    """The same configuration with private bins in its last column, age."""
+    config.write_text(config.read_text() + 'bins = "private"\ncoarse = 4\n')
+    return config
+
+
+async def test_central_aim_measures_private_bins_and_its_report_is_of_them(tmp_path: Path) -> None:
+    path, data = write_small(tmp_path)
+    config = load_config(with_private_bins(path))
+    request = Request("aim", "small", None, "iid", None, 0)
+    trial = load_trial(config, read_table(data), request, source=str(data))
+    folder = open_method_folder(trial, tmp_path / "out")
+    report = await run_method(trial, folder, Lines(stream=io.StringIO()))
+    assert [entry.round for entry in report.privacy.entries[:3]] == [0, 0, 0]
+    assert sum(entry.rho for entry in report.privacy.entries) <= report.privacy.budget
+    assert [opened.count for opened in report.opened if opened.round == 0] == [10, 2, 3]
+    document = finish_trial(trial, folder, report)
+    model = Model.load(folder.path / "model")
+    assert model.domain.shape == (2, 3, 4)
+    assert document["utility"]["workload_error"] < 2  # type: ignore[index]
+    write_drawn(model, 20, tmp_path / "more.csv", seed=1, overwrite=False)
+    ages = {line.split(",")[2] for line in (tmp_path / "more.csv").read_text().split()[1:]}
+    assert ages <= {str(age) for age in range(10)}
+
+
+def test_private_bins_are_refused_where_nothing_measures_them(tmp_path: Path) -> None:
+    path, data = write_small(tmp_path)
+    config = load_config(with_private_bins(path))
+    with pytest.raises(ConfigError, match="'age', which only central AIM measures"):
+        load_trial(
+            config,
+            read_table(data),
+            Request("distaim", "small", None, "iid", None, 0),
+            source=str(data),
+        )
+    with pytest.raises(ConfigError, match="'age', which only central AIM measures"):
+        settings_of(config)

@@ -1,0 +1,183 @@
+"""Private bins: the rule from noisy counts to cells, values drawn from them, and central AIM with them."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mechanisms.accounting import BudgetExceeded, Ledger, fixed_rounds_plan
+from mechanisms.aim import run_aim
+from mechanisms.domain import Categorical, Domain, Integer, Real
+from mechanisms.errors import DomainError
+from mechanisms.exact_noise import discrete_gaussian_noise
+from mechanisms.numbers import fine_cells
+from mechanisms.pgm import PgmEstimator
+from mechanisms.plaintext import PlaintextBackend, measure_fine
+from mechanisms.private_bins import PrivateBins, fine_weights, group
+from mechanisms.resolving import coarse_codes, coarse_measurement, resolve, stand_in, unmeasured
+from mechanisms.sampling import public_generator
+from mechanisms.table import decode, encode
+from mechanisms.workload import Workload
+from tests.mechanisms.tables import random_stream
+
+GAIN = Integer("gain", 0, 99_999, private=PrivateBins(coarse=16))
+PRICE = Real("price", -1.0, 2.5, decimals=2, private=PrivateBins(64, 8), missing=True)
+DOMAIN = Domain((GAIN, Categorical("sex", ("f", "m")), PRICE))
+
+
+def table_codes(rows: int) -> np.ndarray[tuple[int, int], np.dtype[np.int32]]:
+    """Nine in ten gain nothing, one in fifty 99999, and so does nobody of one sex."""
+    rng = np.random.default_rng(5)
+    gains = np.where(rng.random(rows) < 0.9, 0, rng.integers(1, 20_000, rows))
+    sexes = rng.integers(0, 2, rows)
+    gains[(rng.random(rows) < 0.04) & (sexes == 1)] = 99_999
+    prices = np.where(rng.random(rows) < 0.1, "", np.char.mod("%.2f", rng.uniform(0, 2, rows)))
+    frame = {"gain": gains.astype(str), "sex": np.array(["f", "m"])[sexes], "price": prices}
+    import pandas as pd
+
+    return encode(DOMAIN, pd.DataFrame(frame, dtype=object))
+
+
+@given(st.lists(st.integers(-60, 3000), min_size=1, max_size=200), st.integers(4, 40))
+def test_group_partitions_all_fine_cells_into_at_most_coarse(
+    counts: list[int], coarse: int
+) -> None:
+    groups = group(counts, coarse, 10.0)
+    assert groups[0] == 0
+    assert len(groups) <= coarse
+    assert list(groups) == sorted({*groups})
+    assert groups[-1] < len(counts)
+    weights = fine_weights(counts, groups, 10.0)
+    assert (weights >= 0).all()
+    assert (np.add.reduceat(weights, groups) > 0).all()
+
+
+def test_group_gives_spikes_cells_and_cuts_the_rest_evenly() -> None:
+    counts = [100] * 200
+    counts[50], counts[51], counts[150] = 9000, 101, 5000
+    groups = group(counts, 32, 5.0)
+    assert {50, 51, 150, 151} <= set(groups)
+    masses = np.add.reduceat(counts, groups)
+    rest = np.delete(masses, [groups.index(50), groups.index(150)])
+    assert len(groups) == 32
+    assert rest.max() <= 4 * rest.min()
+
+
+def test_group_of_noise_alone_stays_one_cell() -> None:
+    noise = discrete_gaussian_noise(random_stream(3), 20.0, 1024)
+    noise -= noise.sum() // 1024
+    assert group(noise.tolist(), 32, 20.0) == (0,)
+    assert (fine_weights(noise.tolist(), (0,), 20.0) == 1).all()
+
+
+def test_fine_weights_keep_the_sum_of_what_is_seen() -> None:
+    counts = [40, -30, 500, 300, -20, 10]
+    weights = fine_weights(counts, (0, 3), 5.0)
+    assert weights[:3].sum() == pytest.approx(510, abs=3)
+    assert weights[1] == weights[4] == 0
+
+
+def test_fine_cells_have_bounds_and_zero_by_themselves() -> None:
+    ranges = fine_cells(GAIN).ranges
+    assert len(ranges) <= 1024
+    assert ranges[0] == (0, 0)
+    assert ranges[-1] == (99_999, 99_999)
+    assert (0, 0) in fine_cells(PRICE).ranges
+    assert len(fine_cells(Integer("age", 17, 90, private=PrivateBins())).ranges) == 74
+
+
+def test_domain_with_a_histogram_reads_back_and_has_codes_of_what_it_draws() -> None:
+    fine = np.zeros(GAIN.size)
+    fine[0], fine[5], fine[-1] = 5000, 300, 900
+    prices = np.full(PRICE.size, 40.0)
+    domain = resolve(DOMAIN, {0: fine, 2: prices}, 10.0)
+    assert Domain.from_dict(domain.to_dict()) == domain
+    assert unmeasured(domain) == ()
+    assert domain.shape[0] <= 16
+    codes = np.stack([np.arange(2000) % size for size in domain.shape], axis=1, dtype=np.int32)
+    drawn = decode(domain, codes, public_generator(1))
+    assert (encode(domain, drawn) == codes).all()
+    top = drawn["gain"][codes[:, 0] == domain.shape[0] - 1]
+    assert set(top) == {"99999"}
+
+
+def test_coarse_codes_are_those_of_the_measured_domain() -> None:
+    codes = table_codes(3000)
+    histograms = {
+        i: np.bincount(codes[:, i], minlength=DOMAIN.shape[i]).astype(float)
+        for i in unmeasured(DOMAIN)
+    }
+    domain = resolve(DOMAIN, histograms, 1.0)
+    frame = decode(DOMAIN, codes, public_generator(2))
+    moved = coarse_codes(DOMAIN, domain, codes)
+    assert (moved == encode(domain, frame)).all()
+    measurement = coarse_measurement(domain, 2, histograms[2], sigma=3.0, clients=1)
+    assert (measurement.noisy == np.bincount(moved[:, 2], minlength=domain.shape[2])).all()
+    assert measurement.total.variance == pytest.approx(9.0 * DOMAIN.shape[2])
+
+
+def test_stand_in_is_never_smaller_than_what_is_measured() -> None:
+    assert stand_in(DOMAIN).shape == (16, 2, 9)
+    fine = np.arange(DOMAIN.shape[0], dtype=float) * 100
+    resolved = resolve(DOMAIN, {0: fine}, 1.0)
+    assert resolved.shape[0] == 16
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ({"bins": "private", "atoms": [0]}, "beside atoms"),
+        ({"bins": "private", "coarse": 3}, "coarse = 3"),
+        ({"bins": "private", "resolution": 2000}, "resolution = 2000"),
+        ({"bins": 8, "coarse": 4}, "without bins"),
+        ({"bins": "private", "histogram": [1, 2], "deviation": 1.0}, "2 counts"),
+        ({"bins": "private", "kind": "real", "low": 0.0, "high": 1.0}, "needs decimals"),
+        ({"bins": "private", "kind": "date", "low": "2020-01-01", "high": "2021-01-01"}, "bins"),
+    ],
+)
+def test_column_refuses_what_private_bins_cannot_be(table: dict[str, object], message: str) -> None:
+    column = {"name": "x", "kind": "integer", "low": 0, "high": 9} | table
+    with pytest.raises(DomainError, match=message):
+        Domain.from_dict({"column": [column]})
+
+
+async def test_central_aim_keeps_spikes_and_spends_the_same_budget() -> None:
+    codes, plan = table_codes(20_000), fixed_rounds_plan(0.5, 4, 3)
+    ledger, stream = Ledger(plan.rho), random_stream(9)
+    histograms = measure_fine(DOMAIN, plan, codes=codes, ledger=ledger, random_bytes=stream)
+    domain = resolve(DOMAIN, histograms, plan.sigma)
+    workload = Workload(domain, (("gain", "sex"), ("gain", "price")))
+    history = [
+        coarse_measurement(domain, i, noisy, sigma=plan.sigma, clients=1)
+        for i, noisy in histograms.items()
+    ]
+    backend = PlaintextBackend.pooled(
+        workload,
+        plan,
+        codes=coarse_codes(DOMAIN, domain, codes),
+        ledger=ledger,
+        random_bytes=stream,
+        measured=len(history),
+    )
+    estimator = PgmEstimator(workload, plan, iterations=50, final_iterations=200)
+    result = await run_aim(workload, plan, backend, estimator, max_rows=50_000, history=history)
+    assert ledger.spent <= plan.rho
+    assert ledger.spent == pytest.approx(plan.rho, rel=1e-6)
+    assert result.total == pytest.approx(20_000, abs=500)
+    assert estimator.model is not None
+    drawn = decode(domain, estimator.model.sample(20_000, public_generator(1)), public_generator(2))
+    zeros, tops = (drawn["gain"] == "0").mean(), (drawn["gain"] == "99999").mean()
+    assert zeros == pytest.approx((codes[:, 0] == 0).mean(), abs=0.01)
+    assert tops == pytest.approx((codes[:, 0] == DOMAIN.shape[0] - 1).mean(), abs=0.01)
+
+
+def test_measure_fine_charges_every_column_before_it_is_released() -> None:
+    plan, codes = fixed_rounds_plan(0.5, 4, 3), table_codes(50)
+    with pytest.raises(BudgetExceeded):
+        measure_fine(DOMAIN, plan, codes=codes, ledger=Ledger(0.001), random_bytes=random_stream(1))
+    ledger = Ledger(plan.rho)
+    found = measure_fine(DOMAIN, plan, codes=codes, ledger=ledger, random_bytes=random_stream(1))
+    assert len(ledger.entries) == len(found) == 2
+    assert not math.isclose(found[0].sum(), 50)
