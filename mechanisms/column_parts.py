@@ -6,15 +6,11 @@ Public: all of it. Secret: nothing. Raises ``DomainError``.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 from mechanisms.cells import Cells
 from mechanisms.errors import DomainError
-
-if TYPE_CHECKING:
-    from mechanisms.private_bins import PrivateBins
 
 DEFAULT_BINS = 32
 PRIVATE = "private"
@@ -42,9 +38,9 @@ def numbers_dict(
     edges: Sequence[object],
     scale: str,
     atoms: Sequence[object],
-    private: PrivateBins | None = None,
+    private: Mapping[str, object] | None = None,
 ) -> dict[str, object]:
-    """The ``[[column]]`` table of a column of numbers; ``bounds`` are low, high and bins.
+    """The ``[[column]]`` table of a column of numbers; ``bounds`` are low, high and bins, ``private`` has other keys.
 
     Keys that say nothing are left out, so that what has only bounds and bins is written as it always was.
     """
@@ -52,10 +48,7 @@ def numbers_dict(
     binned: dict[str, object] = (
         {"edges": list(edges)} if edges else {"low": low, "high": high, "bins": bins}
     )
-    if private is not None:
-        binned |= {"bins": PRIVATE, "resolution": private.resolution, "coarse": private.coarse}
-    if private is not None and private.measured:
-        binned |= {"histogram": list(private.histogram), "deviation": private.deviation}
+    binned |= private or {}
     document = {"name": name, "kind": kind, **binned, "missing": missing}
     if scale != LINEAR:
         document["scale"] = scale

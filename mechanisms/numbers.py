@@ -148,7 +148,7 @@ class Integer:
             edges=self.edges,
             scale=self.scale,
             atoms=self.atoms,
-            private=self.private,
+            private=self.private.to_dict() if self.private else None,
         )
 
 
@@ -275,7 +275,7 @@ class Real:
             edges=self.edges,
             scale=self.scale,
             atoms=self.atoms,
-            private=self.private,
+            private=self.private.to_dict() if self.private else None,
         )
         return document | decimals
 

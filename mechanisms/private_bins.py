@@ -21,7 +21,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from mechanisms.column_parts import DEFAULT_BINS
+from mechanisms.column_parts import DEFAULT_BINS, PRIVATE
 from mechanisms.errors import DomainError
 from mechanisms.sampling import PublicGenerator
 
@@ -68,6 +68,12 @@ class PrivateBins:
         """The same with the noisy counts of the fine cells (cells,) and the deviation of each."""
         counts = tuple(int(count) for count in np.rint(histogram))
         return replace(self, histogram=counts, deviation=deviation)
+
+    def to_dict(self) -> dict[str, object]:
+        """Its keys in the ``[[column]]`` table of a configuration."""
+        known = {"histogram": list(self.histogram), "deviation": self.deviation}
+        keys = {"bins": PRIVATE, "resolution": self.resolution, "coarse": self.coarse}
+        return keys | (known if self.measured else {})
 
     def groups(self) -> tuple[int, ...]:
         """The first fine cell of each coarse cell, ascending, from 0."""
