@@ -117,8 +117,8 @@ async def test_central_aim_measures_private_bins_and_its_report_is_of_them(tmp_p
     trial = load_trial(config, read_table(data), request, source=str(data))
     folder = open_method_folder(trial, tmp_path / "out")
     report = await run_method(trial, folder, Lines(stream=io.StringIO()))
-    assert [entry.round for entry in report.privacy.entries[:3]] == [0, 0, 0]
-    assert sum(entry.rho for entry in report.privacy.entries) <= report.privacy.budget
+    assert [entry.round for entry in report.privacy.ledger[:3]] == [0, 0, 0]
+    assert sum(entry.rho for entry in report.privacy.ledger) <= report.privacy.rho_total
     assert [opened.count for opened in report.opened if opened.round == 0] == [10, 2, 3]
     document = finish_trial(trial, folder, report)
     model = Model.load(folder.path / "model")
