@@ -6,6 +6,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,6 +15,8 @@ from parties.commands import submit as command
 from parties.commands.main import cli
 from parties.commands.running import guarded
 from parties.config import CertificateFiles, Config
+from parties.distaim import revise
+from parties.distaim.taking_back import TakenBack
 from parties.statuses import Status
 from tests.parties.commands import snapshot
 from tests.parties.support import PARTIES, make_config, running_servers
@@ -70,7 +73,7 @@ class Servers:
 
 @pytest.fixture
 def config() -> Config:
-    return make_config({"timeouts.connect_s": 1.0, "timeouts.submit_s": 2.0})
+    return make_config({"timeouts.connect_s": 1.0})
 
 
 @pytest.fixture
@@ -151,9 +154,18 @@ def test_check_says_that_the_budget_does_not_cover_it(
 
 
 def test_command_replaces_and_withdraws(
-    place: Place, servers: Servers, capsys: pytest.CaptureFixture[str]
+    place: Place,
+    servers: Servers,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Ingest alone, so that the servers never meet: everything waits for that, and is said so."""
+    take_back = revise.take_back
+
+    async def hasty(*given: Any, **named: Any) -> TakenBack:
+        return await take_back(*given, **{**named, "limit_s": 0.0})
+
+    monkeypatch.setattr(revise, "take_back", hasty)
     assert place.submit() == Status.DONE
     assert place.submit("--replace", "--withdraw") == Status.USAGE
     assert place.submit("--status", "--check") == Status.USAGE

@@ -536,7 +536,7 @@ async def test_a_withdrawal_holds_at_all_three_where_one_was_killed_before_it_de
     tmp_path: Path, certificates: Certificates, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Server 1 dies after the lists were exchanged; two have deleted the shares by then, it has not."""
-    config = make_config({"run.rounds": 1, "clients.minimum": 1})
+    config = make_config({"run.rounds": 1, "clients.minimum": 1, "timeouts.submit_s": 2.0})
     going = Going(Cluster(config, tmp_path, certificates))
     await asyncio.sleep(0.3)
     a, b = going.who(A), going.who(B)
