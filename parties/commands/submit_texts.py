@@ -6,7 +6,7 @@ from pathlib import Path
 from mechanisms.summary import ColumnSummary
 from parties.budget import Quote
 from parties.distaim.preview import Preview
-from parties.distaim.standing import Told, counted_text
+from parties.distaim.standing import Told, counted_text, due_text
 from parties.distaim.submit import Submitted
 from parties.distaim.taking_back import TakenBack
 
@@ -16,7 +16,7 @@ _WIDTH = 40
 def preview_text(found: Preview) -> str:
     """All that --check shows."""
     width = max((len(column.name) for column in found.columns), default=0)
-    lines = [f"{found.rows:,} rows; the columns, for your eyes only:"]
+    lines = [f"{_many(found.rows)}; the columns, for your eyes only:"]
     lines += [f"  {column.name:<{width}}  {column_text(column)}" for column in found.columns]
     lines += [f"to run {found.run}, as {found.client}: {sending_text(found)}", *_cost(found)]
     lines += [f"{s.party} at {s.address}: {s.says}" for s in found.servers]
@@ -25,7 +25,7 @@ def preview_text(found: Preview) -> str:
 
 def question_text(found: Preview) -> str:
     """In short, what is about to be sent, before the owner is asked."""
-    lines = [f"run {found.run}, as {found.client}: {found.rows:,} rows; {sending_text(found)}"]
+    lines = [f"run {found.run}, as {found.client}: {_many(found.rows)}; {sending_text(found)}"]
     away = [server for server in found.servers if not server.takes]
     lines += [*_cost(found), *(f"{s.party} at {s.address}: {s.says}" for s in away)]
     return "\n".join(lines)
@@ -62,8 +62,10 @@ def sending_text(found: Preview) -> str:
 def _cost(found: Preview) -> list[str]:
     cost = found.cost
     if not cost.rho:
-        return [f"dataset {cost.dataset}: charged before, and for this once"]
-    released = f"releases of your table at most epsilon {found.epsilon:g}, delta {found.delta:g} (rho {cost.rho:.4g})"
+        return [
+            f"dataset {cost.dataset}: the run is charged already, and once for all that you send of it"
+        ]
+    released = f"takes of your table's privacy epsilon {found.epsilon:g}, delta {found.delta:g} (rho {cost.rho:.4g})"
     return [released, _left(cost)]
 
 
@@ -126,9 +128,16 @@ def former_text(found: TakenBack) -> str:
 
 
 def _far(found: TakenBack) -> str:
-    parts = [f"{name} has signed" for name in sorted(found.confirmed)]
-    parts += [f"{name} has it and has not met the others" for name in sorted(found.waiting)]
-    parts += [f"{name} says that it is counted" for name in sorted(found.counted)]
+    heard = (
+        (found.confirmed, "has signed", "have signed"),
+        (found.waiting, "knows of it", "know of it"),
+        (found.counted, "says that it is counted", "say that it is counted"),
+    )
+    parts = [
+        f"{' and '.join(sorted(who))} {one if len(who) == 1 else more}"
+        for who, one, more in heard
+        if who
+    ]
     known = found.counted.keys()
     parts += [f"{n}: {why}" for n, why in sorted(found.problems.items()) if n not in known]
     return "; ".join(parts)
@@ -151,7 +160,11 @@ def submitted_text(found: Submitted, told: Sequence[Told] = ()) -> str:
 
 
 def _rows(found: Submitted) -> str:
-    return "" if found.rows is None else f"{found.rows:,} row{'s' * (found.rows != 1)}, "
+    return "" if found.rows is None else f"{_many(found.rows)}, "
+
+
+def _many(rows: int) -> str:
+    return f"{rows:,} row{'s' * (rows != 1)}"
 
 
 def _round(found: Submitted, told: Sequence[Told]) -> str:
@@ -161,9 +174,7 @@ def _round(found: Submitted, told: Sequence[Told]) -> str:
         return " or ".join(counted_text(number) for number in sorted(counted, key=str))
     if found.counted_from is None:
         return f"due in round {found.first_round} at the earliest; --status says when it is counted"
-    if found.counted_from == 0:
-        return counted_text(0)
-    return f"to be counted from round {found.counted_from} on; --status says whether it is counted"
+    return f"{due_text(found.counted_from)}; --status says whether it is counted"
 
 
 def _where(found: Submitted) -> str:

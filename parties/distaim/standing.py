@@ -55,7 +55,13 @@ class Told:
             return "withdrawn, deleted and not counted" if self.settled else "not there"
         if self.counted_from is None:
             return "there and not counted: no round is left"
-        return f"there and not counted yet; due in round {self.counted_from}"
+        return f"there, {due_text(self.counted_from)}"
+
+
+def due_text(round: int) -> str:
+    """In words, of what is not counted yet."""
+    since = "the start (round 0)" if round == 0 else f"round {round}"
+    return f"to be counted from {since} on"
 
 
 def counted_text(round: int | None) -> str:

@@ -408,7 +408,9 @@ class Store(Database):
             return standing.round if standing.excluded is None else None
         if row is None or self.closed_to_clients:
             return None
-        return max(int(row[0]), max(self.total_rounds(), default=0) + 1)
+        first, begun = int(row[0]), max(self.total_rounds(), default=-1)
+        # Who takes part from round 1 on is in the measurements before it, round 0, if it is there by then.
+        return max(0 if first == 1 else first, begun + 1)
 
     # What each client cost
 

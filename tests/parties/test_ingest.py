@@ -169,7 +169,7 @@ async def test_put_stores_a_submission_once(server: Server) -> None:
         "client": "clinic-a",
         "upload": digest,
         "first_round": 1,
-        "counted_from": 1,
+        "counted_from": 0,
         "status": "stored",
         "receipts": [receipt.to_dict()],
         "kept_for": ["party-0", "party-2"],

@@ -183,7 +183,9 @@ def test_command_replaces_and_withdraws(
         assert found["former"]["waiting"] == list(PARTIES)
     assert place.submit("--status") == Status.DONE
     said = capsys.readouterr().out
-    assert "the former submission is not gone yet: party-0 has it and has not met" in said
+    assert (
+        "the former submission is not gone yet: party-0 and party-1 and party-2 know of it" in said
+    )
     assert guarded(cli, ["budget", "--budget", str(place.budget)]) == Status.DONE
     assert "replaced by another submission: not spent" in capsys.readouterr().out
     assert place.submit("--withdraw") == Status.DONE
@@ -220,7 +222,7 @@ def test_submit_asks_in_a_terminal(
     assert place.submit() == (Status.DONE if sent else Status.INTERRUPTED)
     said = capsys.readouterr()
     assert "3 rows" in said.err
-    assert "releases of your table at most epsilon 1" in said.err
+    assert "takes of your table's privacy epsilon 1" in said.err
     assert asked == ["Send it?"]
     assert place.charged == ([1] if sent else [])
     assert place.submit("--yes") == Status.DONE

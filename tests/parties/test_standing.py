@@ -37,7 +37,9 @@ async def test_ask_standings_tells_what_each_server_says(
         assert [told.text for told in nothing] == ["not there"] * 2
         sent = await submit(config, make_codes(20), certificates[OWNER])
         waiting = await ask_standings(config, certificates[OWNER])
-        assert [told.text for told in waiting] == ["there and not counted yet; due in round 1"] * 2
+        assert [told.text for told in waiting] == [
+            "there, to be counted from the start (round 0) on"
+        ] * 2
         upload = str(sent.upload)
         stores[0].save_standings([Standing(OWNER, upload, 0)])
         stores[1].save_standings([Standing(OWNER, upload, 0, Exclusion.COMPONENTS_DIFFER, (1,))])
@@ -68,7 +70,7 @@ async def test_receipt_and_status_tell_the_round_from_which_rows_count(
         text = submitted_text(sent)
         assert "20 rows, to be counted from round 19 on" in text
         told = await ask_standings(config, certificates[OWNER])
-        assert {each.text for each in told} == {"there and not counted yet; due in round 19"}
+        assert {each.text for each in told} == {"there, to be counted from round 19 on"}
         # It was counted a round later still: --status says so, the receipt does not say otherwise.
         for store in stores.values():
             store.save_standings([Standing(OWNER, str(sent.upload), 20)])
