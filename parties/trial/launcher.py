@@ -11,9 +11,11 @@ limits: one machine holds everything, so that a trial protects nobody; ports are
 
 import asyncio
 import shutil
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -32,6 +34,7 @@ from parties.trial.request import Trial
 PARTY_NAMES = ("party-0", "party-1", "party-2")
 _CAUSE_S = 2.0
 """How long to wait for other servers' messages after one has failed: the one that names the cause may come later."""
+_DRAWING = "parties.report.html"
 _PASSED_ON = (
     "recording",
     "inputs",
@@ -160,7 +163,12 @@ async def _run_processes(
             listening[pid].set()
         elif name == "connected" and pid == 0:
             connected.append(time.perf_counter())
+        elif name == "round-done" and pid == 0 and not drawing.is_set():
+            # What draws the report takes a while to import, and this process has nothing else to do.
+            drawing.set()
+            threading.Thread(target=import_module, args=(_DRAWING,), daemon=True).start()
 
+    drawing = threading.Event()
     listening = [asyncio.Event() for _ in range(3)]
     watchers: list[asyncio.Task[None]] = []
     try:
