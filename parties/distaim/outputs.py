@@ -17,11 +17,15 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from mechanisms.accounting import LedgerEntry
 from mechanisms.aim import AimResult, estimated_total
 from mechanisms.model import Model
+from mechanisms.sampling import public_generator
 from mechanisms.workload import Workload
 from parties.config import Config
 from parties.distaim.stored import Standing
@@ -109,7 +113,14 @@ def result_document(
     }
 
 
-def write_synthetic(directory: Path, model: Model, config: Config, *, total: int) -> Published:
+class Written(NamedTuple):
+    """What was written: as all servers seal it, and the table's codes (rows, columns)."""
+
+    said: Published
+    codes: NDArray[np.int32]
+
+
+def write_synthetic(directory: Path, model: Model, config: Config, *, total: int) -> Written:
     """Draw the rows, write ``synthetic.csv`` and ``model/``, durably; returns what they are. Raises StoreError."""
     # Pandas takes a fifth of a second to import, which only the lead needs.
     from mechanisms.synthetic import synthetic_parts
@@ -126,4 +137,5 @@ def write_synthetic(directory: Path, model: Model, config: Config, *, total: int
     # Last of all: where there is a table, its model is there too.
     with replacing(directory / TABLE, durable=True) as beside:
         write_rows(beside, parts, config.domain, form_of(directory / TABLE))
-    return published(directory, rows)
+    # The codes that the parts were made of: to draw them again takes less than to read the file.
+    return Written(published(directory, rows), model.sample(rows, public_generator(seed)))

@@ -5,29 +5,27 @@ Provides ``keep_quality``. Public: everything.
 
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
+
 from mechanisms.aim import AimResult
 from mechanisms.model import Model
 from mechanisms.workload import Workload
 from parties.config import Config
 from parties.distaim.planning import noise_kind
 from parties.report.quality import aim_quality, write_quality
-from parties.report.result import read_synthetic
 
 
 def keep_quality(
-    table: Path,
+    into: Path,
     config: Config,
     workload: Workload,
     result: AimResult,
     *,
     model: Model,
-    into: Path,
+    codes: NDArray[np.int32],
 ) -> None:
-    """Write what the run says of the synthetic table in the folder ``table``, ``into`` another or the same.
-
-    Raises StoreError, DataError.
-    """
-    codes = read_synthetic(config, table)
+    """Write ``into`` a folder what the run says of the synthetic table ``codes`` (rows, columns). Raises StoreError."""
     noise = noise_kind(config)
     write_quality(
         into, aim_quality(config, workload, result, noise=noise, model=model, codes=codes)

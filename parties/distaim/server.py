@@ -35,6 +35,7 @@ from parties.distaim.needs import server_memory
 from parties.distaim.notes import PROTOCOL
 from parties.distaim.outputs import CostsFile, write_synthetic
 from parties.distaim.planning import security_bits
+from parties.distaim.quality import keep_quality
 from parties.distaim.recording import Recorded
 from parties.distaim.tape import FOLDER, WARNING, Tape
 from parties.errors import StoreError
@@ -292,13 +293,11 @@ def _lead(server: ComputeServer, pulse: Pulse) -> LeadDuties:
             return published(server.directory, int(rows))
         model, config = estimator.model, server.config
         written = write_synthetic(server.directory, model, config, total=result.total)
-        # Pandas takes a fifth of a second to import, which only the lead needs.
-        from parties.distaim.quality import keep_quality
-
-        folder = server.directory
-        keep_quality(folder, config, server.workload, result, model=model, into=folder)
-        server.store.set_meta(_TABLE, str(written.rows))
-        return written
+        keep_quality(
+            server.directory, config, server.workload, result, model=model, codes=written.codes
+        )
+        server.store.set_meta(_TABLE, str(written.said.rows))
+        return written.said
 
     return LeadDuties(estimator, write)
 

@@ -51,6 +51,7 @@ from parties.flaim.connections import Connections
 from parties.flaim.feasible import check_flaim
 from parties.flaim.federation import NetworkFederation
 from parties.flaim.history import History
+from parties.flaim.quality import keep_quality
 from parties.flaim.record import Record
 from parties.flaim.refusals import refusal_of
 from parties.flaim.result import RESULT, ServerFacts, flaim_document
@@ -378,20 +379,16 @@ class _Run:
         written = await asyncio.to_thread(
             write_synthetic, self.directory, result.model, self.config, total=result.total
         )
-        # Pandas takes a fifth of a second to import, which nothing before this needs.
-        from parties.flaim.quality import keep_quality
-
         await asyncio.to_thread(
             keep_quality,
             self.directory,
-            self.config,
             self.workload,
             self.settings,
             result,
-            into=self.directory,
+            codes=written.codes,
         )
         self.seconds["write"] = time.perf_counter() - started
-        return written
+        return written.said
 
 
 class _Timed:

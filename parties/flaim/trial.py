@@ -64,15 +64,13 @@ async def run_simulation(trial: Trial, folder: Folder, *, progress: Progress) ->
     written = await asyncio.to_thread(
         write_synthetic, folder.path, outcome.model, config, total=outcome.total
     )
-    keep_quality(
-        folder.path, config, trial.workload, settings, outcome.result, into=folder.party(0)
-    )
+    keep_quality(folder.party(0), trial.workload, settings, outcome.result, codes=written.codes)
     document = flaim_document(
         outcome.result,
         trial.workload,
         settings,
         ledger=ledger,
-        rows=written.rows,
+        rows=written.said.rows,
         facts=_facts(trial, outcome, settings),
     )
     write_json(folder.party(0) / RESULT, document)

@@ -129,14 +129,16 @@ async def run_central(trial: Trial, folder: Folder, *, progress: Progress) -> Ru
     written = await asyncio.to_thread(
         write_synthetic, folder.path, estimator.model, config, total=result.total
     )
-    keep_quality(folder.path, config, workload, result, model=estimator.model, into=folder.party(0))
+    keep_quality(
+        folder.party(0), config, workload, result, model=estimator.model, codes=written.codes
+    )
     seconds = {**metered.seconds, "write": time.perf_counter() - writing}
     return _report(
         trial,
         result,
         ledger,
         metered.opened,
-        rows=written.rows,
+        rows=written.said.rows,
         started=started,
         seconds=seconds,
     )

@@ -333,7 +333,7 @@ def model_of_nothing(forger: Forger) -> None:
     config = agreed_config(read_lines(forger.run, 0)[0]["config"])
     shutil.rmtree(forger.run / "model")
     model = uniform_model(config.build_workload())
-    said = write_synthetic(forger.run, model, config, total=50).to_dict()
+    said = write_synthetic(forger.run, model, config, total=50).said.to_dict()
     forger.edit(lambda lines: find(lines, "note", what="published").update(said))
 
 

@@ -29,8 +29,7 @@ from parties.commands.main import cli
 from parties.commands.running import guarded
 from parties.config import CertificateFiles, Config
 from parties.distaim.estimation import make_estimator
-from parties.distaim.outputs import write_synthetic
-from parties.published import Published
+from parties.distaim.outputs import Written, write_synthetic
 from parties.report.columns import column_summaries
 from parties.report.result import read_table_of
 from parties.report.verdict import verdict
@@ -87,7 +86,7 @@ def invented(model: Model) -> Model:
 
 
 def lead_that(changes: Callable[[Model], Model], folder: Path, certificates: Certificates) -> Path:
-    def write(directory: Path, model: Model, config: Config, *, total: int) -> Published:
+    def write(directory: Path, model: Model, config: Config, *, total: int) -> Written:
         return write_synthetic(directory, changes(model), config, total=total)
 
     with pytest.MonkeyPatch.context() as patch:
