@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from mechanisms.aim import Estimate, Measurement
 from mechanisms.errors import EstimationError
 from parties.distaim.circumstances import Circumstances
 from parties.distaim.estimation import (
+    LEAD,
     FollowingEstimator,
     LeadEstimator,
     decode_estimate,
@@ -20,8 +22,11 @@ from parties.distaim.estimation import (
 )
 from protocols.context import Context
 from protocols.errors import ProtocolViolation
+from protocols.runtime import PartyRuntime
 from tests.parties.support import make_config
+from tests.parties.test_feasible import wide
 from tests.protocols.local import run_parties
+from tests.protocols.network import NAMES, Authority, all_ended, connected
 
 WORKLOAD = make_config().build_workload()
 
@@ -100,3 +105,32 @@ async def test_lead_estimator_passes_on_the_failure_of_the_inner_one() -> None:
 @given(st.floats(0.1, 1e6))
 def test_silence_is_well_below_the_receive_deadline(receive_s: float) -> None:
     assert 0 < silence_s(receive_s) <= min(2.0, receive_s / 4)
+
+
+@pytest.mark.slow
+async def test_a_model_of_70_million_cells_reaches_the_followers(tmp_path: Path) -> None:
+    """More than a message could once have: 280 MB. It takes 2.5 GB of memory."""
+    authority = Authority(tmp_path)
+    config = wide({"a": 8400, "b": 8400})
+    workload = config.build_workload()
+    answers = np.arange(workload.cells, dtype=np.uint32)
+    allowed = np.ones(len(workload.candidates), np.bool_)
+
+    class Known:
+        async def estimate(self, *_: object, **__: object) -> Estimate:
+            return Estimate(allowed, answers)
+
+    async def work(party: PartyRuntime) -> None:
+        estimator: LeadEstimator | FollowingEstimator
+        if party.pid == LEAD:
+            at = Circumstances()
+            estimator = LeadEstimator(
+                party.context(), Known(), workload, receive_s=30.0, circumstances=at
+            )
+        else:
+            estimator = FollowingEstimator(party.context(), workload)
+        estimate = await estimator.estimate([], round=1, final=False)
+        assert np.array_equal(estimate.answers_q32, answers)
+
+    async with connected([authority.files(name) for name in NAMES], timeout_s=30.0) as parties:
+        assert await all_ended(parties, work, 120) == [None] * 3
