@@ -3,12 +3,13 @@ PYTHON ?=
 VENV := .venv
 BIN := $(VENV)/bin
 FLOWER := .venv-flower
+QUALITY := .venv-quality
 # Files of tests that run side by side; WORKERS=0 runs them one after the other.
 WORKERS ?= 3
 STAMP := $(VENV)/.installed
 CANDIDATES := python3 python3.11 python3.12 python3.13 python3.14 python
 
-.PHONY: help demo test test-slow check fmt bench bench-utility bench-overhead bench-secagg setup clean
+.PHONY: help demo test test-slow check fmt bench bench-utility bench-overhead bench-secagg bench-quality setup clean
 
 help:
 	@echo "make demo       run DistAIM under MPC on generated data, on this machine"
@@ -20,6 +21,7 @@ help:
 	@echo "make bench-utility  measure the methods' utility; adds to bench/results/utility.* (hours; goes on where it was)"
 	@echo "make bench-overhead  measure what clients and servers move; bench/results/overhead.* (an hour; goes on where it was)"
 	@echo "make bench-secagg   measure SecAgg beside Flower's; writes bench/results/secagg.* (up to an hour)"
+	@echo "make bench-quality  synthetic tables by SDMetrics' score; adds to bench/results/quality.* (an hour; goes on where it was)"
 	@echo "make setup      only set up $(VENV); PYTHON=python3.12 chooses the interpreter (3.11 or newer)"
 
 setup: $(STAMP)
@@ -83,5 +85,16 @@ bench-secagg: $(FLOWER)/.installed
 	$(BIN)/syncret bench secagg --clients 1000 --neighbours 72 --length 100000 --dropout 0.1 --output bench/results
 	$(BIN)/syncret bench secagg --clients 10000 --neighbours 86 --length 64 --dropout 0.1 --output bench/results
 
+# The packages that judge, and those beside ours, are no part of this project's environment.
+$(QUALITY)/.installed: $(STAMP) constraints-quality.txt
+	$(BIN)/python -m venv --clear $(QUALITY)
+	$(QUALITY)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r constraints-quality.txt
+	@touch $@
+
+bench-quality: $(QUALITY)/.installed
+	$(BIN)/syncret bench quality --output bench/results
+	$(BIN)/syncret bench quality --dataset adult --method distaim --columns shaped --mpc --output bench/results
+	$(BIN)/syncret bench quality --method smartnoise-mst --method smartnoise-aim --output bench/results
+
 clean:
-	rm -rf $(VENV) $(FLOWER) build *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(FLOWER) $(QUALITY) build *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

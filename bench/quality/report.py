@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 
 from bench.markdown import markdown_table
-from bench.quality.methods import METHODS
+from bench.quality.methods import METHODS, REAL
 from bench.quality.runs import Record
 from bench.quality.store import Entry
 from bench.quality.tables import NAMES, SHAPED, UNIFORM
@@ -50,9 +50,14 @@ def write_page(folder: Path, entries: Sequence[Entry]) -> None:
 
 
 def markdown(entries: Sequence[Entry]) -> str:
-    """The page of all entries: a section for each set of conditions."""
-    ordered = sorted(entries, key=_conditions)
-    sections = [_section(title, list(group)) for title, group in groupby(ordered, key=_conditions)]
+    """The page of all entries: a section for each set of conditions, with the real tables in each."""
+    real = [entry for entry in entries if entry.job.method == REAL]
+    ordered = sorted((entry for entry in entries if entry.job.method != REAL), key=_conditions)
+    sections = []
+    for title, group in groupby(ordered, key=_conditions):
+        runs = list(group)
+        beside = [entry for entry in real if entry.job.rows == runs[0].job.rows]
+        sections.append(_section(title, [*beside, *runs]))
     return "\n".join([_HEAD, *sections])
 
 
@@ -143,12 +148,12 @@ def _atoms(entries: Sequence[Entry], dataset: str) -> str:
                     ".1%",
                 )
                 for kind in kinds
-                if kind[0] != "real"
+                if kind[0] != REAL
             ),
         )
         for atom in most
     ]
-    shown = [f"{method}, {columns}" for method, columns in kinds if method != "real"]
+    shown = [f"{method}, {columns}" for method, columns in kinds if method != REAL]
     heads = " | ".join(["value", "real rows", *shown])
     table = markdown_table(heads, rows, right=range(1, len(shown) + 2))
     return f"### Atoms of {dataset}\n\nShares of the rows; the most frequent of {len(known[kinds[0]])}.\n\n{table}\n"
