@@ -6,6 +6,7 @@ another interpreter, with CSV files and JSON between. Public.
 
 import json
 import os
+import resource
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
@@ -37,16 +38,26 @@ def python_of() -> Path:
 
 def ask(script: str, request: Mapping[str, object], *, limit_s: float) -> dict[str, object]:
     """What `script` of this folder answers. Raises ThirdPartyError with its last word."""
+    before = _children_s()
     command = [str(python_of()), str(Path(__file__).with_name(script))]
     try:
         done = subprocess.run(
             command, input=json.dumps(request), capture_output=True, text=True, timeout=limit_s
         )
     except subprocess.TimeoutExpired as error:
-        raise ThirdPartyError(f"{script} did not end within {limit_s:g} s") from error
+        busy = _children_s() - before
+        raise ThirdPartyError(
+            f"{script} did not end within {limit_s:g} s ({busy:.0f} s of processor time)"
+        ) from error
     if done.returncode != 0:
         raise ThirdPartyError(f"{script} failed: {last_word(done.stderr)}")
     answer = json.loads(done.stdout.strip().splitlines()[-1])
     if not isinstance(answer, dict):
         raise ThirdPartyError(f"{script} answered {answer!r}; expected an object")
     return answer
+
+
+def _children_s() -> float:
+    """Processor seconds of the processes that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
