@@ -378,6 +378,9 @@ def test_party_and_submit_run_a_deployment(tmp_path: Path) -> None:
     assert mean == pytest.approx(4 * upload / 3, abs=1)
     assert "utility" in report
     assert report["utility"] == {}
+    assert report["quality"]["verdict"]["not_for"]
+    assert [column["column"] for column in report["columns"]] == ["sex", "ward", "age"]
+    assert "not_private" not in report
     assert (lead / "synthetic.csv").exists()
     assert not (other / "synthetic.csv").exists()
     assert oct(other.stat().st_mode)[-3:] == "700"

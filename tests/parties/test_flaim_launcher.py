@@ -49,6 +49,8 @@ def test_flaim_leaves_the_run_folder_and_prints_only_json(tmp_path: Path) -> Non
     assert "replaced" not in guarantee
     assert report["flaim"]["sums"]["by_secagg"] == 4
     assert 0 <= report["utility"]["workload_error"] <= 2
+    assert all("true_error" in marginal for marginal in report["quality"]["marginals"])
+    assert all(0 <= column["distance"] <= 1 for column in report["columns"])
     assert report["communication"]["client_sent_bytes_mean"] > 1000
     names = {path.name for path in out.iterdir()}
     assert names >= {"config.toml", "report.json", "report.html", "synthetic.csv", "model"}

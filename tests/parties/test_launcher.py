@@ -33,6 +33,8 @@ def test_run_leaves_the_run_folder_and_prints_only_json(tmp_path: Path) -> None:
     out = tmp_path / "out"
     report = json.loads(output)
     assert report == json.loads((out / "report.json").read_text())
+    assert all("true_error" in marginal for marginal in report["quality"]["marginals"])
+    assert all(0 <= column["distance"] <= 1 for column in report["columns"])
     audit = audit_folder(out)
     assert {check.status for check in audit.checks} == {"pass"}, audit.checks
     assert report["parameters"]["epsilon"] == 3
