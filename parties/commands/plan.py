@@ -12,6 +12,7 @@ from parties.commands.running import common_options
 from parties.config import Config, load_config
 from parties.distaim.effort import effort_text
 from parties.distaim.feasible import check_feasible, check_memory, gigabytes
+from parties.distaim.inputs.own import declared_capacity
 from parties.distaim.needs import (
     BASIS,
     CellNoise,
@@ -60,6 +61,7 @@ class Plan:
     rows: int
     rows_given: bool
     needs: Needs
+    counting: str | None
     noise: Sequence[Noise]
     warnings: Sequence[str]
 
@@ -71,6 +73,12 @@ class Plan:
     type=click.IntRange(1),
     default=None,
     help="Rows of all owners together; by default as many as clients.expected times clients.rows_per_client allow.",
+)
+@click.option(
+    "--capacity",
+    type=click.IntRange(1),
+    default=None,
+    help="What owners declare, each at most so many rows; by default clients.rows_per_client. See submit --capacity.",
 )
 @click.option(
     "--memory",
@@ -100,6 +108,7 @@ class Plan:
 def plan(
     config: Path,
     rows: int | None,
+    capacity: int | None,
     memory_gb: float | None,
     bandwidth: float,
     latency: float,
@@ -113,23 +122,33 @@ def plan(
     loaded = load_config(config)
     memory = memory_bytes() if memory_gb is None else int(memory_gb * 1e9)
     network = Network(bandwidth * 1e6 / 8, latency / 1e3)
-    made = make(loaded, rows=rows, memory=memory, network=network)
+    made = make(loaded, rows=rows, capacity=capacity, memory=memory, network=network)
     click.echo(json.dumps(document_of(made), indent=2) if as_json else "\n".join(lines_of(made)))
 
 
-def make(config: Config, *, rows: int | None, memory: int | None, network: Network) -> Plan:
-    """Check the configuration, and work everything out. Raises ConfigError."""
+def make(
+    config: Config,
+    *,
+    rows: int | None,
+    capacity: int | None,
+    memory: int | None,
+    network: Network,
+) -> Plan:
+    """Check the configuration, and work everything out. Raises ConfigError, DataError (a capacity beyond its bound)."""
     workload = config.build_workload()
     schedule = check_feasible(config, workload)
     check_memory(config, server_memory(config, workload, 0), "compute server 0", memory=memory)
-    needs = needs_of(config, workload, schedule, network=network)
-    total = config.max_rows if rows is None else rows
+    # What owners declare is what they send, and what servers count.
+    declared = config.override({"clients.rows_per_client": declared_capacity(config, capacity)})
+    needs = needs_of(declared, workload, schedule, network=network)
+    total = declared.max_rows if rows is None else rows
     noise = [Noise("distaim", 0, cell_noise(workload, total, schedule.noise_sigma))]
     if config.flaim is not None:
         check_flaim(config, workload)
         noise.append(Noise("flaim", *flaim_noise(config, workload, total)))
     warnings = [*_noise_warnings(noise), *_warnings(config, workload, needs, memory)]
-    return Plan(config, workload, total, rows is not None, needs, noise, warnings)
+    counting = effort_text(declared, workload)
+    return Plan(config, workload, total, rows is not None, needs, counting, noise, warnings)
 
 
 def _noise_warnings(noise: Sequence[Noise]) -> list[str]:
@@ -218,7 +237,6 @@ def lines_of(made: Plan) -> list[str]:
     largest, run = needs.model.largest, config.run
     sent = " + ".join(gigabytes(size) for size in needs.server_sent_bytes)
     memory = ", ".join(gigabytes(size) for size in needs.server_memory_bytes)
-    counting = effort_text(config, workload)
     lines = [
         (
             "run",
@@ -236,7 +254,7 @@ def lines_of(made: Plan) -> list[str]:
         ("", f"and {gigabytes(needs.passed_on_bytes)} of uploads that they pass on to one another"),
         ("servers need", f"{memory} of memory, {gigabytes(needs.server_disk_bytes)} on disk"),
         ("", f"party 0 up to {gigabytes(needs.model_memory_bytes)} more for the model"),
-        *([("counting", counting)] if counting else []),
+        *([("counting", made.counting)] if made.counting else []),
         ("time", _times(needs)),
         ("model", _model(needs)),
         *(line for each in made.noise for line in _noise_lines(each, made)),

@@ -81,7 +81,9 @@ def owner_memory(config: Config, workload: Workload, *, at_once: int = 1) -> int
 
 def gigabytes(size: float) -> str:
     """A size for people."""
-    return f"{size / 1e9:.1f} GB" if size >= 1e9 else f"{size / 1e6:.1f} MB"
+    if size >= 1e9:
+        return f"{size / 1e9:.1f} GB"
+    return f"{size / 1e6:.1f} MB" if size >= 1e5 else f"{size / 1e3:.1f} KB"
 
 
 def selectable(workload: Workload) -> list[int]:

@@ -327,7 +327,12 @@ def test_cell_noise_stands_beside_the_average_count() -> None:
 
 
 def planned(config: Config, **options: object) -> list[str]:
-    values: dict[str, object] = {"rows": None, "memory": 64 * GIGA, **options}
+    values: dict[str, object] = {
+        "rows": None,
+        "capacity": None,
+        "memory": 64 * GIGA,
+        **options,
+    }
     return list(make(config, network=Network(), **values).warnings)  # type: ignore[arg-type]
 
 
@@ -379,6 +384,19 @@ def test_plan_says_cells_bytes_memory_seconds_and_noise(tmp_path: Path) -> None:
     assert document["needs"]["owner_sent_bytes"]["seeded"] == 4 * 56 + 3488 + 64 + 16 - 16
     assert math.isfinite(document["needs"]["estimate_most_s"])
     assert [item["method"] for item in document["noise"]] == ["distaim"]
+
+
+def test_plan_goes_by_the_rows_that_owners_declare(tmp_path: Path) -> None:
+    config = make_config({"clients.rows_per_client": 10_000, "run.input": "rows"})
+    path, _ = write(config, tmp_path)
+    needs = [
+        json.loads(CliRunner().invoke(plan_command, [str(path), "--json", *more]).stdout)["needs"]
+        for more in ([], ["--capacity", "100"])
+    ]
+    assert needs[0]["owner_sent_bytes"]["rows"] > 3 * needs[1]["owner_sent_bytes"]["rows"]
+    assert needs[0]["server_sent_bytes"][1] > needs[1]["server_sent_bytes"][1]
+    done = CliRunner().invoke(plan_command, [str(path), "--capacity", "10001"])
+    assert "a capacity of 10001 rows; expected 1 to 10000" in str(done.exception)
 
 
 def test_plan_says_the_noise_of_flaim_where_the_config_has_it(tmp_path: Path) -> None:
