@@ -15,11 +15,21 @@ from rich.table import Table
 from bench.datasets import NAMES
 from bench.engine.report import commit, machine
 from bench.fetch import DatasetError
-from bench.overhead.client import PAPER_ROUNDS, Population
+from bench.overhead.client import PAPER_ROUNDS, UPLOADS, Population
 from bench.overhead.growth import AXES
-from bench.overhead.jobs import ClientJob, GrowthJob, Job, Record, Records, ServersJob, sweep
+from bench.overhead.jobs import (
+    GROWTH,
+    SERVERS,
+    ClientJob,
+    GrowthJob,
+    Job,
+    Record,
+    Records,
+    ServersJob,
+    sweep,
+)
 from parties.errors import PartyError
-from protocols.upload import FORMS, SEEDED
+from protocols.upload import SEEDED
 
 _EXAMPLE = "Example: syncret bench overhead --dataset adult --rounds 4,32,96 --json"
 _MAX_ROUNDS = 10_000
@@ -71,10 +81,8 @@ class Rounds(click.ParamType[tuple[int, ...]]):
 )
 @click.option(
     "--upload",
-    type=click.Choice(FORMS),
-    default=SEEDED,
-    show_default=True,
-    help="Form of the uploads, for --servers.",
+    type=click.Choice(UPLOADS),
+    help=f"Form of the uploads, for --servers [{SEEDED}]; without it, measure a single upload in this form alone.",
 )
 @click.option("--growth", type=click.Choice(AXES), help="A client's traffic along an axis.")
 @click.option(
@@ -99,7 +107,7 @@ def overhead(
     formula_only: bool,
     generated: bool,
     servers: bool,
-    upload: str,
+    upload: str | None,
     growth: str | None,
     everything: bool,
     output: Path | None,
@@ -116,6 +124,8 @@ def overhead(
         raise click.UsageError("--sweep and --output go together")
     if servers and (dataset is None or formula_only):
         raise click.UsageError("--servers runs a table; expected --dataset and no --formula-only")
+    if upload is not None and formula_only:
+        raise click.UsageError("--formula-only has every form; expected no --upload")
     if formula_only and generated:
         raise click.UsageError("--formula-only needs no rows; expected no --generated")
     try:
@@ -128,16 +138,16 @@ def overhead(
         elif servers:
             if len(rounds) != 1:
                 raise click.UsageError("--servers runs once; expected one number for --rounds")
-            job = ServersJob(str(dataset), rounds[0], clients, upload, generated)
+            job = ServersJob(str(dataset), rounds[0], clients, upload or SEEDED, generated)
         else:
             population = Population(clients, participation)
-            job = ClientJob(str(dataset), rounds, population, formula_only, generated)
+            job = ClientJob(str(dataset), rounds, population, formula_only, generated, upload)
         document = job.run()
     except (DatasetError, PartyError, ValueError, RuntimeError) as error:
         raise click.ClickException(str(error)) from error
     if as_json:
         click.echo(json.dumps(document))
-    elif job.kind == "client":
+    elif job.kind not in (SERVERS, GROWTH):
         Console().print(_table(document))
     else:
         click.echo(json.dumps(document, indent=1))
@@ -163,15 +173,19 @@ def _sweep(output: Path) -> None:
     write_page(records, output)
 
 
+_FIGURES = ("formula", "sent", "received", "wire", "predicted_wire")
+_HEADS = ("method", "", "T", "formula", "sent", "received", "on the wire", "by our formula")
+
+
 def _table(document: Mapping[str, Any]) -> Table:
     shown = Table(
         title=f"{document['dataset']}: {document['candidates']} candidates, {document['closure_cells']:,} cells, "
         f"{document['maximal_cells']:,} in the maximal queries; MB per participating client"
     )
-    for column in ("method", "", "T", "formula", "sent", "received", "on the wire"):
+    for column in _HEADS:
         shown.add_column(column, justify="left" if column in ("method", "") else "right")
     for result in document["results"]:
-        figures = (result[f"{name}_mb"] for name in ("formula", "sent", "received", "wire"))
+        figures = (result[f"{name}_mb"] for name in _FIGURES)
         shown.add_row(
             result["method"],
             result.get("upload", result.get("grouping")),

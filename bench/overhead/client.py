@@ -1,8 +1,9 @@
 """What a data owner sends and receives: the paper's formula beside counted bytes (its Tables 3 and 7).
 
 Provides ``Subject`` (a table's workload, its rows where they are at hand), ``published_domain``, ``Population``,
-``formula_results``, ``measured_results`` and ``document``. DistAIM's uploads are measured by `upload`, FLAIM's rounds
-by `flaim`. Figures are per participating client: one that takes part in at least one round. Public.
+``formula_results``, ``measured_results``, ``upload_results`` (one upload alone) and ``document``. DistAIM's uploads are
+measured by `upload`, FLAIM's rounds by `flaim`. Figures are per participating client: one that takes part in at
+least one round. Public.
 
 The domains of some tables are known without the tables. Columns and binning are those of `bench.datasets` (numbers in
 32 bins); how many categories the others have is in the tables' published descriptions. Only the sizes are meant: the
@@ -13,7 +14,7 @@ rows of intrusion, which may miss a rare category; census and marketing have too
 import asyncio
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -22,8 +23,25 @@ from numpy.typing import NDArray
 from bench import datasets
 from bench.datasets import BINS, RECIPES, TRAIN_SHARE
 from bench.fetch import DatasetError
-from bench.overhead.flaim import FlaimRun, Member, measure_flaim, measure_member
-from bench.overhead.formula import MB, distaim_formula, flaim_formula
+from bench.overhead.flaim import (
+    FlaimRun,
+    Member,
+    measure_flaim,
+    measure_member,
+    replayed_wire,
+)
+from bench.overhead.formula import (
+    MB,
+    UPLOAD_RECEIVED_BYTES,
+    Counting,
+    distaim_formula,
+    flaim_formula,
+    owner_rows,
+    packed_rows,
+    passed_on_payload,
+    upload_payload,
+    upload_wire,
+)
 from bench.overhead.replay import (
     THREAT,
     Mean,
@@ -45,8 +63,9 @@ from bench.published import (
 from mechanisms.domain import Domain, Integer
 from mechanisms.workload import Workload, draw_workload
 from parties.trial.partition import iid
-from protocols.upload import FORMS
+from protocols.upload import FORMS, ROWS
 
+UPLOADS = (*FORMS, ROWS)
 GROUPINGS = ("union", "query")
 PAPER_ROUNDS = (4, 32, 96)
 
@@ -147,9 +166,11 @@ class Population:
 class Result:
     """One client's traffic in bytes. ``variant`` is the upload form or the grouping; measured figures may be missing.
 
-    ``formula`` is the paper's; ``sent`` and ``received`` are our messages, ``wire`` both directions with HTTP, frames
-    and TLS; ``cpu_s`` and ``peak_bytes`` are of the client's process over the whole run. ``rounds_joined``: in how many
-    a participating client takes part.
+    ``formula`` is the paper's, or our upload's where owners send rows, which the paper does not know. ``predicted`` are
+    our messages by our own formulas, both directions, ``predicted_wire`` with what a connection adds. ``sent`` and
+    ``received`` are our messages as counted, ``wire`` both directions with HTTP, frames and TLS; ``cpu_s`` and
+    ``peak_bytes`` are of the client's process over the whole run. ``rounds_joined``: in how many a participating client
+    takes part.
     """
 
     method: str
@@ -163,6 +184,8 @@ class Result:
     cpu_s: float | None = None
     peak_bytes: float | None = None
     single_choosers: float | None = None
+    predicted: float | None = None
+    predicted_wire: float | None = None
 
     def to_json(self) -> dict[str, object]:
         """In MB."""
@@ -172,6 +195,8 @@ class Result:
             "sent_mb": self.sent,
             "received_mb": self.received,
             "wire_mb": self.wire,
+            "predicted_mb": self.predicted,
+            "predicted_wire_mb": self.predicted_wire,
             "client_peak_mb": self.peak_bytes,
         }
         return {
@@ -188,26 +213,55 @@ class Result:
 def formula_results(
     subject: Subject, rounds: Sequence[int], population: Population | None = None
 ) -> list[Result]:
-    """The paper's formula for both methods, before any run: FLAIM's choices and models are those of a replayed one.
+    """Both methods by formulas, before any run: FLAIM's choices and models are those of a replayed one.
 
     Raises ValueError where the privacy budget has no room for so many rounds, or as ``check_members``.
     """
     population = population or Population()
+    capacity = owner_rows(subject.rows, population.clients)
     results = [
-        Result("distaim", form, number, distaim_formula(subject.workload))
-        for form in FORMS
+        _predicted(subject.workload, form, number, capacity)
+        for form in UPLOADS
         for number in rounds
     ]
     for grouping in GROUPINGS:
         for number in rounds:
-            mean = _replayed(subject, number, population, grouping)
+            mean, wire = _replayed(subject, number, population, grouping)
             formula = flaim_formula(mean.cells, mean.model_cells)
-            results.append(Result("flaim", grouping, number, formula, rounds_joined=mean.rounds))
+            results.append(
+                Result(
+                    "flaim",
+                    grouping,
+                    number,
+                    formula,
+                    rounds_joined=mean.rounds,
+                    predicted=mean.sent + mean.received,
+                    predicted_wire=wire,
+                )
+            )
     return results
 
 
-def _replayed(subject: Subject, rounds: int, population: Population, grouping: str) -> Mean:
-    """The mean client of a replayed run. Raises ValueError where the budget is too small for so many rounds."""
+def _predicted(workload: Workload, form: str, rounds: int, capacity: int) -> Result:
+    """An upload by formula alone."""
+    payload = upload_payload(workload, form, capacity)
+    return Result(
+        "distaim",
+        form,
+        rounds,
+        payload if form == ROWS else distaim_formula(workload),
+        predicted=payload + UPLOAD_RECEIVED_BYTES,
+        predicted_wire=upload_wire(payload),
+    )
+
+
+def _replayed(
+    subject: Subject, rounds: int, population: Population, grouping: str
+) -> tuple[Mean, float]:
+    """The mean client of a replayed run, and its bytes on the wire.
+
+    Raises ValueError where the budget is too small for so many rounds.
+    """
     settings = private_settings(
         rounds,
         participation=population.participation,
@@ -216,7 +270,9 @@ def _replayed(subject: Subject, rounds: int, population: Population, grouping: s
     )
     share = max(1, subject.rows // population.clients)
     run = replay(subject.workload, settings, clients=population.clients, rows=share)
-    return mean_payload(subject.workload, run, grouping, Terms(subject.rows, THREAT))
+    terms = Terms(subject.rows, THREAT)
+    mean = mean_payload(subject.workload, run, grouping, terms)
+    return mean, replayed_wire(subject.workload, run, grouping, terms)
 
 
 def measured_results(
@@ -227,27 +283,17 @@ def measured_results(
     ``seed`` is that of FLAIM's draws, so that a table can be made again. Raises RuntimeError where a process fails,
     ValueError without rows, with a budget too small or with a population that has hardly any round.
     """
-    if subject.codes is None:
-        raise ValueError("there are no rows to measure with")
     population = population or Population()
     check_members(population.clients, population.participation)
-    split = iid(len(subject.codes), clients=population.clients, seed=seed)
-    tables = [subject.codes[split.rows_of(client)] for client in range(population.clients)]
-    with tempfile.TemporaryDirectory(prefix="syncret-overhead-") as folder:
-        uploads = asyncio.run(
-            measure_uploads(subject.workload, tables[0], Path(folder), rounds=[max(rounds)])
-        )
-    member = asyncio.run(measure_member(subject.workload, tables[0], len(subject.codes)))
-    # One upload serves any number of rounds: they change digits of a header.
-    results = [
-        _upload_result(subject.workload, upload, number) for upload in uploads for number in rounds
-    ]
+    tables = _tables(subject, population, seed)
+    results = _uploads(subject, rounds, tables, UPLOADS)
+    member = asyncio.run(measure_member(subject.workload, tables[0], subject.rows))
     for grouping in GROUPINGS:
         for number in rounds:
             settings = private_settings(
                 number,
                 participation=population.participation,
-                max_rows=len(subject.codes),
+                max_rows=subject.rows,
                 grouping=grouping,
             )
             run = asyncio.run(measure_flaim(subject.workload, tables, settings, seed=seed))
@@ -255,18 +301,63 @@ def measured_results(
     return results
 
 
-def _upload_result(workload: Workload, upload: Upload, rounds: int) -> Result:
-    return Result(
-        "distaim",
-        upload.form,
-        rounds,
-        distaim_formula(workload),
-        upload.sent_bytes,
-        upload.received_bytes,
-        upload.wire_bytes,
-        1.0,
-        sum(upload.owner.cpu_s.values()),
-        upload.owner.peak_bytes,
+def upload_results(
+    subject: Subject,
+    rounds: Sequence[int],
+    form: str,
+    population: Population | None = None,
+    *,
+    seed: int = 1,
+) -> list[Result]:
+    """DistAIM's client alone, in one form: a single upload. Raises as ``measured_results``."""
+    tables = _tables(subject, population or Population(), seed)
+    return _uploads(subject, rounds, tables, [form])
+
+
+def _tables(subject: Subject, population: Population, seed: int) -> list[NDArray[np.int32]]:
+    """Each client's codes. Raises ValueError without rows."""
+    if subject.codes is None:
+        raise ValueError("there are no rows to measure with")
+    split = iid(len(subject.codes), clients=population.clients, seed=seed)
+    return [subject.codes[split.rows_of(client)] for client in range(population.clients)]
+
+
+def _uploads(
+    subject: Subject,
+    rounds: Sequence[int],
+    tables: Sequence[NDArray[np.int32]],
+    forms: Sequence[str],
+) -> list[Result]:
+    """The first client's upload in these forms."""
+    capacity = owner_rows(subject.rows, len(tables))
+    with tempfile.TemporaryDirectory(prefix="syncret-overhead-") as folder:
+        uploads = asyncio.run(
+            measure_uploads(
+                subject.workload,
+                tables[0],
+                Path(folder),
+                rounds=[max(rounds)],
+                forms=forms,
+                capacity=capacity,
+            )
+        )
+    # One upload serves any number of rounds: they change digits of a header.
+    return [
+        _upload_result(subject.workload, upload, number, capacity)
+        for upload in uploads
+        for number in rounds
+    ]
+
+
+def _upload_result(workload: Workload, upload: Upload, rounds: int, capacity: int) -> Result:
+    return replace(
+        _predicted(workload, upload.form, rounds, capacity),
+        sent=upload.sent_bytes,
+        received=upload.received_bytes,
+        wire=upload.wire_bytes,
+        rounds_joined=1.0,
+        cpu_s=sum(upload.owner.cpu_s.values()),
+        peak_bytes=upload.owner.peak_bytes,
     )
 
 
@@ -292,13 +383,26 @@ def document(
 ) -> dict[str, object]:
     """What ``--json`` prints."""
     population = population or Population()
+    workload, clients = subject.workload, population.clients
+    capacity = owner_rows(subject.rows, clients)
+    counting = Counting.of(workload, capacity, clients)
     return {
         "dataset": subject.name,
-        "candidates": len(subject.workload.candidates),
-        "closure_cells": subject.workload.cells,
-        "maximal_cells": subject.workload.maximal_cells,
-        "clients": population.clients,
+        "candidates": len(workload.candidates),
+        "closure_cells": workload.cells,
+        "maximal_cells": workload.maximal_cells,
+        "clients": clients,
         "participation": population.participation,
         "rows": "generated" if subject.generated else "published",
+        "owner_rows": capacity,
+        "packed_rows_mb": packed_rows(workload, capacity) / MB,
+        "counting": {
+            "rows": counting.rows,
+            "mb_per_server": counting.server_bytes / MB,
+            "core_seconds_per_server": counting.core_seconds,
+        },
+        "passed_on_mb": {
+            form: clients * passed_on_payload(workload, form, capacity) / MB for form in UPLOADS
+        },
         "results": [result.to_json() for result in results],
     }

@@ -18,12 +18,17 @@ Document = Mapping[str, Any]
 PAPER_DISTAIM_MB = {"adult": 140, "magic": 80, "credit": 93}
 PAPER_RATIOS = (10, 1643)
 FORMS = ("plain", "seeded")
+Merged = dict[str, Any]
+"""A document whose results come from several records."""
 RATIO_HEADS = "by the formula | plain / union | plain / query | seeded / union | seeded / query"
 
 
-def papers(records: Sequence[Record]) -> list[Document]:
-    """The paper's Table 7: for each table, what was measured of its population at its numbers of rounds."""
-    by_table: dict[str, dict[str, Any]] = {}
+def papers(records: Sequence[Record], uploads: Sequence[Record] = ()) -> list[Merged]:
+    """The paper's Table 7: for each table, what was measured of its population at its numbers of rounds.
+
+    An upload that was measured alone stands at each of them.
+    """
+    by_table: dict[str, Merged] = {}
     for record in records:
         document: Document = record.document
         measured = [r for r in document["results"] if r["wire_mb"] is not None]
@@ -31,10 +36,24 @@ def papers(records: Sequence[Record]) -> list[Document]:
         if is_papers_population(document) and at:
             before = by_table.setdefault(table_name(document), {**document, "results": []})
             before["results"] += at
+    for record in uploads:
+        alone: Document = record.document
+        table = by_table.get(table_name(alone))
+        if table is not None and is_papers_population(alone):
+            _add_upload(table, alone)
     return [
         {**document, "results": sorted(document["results"], key=lambda result: result["rounds"])}
         for document in by_table.values()
     ]
+
+
+def _add_upload(table: Merged, alone: Document) -> None:
+    """What was measured of one upload, at every number of rounds of ``table``, in place of what is there."""
+    (result,) = alone["results"]
+    others = [r for r in table["results"] if variant(r) != variant(result)]
+    rounds = sorted({r["rounds"] for r in others})
+    table["results"] = others + [{**result, "rounds": number} for number in rounds]
+    table.update({name: alone[name] for name in ("owner_rows", "packed_rows_mb")})
 
 
 def is_papers_population(document: Document) -> bool:

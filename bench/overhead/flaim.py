@@ -1,10 +1,11 @@
 """FLAIM's client: bytes of private FLAIM with SecAgg, every message the real one, and processor time and memory.
 
-Provides ``measure_flaim`` and ``measure_member``. All clients are in this process. Message bytes are those of
-`parties.flaim.simulation`: briefs, choices, layouts and whole SecAgg sessions, packed and parsed as on a wire; choices
-are by the real exponential mechanism on the clients' rows. What a deployed client's connection carries besides
-(greeting, headers, frames, TLS) is added by formula; a test holds the sum against a relay's count of a deployed run.
-Secret: the rows, published or generated here. Known limits: one connection for the whole run; nobody drops out.
+Provides ``measure_flaim``, ``measure_member`` and ``replayed_wire``, which is by formula. All clients are in this
+process. Message bytes are those of `parties.flaim.simulation`: briefs, choices, layouts and whole SecAgg sessions,
+packed and parsed as on a wire; choices are by the real exponential mechanism on the clients' rows. What a deployed
+client's connection carries besides (greeting, headers, frames, TLS) is added by formula; a test holds the sum against a
+relay's count of a deployed run. Secret: the rows, published or generated here. Known limits: one connection for the
+whole run; nobody drops out.
 
 Processor time and memory are those of a small run in a process of its own, ``python -m bench.overhead.flaim``: three
 clients, all in every round, and their server share it, so that its figures are more than the clients' own. Processor
@@ -30,8 +31,10 @@ from bench.overhead.formula import FRAME_BYTES, RECORD_BYTES, RECORD_OVERHEAD_BY
 from bench.overhead.replay import (
     LEAST,
     ReplayedRound,
+    Terms,
     answered_cells,
     brief_bytes,
+    payloads,
     private_settings,
 )
 from bench.process_memory import forget_peak, memory
@@ -120,6 +123,23 @@ async def measure_flaim(
     )
 
 
+def replayed_wire(
+    workload: Workload, run: Sequence[ReplayedRound], grouping: str, terms: Terms
+) -> float:
+    """The mean client's bytes of a replayed run on one connection: messages, frames, TLS, both directions."""
+    wire: dict[int, int] = {}
+    for done in run:
+        # Members with as many bytes have as many messages.
+        whole: dict[int, int] = {}
+        for client, moved in payloads(workload, done, grouping, terms).items():
+            payload = moved.sent + moved.received
+            if payload not in whole:
+                added = transport_bytes(done, grouping, client, payload)
+                whole[payload] = payload + added - _own_heads(done, grouping, client)
+            wire[client] = wire.get(client, CONNECTION_BYTES) + whole[payload]
+    return statistics.fmean(wire.values())
+
+
 def replayed(record: FlaimRound, settings: FlaimSettings) -> ReplayedRound:
     """A real round in the form that formulas are about; its model is not recorded."""
     one_way = record.round != 1 and settings.one_way_each_round
@@ -150,20 +170,19 @@ def transport_bytes(done: ReplayedRound, grouping: str, client: int, payload: in
 
     FLAIM's own messages have a header, a layout the client's place; every message a frame and at least one TLS record.
     """
-    own, sums = (2, 0) if done.choosers else (0, 0)
-    messages = own
-    for members in _sums(done, grouping, client):
-        sums += 1
-        messages += 1
-        messages += _SESSION_MESSAGES if members >= LEAST else 1
-        own += 1 if members >= LEAST else 2
+    sums = _sums(done, grouping, client)
+    messages = 2 * bool(done.choosers) + len(sums)
+    messages += sum(_SESSION_MESSAGES if members >= LEAST else 1 for members in sums)
     records = messages + payload // RECORD_BYTES
-    return (
-        own * HEADER_BYTES
-        + sums * _PLACE_BYTES
-        + messages * FRAME_BYTES
-        + records * RECORD_OVERHEAD_BYTES
-    )
+    heads = _own_heads(done, grouping, client)
+    return heads + messages * FRAME_BYTES + records * RECORD_OVERHEAD_BYTES
+
+
+def _own_heads(done: ReplayedRound, grouping: str, client: int) -> int:
+    """The headers of FLAIM's own messages and a client's places, which replayed payloads have already."""
+    sums = _sums(done, grouping, client)
+    own = 2 * bool(done.choosers) + sum(1 if members >= LEAST else 2 for members in sums)
+    return own * HEADER_BYTES + len(sums) * _PLACE_BYTES
 
 
 def _sums(done: ReplayedRound, grouping: str, client: int) -> list[int]:

@@ -1,7 +1,8 @@
 """The client's traffic by the FLAIM paper's formula, and what Syncret's own messages should come to.
 
 Provides the paper's counts (``distaim_formula``, ``flaim_formula``), our own payloads as functions of sizes
-(``upload_payload``, ``round_payload``), and what frames and TLS records add. All public.
+(``upload_payload``, ``round_payload``), what frames and TLS records add (``upload_wire``), and what servers pay where
+owners send rows (``Counting``). All public.
 
 The paper's formula counts ring elements of 8 bytes and nothing else. DistAIM: two components to each of three servers
 for every cell of the workload's closure, once, however many rounds follow. FLAIM: every cell of the marginals that a
@@ -11,10 +12,14 @@ for what is counted as received. Tests hold our own formulas against counted byt
 """
 
 from dataclasses import dataclass
+from typing import Self
 
 from mechanisms.workload import Workload
 from parties.distaim.inputs import input_form
+from parties.distaim.inputs.rows import Rows, counting_plan
 from parties.distaim.sealed import Sizes
+from protocols.costs import count_rows
+from protocols.row_plan import SEGMENT_ROWS
 from secagg import wire
 from secagg.masks import packed_bytes
 from secagg.parameters import PARAMETERS_BYTES, Parameters
@@ -28,6 +33,10 @@ RECORD_OVERHEAD_BYTES = 22
 """TLS 1.3: header 5, content type 1, tag 16."""
 FRAME_BYTES = 4
 """The size in front of each message of a SecAgg session (`parties.secagg.frames`)."""
+UPLOAD_RECEIVED_BYTES = 866
+"""The answer to an upload: a receipt that three servers have signed; digits of a round's number vary."""
+UPLOAD_CONNECTION_BYTES = 4_685
+"""An upload's TLS handshake with both certificates, HTTP heads, and records but those of a long body; a few vary."""
 MB = 1e6
 
 
@@ -41,19 +50,66 @@ def flaim_formula(answered_cells: float, model_cells: float) -> float:
     return ELEMENT_BYTES * (answered_cells + model_cells)
 
 
-def upload_payload(workload: Workload, form: str, capacity: int = 1) -> int:
-    """Bytes of our sealed upload.
+def owner_rows(rows: int, clients: int) -> int:
+    """The capacity of an owner of a table of so many rows that is split evenly: what the largest part has."""
+    return max(1, -(-rows // clients))
 
-    48 a cell of the maximal queries (plain), 4 a cell and 144 (seeded), or an owner's packed rows, as many as it may
-    have, and 144 (rows); and for all what sealing adds: 1,136 to each of three boxes.
+
+def packed_rows(workload: Workload, capacity: int) -> int:
+    """Bytes of so many bit-packed rows."""
+    return Rows(workload).layout.body_size(capacity)
+
+
+def upload_payload(workload: Workload, form: str, capacity: int = 1) -> int:
+    """Bytes of our sealed upload; counts are as many whatever the owner's capacity.
+
+    48 a cell of the maximal queries (plain), 4 a cell and 144 (seeded), or the packed rows and 144 (rows), and for all
+    what sealing adds: 1,136 to each of three boxes.
     """
-    return Sizes.of(input_form(form, workload), capacity).whole
+    return _sizes(workload, form, capacity).whole
+
+
+def upload_wire(payload: int) -> int:
+    """Bytes of one connection with an upload of ``payload`` bytes, both directions, HTTP and TLS included.
+
+    To some 100 bytes; a body of megabytes that is cut into more records than it needs has some more.
+    """
+    records = RECORD_OVERHEAD_BYTES * -(-payload // RECORD_BYTES)
+    return payload + records + UPLOAD_RECEIVED_BYTES + UPLOAD_CONNECTION_BYTES
 
 
 def passed_on_payload(workload: Workload, form: str, capacity: int = 1) -> float:
     """Bytes that servers send one another of one client's upload, on average over the server that it came to."""
-    sizes = Sizes.of(input_form(form, workload), capacity)
+    sizes = _sizes(workload, form, capacity)
     return 2 * sum(sizes.passed_on(pid) for pid in range(3)) / 3
+
+
+def _sizes(workload: Workload, form: str, capacity: int) -> Sizes:
+    return Sizes.of(input_form(form, workload), capacity)
+
+
+@dataclass(frozen=True, slots=True)
+class Counting:
+    """What servers pay for counting ``rows``: bytes that the mean server sends, seconds of one core of each server."""
+
+    rows: int
+    server_bytes: float
+    core_seconds: float
+
+    @classmethod
+    def of(cls, workload: Workload, capacity: int, owners: int) -> Self:
+        """So many owners of the same capacity who come together, in the batches that they are counted in."""
+        plan = counting_plan(workload)
+        together = min(owners, max(1, SEGMENT_ROWS // capacity))
+        batches = [together * capacity] * (owners // together)
+        batches += [owners % together * capacity] * (owners % together > 0)
+        each = {rows: sum(count_rows(plan, rows).sent) / 3 for rows in set(batches)}
+        seconds = {rows: plan.seconds(rows, 1) for rows in set(batches)}
+        return cls(
+            owners * capacity,
+            sum(each[rows] for rows in batches),
+            sum(seconds[rows] for rows in batches),
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,14 +19,17 @@ from bench.overhead.client import (
     document,
     formula_results,
     measured_results,
+    upload_results,
 )
-from bench.overhead.formula import passed_on_payload
+from bench.overhead.formula import owner_rows, passed_on_payload
 from bench.overhead.growth import AXES, measure_growth
 from bench.overhead.servers import measure_servers
 from parties.errors import StoreError
 from parties.files import disk_errors, write_whole
-from protocols.upload import SEEDED
+from protocols.upload import ROWS, SEEDED
 
+CLIENT, FORMULA, UPLOAD, SERVERS, GROWTH = "client", "formula", "upload", "servers", "growth"
+"""What a record is of."""
 _COMMAND = "syncret bench overhead"
 GENERATED = ("magic", "credit", "intrusion")
 """Tables of the paper that are seldom at hand: their domains are known."""
@@ -35,12 +38,16 @@ UTILITY_ROUNDS = (2, 5, 10, 20, 50)
 """The sweep of `syncret bench utility` over T, on Adult; the others' are `PAPER_ROUNDS` and 10."""
 FLEET = 10_000
 """Phones."""
+POPULATIONS = (Population(5, 1.0), Population(20, 1.0), Population(), Population(FLEET, 0.1))
+"""A few banks, a hospital network, the paper's, and phones."""
 
 
 class Job(Protocol):
     """One measurement."""
 
-    kind: ClassVar[str]
+    @property
+    def kind(self) -> str:
+        """What the page takes its record for."""
 
     @property
     def command(self) -> str:
@@ -52,14 +59,19 @@ class Job(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ClientJob:
-    """A client's traffic at one table."""
+    """A client's traffic at one table; with ``upload`` that of DistAIM's in this form alone."""
 
-    kind: ClassVar[str] = "client"
     dataset: str
     rounds: tuple[int, ...] = PAPER_ROUNDS
     population: Population = field(default_factory=Population)
     formula_only: bool = False
     generated: bool = False
+    upload: str | None = None
+
+    @property
+    def kind(self) -> str:
+        """By formula, one upload, or all methods measured."""
+        return FORMULA if self.formula_only else UPLOAD if self.upload else CLIENT
 
     @property
     def command(self) -> str:
@@ -70,21 +82,26 @@ class ClientJob:
             words.append(f"--clients {self.population.clients}")
         if self.population.participation != usual.participation:
             words.append(f"--participation {self.population.participation:g}")
+        words += [f"--upload {self.upload}"] if self.upload else []
         words += ["--formula-only"] * self.formula_only + ["--generated"] * self.generated
         return " ".join([*words, "--json"])
 
     def run(self) -> dict[str, object]:
         """See ``Job.run``."""
         subject = Subject.load(self.dataset, rows=not self.formula_only, generated=self.generated)
-        make = formula_results if self.formula_only else measured_results
-        return document(subject, make(subject, self.rounds, self.population), self.population)
+        if self.upload is not None:
+            results = upload_results(subject, self.rounds, self.upload, self.population)
+        else:
+            make = formula_results if self.formula_only else measured_results
+            results = make(subject, self.rounds, self.population)
+        return document(subject, results, self.population)
 
 
 @dataclass(frozen=True, slots=True)
 class ServersJob:
     """The three servers of a DistAIM run in which everybody takes part from the first round on."""
 
-    kind: ClassVar[str] = "servers"
+    kind: ClassVar[str] = SERVERS
     dataset: str
     rounds: int
     clients: int = 100
@@ -110,7 +127,8 @@ class ServersJob:
             rounds=self.rounds,
             upload=self.upload,
         )
-        passed_on = self.clients * passed_on_payload(subject.workload, self.upload)
+        capacity = owner_rows(subject.rows, self.clients)
+        passed_on = self.clients * passed_on_payload(subject.workload, self.upload, capacity)
         return {"dataset": self.dataset, **asdict(run), "passed_on_by_formula": passed_on}
 
 
@@ -118,7 +136,7 @@ class ServersJob:
 class GrowthJob:
     """A client's traffic along an axis."""
 
-    kind: ClassVar[str] = "growth"
+    kind: ClassVar[str] = GROWTH
     axis: str
 
     @property
@@ -156,6 +174,21 @@ def sweep() -> Iterator[Job]:
     yield ServersJob("adult", 10, 5, "plain")
     for axis in AXES:
         yield GrowthJob(axis)
+    yield from _rows()
+
+
+def _rows() -> Iterator[Job]:
+    """What owners of rows send, one upload of each table, and everything by formula; what servers do with them."""
+    every = {**dict.fromkeys(TABLES, False), **dict.fromkeys(GENERATED, True)}
+    for name, generated in every.items():
+        yield ClientJob(name, (PAPER_ROUNDS[0],), generated=generated, upload=ROWS)
+    for population in POPULATIONS:
+        if population != Population():
+            yield ClientJob("adult", (PAPER_ROUNDS[0],), population, upload=ROWS)
+    for name in every:
+        for population in POPULATIONS:
+            yield ClientJob(name, PAPER_ROUNDS, population, formula_only=True)
+    yield ServersJob("adult", 4, 100, ROWS)
 
 
 @dataclass(frozen=True, slots=True)

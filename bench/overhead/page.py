@@ -13,7 +13,8 @@ from matplotlib.axes import Axes
 from bench.markdown import markdown_table, mb, size
 from bench.overhead.client_tables import Document, client_sections, papers
 from bench.overhead.growth import CELL_COLUMNS, CODES
-from bench.overhead.jobs import Record, Records
+from bench.overhead.jobs import CLIENT, FORMULA, GROWTH, SERVERS, UPLOAD, Record, Records
+from bench.overhead.rows_tables import plot_rows, rows_section
 from bench.overhead.utility import Errors, best_rounds, choice, errors_by_rounds, table3
 from parties.files import disk_errors, write_whole
 
@@ -23,22 +24,27 @@ def write_page(records: Records, folder: Path) -> None:
     errors = errors_by_rounds(folder / "utility.jsonl")
     write_whole(folder / "overhead.md", page(records, errors))
     with disk_errors(folder):
-        plot_tables(papers(records.of("client")), folder / "overhead-tables.png")
-        plot_growth(records.of("growth"), folder / "overhead-growth.png")
+        tables = papers(records.of(CLIENT), records.of(UPLOAD))
+        plot_tables(tables, folder / "overhead-tables.png")
+        plot_rows(records.of(FORMULA), folder / "overhead-rows.png")
+        plot_growth(records.of(GROWTH), folder / "overhead-growth.png")
 
 
 def page(records: Records, errors: Sequence[Errors]) -> str:
     """overhead.md."""
-    clients, servers = records.of("client"), records.of("servers")
-    *client, cost = client_sections(papers(clients), clients)
+    clients, servers = records.of(CLIENT), records.of(SERVERS)
+    uploads, formulas = records.of(UPLOAD), records.of(FORMULA)
+    tables = papers(clients, uploads)
+    *client, cost = client_sections(tables, clients)
     parts = [
         _opening(records),
+        rows_section(tables, uploads, formulas),
         *client,
         table3(clients, best_rounds(errors)),
         cost,
         _servers(servers),
-        _growth(records.of("growth")),
-        choice(clients, servers, errors),
+        _growth(records.of(GROWTH)),
+        choice(clients, servers, errors, formulas),
         _commands(records),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
@@ -211,6 +217,7 @@ _NAMES = {"distaim": "DistAIM", "flaim": "FLAIM"}
 _COLOURS = {
     ("distaim", "plain"): "C3",
     ("distaim", "seeded"): "C1",
+    ("distaim", "rows"): "C4",
     ("flaim", "union"): "C0",
     ("flaim", "query"): "C2",
 }

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mechanisms.workload import Workload
-from parties.config import MAX_ROWS, config_from_dict
+from parties.config import COUNTS_INPUT, MAX_ROWS, ROWS_INPUT, config_from_dict
 from parties.distaim.outputs import read_attempts
 from parties.progress import FieldValue
 from parties.report.result import read_result
@@ -26,6 +26,7 @@ from parties.trial.folder import Folder
 from parties.trial.launcher import launch
 from parties.trial.partition import iid
 from parties.trial.request import Request, Trial
+from protocols.upload import ROWS, SEEDED
 
 LOOK_S = 0.05
 _TICKS_S = 1 / os.sysconf("SC_CLK_TCK")
@@ -99,15 +100,17 @@ def measure_servers(
 def _trial(
     workload: Workload, codes: NDArray[np.int32], *, clients: int, rounds: int, upload: str
 ) -> Trial:
-    """A trial on codes in place of a table. Raises ConfigError."""
+    """A trial on codes in place of a table; owners of rows declare as many as the largest has. Raises ConfigError."""
+    capacity = min(-(-len(codes) // clients), MAX_ROWS // clients)
+    by_rows = upload == ROWS
     document: dict[str, object] = {
         "run": {
             "id": "overhead",
             "epsilon": 1.0,
             "delta": 1e-5,
             "rounds": rounds,
-            "input": "counts",
-            "upload": upload,
+            "input": ROWS_INPUT if by_rows else COUNTS_INPUT,
+            "upload": SEEDED if by_rows else upload,
             "iterations": 1,
             "final_iterations": 1,
             "rows": 1,
@@ -115,7 +118,7 @@ def _trial(
         "workload": {"queries": [list(query) for query in workload.queries]},
         "clients": {
             "expected": clients,
-            "rows_per_client": min(-(-len(codes) // clients), MAX_ROWS // clients),
+            "rows_per_client": capacity,
             "wait_s": 3600,
         },
         "timeouts": {"submit_s": 600, "receive_s": 300},
@@ -123,7 +126,7 @@ def _trial(
     }
     config = config_from_dict(document, source="overhead", base=Path())
     partition = iid(len(codes), clients=clients, seed=1)
-    request = Request("distaim", "overhead", clients, "iid", None, 1)
+    request = Request("distaim", "overhead", clients, "iid", None, 1, capacity)
     return Trial(request, config, workload, codes, partition, "overhead")
 
 

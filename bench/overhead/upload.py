@@ -260,17 +260,18 @@ async def measure_uploads(
     *,
     rounds: Sequence[int],
     forms: Sequence[str] = FORMS,
+    capacity: int | None = None,
 ) -> list[Upload]:
     """One upload of ``codes`` (rows, columns) for each form and number of rounds, in the empty ``folder``.
 
-    Raises RuntimeError where a process fails.
+    ``capacity``: the owner's; by default as many rows as it has. Raises RuntimeError where a process fails.
     """
     names = [f"owner-{number}" for number in range(len(forms) * len(rounds))]
     certificates = make_certificates(folder / "certificates", PARTIES, names)
     np.save(folder / "codes.npy", codes, allow_pickle=False)
     jobs = [(form, number) for form in forms for number in rounds]
     configs = [
-        run_config(workload, len(codes), form, number, folder / f"{form}-{number}")
+        run_config(workload, capacity or len(codes), form, number, folder / f"{form}-{number}")
         for form, number in jobs
     ]
     paths = [config.base / "config.toml" for config in configs]

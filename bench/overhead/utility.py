@@ -24,6 +24,7 @@ from bench.overhead.client_tables import (
 )
 from bench.overhead.flaim import CONNECTION_BYTES
 from bench.overhead.jobs import FLEET, Record
+from protocols.upload import ROWS
 
 METHODS = ("distaim", "private")
 UTILITY_COMMAND = "make bench-utility"
@@ -208,8 +209,13 @@ def _record(records: Sequence[Record], best: Best) -> Record | None:
 # What to choose.
 
 
-def choice(clients: Sequence[Record], servers: Sequence[Record], errors: Sequence[Errors]) -> str:
-    """The section, or nothing where a figure is missing."""
+def choice(
+    clients: Sequence[Record],
+    servers: Sequence[Record],
+    errors: Sequence[Errors],
+    formulas: Sequence[Record] = (),
+) -> str:
+    """The section, or nothing where a figure is missing; what owners of rows move is by formula."""
     banks, hospitals = _client(clients, 5, EVERYBODY), _client(clients, 20, EVERYBODY)
     phones = _client(clients, FLEET, PARTICIPATION)
     bank_servers, hospital_servers = _servers(servers, 5), _servers(servers, 20)
@@ -222,6 +228,11 @@ def choice(clients: Sequence[Record], servers: Sequence[Record], errors: Sequenc
     )
     who = {"banks": banks, "hospitals": hospitals, "phones": phones}
     rounds = [_rounds_row(name, record.document) for name, record in who.items()]
+    by_rows = [
+        _by_rows_row(name, found.document)
+        for name, one in who.items()
+        if (found := _same_population(formulas, one))
+    ]
     parts = (
         "## What to choose\n\nCosts and errors side by side, for a few banks, a hospital network and a phone fleet; "
         "what follows from them is in [`bench/results/overhead-choice.md`](overhead-choice.md). All on Adult's domain "
@@ -232,6 +243,7 @@ def choice(clients: Sequence[Record], servers: Sequence[Record], errors: Sequenc
         f"{CONNECTION_BYTES / 1000:.1f} KB (handshake, greeting, goodbye). Owners that come in one of the rounds send "
         "DistAIM's servers an upload, of which the second and the third store 4 bytes a cell each:",
         markdown_table(_ROUNDS_HEADS, rounds),
+        _BY_ROWS + markdown_table(_BY_ROWS_HEADS, by_rows) if by_rows else "",
         _errors_table(errors),
     )
     return "\n\n".join(part for part in parts if part)
@@ -246,6 +258,34 @@ _ROUNDS_HEADS = (
     "who | owners | in a round | rounds of an owner | FLAIM union, MB | with a connection for each"
     " round | FLAIM query, MB | owners that come | their uploads at the second server, GB"
 )
+
+
+_BY_ROWS = (
+    "Owners who send rows instead, all of whom come, by formula: what one moves on the wire, once; what of uploads the "
+    "second and the third server store each; what counting costs each server.\n\n"
+)
+_BY_ROWS_HEADS = (
+    "who | owners | rows of an owner | MB an owner, once | uploads at the second server, MB | counting: MB a server"
+    " sends | seconds of a core"
+)
+
+
+def _by_rows_row(who: str, table: Document) -> tuple[str, ...]:
+    counting = table["counting"]
+    return (
+        who,
+        f"{table['clients']:,}",
+        f"{table['owner_rows']:,}",
+        mb(results_of(table, "distaim", ROWS)[0]["predicted_wire_mb"]),
+        mb(table["packed_rows_mb"] * table["clients"]),
+        f"{counting['mb_per_server']:,.0f}",
+        f"{counting['core_seconds_per_server']:.0f}",
+    )
+
+
+def _same_population(formulas: Sequence[Record], one: Record) -> Record | None:
+    names = ("dataset", "clients", "participation")
+    return _first(formulas, {name: one.document[name] for name in names})
 
 
 def _owners_row(who: str, client: Document, servers: Document) -> tuple[str, ...]:
