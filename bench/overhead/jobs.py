@@ -188,6 +188,9 @@ def _rows() -> Iterator[Job]:
     for name in every:
         for population in POPULATIONS:
             yield ClientJob(name, PAPER_ROUNDS, population, formula_only=True)
+    # Beside `syncret bench utility --sweep rows`.
+    for name in (*every, "adult-uci"):
+        yield ClientJob(name, (10,), formula_only=True)
     yield ServersJob("adult", 4, 100, ROWS)
 
 

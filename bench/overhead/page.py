@@ -14,7 +14,7 @@ from bench.markdown import markdown_table, mb, size
 from bench.overhead.client_tables import Document, client_sections, papers
 from bench.overhead.growth import CELL_COLUMNS, CODES
 from bench.overhead.jobs import CLIENT, FORMULA, GROWTH, SERVERS, UPLOAD, Record, Records
-from bench.overhead.rows_tables import plot_rows, rows_section
+from bench.overhead.rows_tables import at_papers_rounds, plot_rows, rows_section
 from bench.overhead.utility import Errors, best_rounds, choice, errors_by_rounds, table3
 from parties.files import disk_errors, write_whole
 
@@ -26,7 +26,7 @@ def write_page(records: Records, folder: Path) -> None:
     with disk_errors(folder):
         tables = papers(records.of(CLIENT), records.of(UPLOAD))
         plot_tables(tables, folder / "overhead-tables.png")
-        plot_rows(records.of(FORMULA), folder / "overhead-rows.png")
+        plot_rows(at_papers_rounds(records.of(FORMULA)), folder / "overhead-rows.png")
         plot_growth(records.of(GROWTH), folder / "overhead-growth.png")
 
 

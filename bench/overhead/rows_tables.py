@@ -1,7 +1,7 @@
 """The page's first section: owners that send rows beside FLAIM's clients and owners of counts, and what servers pay.
 
-Provides ``rows_section`` and ``plot_rows``. FLAIM's figure is that of the cheaper grouping. Figures of 100 owners are
-measured, those of other populations by our formulas. Public.
+Provides ``rows_section``, ``plot_rows`` and ``at_papers_rounds``. FLAIM's figure is that of the cheaper grouping.
+Figures of 100 owners are measured, those of every population by our formulas. Public.
 """
 
 from collections.abc import Iterable, Sequence
@@ -27,6 +27,7 @@ def rows_section(
     tables: Sequence[Merged], uploads: Sequence[Record], formulas: Sequence[Record]
 ) -> str:
     """The section, or nothing where no upload of rows was measured."""
+    formulas = at_papers_rounds(formulas)
     known = [table for table in tables if _rows_kb(table, "wire_mb") is not None]
     if not known:
         return ""
@@ -88,6 +89,16 @@ def _verdict(tables: Sequence[Document]) -> str:
 
 def _but(more: Sequence[str]) -> str:
     return f"more on {listed(more)}" if more else "more on none"
+
+
+def at_papers_rounds(formulas: Sequence[Record]) -> list[Record]:
+    """Those by formula that have every T of the paper."""
+    return [
+        record
+        for record in formulas
+        if set(PAPER_ROUNDS)
+        <= {one["rounds"] for one in results_of(record.document, "flaim", "union")}
+    ]
 
 
 # Goals.
@@ -175,8 +186,8 @@ def _populations(formulas: Sequence[Record]) -> str:
         "### Every population, by formula\n\n`syncret bench overhead --dataset NAME --rounds 4,32,96 --clients K "
         "--participation P --formula-only --json`\n\nKB on the wire of one participating client, both directions. An "
         "upload's size is exact but for some 100 bytes of its connection; FLAIM's client is that of a replayed run. "
-        "With few owners each has thousands of rows: there a row's bits are dearer than a model, and counts can be cheaper "
-        "than rows. The paper's own formula is in the records.\n\n"
+        "With few owners each has thousands of rows: there a row's bits are dearer than a model, and counts can be "
+        "cheaper than rows. The paper's own formula is in the records.\n\n"
         + markdown_table(_POPULATION_HEADS, rows)
     )
 

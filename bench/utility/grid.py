@@ -16,6 +16,7 @@ from bench.splits import NATURAL
 from bench.utility.settings import METHODS, Settings
 
 TABLES = ("adult", "marketing", "covtype", "census")
+ROWS_TABLES = (*TABLES, "magic", "adult-uci", "intrusion")
 MAIN = ("aim", "distaim", "naive", "oracle", "private")
 SKEWS = (1.0, 1.5, 2.0, 3.0, 4.0, 5.0)
 EPSILONS = (0.5, 1.0, 2.0, 3.0, 5.0)
@@ -87,6 +88,18 @@ def table3() -> Iterator[Settings]:
         yield Settings(dataset=dataset, method=method, rounds=rounds)
 
 
+def everybody(dataset: str, partition: str = "iid") -> Settings:
+    """DistAIM with all owners from the start, as they can afford by rows; any partition has the same sums."""
+    return Settings(dataset=dataset, method="distaim", participation=1.0, partition=partition)
+
+
+def rows() -> Iterator[Settings]:
+    """DistAIM with everybody and private FLAIM with a tenth, the quick ones first: no embedding is made for them."""
+    yield from map(everybody, ROWS_TABLES)
+    for partition, dataset in product(("iid", "clustering"), ROWS_TABLES):
+        yield Settings(dataset=dataset, method="private", partition=partition)
+
+
 def table5() -> Iterator[Settings]:
     """None: it measures partitions, see `bench.utility.splits`."""
     yield from ()
@@ -100,6 +113,7 @@ SWEEPS = {
     "fig1": figure1,
     "fig2": figure2,
     "fig3": figure3,
+    "rows": rows,
 }
 """The runs by name."""
 

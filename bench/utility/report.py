@@ -22,6 +22,7 @@ from bench.fetch import DatasetError
 from bench.markdown import markdown_table
 from bench.splits import NATURAL
 from bench.utility import grid
+from bench.utility.everybody import everybody_section
 from bench.utility.flaim import flaim_settings
 from bench.utility.settings import METHODS, Settings
 from bench.utility.store import Entry, Store
@@ -54,7 +55,7 @@ SPLITS_FILE = "utility-splits.json"
 def write_report(store: Store, folder: Path) -> None:
     """Write utility.md and its pictures into `folder`. Raises DatasetError where that cannot be written."""
     tables = (_head, _methods, _partitions, _rounds)
-    parts = [*(table(store) for table in tables), _splits(folder)]
+    parts = [*(table(store) for table in tables), everybody_section(store, folder), _splits(folder)]
     try:
         with disk_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)

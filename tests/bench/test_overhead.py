@@ -13,6 +13,7 @@ from bench.cli import bench
 from bench.datasets import DATA_VARIABLE
 from bench.fetch import DatasetError
 from bench.overhead.client import (
+    UPLOADS,
     Population,
     Subject,
     document,
@@ -23,10 +24,15 @@ from bench.overhead.client import (
 from bench.overhead.formula import (
     RECORD_BYTES,
     RECORD_OVERHEAD_BYTES,
+    UPLOAD_RECEIVED_BYTES,
+    Counting,
     distaim_formula,
     flaim_formula,
+    owner_rows,
+    packed_rows,
     round_payload,
     upload_payload,
+    upload_wire,
 )
 from bench.overhead.upload import Relay, Upload, measure_uploads
 from mechanisms.domain import Domain, Integer
@@ -85,14 +91,23 @@ def test_formula_only_needs_no_table(
     assert done.exit_code == 0, done.output
     found = json.loads(done.stdout)
     assert set(found) >= {"dataset", "candidates", "closure_cells", "maximal_cells", "results"}
-    assert len(found["results"]) == 8
+    assert len(found["results"]) == 10
     for entry in found["results"]:
         kind = "upload" if entry["method"] == "distaim" else "grouping"
         assert set(entry) >= ENTRY | {kind}
         assert entry["formula_mb"] > 0
         assert entry["sent_mb"] is entry["received_mb"] is entry["wire_mb"] is None
-    distaim = [e["formula_mb"] for e in found["results"] if e["method"] == "distaim"]
-    assert distaim == [48 * found["closure_cells"] / 1e6] * 4
+        assert entry["predicted_wire_mb"] > entry["predicted_mb"] > 0
+    by_form = {
+        form: [e["formula_mb"] for e in found["results"] if e.get("upload") == form]
+        for form in UPLOADS
+    }
+    assert by_form["seeded"] == by_form["plain"] == [48 * found["closure_cells"] / 1e6] * 2
+    # The paper's count knows no rows: theirs are the packed rows, two seeds and a key's worth of 144, and three boxes.
+    sent = found["packed_rows_mb"] + (144 + 3 * 1136) / 1e6
+    assert by_form["rows"] == [pytest.approx(sent, rel=1e-12)] * 2
+    assert found["counting"]["rows"] == 100 * found["owner_rows"]
+    assert found["counting"]["mb_per_server"] > 0
 
 
 def _refuse(name: str) -> None:
@@ -102,7 +117,8 @@ def _refuse(name: str) -> None:
 def test_flaim_by_the_formula_grows_with_the_rounds_and_distaim_does_not() -> None:
     subject = Subject("made up", draw_workload(domain(2, 3, 4, 5)), 5000, None)
     results = formula_results(subject, [1, 10, 100])
-    assert len({r.formula for r in results if r.method == "distaim"}) == 1
+    for form in UPLOADS:
+        assert len({r.formula for r in results if r.variant == form}) == 1
     union = [r.formula for r in results if (r.method, r.variant) == ("flaim", "union")]
     assert union == sorted(set(union))
 
@@ -112,6 +128,45 @@ def test_the_formula_counts_eight_bytes_a_cell() -> None:
     # 2 + 3 + 4, the pairs 6 + 8 + 12, and all three 24.
     assert distaim_formula(workload) == 48 * 59
     assert flaim_formula(100, 20) == 960
+
+
+@pytest.mark.parametrize(
+    ("clients", "capacity", "packed"), [(5, 8792, 71_435), (100, 440, 3575), (10_000, 5, 41)]
+)
+def test_rows_by_formula_are_the_packed_rows_and_what_sealing_adds(
+    clients: int, capacity: int, packed: int
+) -> None:
+    subject = Subject.load("adult", rows=False)
+    assert owner_rows(subject.rows, clients) == capacity
+    # 65 bits a row: presence, and the bits of 14 codes.
+    assert packed_rows(subject.workload, capacity) == packed == -(-capacity * 65 // 8)
+    sent = upload_payload(subject.workload, "rows", capacity)
+    assert sent == packed + 144 + 3 * 1136
+    # The design's goals, and what follows for an owner of five rows.
+    assert sent <= 1.1 * packed + 4500
+    assert upload_wire(sent) <= 1.1 * packed + 9500
+    assert capacity > 5 or upload_wire(sent) < 15_000
+
+
+def test_rows_are_less_than_flaims_client_on_adult_and_do_not_depend_on_t() -> None:
+    subject = Subject.load("adult", rows=False)
+    results = formula_results(subject, [4, 32], Population())
+    rows = [r.predicted_wire for r in results if r.variant == "rows"]
+    union = [r.predicted_wire for r in results if r.variant == "union"]
+    assert len(rows) == len(union) == 2
+    assert rows[0] == rows[1] is not None
+    assert all(flaim is not None and rows[0] < flaim for flaim in union)
+
+
+def test_counting_costs_its_batches() -> None:
+    workload = draw_workload(domain(30, 20, 25, 2), degree=3, count=2)
+    few, whole = Counting.of(workload, 100, 10), Counting.of(workload, 100, 20)
+    assert (few.rows, whole.rows) == (1000, 2000)
+    assert few.server_bytes < whole.server_bytes < 2 * few.server_bytes
+    # Of owners so large that no two are counted together, each has a batch and lifts all cells.
+    large = Counting.of(workload, 20_000, 3)
+    assert large.server_bytes == pytest.approx(3 * Counting.of(workload, 20_000, 1).server_bytes)
+    assert large.core_seconds > Counting.of(workload, 10_000, 6).core_seconds
 
 
 # Uploads
@@ -138,6 +193,9 @@ def test_uploads_on_the_wire_are_the_formula_within_the_framing(
     for upload in uploads:
         payload = upload_payload(workload, upload.form, 50)
         assert upload.sent_bytes == payload
+        assert abs(upload.received_bytes - UPLOAD_RECEIVED_BYTES) <= FEW
+        # What is small is in as many records as it needs.
+        assert abs(upload.wire_bytes - upload_wire(payload)) <= (FEW if payload < 10**5 else 10**4)
         assert 0 < upload.received_bytes < 1000
         records = payload // RECORD_BYTES + 8
         most = payload + RECORD_OVERHEAD_BYTES * records + CONNECTION_BYTES
@@ -250,8 +308,8 @@ def test_what_is_measured_has_every_key_and_a_number_in_it() -> None:
     found = json.loads(json.dumps(document(subject, results, population)))
     assert (found["clients"], found["participation"]) == (4, 1.0)
     kinds = [(e["method"], e.get("upload", e.get("grouping"))) for e in found["results"]]
-    assert kinds[:2] == [("distaim", "seeded"), ("distaim", "plain")]
-    assert kinds[2:] == [("flaim", "union"), ("flaim", "query")]
+    assert kinds[:3] == [("distaim", "seeded"), ("distaim", "plain"), ("distaim", "rows")]
+    assert kinds[3:] == [("flaim", "union"), ("flaim", "query")]
     for entry in found["results"]:
         kind = "upload" if entry["method"] == "distaim" else "grouping"
         assert set(entry) >= ENTRY | {kind}
@@ -264,7 +322,11 @@ def test_what_is_measured_has_every_key_and_a_number_in_it() -> None:
         assert entry["wire_mb"] > entry["sent_mb"] + entry["received_mb"]
         # All single columns first, then T rounds; an upload is one.
         assert entry["rounds_joined"] == (1 if entry["method"] == "distaim" else 3)
-    seeded, plain = found["results"][:2]
+    seeded, plain, rows = found["results"][:3]
+    # Twenty rows of 9 bits.
+    assert found["owner_rows"] == 20
+    assert rows["sent_mb"] == pytest.approx((23 + 144 + 3 * 1136) / 1e6)
+    assert rows["wire_mb"] == pytest.approx(rows["predicted_wire_mb"], abs=FEW / 1e6)
     boxes = 3 * 1136
     assert plain["sent_mb"] == (48 * small.maximal_cells + boxes) / 1e6
     assert seeded["sent_mb"] == pytest.approx((4 * small.maximal_cells + 144 + boxes) / 1e6)

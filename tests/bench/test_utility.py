@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -16,10 +17,13 @@ from bench import splits
 from bench.datasets import Dataset
 from bench.fetch import DatasetError
 from bench.metrics import auc_on_held_out, closure_error
+from bench.overhead.client import Subject
+from bench.overhead.formula import upload_payload, upload_wire
+from bench.overhead.jobs import ClientJob, Record, Records
 from bench.splits import owners_of
 from bench.utility.cli import utility
 from bench.utility.flaim import flaim_settings
-from bench.utility.grid import SWEEPS, default, settings_of
+from bench.utility.grid import SWEEPS, default, everybody, settings_of
 from bench.utility.methods import _schedule, arrival_counts
 from bench.utility.mpc import _trial
 from bench.utility.problem import Outcome, Problem, problem
@@ -384,6 +388,43 @@ def test_report_has_errors_by_the_number_of_rounds(tmp_path: Path) -> None:
     assert "| census | distaim | NLL | 31.00 | 31.00 |" in text
 
 
+def test_report_puts_everybody_by_rows_beside_a_tenth_with_flaim(tmp_path: Path) -> None:
+    store = Store(tmp_path / "results.jsonl")
+    write_report(store, tmp_path)
+    section = "## Rows: everybody takes part"
+    assert f"{section}\n\nNot run." in (tmp_path / "utility.md").read_text(encoding="utf-8")
+    for repeat, error in enumerate((0.2, 0.3)):
+        result = replace(RESULT, workload_error=error)
+        store.add([Entry(everybody("magic"), repeat, result)])
+    store.add([Entry(everybody("magic", "clustering"), 0, replace(RESULT, workload_error=0.1))])
+    store.add([Entry(Settings(dataset="magic", method="private", partition="iid"), 0, RESULT)])
+    write_report(store, tmp_path)
+    text = (tmp_path / "utility.md").read_text(encoding="utf-8").split(section)[1]
+    # With everybody a partition makes no difference: three runs. There are no records of bytes.
+    row = "| magic | 10 | 0.200 ± 0.100 | 20.00 ± 0.00 | 0.700 ± 0.000 | 3 | not run |  |  | 0 | 0.500 "
+    assert f"{row}| 20.00 | 0.700 | 1 |  |  |" in text
+    job = ClientJob("magic", (10,), formula_only=True)
+    records = Records(tmp_path / "overhead.json")
+    records.add(Record(job.command, job.kind, job.run(), "abc", "2026-11-01", {}))
+    write_report(store, tmp_path)
+    text = (tmp_path / "utility.md").read_text(encoding="utf-8").split(section)[1]
+    workload = Subject.load("magic", rows=False).workload
+    own = upload_wire(upload_payload(workload, "rows", 172)) / 1000
+    assert re.search(rf"\| 1 \| {own:.1f} \| [0-9.]+ \|", text)
+
+
+def test_everybody_has_the_same_sums_by_any_partition(small: Dataset) -> None:
+    found = []
+    for partition in ("iid", "label-skew"):
+        chosen = replace(everybody("magic", partition), clients=5)
+        posed = problem(chosen)
+        assert posed.partition is not None
+        rng = np.random.default_rng(0)
+        found.append(arrival_counts(posed.workload, small.train, posed.partition, chosen, rng))
+    assert [set(arrivals) for arrivals in found] == [{0}, {0}]
+    assert (found[0][0][1] == found[1][0][1]).all()
+
+
 def fake_measure(chosen: Settings, repeat: int) -> Result:
     """At the place of a real run, in tests of what is around it."""
     if chosen.method == "random":
@@ -491,6 +532,7 @@ def test_every_sweep_has_settings_that_are_valid() -> None:
         "fig1": 30,
         "fig2": 20,
         "fig3": 94,
+        "rows": 21,
     }
     with pytest.raises(DatasetError, match="unknown sweep 'table9'"):
         settings_of(["table9"])
