@@ -83,8 +83,8 @@ connection has by formula; a test holds it against relays between a deployed ser
 (`tests/bench/test_overhead_flaim.py`). It assumes one TLS connection of a client for the whole run.
 
 Tables that are not at hand here are replaced by random rows of their published domain and marked "generated":
-DistAIM's bytes do not depend on rows, FLAIM's only through what is chosen. Each table names its command; the last
-section has all."""
+DistAIM's bytes do not depend on what rows say, FLAIM's only through what is chosen. Each table names its command; the
+last section has all."""
 
 
 def _servers(records: Sequence[Record]) -> str:

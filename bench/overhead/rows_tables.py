@@ -83,7 +83,7 @@ def _verdict(tables: Sequence[Document]) -> str:
         + "\n\nFLAIM's bytes follow what is chosen, those of rows the table: with many rows and few rounds FLAIM's "
         "client is the one with less to move. Rows are sealed, sent and signed for as in a run (one connection, three "
         "boxes of 1,136 bytes more than their contents); an owner sends as many as its public capacity, here the "
-        "largest part of an even split. The measured records of counts and of FLAIM are older (see below)."
+        "largest part of an even split. The records of counts were made before uploads were sealed (3.5 KB less)."
     )
 
 
@@ -317,7 +317,9 @@ def plot_rows(formulas: Sequence[Record], path: Path) -> None:
         owners = [int(str(table["clients"])) for table in tables]
         for label, style, line in _lines(tables):
             panel.plot(owners, line, style, ms=4, lw=1.4, label=label)
-        panel.set(xscale="log", yscale="log", xlabel="owners", title=name)
+        panel.set(
+            xscale="log", yscale="log", xlabel="owners (5, 20: all in every round)", title=name
+        )
         panel.set_xticks(owners, [f"{count:,}" for count in owners], fontsize=8)
         panel.set_xticks([], minor=True)
         panel.grid(alpha=0.3, which="both", lw=0.4)
