@@ -15,7 +15,7 @@ from rich.table import Table
 from bench.datasets import NAMES
 from bench.engine.report import commit, machine
 from bench.fetch import DatasetError
-from bench.overhead.client import PAPER_ROUNDS, UPLOADS, Population
+from bench.overhead.client import PAPER_ROUNDS, Population
 from bench.overhead.growth import AXES
 from bench.overhead.jobs import (
     GROWTH,
@@ -29,6 +29,7 @@ from bench.overhead.jobs import (
     sweep,
 )
 from parties.errors import PartyError
+from protocols.upload import NAMES as UPLOADS
 from protocols.upload import SEEDED
 
 _EXAMPLE = "Example: syncret bench overhead --dataset adult --rounds 4,32,96 --json"

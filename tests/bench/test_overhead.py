@@ -13,7 +13,6 @@ from bench.cli import bench
 from bench.datasets import DATA_VARIABLE
 from bench.fetch import DatasetError
 from bench.overhead.client import (
-    UPLOADS,
     Population,
     Subject,
     document,
@@ -100,7 +99,7 @@ def test_formula_only_needs_no_table(
         assert entry["predicted_wire_mb"] > entry["predicted_mb"] > 0
     by_form = {
         form: [e["formula_mb"] for e in found["results"] if e.get("upload") == form]
-        for form in UPLOADS
+        for form in NAMES
     }
     assert by_form["seeded"] == by_form["plain"] == [48 * found["closure_cells"] / 1e6] * 2
     # The paper's count knows no rows: theirs are the packed rows, two seeds and a key's worth of 144, and three boxes.
@@ -117,7 +116,7 @@ def _refuse(name: str) -> None:
 def test_flaim_by_the_formula_grows_with_the_rounds_and_distaim_does_not() -> None:
     subject = Subject("made up", draw_workload(domain(2, 3, 4, 5)), 5000, None)
     results = formula_results(subject, [1, 10, 100])
-    for form in UPLOADS:
+    for form in NAMES:
         assert len({r.formula for r in results if r.variant == form}) == 1
     union = [r.formula for r in results if (r.method, r.variant) == ("flaim", "union")]
     assert union == sorted(set(union))
