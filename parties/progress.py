@@ -17,7 +17,8 @@ FieldValue = str | int | float | bool | None
 WORKING = "working"
 """The event of a process that is at work and has nothing new to say (`parties.pulse`)."""
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 10.0, 120.0
-_CLEAR = "\r\x1b[2K"
+CLEAR = "\r\x1b[2K"
+"""What takes a passing line away again: on a terminal, before anything else is written there."""
 
 
 class Progress(Protocol):
@@ -57,7 +58,7 @@ class Lines:
             self._write(stream, line + "\n", passing=False)
 
     def _write(self, stream: TextIO, text: str, *, passing: bool) -> None:
-        stream.write((_CLEAR if self._passing else "") + text)
+        stream.write((CLEAR if self._passing else "") + text)
         stream.flush()
         self._passing, self._wrote = passing, time.monotonic()
 

@@ -14,7 +14,7 @@ import click
 
 from parties.errors import StoreError
 from parties.files import disk_errors
-from parties.progress import Progress
+from parties.progress import CLEAR, Progress
 from parties.statuses import Status, describe
 from parties.trial.processes import Supervision
 from protocols.errors import ChannelError
@@ -169,4 +169,5 @@ def _failed(error: BaseException, state: CommandState) -> int:
 
 
 def _print_failure(message: str) -> None:
-    click.echo(f"syncret: error: {message}", err=True)
+    clear = CLEAR if sys.stderr.isatty() else ""
+    click.echo(f"{clear}syncret: error: {message}", err=True)
