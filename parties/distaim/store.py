@@ -82,7 +82,6 @@ _SHARES = tuple(table for table in _FILED if table != "checkpoint")
 _ENDED, _FORGOTTEN = "ended", "forgotten"
 _COMMITMENT_KEY = "commitment_key"
 _STANDING = "SELECT client, digest, round, excluded, servers FROM standing"
-_NEWEST = "client = ? ORDER BY version DESC LIMIT 1"
 _MOST_VERSIONS = 4
 """Of one client's submissions that wait for the servers to agree on one."""
 _KEPT_TOTALS = 2
@@ -220,7 +219,12 @@ class Store(Database):
     def _check_version(self, submission: Submission, known: Sequence[int]) -> None:
         """Whether a version may come beside those that are stored. Raises as ``check_upload``."""
         client, version = submission.client, submission.version
-        self.check_not_final(client)
+        if final := Settlements(self).final(client):
+            raise SubmissionCounted(
+                self.directory,
+                f"client {client!r} is counted in round {final.round}: what is released depends on it, and nothing "
+                "can be taken back",
+            )
         if version <= Settlements(self).version(client):
             raise SubmissionSettled(
                 self.directory,
@@ -234,15 +238,6 @@ class Store(Database):
             raise SubmissionConflict(
                 self.directory,
                 f"client {client!r} has {len(known)} versions here that the servers have not met over",
-            )
-
-    def check_not_final(self, client: str) -> None:
-        """Raises SubmissionCounted where ``client`` is counted for good."""
-        if final := Settlements(self).final(client):
-            raise SubmissionCounted(
-                self.directory,
-                f"client {client!r} is counted in round {final.round}: what is released depends on it, and nothing "
-                "can be taken back",
             )
 
     def accept(
@@ -332,20 +327,24 @@ class Store(Database):
         row = self.row("SELECT count(DISTINCT client) FROM submission")
         return 0 if row is None else int(row[0])
 
+    def _newest(self, column: str, client: str) -> Any:
+        query = f"SELECT {column} FROM submission WHERE client = ? ORDER BY version DESC LIMIT 1"  # noqa: S608
+        row = self.row(query, client)
+        return None if row is None else row[0]
+
     def upload_digest(self, client: str) -> str | None:
         """The digest of the newest upload whose part is stored for ``client``, or None."""
-        row = self.row(f"SELECT digest FROM submission WHERE {_NEWEST}", client)  # noqa: S608
-        return None if row is None else str(row[0])
+        digest: str | None = self._newest("digest", client)
+        return digest
 
     def newest_version(self, client: str) -> int:
         """The version of that upload, 0 without one."""
-        row = self.row(f"SELECT version FROM submission WHERE {_NEWEST}", client)  # noqa: S608
-        return 0 if row is None else int(row[0])
+        return self._newest("version", client) or 0
 
     def upload(self, client: str) -> SignedUpload | None:
         """The newest upload whose part is stored for ``client``, as its owner signed it, or None."""
-        row = self.row(f"SELECT proof FROM submission WHERE {_NEWEST}", client)  # noqa: S608
-        return None if row is None else SignedUpload.from_json(row[0])
+        proof = self._newest("proof", client)
+        return None if proof is None else SignedUpload.from_json(proof)
 
     def read_submission(self, client: str, version: int = 1) -> bytes:
         """The body of a version of ``client``. Raises StoreError where there is none or it is damaged."""
@@ -402,13 +401,13 @@ class Store(Database):
 
         None where there is none, or no round will. Raises StoreError.
         """
-        row = self.row(f"SELECT first_round FROM submission WHERE {_NEWEST}", client)  # noqa: S608
+        row = self._newest("first_round", client)
         standing = self.standing(client)
         if standing is not None and standing.excluded is not Exclusion.INCOMPLETE:
             return standing.round if standing.excluded is None else None
         if row is None or self.closed_to_clients:
             return None
-        first, begun = int(row[0]), max(self.total_rounds(), default=-1)
+        first, begun = int(row), max(self.total_rounds(), default=-1)
         # Who takes part from round 1 on is in the measurements before it, round 0, if it is there by then.
         return max(0 if first == 1 else first, begun + 1)
 
@@ -514,9 +513,12 @@ class Store(Database):
         return [_standing(*row) for row in rows]
 
     def standing(self, client: str) -> Standing | None:
-        """What has become of ``client``; None while it is waited for."""
+        """What has become of ``client``; None while it, or what it sent after that, is waited for."""
         row = self.row(f"{_STANDING} WHERE client = ?", client)
-        return None if row is None else _standing(*row)
+        found = None if row is None else _standing(*row)
+        if found is None or found.excluded in (None, Exclusion.INCOMPLETE):
+            return found
+        return found if self.upload_digest(client) in (None, found.digest) else None
 
     # Released measurements
 
@@ -557,10 +559,6 @@ class Store(Database):
         ]
 
     # Files and rows
-
-    def _count(self, table: str) -> int:
-        row = self.row(f"SELECT count(*) FROM {table}")  # noqa: S608
-        return 0 if row is None else int(row[0])
 
     def _move(self, source: Path, name: str) -> str:
         """Rename a synced file to ``name`` in this folder, durably."""

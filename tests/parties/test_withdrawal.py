@@ -21,6 +21,7 @@ from parties.audit.run import audit_folder
 from parties.budget import Account, Budget, Source
 from parties.commands.submit_texts import withdrawn_text
 from parties.config import CertificateFiles
+from parties.distaim.exclusions import Exclusion
 from parties.distaim.inputs.own import OwnInput
 from parties.distaim.listing import (
     Incomplete,
@@ -615,6 +616,29 @@ async def test_rows_that_one_server_alone_has_saved_are_counted_for_good_if_it_h
     if charged:
         expected = expected + count_marginals(make_codes(20, 2), workload)
     np.testing.assert_array_equal(counts_of(totals, 0), expected)
+
+
+async def test_what_is_sent_after_a_withdrawal_is_waited_for(
+    tmp_path: Path, certificates: Certificates
+) -> None:
+    """The round that was without the owner has kept that it had withdrawn; what came since is due in the next."""
+    owner = Who(A, Cluster(make_config(), tmp_path, certificates))
+    zeros = np.zeros(56, np.uint32)
+    async with running_servers(owner.config, tmp_path, certificates) as stores:
+        signed_by_owner = sign_withdrawal(owner.config, owner.files, 1)
+        for pid, store in stores.items():
+            store.settle(A, 1, signed_by_owner)
+            store.save_total(Total(0, (), Share(R32, pid, zeros, zeros), ()))
+            gone = signed_by_owner.withdrawal.digest()
+            store.save_standings([Standing(A, gone, 0, Exclusion.WITHDRAWN)])
+        told = await ask_standings(owner.config, owner.files)
+        assert {each.text for each in told} == {"not counted, in round 0: withdrawn"}
+        own = OwnInput.of(owner.config, owner.config.build_workload(), make_codes(20), None)
+        State.draw(owner.config, own, A, 1, version=2).write(owner.state)
+        sent = await submit(owner.config, make_codes(20), owner.files, state=owner.state)
+        assert (sent.version, sent.counted_from) == (2, 1)
+        told = await ask_standings(owner.config, owner.files)
+        assert {each.text for each in told} == {"there, to be counted from round 1 on"}
 
 
 # Where the upload is
