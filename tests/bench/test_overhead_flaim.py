@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from bench.overhead.client import Population, Subject, formula_results
-from bench.overhead.flaim import measure_flaim, replayed
+from bench.overhead.flaim import CONNECTION_BYTES, measure_flaim, replayed, replayed_wire
 from bench.overhead.formula import Payload, flaim_formula
 from bench.overhead.replay import (
     Terms,
@@ -153,6 +153,22 @@ def test_a_replay_says_what_measured_clients_need() -> None:
     mean = mean_payload(asked, run, "union", Terms(1200, ThreatModel(corrupt=0.05)))
     assert mean.sent + mean.received == pytest.approx(measured.sent + measured.received, rel=0.25)
     assert mean.cells == pytest.approx(measured.cells, rel=0.25)
+
+
+@pytest.mark.parametrize("grouping", ["union", "query"])
+def test_a_replays_wire_has_what_a_deployed_connection_adds(grouping: str) -> None:
+    asked, terms = workload(), Terms(1200, ThreatModel(corrupt=0.05))
+    settings = private_settings(8, participation=0.3, max_rows=1200, grouping=grouping)
+    measured = asyncio.run(measure_flaim(asked, tables(30, 40), settings, seed=2))
+    run = replay(asked, settings, clients=30, rows=40)
+    wire = replayed_wire(asked, run, grouping, terms)
+    assert wire == pytest.approx(measured.wire, rel=0.2)
+    # The measured messages are without headers and places; in both, a round's messages have some hundred bytes around.
+    mean = mean_payload(asked, run, grouping, terms)
+    each = (wire - CONNECTION_BYTES - mean.sent - mean.received) / mean.rounds
+    known = measured.wire - CONNECTION_BYTES - measured.sent - measured.received
+    assert each == pytest.approx(known / measured.rounds, abs=80)
+    assert each > 100
 
 
 def test_the_formula_of_a_run_to_come_is_near_that_of_a_run() -> None:
