@@ -22,7 +22,8 @@ from protocols.box_muller import (
 )
 from protocols.discrete import BLOCK_SAMPLES, Sampler
 from protocols.fixed import EXP2_DEGREE, INTEGER_BITS, TOP_BITS
-from protocols.row_plan import CountPlan
+from protocols.row_layout import Recoding
+from protocols.row_plan import SEGMENT_ROWS, CountPlan
 from protocols.select_spec import GROUP, LOG2E_BITS, UNIFORM_BITS, WEIGHT_BITS
 
 _DIGEST = 32
@@ -361,6 +362,20 @@ def valid_bits(plan: CountPlan, rows: int) -> Cost:
         cost += carry_out(64 * words_for(rows) * len(partial), width)
         cost += and_all(rows, 1 + len(partial))
     return cost + _everyone(_planes(len(plan.leaves), rows)) if plan.leaves else cost
+
+
+def recode(recoding: Recoding | None, rows: int) -> Cost:
+    """``recoding.recode`` of so many rows, one segment after the other; nothing without a recoding."""
+    if recoding is None:
+        return Cost()
+    partial = 1 + sum(recoding.is_partial(column) for column in recoding.columns)
+    cost = Cost()
+    for start in range(0, max(1, rows), SEGMENT_ROWS):
+        count = min(SEGMENT_ROWS, rows - start)
+        for column in recoding.columns:
+            cost += one_hot(count, recoding.fine.widths[column])
+        cost += and_all(count, partial)
+    return cost
 
 
 def doubled_counts(plan: CountPlan, rows: int) -> Cost:

@@ -1,15 +1,16 @@
 """How rows lie in bits: an owner's coded table to the bytes that it shares, and the servers' bytes to planes.
 
-Provides ``RowLayout``. A row is a presence bit and, column after column in the domain's order, its code in
-ceil(log2 size) bits, the least significant first; a column of one category has none. Rows lie one after the other
-without gaps, bit i of a body in byte i // 8 at 2^(i % 8), and the last byte is filled up. An owner of a public
-*capacity* sends that many rows: those that it does not have are zeros, so that nothing tells how many they are.
+Provides ``RowLayout``, and ``Recoding``, from one layout to another one with fewer codes. A row is a presence bit and,
+column after column in the domain's order, its code in ceil(log2 size) bits, the least significant first; a column of
+one category has none. Rows lie one after the other without gaps, bit i of a body in byte i // 8 at 2^(i % 8), and the
+last byte is filled up. An owner of a public *capacity* sends that many rows: those that it does not have are zeros, so
+that nothing tells how many they are.
 
 XOR-shares of these bytes are shares of the rows, whatever the bytes are. Secret: codes, bodies, planes. Public: sizes,
 capacities, lengths. No messages here. Source: own.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 
@@ -107,3 +108,32 @@ class RowLayout:
             used = np.unpackbits(octets, axis=1, count=capacity * self.bits, bitorder="little")
             parts.append(used.reshape(len(same) * capacity, self.bits))
         return np.concatenate(parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Recoding:
+    """``tables`` by column: the code among ``sizes`` categories of each code of ``fine``; other columns stay.
+
+    Raises ValueError for a table that is not one of its column's codes, or has others than ``coarse`` does.
+    """
+
+    fine: RowLayout
+    coarse: RowLayout
+    tables: Mapping[int, tuple[int, ...]] = field(hash=False)
+
+    def __post_init__(self) -> None:
+        for column, (size, after) in enumerate(
+            zip(self.fine.sizes, self.coarse.sizes, strict=True)
+        ):
+            table = self.tables.get(column, tuple(range(size)))
+            if len(table) != size or not all(0 <= code < after for code in table):
+                raise ValueError(f"column {column} has no table from {size} codes to {after}")
+
+    @property
+    def columns(self) -> tuple[int, ...]:
+        """The columns with other codes that have any bits, ascending."""
+        return tuple(sorted(c for c in self.tables if self.fine.widths[c]))
+
+    def is_partial(self, column: int) -> bool:
+        """Whether a column has codes that name no category."""
+        return self.fine.sizes[column] < 1 << self.fine.widths[column]

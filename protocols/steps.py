@@ -14,6 +14,7 @@ from typing import Generic, TypeVar
 
 from protocols import costs
 from protocols.costs import Cost
+from protocols.row_layout import Recoding
 from protocols.row_plan import CountPlan
 
 Facts = TypeVar("Facts", contravariant=True)
@@ -99,10 +100,11 @@ class Measurement:
 
 @dataclass(frozen=True, slots=True)
 class Counting:
-    """So many rows of a batch counted by a plan, absent ones included."""
+    """So many rows of a batch counted by a plan, absent ones included; after ``recoding`` them, where there is one."""
 
     plan: CountPlan
     rows: int
+    recoding: Recoding | None = None
 
     def by_segment(self, cost: Callable[[CountPlan, int], Cost]) -> Cost:
         """The cost of one segment after the other."""
@@ -141,6 +143,10 @@ MEASURE_OPEN: Step[Measurement] = Step(
     opens=COUNTS,
 )
 
+# Before it, rows may get other codes.
+COUNT_RECODE: Step[Counting] = Step(
+    "count.recode", Phase.ARRIVALS, cost=lambda c: costs.recode(c.recoding, c.rows)
+)
 # Counting takes each of these once for every segment of a batch's rows, and opens nothing.
 COUNT_ROWS: Step[Counting] = Step(
     "count.rows", Phase.ARRIVALS, cost=lambda c: c.by_segment(costs.valid_bits)
@@ -156,4 +162,5 @@ COUNT_CELLS: Step[Counting] = Step(
 
 OF_SELECTION = (SELECT, SELECT_ABS_ERROR, SELECT_CHOOSE)
 OF_MEASUREMENT = (MEASURE, MEASURE_NOISE, MEASURE_OPEN)
+OF_RECODING = (COUNT_RECODE,)
 OF_COUNTING = (COUNT_ROWS, COUNT_FACTORS, COUNT_CELLS)

@@ -21,8 +21,8 @@ from parties.audit.owners import capacities_of
 from parties.audit.privacy import Terms, candidates_of, rounds_of
 from parties.config import CELLS
 from parties.distaim.estimation import LEAD, estimate_bytes
-from parties.distaim.inputs.rows import counting_plan
-from parties.distaim.notes import AGREED, COUNTING, SELECTING
+from parties.distaim.inputs.rows import counting_plan, row_recoding
+from parties.distaim.notes import AGREED, COUNTING, RECOUNTING, SELECTING
 from parties.distaim.planning import security_bits
 from parties.distaim.steps import (
     CLIENTS_COMPARE,
@@ -44,6 +44,7 @@ from protocols.steps import (
     MEASURE_NOISE,
     OF_COUNTING,
     OF_MEASUREMENT,
+    OF_RECODING,
     OF_SELECTION,
     Counting,
     Measurement,
@@ -187,8 +188,11 @@ def _released(
         number = entry.number("round") if "round" in entry.record else -1
         if entry.is_note(SELECTING.what):
             candidates = candidates_of(entry.text("candidates"), len(terms.workload.candidates))
-        elif entry.is_note(COUNTING.what):
-            yield from _priced(OF_COUNTING, _counted_rows(entry, terms), number)
+        elif entry.is_note(COUNTING.what) or entry.is_note(RECOUNTING.what):
+            counting = _counted_rows(entry, terms, number)
+            if counting.recoding is not None:
+                yield from _priced(OF_RECODING, counting, number)
+            yield from _priced(OF_COUNTING, counting, number)
         elif entry.kind != "opened" or number not in plans:
             continue
         elif entry.record["what"] == CHOICE.what:
@@ -219,7 +223,7 @@ def _pending_cells(attempt: Attempt, terms: Terms) -> int:
     """Cells of the one-way marginals that an attempt has still to measure: their noise is made at once."""
     agreed = attempt.notes(AGREED.what)
     first = agreed[0].number("initial") if agreed else 0
-    return sum(terms.size(i) for i in terms.workload.one_way[first:])
+    return sum(terms.first_size(i) for i in terms.workload.one_way[first:])
 
 
 def _selection(candidates: list[int], plan: Schedule, terms: Terms) -> Selection:
@@ -241,9 +245,13 @@ def _checked(owners: int, terms: Terms) -> Checked:
     return Checked(owners, len(workload.maximal), cells)
 
 
-def _counted_rows(entry: Entry, terms: Terms) -> Counting:
+def _counted_rows(entry: Entry, terms: Terms, number: int) -> Counting:
     """A batch whose owners sent rows: ``owners.limits`` looks at the capacities."""
-    return Counting(counting_plan(terms.workload), sum(capacities_of(entry).values()))
+    rows = sum(capacities_of(entry).values())
+    if number == 0:
+        return Counting(counting_plan(terms.first or terms.workload), rows)
+    recoding = row_recoding(terms.workload, terms.config.domain)
+    return Counting(counting_plan(terms.workload), rows, recoding)
 
 
 def _measurement(cells: int, plan: Schedule, terms: Terms) -> Measurement:
@@ -292,7 +300,7 @@ def _at_most(
 ) -> None:
     """In the round in which a mesh broke down no more was sent than its steps may send in all."""
     limit = _limit(place, attempt, terms)
-    if place.step in [step.name for step in OF_COUNTING]:
+    if place.step in [step.name for step in (*OF_RECODING, *OF_COUNTING)]:
         # A batch says what it is before it begins.
         limit = 0 if wanted is None else wanted.sent[attempt.pid]
     require(
@@ -304,7 +312,7 @@ def _at_most(
 def _limit(place: StepInRound, attempt: Attempt, terms: Terms) -> int | None:
     """The most that a server sends in a step of a selection or a measurement, whatever is chosen; None for others."""
     workload, plan = terms.workload, terms.plan
-    sizes = [terms.size(i) for i in workload.one_way]
+    sizes = [terms.first_size(i) for i in workload.one_way]
     if place.step == MEASURE_NOISE.name:
         sizes = [sum(sizes)]
     if place.round > 0:

@@ -21,6 +21,7 @@ from parties.distaim.notes import (
     COUNTED,
     COUNTING,
     INCOMPLETE,
+    RECOUNTING,
     REPLACED,
     ROUND,
     WITHDRAWN,
@@ -45,7 +46,7 @@ def limits(evidence: Evidence, terms: Terms) -> str:
     rows: dict[str, int] = {}
     for session in evidence.sessions:
         _alike(session, [list(attempt.of("opened")) for attempt in session.present])
-        for note in (ACCUSED, COUNTING, WITHDRAWN, REPLACED):
+        for note in (ACCUSED, COUNTING, RECOUNTING, WITHDRAWN, REPLACED):
             _alike(session, [list(attempt.notes(note.what)) for attempt in session.present])
         withdrawn += len(_withdrawn(session, evidence))
         counts = [_follow(attempt, terms) for attempt in session.present]
@@ -169,6 +170,7 @@ def _counted_batches(attempt: Attempt) -> Iterator[tuple[Entry, Mapping[str, int
     """
     batch: Mapping[str, int] = {}
     inside, leaving = set[str](), set[str]()
+    anew, first = set[str](), set[str]()
     for entry in attempt.entries:
         if entry.is_note(WITHDRAWN.what) or entry.is_note(REPLACED.what):
             leaving |= table(entry.record["clients"]).keys() & inside
@@ -182,8 +184,16 @@ def _counted_batches(attempt: Attempt) -> Iterator[tuple[Entry, Mapping[str, int
             batch = {} if again else capacities
         elif entry.kind == "client" and entry.record["accepted"]:
             inside |= {entry.text("client")} & batch.keys()
+        elif entry.is_note(RECOUNTING.what):
+            where = f"line {entry.line} of server {attempt.pid}'s transcript"
+            known = capacities_of(entry).keys() <= inside
+            require(known, f"{where}: owners are counted again who were not counted before")
+            anew |= capacities_of(entry).keys()
         elif entry.is_note(ROUND.what):
             where = f"line {entry.line} of server {attempt.pid}'s transcript"
+            all_anew = not anew or anew == first
+            require(all_anew, f"{where}: {len(first - anew)} owners are not counted again")
+            anew, first = set(), set(inside)
             require(not leaving, f"{where}: {len(leaving)} owners' rows are still in the total")
 
 

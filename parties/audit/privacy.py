@@ -10,10 +10,11 @@ import copy
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 import numpy as np
+from numpy.typing import NDArray
 
 from mechanisms.accounting import Schedule, rho
 from mechanisms.events import Event, ExponentialEvent, event_to_dict
@@ -34,8 +35,12 @@ from parties.distaim.notes import (
     WITHDRAWN,
 )
 from parties.distaim.planning import make_plan
+from parties.distaim.private_bins import first_workload, released_config, resolved_workload
 from parties.distaim.steps import OPENED_IN, PASSED
+from parties.distaim.stored import Checkpoint
 from parties.errors import ConfigError
+from protocols.measure import noise_of
+from protocols.ring import R32
 from protocols.steps import CHOICE, COUNTS, MEASURE, SELECT
 
 
@@ -46,10 +51,27 @@ class Terms:
     config: Config
     workload: Workload
     plan: Schedule
+    first: Workload | None = None
+    """What round 0 counts and measures where that chooses bins: ``workload`` follows from it."""
+
+    @property
+    def released(self) -> Config:
+        """The configuration with the bins that round 0 has chosen."""
+        return released_config(self.config, self.workload)
 
     def size(self, candidate: int) -> int:
         """Cells of a candidate."""
         return self.workload.offsets[candidate + 1] - self.workload.offsets[candidate]
+
+    def first_size(self, column: int) -> int:
+        """Cells of a column as round 0 measures it."""
+        return (self.first or self.workload).domain.columns[column].size
+
+    def counts(self, entry: Entry) -> NDArray[np.float64]:
+        """Opened numbers as noisy counts; ``protocols.measure``."""
+        words = np.frombuffer(entry.bytes("value"), "<u4").astype(np.uint32)
+        counts = R32.decode(words).astype(np.float64)
+        return np.ldexp(counts, -noise_of(self.config.run.noise).fraction_bits)
 
 
 def terms_of(evidence: Evidence) -> Terms:
@@ -57,9 +79,33 @@ def terms_of(evidence: Evidence) -> Terms:
     config = identity.rebuild_config(evidence.transcripts[0])
     try:
         workload = config.build_workload()
-        return Terms(config, workload, make_plan(config, workload))
+        terms = Terms(config, workload, make_plan(config, workload), first_workload(config))
+        return terms if terms.first is None else _resolved(evidence, terms)
     except ConfigError as error:
         raise Failed(f"the configuration in the transcripts cannot be used: {error}") from error
+
+
+def _resolved(evidence: Evidence, terms: Terms) -> Terms:
+    """The terms with the workload that follows from what round 0 opened; the largest there can be where that lacks."""
+    found: dict[int, Checkpoint] = {}
+    for session in evidence.sessions:
+        attempt = max(session.present, key=lambda a: len(list(a.of("opened"))))
+        agreed = attempt.notes(AGREED.what)
+        left = iter(terms.workload.one_way[agreed[0].number("initial") if agreed else 0 :])
+        sigma = next(
+            (plan.sigma for n, _, plan in rounds_of(attempt, evidence, terms) if n == 0), 0
+        )
+        for entry in attempt.of("opened"):
+            if entry.record["what"] == COUNTS.what and entry.number("round") == 0:
+                column = next(left, -1)
+                where = f"line {entry.line} of server {attempt.pid}'s transcript"
+                require(column >= 0 and sigma > 0, f"{where}: one marginal too many")
+                _of_size(entry, terms.first_size(column), where)
+                found[column] = Checkpoint(0, column, sigma, 1, terms.counts(entry))
+    if not found.keys() >= {*terms.workload.one_way}:
+        return terms
+    workload = resolved_workload(terms.config, list(found.values()))
+    return replace(terms, workload=workload)
 
 
 def candidates_of(mask: str, count: int) -> list[int]:
@@ -179,7 +225,7 @@ def _openings_of(attempt: Attempt, terms: Terms) -> list[str]:
             elif entry.number("round") == 0:
                 first += 1
                 require(first < len(pending), f"line {entry.line} {where}: one marginal too many")
-                size = terms.size(pending[first])
+                size = terms.first_size(pending[first])
             else:
                 require(chosen >= 0, f"line {entry.line} {where}: counts without a choice")
                 size = terms.size(chosen)

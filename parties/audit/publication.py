@@ -146,7 +146,7 @@ def _model(evidence: Evidence, config: Config) -> Model:
 
 def model(evidence: Evidence, terms: Terms) -> str:
     """The model fits the noisy counts that were opened as the auditor's own fit does, and answers alike."""
-    given = _model(evidence, terms.config)
+    given = _model(evidence, terms.released)
     opened = released(evidence, terms)
     try:
         said = misfit(terms.workload, opened.measurements, given)

@@ -46,15 +46,15 @@ def quality(evidence: Evidence, terms: Terms) -> str:
     said = document.get("quality")
     if not isinstance(said, Mapping):
         raise NotApplicable(f"{NAME} says nothing of quality.")
-    check_verdict(said, terms.config.domain)
-    table = written_table(terms.config, evidence.directory)
+    check_verdict(said, terms.released.domain)
+    table = written_table(terms.released, evidence.directory)
     if table is None or not (evidence.directory / MODEL).is_dir():
         raise NotApplicable(f"There is no {TABLE} or no {MODEL}/ in the folder.")
     try:
         fits = fits_of(evidence, terms)
     except MechanismError as error:
         raise Failed(f"no model can be fitted to what was opened: {error}") from error
-    check_columns(document, terms.config.domain, table.values)
+    check_columns(document, terms.released.domain, table.values)
     opened = released(evidence, terms)
     problems = []
     for each in fits:

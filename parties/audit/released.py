@@ -7,16 +7,14 @@ the last one counts. Public: everything.
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import numpy as np
-
 from mechanisms.accounting import Schedule
 from mechanisms.aim import Measurement
-from parties.audit.evidence import Attempt, Entry, Evidence, Session
+from parties.audit.evidence import Attempt, Evidence, Session
 from parties.audit.findings import require
 from parties.audit.privacy import Terms, finished_rounds, rounds_of
 from parties.distaim.notes import AGREED, ROUND, SELECTED
-from protocols.measure import noise_of
-from protocols.ring import R32
+from parties.distaim.private_bins import measurements_of
+from parties.distaim.stored import Checkpoint
 from protocols.steps import COUNTS
 
 
@@ -68,11 +66,5 @@ def _measured(attempt: Attempt, evidence: Evidence, terms: Terms) -> Iterator[Me
             candidate = candidate if number > 0 else next(left, -1)
             require(candidate >= 0, f"round {number} opened more marginals than there are columns")
             sigma = plans[number].sigma
-            yield Measurement(number, candidate, _counts(entry, terms), sigma, clients)
-
-
-def _counts(entry: Entry, terms: Terms) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    """The opened numbers as noisy counts; ``protocols.measure``."""
-    words = np.frombuffer(entry.bytes("value"), "<u4").astype(np.uint32)
-    counts = R32.decode(words).astype(np.float64)
-    return np.ldexp(counts, -noise_of(terms.config.run.noise).fraction_bits)
+            opened = Checkpoint(number, candidate, sigma, clients, terms.counts(entry))
+            yield from measurements_of(terms.config, terms.workload, [opened])

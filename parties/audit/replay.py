@@ -313,7 +313,11 @@ def _run(transcript: ServerTranscript, pid: int, recording: Recording) -> Playin
     workload = config.build_workload()
     plan, bits = make_plan(config, workload), security_bits(config, workload)
     played = Played(recording.inputs, pid, input_forms(config, workload))
-    lead = LeadDuties(_Absent(), lambda result: _NOTHING) if pid == LEAD else None
+    lead = (
+        LeadDuties(lambda workload: _Absent(), lambda result, workload: _NOTHING)
+        if pid == LEAD
+        else None
+    )
 
     async def play(directory: Path) -> None:
         closed = asyncio.Event()

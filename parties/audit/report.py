@@ -72,7 +72,7 @@ def report(evidence: Evidence, terms: Terms) -> str:
         dataset="",
         parameters=parameters(config, config.clients.expected if there else clients),
         privacy=Privacy(terms.plan.rho, ledger, implementation_delta(config, workload)),
-        workload=workload_size(workload, rows_capacity(evidence)),
+        workload=workload_size(config.build_workload(), rows_capacity(evidence)),
         communication=UNJUDGED,
         time_s={"total": 0.0},
         opened=openings_of(evidence.transcripts[0]),

@@ -126,7 +126,8 @@ def _replays(transcripts: Path | None, replays: Sequence[Path]) -> tuple[Check, 
 
 
 def _configuration(case: Case[Terms]) -> str:
-    config, workload = case.terms.config, case.terms.workload
+    # What was agreed on: before round 0 chose any bins.
+    config, workload = case.terms.config, case.terms.config.build_workload()
     bits = security_bits(config, workload)
     plan = identity_of(config, workload.digest(), case.terms.plan, bits).plan
     return identity.configuration(case.evidence, config, workload, plan)
@@ -167,7 +168,7 @@ THREE_SERVERS: tuple[Rule[Terms], ...] = (
     Rule("published", lambda case: publication.published(case.evidence), Need.FORM),
     Rule(
         "table",
-        lambda case: publication.table(case.evidence, case.terms.config, case.terms.workload),
+        lambda case: publication.table(case.evidence, case.terms.released, case.terms.workload),
         Need.CONFIGURATION,
     ),
     Rule("model", lambda case: publication.model(case.evidence, case.terms), Need.CONFIGURATION),

@@ -92,8 +92,8 @@ class Config:
             raise ConfigError(
                 self.source,
                 "column.bins",
-                f'is "{PRIVATE}" in column {self.domain.names[private[0]]!r}, which only central AIM measures '
-                "(syncret run --method aim); expected a number of bins, or edges",
+                f'is "{PRIVATE}" in column {self.domain.names[private[0]]!r}, which DistAIM and central AIM '
+                "measure and FLAIM does not; expected a number of bins, or edges",
             )
 
     def check_rows(self, rows: int, capacity: int | None = None) -> None:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from mechanisms.accounting import LedgerEntry, Schedule, rho
+from mechanisms.domain import Domain
 from mechanisms.workload import Workload
 from parties.config import Config
 from parties.distaim.store import Store
@@ -114,10 +115,13 @@ def state_of(store: Store, rounds: int) -> dict[str, object]:
     }
 
 
-def largest_state(workload: Workload, rounds: int) -> int:
-    """More bytes than a server's state as JSON ever has: every round may have measured the largest marginal."""
+def largest_state(workload: Workload, rounds: int, first: Domain | None = None) -> int:
+    """More bytes than a server's state as JSON ever has: every round may have measured the largest marginal.
+
+    ``first``: the domain that round 0 measures, where that is not the workload's.
+    """
     sizes = [workload.domain.size(query) for query in workload.candidates]
-    cells = sum(sizes[i] for i in workload.one_way) + rounds * max(sizes)
+    cells = sum((first or workload.domain).shape) + rounds * max(sizes)
     return MAX_PUBLIC_BYTES + _BYTES_A_CELL * cells
 
 

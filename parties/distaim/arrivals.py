@@ -39,9 +39,11 @@ from parties.distaim.notes import (
     COUNTED,
     COUNTING,
     INCOMPLETE,
+    RECOUNTING,
     REPLACED,
     TOTAL,
     WITHDRAWN,
+    Note,
 )
 from parties.distaim.steps import (
     CLIENTS_AGREE,
@@ -108,6 +110,7 @@ class Arrivals:
         self._held: dict[str, StoredSubmission] = {}
         """By client, what was agreed on and waits for a batch to be full."""
         self._total: Total | None = None
+        self._anew = False
         self.seconds = 0.0
         """How long counting in has taken so far, waiting included."""
 
@@ -133,6 +136,10 @@ class Arrivals:
         ]
         return sorted([*self._standings.values(), *left], key=lambda s: s.client)
 
+    def count_anew(self, forms: Mapping[str, InputForm], cells: int) -> None:
+        """From now on the total has other ``cells``, which ``forms`` count: everybody in it is counted again."""
+        self._forms, self._cells, self._anew = forms, cells, self._total is not None
+
     async def count_in(self, round: int) -> Total:
         """The running total for ``round``, with everyone whose first round has come and who is complete everywhere.
 
@@ -144,6 +151,7 @@ class Arrivals:
             self._total = await self._common_total(round)
             await self._count_while_waiting(round)
         else:
+            await self._recount(round)
             await self._add_all((await self._list(round, ready=True))[0], round, last=True)
         total = self._total
         if self._incomplete:
@@ -370,6 +378,23 @@ class Arrivals:
                 batch = Batch(round, part, bodies.__getitem__, limit, compute=self._config.compute)
                 await self._add(form, batch)
 
+    async def _recount(self, round: int) -> None:
+        """Everybody in the total, in its order, into new cells, where ``count_anew`` has been called."""
+        if not self._anew:
+            return
+        before, self._anew = self._require_total(), False
+        by_upload = {s.upload: s for s in self._holdings.submissions(max(round, 1))}
+        members = [by_upload[upload] for upload in before.uploads]
+        total = Total.empty(round, self._ctx.pid, self._cells).share
+        limit = Limit(NO_CHECK, self._config.clients.rows_per_client)
+        for form, due in self._by_form(members):
+            for part in form.batches(due):
+                bodies = await asyncio.to_thread(self._bodies, part)
+                batch = Batch(round, part, bodies.__getitem__, limit, compute=self._config.compute)
+                batch = self._to_be_counted(form, batch, RECOUNTING)
+                total = (await form.add(self._ctx, total, batch)).total
+        self._total = Total(round, before.clients, total, before.uploads)
+
     def _bodies(self, part: Sequence[StoredSubmission]) -> dict[str, bytes]:
         read = self._holdings.read_submission
         return {s.submission.client: read(s.submission.client, s.submission.version) for s in part}
@@ -397,12 +422,10 @@ class Arrivals:
             self._conclude(Standing(client, stored.upload, batch.round, reason, servers))
             self._open[client] = stored
 
-    def _to_be_counted(self, form: InputForm, batch: Batch) -> Batch:
+    def _to_be_counted(self, form: InputForm, batch: Batch, note: Note = COUNTING) -> Batch:
         """Say whose rows are counted, before it begins."""
         capacities: Value = {s.submission.client: s.submission.capacity for s in batch.submissions}
-        self._transcript.note(
-            COUNTING.what, round=batch.round, form=form.name, capacities=capacities
-        )
+        self._transcript.note(note.what, round=batch.round, form=form.name, capacities=capacities)
         return replace(batch, progress=self._on_counting(batch))
 
     def _conclude(self, standing: Standing) -> None:

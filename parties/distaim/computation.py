@@ -12,11 +12,11 @@ import secrets
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from mechanisms.accounting import Schedule
-from mechanisms.aim import AimResult, Estimator, Measurement, RoundRecord, run_aim
+from mechanisms.aim import AimResult, Estimator, RoundRecord, estimated_total, run_aim
 from mechanisms.events import event_to_dict
 from mechanisms.workload import Workload
 from parties.config import Config
@@ -37,9 +37,15 @@ from parties.distaim.inputs import Batch, OnPart, input_forms
 from parties.distaim.notes import AGREED, FINISHED, PUBLISHED
 from parties.distaim.outbox import Outbox
 from parties.distaim.outputs import CostsFile, result_document
+from parties.distaim.private_bins import (
+    Released,
+    first_workload,
+    measurements_of,
+    resolved_workload,
+)
 from parties.distaim.steps import AGREE, DONE, FINISH
 from parties.distaim.store import Store
-from parties.distaim.stored import Standing
+from parties.distaim.stored import Checkpoint, Standing
 from parties.files import write_json
 from parties.ledger import DurableLedger
 from parties.progress import WORKING, Progress, round_text
@@ -86,10 +92,10 @@ class ComputeServer:
 
 @dataclass(frozen=True, slots=True)
 class LeadDuties:
-    """What party 0 has besides: the estimator of the model, and what writes the model and rows of it."""
+    """What party 0 has besides: the estimator of a workload's model, and what writes the model and rows of it."""
 
-    estimator: Estimator
-    write: Callable[[AimResult], Published]
+    estimator: Callable[[Workload], Estimator]
+    write: Callable[[AimResult, Workload], Published]
 
 
 async def compute(
@@ -116,7 +122,7 @@ async def compute(
             initial=server.workload.one_way,
             budget=server.plan.rho,
             nonce=nonce,
-            max_bytes=largest_state(server.workload, server.plan.rounds),
+            max_bytes=largest_state(server.workload, server.plan.rounds, server.config.domain),
         )
     initial = sum(m.round == 0 for m in resumed.history)
     sigmas = [m.sigma for m in resumed.history if m.round > 0]
@@ -149,8 +155,10 @@ async def compute(
             round=resumed.last_round,
         )
     accounts = _Accounts(server.transcript, costs)
-    arrivals = _arrivals(server, ctx, resumed.charged)
-    result = await _aim(server, ctx, resumed, arrivals, accounts=accounts, lead=lead)
+    arrivals = _arrivals(server, ctx, resumed)
+    workload, released = await _bins(server, ctx, resumed, arrivals, accounts=accounts)
+    server = replace(server, workload=workload)
+    result = await _aim(server, ctx, resumed, arrivals, released, accounts=accounts, lead=lead)
     server.store.close_to_clients()
     with ctx.step(FINISH.name) as c:
         await _finish(server, c, result, arrivals.standings, costs=costs, lead=lead)
@@ -159,11 +167,41 @@ async def compute(
     costs.save()
 
 
+async def _bins(
+    server: ComputeServer,
+    ctx: Context,
+    resumed: Resumed,
+    arrivals: Arrivals,
+    *,
+    accounts: "_Accounts",
+) -> tuple[Workload, Sequence[Released]]:
+    """What rounds count, and what is released by now; with private bins, round 0 is over then, and has chosen them."""
+    config, first = server.config, first_workload(server.config)
+    if first is None:
+        return server.workload, resumed.history
+    measured = {one.candidate for one in resumed.history}
+    missing = [i for i in first.one_way if i not in measured]
+    backend = _backend(replace(server, workload=first), ctx, resumed, arrivals)
+    clients, sigma = await backend.begin_round(0) if missing else 0, server.plan.sigma
+    released = [
+        *resumed.history,
+        *[Checkpoint(0, i, sigma, clients, await backend.measure(i, sigma)) for i in missing],
+    ]
+    workload = resolved_workload(config, released)
+    arrivals.count_anew(input_forms(config, workload), workload.maximal_cells)
+    if missing:
+        measurements = tuple(measurements_of(config, workload, released))
+        total = estimated_total(measurements, clients, config.max_rows)
+        _on_round(server, arrivals, accounts, RoundRecord(0, measurements, clients, total))
+    return workload, released
+
+
 async def _aim(
     server: ComputeServer,
     ctx: Context,
     resumed: Resumed,
     arrivals: Arrivals,
+    released: Sequence[Released],
     *,
     accounts: "_Accounts",
     lead: LeadDuties | None,
@@ -173,22 +211,10 @@ async def _aim(
     if lead is not None:
         estimator = LeadEstimator(
             ctx,
-            lead.estimator,
+            lead.estimator(server.workload),
             server.workload,
             receive_s=server.config.timeouts.receive_s,
             circumstances=server.circumstances,
-        )
-
-    def on_round(record: RoundRecord) -> None:
-        accounts.costs.seconds["share"] = arrivals.seconds
-        accounts.write()
-        server.transcript.seal(round_ended(record.round))
-        accounts.costs.save()
-        server.progress.event(
-            "round-done",
-            f"{round_text(record.round, server.plan)} done",
-            done=record.round,
-            rows_estimated=record.total,
         )
 
     return await run_aim(
@@ -197,14 +223,28 @@ async def _aim(
         _backend(server, ctx, resumed, arrivals),
         estimator,
         max_rows=server.config.max_rows,
-        history=[
-            Measurement(m.round, m.candidate, m.noisy, m.sigma, m.clients) for m in resumed.history
-        ],
-        on_round=on_round,
+        history=measurements_of(server.config, server.workload, released),
+        on_round=lambda record: _on_round(server, arrivals, accounts, record),
     )
 
 
-def _arrivals(server: ComputeServer, ctx: Context, charged: Sequence[int]) -> Arrivals:
+def _on_round(
+    server: ComputeServer, arrivals: Arrivals, accounts: "_Accounts", record: RoundRecord
+) -> None:
+    """A round is over: everything of it is written down."""
+    accounts.costs.seconds["share"] = arrivals.seconds
+    accounts.write()
+    server.transcript.seal(round_ended(record.round))
+    accounts.costs.save()
+    server.progress.event(
+        "round-done",
+        f"{round_text(record.round, server.plan)} done",
+        done=record.round,
+        rows_estimated=record.total,
+    )
+
+
+def _arrivals(server: ComputeServer, ctx: Context, resumed: Resumed) -> Arrivals:
     last = -1
 
     def on_waiting(stored: int) -> None:
@@ -216,17 +256,19 @@ def _arrivals(server: ComputeServer, ctx: Context, charged: Sequence[int]) -> Ar
 
     if text := effort_text(server.config, server.workload):
         server.progress.event("inputs", f"counting: {text}")
+    # Round 0 of a run with private bins counts fine cells.
+    counted = first_workload(server.config) or server.workload
     return Arrivals(
         ctx,
         server.config,
         server.circumstances.holdings(server.store),
-        forms=input_forms(server.config, server.workload),
-        cells=server.workload.maximal_cells,
+        forms=input_forms(server.config, counted),
+        cells=counted.maximal_cells,
         transcript=server.transcript,
         closed=server.closed,
         circumstances=server.circumstances,
         authority=Issuer.of(server.circumstances.keep("authority", lambda: server.authority)),
-        charged=charged,
+        charged=resumed.charged,
         on_waiting=on_waiting,
         on_counting=lambda batch: _on_counting(server, batch),
     )
@@ -288,7 +330,7 @@ async def _finish(
     message = b""
     if lead is not None:
         server.progress.event("writing", "writing the synthetic table")
-        write = asyncio.ensure_future(asyncio.to_thread(lead.write, result))
+        write = asyncio.ensure_future(asyncio.to_thread(lead.write, result, server.workload))
         await working(ctx, write, silence_s(server.config.timeouts.receive_s), server.circumstances)
         kept = server.circumstances.keep(PUBLISHED.what, lambda: write.result().to_bytes())
         message = DONE + kept

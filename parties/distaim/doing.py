@@ -24,6 +24,7 @@ from protocols.steps import (
     MEASURE_NOISE,
     MEASURE_OPEN,
     OF_COUNTING,
+    OF_RECODING,
     SELECT,
     SELECT_ABS_ERROR,
     SELECT_CHOOSE,
@@ -33,7 +34,10 @@ _WORDS: Mapping[str, str] = {
     AGREE.name: "settling with the other servers where the run stands",
     CLIENTS_COMPARE.name: "adding the data owners' counts",
     CLIENTS_CHECK.name: "checking what data owners weigh",
-    **{step.name: "counting data owners' rows" for step in (CLIENTS_COUNT, *OF_COUNTING)},
+    **{
+        step.name: "counting data owners' rows"
+        for step in (CLIENTS_COUNT, *OF_RECODING, *OF_COUNTING)
+    },
     COUNT_ROWS.name: "counting rows",
     COUNT_FACTORS.name: "counting rows",
     COUNT_CELLS.name: "counting rows",

@@ -11,7 +11,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from mechanisms.accounting import Schedule
+from mechanisms.column_parts import PRIVATE
 from mechanisms.domain import Clique
+from mechanisms.resolving import unmeasured
 from mechanisms.scores import score_gain, score_offset
 from mechanisms.workload import Workload
 from parties.config import CELLS, COUNTS_INPUT, ROWS_INPUT, Config
@@ -39,7 +41,7 @@ FEWER_CELLS = (
 def check_feasible(config: Config, workload: Workload) -> Schedule:
     """The run's division of its budget, once nothing stands against the run. Raises ConfigError, by key."""
     plan = make_plan(config, workload)
-    config.check_bins()
+    _check_private(config)
     _check_candidates(config, workload)
     _check_sizes(config, workload)
     _check_scores(config, workload, plan)
@@ -115,6 +117,17 @@ def selection_bounds(config: Config, workload: Workload, plan: Schedule) -> tupl
     return widths(np.array(sizes, np.int64), config.max_rows << FRACTION_BITS, gains, offsets)
 
 
+def _check_private(config: Config) -> None:
+    """Cells that round 0 chooses cannot be counted by owners."""
+    if config.run.input == COUNTS_INPUT and (private := unmeasured(config.domain)):
+        raise ConfigError(
+            config.source,
+            "run.input",
+            f'is "{COUNTS_INPUT}" beside bins = "{PRIVATE}" in column {config.domain.names[private[0]]!r}, which are '
+            f'chosen after owners have sent; expected "{ROWS_INPUT}"',
+        )
+
+
 def _check_candidates(config: Config, workload: Workload) -> None:
     """A selection takes so many candidates."""
     candidates = len(selectable(workload))
@@ -170,7 +183,8 @@ def _check_bounded_cells(config: Config, workload: Workload) -> None:
 def _check_counting(config: Config, workload: Workload) -> None:
     """Servers count so many cells at once."""
     cells = workload.maximal_cells
-    if config.run.input == ROWS_INPUT and cells > MAX_CELLS:
+    only_rows = config.run.input == ROWS_INPUT or bool(unmeasured(config.domain))
+    if only_rows and cells > MAX_CELLS:
         raise ConfigError(
             config.source,
             "run.input",

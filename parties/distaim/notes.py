@@ -50,6 +50,12 @@ COUNTING = Note(
     {"round": fields.natural, "form": fields.text, "capacities": fields.table},
 )
 """A batch that servers count, whose owners weigh at most their capacities: rows by client, in the batch's order."""
+RECOUNTING = Note(
+    "recounting",
+    Phase.ARRIVALS,
+    {"round": fields.natural, "form": fields.text, "capacities": fields.table},
+)
+"""As ``COUNTING``: a batch of owners who are counted already, into the cells that round 0 has chosen."""
 INCOMPLETE = Note("incomplete", Phase.ARRIVALS, {"round": fields.natural, "clients": fields.table})
 """The clients that some servers list and others do not, with the servers that do not."""
 WITHDRAWN = Note("withdrawn", Phase.ARRIVALS, {"round": fields.natural, "clients": fields.table})
@@ -74,6 +80,7 @@ _ALL = (
     COUNTED,
     ACCUSED,
     COUNTING,
+    RECOUNTING,
     INCOMPLETE,
     WITHDRAWN,
     REPLACED,

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from mechanisms.accounting import LedgerEntry
+from mechanisms.model import Model
+from mechanisms.resolving import unmeasured
 from mechanisms.workload import Workload
 from parties.config import ANNEALED, Config
 from parties.distaim.exclusions import Exclusion
@@ -18,6 +20,7 @@ from parties.distaim.notes import COUNTING
 from parties.distaim.outputs import read_attempts
 from parties.distaim.planning import sampling_distance
 from parties.distaim.steps import CLIENTS_COUNT, ESTIMATE, FINISH
+from parties.published import MODEL
 from parties.report.about import about, ended
 from parties.report.content import (
     DISTAIM_TRUST,
@@ -45,7 +48,9 @@ def write_lead_report(config: Config, directory: Path) -> None:
     attempts = read_attempts(directory / "costs.json")
     total = sum(float(attempt["seconds"]["total"]) for attempt in attempts)
     report = run_report(config, workload, directory, dataset=config.run.id, wall_s={"total": total})
-    write_without_real(config, workload, directory, report)
+    model = Model.load(directory / MODEL)
+    released = config.resolved(model.domain) if unmeasured(config.domain) else config
+    write_without_real(released, released.build_workload(), directory, report)
 
 
 def run_report(

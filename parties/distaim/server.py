@@ -20,8 +20,9 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from mechanisms.aim import AimResult
+from mechanisms.aim import AimResult, Estimator
 from mechanisms.errors import MechanismError
+from mechanisms.workload import Workload
 from parties.config import CertificateFiles, Config
 from parties.distaim.agreement import Identity, identity_of
 from parties.distaim.circumstances import Circumstances
@@ -35,6 +36,7 @@ from parties.distaim.needs import server_memory
 from parties.distaim.notes import PROTOCOL
 from parties.distaim.outputs import CostsFile, write_synthetic
 from parties.distaim.planning import security_bits
+from parties.distaim.private_bins import released_config
 from parties.distaim.quality import keep_quality
 from parties.distaim.recording import Recorded
 from parties.distaim.tape import FOLDER, WARNING, Tape
@@ -282,24 +284,29 @@ async def _ingest(server: ComputeServer, files: CertificateFiles) -> Ingest | No
 
 def _lead(server: ComputeServer, pulse: Pulse) -> LeadDuties:
     estimator = make_estimator(server.config, server.workload, server.plan)
-    estimator.on_iteration = pulse.iteration
 
-    def write(result: AimResult) -> Published:
+    def estimator_for(workload: Workload) -> Estimator:
+        nonlocal estimator
+        estimator = make_estimator(server.config, workload, server.plan)
+        estimator.on_iteration = pulse.iteration
+        return estimator
+
+    def write(result: AimResult, workload: Workload) -> Published:
         if estimator.model is None:
             raise RuntimeError("the final estimate made no model")
         # Started again after this: the table that may be published by now stays the only one.
         rows = server.store.meta(_TABLE)
         if rows and (server.directory / TABLE).exists():
             return published(server.directory, int(rows))
-        model, config = estimator.model, server.config
+        model, config = estimator.model, released_config(server.config, workload)
         written = write_synthetic(server.directory, model, config, total=result.total)
         keep_quality(
-            server.directory, config, server.workload, result, model=model, codes=written.codes
+            server.directory, config, workload, result, model=model, codes=written.codes
         )
         server.store.set_meta(_TABLE, str(written.said.rows))
         return written.said
 
-    return LeadDuties(estimator, write)
+    return LeadDuties(estimator_for, write)
 
 
 def _farewell(error: BaseException) -> str:

@@ -11,7 +11,15 @@ from typing import Never
 
 from parties.published import SIZE
 from protocols.costs import Cost, check_owners
-from protocols.steps import OF_COUNTING, OF_MEASUREMENT, OF_SELECTION, MayOpen, Phase, Step
+from protocols.steps import (
+    OF_COUNTING,
+    OF_MEASUREMENT,
+    OF_RECODING,
+    OF_SELECTION,
+    MayOpen,
+    Phase,
+    Step,
+)
 
 DIGEST_BYTES = 32
 WORKING = b"w"
@@ -118,6 +126,7 @@ _ALL: tuple[Step[Never], ...] = (
     *OF_MESSAGES,
     *OF_BATCHES,
     *OF_CHECKS,
+    *OF_RECODING,
     *OF_COUNTING,
     *OF_SELECTION,
     *OF_MEASUREMENT,

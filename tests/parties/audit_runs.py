@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import parties.distaim.server
+from mechanisms.model import Model
 from parties.config import CertificateFiles, Config
 from parties.distaim.estimation import make_estimator
 from parties.distaim.report import run_report
@@ -84,7 +85,7 @@ def collect(cluster: Cluster, out: Path, *, model: bool = False) -> Path:
         config, config.build_workload(), lead, dataset="test", wall_s={"total": 1.0}
     )
     if model and (quality := read_quality(lead)):
-        quality["verdict"] = verdict(quality, config.domain)
+        quality["verdict"] = verdict(quality, Model.load(out / "model").domain)
         report = replace(report, quality=quality)
     (out / "report.json").write_text(json.dumps(report.to_dict()))
     return out

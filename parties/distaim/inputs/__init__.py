@@ -8,6 +8,8 @@ total. Public: which forms there are.
 from collections.abc import Callable, Mapping
 from functools import partial
 
+from mechanisms.domain import Domain
+from mechanisms.resolving import unmeasured
 from mechanisms.workload import Workload
 from parties.config import AUTO_INPUT, COUNTS_INPUT, ROWS_INPUT, Config
 from parties.distaim.inputs.counts import Counts
@@ -35,13 +37,18 @@ MOST_PRODUCTS = 10**12
 """Rows times cells that servers are to count without being asked to: minutes, of cores of today."""
 
 
-def input_form(name: str, workload: Workload) -> InputForm:
-    """The form that submissions call ``name``."""
-    return _BY_NAME[name](workload)
+def input_form(name: str, workload: Workload, fine: Domain | None = None) -> InputForm:
+    """The form that submissions call ``name``; rows are of the domain ``fine``, where that is not the workload's."""
+    return _BY_NAME[name](workload) if fine is None else Rows(workload, fine)
 
 
 def input_forms(config: Config, workload: Workload) -> Mapping[str, InputForm]:
-    """The forms that owners of this run may send, by name; with ``auto``, rows where servers can count them at all."""
+    """The forms that owners of this run may send, by name; with ``auto``, rows where servers can count them at all.
+
+    Rows alone where bins are private: what is to be counted is known after round 0.
+    """
+    if unmeasured(config.domain):
+        return {ROWS: input_form(ROWS, workload, config.domain)}
     countable = (ROWS,) if workload.maximal_cells <= MAX_CELLS else ()
     names = {
         COUNTS_INPUT: (config.run.upload,),

@@ -13,16 +13,20 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from mechanisms.domain import Domain
+from mechanisms.resolving import places, unmeasured
 from mechanisms.workload import Workload
 from parties.compute import local_products
 from parties.distaim.inputs.form import Added, Batch
 from parties.distaim.steps import CLIENTS_COUNT
 from parties.distaim.stored import StoredSubmission
 from protocols.context import Context
-from protocols.row_layout import RowLayout
+from protocols.recoding import recode
+from protocols.row_layout import Recoding, RowLayout
 from protocols.row_plan import SEGMENT_ROWS, CountPlan, plan_counting
 from protocols.rows import SharedRows, count_rows, shared_rows
 from protocols.shares import Share
+from protocols.steps import COUNT_RECODE
 from protocols.upload import (
     ROWS,
     UploadParts,
@@ -43,15 +47,26 @@ def counting_plan(workload: Workload) -> CountPlan:
     return plan_counting(tuple(workload.domain.shape), columns)
 
 
+def row_recoding(workload: Workload, fine: Domain | None) -> Recoding | None:
+    """How rows of the domain ``fine`` become rows of the workload's, the same measured; None where it is that."""
+    if fine is None or fine == workload.domain:
+        return None
+    tables = {i: tuple(places(workload.domain.columns[i]).tolist()) for i in unmeasured(fine)}
+    shapes = tuple(fine.shape), tuple(workload.domain.shape)
+    return Recoding(RowLayout(shapes[0]), RowLayout(shapes[1]), tables)
+
+
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Rows of ``workload``'s domain; see ``InputForm``."""
+    """Rows of ``workload``'s domain, or of that domain before its private bins were measured; see ``InputForm``."""
 
     workload: Workload = field(repr=False)
+    fine: Domain | None = field(default=None, repr=False)
     layout: RowLayout = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "layout", RowLayout(tuple(self.workload.domain.shape)))
+        domain = self.workload.domain if self.fine is None else self.fine
+        object.__setattr__(self, "layout", RowLayout(tuple(domain.shape)))
 
     @property
     def name(self) -> str:
@@ -109,9 +124,13 @@ class Rows:
         if not batch.clients:
             return Added(total)
         plan = await asyncio.to_thread(counting_plan, self.workload)
+        recoding = row_recoding(self.workload, self.fine)
         rows_bsh = await asyncio.to_thread(self._shared, ctx.pid, batch)
         async with local_products(batch.compute) as products:
             with ctx.step(CLIENTS_COUNT.name, round=batch.round) as c:
+                if recoding is not None:
+                    with c.step(COUNT_RECODE.name, round=batch.round) as r:
+                        rows_bsh = await recode(r, rows_bsh, batch.rows, recoding)
                 counts = await count_rows(
                     c, rows_bsh, batch.rows, plan, products=products, progress=batch.progress
                 )

@@ -1,0 +1,145 @@
+"""DistAIM with private bins: real servers measure fine cells in round 0 and count coarse ones from then on."""
+
+import asyncio
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import parties.distaim.server
+from mechanisms.model import Model
+from mechanisms.resolving import coarse_codes
+from mechanisms.workload import count_marginals
+from parties.audit.replay import replay_folder
+from parties.audit.run import audit_folder
+from parties.config import CertificateFiles
+from parties.distaim.estimation import make_estimator
+from parties.distaim.feasible import check_feasible
+from parties.distaim.notes import COUNTING, RECOUNTING
+from parties.distaim.store import Store
+from parties.distaim.stored import Total
+from parties.errors import ConfigError
+from tests.parties.audit_runs import collect, make_run, read_lines
+from tests.parties.mesh import EVERYONE, Cluster
+from tests.parties.support import make_codes, make_config
+from tests.parties.tampering import failed
+
+Certificates = dict[str, CertificateFiles]
+COLUMNS: Sequence[dict[str, object]] = (
+    {"name": "sex", "kind": "categorical", "categories": ["f", "m"]},
+    {"name": "ward", "kind": "categorical", "categories": ["x", "y", "z"]},
+    {"name": "age", "kind": "integer", "low": 0, "high": 9, "bins": "private", "coarse": 4},
+)
+PRIVATE = {
+    "run.rounds": 2,
+    "run.epsilon": 20.0,
+    "run.noise": "distributed",
+    "run.input": "auto",
+    "run.record_replay": True,
+    "clients.rows_per_client": 1000,
+    "column": list(COLUMNS),
+}
+CAPACITIES = dict.fromkeys(EVERYONE, 40)
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A finished run, and the last totals that its servers had."""
+
+    folder: Path
+    totals: dict[str, Total]
+
+    @property
+    def run(self) -> Path:
+        return self.folder / "run"
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory, certificates: Certificates) -> Finished:
+    folder = tmp_path_factory.mktemp("private")
+    totals: dict[str, Total] = {}
+    save = Store.save_total
+
+    def kept(store: Store, total: Total) -> None:
+        totals[store.directory.parent.name] = total
+        save(store, total)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Store, "save_total", kept)
+        make_run(folder, certificates, PRIVATE, capacities=CAPACITIES, estimator=make_estimator)
+    return Finished(folder, totals)
+
+
+def test_run_counts_coarse_cells_of_the_rows_that_it_measured_finely(finished: Finished) -> None:
+    config = make_config(PRIVATE)
+    domain = Model.load(finished.run / "model").domain
+    workload = config.resolved(domain).build_workload()
+    own = [finished.totals[f"server-{pid}"].share.own for pid in range(3)]
+    expected = sum(
+        count_marginals(coarse_codes(config.domain, domain, make_codes(20, seed)), workload)
+        for seed in range(3)
+    )
+    np.testing.assert_array_equal(own[0] + own[1] + own[2], expected)
+    lines = read_lines(finished.run, 0)
+    opened = [r["count"] for r in lines if r.get("what") == "measure.counts" and r["round"] == 0]
+    assert opened == [2, 3, 10]
+    notes = [(r["what"], r["round"]) for r in lines if r.get("what") in _COUNTED]
+    assert notes == [(COUNTING.what, 0), (RECOUNTING.what, 1)]
+
+
+_COUNTED = (COUNTING.what, RECOUNTING.what)
+
+
+def test_audit_passes_and_computes_the_bins_anew(finished: Finished) -> None:
+    audit = audit_folder(finished.run)
+    assert failed(audit) == set(), [check for check in audit.checks if check.status == "fail"]
+    passed = {check.name for check in audit.checks if check.status == "pass"}
+    assert {"costs", "model", "table", "openings", "limits"} <= passed
+    report = json.loads((finished.run / "report.json").read_text())
+    assert min(report["communication"]["server_sent_bytes_by_step"]["count.recode"]) > 0
+
+
+@pytest.mark.parametrize("pid", [0, 1, 2])
+def test_replay_makes_the_same_messages(finished: Finished, pid: int) -> None:
+    assert "messages of 1 mesh" in replay_folder(finished.folder / f"server-{pid}")
+
+
+def test_owner_of_a_later_round_is_counted_by_the_bins_of_round_0(
+    tmp_path: Path, certificates: Certificates
+) -> None:
+    changes = {"run.rounds": 3, "clients.participation": 0.5, "clients.minimum": 1}
+    cluster = Cluster(make_config(PRIVATE | changes), tmp_path, certificates)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(parties.distaim.server, "make_estimator", make_estimator)
+        ended = asyncio.run(
+            cluster.run(owners=EVERYONE, first_rounds={EVERYONE[2]: 2}, capacities=CAPACITIES)
+        )
+    assert ended == [None] * 3
+    run = collect(cluster, tmp_path / "run", model=True)
+    assert failed(audit_folder(run)) == set()
+    notes = [
+        (r["what"], r["round"], len(r["capacities"]))
+        for r in read_lines(run, 0)
+        if r.get("what") in _COUNTED
+    ]
+    assert notes == [(COUNTING.what, 0, 2), (RECOUNTING.what, 1, 2), (COUNTING.what, 2, 1)]
+
+
+@pytest.mark.parametrize("kill", [(1, "round", 0), (2, "round", 1), (0, "selected", 1)])
+def test_killed_server_goes_on_with_the_same_bins(
+    tmp_path: Path, certificates: Certificates, kill: tuple[int, str, int]
+) -> None:
+    run = make_run(
+        tmp_path, certificates, PRIVATE, kill=kill, capacities=CAPACITIES, estimator=make_estimator
+    )
+    audit = audit_folder(run)
+    assert failed(audit) == set(), [check for check in audit.checks if check.status == "fail"]
+
+
+def test_counts_are_refused_beside_private_bins() -> None:
+    config = make_config(PRIVATE | {"run.input": "counts"})
+    with pytest.raises(ConfigError, match=r"run.input.*'age'.*expected \"rows\""):
+        check_feasible(config, config.build_workload())
