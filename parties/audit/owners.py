@@ -170,7 +170,7 @@ def _counted_batches(attempt: Attempt) -> Iterator[tuple[Entry, Mapping[str, int
     """
     batch: Mapping[str, int] = {}
     inside, leaving = set[str](), set[str]()
-    anew, first = set[str](), set[str]()
+    anew, first, resumed = set[str](), set[str](), set[str]()
     for entry in attempt.entries:
         if entry.is_note(WITHDRAWN.what) or entry.is_note(REPLACED.what):
             leaving |= table(entry.record["clients"]).keys() & inside
@@ -184,16 +184,18 @@ def _counted_batches(attempt: Attempt) -> Iterator[tuple[Entry, Mapping[str, int
             batch = {} if again else capacities
         elif entry.kind == "client" and entry.record["accepted"]:
             inside |= {entry.text("client")} & batch.keys()
+        elif entry.is_note(COUNTED.what):
+            resumed |= {str(client) for client in entry.items("clients")}
         elif entry.is_note(RECOUNTING.what):
             where = f"line {entry.line} of server {attempt.pid}'s transcript"
-            known = capacities_of(entry).keys() <= inside
+            known = capacities_of(entry).keys() <= inside | resumed
             require(known, f"{where}: owners are counted again who were not counted before")
             anew |= capacities_of(entry).keys()
         elif entry.is_note(ROUND.what):
             where = f"line {entry.line} of server {attempt.pid}'s transcript"
             all_anew = not anew or anew == first
             require(all_anew, f"{where}: {len(first - anew)} owners are not counted again")
-            anew, first = set(), set(inside)
+            anew, first = set(), inside | resumed
             require(not leaving, f"{where}: {len(leaving)} owners' rows are still in the total")
 
 

@@ -7,6 +7,7 @@ today, on all cores of this one. Public: everything.
 from dataclasses import dataclass
 from typing import Self
 
+from mechanisms.resolving import unmeasured
 from mechanisms.workload import Workload
 from parties.config import Config
 from parties.distaim.inputs import form_for, input_form, input_forms
@@ -51,6 +52,8 @@ def effort_text(config: Config, workload: Workload) -> str | None:
         return f"owners who declare no less than {capacity:,} rows send counts: see run.input, and submit --capacity"
     effort = Effort.of(workload, owners * capacity)
     text = f"at most {effort}, less where owners declare less (submit --capacity)"
+    if unmeasured(config.domain):
+        return f"{text}; and finer cells of private bins before that"
     by_rows = owners * _moved(Sizes.of(form, capacity)) + _SERVERS * effort.sent_bytes
     by_counts = owners * _moved(Sizes.of(input_form(config.run.upload, workload), capacity))
     if by_rows <= by_counts:

@@ -300,9 +300,7 @@ def _lead(server: ComputeServer, pulse: Pulse) -> LeadDuties:
             return published(server.directory, int(rows))
         model, config = estimator.model, released_config(server.config, workload)
         written = write_synthetic(server.directory, model, config, total=result.total)
-        keep_quality(
-            server.directory, config, workload, result, model=model, codes=written.codes
-        )
+        keep_quality(server.directory, config, workload, result, model=model, codes=written.codes)
         server.store.set_meta(_TABLE, str(written.said.rows))
         return written.said
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,10 +22,11 @@ from parties.distaim.notes import COUNTING, RECOUNTING
 from parties.distaim.store import Store
 from parties.distaim.stored import Total
 from parties.errors import ConfigError
-from tests.parties.audit_runs import collect, make_run, read_lines
+from protocols.fields import encode
+from tests.parties.audit_runs import Lines, collect, copy_run, make_run, read_lines
 from tests.parties.mesh import EVERYONE, Cluster
 from tests.parties.support import make_codes, make_config
-from tests.parties.tampering import failed
+from tests.parties.tampering import Forger, dropping, failed, find
 
 Certificates = dict[str, CertificateFiles]
 COLUMNS: Sequence[dict[str, object]] = (
@@ -36,6 +37,8 @@ COLUMNS: Sequence[dict[str, object]] = (
 PRIVATE = {
     "run.rounds": 2,
     "run.epsilon": 20.0,
+    "run.iterations": 20,
+    "run.final_iterations": 40,
     "run.noise": "distributed",
     "run.input": "auto",
     "run.record_replay": True,
@@ -128,7 +131,14 @@ def test_owner_of_a_later_round_is_counted_by_the_bins_of_round_0(
     assert notes == [(COUNTING.what, 0, 2), (RECOUNTING.what, 1, 2), (COUNTING.what, 2, 1)]
 
 
-@pytest.mark.parametrize("kill", [(1, "round", 0), (2, "round", 1), (0, "selected", 1)])
+@pytest.mark.parametrize(
+    "kill",
+    [
+        pytest.param((1, "round", 0), marks=pytest.mark.slow),
+        (2, "round", 1),
+        pytest.param((0, "selected", 1), marks=pytest.mark.slow),
+    ],
+)
 def test_killed_server_goes_on_with_the_same_bins(
     tmp_path: Path, certificates: Certificates, kill: tuple[int, str, int]
 ) -> None:
@@ -137,6 +147,39 @@ def test_killed_server_goes_on_with_the_same_bins(
     )
     audit = audit_folder(run)
     assert failed(audit) == set(), [check for check in audit.checks if check.status == "fail"]
+
+
+RECOUNTED = {"what": RECOUNTING.what}
+FINE = {"what": "measure.counts", "round": 0}
+MANIPULATIONS: dict[str, tuple[Callable[[Lines], object], set[str]]] = {
+    "nobody is counted again": (dropping("note", **RECOUNTED), {"costs"}),
+    "not everybody is counted again": (
+        lambda lines: find(lines, "note", **RECOUNTED)["capacities"].pop(EVERYONE[0]),
+        {"limits", "costs"},
+    ),
+    "somebody else is counted again": (
+        lambda lines: find(lines, "note", **RECOUNTED)["capacities"].update(nobody=40),
+        {"limits", "costs"},
+    ),
+    "other bins": (
+        lambda lines: [r for r in lines if r.get("what") == FINE["what"]][2].update(
+            value=encode(np.full(10, 2**20, "<u4").tobytes())
+        ),
+        {"model"},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MANIPULATIONS)
+def test_audit_catches(
+    name: str, finished: Finished, tmp_path: Path, certificates: Certificates
+) -> None:
+    """Told alike by all three servers, and signed by them."""
+    change, expected = MANIPULATIONS[name]
+    forger = Forger(copy_run(finished.run, tmp_path), finished.run, certificates)
+    forger.edit(change)
+    audit = audit_folder(forger.run)
+    assert expected <= failed(audit), [c for c in audit.checks if c.status == "fail"]
 
 
 def test_counts_are_refused_beside_private_bins() -> None:
