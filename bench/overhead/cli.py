@@ -125,6 +125,8 @@ def overhead(
         raise click.UsageError("--sweep and --output go together")
     if servers and (dataset is None or formula_only):
         raise click.UsageError("--servers runs a table; expected --dataset and no --formula-only")
+    if upload is not None and dataset is None:
+        raise click.UsageError("--upload is of a table; expected --dataset")
     if upload is not None and formula_only:
         raise click.UsageError("--formula-only has every form; expected no --upload")
     if formula_only and generated:

@@ -424,6 +424,8 @@ def test_a_job_says_the_command_that_makes_it() -> None:
         (["--growth", "cells", "--servers"], "--servers"),
         (["--dataset", "adult", "--servers", "--rounds", "4,8"], "one number"),
         (["--dataset", "adult", "--formula-only", "--generated"], "--generated"),
+        (["--dataset", "adult", "--formula-only", "--upload", "rows"], "--upload"),
+        (["--growth", "cells", "--upload", "rows"], "--dataset"),
         (["--dataset", "adult", "--clients", "2"], "2"),
         (["--dataset", "adult", "--participation", "0"], "0"),
         (["--growth", "time"], "time"),
