@@ -3,11 +3,15 @@
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from bench.overhead.client_tables import papers
 from bench.overhead.jobs import ClientJob, Record, Records, ServersJob, sweep
 from bench.overhead.page import page, write_page
+from bench.overhead.servers import _trial
+from mechanisms.domain import Domain, Integer
+from mechanisms.workload import draw_workload
 from tests.bench.test_overhead_page import client_document, rows_below
 
 ROUNDS = (4, 32, 96)
@@ -118,6 +122,15 @@ def test_the_pictures_are_drawn(tmp_path: Path) -> None:
     write_page(make(tmp_path), tmp_path)
     for name in ("overhead-rows.png", "overhead-tables.png"):
         assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
+
+
+def test_servers_are_measured_on_owners_that_send_rows() -> None:
+    workload = draw_workload(Domain(tuple(Integer(f"c{i}", 0, 9, 10) for i in range(3))))
+    codes = np.zeros((31, 3), np.int32)
+    rows = _trial(workload, codes, clients=4, rounds=1, upload="rows")
+    assert (rows.config.run.input, rows.request.capacity) == ("rows", 8)
+    counts = _trial(workload, codes, clients=4, rounds=1, upload="plain")
+    assert (counts.config.run.input, counts.config.run.upload) == ("counts", "plain")
 
 
 def test_a_sweep_has_rows_of_every_table_and_population() -> None:
