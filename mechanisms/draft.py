@@ -13,7 +13,7 @@ import contextlib
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
@@ -36,6 +36,7 @@ from mechanisms.domain import (
 )
 from mechanisms.errors import DataError, DomainError
 from mechanisms.moments import DEFAULT_FORMS, UNITS, Form, moment_of, tick_of
+from mechanisms.private_bins import PrivateBins
 from mechanisms.reading import read_recognised
 from mechanisms.source import TableSource
 from mechanisms.table import shown
@@ -105,20 +106,21 @@ class _Column:
         return any(count > least and count >= share * self.rows for least, share in MANY_TEXTS)
 
 
-def draft_domain(source: str | Path | TableSource) -> Draft:
+def draft_domain(source: str | Path | TableSource, *, private_bins: bool = False) -> Draft:
     """A domain that fits a table, and notes on everything that was read from it; see ``draft_of``.
 
     Raises: ``DataError`` as ``read_text`` and ``draft_of`` do.
     """
     where = source.shown if isinstance(source, TableSource) else str(source)
     table, read_as = read_recognised(source)
-    return draft_of(table, where, read_as)
+    return draft_of(table, where, read_as, private_bins=private_bins)
 
 
-def draft_of(table: TextTable, where: str, read_as: str) -> Draft:
+def draft_of(table: TextTable, where: str, read_as: str, *, private_bins: bool = False) -> Draft:
     """A domain that fits a table, and notes on everything that was read from it.
 
-    ``where`` the table is and how it was ``read_as`` are for messages.
+    ``where`` the table is and how it was ``read_as`` are for messages. With ``private_bins`` numbers have no atoms and
+    no log scale: a run finds out by noisy counts.
 
     Whole numbers give an ``Integer`` column, other numbers a ``Real`` one, ISO dates a ``Moment``, the rest categories,
     numbers that bins cannot tell apart and codes such as ``007`` among them; bounds and categories are those that
@@ -138,6 +140,8 @@ def draft_of(table: TextTable, where: str, read_as: str) -> Draft:
             reasons.append(f"{_named(name)}: {reason}")
             continue
         column = _draft_column(values)
+        if private_bins:
+            column = _with_private_bins(column)
         columns.append(column)
         notes.append(_note(column, values))
         if column.missing:
@@ -190,6 +194,21 @@ def _draft_column(column: _Column) -> Column:
         with contextlib.suppress(DomainError):
             return _draft_numbers(column)
     return Categorical(column.name, tuple(sorted(column.values)), column.missing)
+
+
+def _with_private_bins(column: Column) -> Column:
+    """The same between the bounds of all its values; a column that has a bin for each number already stays."""
+    if not isinstance(column, Integer | Real):
+        return column
+    if isinstance(column, Integer):
+        ends = [column.low, column.high, *column.atoms]
+        whole = replace(column, low=min(ends), high=max(ends), atoms=(), scale=LINEAR)
+        return replace(whole, private=PrivateBins()) if whole.values > DEFAULT_BINS else column
+    if column.decimals is None:
+        return column
+    bounds = [column.low, column.high, *column.atoms]
+    real = replace(column, low=min(bounds), high=max(bounds), atoms=(), scale=LINEAR)
+    return replace(real, private=PrivateBins())
 
 
 def _draft_numbers(column: _Column) -> Integer | Real:

@@ -22,14 +22,19 @@ from parties.owner import Table
     default=None,
     help="Write here instead of standard output.",
 )
+@click.option(
+    "--private-bins",
+    is_flag=True,
+    help="Leave bins and values of their own to the run, which chooses them from noisy counts.",
+)
 @common_options
-def domain(table: Table, out: Path | None, as_json: bool) -> None:
+def domain(table: Table, out: Path | None, private_bins: bool, as_json: bool) -> None:
     """Draft a config from a table: columns, kinds, categories, bounds, values with a cell of their own.
 
     Everything that was read from the data is marked: a domain has to be public knowledge, so replace or confirm each
     of them before a run in earnest. Columns that look like identifiers or free text are left out, with a note.
     """
-    draft = draft_domain(table.source)
+    draft = draft_domain(table.source, private_bins=private_bins)
     text, offers = text_with_offers(table.source.name, draft)
     if as_json:
         document = {

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from mechanisms.domain import Categorical, Integer, Moment, Real
 from mechanisms.draft import KNOWN_MISSING, Draft, draft_domain
 from mechanisms.errors import DataError
+from mechanisms.private_bins import PrivateBins
 from mechanisms.reading import read_table
 from mechanisms.sampling import public_generator
 from mechanisms.table import decode, encode
@@ -133,6 +134,28 @@ def test_draft_domain_proposes_atoms_and_a_log_scale(tmp_path: Path) -> None:
     assert small == Integer("small", 0, 4)
     assert "that many rows have 0 (atoms), too" in draft.notes[0]
     assert "the log scale" in draft.notes[0]
+
+
+def test_draft_domain_with_private_bins_says_nothing_of_values_within_the_bounds(
+    tmp_path: Path,
+) -> None:
+    gains = ["0"] * 600 + [str(1000 + 37 * i) for i in range(300)] + ["99999"] * 100
+    prices = [f"{i / 4:.2f}" for i in range(1000)]
+    rows = "\n".join(
+        f"{g},{p},{i % 4},m" for i, (g, p) in enumerate(zip(gains, prices, strict=True))
+    )
+    path = write(tmp_path, f"gain,price,ward,sex\n{rows}\n")
+    draft = draft_domain(path, private_bins=True)
+    gain, price, ward, sex = draft.domain.columns
+    assert gain == Integer("gain", 0, 99999, private=PrivateBins())
+    assert price == Real("price", 0.0, 249.75, decimals=2, private=PrivateBins())
+    assert ward == Integer("ward", 0, 3)
+    assert isinstance(sex, Categorical)
+    assert "atoms" not in draft_text("table", draft)
+    assert encode(draft.domain, read_table(path)).shape == (1000, 4)
+    document = {**tomllib.loads(draft_text("table", draft))}
+    document["run"] = {**document["run"], "id": "draft"}
+    assert config_from_dict(document, source="draft", base=Path()).domain == draft.domain
 
 
 def test_draft_domain_leaves_out_identifiers_and_free_text_without_their_values(

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,7 @@ from parties.config import CertificateFiles
 from parties.distaim.estimation import make_estimator
 from parties.distaim.feasible import check_feasible
 from parties.distaim.notes import COUNTING, RECOUNTING
+from parties.distaim.report import write_lead_report
 from parties.distaim.store import Store
 from parties.distaim.stored import Total
 from parties.errors import ConfigError
@@ -103,6 +105,14 @@ def test_audit_passes_and_computes_the_bins_anew(finished: Finished) -> None:
     assert {"costs", "model", "table", "openings", "limits"} <= passed
     report = json.loads((finished.run / "report.json").read_text())
     assert min(report["communication"]["server_sent_bytes_by_step"]["count.recode"]) > 0
+
+
+def test_lead_report_is_of_the_bins_that_were_chosen(finished: Finished, tmp_path: Path) -> None:
+    lead = shutil.copytree(finished.folder / "server-0", tmp_path / "lead")
+    write_lead_report(make_config(PRIVATE), lead)
+    report = json.loads((lead / "report.json").read_text())
+    assert report["synthetic_rows"] > 0
+    assert [column["column"] for column in report["columns"]] == ["sex", "ward", "age"]
 
 
 @pytest.mark.parametrize("pid", [0, 1, 2])
