@@ -105,6 +105,8 @@ class Arrivals:
         """What was added or excluded, and may still be taken back."""
         self._shown: set[str] = set()
         """The withdrawals that all three know, by digest."""
+        self._gone: dict[str, int] = {}
+        """By client, up to which version those are of."""
         self._standings: dict[str, Standing] = {}
         self._incomplete: dict[str, Incomplete] = {}
         self._held: dict[str, StoredSubmission] = {}
@@ -130,11 +132,11 @@ class Arrivals:
         """
         if self._total is None:
             return self._holdings.standings()
-        left = [
-            Standing(client, item.digest, item.round, Exclusion.INCOMPLETE, item.missing)
+        left = {
+            client: Standing(client, item.digest, item.round, Exclusion.INCOMPLETE, item.missing)
             for client, item in self._incomplete.items()
-        ]
-        return sorted([*self._standings.values(), *left], key=lambda s: s.client)
+        }
+        return sorted((self._standings | left).values(), key=lambda s: s.client)
 
     def count_anew(self, forms: Mapping[str, InputForm], cells: int) -> None:
         """From now on the total has other ``cells``, which ``forms`` count: everybody in it is counted again."""
@@ -299,15 +301,21 @@ class Arrivals:
             replies = await c.exchange(listing.to_bytes())
             await echo(c, dict(enumerate(replies)))
         listings = [Listing.parse(reply, pid, self._whose) for pid, reply in enumerate(replies)]
-        found = concluded(listings, self._final, round)
+        found = concluded(listings, self._final, round, self._settled)
         await self._take_back(found, round)
-        decided = self._decided
+        # What was withdrawn or excluded is decided on; what its owner sent after it is not, and may not be lost unseen.
+        counted = set(self._require_total().clients)
         self._incomplete = {
             client: item
             for client, item in (found.incomplete | lost(listings, self._final, round)).items()
-            if client not in decided and client not in found.due
+            if client not in counted and client not in found.due
         }
         return [mine[item] for item in found.due.values()], all(one.ready for one in listings)
+
+    @property
+    def _settled(self) -> dict[str, int]:
+        """By client, up to which version all three have decided."""
+        return self._gone | {c: known.submission.version for c, known in self._open.items()}
 
     def _may_count(self, stored: StoredSubmission) -> bool:
         """Whether it is neither counted, excluded nor held, nor earlier than what is."""
@@ -340,6 +348,7 @@ class Arrivals:
         for client, signed in found.withdrawn.items():
             said = signed.withdrawal
             self._shown.add(said.digest())
+            self._gone[client] = said.version
             await asyncio.to_thread(self._holdings.settle, client, said.version, signed)
             if client not in self._open:
                 digest, reason = said.digest(), Exclusion.WITHDRAWN

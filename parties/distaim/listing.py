@@ -94,8 +94,16 @@ class Concluded:
     incomplete: dict[str, Incomplete] = field(default_factory=dict)
 
 
-def concluded(listings: Sequence[Listing], final: Mapping[str, str], round: int) -> Concluded:
-    """What ``listings`` come to where clients are counted for good with the ``final`` upload of each."""
+def concluded(
+    listings: Sequence[Listing],
+    final: Mapping[str, str],
+    round: int,
+    settled: Mapping[str, int] | None = None,
+) -> Concluded:
+    """What ``listings`` come to where clients are counted for good with the ``final`` upload of each.
+
+    Nothing of a client counts up to its ``settled`` version, which all three know to be withdrawn or decided on.
+    """
     withdrawn: dict[str, SignedWithdrawal] = {}
     for listing in listings:
         for signed in listing.withdrawn:
@@ -103,7 +111,9 @@ def concluded(listings: Sequence[Listing], final: Mapping[str, str], round: int)
             known = withdrawn.get(client)
             if client not in final and (known is None or known.withdrawal.version < version):
                 withdrawn[client] = signed
-    gone = {client: signed.withdrawal.version for client, signed in withdrawn.items()}
+    gone = dict(settled or {})
+    for client, signed in withdrawn.items():
+        gone[client] = max(gone.get(client, 0), signed.withdrawal.version)
 
     def counts(item: Listed) -> bool:
         kept = final.get(item.client, item.digest) == item.digest

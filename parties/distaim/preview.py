@@ -6,7 +6,7 @@ screen (`mechanisms.summary`). Public: everything else.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Self
 
 from mechanisms.summary import ColumnSummary
@@ -50,8 +50,8 @@ class Preview:
 
     run: str
     client: str
-    rows: int
-    columns: tuple[ColumnSummary, ...]
+    rows: int = field(repr=False)
+    columns: tuple[ColumnSummary, ...] = field(repr=False)
     form: str
     cells: int
     capacity: int

@@ -239,9 +239,9 @@ def _former_file(state: Path, version: int) -> Path:
 def _put_aside(state: Path, version: int) -> None:
     """Keep a copy of the state file as that of a former version, durably."""
     if state.exists():
-        with replacing(_former_file(state, version), durable=True) as beside, disk_errors(beside):
+        aside = _former_file(state, version)
+        with replacing(aside, durable=True, secret=True) as beside, disk_errors(beside):
             shutil.copyfile(state, beside)
-            beside.chmod(0o600)
 
 
 def _formers(config: Config, client: str, state: Path) -> dict[int, Made]:

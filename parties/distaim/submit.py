@@ -55,7 +55,7 @@ class Submitted:
     form: str
     capacity: int
     cells: int
-    rows: int | None = None
+    rows: int | None = field(default=None, repr=False)
     counted_from: int | None = None
     version: int = 1
     digest: str | None = None
@@ -104,7 +104,7 @@ class Prepared:
     upload: SignedUpload
     sealed: SealedUpload
     receipts: tuple[Receipt, ...] = ()
-    rows: int | None = None
+    rows: int | None = field(default=None, repr=False)
 
 
 def draw_first_round(

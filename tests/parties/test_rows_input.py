@@ -335,6 +335,7 @@ async def test_submit_sends_as_many_rows_as_its_capacity_whatever_there_are(
             (ROWS, 40, True)
         ] * 2
         assert len({each.traffic.sent_bytes for each in told}) == 1
+        assert not any("rows=" in repr(each) for each in told)
         for store in stores.values():
             kept = store.submissions()
             assert [(s.submission.form, s.submission.capacity) for s in kept] == [(ROWS, 40)] * 2

@@ -40,7 +40,7 @@ from parties.distaim.server import run_party
 from parties.distaim.settled import Final
 from parties.distaim.standing import ask_standings
 from parties.distaim.store import Store
-from parties.distaim.stored import Standing, Total
+from parties.distaim.stored import Standing, StoredSubmission, Total
 from parties.distaim.submission import MAX_VERSION
 from parties.distaim.submit import Submitted, submit
 from parties.distaim.taking_back import TakenBack, sign_withdrawal
@@ -470,6 +470,13 @@ def test_concluded_withdraws_where_any_server_shows_it() -> None:
     assert both.withdrawn == {A: signed(2)}
 
 
+def test_concluded_leaves_alone_what_was_decided_on_before() -> None:
+    """One server lists again what was withdrawn or excluded, and keeps back what came after it."""
+    found = concluded([listing(V2), listing(V2), listing(V1)], {}, 0, {A: 1})
+    assert (found.due, found.incomplete) == ({}, {A: Incomplete(V2.digest, 0, (2,))})
+    assert concluded([listing(), listing(), listing(V1)], {}, 0, {A: 1}).incomplete == {}
+
+
 def test_concluded_leaves_alone_what_is_counted_for_good() -> None:
     lists = [listing(V1, V2, withdrawn=[signed(2)])] * 3
     found = concluded(lists, {A: V1.digest}, 3)
@@ -528,6 +535,55 @@ def test_lost_shows_who_does_not_list_what_is_counted_for_good() -> None:
     """Whom a server makes final with an upload that nobody has is left out, and not in silence."""
     found = lost([listing(V1), listing(), listing(V2)], {A: V1.digest}, 3)
     assert found == {A: Incomplete(V1.digest, 3, (1, 2))}
+
+
+async def test_a_server_that_loses_what_comes_after_a_withdrawal_is_named(
+    tmp_path: Path, certificates: Certificates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Withdrawn, and another table sent, for which server 2 has signed: that it does not list it is in the report."""
+    config = make_config({"run.rounds": 1, "clients.minimum": 1})
+    going = Going(Cluster(config, tmp_path, certificates))
+    await asyncio.sleep(0.3)
+    a, b = going.who(A), going.who(B)
+    real = Store.submissions
+
+    def submissions(store: Store, up_to_round: int | None = None) -> list[StoredSubmission]:
+        lost = A if "server-2" in str(store.directory) else None
+        return [s for s in real(store, up_to_round) if s.submission.client != lost]
+
+    monkeypatch.setattr(Store, "submissions", submissions)
+    await a.submit(make_codes(20, 1))
+    assert (await a.withdraw()).complete
+    again = await submit(
+        config, make_codes(20, 2), a.files, state=a.state, spend=a.spend, first_round=1
+    )
+    assert (again.complete, again.version) == (True, 2)
+    await b.submit(make_codes(20, 3))
+    await going.ended()
+    for pid in range(3):
+        assert names(going.result(pid)["counted"]) == [B]
+        left = going.result(pid)["excluded"]
+        assert isinstance(left, list)
+        assert [(x["client"], x["excluded"], x["by"]) for x in left] == [(A, "incomplete", [2])]
+    assert audit_folder(collect(going.cluster, tmp_path / "run")).ok
+
+
+async def test_nobody_else_can_read_a_former_state_file(
+    tmp_path: Path, certificates: Certificates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may have seeds: it is private before the first byte is in it, whatever the umask."""
+    a, modes = Who(A, Cluster(make_config(), tmp_path, certificates)), []
+    own = OwnInput.of(a.config, a.config.build_workload(), make_codes(20, 1), None)
+    State.draw(a.config, own, A, 1).write(a.state)
+
+    def copying(source: Path, target: Path) -> None:
+        modes.append(target.stat().st_mode & 0o777)
+        raise OSError("no space left")
+
+    monkeypatch.setattr(shutil, "copyfile", copying)
+    with pytest.raises(StoreError, match="no space left"):
+        await a.replace(make_codes(20, 2))
+    assert modes == [0o600]
 
 
 # Kills
