@@ -15,6 +15,7 @@ from parties.config import CertificateFiles, Config, PartySection
 from parties.distaim.link import withdrawal_path
 from parties.distaim.receipts import Receipt, Settled, check_settled, receipts_in
 from parties.distaim.standing import Heard, ask_server
+from parties.distaim.submission import MAX_VERSION
 from parties.distaim.withdrawal import SignedWithdrawal, Withdrawal
 from parties.errors import CertificateError
 from parties.tls import certificate_bytes, load_identity, signer
@@ -107,13 +108,17 @@ async def take_back(
 
 
 async def versions_there(config: Config, files: CertificateFiles) -> dict[str, int]:
-    """Of the client of this certificate the newest version that each server knows that answers, 0 for none."""
+    """Of the client of this certificate the newest version that each server knows that answers, 0 for none.
+
+    What no version can be is left out, so that no server alone can keep an owner from withdrawing what others have.
+    """
     path, there = withdrawal_path(config.run.id), {}
     for party in config.require_parties():
         heard = await ask_server(config, party, files, path=path)
         if heard.says is not None:
             said = [heard.says.get(name) for name in ("stored", "asked", "settled")]
-            there[party.name] = max((n for n in said if isinstance(n, int)), default=0)
+            known = [n for n in said if type(n) is int and 0 < n <= MAX_VERSION]
+            there[party.name] = max(known, default=0)
     return there
 
 

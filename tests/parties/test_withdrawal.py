@@ -15,12 +15,13 @@ from numpy.typing import NDArray
 
 import parties.distaim.inputs.rows
 import parties.distaim.server
+import parties.distaim.taking_back
 from mechanisms.workload import count_marginals
 from parties.audit.replay import replay_folder
 from parties.audit.run import audit_folder
 from parties.budget import Account, Budget, Source
 from parties.commands.submit_texts import withdrawn_text
-from parties.config import CertificateFiles
+from parties.config import CertificateFiles, PartySection
 from parties.distaim.exclusions import Exclusion
 from parties.distaim.inputs.own import OwnInput
 from parties.distaim.listing import (
@@ -38,12 +39,12 @@ from parties.distaim.receipts import Receipt, ReceiptMaker, Settled
 from parties.distaim.revise import follow_up, made_in, replace_submission, withdraw
 from parties.distaim.server import run_party
 from parties.distaim.settled import Final
-from parties.distaim.standing import ask_standings
+from parties.distaim.standing import Heard, ask_standings
 from parties.distaim.store import Store
 from parties.distaim.stored import Standing, StoredSubmission, Total
 from parties.distaim.submission import MAX_VERSION
 from parties.distaim.submit import Submitted, submit
-from parties.distaim.taking_back import TakenBack, sign_withdrawal
+from parties.distaim.taking_back import TakenBack, sign_withdrawal, versions_there
 from parties.distaim.withdrawal import SignedWithdrawal, Withdrawal
 from parties.errors import StoreError, SubmissionConflict, SubmitError, TooLate
 from parties.signing import Issuer
@@ -741,6 +742,20 @@ async def test_an_owner_without_its_state_file_withdraws_what_servers_have(
         assert (await owner.withdraw()).complete
         # Which charge it was nobody knows any more.
         assert owner.spent == (1, [None])
+
+
+@pytest.mark.parametrize("said", [10**6, MAX_VERSION + 1, -1, True, "9"])
+async def test_no_server_alone_keeps_an_owner_without_its_state_file_from_withdrawing(
+    said: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = make_config()
+
+    async def answer(_: object, party: PartySection, *rest: object, **named: object) -> Heard:
+        return Heard(party, {"stored": said if party.name == "party-1" else 2, "asked": 0})
+
+    monkeypatch.setattr(parties.distaim.taking_back, "ask_server", answer)
+    there = await versions_there(config, support.certificates()[A])
+    assert there == {"party-0": 2, "party-1": 0, "party-2": 2}
 
 
 async def test_no_server_alone_makes_an_owner_believe_that_it_has_withdrawn(
