@@ -11,7 +11,7 @@ from bench.quality.environment import ThirdPartyError, python_of
 from bench.quality.methods import METHODS, OURS, REAL, Budget
 from bench.quality.report import write_page
 from bench.quality.runs import Job, columns_of, measure
-from bench.quality.store import Entry, entry_of, read_entries, write_entries
+from bench.quality.store import Entry, alone, entry_of, read_entries, write_entries
 from bench.quality.tables import NAMES, SHAPED, UNIFORM
 from mechanisms.errors import MechanismError
 
@@ -115,9 +115,10 @@ def _done(job: Job, output: Path | None) -> Entry:
     click.echo(_line(entry), file=sys.stderr)
     if output:
         # Read again: another command may have added its own meanwhile.
-        entries = [*read_entries(output), entry]
-        write_entries(output, entries)
-        write_page(output, entries)
+        with alone(output):
+            entries = [*read_entries(output), entry]
+            write_entries(output, entries)
+            write_page(output, entries)
     return entry
 
 

@@ -74,8 +74,7 @@ def _section(title: str, entries: Sequence[Entry]) -> str:
     methods = [method for method in METHODS if any(e.job.method == method for e in done)]
     datasets = [name for name in NAMES if any(e.job.dataset == name for e in done)]
     scorers = sorted({e.record.scorer for e in done if e.record.scorer})
-    repeats = max((entry.job.repeat + 1 for entry in done), default=0)
-    parts = [f"## {title}\n", f"{repeats} repeat(s) at most; scored by {', '.join(scorers)}.\n"]
+    parts = [f"## {title}\n", f"Scored by {', '.join(scorers)}.\n"]
     for name, said, measure, form in _MEASURES:
         rows = [
             (dataset, *(_cell(done, dataset, method, measure, form) for method in methods))
@@ -107,7 +106,8 @@ def _cell(
         _figure([measure(record) for record in _of(entries, dataset, method, columns)], form)
         for columns in (UNIFORM, SHAPED)
     ]
-    return " → ".join(figure for figure in figures if figure)
+    before, after = figures
+    return f"{before} → {after}" if after else before
 
 
 def _figure(values: Sequence[float | None], form: str) -> str:

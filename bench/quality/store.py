@@ -1,12 +1,15 @@
 """Finished runs of `syncret bench quality` in a JSON file, a line each, to which more can be added.
 
-Provides `Entry`, `entry_of`, `read_entries` and `write_entries`. Public. The file is put in place whole after
+Provides `Entry`, `entry_of`, `read_entries`, `write_entries` and `alone`. Public. The file is put in place whole after
 every run, so that a stopped sweep goes on where it was.
 """
 
 import datetime
+import fcntl
 import json
-from collections.abc import Sequence
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -59,11 +62,22 @@ def read_entries(folder: Path) -> list[Entry]:
         ) from error
 
 
+@contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """Nobody else that asks is at the folder's records meanwhile: commands may run side by side."""
+    folder.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
 def write_entries(folder: Path, entries: Sequence[Entry]) -> None:
     """Put all entries in place, in the order of their jobs."""
     ordered = sorted(entries, key=lambda entry: entry.job.key)
     lines = ",\n".join(json.dumps(entry.to_dict(), sort_keys=True) for entry in ordered)
-    folder.mkdir(parents=True, exist_ok=True)
     write_whole(folder / FILE, f'{{"runs": [\n{lines}\n]}}\n')
 
 

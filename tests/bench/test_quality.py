@@ -6,6 +6,7 @@ The scorer's process is a small program of this file's (STAND_IN), but for one t
 import json
 import os
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,8 +19,9 @@ from bench.cli import bench
 from bench.networks import ROOT
 from bench.quality.environment import SCORE, VARIABLE, ThirdPartyError, ask
 from bench.quality.methods import Budget, smartnoise_columns
+from bench.quality.report import markdown
 from bench.quality.runs import Job, atom_shares
-from bench.quality.store import read_entries
+from bench.quality.store import alone, read_entries
 from bench.quality.tables import SHAPED, UNIFORM, features, load_table, uniform
 from mechanisms.domain import Categorical, Domain, Integer, Real
 from mechanisms.table import encode
@@ -237,3 +239,23 @@ def test_score_asks_sdmetrics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert shuffled["shapes"] == 1.0
     assert float(str(shuffled["pairs"])) < 0.95
     assert str(same["scorer"]).startswith("sdmetrics ")
+
+
+def test_published_page_is_that_of_its_records() -> None:
+    folder = ROOT / "bench" / "results"
+    assert markdown(read_entries(folder)) == (folder / "quality.md").read_text()
+
+
+def test_alone_keeps_another_command_waiting(tmp_path: Path) -> None:
+    entered = threading.Event()
+
+    def other() -> None:
+        with alone(tmp_path):
+            entered.set()
+
+    thread = threading.Thread(target=other)
+    with alone(tmp_path):
+        thread.start()
+        assert not entered.wait(0.1)
+    assert entered.wait(10)
+    thread.join()
