@@ -2,9 +2,10 @@
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
+from typing import cast
 
 import numpy as np
 import pytest
@@ -15,8 +16,11 @@ from parties.distaim.arrivals import Arrivals
 from parties.distaim.circumstances import Circumstances
 from parties.distaim.inputs import Added, Batch, InputForm, Limit, input_form, input_forms
 from parties.distaim.inputs.counts import Counts
+from parties.distaim.settled import Final
 from parties.distaim.steps import CLIENTS_CHECK, CLIENTS_COMPARE, PASSED, Checked
 from parties.distaim.stored import Standing, StoredSubmission, Total
+from parties.distaim.withdrawal import SignedWithdrawal
+from parties.signing import Issuer
 from protocols import base
 from protocols.context import Context
 from protocols.shares import Share
@@ -207,6 +211,10 @@ class Squares(Counts):
             return Added(total + await base.multiply(c, sent.total, sent.total))
 
 
+NOBODY = cast(Issuer, None)
+"""No authority is asked where nobody has withdrawn."""
+
+
 @dataclass
 class Held:
     """A server's holdings: everything is there from the start."""
@@ -221,7 +229,7 @@ class Held:
     def submission_count(self) -> int:
         return len(self.all)
 
-    def read_submission(self, client: str) -> bytes:
+    def read_submission(self, client: str, version: int) -> bytes:
         return self.body(client)
 
     def total_rounds(self) -> list[int]:
@@ -235,6 +243,21 @@ class Held:
 
     def commitment_key(self) -> bytes:
         return bytes(32)
+
+    def finals(self) -> list[Final]:
+        return []
+
+    def withdrawals(self) -> list[SignedWithdrawal]:
+        return []
+
+    def keep_totals(self, rounds: Collection[int]) -> None:
+        assert list(rounds) == []
+
+    def keep_finals(self, finals: Collection[Final]) -> None:
+        assert list(finals) == []
+
+    def settle(self, client: str, version: int, withdrawal: object = None) -> None:
+        raise NotImplementedError
 
     def standings(self) -> list[Standing]:
         raise NotImplementedError
@@ -270,6 +293,7 @@ def test_count_in_adds_forms_to_one_total_each_with_its_own_steps() -> None:
             transcript=transcript,  # type: ignore[arg-type]
             closed=asyncio.Event(),
             circumstances=Circumstances(),
+            authority=NOBODY,
         )
         total = await arrivals.count_in(0)
         assert held.saved == [total]
@@ -346,6 +370,7 @@ def count_in_as_they_come(form: InputForm, *, withdrawn: int = -1) -> tuple[Tota
             transcript=transcript,  # type: ignore[arg-type]
             closed=asyncio.Event(),
             circumstances=Circumstances(),
+            authority=NOBODY,
         )
         return await arrivals.count_in(0)
 
