@@ -12,7 +12,7 @@ from bench.quality.methods import METHODS, OURS, REAL, Budget
 from bench.quality.report import write_page
 from bench.quality.runs import Job, columns_of, measure
 from bench.quality.store import Entry, alone, entry_of, read_entries, write_entries
-from bench.quality.tables import NAMES, SHAPED, UNIFORM
+from bench.quality.tables import NAMES, PRIVATE, SHAPED, UNIFORM
 from mechanisms.errors import MechanismError
 
 _EXAMPLE = "Example: syncret bench quality --dataset adult --method aim --repeats 3 --json"
@@ -36,8 +36,8 @@ _EXAMPLE = "Example: syncret bench quality --dataset adult --method aim --repeat
 @click.option(
     "--columns",
     multiple=True,
-    type=click.Choice((UNIFORM, SHAPED)),
-    help="Equal bins, or atoms and scales as `syncret domain` drafts them [both].",
+    type=click.Choice((UNIFORM, SHAPED, PRIVATE)),
+    help="Equal bins, atoms and scales as `syncret domain` drafts them, or (aim) private bins [all].",
 )
 @click.option("--repeats", type=click.IntRange(1), default=1, show_default=True)
 @click.option(
@@ -97,7 +97,8 @@ def quality(
             for repeat in range(repeats)
             for method in methods or (REAL, *OURS)
             for description in columns_of(dataset, method, rows)
-            if description in (columns or (UNIFORM, SHAPED)) and not (method == REAL and repeat)
+            if description in (columns or (UNIFORM, SHAPED, PRIVATE))
+            and not (method == REAL and repeat)
         ]
         entries = [_done(job, output) for job in jobs]
     except (DatasetError, MechanismError, ThirdPartyError) as error:
@@ -128,5 +129,6 @@ def _line(entry: Entry) -> str:
         return f"{job.dataset} {job.method} {job.columns}: {record.failed}"
     said = [f"shapes {record.shapes:.3f}", f"pairs {record.pairs:.3f}"]
     said += [f"AUC {record.auc:.3f}"] if record.auc is not None else []
+    said += [f"error {record.error:.3f}"] if record.error is not None else []
     said += [f"atoms kept {record.kept:.1%}"] if record.kept is not None else []
     return f"{job.dataset} {job.method} {job.columns}: {', '.join(said)}; {record.seconds:.1f} s"

@@ -21,6 +21,7 @@ from bench.utility.methods import run_method
 from bench.utility.problem import Problem
 from bench.utility.settings import ESTIMATED, Settings
 from mechanisms.domain import Domain, Integer, Real
+from mechanisms.resolving import stand_in
 from mechanisms.synthetic import synthetic_parts
 from mechanisms.table import encode
 from mechanisms.workload import draw_workload
@@ -81,7 +82,8 @@ def _ours(
         sizes=ESTIMATED,
         mpc=budget.mpc and method == "distaim",
     )
-    workload = draw_workload(domain, min(settings.degree, len(domain.columns)), settings.queries)
+    degree = min(settings.degree, len(domain.columns))
+    workload = draw_workload(stand_in(domain), degree, settings.queries)
     owners = iid(len(train), clients=min(budget.clients, len(train)), seed=settings.partition_seed)
     posed = Problem(Dataset(table.name, domain, train, test, None), workload, owners)
     started = time.perf_counter()

@@ -17,13 +17,23 @@ import pandas as pd
 
 from bench.metrics import auc_on_held_out
 from bench.quality.environment import SCORE, ThirdPartyError, ask
-from bench.quality.methods import FEDERATED, REAL, THEIRS, Budget, synthesize
-from bench.quality.tables import SHAPED, UNIFORM, RealTable, features, load_table
+from bench.quality.methods import FEDERATED, OURS, REAL, THEIRS, Budget, synthesize
+from bench.quality.tables import (
+    PRIVATE,
+    SHAPED,
+    UNIFORM,
+    RealTable,
+    features,
+    load_table,
+)
+from mechanisms.metrics import table_answers, workload_error
+from mechanisms.table import encode
+from mechanisms.workload import draw_workload
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One run: `rows` of `dataset` at most, by `method`, with `columns` described as `uniform` or `shaped`."""
+    """One run: `rows` of `dataset` at most, by `method`, with `columns` as `uniform`, `shaped` or `private`."""
 
     dataset: str
     method: str
@@ -85,13 +95,15 @@ class Record:
     """What became of a job.
 
     `shapes` and `pairs` are the score's, 0 to 1; `auc` of trees trained on the synthetic rows and tested on held-out
-    ones; `kept` what of the atoms' rows is there: the sum of min(real, synthetic) by that of real; None without atoms.
+    ones; `error` of our methods' workload, 0 to 2, on the cells of equal bins whatever the columns; `kept` what of the
+    atoms' rows is there: the sum of min(real, synthetic) by that of real; None without atoms.
     `failed` says why there is nothing of it; everything else is None then.
     """
 
     shapes: float | None = None
     pairs: float | None = None
     auc: float | None = None
+    error: float | None = None
     kept: float | None = None
     atoms: tuple[Atom, ...] = ()
     train_rows: int | None = None
@@ -108,10 +120,15 @@ class Record:
 
 
 def columns_of(dataset: str, method: str, rows: int) -> tuple[str, ...]:
-    """The descriptions that a method is run with: smartnoise has equal bins alone, and some tables have no other."""
+    """The descriptions that a method is run with.
+
+    smartnoise has equal bins alone, private ones are central AIM's here, and some tables have no other.
+    """
     domains = load_table(dataset, rows).domains
     one = method in (REAL, *THEIRS) or domains[UNIFORM] == domains[SHAPED]
-    return (UNIFORM,) if one else (UNIFORM, SHAPED)
+    given = (UNIFORM,) if one else (UNIFORM, SHAPED)
+    found = method == "aim" and domains[PRIVATE] != domains[UNIFORM]
+    return (*given, PRIVATE) if found else given
 
 
 def measure(job: Job) -> Record:
@@ -133,6 +150,7 @@ def measure(job: Job) -> Record:
         shapes=round(float(str(answer["shapes"])), 4),
         pairs=round(float(str(answer["pairs"])), 4),
         auc=_auc(table, drawn),
+        error=workload_error_of(table, drawn) if job.method in OURS else None,
         kept=round(sum(min(a.real, a.synthetic) for a in atoms) / real, 4) if real else None,
         atoms=atoms,
         train_rows=len(table.train),
@@ -152,6 +170,17 @@ def atom_shares(table: RealTable, drawn: pd.DataFrame) -> tuple[Atom, ...]:
         )
         shares.append(Atom(column, value, round(real, 5), round(synthetic, 5)))
     return tuple(shares)
+
+
+def workload_error_of(table: RealTable, drawn: pd.DataFrame) -> float:
+    """The average L1 error, 0 to 2, of the workload that equal bins have, counted on their cells."""
+    domain = table.domains[UNIFORM]
+    workload = draw_workload(domain, min(3, len(domain.columns)))
+    real, synthetic = (
+        table_answers(workload, encode(domain, frame, source=table.name, ignore_extra=True))
+        for frame in (table.train, drawn)
+    )
+    return round(workload_error(workload, real, synthetic), 4)
 
 
 def _scored(table: RealTable, drawn: pd.DataFrame, folder: Path) -> Mapping[str, object]:

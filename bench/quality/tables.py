@@ -1,8 +1,9 @@
-"""The benchmark tables as people have them, in two descriptions: numbers in equal bins, and in their own shape.
+"""The benchmark tables as people have them, in three descriptions: numbers in equal bins, in their shape, and measured.
 
 Provides `NAMES`, `load_table`, `RealTable`, and `features` for classifiers. Public: everything; these are published
 tables, and as in `bench.datasets` a domain is read from the table itself. `UNIFORM` is what a draft was before columns
 could have atoms, scales and edges; `SHAPED` is what `syncret domain` drafts. Adult has both by hand, in examples/.
+`PRIVATE` knows no more than `UNIFORM`: a run measures fine cells and finds its bins (`mechanisms.private_bins`).
 
 Limits: large tables are drawn from at random; the coded Adult is left out, since codes are bins already.
 """
@@ -17,13 +18,15 @@ from numpy.typing import NDArray
 
 from bench.datasets import published_table
 from bench.networks import ROOT
+from mechanisms.column_parts import DEFAULT_BINS
 from mechanisms.columns import Column
 from mechanisms.domain import Domain, Integer, Real
 from mechanisms.draft import draft_of
+from mechanisms.private_bins import PrivateBins
 from mechanisms.text_table import TextTable
 from parties.config import load_config
 
-UNIFORM, SHAPED = "uniform", "shaped"
+UNIFORM, SHAPED, PRIVATE = "uniform", "shaped", "private"
 TRAIN_SHARE, DRAW_SEED = 0.9, 571
 MOST_CLASSES = 30
 """A target with more values is a number; its class is whether it is above its median."""
@@ -44,7 +47,7 @@ _EXAMPLES = {"adult": ("adult.toml", "adult-shaped.toml")}
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RealTable:
-    """Rows to synthesise from (`train`) and held out (`test`), all cells text; two `domains` of the same columns."""
+    """Rows to synthesise from (`train`) and held out (`test`), all cells text; three `domains` of the same columns."""
 
     name: str
     target: str
@@ -86,17 +89,29 @@ def load_table(name: str, rows: int) -> RealTable:
 def _domains(name: str, frame: pd.DataFrame) -> dict[str, Domain]:
     if name in _EXAMPLES:
         files = _EXAMPLES[name]
-        return {
-            kind: load_config(ROOT / "examples" / file).domain
-            for kind, file in zip((UNIFORM, SHAPED), files, strict=True)
-        }
-    shaped = draft_of(TextTable.of(frame), name, "published").domain
-    return {UNIFORM: uniform(shaped), SHAPED: shaped}
+        equal, shaped = (load_config(ROOT / "examples" / file).domain for file in files)
+    else:
+        shaped = draft_of(TextTable.of(frame), name, "published").domain
+        equal = uniform(shaped)
+    return {UNIFORM: equal, SHAPED: shaped, PRIVATE: private(equal)}
 
 
 def uniform(domain: Domain) -> Domain:
     """The domain with bins of equal width from the least to the greatest number, atoms included."""
     return replace(domain, columns=tuple(_equal_bins(column) for column in domain.columns))
+
+
+def private(domain: Domain) -> Domain:
+    """The domain with private bins where `syncret domain --private-bins` proposes them: not for few whole numbers."""
+    return replace(domain, columns=tuple(_private_bins(column) for column in domain.columns))
+
+
+def _private_bins(column: Column) -> Column:
+    if isinstance(column, Integer) and column.values > DEFAULT_BINS:
+        return replace(column, private=PrivateBins())
+    if isinstance(column, Real) and column.decimals is not None:
+        return replace(column, private=PrivateBins())
+    return column
 
 
 def _equal_bins(column: Column) -> Column:

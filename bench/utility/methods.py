@@ -5,10 +5,11 @@ Provides `run_method`. Secret: nothing; see `bench.utility.runs`.
 DistAIM without MPC is AIM's loop on a backend that holds the counts in the clear and lets clients arrive as the servers
 do: a client takes part in each round with the rate of participation, is counted from its first round on, and those of
 round 1 are counted in the initial measurements already (FLAIM paper, Algorithm 3). That the choice on shares is the
-same for the same seeds is shown by tests/parties/test_same_choices.py.
+same for the same seeds is shown by tests/parties/test_same_choices.py. Only central AIM takes a domain with private
+bins; its workload is of the domain's `stand_in`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,10 +19,12 @@ from bench.utility.mpc import run_distaim
 from bench.utility.problem import Outcome, Problem
 from bench.utility.settings import Settings
 from mechanisms.accounting import Ledger, Schedule, fixed_rounds_plan, rho_from_epsilon_delta
-from mechanisms.aim import run_aim
+from mechanisms.aim import Measurement, run_aim
 from mechanisms.annealing import AnnealedPlan
+from mechanisms.events import noise_deviation
 from mechanisms.pgm import PgmEstimator
-from mechanisms.plaintext import PlaintextBackend
+from mechanisms.plaintext import PlaintextBackend, measure_fine
+from mechanisms.resolving import coarse_codes, coarse_measurement, resolve
 from mechanisms.sampling import RandomBytes
 from mechanisms.workload import Workload, count_marginals
 from parties.config import MAX_ROWS
@@ -34,26 +37,50 @@ async def run_method(settings: Settings, posed: Problem, rng: np.random.Generato
         return await run_flaim(settings, posed, rng)
     if settings.mpc:
         return await run_distaim(settings, posed)
+    plan = _schedule(settings, posed.workload)
+    ledger = Ledger(plan.rho)
     if settings.method == "aim":
-        arrivals = {0: (1, count_marginals(posed.dataset.train, posed.workload))}
+        workload, codes, history = _measured(posed, plan, ledger, rng.bytes)
+        arrivals = {0: (1, count_marginals(codes, workload))}
     else:
         assert posed.partition is not None  # noqa: S101 (every method but central AIM has one)
-        arrivals = arrival_counts(
-            posed.workload, posed.dataset.train, posed.partition, settings, rng
-        )
-    return await _run_aim(settings, posed.workload, arrivals, rng.bytes)
+        workload, history = posed.workload, []
+        arrivals = arrival_counts(workload, posed.dataset.train, posed.partition, settings, rng)
+    backend = PlaintextBackend(
+        workload,
+        plan,
+        arrivals=arrivals,
+        ledger=ledger,
+        random_bytes=rng.bytes,
+        measured=len(history),
+    )
+    return await _run_aim(settings, workload, plan, backend, history)
+
+
+def _measured(
+    posed: Problem, plan: Schedule, ledger: Ledger, random_bytes: RandomBytes
+) -> tuple[Workload, NDArray[np.int32], list[Measurement]]:
+    """The workload and the codes with private bins measured, and what that measured of round 0."""
+    fine, codes = posed.dataset.domain, posed.dataset.train
+    histograms = measure_fine(fine, plan, codes=codes, ledger=ledger, random_bytes=random_bytes)
+    if not histograms:
+        return posed.workload, codes, []
+    domain = resolve(fine, histograms, noise_deviation(plan.noise, plan.sigma))
+    history = [
+        coarse_measurement(domain, i, noisy, sigma=plan.sigma, clients=1)
+        for i, noisy in histograms.items()
+    ]
+    workload = Workload(domain, posed.workload.queries)
+    return workload, coarse_codes(fine, domain, codes), history
 
 
 async def _run_aim(
     settings: Settings,
     workload: Workload,
-    arrivals: Mapping[int, tuple[int, NDArray[np.uint32]]],
-    random_bytes: RandomBytes,
+    plan: Schedule,
+    backend: PlaintextBackend,
+    history: Sequence[Measurement],
 ) -> Outcome:
-    plan = _schedule(settings, workload)
-    backend = PlaintextBackend(
-        workload, plan, arrivals=arrivals, ledger=Ledger(plan.rho), random_bytes=random_bytes
-    )
     estimator = PgmEstimator(
         workload,
         plan,
@@ -61,7 +88,7 @@ async def _run_aim(
         final_iterations=settings.final_iterations,
         max_model_mb=settings.max_model_mb,
     )
-    result = await run_aim(workload, plan, backend, estimator, max_rows=MAX_ROWS)
+    result = await run_aim(workload, plan, backend, estimator, max_rows=MAX_ROWS, history=history)
     if estimator.model is None:
         raise RuntimeError("the final estimate made no model")
     return Outcome(estimator.model, result.total, result.rounds_done)

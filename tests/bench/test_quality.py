@@ -20,9 +20,9 @@ from bench.networks import ROOT
 from bench.quality.environment import SCORE, VARIABLE, ThirdPartyError, ask
 from bench.quality.methods import Budget, smartnoise_columns
 from bench.quality.report import markdown
-from bench.quality.runs import Job, atom_shares
+from bench.quality.runs import Job, atom_shares, columns_of, workload_error_of
 from bench.quality.store import alone, read_entries
-from bench.quality.tables import SHAPED, UNIFORM, features, load_table, uniform
+from bench.quality.tables import PRIVATE, SHAPED, UNIFORM, features, load_table, private, uniform
 from mechanisms.domain import Categorical, Domain, Integer, Real
 from mechanisms.table import encode
 
@@ -84,22 +84,27 @@ def test_quality_measures_before_and_after_and_runs_nothing_twice(
     first = quality(*arguments, "--output", str(tmp_path / "out"))
     assert first.exit_code == 0, first.output
     runs = json.loads(first.stdout)["runs"]
-    real, before, after = (run["record"] for run in runs)
-    assert [run["job"]["columns"] for run in runs] == [UNIFORM, UNIFORM, SHAPED]
+    real, before, after, found = (run["record"] for run in runs)
+    assert [run["job"]["columns"] for run in runs] == [UNIFORM, UNIFORM, SHAPED, PRIVATE]
     assert (real["shapes"], before["shapes"], real["kept"]) == (1.0, 0.5, 1.0)
     # Seven tenths of the rows are 0; equal bins hardly have it, a cell of its own does.
     assert before["kept"] < 0.3
     assert after["kept"] > 0.9
+    # Private bins know no more than equal ones, and find the zeros by noisy counts.
+    assert found["kept"] > 0.9
+    assert 0 < found["error"] < 1
+    assert "error" not in real
     (zero,) = (atom for atom in after["atoms"] if (atom["column"], atom["value"]) == ("cost", 0))
     assert 0.6 < zero["real"] < 0.8
     assert abs(zero["real"] - zero["synthetic"]) < 0.1
     assert after["auc"] > 0.9
-    assert len(asked()) == 3
+    assert len(asked()) == 4
     again = quality(*arguments, "--output", str(tmp_path / "out"))
     assert json.loads(again.stdout) == json.loads(first.stdout)
-    assert len(asked()) == 3
+    assert len(asked()) == 4
     page = (tmp_path / "out" / "quality.md").read_text()
-    assert "| heart_failure | 1.000 | 0.500 → 0.500 |" in page
+    assert "| heart_failure | 1.000 | 0.500 → 0.500 | 0.500 |" in page
+    assert "| table | real | aim | aim, private |" in page
     assert "stand-in 1" in page
     assert "cost = 0" in page
     assert str(tmp_path) not in page + (tmp_path / "out" / "quality.json").read_text()
@@ -158,6 +163,32 @@ def test_uniform_has_equal_bins_over_all_that_the_shaped_domain_allows() -> None
     assert rate == Real("rate", 0.5, 9.5, decimals=1)
     assert laid == Real("laid", 0.0, 8.0)
     assert sex == shaped.columns[3]
+
+
+def test_private_bins_stand_where_they_can_be_measured(asked: object) -> None:
+    equal = Domain(
+        (
+            Integer("gain", 0, 9999),
+            Integer("grade", 1, 10),
+            Real("rate", 0.5, 9.5, decimals=1),
+            Real("exact", 0.0, 8.0),
+            Categorical("sex", ("f", "m")),
+        )
+    )
+    kinds = [getattr(column, "private", None) is not None for column in private(equal).columns]
+    assert kinds == [True, False, True, False, False]
+    assert columns_of("heart_failure", "flaim", 300) == (UNIFORM, SHAPED)
+    assert columns_of("heart_failure", "aim", 300) == (UNIFORM, SHAPED, PRIVATE)
+
+
+def test_workload_error_is_counted_on_equal_bins(asked: object) -> None:
+    table = load_table("heart_failure", 300)
+    assert workload_error_of(table, table.train) == 0.0
+    # Costs of 1 instead of 0 are in the same bin of equal width; ages are not.
+    close = table.train.assign(cost=table.train["cost"].replace("0", "1"))
+    assert workload_error_of(table, close) == 0.0
+    oldest = table.train["age"].astype(int).max()
+    assert workload_error_of(table, table.train.assign(age=str(oldest))) > 1
 
 
 def test_load_table_encodes_with_either_domain(asked: object) -> None:
