@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 from mechanisms.draft import draft_domain, draft_of
 from parties.api.tables import TableLike, table_of
 from parties.config import Config, apply_overrides, config_from_dict, load_config
-from parties.distaim.offers import text_with_offers
+from parties.distaim.drafts import text_with_offers
 from parties.errors import ConfigError
 
 _NAME = "draft"

@@ -9,7 +9,7 @@ import click
 from mechanisms.draft import draft_domain
 from parties.commands.running import common_options
 from parties.commands.table_options import table_options
-from parties.distaim.offers import text_with_offers
+from parties.distaim.drafts import text_with_offers
 from parties.errors import StoreError
 from parties.owner import Table
 

@@ -37,7 +37,6 @@ from parties.distaim.notes import PROTOCOL
 from parties.distaim.outputs import CostsFile, write_synthetic
 from parties.distaim.planning import security_bits
 from parties.distaim.private_bins import released_config
-from parties.distaim.quality import keep_quality
 from parties.distaim.recording import Recorded
 from parties.distaim.tape import FOLDER, WARNING, Tape
 from parties.errors import StoreError
@@ -292,6 +291,9 @@ def _lead(server: ComputeServer, pulse: Pulse) -> LeadDuties:
         return estimator
 
     def write(result: AimResult, workload: Workload) -> Published:
+        # Wanted by one server, at its end.
+        from parties.distaim.quality import keep_quality
+
         if estimator.model is None:
             raise RuntimeError("the final estimate made no model")
         # Started again after this: the table that may be published by now stays the only one.

@@ -128,10 +128,15 @@ class Child:
 
 
 def _environment() -> dict[str, str]:
-    """The parent's, with this project importable and one process's share of the processors' threads."""
+    """The parent's, with this project importable and one process's share of the processors' threads.
+
+    Nobody's certificates but the run's own count, and reading the system's takes a while.
+    """
     root = str(Path(__file__).resolve().parents[2])
     paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "PYTHONUNBUFFERED": "1"}
+    nobody = dict.fromkeys(("SSL_CERT_FILE", "SSL_CERT_DIR"), os.devnull)
+    added = {"PYTHONPATH": os.pathsep.join(paths), "PYTHONUNBUFFERED": "1"}
+    return {**os.environ, **added, **nobody}
 
 
 def _status(value: object) -> Status:

@@ -18,13 +18,14 @@ from mechanisms.errors import DataError
 from mechanisms.workload import Workload, count_marginals
 from parties.compute import local_products
 from parties.config import NO_CHECK, TOTALS, CertificateFiles, ComputeSection
+from parties.distaim.drafts import drafted_offers
 from parties.distaim.effort import Effort, effort_text
 from parties.distaim.feasible import check_feasible
 from parties.distaim.inputs import Batch, Limit, form_for, input_form, input_forms
 from parties.distaim.inputs import rows as inputs_rows
 from parties.distaim.inputs.own import OwnInput
 from parties.distaim.inputs.rows import Rows, counting_plan
-from parties.distaim.offers import Offer, drafted_offers
+from parties.distaim.offers import Offer
 from parties.distaim.sealed import Sizes
 from parties.distaim.steps import CLIENTS_COUNT, STEPS
 from parties.distaim.stored import StoredSubmission, Total
