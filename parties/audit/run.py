@@ -10,7 +10,17 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 
-from parties.audit import channel, costs, flaim, identity, owners, privacy, publication, secagg
+from parties.audit import (
+    channel,
+    costs,
+    counted,
+    flaim,
+    identity,
+    owners,
+    privacy,
+    publication,
+    secagg,
+)
 from parties.audit.evidence import Evidence
 from parties.audit.findings import FAIL, LIMITS, PASS, SERVER_LIMITS, Check, Failed, make_check
 from parties.audit.privacy import Terms
@@ -158,7 +168,7 @@ THREE_SERVERS: tuple[Rule[Terms], ...] = (
         lambda case: channel.steps(case.evidence, case.terms.plan.rounds),
         Need.CONFIGURATION,
     ),
-    Rule("clients", lambda case: privacy.clients(case.evidence, case.terms), Need.CONFIGURATION),
+    Rule("clients", lambda case: counted.clients(case.evidence, case.terms), Need.CONFIGURATION),
     Rule("limits", lambda case: owners.limits(case.evidence, case.terms), Need.CONFIGURATION),
     Rule("openings", lambda case: privacy.openings(case.evidence, case.terms), Need.CONFIGURATION),
     Rule("values", lambda case: privacy.values(case.evidence, case.terms), Need.CONFIGURATION),
