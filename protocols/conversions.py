@@ -1,44 +1,16 @@
-"""Bits, and small counts, as elements of a ring: conversions that rest on nobody's word.
+"""Small counts as elements of a larger ring, on nobody's word: of `free` sharings, by products to be checked.
 
-Each component of x is known to two parties, who share it among the three without a message: x becomes three free
-sharings, and everything else is ANDs, products and inner products of sharings, which can be checked. `derived` has
-cheaper forms, in which one party vouches for an input. Secret: components and what is made of them. Leaks: none, in
-every function here. Raises: the channel's errors. Source: README section 6; three known components as ABY3 (ePrint
-2018/403), section 5.3.
+Secret: components and what is made of them. Leaks: none, in every function here. Raises: the channel's errors. Source:
+README section 6.
 """
 
-from collections.abc import Callable
-
-from protocols.base import known, multiply, reshare
-from protocols.bitslice import to_bits, to_planes, words_for
+from protocols.base import multiply, reshare
+from protocols.bitslice import to_bits
 from protocols.boolean import carry_out
 from protocols.context import Context
-from protocols.ring import BITS, R16, R32, Ring, RingArray
+from protocols.free import carry_save, free_sharings
+from protocols.ring import R16, R32, Ring
 from protocols.shares import Share, product, stack
-
-
-def free_sharings(
-    ctx: Context, x_sh: Share, ring: Ring, shape: tuple[int, ...], derive: Callable[..., RingArray]
-) -> tuple[Share, Share, Share]:
-    """derive(x0), derive(x1) and derive(x2) in ``ring``, of this ``shape``, each as a share. Local."""
-    held = {ctx.pid: derive(x_sh.own), ctx.next_pid: derive(x_sh.next)}
-    first, second, third = (
-        known(ctx, ring, component, held.get(component), shape) for component in range(3)
-    )
-    return first, second, third
-
-
-async def bits_into_ring(ctx: Context, v_bsh: Share, count: int, ring: Ring) -> Share:
-    """Zeros and ones of planes (..., words) as ring elements (..., count): u = v0 + v1 - 2 v0 v1, v = u + v2 - 2 u v2.
-
-    Rounds: 2. Communication: 2 n elements.
-    """
-    shape = (*v_bsh.shape[:-1], count)
-    v0, v1, v2 = free_sharings(
-        ctx, v_bsh, ring, shape, lambda part: ring.encode(to_bits(part, count))
-    )
-    u_sh = v0 + v1 - (await multiply(ctx, v0, v1)).times(2)
-    return u_sh + v2 - (await multiply(ctx, u_sh, v2)).times(2)
 
 
 async def lift_half(ctx: Context, t_sh: Share) -> Share:
@@ -53,13 +25,9 @@ async def lift_half(ctx: Context, t_sh: Share) -> Share:
     Source: own. With t0 + t1 + t2 = t + 2^16 w, and l the sum of the components' lowest bits, which is 0 or 2:
         x = sum of floor(t_c / 2) + l / 2 - 2^15 w, where l / 2 is the sum of the lowest bits' products in pairs.
     """
-    bits, count = R16.bits, t_sh.size
-    # Three numbers become two, s and 2 c (a carry-save adder): s is the bits' parity, c their majority.
-    t0, t1, t2 = free_sharings(
-        ctx, t_sh, BITS, (bits, words_for(count)), lambda part: to_planes(R16, part, bits)
-    )
-    parity = t0 ^ t1 ^ t2
-    majority = await reshare(ctx, product(ctx, t0 ^ t1, t0 ^ t2) + t0.additive(ctx))
+    bits = R16.bits
+    # Three numbers become two, s and 2 c.
+    parity, majority = await carry_save(ctx, t_sh, bits)
     # w counts two carries: out of the top bits' majority, and out of s + 2 c, whose lowest bit adds nothing.
     above, below = parity[1:], majority[:-1]
     carry = await carry_out(ctx, await multiply(ctx, above, below), above ^ below)

@@ -344,13 +344,23 @@ def measure_distributed(cells: int) -> Cost:
 
 
 def bits_into_ring(elements: int, itemsize: int) -> Cost:
-    """``conversions.bits_into_ring``."""
+    """``free.bits_into_ring``."""
     return _everyone(elements * itemsize) + _everyone(elements * itemsize)
+
+
+def random_bits(count: int, itemsize: int) -> Cost:
+    """``random_bits.random_bits``."""
+    return bits_into_ring(count, itemsize)
+
+
+def carry_save(cells: int, bits: int) -> Cost:
+    """``free.carry_save``."""
+    return _everyone(_planes(bits, cells))
 
 
 def lift_half(values: int) -> Cost:
     """``conversions.lift_half``."""
-    planes = _everyone(_planes(16, values)) + _everyone(_planes(15, values))
+    planes = carry_save(values, 16) + _everyone(_planes(15, values))
     return planes + carry_out(values, 15) + _everyone(4 * values) + _everyone(4 * values)
 
 

@@ -20,7 +20,8 @@ from protocols.base import multiply, reshare
 from protocols.bitslice import words_for
 from protocols.boolean import and_all, carry_out
 from protocols.context import Context
-from protocols.conversions import bits_into_ring, lift_half
+from protocols.conversions import lift_half
+from protocols.free import bits_into_ring
 from protocols.products import LocalProducts, Pair, Sums
 from protocols.ring import BITS, R16, R32, RingArray
 from protocols.row_layout import RowLayout

@@ -1,14 +1,15 @@
-"""Bits and halves into rings against integers, whatever the components, by products of free sharings alone."""
+"""Bits, carry-saved planes and halves against integers, whatever the components, by products of free sharings alone."""
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocols import base, conversions, derived
-from protocols.bitslice import from_bits
+from protocols import base, conversions, derived, free
+from protocols.bitslice import from_bits, from_planes, to_bits, words_for
 from protocols.context import Context
-from protocols.ring import BITS, R16, R32, R64, Ring
+from protocols.random_bits import random_bits
+from protocols.ring import BITS, R16, R32, R64, R128, Ring
 from protocols.shares import Share
 from tests.protocols.local import components, reconstruct, run_parties, share_of
 
@@ -22,9 +23,32 @@ def test_bits_into_ring_equals_plain(ring: Ring, count: int, seed: int) -> None:
     parts = components(BITS, from_bits(bits), seed)
 
     async def program(ctx: Context) -> Share:
-        return await conversions.bits_into_ring(ctx, share_of(ctx, parts, BITS), count, ring)
+        return await free.bits_into_ring(ctx, share_of(ctx, parts, BITS), count, ring)
 
     assert np.array_equal(reconstruct(run_parties(program).results), bits)
+
+
+@pytest.mark.parametrize("ring", [R16, R32, R64, R128], ids=lambda ring: ring.name)
+@pytest.mark.parametrize("count", [0, 1, 64, 1000])
+def test_random_bits_are_the_same_in_both_forms(ring: Ring, count: int) -> None:
+    outcome = run_parties(lambda c: random_bits(c, count, ring), seed=count)
+    planes, elements = zip(*outcome.results, strict=True)
+    bits = to_bits(reconstruct(planes), count)
+    assert elements[0].ring is ring
+    assert planes[0].shape == (words_for(count),)
+    assert np.array_equal(reconstruct(elements).astype(np.uint8), bits)
+    assert count < 1000 or 400 < bits.sum() < 600
+
+
+@given(st.lists(st.integers(0, 2**32 - 1), max_size=130), st.integers(1, 32), st.integers(0, 999))
+def test_carry_save_is_two_numbers_that_add_up(values: list[int], bits: int, seed: int) -> None:
+    x = np.array(values, np.uint32)
+    parts = components(R32, x, seed)
+    outcome = run_parties(lambda c: free.carry_save(c, share_of(c, parts, R32), bits))
+    parity, majority = (
+        from_planes(reconstruct(planes), x.size) for planes in zip(*outcome.results, strict=True)
+    )
+    assert np.array_equal((parity + 2 * majority - x) % (1 << bits), np.zeros(x.size))
 
 
 @given(
@@ -62,7 +86,8 @@ def test_conversions_have_no_input_of_one_party(monkeypatch: pytest.MonkeyPatch)
     halves = components(R16, np.array([2, 4]))
 
     async def program(ctx: Context) -> None:
-        await conversions.bits_into_ring(ctx, share_of(ctx, bits, BITS), 5, R16)
+        await free.bits_into_ring(ctx, share_of(ctx, bits, BITS), 5, R16)
         await conversions.lift_half(ctx, share_of(ctx, halves, R16))
+        await random_bits(ctx, 5, R16)
 
     run_parties(program)

@@ -17,8 +17,10 @@ from protocols import (
     derived,
     discrete,
     fixed,
+    free,
     lookup,
     measure,
+    random_bits,
     rows,
     select,
 )
@@ -233,7 +235,17 @@ for n in (1, 64, 100):
     case(
         f"bits_into_ring-{n}",
         costs.bits_into_ring(n, 8),
-        lambda c, n=n: conversions.bits_into_ring(c, shared(c, BITS, W(n)), n, R64),
+        lambda c, n=n: free.bits_into_ring(c, shared(c, BITS, W(n)), n, R64),
+    )
+    case(
+        f"random_bits-{n}",
+        costs.random_bits(n, 4),
+        lambda c, n=n: random_bits.random_bits(c, n, R32),
+    )
+    case(
+        f"carry_save-{n}",
+        costs.carry_save(n, 23),
+        lambda c, n=n: free.carry_save(c, shared(c, R32, n), 23),
     )
     case(
         f"lift_half-{n}",

@@ -17,8 +17,10 @@ from protocols import (
     conversions,
     discrete,
     fixed,
+    free,
     lookup,
     measure,
+    random_bits,
     rows,
 )
 from protocols import select as select_module
@@ -128,6 +130,8 @@ PROGRAMS: dict[str, Program] = {
     "lift_magnitude": lambda c: boolean.lift_magnitude(c, counts(c), 18, R128),
     "check_totals": lambda c: bounded.check_totals(c, counts(c)[:60].reshape(4, 15), 100),
     "check_cells": lambda c: bounded.check_cells(c, counts(c)[:60].reshape(4, 15), 100),
+    "random_bits": lambda c: random_bits.random_bits(c, 70, R32),
+    "carry_save": lambda c: free.carry_save(c, counts(c), 20),
     "lift_half": lambda c: conversions.lift_half(c, share_of(c, DOUBLED, R16)),
     "count_rows": lambda c: rows.count_rows(
         c, share_of(c, ROWS, BITS), 150, PLAN, products=PRODUCTS

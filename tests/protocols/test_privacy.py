@@ -23,8 +23,10 @@ from protocols import (
     derived,
     discrete,
     fixed,
+    free,
     lookup,
     measure,
+    random_bits,
     rows,
 )
 from protocols import select as select_module
@@ -133,9 +135,11 @@ PROTOCOLS: dict[str, tuple[Protocol, int]] = {
     ),
     "prefix_or": (lambda c: boolean.prefix_or(c, share_of(c, BIT_PARTS, BITS)), 0),
     "bits_into_ring": (
-        lambda c: conversions.bits_into_ring(c, share_of(c, BIT_PARTS, BITS), 64, R16),
+        lambda c: free.bits_into_ring(c, share_of(c, BIT_PARTS, BITS), 64, R16),
         0,
     ),
+    "random_bits": (lambda c: random_bits.random_bits(c, 64, R32), 0),
+    "carry_save": (lambda c: free.carry_save(c, share_of(c, R32_PARTS, R32), 20), 0),
     "lift_half": (lambda c: conversions.lift_half(c, share_of(c, HALVED_PARTS, R16)), 0),
     "count_rows": (
         lambda c: rows.count_rows(c, share_of(c, ROW_PARTS, BITS), 3, PLAN, products=PRODUCTS),

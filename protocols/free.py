@@ -1,0 +1,60 @@
+"""The three components of a value as three free sharings, and what is made of them on nobody's word.
+
+Each component is known to two parties, who share it among the three without a message: x becomes three sharings that no
+party alone can lie about, and everything else is ANDs, products and inner products of sharings, which can be checked.
+`derived` has cheaper forms, in which one party vouches for an input.
+
+Secret: components and what is made of them. Leaks: none, in every function here. Raises: the channel's errors. Source:
+README sections 1 and 6; three known components as ABY3 (ePrint 2018/403), section 5.3.
+"""
+
+from collections.abc import Callable
+
+from protocols.base import known, multiply, reshare
+from protocols.bitslice import to_bits, to_planes, words_for
+from protocols.context import Context
+from protocols.ring import BITS, Ring, RingArray
+from protocols.shares import Share, product
+
+
+def free_sharings(
+    ctx: Context, x_sh: Share, ring: Ring, shape: tuple[int, ...], derive: Callable[..., RingArray]
+) -> tuple[Share, Share, Share]:
+    """derive(x0), derive(x1) and derive(x2) in ``ring``, of this ``shape``, each as a share. Local."""
+    held = {ctx.pid: derive(x_sh.own), ctx.next_pid: derive(x_sh.next)}
+    first, second, third = (
+        known(ctx, ring, component, held.get(component), shape) for component in range(3)
+    )
+    return first, second, third
+
+
+async def bits_into_ring(ctx: Context, v_bsh: Share, count: int, ring: Ring) -> Share:
+    """Zeros and ones of planes (..., words) as ring elements (..., count): u = v0 + v1 - 2 v0 v1, v = u + v2 - 2 u v2.
+
+    Rounds: 2. Communication: 2 n elements.
+    """
+    shape = (*v_bsh.shape[:-1], count)
+    v0, v1, v2 = free_sharings(
+        ctx, v_bsh, ring, shape, lambda part: ring.encode(to_bits(part, count))
+    )
+    u_sh = v0 + v1 - (await multiply(ctx, v0, v1)).times(2)
+    return u_sh + v2 - (await multiply(ctx, u_sh, v2)).times(2)
+
+
+async def carry_save(ctx: Context, x_sh: Share, bits: int) -> tuple[Share, Share]:
+    """The lowest ``bits`` planes of two numbers s and c with x = s + 2 c: a carry-save adder of the components.
+
+    s is the parity of the components' bits and c their majority.
+
+    Shapes: x (n,); returns (bits, words) both.
+    Leaks: none.
+    Rounds: 1.
+    Communication: ``bits`` planes.
+    Raises: ChannelError, ProtocolViolation.
+    Source: ABY3, section 5.3; one AND for a majority: (x0 ^ x1)(x0 ^ x2) ^ x0.
+    """
+    x0, x1, x2 = free_sharings(
+        ctx, x_sh, BITS, (bits, words_for(x_sh.size)), lambda part: to_planes(x_sh.ring, part, bits)
+    )
+    majority = await reshare(ctx, product(ctx, x0 ^ x1, x0 ^ x2) + x0.additive(ctx))
+    return x0 ^ x1 ^ x2, majority

@@ -1,0 +1,27 @@
+"""Random bits that nobody knows, as bits and as elements of a ring: what masks, signs and conversions draw.
+
+Secret: the bits. Their boolean form is common randomness, hence uniform whatever one party does, and free; the form
+in a ring is made of it by products, which a context's verifier checks like any others. Source: README section 1.
+"""
+
+from protocols.base import random
+from protocols.bitslice import words_for
+from protocols.context import Context
+from protocols.free import bits_into_ring
+from protocols.ring import BITS, Ring
+from protocols.shares import Share
+
+
+async def random_bits(ctx: Context, count: int, ring: Ring) -> tuple[Share, Share]:
+    """Uniform bits that nobody knows, in both forms.
+
+    Shapes: returns a plane (words_for(count),) and the same bits as zeros and ones (count,) in ``ring``. What the plane
+        has beyond ``count`` are random bits, too, of no other form.
+    Leaks: none.
+    Rounds: 2.
+    Communication: 2 n elements.
+    Raises: ChannelError, ProtocolViolation.
+    Source: ``free.bits_into_ring`` of common randomness.
+    """
+    r_bsh = random(ctx, BITS, (words_for(count),))
+    return r_bsh, await bits_into_ring(ctx, r_bsh, count, ring)
