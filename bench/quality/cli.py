@@ -62,7 +62,7 @@ _EXAMPLE = "Example: syncret bench quality --dataset adult --method aim --repeat
     type=click.FloatRange(1),
     default=600.0,
     show_default=True,
-    help="Seconds for a third party's synthesizer.",
+    help="Seconds of processor time for a third party's synthesizer.",
 )
 @click.option(
     "--output",
@@ -100,11 +100,21 @@ def quality(
             if description in (columns or (UNIFORM, SHAPED, PRIVATE))
             and not (method == REAL and repeat)
         ]
+        if not jobs:
+            raise click.UsageError(_nothing(methods, columns))
         entries = [_done(job, output) for job in jobs]
     except (DatasetError, MechanismError, ThirdPartyError) as error:
         raise click.ClickException(str(error)) from error
     if as_json:
         click.echo(json.dumps({"runs": [entry.to_dict() for entry in entries]}))
+
+
+def _nothing(methods: tuple[str, ...], columns: tuple[str, ...]) -> str:
+    """Why there is nothing to run: a method has not every description of the columns."""
+    return (
+        f"{' and '.join(methods)} with {' or '.join(columns)} columns is nothing to run: private bins are measured with"
+        " aim alone, the real tables and smartnoise have equal bins (uniform), and some tables have no other shape"
+    )
 
 
 def _done(job: Job, output: Path | None) -> Entry:

@@ -1,12 +1,14 @@
 """The environment of the third parties' packages, and how its programs are asked.
 
-Provides `python_of`, `ask` and `ThirdPartyError`. The packages pin other versions than this project, hence processes of
-another interpreter, with CSV files and JSON between. Public.
+Provides `python_of`, `ask`, `ThirdPartyError` and `NotWithinError`. The packages pin other versions than this project,
+hence processes of another interpreter, with CSV files and JSON between. Limits are of processor time, so that a machine
+with other work gives the same answer as an idle one. Public.
 """
 
 import json
+import math
 import os
-import resource
+import signal
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,11 +19,17 @@ from bench.networks import ROOT
 
 VARIABLE: Final = "SYNCRET_QUALITY_PYTHON"
 """Names another interpreter than that of .venv-quality."""
+_WAITING: Final = 20
+"""Seconds of the clock for each of processor time: only a program that waits for something reaches them."""
 SCORE, SMARTNOISE = "score.py", "smartnoise.py"
 
 
 class ThirdPartyError(Exception):
     """A third party's program is not there, failed, or did not end in time."""
+
+
+class NotWithinError(ThirdPartyError):
+    """It did not end within the processor time that it was given."""
 
 
 def python_of() -> Path:
@@ -37,27 +45,30 @@ def python_of() -> Path:
 
 
 def ask(script: str, request: Mapping[str, object], *, limit_s: float) -> dict[str, object]:
-    """What `script` of this folder answers. Raises ThirdPartyError with its last word."""
-    before = _children_s()
-    command = [str(python_of()), str(Path(__file__).with_name(script))]
+    """What `script` of this folder answers, within `limit_s` of processor time, rounded up to whole seconds.
+
+    Raises ThirdPartyError with its last word, NotWithinError.
+    """
+    # The shell sets the limit on itself and then becomes the program, which SIGXCPU ends; nobody need watch it.
+    limited = ["sh", "-c", 'ulimit -S -t "$0"; exec "$@"', str(math.ceil(limit_s))]
+    command = [*limited, str(python_of()), str(Path(__file__).with_name(script))]
     try:
         done = subprocess.run(
-            command, input=json.dumps(request), capture_output=True, text=True, timeout=limit_s
+            command,
+            input=json.dumps(request),
+            capture_output=True,
+            text=True,
+            timeout=_WAITING * limit_s,
         )
     except subprocess.TimeoutExpired as error:
-        busy = _children_s() - before
-        raise ThirdPartyError(
-            f"{script} did not end within {limit_s:g} s ({busy:.0f} s of processor time)"
+        raise NotWithinError(
+            f"{script} did not end within {_WAITING * limit_s:g} s of the clock"
         ) from error
+    if done.returncode == -signal.SIGXCPU:
+        raise NotWithinError(f"{script} did not end within {limit_s:g} s of processor time")
     if done.returncode != 0:
         raise ThirdPartyError(f"{script} failed: {last_word(done.stderr)}")
     answer = json.loads(done.stdout.strip().splitlines()[-1])
     if not isinstance(answer, dict):
         raise ThirdPartyError(f"{script} answered {answer!r}; expected an object")
     return answer
-
-
-def _children_s() -> float:
-    """Processor seconds of the processes that have ended."""
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime

@@ -25,6 +25,7 @@ In each cell: columns as equal bins → columns in their shape (atoms, log scale
 description only. `private` is the method with private bins: told no more than equal bins are, it measures fine cells in
 round 0, under the same budget, and finds values that heap up and its bins by itself. FLAIM refuses them; DistAIM
 takes them and was not run with them here. Means of the repeats, ± their standard deviation where there are several.
+`not within`: a third party's synthesizer did not end within that much processor time.
 """
 _MEASURES: Sequence[tuple[str, str, Callable[[Record], float | None], str]] = (
     ("Column shapes", "SDMetrics, 0 to 1, 1 the best.", lambda r: r.shapes, ".3f"),
@@ -78,7 +79,7 @@ def _conditions(entry: Entry) -> str:
 
 
 def _section(title: str, entries: Sequence[Entry]) -> str:
-    done = [entry for entry in entries if entry.record.failed is None]
+    done = [entry for entry in entries if entry.record.failed is None or entry.record.late]
     shown = [
         (method, kinds)
         for method in METHODS
@@ -122,7 +123,15 @@ def _cell(
         for columns in kinds
     ]
     before, after = figures[0], figures[-1]
+    if not before and (limits := _limits(entries, dataset, method)):
+        return f"not within {max(limits):g} s"
     return f"{before} → {after}" if len(kinds) > 1 and after else before
+
+
+def _limits(entries: Sequence[Entry], dataset: str, method: str) -> list[float]:
+    """What the runs that did not end in time were given."""
+    of = (entry for entry in entries if (entry.job.dataset, entry.job.method) == (dataset, method))
+    return [entry.job.budget.limit_s for entry in of if entry.record.late]
 
 
 def _figure(values: Sequence[float | None], form: str) -> str:

@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from bench.metrics import auc_on_held_out
-from bench.quality.environment import SCORE, ThirdPartyError, ask
+from bench.quality.environment import SCORE, NotWithinError, ThirdPartyError, ask
 from bench.quality.methods import FEDERATED, OURS, REAL, THEIRS, Budget, synthesize
 from bench.quality.tables import (
     PRIVATE,
@@ -97,7 +97,8 @@ class Record:
     `shapes` and `pairs` are the score's, 0 to 1; `auc` of trees trained on the synthetic rows and tested on held-out
     ones; `error` of our methods' workload, 0 to 2, on the cells of equal bins whatever the columns; `kept` what of the
     atoms' rows is there: the sum of min(real, synthetic) by that of real; None without atoms.
-    `failed` says why there is nothing of it; everything else is None then.
+    `failed` says why there is nothing of it, and `late` that it needed more processor time than it was given;
+    everything else is None then.
     """
 
     shapes: float | None = None
@@ -111,6 +112,7 @@ class Record:
     seconds: float | None = None
     scorer: str | None = None
     failed: str | None = None
+    late: bool | None = None
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "Record":
@@ -141,7 +143,8 @@ def measure(job: Job) -> Record:
                 job.method, table, job.columns, job.budget, seed=job.seed, folder=folder
             )
         except ThirdPartyError as error:
-            return Record(failed=str(error))
+            late = isinstance(error, NotWithinError) or None
+            return Record(failed=str(error), late=late)
         drawn = drawn[list(table.train.columns)]
         answer = _scored(table, drawn, folder)
     atoms = atom_shares(table, drawn)
