@@ -3,8 +3,8 @@
 import functools
 import importlib.metadata
 
-WIRE_VERSION = 4
-"""Raised whenever the order or form of messages changes."""
+WIRE_VERSION = 5
+"""Of what servers say to one another and owners to servers. Raised whenever the order or form of messages changes."""
 
 
 @functools.cache
@@ -14,3 +14,8 @@ def version() -> str:
         return importlib.metadata.version("syncret")
     except importlib.metadata.PackageNotFoundError:
         return "unknown"
+
+
+def spoken() -> str:
+    """What a server says of itself before anything else; all three say the same, or do not begin."""
+    return f"{version()}, messages {WIRE_VERSION}"

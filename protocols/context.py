@@ -29,7 +29,7 @@ U = TypeVar("U")
 Payload = NDArray[np.uint8]
 
 MAGIC = b"syncret-mesh-2\n"
-"""What the connections of a mesh begin with, and the paths of its contexts."""
+"""What the paths of a mesh's contexts begin with."""
 MAX_PUBLIC_BYTES = 1 << 28
 """Of public bytes whose size nobody has worked out: lists of names and the like."""
 

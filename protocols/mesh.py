@@ -3,7 +3,8 @@
 A connection carries one direction only (see ``exchanger``): the dialler sends. Identity is the certificate's common
 name together with its public key, which is pinned: both sides check it, so that whoever can issue certificates cannot
 pass for a party. Strangers, garbage and wrong certificates cost nothing but their own connection; a
-peer that restarts while the mesh waits for another one takes its old place. When all four
+peer that restarts while the mesh waits for another one takes its old place. Its version is the first thing that a
+dialler says, in a form that stays: peers of different versions refuse one another at once. When all four
 connections are there, each end shows what its greeting had committed to (`pairing`). Everything runs on the event loop,
 so that a cancelled attempt leaves no task, thread or socket behind. Secret: what is shown. Public: the rest.
 
@@ -38,6 +39,12 @@ _MAX_WELCOMES = 64
 _ACCEPTED = b"\1"
 _OTHER_SESSION = b"\0"
 _STRANGER = b"\2"
+_OTHER_VERSION = b"\3"
+"""Followed by the version of who answers, as a dialler says its own."""
+_GREETING = b"syncret-mesh-3\n"
+VERSION_BYTES = 64
+# Those of before said no version; their greetings are longer than what is read of one at first.
+_OLDER = b"syncret-mesh-"
 _KEY = re.compile(r"[0-9a-f]{64}")
 
 
@@ -114,9 +121,13 @@ class _Problem:
 
 
 class Greeter(Protocol):
-    """The first bytes of a connection, in both roles; ``PartyRuntime`` is one."""
+    """The first bytes of a connection, in both roles; ``PartyRuntime`` is one.
+
+    ``version`` is that of the messages and of the program, which all three have to have in common.
+    """
 
     pid: int
+    version: str
 
     def hello(self, peer: int) -> bytes:
         """What the dialler sends to ``peer``."""
@@ -308,20 +319,28 @@ class Mesh:
             connection = await _secured(raw, context, stack, server=False)
             if other := self._tls.other_than(peer, connection):
                 raise _RefusedError(other)
-            hello = self._greeter.hello(peer)
+            hello = _preamble(self._greeter.version) + self._greeter.hello(peer)
             await _retried(connection, lambda: connection.send(hello))
             # A TLS 1.3 client is done before its certificate is checked, hence the answer of one byte.
             answer = await _retried(connection, lambda: connection.recv(1))
             if answer == _OTHER_SESSION:
-                self._violated(
-                    ProtocolViolation(f"party {peer} runs another session or version", peer)
-                )
+                self._violated(ProtocolViolation(f"party {peer} runs another session", peer))
             if answer == _STRANGER:
                 raise _RefusedError("it does not take this party's certificate for a peer's")
+            if answer == _OTHER_VERSION:
+                said = await _read_exactly(connection, VERSION_BYTES)
+                self._violated(self._other_version(peer, _shown(said)))
             if answer != _ACCEPTED:
                 raise ConnectionError("it closed the connection in the greeting")
             stack.pop_all()
         return connection
+
+    def _other_version(self, peer: int, theirs: str) -> ProtocolViolation:
+        return ProtocolViolation(
+            f"party {peer} ({self._tls.names[peer]}) has another version of syncret: {theirs}; here "
+            f"{self._greeter.version}. Expected the same one at all three servers",
+            peer,
+        )
 
     def _violated(self, violation: ProtocolViolation) -> None:
         self._violation = self._violation or violation
@@ -359,6 +378,8 @@ class Mesh:
                     if peer is None:
                         connection.send(_STRANGER)
                         return
+                    if not await self._same_version(peer, connection):
+                        return
                     hello = await _read_exactly(connection, self._greeter.hello_size(peer))
                     try:
                         self._greeter.accept_hello(peer, hello)
@@ -373,8 +394,38 @@ class Mesh:
             if peer is not None:
                 _note(self._welcoming, peer, problem)
 
+    async def _same_version(self, peer: int, connection: ssl.SSLSocket) -> bool:
+        """Whether the dialler has this party's version. If not, both are told, and that is the end of the attempt."""
+        mine = _preamble(self._greeter.version)
+        said = await _read_exactly(connection, len(mine))
+        if said == mine:
+            return True
+        if said.startswith(_GREETING):
+            theirs, answer = _shown(said[len(_GREETING) :]), mine[len(_GREETING) :]
+            connection.send(_OTHER_VERSION + answer)
+        elif said.startswith(_OLDER):
+            theirs = "an older one, whose greeting has no version"
+            connection.send(_OTHER_SESSION)
+        else:
+            raise ConnectionError("its greeting is no party's")
+        self._violated(self._other_version(peer, theirs))
+        return False
+
     def _identify(self, connection: ssl.SSLSocket) -> int | None:
         return next((p for p in self._peers if self._tls.other_than(p, connection) is None), None)
+
+
+def _preamble(version: str) -> bytes:
+    """What a dialler says first: it keeps its form and its length in all versions."""
+    return _GREETING + version.encode("ascii", "replace")[:VERSION_BYTES].ljust(
+        VERSION_BYTES, b"\0"
+    )
+
+
+def _shown(version: bytes) -> str:
+    """A peer's version, for people."""
+    text = version.rstrip(b"\0").decode("ascii", "replace")
+    return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
 def common_name(connection: ssl.SSLSocket) -> str:

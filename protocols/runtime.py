@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import NoReturn, Protocol
 
 from protocols._mpyc import Party, Runtime
-from protocols.context import MAGIC, Context, Costs, Opening, Payload, StepCost, root_path
+from protocols.context import Context, Costs, Opening, Payload, StepCost, root_path
 from protocols.digests import digest_key
 from protocols.errors import ConfigurationError, ProtocolError, ProtocolViolation
 from protocols.exchanger import PeerExchanger, Received
@@ -55,6 +55,7 @@ class PartyRuntime(Runtime):  # type: ignore[misc]  # MPyC is untyped
 
     ``addresses`` are the mesh's (host, port) by pid; the own one is listened on. ``timeout_s`` is the deadline of a
     receive. ``session`` has to be the same at all parties; it separates the keystreams and labels of different runs.
+    So has ``version``, that of the messages and of the program, which is compared before anything else.
     ``async with`` connects and closes; an error ends the peers' work with its text if it is one of the engine's, and
     with its class alone otherwise, since other errors may quote data.
     """
@@ -69,6 +70,7 @@ class PartyRuntime(Runtime):  # type: ignore[misc]  # MPyC is untyped
         timeout_s: float = 30.0,
         connect_timeout_s: float = 60.0,
         binding: str = "",
+        version: str = "",
         recorder: Recorder | None = None,
     ) -> None:
         if pid not in (0, 1, 2) or len(addresses) != 3:
@@ -85,6 +87,7 @@ class PartyRuntime(Runtime):  # type: ignore[misc]  # MPyC is untyped
         )
         loop.set_exception_handler(handler)  # MPyC has put its own in place.
         self.costs = Costs()
+        self.version = version
         self._addresses = addresses
         self._tls = tls
         self._session = session
@@ -154,7 +157,7 @@ class PartyRuntime(Runtime):  # type: ignore[misc]  # MPyC is untyped
         """Check the first bytes from ``peer``, whose certificate has been verified, and keep its commitment."""
         expected = self._greeting(peer, self.pid)
         if hello[: len(expected)] != expected:
-            raise ProtocolViolation(f"party {peer} runs another session or version", peer)
+            raise ProtocolViolation(f"party {peer} runs another session", peer)
         self._commitments[peer] = hello[len(expected) :]
 
     def hello_size(self, peer: int) -> int:
@@ -171,7 +174,7 @@ class PartyRuntime(Runtime):  # type: ignore[misc]  # MPyC is untyped
 
     def _greeting(self, sender: int, receiver: int) -> bytes:
         session = hashlib.sha256(self._session.encode()).digest()
-        return MAGIC + bytes((sender, receiver)) + session
+        return bytes((sender, receiver)) + session
 
     def _bound_to(self, binding: str) -> bytes:
         """What both ends of a pair have to agree on: the session, the three identities, and the ``binding``."""

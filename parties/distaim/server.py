@@ -48,7 +48,7 @@ from parties.pulse import Pulse
 from parties.register import Registered, Study
 from parties.statuses import TooFewClients
 from parties.tls import authority_bytes, check_holder, check_seal, signer
-from parties.version import version
+from parties.version import spoken, version
 from protocols.context import Context, root_path
 from protocols.errors import ProtocolError
 from protocols.mesh import TlsFiles
@@ -335,6 +335,7 @@ def _runtime(server: ComputeServer, files: CertificateFiles) -> PartyRuntime:
         timeout_s=server.config.timeouts.receive_s,
         connect_timeout_s=server.config.timeouts.connect_s,
         binding=server.config.digest(),
+        version=spoken(),
         recorder=recorder,
     )
     return recorder.runtime

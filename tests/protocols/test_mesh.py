@@ -27,6 +27,7 @@ class Greeter:
 
     pid: int
     session: bytes = b"session-1"
+    version: str = "1.0, messages 1"
     greeted: list[int] = field(default_factory=list)
 
     def hello(self, peer: int) -> bytes:
@@ -67,8 +68,10 @@ def part(
     *,
     timeout_s: float = 10.0,
     session: bytes = b"session-1",
+    version: str = "1.0, messages 1",
 ) -> Mesh:
-    return Mesh(Greeter(pid, session), addresses, tls=tls, timeout_s=timeout_s)
+    greeter = Greeter(pid, session, version=version)
+    return Mesh(greeter, addresses, tls=tls, timeout_s=timeout_s)
 
 
 async def all_connect(
@@ -256,6 +259,62 @@ async def test_connect_tells_the_dialler_when_sessions_differ(
     )
     assert time.monotonic() - started < 5
     assert [type(error) for error in results] == [ProtocolViolation] * 2
+
+
+async def test_connect_ends_both_sides_at_once_with_words_when_versions_differ(
+    addresses: list[Address], tls: list[TlsFiles]
+) -> None:
+    """Before the session is looked at, though that is another one, too."""
+    started = time.monotonic()
+    results = await asyncio.gather(
+        part(0, addresses, tls[0]).connect(),
+        part(
+            2, addresses, tls[2], version="2.0, messages 7", session=b"longer than that"
+        ).connect(),
+        return_exceptions=True,
+    )
+    assert time.monotonic() - started < 5
+    assert [str(error) for error in results] == [
+        "party 2 (party-2) has another version of syncret: 2.0, messages 7; here 1.0, messages 1. "
+        "Expected the same one at all three servers",
+        "party 0 (party-0) has another version of syncret: 1.0, messages 1; here 2.0, messages 7. "
+        "Expected the same one at all three servers",
+    ]
+    assert all(isinstance(error, ProtocolViolation) for error in results)
+
+
+async def test_connect_tells_the_dialler_when_versions_differ(
+    addresses: list[Address], tls: list[TlsFiles]
+) -> None:
+    lost = [*free_addresses(1), *addresses[1:]]
+    results = await asyncio.gather(
+        part(0, addresses, tls[0]).connect(),
+        part(2, lost, tls[2], version="2.0").connect(),
+        return_exceptions=True,
+    )
+    assert ["another version" in str(error) for error in results] == [True, True]
+
+
+@pytest.mark.parametrize(
+    ("greeting", "words"),
+    [
+        (b"syncret-mesh-2\n" + bytes(66), "an older one, whose greeting has no version"),
+        (b"syncret-mesh-3\n" + b"1.0\x1b[2J".ljust(64, b"\0"), r"1\.0\?\[2J; here"),
+        (b"GET / HTTP/1.1\r\n" + bytes(80), "the mesh was not complete"),
+    ],
+    ids=["older", "unprintable", "none"],
+)
+async def test_connect_refuses_the_greeting_of_a_peer_that_has_none_of_this_version(
+    addresses: list[Address], tls: list[TlsFiles], greeting: bytes, words: str
+) -> None:
+    connecting = asyncio.ensure_future(part(0, addresses, tls[0], timeout_s=1.0).connect())
+    await asyncio.sleep(0.1)
+    context = tls[1].context(server=False)
+    _, writer = await asyncio.open_connection(*addresses[0], ssl=context, server_hostname="")
+    writer.write(greeting)
+    with pytest.raises((ProtocolViolation, ConnectTimeout), match=words):
+        await connecting
+    writer.transport.abort()
 
 
 async def test_connect_remembers_a_refusal_when_the_peer_has_given_up(
