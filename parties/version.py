@@ -4,7 +4,11 @@ import functools
 import importlib.metadata
 
 WIRE_VERSION = 5
-"""Of what servers say to one another and owners to servers. Raised whenever the order or form of messages changes."""
+"""Of what servers say to one another in a run. Raised whenever the order or form of messages changes."""
+
+INGEST_VERSION = 2
+"""Of what data owners and servers say to one another over HTTPS, and servers that pass uploads on; 1 did not say it."""
+INGEST_HEADER = "Syncret-Messages"
 
 
 @functools.cache
@@ -14,6 +18,11 @@ def version() -> str:
         return importlib.metadata.version("syncret")
     except importlib.metadata.PackageNotFoundError:
         return "unknown"
+
+
+def ingest_headers() -> dict[str, str]:
+    """What every request and every answer over HTTPS has."""
+    return {INGEST_HEADER: str(INGEST_VERSION)}
 
 
 def spoken() -> str:

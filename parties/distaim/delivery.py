@@ -34,6 +34,7 @@ from parties.distaim.receipts import Receipt, check_receipt, receipts_in
 from parties.distaim.sealed import SealedUpload, SignedUpload, Upload
 from parties.errors import CertificateError, PartialSubmission, SubmissionRefused, SubmitError
 from parties.tls import client_context, explain
+from parties.version import ingest_headers
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.2, 2.0
 _CONNECTING, _SILENCE = 1 / 4, 1 / 2
@@ -278,7 +279,7 @@ class _Link:
 
     async def get(self, upload: Upload) -> _Answer:
         """Ask where the upload stands. Raises as ``put``."""
-        return await self._request(upload, "GET", {}, None)
+        return await self._request(upload, "GET", ingest_headers(), None)
 
     async def _request(
         self, upload: Upload, method: str, headers: Mapping[str, str], content: bytes | None

@@ -12,12 +12,13 @@ answers with the receipts of the servers that have their parts: 201, or 200 wher
 where some are missing: "kept_for" names servers that are away and will get theirs, "refused" those that do not take it.
 A withdrawal, and an upload of a later version, take effect when the three servers meet over it (`parties.distaim.
 arrivals`): 202 until then, 200 with this server's signed word that nothing up to a version counts or ever will.
-Errors are JSON: {"error": {"what", "where", "expected"}}. 400 malformed, 403 not who may ask, not signed by its owner,
-or no room, 404 other run or no submission, 408 too slow, 409 another submission of this client is stored, or this one
-was withdrawn or replaced, 410 the run has ended, 411 and 413 length missing or too large, 422 does not fit the run or
-does not open, 423 counted, so that it cannot be taken back, 507 the store cannot take it. Headers are judged before the
-body is read (Expect: 100-continue; `parties.distaim.judging`), the length has to be exactly right, and nothing is
-stored unless all of it has the digests that its owner signed.
+Requests and answers have the header Syncret-Messages (`parties.version`), which is looked at before all others.
+Errors are JSON: {"error": {"what", "where", "expected"}}. 400 malformed or of another version, 403 not who may ask, not
+signed by its owner, or no room, 404 other run or no submission, 408 too slow, 409 another submission of this client is
+stored, or this one was withdrawn or replaced, 410 the run has ended, 411 and 413 length missing or too large, 422 does
+not fit the run or does not open, 423 counted, so that it cannot be taken back, 507 the store cannot take it. Headers
+are judged before the body is read (Expect: 100-continue; `parties.distaim.judging`), the length has to be exactly
+right, and nothing is stored unless all of it has the digests that its owner signed.
 
 Secret: bodies, the sealing key; bodies go to the store, and nothing to a log. Known limits: connections are bounded in
 time, not in number, once a client's certificate was accepted.
@@ -60,6 +61,7 @@ from parties.errors import (
     SubmissionSettled,
 )
 from parties.sealing import SealKey
+from parties.version import ingest_headers
 
 logger = logging.getLogger("syncret.ingest")
 
@@ -280,6 +282,7 @@ class Api:
         self, request: web.Request, judge: Callable[[], bool]
     ) -> web.StreamResponse | None:
         try:
+            self.judge.check_version(request)
             known = judge()
         except (IngestError, StoreError) as error:
             return refusal(error)
@@ -339,6 +342,7 @@ class Api:
     ) -> web.StreamResponse:
         """Errors as JSON; bytes counted by client."""
         try:
+            self.judge.check_version(request)
             response = await handler(request)
         except (IngestError, StoreError) as error:
             response = refusal(error)
@@ -350,6 +354,7 @@ class Api:
                 IngestError(error.status, error.reason, where=where, expected=expected)
             )
         await self._count(request, response)
+        response.headers.update(ingest_headers())
         return response
 
     async def _count(self, request: web.Request, response: web.StreamResponse) -> None:

@@ -14,13 +14,14 @@ from aiohttp import web
 
 from parties.config import CertificateFiles, Config
 from parties.distaim.inputs import InputForm, input_forms
-from parties.distaim.link import run_path
+from parties.distaim.link import part_path, run_path
 from parties.distaim.sealed import SIGNATURE_HEADER, SignedUpload, Sizes
 from parties.distaim.submission import RING_BITS, FieldError, Submission
 from parties.distaim.withdrawal import SignedWithdrawal
 from parties.errors import CertificateError, IngestError
 from parties.signing import Issuer
 from parties.tls import peer_key, peer_name
+from parties.version import INGEST_HEADER, INGEST_VERSION, version
 
 _AN_OWNER = "a data owner's certificate of the run's authority"
 _A_SERVER = "the certificate of another server of this run"
@@ -96,6 +97,22 @@ class Judge:
                 where="path",
                 expected=run_path(self.config.run.id),
             )
+
+    def check_version(self, request: web.Request) -> None:
+        """Raises IngestError (400; 503 for a server, which tries again) where the request is of another version.
+
+        A question may leave it out: tools ask, too.
+        """
+        said = request.headers.get(INGEST_HEADER)
+        if said == str(INGEST_VERSION) or (said is None and request.method == "GET"):
+            return
+        theirs = "an older one, which it does not say" if said is None else repr(said[:20])
+        raise IngestError(
+            503 if request.path == part_path(self.config.run.id) else 400,
+            f"its messages are of another version: {theirs}",
+            where=f"header {INGEST_HEADER}",
+            expected=f"{INGEST_VERSION}, as of syncret {version()}, which {self.party} runs",
+        )
 
     def owners_upload(self, request: web.Request) -> SignedUpload:
         """What an owner is about to send, by its headers. Raises IngestError."""

@@ -36,6 +36,7 @@ from parties.sealing import (
     sealed_size,
 )
 from parties.signing import Issuer
+from parties.version import ingest_headers
 from protocols.upload import UploadParts
 
 PARTS_HEADER, SIGNATURE_HEADER = "Syncret-Parts", "Syncret-Signature"
@@ -181,6 +182,7 @@ class SignedUpload:
     def headers(self) -> dict[str, str]:
         """The HTTP headers but for the certificate, which the owner's own connection has shown."""
         return {
+            **ingest_headers(),
             **self.submission.headers(),
             PARTS_HEADER: " ".join((*self.upload.boxes, self.upload.common)),
             SIGNATURE_HEADER: _encode(self.signature),

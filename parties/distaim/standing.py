@@ -21,6 +21,7 @@ from parties.distaim.link import (
     run_path,
 )
 from parties.tls import client_context, explain
+from parties.version import ingest_headers
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +117,9 @@ async def ask_server(
     try:
         async with (
             aiohttp.ClientSession(connector=connector, timeout=limits) as session,
-            session.request(method, url, headers=headers, allow_redirects=False) as response,
+            session.request(
+                method, url, headers=headers or ingest_headers(), allow_redirects=False
+            ) as response,
         ):
             answer, _ = await read_answer(response)
     except TimeoutError:

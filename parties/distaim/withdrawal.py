@@ -31,6 +31,7 @@ from parties.distaim.submission import (
 )
 from parties.errors import CertificateError
 from parties.signing import Issuer
+from parties.version import ingest_headers
 
 _LABEL = b"syncret withdrawal 1\n"
 
@@ -86,6 +87,7 @@ class SignedWithdrawal:
     def headers(self) -> dict[str, str]:
         """The HTTP headers but for the certificate, which the owner's own connection has shown."""
         return {
+            **ingest_headers(),
             VERSION_HEADER: str(self.withdrawal.version),
             SIGNATURE_HEADER: base64.b64encode(self.signature).decode("ascii"),
         }

@@ -20,6 +20,7 @@ from parties.distaim import ingest, listener
 from parties.distaim.exclusions import Exclusion
 from parties.distaim.incoming import Incoming
 from parties.distaim.ingest import Api
+from parties.distaim.link import passes
 from parties.distaim.listener import start_ingest
 from parties.distaim.receipts import check_receipt, receipts_in
 from parties.distaim.sealed import PARTS_HEADER, SIGNATURE_HEADER, SealedUpload, SignedUpload
@@ -28,6 +29,7 @@ from parties.distaim.stored import Standing
 from parties.distaim.submission import Submission
 from parties.errors import CertificateError, ConfigError
 from parties.tls import client_context, pinned_in
+from parties.version import INGEST_HEADER, INGEST_VERSION, ingest_headers, version
 from protocols.upload import component_digests, parse_upload
 from tests.parties.support import (
     Ready,
@@ -353,6 +355,41 @@ async def test_put_refuses_malformed_headers(
     assert server.stored() == []
 
 
+@pytest.mark.parametrize(("said", "words"), [(None, "an older one"), ("99", "'99'")])
+async def test_put_refuses_another_version_before_anything_else(
+    server: Server, said: str | None, words: str
+) -> None:
+    """Other headers are wrong, too: the version says why."""
+    headers = server.headers() | {"Syncret-Workload": "xyz", INGEST_HEADER: said or ""}
+    if said is None:
+        del headers[INGEST_HEADER]
+    status, answer = await server.request("PUT", server.path, headers=headers, body=bytes(SIZE))
+    error = error_of(answer)
+    assert (status, error["where"]) == (400, f"header {INGEST_HEADER}")
+    assert words in error["what"]
+    assert error["expected"].startswith(f"{INGEST_VERSION}, as of syncret {version()}, which party")
+    assert server.stored() == []
+
+
+async def test_a_server_of_another_version_is_told_to_try_again(server: Server) -> None:
+    """It is being brought up to this one: what it refused for good would be lost."""
+    headers = {**server.headers(), INGEST_HEADER: "99"}
+    path = "/v1/runs/trial/part"
+    status, answer = await server.request("PUT", path, client="party-0", headers=headers)
+    assert (status, passes(status)) == (503, True)
+    assert "'99'" in error_of(answer)["what"]
+
+
+async def test_a_question_may_leave_its_version_out_but_not_have_another_one(
+    server: Server,
+) -> None:
+    path = "/v1/runs/trial"
+    assert (await server.request("GET", path))[0] == 200
+    assert (await server.request("GET", path, headers={INGEST_HEADER: "2"}))[0] == 200
+    status, answer = await server.request("GET", path, headers={INGEST_HEADER: "3"})
+    assert (status, error_of(answer)["what"]) == (400, "its messages are of another version: '3'")
+
+
 @pytest.mark.parametrize(
     ("size", "status"), [(SIZE - 1, 400), (0, 400), (SIZE + 1, 413), (10_000_000, 413)]
 )
@@ -466,7 +503,7 @@ async def test_put_says_so_when_the_disk_is_full_and_takes_it_later(server: Serv
 async def test_api_refuses_other_paths_and_methods(
     server: Server, method: str, path: str, status: int
 ) -> None:
-    got, answer = await server.request(method, path)
+    got, answer = await server.request(method, path, headers=ingest_headers())
     # Who is no server is not told whether there is such a run.
     assert got == (403 if path.endswith("other/part") else status)
     if got != 403:
