@@ -308,10 +308,19 @@ def explain(error: BaseException, peer: str) -> str | None:
         "UNSUPPORTED_CERTIFICATE": "our certificate is not for this use",
         "PROTOCOL_VERSION": "it does not speak our version of TLS",
     }
+    if is_unknown_name(error):
+        return (
+            f"{peer} does not run this study: it has not begun there yet, is over, or has another configuration"
+        )
     for alert, meaning in alerts.items():
         if f"ALERT_{alert}" in text.upper().replace(" ", "_"):
             return f"{peer} refused the connection: {meaning}"
     return f"TLS with {peer} failed: {text}" if isinstance(error, ssl.SSLError) else None
+
+
+def is_unknown_name(error: BaseException) -> bool:
+    """Whether the peer serves several studies by their names (`parties.inlets`), and this one not at present."""
+    return isinstance(error, ssl.SSLError) and "UNRECOGNIZED_NAME" in (error.reason or "")
 
 
 def own_certificate(files: CertificateFiles) -> CertificateFiles:

@@ -2,9 +2,10 @@
 
 A connection carries one direction only (see ``exchanger``): the dialler sends. Identity is the certificate's common
 name together with its public key, which is pinned: both sides check it, so that whoever can issue certificates cannot
-pass for a party. Strangers, garbage and wrong certificates cost nothing but their own connection; a
-peer that restarts while the mesh waits for another one takes its old place. Its version is the first thing that a
-dialler says, in a form that stays: peers of different versions refuse one another at once. When all four
+pass for a party. A party that shares its port with other meshes takes its connections from an ``Inlet``; the dialler
+says by ``server_name`` (SNI) which mesh it means. Strangers, garbage and wrong certificates cost nothing but their own
+connection; a peer that restarts while the mesh waits for another one takes its old place. Its version is the first
+thing that a dialler says, in a form that stays: peers of different versions refuse one another at once. When all four
 connections are there, each end shows what its greeting had committed to (`pairing`). Everything runs on the event loop,
 so that a cancelled attempt leaves no task, thread or socket behind. Secret: what is shown. Public: the rest.
 
@@ -145,8 +146,53 @@ class Greeter(Protocol):
         """Check what ``peer`` sent then; raises ProtocolViolation."""
 
 
+class Inlet(Protocol):
+    """Where connections to this party come in."""
+
+    async def accept(self) -> socket.socket:
+        """The next connection, non-blocking, with nothing read from it."""
+
+    def close(self) -> None:
+        """Take no more, and drop those that nobody has accepted."""
+
+
+class _Port:
+    """An ``Inlet`` of this party's own: a port that it listens on."""
+
+    def __init__(self, pid: int, address: tuple[str, int]) -> None:
+        """Raises ConfigurationError where this host cannot listen there."""
+        family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+        try:
+            self._socket = socket.create_server(address, family=family, backlog=_BACKLOG)
+        except (OSError, OverflowError, UnicodeError) as problem:
+            raise ConfigurationError(
+                f"party {pid} cannot listen on {_show(address)}: {problem};"
+                " it needs an address of this host and a free port"
+            ) from problem
+        self._socket.setblocking(False)
+
+    async def accept(self) -> socket.socket:
+        """See ``Inlet``."""
+        while True:
+            await _ready(self._socket)
+            try:
+                raw, _ = self._socket.accept()
+            except OSError:  # The dialler has gone again, or this process has too many files open.
+                await asyncio.sleep(_RETRY_S)
+                continue
+            raw.setblocking(False)
+            return raw
+
+    def close(self) -> None:
+        """See ``Inlet``."""
+        self._socket.close()
+
+
 class Mesh:
-    """One party's part in building the mesh; good for one ``connect``."""
+    """One party's part in building the mesh; good for one ``connect``.
+
+    ``inlet`` opens what takes the place of the own address; ``server_name`` is said to whoever is dialled.
+    """
 
     def __init__(
         self,
@@ -155,8 +201,12 @@ class Mesh:
         *,
         tls: TlsFiles,
         timeout_s: float,
+        inlet: Callable[[], Inlet] | None = None,
+        server_name: str | None = None,
     ) -> None:
         self._greeter = greeter
+        self._open = inlet or (lambda: _Port(greeter.pid, addresses[greeter.pid]))
+        self._server_name = server_name
         self._addresses = addresses
         self._tls = tls
         self._timeout_s = timeout_s
@@ -178,10 +228,10 @@ class Mesh:
         PeerClosed for one that has greeted and gone.
         """
         client, server = self._tls.context(server=False), self._tls.context(server=True)
-        listener = self._listen()
+        inlet = self._open()
         jobs: list[asyncio.Future[Any]] = [
             asyncio.ensure_future(self._settled.wait()),
-            asyncio.ensure_future(self._accept(listener, server)),
+            asyncio.ensure_future(self._accept(inlet, server)),
             *(asyncio.ensure_future(self._dial(peer, client)) for peer in self._peers),
         ]
         try:
@@ -191,7 +241,7 @@ class Mesh:
             self._close()
             raise
         finally:
-            listener.close()
+            inlet.close()
         for connection in (*self._outgoing.values(), *self._incoming.values()):
             connection.setblocking(True)
         return self._outgoing, self._incoming
@@ -263,19 +313,6 @@ class Mesh:
             return self._dialling.get(peer, _Problem("it does not answer")).text
         return self._welcoming.get(peer, _Problem("it has not connected to this party")).text
 
-    def _listen(self) -> socket.socket:
-        host, port = self._addresses[self._greeter.pid]
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        try:
-            listener = socket.create_server((host, port), family=family, backlog=_BACKLOG)
-        except (OSError, OverflowError, UnicodeError) as problem:
-            raise ConfigurationError(
-                f"party {self._greeter.pid} cannot listen on {_show((host, port))}: {problem};"
-                " it needs an address of this host and a free port"
-            ) from problem
-        listener.setblocking(False)
-        return listener
-
     def _add(self, table: Connections, peer: int, connection: ssl.SSLSocket) -> None:
         """Enter a connection in the place of an older one; the mesh is settled when all four are there and alive."""
         self._drop(table, peer)
@@ -316,7 +353,7 @@ class Mesh:
     async def _dial_once(self, peer: int, context: ssl.SSLContext) -> ssl.SSLSocket:
         with contextlib.ExitStack() as stack:
             raw = await _connected(self._addresses[peer], stack)
-            connection = await _secured(raw, context, stack, server=False)
+            connection = await _secured(raw, context, stack, name=self._server_name)
             if other := self._tls.other_than(peer, connection):
                 raise _RefusedError(other)
             hello = _preamble(self._greeter.version) + self._greeter.hello(peer)
@@ -348,14 +385,9 @@ class Mesh:
 
     # Being dialled.
 
-    async def _accept(self, listener: socket.socket, context: ssl.SSLContext) -> NoReturn:
+    async def _accept(self, inlet: Inlet, context: ssl.SSLContext) -> NoReturn:
         while True:
-            await _ready(listener)
-            try:
-                raw, _ = listener.accept()
-            except OSError:  # The dialler has gone again, or this process has too many files open.
-                await asyncio.sleep(_RETRY_S)
-                continue
+            raw = await inlet.accept()
             if len(self._welcomes) == _MAX_WELCOMES:
                 next(iter(self._welcomes)).cancel()
             task = asyncio.ensure_future(self._welcome(raw, context))
@@ -372,7 +404,6 @@ class Mesh:
         try:
             async with asyncio.timeout(_HANDSHAKE_S):
                 with contextlib.ExitStack() as stack:
-                    raw.setblocking(False)
                     connection = await _secured(raw, context, stack, server=True)
                     peer = self._identify(connection)
                     if peer is None:
@@ -486,13 +517,20 @@ async def _connected(address: tuple[str, int], stack: contextlib.ExitStack) -> s
 
 
 async def _secured(
-    raw: socket.socket, context: ssl.SSLContext, stack: contextlib.ExitStack, *, server: bool
+    raw: socket.socket,
+    context: ssl.SSLContext,
+    stack: contextlib.ExitStack,
+    *,
+    server: bool = False,
+    name: str | None = None,
 ) -> ssl.SSLSocket:
     """The TLS connection on ``raw``, after the handshake; ``stack`` closes it."""
     raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     raw.getpeername()  # Raises where it is already reset; wrap_socket would then forget to close it.
-    connection = context.wrap_socket(raw, server_side=server, do_handshake_on_connect=False)
+    connection = context.wrap_socket(
+        raw, server_side=server, do_handshake_on_connect=False, server_hostname=name
+    )
     stack.enter_context(connection)
     await _retried(connection, connection.do_handshake)
     return connection
@@ -536,6 +574,8 @@ def _describe(error: OSError) -> _Problem:
         return _Problem(str(error), refusal=True)
     if isinstance(error, ssl.SSLCertVerificationError):
         return _Problem(f"its certificate was refused: {error.verify_message}", refusal=True)
+    if isinstance(error, ssl.SSLError) and "UNRECOGNIZED_NAME" in (error.reason or ""):
+        return _Problem("it is there, and has not started this session yet, or not any more")
     if isinstance(error, ssl.SSLError) and "ALERT" in (error.reason or ""):
         alert = (error.reason or "").replace("_", " ").lower()
         return _Problem(f"it refused this party's certificate: {alert}", refusal=True)

@@ -14,7 +14,7 @@ import argparse
 import asyncio
 import hashlib
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import NoReturn, Protocol
 
@@ -24,7 +24,7 @@ from protocols.digests import digest_key
 from protocols.errors import ConfigurationError, ProtocolError, ProtocolViolation
 from protocols.exchanger import PeerExchanger, Received
 from protocols.keystream import KEY_BYTES
-from protocols.mesh import Mesh, TlsFiles
+from protocols.mesh import Inlet, Mesh, TlsFiles
 from protocols.pairing import COMMITMENT_BYTES, Coin
 
 _FAREWELL_S = 5.0
@@ -56,6 +56,7 @@ class PartyRuntime(Runtime):  # type: ignore[misc]  # MPyC is untyped
     ``addresses`` are the mesh's (host, port) by pid; the own one is listened on. ``timeout_s`` is the deadline of a
     receive. ``session`` has to be the same at all parties; it separates the keystreams and labels of different runs.
     So has ``version``, that of the messages and of the program, which is compared before anything else.
+    ``inlet`` and ``server_name`` are for a port that meshes share (`protocols.mesh`).
     ``async with`` connects and closes; an error ends the peers' work with its text if it is one of the engine's, and
     with its class alone otherwise, since other errors may quote data.
     """
@@ -72,6 +73,8 @@ class PartyRuntime(Runtime):  # type: ignore[misc]  # MPyC is untyped
         binding: str = "",
         version: str = "",
         recorder: Recorder | None = None,
+        inlet: Callable[[], Inlet] | None = None,
+        server_name: str | None = None,
     ) -> None:
         if pid not in (0, 1, 2) or len(addresses) != 3:
             raise ConfigurationError(
@@ -99,6 +102,8 @@ class PartyRuntime(Runtime):  # type: ignore[misc]  # MPyC is untyped
         self._timeout_s = timeout_s
         self._connect_timeout_s = connect_timeout_s
         self._recorder = recorder
+        self._inlet = inlet
+        self._server_name = server_name
         self._own_key = secrets.token_bytes(KEY_BYTES)
         self._sending: dict[tuple[int, int], StepCost] = {}
         self._root = Context(self, root_path(session))
@@ -124,7 +129,14 @@ class PartyRuntime(Runtime):  # type: ignore[misc]  # MPyC is untyped
         if self._used:
             raise ValueError("a runtime connects once; make a new one, with new keys")
         self._used = True
-        mesh = Mesh(self, self._addresses, tls=self._tls, timeout_s=self._connect_timeout_s)
+        mesh = Mesh(
+            self,
+            self._addresses,
+            tls=self._tls,
+            timeout_s=self._connect_timeout_s,
+            inlet=self._inlet,
+            server_name=self._server_name,
+        )
         outgoing, incoming = await mesh.connect()
         for peer in incoming:
             self.parties[peer].protocol = PeerExchanger(

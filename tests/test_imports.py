@@ -24,7 +24,18 @@ OUTSIDE_COMMANDS = {("parties/commands/main.py", "bench.cli")}
 """`syncret bench` is a command of another package: its module's name, imported when somebody asks for it."""
 
 SHARED = "shared files"
-WINGS = (SHARED, "secagg", "report", "distaim", "trial", "flaim", "audit", "api", "commands")
+WINGS = (
+    SHARED,
+    "secagg",
+    "report",
+    "distaim",
+    "trial",
+    "flaim",
+    "operate",
+    "audit",
+    "api",
+    "commands",
+)
 """A file of parties uses its own wing and those before it. Config counts among the shared files."""
 
 

@@ -28,6 +28,7 @@ _COMMANDS = {
     "run": "Run DistAIM or central AIM on this machine, with one table for all owners.",
     "sample": "Draw more rows from the model of a finished run.",
     "submit": "Take part in a run of DistAIM with your own table.",
+    "worker": "",
 }
 """What each is for, for the list of them; "" is hidden."""
 _OF_SERVERS = (
@@ -40,6 +41,7 @@ _OF_SERVERS = (
     "party",
     "run",
     "sample",
+    "worker",
 )
 """Those that the packages of the extra ``server`` are for; data owners do without."""
 _ELSEWHERE = {"bench": "bench.cli"}

@@ -33,7 +33,8 @@ from parties.distaim.link import (
 from parties.distaim.receipts import Receipt, check_receipt, receipts_in
 from parties.distaim.sealed import SealedUpload, SignedUpload, Upload
 from parties.errors import CertificateError, PartialSubmission, SubmissionRefused, SubmitError
-from parties.tls import client_context, explain
+from parties.inlets import study_name
+from parties.tls import client_context, explain, is_unknown_name
 from parties.version import ingest_headers
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.2, 2.0
@@ -321,6 +322,7 @@ class _Link:
                 url,
                 data=None if content is None else self._chunks(content),
                 headers=headers,
+                server_hostname=study_name(self._config.digest()),
                 expect100=content is not None,
                 allow_redirects=False,
             ) as response,
@@ -376,13 +378,15 @@ class _Link:
         return receipts
 
     def _explained(self, error: Exception) -> Exception:
-        """TLS failures are final, as CertificateError would be; others may pass."""
+        """TLS failures are final, as CertificateError would be; others may pass, as that the study has not begun."""
         cause: BaseException | None = error
         while cause is not None:
             certificate = getattr(cause, "certificate_error", None) or getattr(
                 cause, "os_error", None
             )
             meaning = explain(certificate or cause, self.where)
+            if meaning is not None and is_unknown_name(certificate or cause):
+                return _Retry(meaning.removeprefix(f"{self.where} "))
             if meaning is not None:
                 return SubmitError(meaning)
             cause = cause.__cause__

@@ -7,17 +7,20 @@ import asyncio
 import errno
 import functools
 import logging
+import ssl
+from collections.abc import Callable
 from http import HTTPStatus
 
 from aiohttp import web
 
-from parties.config import CertificateFiles, Config
+from parties.config import Address, CertificateFiles, Config
 from parties.distaim.ingest import Api, refusal
 from parties.distaim.judging import Judge
 from parties.distaim.receipts import ReceiptMaker
 from parties.distaim.relay import Post, Relay
 from parties.distaim.store import Store
 from parties.errors import ConfigError, IngestError
+from parties.inlets import Handed, Inlets
 from parties.sealing import SealKey
 from parties.tls import check_seal, server_context
 
@@ -82,7 +85,11 @@ class Ingest:
     """A listening ingest API and what passes on from it; ``close`` ends both and all connections."""
 
     def __init__(
-        self, runner: web.AppRunner, server: asyncio.Server, relay: Relay, closed: asyncio.Event
+        self,
+        runner: web.AppRunner,
+        server: asyncio.Server | Handed,
+        relay: Relay,
+        closed: asyncio.Event,
     ) -> None:
         self._runner = runner
         self._server = server
@@ -111,8 +118,15 @@ class Ingest:
             await asyncio.sleep(0)
 
 
-async def start_ingest(store: Store, config: Config, pid: int, files: CertificateFiles) -> Ingest:
-    """Listen on server ``pid``'s ingest address, and pass on what an earlier process left.
+async def start_ingest(
+    store: Store,
+    config: Config,
+    pid: int,
+    files: CertificateFiles,
+    *,
+    inlets: Inlets | None = None,
+) -> Ingest:
+    """Listen on server ``pid``'s ingest address, or at its ``inlets``, and pass on what an earlier process left.
 
     Raises ConfigError where the address cannot be listened on, CertificateError where ``files`` cannot be used.
     """
@@ -127,17 +141,16 @@ async def start_ingest(store: Store, config: Config, pid: int, files: Certificat
         raise RuntimeError("the HTTP server was not set up")
 
     closed = asyncio.Event()
-    address = config.require_parties()[pid].ingest
+    factory = functools.partial(_Connection, manager, closed, loop=loop)
+    if inlets is not None:
+        relay.start()
+        handed = Handed(inlets.ingest(), factory, context, HANDSHAKE_TIMEOUT_S)
+        return Ingest(runner, handed, relay, closed)
     try:
-        server = await loop.create_server(
-            functools.partial(_Connection, manager, closed, loop=loop),
-            address.host,
-            address.port,
-            ssl=context,
-            ssl_handshake_timeout=HANDSHAKE_TIMEOUT_S,
-        )
+        server = await _listening(config.require_parties()[pid].ingest, factory, context)
     except OSError as error:
         await runner.cleanup()
+        address = config.require_parties()[pid].ingest
         reason = "the port is in use" if error.errno == errno.EADDRINUSE else str(error)
         raise ConfigError(
             config.source,
@@ -146,6 +159,18 @@ async def start_ingest(store: Store, config: Config, pid: int, files: Certificat
         ) from error
     relay.start()
     return Ingest(runner, server, relay, closed)
+
+
+async def _listening(
+    address: Address, factory: Callable[[], _Connection], context: ssl.SSLContext
+) -> asyncio.Server:
+    return await asyncio.get_running_loop().create_server(
+        factory,
+        address.host,
+        address.port,
+        ssl=context,
+        ssl_handshake_timeout=HANDSHAKE_TIMEOUT_S,
+    )
 
 
 def _seal_key(config: Config, pid: int, files: CertificateFiles) -> SealKey:

@@ -32,6 +32,7 @@ from parties.distaim.sealed import Received, SignedUpload, Sizes
 from parties.distaim.store import Store
 from parties.distaim.submission import Submission
 from parties.errors import CertificateError, StoreError
+from parties.inlets import study_name
 from parties.tls import client_contexts, explain
 
 logger = logging.getLogger("syncret.relay")
@@ -106,6 +107,7 @@ class _Peer:
         self._post = post
         self._pid = pid
         self._party: PartySection = post.config.require_parties()[pid]
+        self._server_name = study_name(post.config.digest())
         self._outbox = Outbox(post.store)
         self._context = context
         self._queue: asyncio.Queue[str] = asyncio.Queue()
@@ -252,6 +254,7 @@ class _Peer:
                 # Chunks are gone once they are sent: only what nobody takes unasked is not sent twice by the library.
                 data=in_chunks(content) if asked_first else content,
                 headers=upload.headers_between_servers() | {"Content-Length": str(len(content))},
+                server_hostname=self._server_name,
                 expect100=asked_first,
                 allow_redirects=False,
             ) as response:

@@ -41,6 +41,7 @@ from parties.distaim.recording import Recorded
 from parties.distaim.tape import FOLDER, WARNING, Tape
 from parties.errors import StoreError
 from parties.files import disk_errors
+from parties.inlets import Inlets, study_name
 from parties.places import register_file
 from parties.progress import Progress
 from parties.published import TABLE, Published, published
@@ -81,12 +82,13 @@ async def run_party(
     progress: Progress,
     closed: asyncio.Event,
     register: Path | None = None,
+    inlets: Inlets | None = None,
 ) -> None:
     """Run server ``pid`` in ``directory`` until the run is finished.
 
     ``closed`` is set by whoever knows that no more data owners will come; ``register`` is the file of this server's
-    studies, if it has not its usual place. Raises ConfigError, CertificateError, StoreError (with StudyReleased where
-    another folder has released this configuration), TooFewClients, ProtocolError, MechanismError.
+    studies, if it has not its usual place; ``inlets`` take the place of ports of its own. Raises ConfigError,
+    CertificateError, StoreError (with StudyReleased where another folder has released this configuration), TooFewClients, ProtocolError, MechanismError.
     """
     files = own_files(config, pid, directory)
     workload = config.build_workload()
@@ -129,7 +131,7 @@ async def run_party(
         )
         try:
             with disk_errors(directory):
-                await _serve(server, files, identity)
+                await _serve(server, files, identity, inlets)
                 transcript.close()
         except BaseException as error:
             with contextlib.suppress(OSError, ValueError):
@@ -229,12 +231,14 @@ class _MeshTranscript:
         self._transcript.opened(step=step, round=round, what=what, count=count, value=value)
 
 
-async def _serve(server: ComputeServer, files: CertificateFiles, identity: Identity) -> None:
+async def _serve(
+    server: ComputeServer, files: CertificateFiles, identity: Identity, inlets: Inlets | None
+) -> None:
     """Take submissions and compute, until the run is finished or has failed."""
     config = server.config
-    ingest = await _ingest(server, files)
+    ingest = await _ingest(server, files, inlets)
     try:
-        runtime = _runtime(server, files)
+        runtime = _runtime(server, files, inlets)
         try:
             started = time.perf_counter()
             await runtime.connect()
@@ -270,13 +274,15 @@ async def _compute(
         await compute(server, context, identity, costs=costs, lead=lead)
 
 
-async def _ingest(server: ComputeServer, files: CertificateFiles) -> Ingest | None:
+async def _ingest(
+    server: ComputeServer, files: CertificateFiles, inlets: Inlets | None
+) -> Ingest | None:
     """Take submissions; not where the run has ended."""
     address = server.config.require_parties()[server.pid].ingest
     if server.store.ended:
         server.progress.event("listening", "the run has ended: no submissions are taken")
         return None
-    ingest = await start_ingest(server.store, server.config, server.pid, files)
+    ingest = await start_ingest(server.store, server.config, server.pid, files, inlets=inlets)
     server.progress.event("listening", f"taking submissions at {address}")
     return ingest
 
@@ -317,7 +323,7 @@ def _farewell(error: BaseException) -> str:
     return str(error) if isinstance(error, for_peers) else f"it failed ({type(error).__name__})"
 
 
-def _runtime(server: ComputeServer, files: CertificateFiles) -> PartyRuntime:
+def _runtime(server: ComputeServer, files: CertificateFiles, inlets: Inlets | None) -> PartyRuntime:
     parties = server.config.require_parties()
     first, second, third = (party.pinned for party in parties)
     recorder = _MeshTranscript(server)
@@ -337,5 +343,7 @@ def _runtime(server: ComputeServer, files: CertificateFiles) -> PartyRuntime:
         binding=server.config.digest(),
         version=spoken(),
         recorder=recorder,
+        inlet=None if inlets is None else inlets.mesh,
+        server_name=study_name(server.config.digest()),
     )
     return recorder.runtime

@@ -20,6 +20,7 @@ from parties.distaim.link import (
     refusal_text,
     run_path,
 )
+from parties.inlets import study_name
 from parties.tls import client_context, explain
 from parties.version import ingest_headers
 
@@ -118,7 +119,11 @@ async def ask_server(
         async with (
             aiohttp.ClientSession(connector=connector, timeout=limits) as session,
             session.request(
-                method, url, headers=headers or ingest_headers(), allow_redirects=False
+                method,
+                url,
+                headers=headers or ingest_headers(),
+                server_hostname=study_name(config.digest()),
+                allow_redirects=False,
             ) as response,
         ):
             answer, _ = await read_answer(response)

@@ -35,6 +35,7 @@ from parties.flaim.guarantee import Replaced
 from parties.flaim.messages import SMALL_BYTES, Hello, Message, MessageKind, Welcome
 from parties.flaim.refusals import sent_away
 from parties.flaim.session import ClientSession, SharedBriefs
+from parties.inlets import study_name
 from parties.ledger import LEDGER, DurableLedger
 from parties.progress import Progress
 from parties.secagg.frames import SIZE_BYTES, close, keep_alive, read_frame, write_frame
@@ -202,7 +203,10 @@ async def _connect(client: _Client) -> tuple[asyncio.StreamReader, asyncio.Strea
         try:
             async with asyncio.timeout(max(0.1, left)):
                 pair = await asyncio.open_connection(
-                    address.host, address.port, ssl=context, server_hostname=client.server
+                    address.host,
+                    address.port,
+                    ssl=context,
+                    server_hostname=study_name(client.config.digest()),
                 )
             client.report.connections += 1
             keep_alive(pair[1])

@@ -40,6 +40,7 @@ from parties.flaim.messages import (
 )
 from parties.flaim.notes import JOINED, LEFT, REFUSED
 from parties.flaim.refusals import Refusal, Refused
+from parties.inlets import Handed, Inlets
 from parties.secagg.frames import SIZE_BYTES, close, keep_alive, read_frame, write_frame
 from parties.version import version
 
@@ -87,8 +88,9 @@ class Connections:
         log: ConnectionLog,
         on_change: Callable[[], None] = lambda: None,
         admit: Callable[[str], object] = lambda client: None,
+        inlets: Inlets | None = None,
     ) -> None:
-        """``admit`` raises StoreError for a client that is not to be let in.
+        """``admit`` raises StoreError for a client that is not to be let in; ``inlets`` are instead of a port.
 
         Raises ConfigError where the config has no address or no clients.
         """
@@ -109,7 +111,8 @@ class Connections:
         self._admit = admit
         self._tasks: set[asyncio.Task[None]] = set()
         self._sending: set[asyncio.Task[None]] = set()
-        self._listener: asyncio.Server | None = None
+        self._inlets = inlets
+        self._listener: asyncio.Server | Handed | None = None
         self._closed = False
         self._writers: set[asyncio.StreamWriter] = set()
 
@@ -117,6 +120,10 @@ class Connections:
         address = self._config.require_flaim().address
         if address is None:
             raise RuntimeError("the config was checked for an address")
+        if self._inlets is not None:
+            context = tls.server_context(self._files)
+            self._listener = Handed(self._inlets.ingest(), self._stream, context, self.stage_s)
+            return self
         try:
             self._listener = await asyncio.start_server(
                 self._accept,
@@ -153,6 +160,9 @@ class Connections:
         # Of those who were greeting or leaving, too.
         for writer in self._writers:
             writer.transport.abort()
+
+    def _stream(self) -> asyncio.StreamReaderProtocol:
+        return asyncio.StreamReaderProtocol(asyncio.StreamReader(), self._accept)
 
     async def wait_for(self, count: int, wait_s: float) -> int:
         """Wait until ``count`` clients are present, at most ``wait_s`` seconds; returns how many are."""

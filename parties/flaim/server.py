@@ -56,6 +56,7 @@ from parties.flaim.record import Record
 from parties.flaim.refusals import refusal_of
 from parties.flaim.result import RESULT, ServerFacts, flaim_document
 from parties.flaim.steps import AGGREGATE, CHOOSE
+from parties.inlets import Inlets
 from parties.ledger import LEDGER, DurableLedger, adopt_charges
 from parties.places import register_file
 from parties.progress import Progress
@@ -86,12 +87,13 @@ async def run_server(
     progress: Progress,
     closed: asyncio.Event,
     register: Path | None = None,
+    inlets: Inlets | None = None,
 ) -> None:
     """Serve the run of ``config`` in ``directory`` until it is finished.
 
     ``closed`` is set by whoever knows that no more clients will come; ``register`` is the file of this server's
-    studies, if it has not its usual place. Raises ConfigError, CertificateError, StoreError (with StudyReleased where
-    another folder has released this configuration), CheckFailed (of a transcript that is none), TooFewClients,
+    studies, if it has not its usual place; ``inlets`` take the place of a port. Raises ConfigError, CertificateError,
+    StoreError (with StudyReleased where another folder has released this configuration), CheckFailed (of a transcript that is none), TooFewClients,
     MechanismError (the budget is spent already, among others); the clients have been told by then.
     """
     section = config.require_flaim()
@@ -141,6 +143,7 @@ async def run_server(
             closed,
             earlier,
             registered.check_client,
+            inlets,
         )
         try:
             with disk_errors(directory):
@@ -228,6 +231,7 @@ class _Run:
     closed: asyncio.Event
     earlier: float
     admit: Callable[[str], object]
+    inlets: Inlets | None
     connections: Connections | None = None
     document: dict[str, object] = field(default_factory=dict)
     seconds: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
@@ -247,6 +251,7 @@ class _Run:
             log=self.record,
             on_change=lambda: self._arrived(connections),
             admit=self.admit,
+            inlets=self.inlets,
         )
         self.connections = connections
         async with connections:

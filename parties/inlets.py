@@ -1,0 +1,180 @@
+"""How studies share the ports of a server: a name in the TLS greeting, and connections that are handed on unread.
+
+Provides ``study_name``, which whoever dials a server says as its SNI; ``hand_over`` for the process that holds the
+ports, and for one that serves a single study ``Inlets``, what it is handed, and ``Handed``, which serves it. A
+connection crosses over as a descriptor, before a byte of it was taken: TLS ends in the study's own process, with the
+study's own pins, and no byte is relayed. Public: the name; that a connection is of some study is no news to a network.
+
+Known limits: Unix, as the descriptors' way is. The name routes and proves nothing: who has the wrong one fails at the
+pins and at the configuration's digest.
+"""
+
+import array
+import asyncio
+import contextlib
+import logging
+import socket
+import ssl
+from collections.abc import Callable
+
+from protocols.mesh import Inlet
+
+logger = logging.getLogger("syncret.inlets")
+
+MESH, INGEST = b"m", b"i"
+"""What a connection came for."""
+_SUFFIX = ".syncret.invalid"
+_DIGITS = 32
+_WAITING = 128
+"""Connections that wait to be accepted; one more is dropped."""
+
+
+def study_name(digest: str) -> str:
+    """The name (SNI) of the study whose configuration has the ``digest``: 128 bits of it below .invalid (RFC 6761)."""
+    return digest[:_DIGITS] + _SUFFIX
+
+
+def hand_over(channel: socket.socket, kind: bytes, connection: socket.socket) -> bool:
+    """Give a connection to the process at the other end of ``channel``, and close it here; False: it takes no more."""
+    rights = array.array("i", [connection.fileno()])
+    try:
+        channel.sendmsg([kind], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
+    except OSError:
+        return False
+    finally:
+        connection.close()
+    return True
+
+
+class _Queue:
+    """An ``Inlet``: what was handed over and not yet accepted."""
+
+    def __init__(self, closing: Callable[[], None]) -> None:
+        self._waiting: asyncio.Queue[socket.socket] = asyncio.Queue(_WAITING)
+        self._closing = closing
+
+    def put(self, connection: socket.socket) -> None:
+        try:
+            self._waiting.put_nowait(connection)
+        except asyncio.QueueFull:
+            connection.close()
+
+    async def accept(self) -> socket.socket:
+        """See ``Inlet``."""
+        return await self._waiting.get()
+
+    def close(self) -> None:
+        """See ``Inlet``."""
+        self._closing()
+        while not self._waiting.empty():
+            self._waiting.get_nowait().close()
+
+
+class Inlets:
+    """What this process is handed over ``channel``; made within the event loop. ``close`` ends it.
+
+    A connection for which nothing is open is closed at once, as a port on which nobody listens would be.
+    """
+
+    def __init__(self, channel: socket.socket) -> None:
+        self._channel = channel
+        self._open: dict[bytes, _Queue] = {}
+        channel.setblocking(False)
+        asyncio.get_running_loop().add_reader(channel.fileno(), self._receive)
+
+    def mesh(self) -> Inlet:
+        """Connections of the other servers, from now on."""
+        return self._opened(MESH)
+
+    def ingest(self) -> Inlet:
+        """Connections of owners, and of servers that pass uploads on, from now on."""
+        return self._opened(INGEST)
+
+    def close(self) -> None:
+        """Take no more."""
+        with contextlib.suppress(OSError, ValueError):
+            asyncio.get_running_loop().remove_reader(self._channel.fileno())
+        self._channel.close()
+        for inlet in list(self._open.values()):
+            inlet.close()
+
+    def _opened(self, kind: bytes) -> Inlet:
+        inlet = self._open[kind] = _Queue(lambda: self._shut(kind, inlet))
+        return inlet
+
+    def _shut(self, kind: bytes, inlet: _Queue) -> None:
+        if self._open.get(kind) is inlet:
+            del self._open[kind]
+
+    def _receive(self) -> None:
+        cloexec = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
+        try:
+            kind, descriptors, _, _ = socket.recv_fds(self._channel, 1, 1, cloexec)
+        except BlockingIOError:
+            return
+        except OSError:
+            kind, descriptors = b"", []
+        for descriptor in descriptors:
+            connection = socket.socket(fileno=descriptor)
+            connection.setblocking(False)
+            if inlet := self._open.get(kind):
+                inlet.put(connection)
+            else:
+                connection.close()
+        if not kind:
+            # Whoever held the ports is gone.
+            self.close()
+
+
+class Handed:
+    """As an ``asyncio.Server`` with TLS, of the connections of an ``inlet``; made within the event loop."""
+
+    sockets: tuple[socket.socket, ...] = ()
+
+    def __init__(
+        self,
+        inlet: Inlet,
+        factory: Callable[[], asyncio.Protocol],
+        context: ssl.SSLContext,
+        handshake_s: float,
+    ) -> None:
+        self._inlet = inlet
+        self._factory = factory
+        self._context = context
+        self._handshake_s = handshake_s
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._accepting = asyncio.ensure_future(self._accept())
+
+    def close(self) -> None:
+        """Accept no more; handshakes under way end."""
+        self._accepting.cancel()
+        self._inlet.close()
+        for task in self._tasks:
+            task.cancel()
+
+    async def wait_closed(self) -> None:
+        """Until nothing of it is under way."""
+        await asyncio.gather(self._accepting, *self._tasks, return_exceptions=True)
+
+    async def _accept(self) -> None:
+        while True:
+            connection = await self._inlet.accept()
+            task = asyncio.ensure_future(self._greet(connection))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _greet(self, connection: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            await loop.connect_accepted_socket(
+                self._factory,
+                connection,
+                ssl=self._context,
+                ssl_handshake_timeout=self._handshake_s,
+            )
+        except (OSError, TimeoutError) as error:
+            logger.info("a connection did not get through TLS: %s", error)
+            connection.close()
+        except asyncio.CancelledError:
+            connection.close()
+            raise

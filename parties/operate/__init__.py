@@ -1,0 +1,1 @@
+"""What operators run and look at: status, metrics, health, the service and its page."""
