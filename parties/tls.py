@@ -309,9 +309,7 @@ def explain(error: BaseException, peer: str) -> str | None:
         "PROTOCOL_VERSION": "it does not speak our version of TLS",
     }
     if is_unknown_name(error):
-        return (
-            f"{peer} does not run this study: it has not begun there yet, is over, or has another configuration"
-        )
+        return f"{peer} does not run this study: it has not begun there yet, is over, or has another configuration"
     for alert, meaning in alerts.items():
         if f"ALERT_{alert}" in text.upper().replace(" ", "_"):
             return f"{peer} refused the connection: {meaning}"

@@ -88,7 +88,8 @@ async def run_party(
 
     ``closed`` is set by whoever knows that no more data owners will come; ``register`` is the file of this server's
     studies, if it has not its usual place; ``inlets`` take the place of ports of its own. Raises ConfigError,
-    CertificateError, StoreError (with StudyReleased where another folder has released this configuration), TooFewClients, ProtocolError, MechanismError.
+    CertificateError, StoreError (with StudyReleased where another folder has released this configuration),
+    TooFewClients, ProtocolError, MechanismError.
     """
     files = own_files(config, pid, directory)
     workload = config.build_workload()

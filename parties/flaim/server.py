@@ -93,8 +93,9 @@ async def run_server(
 
     ``closed`` is set by whoever knows that no more clients will come; ``register`` is the file of this server's
     studies, if it has not its usual place; ``inlets`` take the place of a port. Raises ConfigError, CertificateError,
-    StoreError (with StudyReleased where another folder has released this configuration), CheckFailed (of a transcript that is none), TooFewClients,
-    MechanismError (the budget is spent already, among others); the clients have been told by then.
+    StoreError (with StudyReleased where another folder has released this configuration), CheckFailed (of a transcript
+    that is none), TooFewClients, MechanismError (the budget is spent already, among others); the clients have been told
+    by then.
     """
     section = config.require_flaim()
     if section.variant == ORACLE:

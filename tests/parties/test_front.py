@@ -1,0 +1,278 @@
+"""Ports that studies share: whom a connection means is read without taking a byte, and TLS ends with that one."""
+
+import asyncio
+import contextlib
+import functools
+import socket
+import ssl
+import struct
+import time
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from parties.config import Address
+from parties.errors import ConfigError
+from parties.inlets import INGEST, MESH, Handed, Inlets, hand_over, study_name
+from parties.operate import front as front_module
+from parties.operate.front import Front
+from parties.operate.hello import MOST_BYTES, Hello, Seen
+from parties.tls import client_context, explain, pinned_in, server_context
+from parties.trial.ports import free_ports
+from tests.parties.support import PARTIES, certificates
+
+NAMES = tuple(study_name(f"{number}" * 64) for number in (1, 2))
+
+
+def hello_for(name: str | None) -> bytes:
+    """The first bytes of OpenSSL's client."""
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    client = context.wrap_bio(incoming, outgoing, server_hostname=name)
+    with contextlib.suppress(ssl.SSLWantReadError):
+        client.do_handshake()
+    return outgoing.read()
+
+
+@pytest.mark.parametrize("name", [*NAMES, "a.example"])
+def test_look_reads_the_name_that_openssl_says(name: str) -> None:
+    assert Hello.look(hello_for(name)) == Hello(Seen.HELLO, name)
+
+
+def test_look_finds_no_name_where_none_was_said() -> None:
+    assert Hello.look(hello_for(None)) == Hello(Seen.HELLO, None)
+
+
+def test_look_waits_for_the_last_byte() -> None:
+    data = hello_for(NAMES[0])
+    for size in range(len(data)):
+        assert Hello.look(data[:size]).seen is Seen.SHORT
+    assert Hello.look(data + b"more").name == NAMES[0]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"GET / HTTP/1.1\r\n",
+        b"\x16\x03\x01\x00\x00",
+        b"\x16\x03\x01" + struct.pack(">H", MOST_BYTES) + b"\x01",
+        b"\x16\x03\x01\x00\x05\x02",  # A ServerHello.
+        b"\x16\x02",
+        b"\x00",
+    ],
+)
+def test_look_knows_what_is_no_tls(data: bytes) -> None:
+    assert Hello.look(data).seen is Seen.OTHER
+
+
+@given(st.integers(9, 200), st.binary(min_size=1, max_size=4))
+def test_look_takes_any_damage(place: int, damage: bytes) -> None:
+    data = bytearray(hello_for(NAMES[0]))
+    data[place : place + len(damage)] = damage
+    assert Hello.look(bytes(data)).seen in Seen
+
+
+@given(st.binary(max_size=300))
+def test_look_takes_anything(data: bytes) -> None:
+    Hello.look(data)
+    Hello.look(b"\x16\x03\x01" + struct.pack(">H", len(data)) + data)
+
+
+# A port with two studies behind it, each with a worker's end of the channel.
+
+
+class Study:
+    """What a worker has: it says its own name to whoever gets through."""
+
+    def __init__(self, name: str, inlets: Inlets, party: str) -> None:
+        self.inlets = inlets
+        factory = functools.partial(self._protocol, name)
+        self.server = Handed(
+            inlets.ingest(), factory, server_context(certificates()[party]), handshake_s=5
+        )
+
+    def _protocol(self, name: str) -> asyncio.Protocol:
+        async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            writer.write(f"{name} has {(await reader.readline()).decode()}".encode())
+            await writer.drain()
+            writer.close()
+
+        return asyncio.StreamReaderProtocol(asyncio.StreamReader(), answer)
+
+
+@contextlib.asynccontextmanager
+async def two_studies() -> AsyncIterator[tuple[Front, int]]:
+    """A front with two studies of different servers' keys."""
+    port = free_ports(1)[0]
+    front = Front.open("ingest", Address("127.0.0.1", port))
+    studies, channels = [], []
+    for name, party in zip(NAMES, PARTIES, strict=False):
+        ours, theirs = socket.socketpair()
+        front.routes[name] = functools.partial(hand_over, ours, INGEST)
+        studies.append(Study(name, Inlets(theirs), party))
+        channels.append(ours)
+    try:
+        yield front, port
+    finally:
+        await front.close()
+        for study in studies:
+            study.server.close()
+            await study.server.wait_closed()
+            study.inlets.close()
+        for channel in channels:
+            channel.close()
+
+
+async def ask(port: int, name: str | None, party: str, line: bytes = b"a row\n") -> bytes:
+    context = client_context(certificates()["clinic-a"], pinned_in(certificates()[party].cert))
+    reader, writer = await asyncio.open_connection(
+        "127.0.0.1", port, ssl=context, server_hostname=name or ""
+    )
+    try:
+        writer.write(line)
+        return await reader.read()
+    finally:
+        writer.transport.abort()
+
+
+async def test_front_hands_each_connection_to_the_study_it_names() -> None:
+    async with two_studies() as (_, port):
+        answers = await asyncio.gather(
+            *(ask(port, NAMES[i % 2], PARTIES[i % 2]) for i in range(20))
+        )
+        assert answers == [f"{NAMES[i % 2]} has a row\n".encode() for i in range(20)]
+
+
+async def test_front_cannot_end_the_tls_of_another_study() -> None:
+    async with two_studies() as (_, port):
+        with pytest.raises(ssl.SSLCertVerificationError, match="party-0"):
+            await ask(port, NAMES[1], PARTIES[0])
+
+
+@pytest.mark.parametrize("name", [study_name("9" * 64), None])
+async def test_front_says_that_a_study_is_not_there(name: str | None) -> None:
+    async with two_studies() as (front, port):
+        with pytest.raises(ssl.SSLError) as caught:
+            await ask(port, name, PARTIES[0])
+        assert "does not run this study" in str(explain(caught.value, "party-0"))
+        assert front.refused == 1
+
+
+async def test_front_closes_what_is_no_tls_and_serves_the_others() -> None:
+    async with two_studies() as (_, port):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        with contextlib.suppress(ConnectionError):
+            assert await asyncio.wait_for(reader.read(), 2) == b""
+        writer.transport.abort()
+        assert await ask(port, NAMES[0], PARTIES[0])
+
+
+async def test_front_bears_connections_that_say_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(front_module, "MOST_GREETING", 8)
+    monkeypatch.setattr(front_module, "HELLO_S", 1.0)
+    async with two_studies() as (front, port):
+        silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(20)]
+        slow = hello_for(NAMES[0])
+        for number, (_, writer) in enumerate(silent):
+            writer.write(slow[: number % 7])
+        assert await ask(port, NAMES[1], PARTIES[1])
+        assert len(front._greeting) <= 8
+        for reader, writer in silent:
+            with contextlib.suppress(ConnectionError):
+                assert await asyncio.wait_for(reader.read(), 4) == b""
+            writer.transport.abort()
+        assert not front._greeting
+
+
+async def test_front_takes_a_greeting_that_comes_in_pieces() -> None:
+    async with two_studies() as (_, port):
+        data = hello_for(NAMES[0])
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        for start in range(0, len(data), 100):
+            writer.write(data[start : start + 100])
+            await asyncio.sleep(0.02)
+        # The study's ServerHello, a handshake record.
+        assert (await reader.read(1))[0] == 22
+        writer.transport.abort()
+
+
+async def test_open_says_that_a_port_is_taken() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = Address("127.0.0.1", taken.getsockname()[1])
+        with pytest.raises(ConfigError, match="cannot listen on"):
+            Front.open("mesh", address)
+
+
+# The worker's end.
+
+
+@pytest.fixture
+def channel() -> Iterator[tuple[socket.socket, socket.socket]]:
+    ours, theirs = socket.socketpair()
+    yield ours, theirs
+    ours.close()
+    theirs.close()
+
+
+def connected() -> tuple[socket.socket, socket.socket]:
+    return socket.socketpair()
+
+
+async def test_inlets_close_what_nothing_is_open_for(
+    channel: tuple[socket.socket, socket.socket],
+) -> None:
+    ours, theirs = channel
+    inlets = Inlets(theirs)
+    here, there = connected()
+    assert hand_over(ours, MESH, there)
+    await asyncio.sleep(0.05)
+    assert here.recv(1) == b""
+    here.close()
+    inlets.close()
+
+
+async def test_inlets_keep_what_was_sent_before_it_was_accepted(
+    channel: tuple[socket.socket, socket.socket],
+) -> None:
+    ours, theirs = channel
+    inlets = Inlets(theirs)
+    mesh = inlets.mesh()
+    here, there = connected()
+    here.send(b"hello")
+    assert hand_over(ours, MESH, there)
+    accepted = await asyncio.wait_for(mesh.accept(), 2)
+    assert accepted.recv(5) == b"hello"
+    accepted.close()
+    here.close()
+    inlets.close()
+
+
+async def test_inlets_end_with_whoever_held_the_ports(
+    channel: tuple[socket.socket, socket.socket],
+) -> None:
+    ours, theirs = channel
+    inlets = Inlets(theirs)
+    mesh = inlets.mesh()
+    here, there = connected()
+    assert hand_over(ours, MESH, there)
+    ours.close()
+    await asyncio.sleep(0.05)
+    assert here.recv(1) == b""
+    here.close()
+    mesh.close()
+
+
+def test_hand_over_says_that_nobody_takes_it(channel: tuple[socket.socket, socket.socket]) -> None:
+    ours, theirs = channel
+    theirs.close()
+    here, there = connected()
+    started = time.monotonic()
+    assert not hand_over(ours, MESH, there)
+    assert time.monotonic() - started < 1
+    assert here.recv(1) == b""
+    here.close()
