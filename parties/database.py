@@ -2,7 +2,7 @@
 
 Provides ``Database``: whoever keeps something (`parties.ledger`, `parties.distaim.store`) brings its tables. What is
 entered is on the disk when the transaction ends, all or nothing (WAL, synchronous=FULL). The folder is made with mode
-0700; the database, and all that SQLite makes beside it, has 0600. Source: https://www.sqlite.org/atomiccommit.html.
+0700; the database, and all that SQLite makes beside it, has 0600. It has a version (`parties.migration`). Source: https://www.sqlite.org/atomiccommit.html.
 Known limits: a folder belongs to one configuration, which is what refuses it to another run.
 """
 
@@ -11,13 +11,14 @@ import fcntl
 import secrets
 import sqlite3
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeAlias
 
 from parties.errors import StoreError
 from parties.files import disk_errors, open_private
+from parties.migration import Step, migrate
 
 FILE = "store.sqlite"
 Row: TypeAlias = tuple[Any, ...]
@@ -29,10 +30,19 @@ _DIGEST, _IDENTITY = "config_digest", "identity"
 class Database:
     """One folder's database. All methods may be called from any thread; all may raise StoreError."""
 
-    def __init__(self, directory: Path, config_digest: str, schema: Sequence[str]) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        config_digest: str,
+        schema: Sequence[str],
+        *,
+        version: int = 1,
+        steps: Mapping[int, Step] = {},
+    ) -> None:
         """Open or make ``directory`` with the tables of ``schema`` (statements that change nothing the second time).
 
-        Raises StoreError: unwritable, in use, or of another run or configuration.
+        An older ``version`` is brought forward by ``steps`` (`parties.migration`). Raises StoreError: unwritable, in
+        use, of another run or configuration, newer, or too old.
         """
         self.directory = directory
         self._path = directory / FILE
@@ -45,7 +55,7 @@ class Database:
             with disk_errors(self._path, "opened"):
                 self._db = self._connect()
             try:
-                self._prepare(config_digest, schema)
+                self._prepare(config_digest, schema, version, steps)
             except BaseException:
                 self._db.close()
                 raise
@@ -66,13 +76,17 @@ class Database:
         open_private(self._path).close()
         return sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
 
-    def _prepare(self, config_digest: str, schema: Sequence[str]) -> None:
+    def _prepare(
+        self, config_digest: str, schema: Sequence[str], version: int, steps: Mapping[int, Step]
+    ) -> None:
         with disk_errors(self._path, "opened"):
             self._db.execute("PRAGMA journal_mode=WAL")
             self._db.execute("PRAGMA synchronous=FULL")
             # What is deleted leaves no trace in pages that are free.
             self._db.execute("PRAGMA secure_delete=ON")
             with self.transaction():
+                new = self.row("SELECT name FROM sqlite_schema WHERE name = 'meta'") is None
+                migrate(self._db, self.directory, version=version, steps=steps, new=new)
                 for statement in (_META, *schema):
                     self._db.execute(statement)
                 known = self.meta(_DIGEST)

@@ -13,34 +13,43 @@ import os
 import secrets
 import sqlite3
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from parties.errors import StoreError
 from parties.files import create, disk_errors
+from parties.migration import Step, migrate, version_of
 from protocols.durable import sync
 
 _PATIENCE_S = 30.0
-_VERSION = 1
 
 
 class SharedDatabase:
     """The database at ``path``. All methods may be called from any thread and process; all may raise StoreError."""
 
-    def __init__(self, path: Path, kind: bytes, schema: Sequence[str]) -> None:
+    def __init__(
+        self,
+        path: Path,
+        kind: bytes,
+        schema: Sequence[str],
+        *,
+        version: int = 1,
+        steps: Mapping[int, Step] = {},
+    ) -> None:
         """Open or make it, with the tables of ``schema``; ``kind`` (4 bytes) tells it from other databases.
 
-        Raises StoreError: unwritable, damaged, of another kind or version.
+        An older ``version`` is brought forward by ``steps`` (`parties.migration`). Raises StoreError: unwritable,
+        damaged, of another kind, newer, or too old.
         """
         self.path = path
         # Threads of one process wait here rather than by looking again and again.
         self._turn = threading.Lock()
         self._kind = int.from_bytes(kind, "big")
         if not path.exists():
-            self._make(schema)
-        self._check()
+            self._make(schema, version)
+        self._check(version, steps)
 
-    def _make(self, schema: Sequence[str]) -> None:
+    def _make(self, schema: Sequence[str], version: int) -> None:
         """Beside its place first, and there only if no other process was faster."""
         folder = self.path.parent
         with disk_errors(self.path, "made"):
@@ -50,7 +59,7 @@ class SharedDatabase:
                 os.close(create(beside, secret=True))
                 with contextlib.closing(sqlite3.connect(beside, isolation_level=None)) as made:
                     made.execute(f"PRAGMA application_id={self._kind}")
-                    made.execute(f"PRAGMA user_version={_VERSION}")
+                    made.execute(f"PRAGMA user_version={int(version)}")
                     for statement in schema:
                         made.execute(statement)
                 sync(beside)
@@ -61,18 +70,17 @@ class SharedDatabase:
             finally:
                 beside.unlink(missing_ok=True)
 
-    def _check(self) -> None:
+    def _check(self, version: int, steps: Mapping[int, Step]) -> None:
         with self._connected() as db:
             kind = db.execute("PRAGMA application_id").fetchone()[0]
-            version = db.execute("PRAGMA user_version").fetchone()[0]
+            found = version_of(db)
             damage = db.execute("PRAGMA quick_check(1)").fetchone()[0]
         if kind != self._kind or damage != "ok":
             why = "it is none of this program's" if damage == "ok" else str(damage).splitlines()[-1]
             raise self._damaged(why)
-        if version != _VERSION:
-            raise StoreError(
-                self.path, f"is of version {version}; expected {_VERSION}, or a newer syncret"
-            )
+        if found != version:
+            with self.transaction() as db:
+                migrate(db, self.path, version=version, steps=steps, new=False)
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:

@@ -29,12 +29,11 @@ from parties.database import Database
 from parties.distaim.exclusions import Exclusion
 from parties.distaim.incoming import Incoming, Outgoing
 from parties.distaim.outbox import FOLDER
-from parties.distaim.outbox import TABLES as OUTBOX_TABLES
 from parties.distaim.sealed import SignedUpload
-from parties.distaim.settled import TABLES as SETTLED_TABLES
 from parties.distaim.settled import Final, Settlements
 from parties.distaim.stored import Checkpoint, Standing, StoredSubmission, Total
 from parties.distaim.submission import Submission
+from parties.distaim.tables import SCHEMA, STEPS
 from parties.distaim.withdrawal import SignedWithdrawal
 from parties.errors import (
     RunClosed,
@@ -45,32 +44,12 @@ from parties.errors import (
     SubmissionSettled,
 )
 from parties.files import disk_errors, write_whole
-from parties.ledger import LEDGER
+from parties.version import STORE_VERSION
 from protocols.digests import KEY_BYTES
 from protocols.durable import sync
 from protocols.ring import R32
 from protocols.shares import Share
 
-_SCHEMA = (
-    """CREATE TABLE IF NOT EXISTS submission (
-    client TEXT NOT NULL, version INTEGER NOT NULL, header TEXT NOT NULL, digest TEXT NOT NULL, proof TEXT NOT NULL,
-    body_digest TEXT NOT NULL, own_digest TEXT NOT NULL, next_digest TEXT NOT NULL,
-    first_round INTEGER NOT NULL, size INTEGER NOT NULL, path TEXT NOT NULL, received_at REAL NOT NULL,
-    PRIMARY KEY (client, version)) STRICT""",
-    """CREATE TABLE IF NOT EXISTS traffic (
-    client TEXT PRIMARY KEY, requests INTEGER NOT NULL, received INTEGER NOT NULL, sent INTEGER NOT NULL) STRICT""",
-    """CREATE TABLE IF NOT EXISTS total (
-    round INTEGER PRIMARY KEY, clients TEXT NOT NULL, digest TEXT NOT NULL, path TEXT NOT NULL) STRICT""",
-    """CREATE TABLE IF NOT EXISTS standing (
-    client TEXT PRIMARY KEY, digest TEXT NOT NULL, round INTEGER NOT NULL, excluded TEXT, servers TEXT NOT NULL)
-    STRICT""",
-    """CREATE TABLE IF NOT EXISTS checkpoint (
-    round INTEGER, candidate INTEGER, sigma REAL NOT NULL, clients INTEGER NOT NULL, digest TEXT NOT NULL,
-    path TEXT NOT NULL, PRIMARY KEY (round, candidate)) STRICT""",
-    *OUTBOX_TABLES,
-    *SETTLED_TABLES,
-    LEDGER,
-)
 _FILED = {
     "submission": "submissions",
     "outbox": FOLDER,
@@ -96,7 +75,7 @@ class Store(Database):
         self._parsed: dict[int, StoredSubmission] = {}
         self.admit: Callable[[str], object] = lambda client: None
         """Raises StoreError for a client that is not to be taken in here."""
-        super().__init__(directory, config_digest, _SCHEMA)
+        super().__init__(directory, config_digest, SCHEMA, version=STORE_VERSION, steps=STEPS)
         try:
             with disk_errors(directory, "opened"):
                 for name in ("incoming", *_FILED.values()):

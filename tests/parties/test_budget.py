@@ -276,7 +276,7 @@ def test_a_database_of_another_program_or_version_is_refused(tmp_path: Path) -> 
     with sqlite3.connect(path) as newer:
         newer.execute("PRAGMA user_version=2")
     newer.close()
-    with pytest.raises(StoreError, match="is of version 2; expected 1"):
+    with pytest.raises(StoreError, match="newer syncret: its version is 2; expected at most 1"):
         Budget(path)
 
 

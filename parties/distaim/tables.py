@@ -1,0 +1,45 @@
+"""The tables of one compute server's store, and how an older store is brought forward.
+
+Provides ``SCHEMA`` and ``STEPS`` for `parties.distaim.store`; `parties.version` has the version. Whoever changes a
+table that is there raises it and adds the step from the one before, with a test that begins with the older tables; a
+table that is only new needs neither. Public: all of it.
+"""
+
+import sqlite3
+
+from parties.distaim.outbox import TABLES as OUTBOX_TABLES
+from parties.distaim.settled import TABLES as SETTLED_TABLES
+from parties.ledger import LEDGER
+from parties.migration import lacks
+
+SCHEMA = (
+    """CREATE TABLE IF NOT EXISTS submission (
+    client TEXT NOT NULL, version INTEGER NOT NULL, header TEXT NOT NULL, digest TEXT NOT NULL, proof TEXT NOT NULL,
+    body_digest TEXT NOT NULL, own_digest TEXT NOT NULL, next_digest TEXT NOT NULL,
+    first_round INTEGER NOT NULL, size INTEGER NOT NULL, path TEXT NOT NULL, received_at REAL NOT NULL,
+    PRIMARY KEY (client, version)) STRICT""",
+    """CREATE TABLE IF NOT EXISTS traffic (
+    client TEXT PRIMARY KEY, requests INTEGER NOT NULL, received INTEGER NOT NULL, sent INTEGER NOT NULL) STRICT""",
+    """CREATE TABLE IF NOT EXISTS total (
+    round INTEGER PRIMARY KEY, clients TEXT NOT NULL, digest TEXT NOT NULL, path TEXT NOT NULL) STRICT""",
+    """CREATE TABLE IF NOT EXISTS standing (
+    client TEXT PRIMARY KEY, digest TEXT NOT NULL, round INTEGER NOT NULL, excluded TEXT, servers TEXT NOT NULL)
+    STRICT""",
+    """CREATE TABLE IF NOT EXISTS checkpoint (
+    round INTEGER, candidate INTEGER, sigma REAL NOT NULL, clients INTEGER NOT NULL, digest TEXT NOT NULL,
+    path TEXT NOT NULL, PRIMARY KEY (round, candidate)) STRICT""",
+    *OUTBOX_TABLES,
+    *SETTLED_TABLES,
+    LEDGER,
+)
+
+
+def _first_version(db: sqlite3.Connection) -> str | None:
+    """Of a store from before there were versions: as it is, if it has the uploads and exclusions of version 1."""
+    if lacks(db, "submission", "version", "proof") or lacks(db, "standing", "servers"):
+        return "owners' uploads had another form, which its servers cannot go on with"
+    return None
+
+
+STEPS = {0: _first_version}
+"""How an older store becomes one of ``STORE_VERSION``, by its version."""
