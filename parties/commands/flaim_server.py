@@ -14,6 +14,7 @@ from parties.config import load_config
 from parties.dumps import no_core_dumps
 from parties.flaim.server import own_files, run_server
 from parties.progress import JsonLines, Lines, Progress
+from parties.supervisor import Told
 from parties.trial.processes import Supervision
 
 _AGAIN = (
@@ -54,7 +55,7 @@ def flaim_server(
     lines.
     """
     no_core_dumps()
-    progress: Progress = JsonLines() if as_json else Lines("server")
+    progress: Progress = Told(JsonLines() if as_json else Lines("server"))
     own_folder = directory or config.absolute().parent / "flaim-server"
 
     async def serve(supervision: Supervision) -> None:

@@ -15,6 +15,7 @@ from parties.distaim.estimation import LEAD
 from parties.distaim.server import own_files, run_party
 from parties.dumps import no_core_dumps
 from parties.progress import JsonLines, Lines, Progress
+from parties.supervisor import Told
 from parties.trial.processes import Supervision, allow_files
 from protocols.memory import keep_freed_memory
 
@@ -59,7 +60,7 @@ def party(
     are JSON lines on standard output.
     """
     no_core_dumps()
-    progress: Progress = JsonLines() if as_json else Lines(f"party {pid}")
+    progress: Progress = Told(JsonLines() if as_json else Lines(f"party {pid}"))
     own_folder = directory or config.absolute().parent / f"party-{pid}"
 
     async def serve(supervision: Supervision) -> None:

@@ -106,7 +106,8 @@ def run_supervised(
         if events is not None:
             failure = describe(error)
             peer = error.pid if isinstance(error, ChannelError) else None
-            events.event("failed", failure.message, status=int(failure.status), peer=peer)
+            name = "failed" if failure.status else "stopped"
+            events.event(name, failure.message, status=int(failure.status), peer=peer)
         raise
     finally:
         if left := asyncio.all_tasks(loop):
@@ -164,7 +165,10 @@ def _failed(error: BaseException, state: CommandState) -> int:
     if state.debug:
         traceback.print_exception(error)
     failure = describe(error)
-    _print_failure(failure.message)
+    if failure.status is Status.DONE:
+        click.echo(f"syncret: {failure.message}", err=True)
+    else:
+        _print_failure(failure.message)
     return int(failure.status)
 
 

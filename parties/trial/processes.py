@@ -17,6 +17,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 
 from parties.statuses import Status, Stopped
+from parties.supervisor import supervised, tell, without_supervisor
 
 STOP_GRACE_S = 3.0
 """How long a child may take to stop after SIGTERM before it is killed."""
@@ -136,7 +137,7 @@ def _environment() -> dict[str, str]:
     paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
     nobody = dict.fromkeys(("SSL_CERT_FILE", "SSL_CERT_DIR"), os.devnull)
     added = {"PYTHONPATH": os.pathsep.join(paths), "PYTHONUNBUFFERED": "1"}
-    return {**os.environ, **added, **nobody}
+    return {**without_supervisor(dict(os.environ)), **added, **nobody}
 
 
 def _status(value: object) -> Status:
@@ -158,10 +159,9 @@ class Supervision:
         self.stopped: Stopped | None = None
         self._loop = asyncio.get_running_loop()
         self._task = asyncio.current_task()
-        for number, status in (
-            (signal.SIGINT, Status.INTERRUPTED),
-            (signal.SIGTERM, Status.TERMINATED),
-        ):
+        # Who supervises has given an order, which was carried out.
+        ordered = Status.DONE if supervised() else Status.TERMINATED
+        for number, status in ((signal.SIGINT, Status.INTERRUPTED), (signal.SIGTERM, ordered)):
             name = "Ctrl-C" if number == signal.SIGINT else number.name
             self._loop.add_signal_handler(number, self._stop, f"stopped by {name}", status)
         if watch_stdin:
@@ -183,8 +183,11 @@ class Supervision:
 
     def _stop(self, message: str, status: Status) -> None:
         if self.stopped is None and self._task is not None:
+            tell("STOPPING=1")
             self.stopped = Stopped(message, status)
             self._task.cancel()
-            timer = threading.Timer(HARD_EXIT_S, os._exit, (int(status),))
+            # An end that has to be forced is none in order.
+            forced = int(status or Status.TERMINATED)
+            timer = threading.Timer(HARD_EXIT_S, os._exit, (forced,))
             timer.daemon = True
             timer.start()
