@@ -6,6 +6,7 @@ same.
 """
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 from protocols.base import reshare
 from protocols.boolean import msb
 from protocols.context import Context
+from protocols.count_bits import WORD, CountBits, apart, below, whole_words
 from protocols.derived import signed
 from protocols.ring import R32
 from protocols.shares import Additive, Share
@@ -46,6 +48,57 @@ async def grouped_absolute_error(
         0 knows v01 = v0 ^ v1 and a = d0 + d1, and parties 1 and 2 know v2 and b = d2, so that no product per cell
         is reshared.
     """
+
+    async def terms(role: Context, cells: slice) -> Additive:
+        d_sh = x_sh[cells].times(1 << fraction_bits) - answers[cells]
+        return await absolute_terms(role, d_sh.within(role.pid), bits)
+
+    _require_fit(x_sh, answers, sizes)
+    return await _sums_by_group(ctx, x_sh.size, sizes, terms)
+
+
+async def grouped_error_of_bits(
+    ctx: Context,
+    x_sh: Share,
+    x_bits: CountBits,
+    answers: NDArray[np.uint32],
+    sizes: NDArray[np.int64],
+    *,
+    fraction_bits: int,
+    bits: int,
+) -> Share:
+    """``grouped_absolute_error``, with the same results to the bit, from bits of x that were kept.
+
+    The bits of 2^f x - y below 2^f do not matter to its sign: 2^f x - y = 2^f (x - y') + r with y' = ceil(y / 2^f) and
+    0 <= r < 2^f, so its plane bits - 1 is plane bits - f - 1 of x - y', also modulo 2^bits.
+
+    Shapes: as there; x_bits has each group's cells from a new word on, and bits - f planes at least.
+    Leaks: none.
+    Rounds: 2 + levels(ceil((bits - f - 1) / 2)); blocks overlap.
+    Communication: of each block, the planes of ``count_bits.below`` and 8 bytes a cell by the block's party 0, where
+        groups are rounded up to whole words; G elements. At bits = 23, f = 6 4.0 bytes a cell for the mean party.
+    Raises: ValueError for shapes that do not fit; ChannelError, ProtocolViolation.
+    Source: README section 3.
+    """
+    _require_fit(x_sh, answers, sizes)
+    padded = np.array([whole_words(int(size)) for size in sizes], np.int64)
+    if x_bits.words * WORD != int(padded.sum()):
+        raise ValueError(f"{x_bits.words} words do not have {int(padded.sum())} cells")
+    x_sh = Share(R32, x_sh.pid, *(apart(part, sizes.tolist()) for part in (x_sh.own, x_sh.next)))
+    answers = apart(answers, sizes.tolist())
+
+    async def terms(role: Context, cells: slice) -> Additive:
+        kept = x_bits.part(cells.start // WORD, cells.stop // WORD).within(role.pid)
+        y = answers[cells]
+        rounded_up = (y + np.uint32((1 << fraction_bits) - 1)) >> np.uint32(fraction_bits)
+        sign = await below(role, kept, rounded_up, bits - fraction_bits)
+        d_sh = x_sh[cells].times(1 << fraction_bits) - y
+        return await signed(role, sign, d_sh.within(role.pid))
+
+    return await _sums_by_group(ctx, x_sh.size, padded, terms)
+
+
+def _require_fit(x_sh: Share, answers: NDArray[np.uint32], sizes: NDArray[np.int64]) -> None:
     if (
         x_sh.ring is not R32
         or x_sh.shape != answers.shape
@@ -55,11 +108,20 @@ async def grouped_absolute_error(
         raise ValueError(
             f"{x_sh.shape} shared counts, {answers.shape} answers and {int(sizes.sum())} cells in groups do not fit"
         )
+
+
+async def _sums_by_group(
+    ctx: Context,
+    cells: int,
+    sizes: NDArray[np.int64],
+    terms: Callable[[Context, slice], Awaitable[Additive]],
+) -> Share:
+    """The sums over groups of what ``terms`` makes of blocks of cells, (G,). Roles rotate from block to block."""
     ends = np.cumsum(sizes)
     slots = asyncio.Semaphore(_IN_FLIGHT)
 
     async def block(c: Context, start: int) -> Additive:
-        stop = min(start + BLOCK_CELLS, x_sh.size)
+        stop = min(start + BLOCK_CELLS, cells)
         first, last = (
             int(np.searchsorted(ends, start, "right")),
             int(np.searchsorted(ends, stop, "left")),
@@ -69,12 +131,11 @@ async def grouped_absolute_error(
         cuts = np.concatenate(([0], ends[first:last] - start)).astype(np.intp)
         async with slots:
             role = c.child(rotate=start // BLOCK_CELLS % 3)
-            d_sh = x_sh[start:stop].times(1 << fraction_bits) - answers[start:stop]
-            sums = (await absolute_terms(role, d_sh.within(role.pid), bits)).grouped(cuts)
+            sums = (await terms(role, slice(start, stop))).grouped(cuts)
             c.depth = role.depth
         return sums.padded(first, sizes.size)
 
-    starts = range(0, x_sh.size, BLOCK_CELLS)
+    starts = range(0, cells, BLOCK_CELLS)
     blocks = await ctx.gather(*((lambda c, s=start: block(c, s)) for start in starts))
     return await reshare(ctx, sum(blocks, start=Additive.zeros(R32, (sizes.size,))))
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
 
-from protocols import bounded
+from protocols import bounded, count_bits
 from protocols.absolute import BLOCK_CELLS
 from protocols.bitslice import words_for
 from protocols.boolean import levels
@@ -198,6 +198,31 @@ def grouped_absolute_error(cells: int, groups: int, bits: int) -> Cost:
     for number, start in enumerate(range(0, cells, BLOCK_CELLS)):
         blocks |= absolute_terms(min(BLOCK_CELLS, cells - start), bits).rotated(number % 3)
     return blocks + _everyone(groups * 4)
+
+
+def bits_of_counts(cells: int, bits: int) -> Cost:
+    """``count_bits.count_bits``."""
+    cost = Cost()
+    for number, start in enumerate(range(0, max(1, cells), count_bits.BLOCK_CELLS)):
+        size = min(count_bits.BLOCK_CELLS, cells - start)
+        pairs = _everyone(_planes((bits - 1) // 2, size))
+        cost |= (to_boolean(size, bits) + pairs).rotated(number % 3)
+    return cost
+
+
+def below(cells: int, bits: int) -> Cost:
+    """``count_bits.below``."""
+    return carry_out(cells, bits // 2)
+
+
+def grouped_error_of_bits(sizes: Sequence[int], bits: int, fraction_bits: int) -> Cost:
+    """``absolute.grouped_error_of_bits``."""
+    cells, blocks = sum(map(count_bits.whole_words, sizes)), Cost()
+    for number, start in enumerate(range(0, cells, BLOCK_CELLS)):
+        size = min(BLOCK_CELLS, cells - start)
+        terms = below(size, bits - fraction_bits) + _dealt(0, 2 * size * 4)
+        blocks |= terms.rotated(number % 3)
+    return blocks + _everyone(len(sizes) * 4)
 
 
 def in_range(cells: int) -> Cost:

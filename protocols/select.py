@@ -7,15 +7,17 @@ relative error of every probability is derived in the package's README.
 
 from collections.abc import Sequence
 from functools import lru_cache
+from itertools import accumulate
 
 import numpy as np
 from numpy.typing import NDArray
 
-from protocols.absolute import grouped_absolute_error
+from protocols.absolute import grouped_absolute_error, grouped_error_of_bits
 from protocols.base import multiply, open_value, random, reshare
-from protocols.bitslice import from_bits, to_bits
+from protocols.bitslice import from_bits, to_bits, words_for
 from protocols.boolean import and_all, lift, lift_magnitude, msb
 from protocols.context import Context
+from protocols.count_bits import CountBits, apart, count_bits
 from protocols.derived import bits_to_ring
 from protocols.errors import CheckFailed
 from protocols.fixed import exp2_negative
@@ -31,26 +33,43 @@ from protocols.select_spec import (
     bounds,
 )
 from protocols.shares import Share, concatenate, product
-from protocols.steps import CHOICE, SELECT_ABS_ERROR, SELECT_CHOOSE
+from protocols.steps import CHOICE, SELECT_ABS_ERROR, SELECT_BITS, SELECT_CHOOSE
 
 
-async def select(ctx: Context, x_sh: Share, spec: SelectSpec) -> int:
+async def keep_bits(ctx: Context, x_sh: Share, sizes: Sequence[int], bits: int) -> list[CountBits]:
+    """The lowest ``bits`` bits of candidates' counts, each candidate's by themselves, for ``select`` to use again.
+
+    Shapes: x (cells,) in Z_2^32, candidates of ``sizes`` cells one after the other.
+    Leaks, Rounds, Raises: as ``count_bits``.
+    Communication: ``count_bits`` of the cells, each candidate's rounded up to whole words.
+    """
+    with ctx.step(SELECT_BITS.name, round=ctx.cost.round) as c:
+        parts = (apart(part, sizes) for part in (x_sh.own, x_sh.next))
+        held = await count_bits(c, Share(R32, x_sh.pid, *parts), bits)
+    words = [words_for(size) for size in sizes]
+    ends = accumulate(words)
+    return [held.part(end - count, end) for end, count in zip(ends, words, strict=True)]
+
+
+async def select(
+    ctx: Context, x_sh: Share, spec: SelectSpec, *, kept: CountBits | None = None
+) -> int:
     """Choose a candidate with probability proportional to exp(max(t_q, max t - 24 ln 2)).
 
     Shapes: x (cells,) in Z_2^32, the candidates' counts one after the other; returns the chosen index in [0, G).
+        ``kept``, where there is one, are bits of x, ``integer_bits`` at least, each candidate's from a new word on.
     Leaks: the index. One row changes every t_q by at most 2^6 gain_q, whatever x is modulo 2^32.
-    Rounds: 9 for the errors of 10^6 cells below 2^22, 10 for their magnitudes, 15 for each level of the maximum, 27
-        for the weights and 11 for the choice, at 40 bits of score (exact: ``costs.select``).
-    Communication: ``grouped_absolute_error`` for the cells; some kilobytes a candidate for the rest.
+    Rounds: 9 for the errors of 10^6 cells below 2^22, 5 where their bits are kept, 10 for their magnitudes, 15 for each
+        level of the maximum, 27 for the weights and 11 for the choice, at 40 bits of score (exact: ``costs.select``).
+    Communication: ``grouped_absolute_error`` or ``grouped_error_of_bits`` for the cells; some kilobytes a candidate for
+        the rest.
     Raises: ValueError for a specification whose sums could wrap; ChannelError, ProtocolViolation, CheckFailed.
     Source: Pereira et al., Protocol 2; README section 3. Steps are numbered as there.
     """
     error_bits, score_bits = bounds(spec)
     # 1, 2. Absolute errors a_q modulo 2^error_bits, one element per candidate.
     with ctx.step(SELECT_ABS_ERROR.name, round=ctx.cost.round) as c:
-        a_sh = await grouped_absolute_error(
-            c, x_sh, spec.answers, spec.sizes, fraction_bits=FRACTION_BITS, bits=error_bits
-        )
+        a_sh = await _errors(c, x_sh, spec, kept, error_bits)
     with ctx.step(SELECT_CHOOSE.name, round=ctx.cost.round) as c:
         # 3. Into the wide ring, as magnitudes; t_q is linear there. Beside them the 64 random bits of u.
         draw = random(c, R32, (2,))
@@ -65,6 +84,18 @@ async def select(ctx: Context, x_sh: Share, spec: SelectSpec) -> int:
         # 5, 6. The first q whose prefix sum reaches u times the total, u uniform on (0, 1].
         u_sh = u_parts[:1].times(1 << 32) + u_parts[1:] + 1
         return await _first_reaching(c, e_sh, u_sh)
+
+
+async def _errors(
+    ctx: Context, x_sh: Share, spec: SelectSpec, kept: CountBits | None, bits: int
+) -> Share:
+    if kept is None:
+        return await grouped_absolute_error(
+            ctx, x_sh, spec.answers, spec.sizes, fraction_bits=FRACTION_BITS, bits=bits
+        )
+    return await grouped_error_of_bits(
+        ctx, x_sh, kept, spec.answers, spec.sizes, fraction_bits=FRACTION_BITS, bits=bits
+    )
 
 
 def _wide(values: Sequence[int]) -> NDArray[np.object_]:

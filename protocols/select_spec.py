@@ -62,6 +62,11 @@ def bounds(spec: SelectSpec) -> tuple[int, int]:
     return widths(spec.sizes, largest, spec.gains, spec.offsets)
 
 
+def integer_bits(error_bits: int) -> int:
+    """Bits of the counts that decide the signs of errors of so many bits: those that are no fraction."""
+    return error_bits - FRACTION_BITS
+
+
 def widths(
     sizes: NDArray[np.int64], largest: int, gains: Sequence[int], offsets: Sequence[int]
 ) -> tuple[int, int]:

@@ -14,8 +14,10 @@ from typing import Generic, TypeVar
 
 from protocols import costs
 from protocols.costs import Cost
+from protocols.count_bits import whole_words
 from protocols.row_layout import Recoding
 from protocols.row_plan import CountPlan
+from protocols.select_spec import FRACTION_BITS, integer_bits
 
 Facts = TypeVar("Facts", contravariant=True)
 
@@ -29,11 +31,12 @@ class Phase(IntEnum):
     BEGUN = 2
     SELECTION = 3
     CANDIDATES = 4
-    ERRORS = 5
-    CHOICE = 6
-    CHOSEN = 7
-    MEASUREMENT = 8
-    END = 9
+    BITS = 5
+    ERRORS = 6
+    CHOICE = 7
+    CHOSEN = 8
+    MEASUREMENT = 9
+    END = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +68,10 @@ class Step(Generic[Facts]):
     problem: Callable[[Facts], str | None] | None = None
     opens: MayOpen | None = None
 
+    def of(self, facts: Facts) -> Cost:
+        """What it costs by formula; nothing where it has none."""
+        return Cost() if self.cost is None else self.cost(facts)
+
     @property
     def contains(self) -> bool:
         """Whether it sends nothing itself and contains others."""
@@ -83,11 +90,29 @@ class Step(Generic[Facts]):
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """One selection: the candidates' numbers of cells, and the bits of ``select_spec.bounds``."""
+    """One selection: the candidates' numbers of cells, and the bits of ``select_spec.bounds``.
+
+    ``kept``: whether the counts' own bits are there, those of groups of ``made`` cells having been made for it.
+    """
 
     sizes: Sequence[int]
     error_bits: int
     score_bits: int
+    kept: bool = False
+    made: Sequence[int] = ()
+
+    def bits_cost(self) -> Cost:
+        """What the bits cost that are made for it."""
+        if not self.made:
+            return Cost()
+        cells = sum(map(whole_words, self.made))
+        return costs.bits_of_counts(cells, integer_bits(self.error_bits))
+
+    def errors_cost(self) -> Cost:
+        """What the errors cost."""
+        if self.kept:
+            return costs.grouped_error_of_bits(self.sizes, self.error_bits, FRACTION_BITS)
+        return costs.grouped_absolute_error(sum(self.sizes), len(self.sizes), self.error_bits)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,11 +140,12 @@ CHOICE = MayOpen("select.index", charge="select", itemsize=8)
 COUNTS = MayOpen("measure.counts", charge="measure", itemsize=4)
 
 SELECT: Step[Selection] = Step("select", Phase.SELECTION, first_round=1)
+# Where bits of the counts are kept, and some candidates have none yet.
+SELECT_BITS: Step[Selection] = Step(
+    "select.bits", Phase.BITS, first_round=1, cost=lambda s: s.bits_cost()
+)
 SELECT_ABS_ERROR: Step[Selection] = Step(
-    "select.abs_error",
-    Phase.ERRORS,
-    first_round=1,
-    cost=lambda s: costs.grouped_absolute_error(sum(s.sizes), len(s.sizes), s.error_bits),
+    "select.abs_error", Phase.ERRORS, first_round=1, cost=lambda s: s.errors_cost()
 )
 SELECT_CHOOSE: Step[Selection] = Step(
     "select.choose",
@@ -160,7 +186,7 @@ COUNT_CELLS: Step[Counting] = Step(
     cost=lambda c: c.by_segment(lambda plan, _: costs.lift_half(plan.cells)),
 )
 
-OF_SELECTION = (SELECT, SELECT_ABS_ERROR, SELECT_CHOOSE)
+OF_SELECTION = (SELECT, SELECT_BITS, SELECT_ABS_ERROR, SELECT_CHOOSE)
 OF_MEASUREMENT = (MEASURE, MEASURE_NOISE, MEASURE_OPEN)
 OF_RECODING = (COUNT_RECODE,)
 OF_COUNTING = (COUNT_ROWS, COUNT_FACTORS, COUNT_CELLS)

@@ -16,13 +16,14 @@ from numpy.typing import NDArray
 from bench.published import ADULT_CODES
 from mechanisms.domain import Domain, Integer
 from mechanisms.workload import Workload, draw_workload
-from protocols import absolute, base, discrete, fixed, measure, rows, select, upload
+from protocols import absolute, base, count_bits, discrete, fixed, measure, rows, select, upload
 from protocols import box_muller as gaussian_noise
 from protocols.bitslice import words_for
 from protocols.context import Context
 from protocols.products import NumpyProducts
 from protocols.ring import BITS, R32, R64
 from protocols.row_plan import CountPlan, plan_counting
+from protocols.select_spec import integer_bits
 
 GROUPS = 64
 CANDIDATES = 250
@@ -80,6 +81,25 @@ def abs_error(ctx: Context, cells: int) -> Job:
     sizes = group_sizes(cells, GROUPS)
     return lambda c: absolute.grouped_absolute_error(
         c, x_sh, answers, sizes, fraction_bits=6, bits=DIFFERENCE_BITS
+    )
+
+
+def kept_bits(ctx: Context, cells: int) -> Job:
+    """The bits of ``cells`` counts that the sign of their errors needs, for later selections to go by."""
+    x_sh = base.random(ctx, R32, (cells,))
+    return lambda c: count_bits.count_bits(c, x_sh, integer_bits(DIFFERENCE_BITS))
+
+
+def kept_abs_error(ctx: Context, cells: int) -> Job:
+    """As ``abs_error``, by bits of the counts that were kept."""
+    x_sh, answers = base.random(ctx, R32, (cells,)), _answers(cells)
+    sizes, bits = group_sizes(cells, GROUPS), integer_bits(DIFFERENCE_BITS)
+    words = sum(words_for(int(size)) for size in sizes)
+    kept = count_bits.CountBits(
+        base.random(ctx, BITS, (bits, words)), base.random(ctx, BITS, ((bits - 1) // 2, words))
+    )
+    return lambda c: absolute.grouped_error_of_bits(
+        c, x_sh, kept, answers, sizes, fraction_bits=6, bits=DIFFERENCE_BITS
     )
 
 
@@ -190,6 +210,9 @@ _SAMPLES = (1 << 10, 1 << 15, 1 << 17, 1 << 20)
 
 TASKS: dict[str, Task] = {
     "abs_error": Task(abs_error, "cells", 1_000_000, _SWEEP, held_bytes=12),
+    # Beside counts and answers, 25 bits a cell in two components.
+    "abs_error_kept": Task(kept_abs_error, "cells", 1_000_000, _SWEEP, held_bytes=18),
+    "count_bits": Task(kept_bits, "cells", 1_000_000, _SWEEP, held_bytes=8),
     "select": Task(
         whole_select, "cells", 1_000_000, tuple(sorted((*_SWEEP, _ADULT_CLOSURE))), held_bytes=12
     ),

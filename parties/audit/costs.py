@@ -8,7 +8,7 @@ messages is checked, and that both peers were sent the same amount. Public: ever
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -22,7 +22,14 @@ from parties.audit.privacy import Terms, candidates_of, rounds_of
 from parties.config import CELLS
 from parties.distaim.estimation import LEAD, estimate_bytes
 from parties.distaim.inputs.rows import counting_plan, row_recoding
-from parties.distaim.notes import AGREED, COUNTING, RECOUNTING, SELECTING
+from parties.distaim.notes import (
+    AGREED,
+    COUNTING,
+    RECOUNTING,
+    REPLACED,
+    SELECTING,
+    WITHDRAWN,
+)
 from parties.distaim.planning import security_bits
 from parties.distaim.steps import (
     CLIENTS_COMPARE,
@@ -46,6 +53,7 @@ from protocols.steps import (
     OF_MEASUREMENT,
     OF_RECODING,
     OF_SELECTION,
+    SELECT_BITS,
     Counting,
     Measurement,
     Selection,
@@ -183,12 +191,11 @@ def _released(
 ) -> Iterator[tuple[StepInRound, Cost]]:
     """The costs of what an attempt chose and measured, and of the noise that it made ahead of time."""
     plans = {number: plan for number, _, plan in rounds_of(attempt, evidence, terms)}
-    candidates: list[int] = []
+    chosen_from = _ChosenFrom(terms)
     for entry in attempt.entries:
         number = entry.number("round") if "round" in entry.record else -1
-        if entry.is_note(SELECTING.what):
-            candidates = candidates_of(entry.text("candidates"), len(terms.workload.candidates))
-        elif entry.is_note(COUNTING.what) or entry.is_note(RECOUNTING.what):
+        chosen_from.see(entry)
+        if entry.is_note(COUNTING.what) or entry.is_note(RECOUNTING.what):
             counting = _counted_rows(entry, terms, number)
             if counting.recoding is not None:
                 yield from _priced(OF_RECODING, counting, number)
@@ -196,7 +203,7 @@ def _released(
         elif entry.kind != "opened" or number not in plans:
             continue
         elif entry.record["what"] == CHOICE.what:
-            selection = _selection(candidates, plans[number], terms)
+            selection = chosen_from.selection(plans[number])
             yield from _priced(OF_SELECTION, selection, number)
         elif entry.record["what"] == COUNTS.what:
             measurement = _measurement(entry.number("count"), plans[number], terms)
@@ -207,6 +214,47 @@ def _released(
             yield from _priced(OF_CHECKS, _checked(entry.number("count"), terms), number)
     if (pending := _pending_cells(attempt, terms)) and 0 in plans:
         yield from _priced([MEASURE_NOISE], _measurement(pending, plans[0], terms), 0)
+
+
+class _ChosenFrom:
+    """What the next selection is among, and by which way: read from the notes of one attempt, in their order.
+
+    Bits of counts are kept while the total is the same; a selection that goes by bits which were never made, or of
+    another total, raises Failed.
+    """
+
+    def __init__(self, terms: Terms) -> None:
+        self._terms = terms
+        self._candidates: list[int] = []
+        self._made: list[int] = []
+        self._with_bits: set[int] = set()
+        self._kept = False
+
+    def see(self, entry: Entry) -> None:
+        """Take notice of an entry."""
+        if entry.kind == "client" or any(entry.is_note(note.what) for note in _OTHER_TOTAL):
+            self._with_bits.clear()
+        elif entry.is_note(SELECTING.what):
+            count = len(self._terms.workload.candidates)
+            self._candidates = candidates_of(entry.text("candidates"), count)
+            self._made = candidates_of(entry.text("made"), count)
+            self._kept = bool(entry.record["kept"])
+            self._with_bits |= set(self._made)
+            missing = set(self._candidates) - self._with_bits if self._kept else set(self._made)
+            require(
+                not missing,
+                f"the selection noted in line {entry.line} goes by bits of counts that were not made, or needs none",
+            )
+
+    def selection(self, plan: Schedule) -> Selection:
+        """Its facts."""
+        direct = _selection(self._candidates, plan, self._terms)
+        made = [self._terms.size(i) for i in self._made]
+        return replace(direct, kept=self._kept, made=made)
+
+
+# What comes before a total that is not the one of the selection before.
+_OTHER_TOTAL = (AGREED, WITHDRAWN, REPLACED, RECOUNTING)
 
 
 def _priced(
@@ -323,7 +371,9 @@ def _limit(place: StepInRound, attempt: Attempt, terms: Terms) -> int | None:
     ]
     if selecting := [step for step in OF_SELECTION if step.name == place.step]:
         every = [i for i, weight in enumerate(workload.weights) if weight > 0]
-        costs = list(_priced(selecting, _selection(every, plan, terms), place.round))
+        direct = _selection(every, plan, terms)
+        facts = replace(direct, made=direct.sizes) if place.step == SELECT_BITS.name else direct
+        costs = list(_priced(selecting, facts, place.round))
     if not costs:
         return None
     return sum(cost.sent[attempt.pid] for _, cost in costs) * _margin(plan)

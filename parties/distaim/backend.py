@@ -17,6 +17,7 @@ from mechanisms.scores import ScoreSpec
 from mechanisms.workload import Workload
 from parties.distaim.agreement import save_selection
 from parties.distaim.arrivals import Arrivals
+from parties.distaim.kept_bits import KeptBits
 from parties.distaim.notes import ROUND, SELECTED, SELECTING
 from parties.distaim.steps import PREPARE
 from parties.distaim.store import Store
@@ -25,12 +26,13 @@ from parties.errors import StoreError
 from parties.ledger import DurableLedger
 from parties.progress import Progress, round_text
 from protocols.context import Context
+from protocols.count_bits import CountBits
 from protocols.measure import Noise, measure
 from protocols.ring import R32
 from protocols.select import select
-from protocols.select_spec import bounds
+from protocols.select_spec import bounds, integer_bits
 from protocols.shares import Share
-from protocols.steps import MEASURE, MEASURE_NOISE, SELECT
+from protocols.steps import MEASURE, MEASURE_NOISE, SELECT, Selection
 from protocols.transcript import Transcript
 
 
@@ -97,6 +99,7 @@ class MpcBackend:
         self._round = 0
         self._clients = 0
         self._counts: Share | None = None
+        self._kept = KeptBits(workload)
 
     def __repr__(self) -> str:
         return f"MpcBackend(round={self._round}, clients={self._clients})"
@@ -115,6 +118,7 @@ class MpcBackend:
             # What was made for round 0 has its sigma, which an annealed round need not have.
             total, self._prepared = await self._arrivals.count_in(round), None
         self._counts = await asyncio.to_thread(self._expand, total.share)
+        self._kept.begin_round(total.uploads)
         self._round, self._clients = round, len(total.clients)
         self._transcript.note(ROUND.what, round=round, clients=self._clients)
         self._progress.event(
@@ -171,19 +175,42 @@ class MpcBackend:
             return spec.candidates.index(known)
         if scale != self._plan.epsilon:
             raise ValueError(f"a selection with epsilon {scale} is not in the plan")
-        bounds(spec)  # Raises here, before the charge, what the protocol would raise after it.
+        # Raises here, before the charge, what the protocol would raise after it.
+        direct = Selection([int(size) for size in spec.sizes], *bounds(spec))
         self._ledger.charge(self._round, SELECT.name, self._plan.selection)
-        chosen_from = np.zeros(len(self._workload.candidates), np.bool_)
-        chosen_from[list(spec.candidates)] = True
-        mask = np.packbits(chosen_from).tobytes().hex()
-        self._transcript.note(SELECTING.what, round=self._round, candidates=mask)
+        facts, made = self._kept.choose(
+            spec.candidates, direct, rounds_left=self._plan.rounds - self._round + 1
+        )
+        self._transcript.note(
+            SELECTING.what,
+            round=self._round,
+            candidates=self._mask(spec.candidates),
+            kept=facts.kept,
+            made=self._mask(made),
+        )
         with self._ctx.step(SELECT.name, round=self._round) as c:
-            position = await select(c, self._gather(spec), spec)
+            kept = await self._bits(c, spec, made, facts)
+            position = await select(c, self._gather(spec), spec, kept=kept)
         # What the store keeps is never opened again: the record of it comes first.
         self._transcript.flush()
         save_selection(self._store, self._round, spec.candidates[position])
         self._selected(spec.candidates[position], f"out of {len(spec.candidates)}")
         return position
+
+    def _mask(self, candidates: Sequence[int]) -> str:
+        among = np.zeros(len(self._workload.candidates), np.bool_)
+        among[list(candidates)] = True
+        return np.packbits(among).tobytes().hex()
+
+    async def _bits(
+        self, ctx: Context, spec: ScoreSpec, made: Sequence[int], facts: Selection
+    ) -> CountBits | None:
+        """Bits of the candidates' counts, where the selection goes by them."""
+        if not facts.kept:
+            return None
+        bits = integer_bits(facts.error_bits)
+        await self._kept.make(ctx, self._require_counts(), made, bits)
+        return self._kept.of(spec.candidates, bits)
 
     def _selected(self, candidate: int, how: str) -> None:
         query = ", ".join(self._workload.candidates[candidate])

@@ -27,6 +27,7 @@ from protocols.steps import (
     OF_RECODING,
     SELECT,
     SELECT_ABS_ERROR,
+    SELECT_BITS,
     SELECT_CHOOSE,
 )
 
@@ -43,6 +44,7 @@ _WORDS: Mapping[str, str] = {
     COUNT_CELLS.name: "counting rows",
     ESTIMATE.name: "estimating the model",
     SELECT.name: "comparing the model with the counts",
+    SELECT_BITS.name: "comparing the model with the counts",
     SELECT_ABS_ERROR.name: "comparing the model with the counts",
     SELECT_CHOOSE.name: "choosing a query",
     MEASURE.name: "measuring",

@@ -64,8 +64,16 @@ REPLACED = Note("replaced", Phase.ARRIVALS, {"round": fields.natural, "clients":
 """The clients of whom a later version takes the place of what was decided on: by client the two uploads' digests."""
 ROUND = Note("round", Phase.BEGUN, {"round": fields.natural, "clients": fields.natural})
 SELECTING = Note(
-    "selecting", Phase.CANDIDATES, {"round": fields.natural, "candidates": fields.hex_bytes}
+    "selecting",
+    Phase.CANDIDATES,
+    {
+        "round": fields.natural,
+        "candidates": fields.hex_bytes,
+        "kept": fields.flag,
+        "made": fields.hex_bytes,
+    },
 )
+"""What is chosen from; whether from bits of the counts that are kept, and of which candidates these are made now."""
 SELECTED = Note(
     "selected",
     Phase.CHOSEN,

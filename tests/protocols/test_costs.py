@@ -14,6 +14,7 @@ from protocols import (
     box_muller,
     conversions,
     costs,
+    count_bits,
     derived,
     discrete,
     fixed,
@@ -272,6 +273,45 @@ for sizes in ([5], [1, 2, 3], [100_000, 70_000, 1, 200_000], list(range(1, 40)))
     )
 
 
+for n, bits in ((1, 2), (100, 17), (600_000, 17)):
+    case(
+        f"count_bits-{n}-{bits}",
+        costs.bits_of_counts(n, bits),
+        lambda c, n=n, bits=bits: count_bits.count_bits(c, shared(c, R32, n), bits),
+    )
+
+
+def kept(ctx: Context, cells: int, bits: int) -> count_bits.CountBits:
+    return count_bits.CountBits(
+        shared(ctx, BITS, bits, W(cells)), shared(ctx, BITS, (bits - 1) // 2, W(cells))
+    )
+
+
+async def error_of_bits(ctx: Context, sizes: list[int], bits: int) -> Share:
+    held = kept(ctx, sum(map(count_bits.whole_words, sizes)), bits - 6)
+    x_sh = shared(ctx, R32, sum(sizes))
+    answers, groups = spec_of(sizes).answers, np.array(sizes)
+    return await absolute.grouped_error_of_bits(
+        ctx, x_sh, held, answers, groups, fraction_bits=6, bits=bits
+    )
+
+
+for n, bits in ((1, 2), (100, 3), (100, 17), (64, 18)):
+    case(
+        f"below-{n}-{bits}",
+        costs.below(n, bits),
+        lambda c, n=n, bits=bits: count_bits.below(
+            c, kept(c, n, bits), np.zeros(n, np.uint32), bits
+        ),
+    )
+for sizes in ([5], [1, 2, 3], [100_000, 70_000, 1, 200_000], list(range(1, 40))):
+    case(
+        f"grouped_error_of_bits-{len(sizes)}-{sum(sizes)}",
+        costs.grouped_error_of_bits(sizes, 23, 6),
+        lambda c, sizes=sizes: error_of_bits(c, sizes, 23),
+    )
+
+
 @pytest.mark.parametrize(
     ("cost", "program"), [case[1:] for case in CASES], ids=[case[0] for case in CASES]
 )
@@ -291,6 +331,9 @@ def test_costs_meet_the_design_goals() -> None:
     error = costs.grouped_absolute_error(1_000_000, 64, 23)
     assert error.rounds <= 10
     assert max(error.sent) < 15 * 1_000_000
+    again = costs.grouped_error_of_bits([15_625] * 64, 23, 6)
+    assert again.rounds == 5
+    assert sum(again.sent) < 3 * 4.1 * 1_000_000
     sizes = [4000] * 250
     assert costs.select(sizes, 24, 41).rounds < 120
     assert max(costs.gaussian(32_768).sent) < 800 * 32_768

@@ -15,6 +15,7 @@ from protocols import (
     boolean,
     bounded,
     conversions,
+    count_bits,
     discrete,
     fixed,
     free,
@@ -122,6 +123,14 @@ async def measured(ctx: Context, kind: str) -> object:
     return await measure.measure(ctx, counts(ctx)[:40], 2.0, 1000, measure.noise_of(kind))
 
 
+async def errors_of_bits(ctx: Context) -> Share:
+    x_sh, sizes = counts(ctx)[:100], np.array([64, 36])
+    kept = await count_bits.count_bits(ctx, x_sh, 12)
+    return await absolute.grouped_error_of_bits(
+        ctx, x_sh, kept, SPEC.answers[:100], sizes, fraction_bits=6, bits=18
+    )
+
+
 PROGRAMS: dict[str, Program] = {
     "multiply": lambda c: base.multiply(c, counts(c), counts(c)),
     "inner_product": lambda c: base.inner_product(c, counts(c), counts(c)),
@@ -136,6 +145,7 @@ PROGRAMS: dict[str, Program] = {
     "count_rows": lambda c: rows.count_rows(
         c, share_of(c, ROWS, BITS), 150, PLAN, products=PRODUCTS
     ),
+    "errors_of_bits": lambda c: errors_of_bits(c),
     "one_hot": lambda c: lookup.one_hot(c, share_of(c, WORDS, BITS)),
     "truncate": lambda c: fixed.truncate(c, share_of(c, LARGE, R64).additive(c), 20),
     "discrete_gaussian": lambda c: discrete.discrete_gaussian(c, 70, discrete.Sampler.of(3.0)),

@@ -20,6 +20,7 @@ from protocols import (
     bounded,
     box_muller,
     conversions,
+    count_bits,
     derived,
     discrete,
     fixed,
@@ -109,6 +110,15 @@ async def verdicts(ctx: Context, parts: list[RingArray]) -> np.ndarray:
     return await bounded.open_verdicts(ctx, checked, "passed")
 
 
+async def errors_of_bits(ctx: Context) -> Share:
+    x_sh = share_of(ctx, COUNT_PARTS, R32)
+    groups = [x_sh[:2], x_sh[2:3], x_sh[3:]]
+    kept = count_bits.CountBits.joined([await count_bits.count_bits(ctx, g, 12) for g in groups])
+    return await absolute.grouped_error_of_bits(
+        ctx, x_sh, kept, SPEC.answers, SPEC.sizes, fraction_bits=6, bits=18
+    )
+
+
 PROTOCOLS: dict[str, tuple[Protocol, int]] = {
     **{f"share_input-{d}": ((lambda c, d=d: deal(c, d)), 0) for d in range(3)},
     "multiply": (
@@ -154,6 +164,8 @@ PROTOCOLS: dict[str, tuple[Protocol, int]] = {
         ),
         0,
     ),
+    "count_bits": (lambda c: count_bits.count_bits(c, share_of(c, R32_PARTS, R32), 17), 0),
+    "errors_of_bits": (lambda c: errors_of_bits(c), 0),
     "check_totals": (lambda c: bounded.check_totals(c, share_of(c, SUM_PARTS, R32), 1000), 0),
     "check_cells": (lambda c: bounded.check_cells(c, share_of(c, OWNED_PARTS, R32), 1000), 0),
     "verdicts": (lambda c: verdicts(c, SUM_PARTS), 2),
