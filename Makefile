@@ -9,7 +9,7 @@ WORKERS ?= 3
 STAMP := $(VENV)/.installed
 CANDIDATES := python3 python3.11 python3.12 python3.13 python3.14 python
 
-.PHONY: help demo test test-slow check fmt bench bench-utility bench-overhead bench-secagg bench-quality setup clean
+.PHONY: help demo test test-slow check fmt bench bench-utility bench-overhead bench-secagg bench-quality docs pictures setup clean
 
 help:
 	@echo "make demo       run DistAIM under MPC on generated data, on this machine"
@@ -17,6 +17,8 @@ help:
 	@echo "make test-slow  run the long statistical tests"
 	@echo "make check      linter, formatter, types, import direction; changes nothing"
 	@echo "make fmt        format the code"
+	@echo "make docs       the guides as a site, in build/site"
+	@echo "make pictures   the pictures in the guides, from runs of this machine (wants chromium)"
 	@echo "make bench      measure the engine; writes bench/results (minutes)"
 	@echo "make bench-utility  measure the methods' utility; adds to bench/results/utility.* (hours; goes on where it was)"
 	@echo "make bench-overhead  measure what clients and servers move; bench/results/overhead.* (an hour; goes on where it was)"
@@ -61,6 +63,14 @@ check: $(STAMP)
 fmt: $(STAMP)
 	$(BIN)/ruff check --fix-only .
 	$(BIN)/ruff format .
+
+docs: $(STAMP)
+	$(BIN)/python -m mkdocs build --strict
+
+pictures: $(STAMP)
+	rm -rf build/pictures
+	$(BIN)/syncret demo --out build/pictures/demo
+	$(BIN)/python docs/pictures.py report build/pictures/demo
 
 bench: $(STAMP)
 	$(BIN)/syncret bench engine --sweep --network loopback --network lan --network wan --output bench/results

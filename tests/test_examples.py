@@ -91,9 +91,9 @@ def test_three_hosts_study_and_cards_make_a_configuration_for_every_host(tmp_pat
 
 
 COMMANDS = [
-    line.strip()
+    line
     for line in (EXAMPLES / "three-hosts" / "README.md").read_text().splitlines()
-    if line.startswith("    syncret ")
+    if line.startswith("syncret ")
 ]
 
 

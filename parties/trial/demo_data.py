@@ -1,7 +1,9 @@
 """The table of `syncret demo`: generated hospital stays, and the config that describes them.
 
 Provides `demo_table`, `DEMO_CONFIG` (TOML, without [[party]] and [tls], which a run on one machine makes for itself)
-and `DEMO_CLIENTS`. Eight columns: categories, whole and real numbers; two have missing values. They depend on one
+and `DEMO_CLIENTS`; and `invented_table`, for any other domain.
+
+Eight columns: categories, whole and real numbers; two have missing values. They depend on one
 another the way such columns do: blood pressure rises with age, wards treat their own diagnoses, long stays come back.
 
 Secret: nothing, the people do not exist. The domain was written down first and the table drawn inside it.
@@ -12,7 +14,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from mechanisms.domain import Domain
 from mechanisms.sampling import PublicGenerator, public_generator
+from mechanisms.table import decode
 
 DEMO_ROWS = 6000
 DEMO_CLIENTS = 24
@@ -144,6 +148,23 @@ def demo_table(rows: int = DEMO_ROWS, *, seed: int = 1) -> pd.DataFrame:
     frame.loc[rng.random(rows) < np.where(age < 16, 0.5, 0.06), "smoker"] = ""
     frame.loc[rng.random(rows) < np.where(stay < 2, 0.2, 0.03), "systolic_mmhg"] = ""
     return frame
+
+
+def invented_table(domain: Domain, rows: int, *, seed: int = 1) -> pd.DataFrame:
+    """`rows` rows within `domain`, as text: every column by itself, its cells the more frequent the lower they are.
+
+    The same seed gives the same table. To try a configuration with before anybody's data is at hand.
+    """
+    rng = public_generator(seed)
+    columns = [_falling(size, rows, rng) for size in domain.shape]
+    codes = np.stack(columns, axis=1) if columns else np.zeros((rows, 0), np.int64)
+    return decode(domain, codes.astype(np.int32), rng)
+
+
+def _falling(size: int, rows: int, rng: PublicGenerator) -> NDArray[np.int64]:
+    """Codes below `size` with chances that fall evenly, the first some `size` times the last. Shapes: (rows,)."""
+    weights = np.arange(size, 0, -1, dtype=np.float64)
+    return rng.choice(size, size=rows, p=weights / weights.sum())
 
 
 def _ages(rows: int, rng: PublicGenerator) -> NDArray[np.int64]:

@@ -1,14 +1,31 @@
 """The demo's table: inside its domain, repeatable, with missing values and dependence worth synthesising."""
 
+import json
 import tomllib
 from itertools import combinations
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+from click.testing import CliRunner
 
 from mechanisms.domain import Categorical, Domain, Integer, Real
-from parties.trial.demo_data import DEMO_CLIENTS, DEMO_CONFIG, DEMO_ROWS, demo_table
+from mechanisms.reading import read_text
+from mechanisms.table import encode
+from parties.commands.main import cli
+from parties.config import load_config
+from parties.errors import StoreError
+from parties.statuses import Status
+from parties.trial.demo_data import (
+    DEMO_CLIENTS,
+    DEMO_CONFIG,
+    DEMO_ROWS,
+    demo_table,
+    invented_table,
+)
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 
 def domain() -> Domain:
@@ -79,3 +96,29 @@ def test_demo_table_may_be_empty() -> None:
 def test_demo_table_refuses_a_negative_number_of_rows() -> None:
     with pytest.raises(ValueError, match="-1 rows"):
         demo_table(-1)
+
+
+def test_invented_table_fits_any_configuration_and_repeats_itself(tmp_path: Path) -> None:
+    domain = load_config(EXAMPLES / "adult-shaped.toml").domain
+    frame = invented_table(domain, 400, seed=3)
+    path = tmp_path / "invented.csv"
+    frame.to_csv(path, index=False)
+    assert encode(domain, read_text(path), source="invented.csv").shape == (400, len(domain.names))
+    pd.testing.assert_frame_equal(frame, invented_table(domain, 400, seed=3))
+    assert not frame.equals(invented_table(domain, 400, seed=4))
+
+
+def test_demo_writes_a_table_alone_and_replaces_none(tmp_path: Path) -> None:
+    path = tmp_path / "stays.csv"
+    arguments = ["demo", "--table", str(path), "--rows", "50"]
+    done = CliRunner().invoke(cli, [*arguments, "--json"])
+    assert json.loads(done.output) == {"table": str(path), "rows": 50, "seed": 1}
+    pd.testing.assert_frame_equal(
+        pd.read_csv(path, dtype=str, keep_default_na=False), demo_table(50)
+    )
+    again = CliRunner().invoke(cli, arguments)
+    assert isinstance(again.exception, StoreError)
+    assert "is there already" in str(again.exception)
+    alone = CliRunner().invoke(cli, ["demo", "--config", "study.toml"])
+    assert alone.exit_code == Status.USAGE
+    assert "goes with --table" in alone.output

@@ -1,0 +1,83 @@
+"""MkDocs' hooks: pages outside of docs/ that the guides link to become pages of the site, and every link is checked.
+
+In the repository `../protocols/README.md` is a file, on the site a page; other files (configurations, pictures of
+measurements) go along as they are. Whatever those pages link to, in turn, comes too.
+"""
+
+import posixpath
+import re
+from pathlib import Path
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+_ROOT = Path(__file__).resolve().parent.parent
+_LINK = re.compile(r"(\]\()([^)\s#]+)(#[^)\s]*)?(\))")
+_CODE = re.compile(r"(^```.*?^```|`[^`\n]*`)", re.DOTALL | re.MULTILINE)
+_OUTSIDE = "repository"
+"""The folder of the site in which all of them are, under their own paths."""
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Take in what the guides link to outside of docs/, and what that links to."""
+    texts = {path: path.read_text("utf-8") for path in Path(config.docs_dir).rglob("*.md")}
+    waiting = list(texts)
+    while waiting:
+        path = waiting.pop()
+        for target in _targets(path, texts[path]):
+            if target in texts or _inside(target) or not target.is_file():
+                continue
+            name = _name(target)
+            if target.suffix == ".md":
+                texts[target] = target.read_text("utf-8")
+                waiting.append(target)
+                file = File.generated(config, name, content=_rewritten(target, texts[target]))
+                file.inclusion = file.inclusion.NOT_IN_NAV
+            else:
+                texts[target] = ""
+                file = File.generated(config, name, abs_src_path=str(target))
+            if files.get_file_from_path(name) is None:
+                files.append(file)
+    return files
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Links of the guides that lead out of docs/ lead to those pages."""
+    if page.file.src_uri.startswith(_OUTSIDE):
+        return markdown
+    return _rewritten(Path(config.docs_dir) / page.file.src_uri, markdown)
+
+
+def _inside(path: Path) -> bool:
+    return path.is_relative_to(_ROOT / "docs")
+
+
+def _name(target: Path) -> str:
+    """Where `target` is in the site's sources."""
+    if _inside(target):
+        return target.relative_to(_ROOT / "docs").as_posix()
+    # MkDocs would take a README for the index of its folder, which may have files of its own.
+    return f"{_OUTSIDE}/{target.relative_to(_ROOT).as_posix()}"
+
+
+def _targets(path: Path, text: str) -> list[Path]:
+    return [
+        (path.parent / found[2]).resolve()
+        for found in _LINK.finditer(_CODE.sub("", text))
+        if "://" not in found[2] and not found[2].startswith("mailto:")
+    ]
+
+
+def _rewritten(path: Path, text: str) -> str:
+    """The text with its relative links as they have to be on the site; code stays as it is."""
+    own = posixpath.dirname(_name(path))
+
+    def link(found: re.Match[str]) -> str:
+        target = (path.parent / found[2]).resolve()
+        if "://" in found[2] or not target.is_relative_to(_ROOT) or not target.is_file():
+            return found[0]
+        return f"{found[1]}{posixpath.relpath(_name(target), own)}{found[3] or ''}{found[4]}"
+
+    parts = _CODE.split(text)
+    return "".join(p if i % 2 else _LINK.sub(link, p) for i, p in enumerate(parts))
