@@ -46,6 +46,7 @@ class Status(enum.IntEnum):
     AUDIT = 13
     EXTRA = 14
     TOO_LATE = 15
+    NOT_RUNNING = 16
     INTERRUPTED = 130
     TERMINATED = 143
 

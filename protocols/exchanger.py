@@ -29,6 +29,7 @@ from protocols.context import Payload
 from protocols.digests import message_digest
 from protocols.errors import ChannelError, PeerClosed, ProtocolViolation, ReceiveTimeout
 from protocols.frames import HEADER, Message, frame_bytes
+from protocols.round_trip import round_trip_s
 
 FAREWELL = 0
 MAX_BUFFERED_BYTES = 1 << 31
@@ -192,6 +193,10 @@ class PeerExchanger(MessageExchanger):  # type: ignore[misc]  # MPyC is untyped
                     self.peer_pid,
                 )
             )
+
+    def round_trip_s(self) -> float | None:
+        """How long a message takes to the peer and back, where the system knows; from any thread."""
+        return round_trip_s(self._outgoing)
 
     def end(self) -> None:
         """End the threads and close the sockets."""

@@ -226,6 +226,11 @@ class PartyRuntime(Runtime):  # type: ignore[misc]  # MPyC is untyped
         for peer in self._exchangers():
             peer.fail(error)
 
+    def round_trip_s(self, peer: int) -> float | None:
+        """How long a message takes to ``peer`` and back; None where that is unknown, or it is not connected."""
+        exchanger: PeerExchanger | None = self.parties[peer].protocol
+        return None if exchanger is None else exchanger.round_trip_s()
+
     def _exchangers(self) -> list[PeerExchanger]:
         others = (party for party in self.parties if party.pid != self.pid)
         return [party.protocol for party in others if party.protocol is not None]

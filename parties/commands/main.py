@@ -27,6 +27,7 @@ _COMMANDS = {
     "plan": "Say what a run takes, and what noise it has, before it is run.",
     "run": "Run DistAIM or central AIM on this machine, with one table for all owners.",
     "sample": "Draw more rows from the model of a finished run.",
+    "status": "Show what a server is at.",
     "submit": "Take part in a run of DistAIM with your own table.",
     "worker": "",
 }
@@ -41,6 +42,7 @@ _OF_SERVERS = (
     "party",
     "run",
     "sample",
+    "status",
     "worker",
 )
 """Those that the packages of the extra ``server`` are for; data owners do without."""

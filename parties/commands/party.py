@@ -4,6 +4,7 @@ from pathlib import Path
 
 import click
 
+from parties.board import About, Board
 from parties.commands.running import (
     common_options,
     make_private,
@@ -14,6 +15,7 @@ from parties.config import load_config
 from parties.distaim.estimation import LEAD
 from parties.distaim.server import own_files, run_party
 from parties.dumps import no_core_dumps
+from parties.operate.shown import orders_of, shown
 from parties.progress import JsonLines, Lines, Progress
 from parties.supervisor import Told
 from parties.trial.processes import Supervision, allow_files
@@ -69,9 +71,17 @@ def party(
         make_private(own_folder)
         keep_freed_memory()
         allow_files()
-        await run_party(
-            loaded, pid, own_folder, progress=progress, closed=supervision.go, register=register
-        )
+        board = Board(About.of_party(loaded, pid))
+        async with shown(board, own_folder, orders_of(supervision)):
+            await run_party(
+                loaded,
+                pid,
+                own_folder,
+                progress=progress,
+                closed=supervision.go,
+                register=register,
+                board=board,
+            )
 
     run_supervised(
         serve, watch_stdin=watch_stdin, events=progress if as_json else None, again=_AGAIN

@@ -9,6 +9,7 @@ from parties.commands.running import common_options, make_private, register_opti
 from parties.config import load_config
 from parties.dumps import no_core_dumps
 from parties.inlets import Inlets
+from parties.operate.shown import orders_of
 from parties.operate.work import run_study
 from parties.progress import JsonLines
 from parties.trial.processes import Supervision, allow_files
@@ -58,6 +59,7 @@ def worker(
                 closed=supervision.go,
                 register=register,
                 inlets=inlets,
+                orders=orders_of(supervision),
             )
         finally:
             inlets.close()

@@ -84,6 +84,9 @@ class ComputeServer:
     on_release: Callable[[Iterable[str], int], object] = lambda clients, charges: None
     """Called with the clients of every release, and the charges so far, before anything of it is opened; may refuse."""
 
+    on_arrivals: Callable[[Arrivals], object] = lambda arrivals: None
+    """Called with who is counted, before anybody is."""
+
     @property
     def names(self) -> list[str]:
         """The three servers' names."""
@@ -258,7 +261,7 @@ def _arrivals(server: ComputeServer, ctx: Context, resumed: Resumed) -> Arrivals
         server.progress.event("inputs", f"counting: {text}")
     # Round 0 of a run with private bins counts fine cells.
     counted = first_workload(server.config) or server.workload
-    return Arrivals(
+    arrivals = Arrivals(
         ctx,
         server.config,
         server.circumstances.holdings(server.store),
@@ -272,6 +275,8 @@ def _arrivals(server: ComputeServer, ctx: Context, resumed: Resumed) -> Arrivals
         on_waiting=on_waiting,
         on_counting=lambda batch: _on_counting(server, batch),
     )
+    server.on_arrivals(arrivals)
+    return arrivals
 
 
 def _on_counting(server: ComputeServer, batch: Batch) -> OnPart:

@@ -23,6 +23,7 @@ from pathlib import Path
 from mechanisms.aim import AimResult, Estimator
 from mechanisms.errors import MechanismError
 from mechanisms.workload import Workload
+from parties.board import About, Board, Watched
 from parties.config import CertificateFiles, Config
 from parties.distaim.agreement import Identity, identity_of
 from parties.distaim.circumstances import Circumstances
@@ -38,7 +39,9 @@ from parties.distaim.outputs import CostsFile, write_synthetic
 from parties.distaim.planning import security_bits
 from parties.distaim.private_bins import released_config
 from parties.distaim.recording import Recorded
+from parties.distaim.store import RHO
 from parties.distaim.tape import FOLDER, WARNING, Tape
+from parties.distaim.watching import watch_arrivals, watch_mesh, watch_store
 from parties.errors import StoreError
 from parties.files import disk_errors
 from parties.inlets import Inlets, study_name
@@ -83,14 +86,17 @@ async def run_party(
     closed: asyncio.Event,
     register: Path | None = None,
     inlets: Inlets | None = None,
+    board: Board | None = None,
 ) -> None:
     """Run server ``pid`` in ``directory`` until the run is finished.
 
     ``closed`` is set by whoever knows that no more data owners will come; ``register`` is the file of this server's
-    studies, if it has not its usual place; ``inlets`` take the place of ports of its own. Raises ConfigError,
-    CertificateError, StoreError (with StudyReleased where another folder has released this configuration),
-    TooFewClients, ProtocolError, MechanismError.
+    studies, if it has not its usual place; ``inlets`` take the place of ports of its own; ``board`` is told what goes
+    on. Raises ConfigError, CertificateError, StoreError (with StudyReleased where another folder has released this
+    configuration), TooFewClients, ProtocolError, MechanismError.
     """
+    board = board or Board(About.of_party(config, pid))
+    progress = Watched(progress, board)
     files = own_files(config, pid, directory)
     workload = config.build_workload()
     plan = check_feasible(config, workload)
@@ -105,6 +111,7 @@ async def run_party(
         study = Study.of_server(config, pid, store.identity, directory)
         registered = Registered.begin(register_file(register), study)
         store.admit = registered.check_client
+        store.set_meta(RHO, repr(plan.rho))
         before = store.ended
         if before:
             # A kill may have broken this off.
@@ -129,10 +136,12 @@ async def run_party(
             authority=authority_bytes(files),
             on_resume=registered.resume,
             on_release=registered.release,
+            on_arrivals=lambda arrivals: watch_arrivals(board, server, arrivals),
         )
+        watch_store(board, server)
         try:
             with disk_errors(directory):
-                await _serve(server, files, identity, inlets)
+                await _serve(server, files, identity, inlets=inlets, board=board)
                 transcript.close()
         except BaseException as error:
             with contextlib.suppress(OSError, ValueError):
@@ -142,6 +151,7 @@ async def run_party(
             # The end is the end, whatever became of the connections after it.
             if store.ended and not before:
                 discard(store, files, registered, progress=progress)
+            board.freeze()
     progress.event("finished", "finished")
 
 
@@ -233,7 +243,12 @@ class _MeshTranscript:
 
 
 async def _serve(
-    server: ComputeServer, files: CertificateFiles, identity: Identity, inlets: Inlets | None
+    server: ComputeServer,
+    files: CertificateFiles,
+    identity: Identity,
+    *,
+    inlets: Inlets | None,
+    board: Board,
 ) -> None:
     """Take submissions and compute, until the run is finished or has failed."""
     config = server.config
@@ -246,6 +261,7 @@ async def _serve(
             seconds = time.perf_counter() - started
             if ingest is not None:
                 ingest.peers_are_there()
+            watch_mesh(board, runtime)
             server.progress.event("connected", "connected to the two other servers")
             costs = CostsFile(server.directory / "costs.json", runtime.costs)
             costs.seconds["connect"] = seconds

@@ -58,9 +58,10 @@ _FILED = {
 }
 """The folder of the files that a table's rows name."""
 _SHARES = tuple(table for table in _FILED if table != "checkpoint")
-_ENDED, _FORGOTTEN = "ended", "forgotten"
+ENDED, FORGOTTEN, RHO = "ended", "forgotten", "rho"
+"""Keys of the table ``meta``: when the run ended, or was given up, and its whole budget."""
 _COMMITMENT_KEY = "commitment_key"
-_STANDING = "SELECT client, digest, round, excluded, servers FROM standing"
+STANDING = "SELECT client, digest, round, excluded, servers FROM standing"
 _MOST_VERSIONS = 4
 """Of one client's submissions that wait for the servers to agree on one."""
 _KEPT_TOTALS = 2
@@ -118,20 +119,20 @@ class Store(Database):
     @property
     def ended(self) -> bool:
         """Whether all three servers are done: no share is needed any more."""
-        return self.meta(_ENDED) is not None
+        return self.meta(ENDED) is not None
 
     def end(self) -> None:
         """All three are done; what is secret is due to go."""
-        self._mark(_ENDED)
+        self._mark(ENDED)
 
     @property
     def forgotten(self) -> str | None:
         """When the run was given up for good (ISO 8601, UTC), or None."""
-        return self.meta(_FORGOTTEN)
+        return self.meta(FORGOTTEN)
 
     def forget(self) -> None:
         """Give the run up for good; what is secret is due to go."""
-        self._mark(_FORGOTTEN)
+        self._mark(FORGOTTEN)
 
     def _mark(self, key: str) -> None:
         if self.meta(key) is None:
@@ -488,13 +489,13 @@ class Store(Database):
 
     def standings(self) -> list[Standing]:
         """What was kept last, by client."""
-        rows = self.rows(f"{_STANDING} ORDER BY client")
-        return [_standing(*row) for row in rows]
+        rows = self.rows(f"{STANDING} ORDER BY client")
+        return [Standing.from_row(*row) for row in rows]
 
     def standing(self, client: str) -> Standing | None:
         """What has become of ``client``; None while it, or what it sent after that, is waited for."""
-        row = self.row(f"{_STANDING} WHERE client = ?", client)
-        found = None if row is None else _standing(*row)
+        row = self.row(f"{STANDING} WHERE client = ?", client)
+        found = None if row is None else Standing.from_row(*row)
         if found is None or found.excluded in (None, Exclusion.INCOMPLETE):
             return found
         return found if self.upload_digest(client) in (None, found.digest) else None
@@ -573,8 +574,3 @@ def _npy(array: NDArray[Any]) -> bytes:
     buffer = io.BytesIO()
     np.save(buffer, array, allow_pickle=False)
     return buffer.getvalue()
-
-
-def _standing(client: str, digest: str, round: int, excluded: str | None, servers: str) -> Standing:
-    reason = None if excluded is None else Exclusion(excluded)
-    return Standing(client, digest, round, reason, tuple(json.loads(servers)))

@@ -55,6 +55,14 @@ class Standing:
     excluded: Exclusion | None = None
     by: tuple[int, ...] = ()
 
+    @classmethod
+    def from_row(
+        cls, client: str, digest: str, round: int, excluded: str | None, servers: str
+    ) -> "Standing":
+        """A row of the store's table ``standing``."""
+        reason = None if excluded is None else Exclusion(excluded)
+        return cls(client, digest, round, reason, tuple(json.loads(servers)))
+
     def to_dict(self) -> dict[str, object]:
         """For JSON; ``excluded`` and ``by`` are there only for those who are."""
         document: dict[str, object] = {

@@ -7,11 +7,14 @@ that may pass. Secret: what the run in its folder has. Public: its events.
 import asyncio
 from pathlib import Path
 
+from parties.board import About, Board
 from parties.config import Config
 from parties.distaim.estimation import LEAD
 from parties.distaim.server import run_party
 from parties.flaim.server import run_server
 from parties.inlets import Inlets
+from parties.operate.app import Orders
+from parties.operate.shown import shown
 from parties.progress import Progress
 
 
@@ -24,10 +27,12 @@ async def run_study(
     closed: asyncio.Event,
     register: Path | None,
     inlets: Inlets,
+    orders: Orders,
 ) -> None:
     """Run server ``pid`` of DistAIM, or (None) FLAIM's server, until the study is finished; with its report, then.
 
-    Raises as `parties.distaim.server.run_party` and `parties.flaim.server.run_server`.
+    Meanwhile it answers at the admin socket in its ``directory`` (`parties.operate.shown`). Raises as
+    `parties.distaim.server.run_party` and `parties.flaim.server.run_server`.
     """
     if pid is None:
         await run_server(
@@ -35,11 +40,20 @@ async def run_study(
         )
         await asyncio.to_thread(_flaim_report, config, directory)
         return
-    await run_party(
-        config, pid, directory, progress=progress, closed=closed, register=register, inlets=inlets
-    )
-    if pid == LEAD:
-        await asyncio.to_thread(_lead_report, config, directory)
+    board = Board(About.of_party(config, pid))
+    async with shown(board, directory, orders):
+        await run_party(
+            config,
+            pid,
+            directory,
+            progress=progress,
+            closed=closed,
+            register=register,
+            inlets=inlets,
+            board=board,
+        )
+        if pid == LEAD:
+            await asyncio.to_thread(_lead_report, config, directory)
 
 
 # Pictures take half a second to import, and are wanted once, at the end.

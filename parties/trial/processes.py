@@ -167,6 +167,14 @@ class Supervision:
         if watch_stdin:
             threading.Thread(target=self._watch, name="watch-stdin", daemon=True).start()
 
+    def close(self) -> None:
+        """What this process waits for is there; from any thread."""
+        self._call(self.go.set)
+
+    def cancel(self) -> None:
+        """End in order, as after SIGTERM; from any thread."""
+        self._call(self._stop, "stopped by its operator", Status.TERMINATED)
+
     def _watch(self) -> None:
         # The raw descriptor: a buffered reader's lock would be held when the interpreter ends.
         pending = b""

@@ -1,0 +1,142 @@
+"""A status document as people read it: a table of at most 80 columns.
+
+Provides ``render`` and ``show``. Everything that others have chosen (names, reasons) is plain text: no markup, no
+control characters. Public: all of it.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich import box
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from parties.pulse import duration
+
+WIDTH = 80
+_OWNERS_SHOWN = 30
+_ERRORS_SHOWN = 5
+_LONGEST = 300
+_COLOURS = {"failed": "red", "stopped": "yellow", "finished": "green"}
+
+
+def render(status: Mapping[str, Any]) -> RenderableType:
+    """The status of one server."""
+    parts: list[RenderableType] = [_summary(status)]
+    owners = status["owners"].get("list") or []
+    if owners:
+        parts += [Text(), _owners(owners)]
+    for title, said in (("errors", status["errors"]), ("not let in", status["rejected"])):
+        if said:
+            parts += [Text(), _said(title, said)]
+    return Group(*parts)
+
+
+def show(console: Console, status: Mapping[str, Any]) -> None:
+    """Print it."""
+    console.print(render(status), width=min(WIDTH, console.width))
+
+
+def _summary(status: Mapping[str, Any]) -> Table:
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+    party, study, versions = status["party"], status["study"], status["versions"]
+    rows = [
+        ("server", f"{party['name']}, {status['kind']}" + _of(party["pid"])),
+        ("study", f"{study['id']}, configuration {study['config'][:12]}"),
+        ("phase", _phase(status)),
+        ("rounds", _rounds(status["rounds"])),
+        ("owners", _counts(status["owners"])),
+        ("budget", _budget(status["budget"])),
+        ("time", _time(status)),
+        *[("peer" if not i else "", _peer(peer)) for i, peer in enumerate(status["peers"])],
+        ("version", f"syncret {versions['syncret']}, wire {versions['wire']}"),
+    ]
+    for name, text in rows:
+        style = _COLOURS.get(status["phase"], "") if name == "phase" else ""
+        table.add_row(name, Text(plain(text), style=style))
+    return table
+
+
+def plain(text: object) -> str:
+    """Without control characters, and not endless."""
+    found = "".join(c if c.isprintable() else "?" for c in str(text))
+    return found if len(found) <= _LONGEST else found[:_LONGEST] + "..."
+
+
+def _of(pid: int | None) -> str:
+    return "" if pid is None else f" {pid}"
+
+
+def _phase(status: Mapping[str, Any]) -> str:
+    text = f"{status['phase']} since {_when(status['since'])}"
+    return f"{text}: {status['doing']}" if status["doing"] and status["running"] else text
+
+
+def _when(iso: object) -> str:
+    return str(iso).replace("T", " ").replace("Z", " UTC")
+
+
+def _rounds(rounds: Mapping[str, Any]) -> str:
+    of = f"of {'at most ' if rounds['at_most'] else ''}{rounds['of']}"
+    done = "none" if rounds["done"] is None else rounds["done"]
+    now = "" if rounds["now"] is None else f"; round {rounds['now']} is under way"
+    return f"{done} {of} done{now}"
+
+
+def _counts(owners: Mapping[str, Any]) -> str:
+    states = ", ".join(f"{count} {state}" for state, count in owners["states"].items())
+    text = f"{owners['here']} of {owners['expected']} here, at least {owners['minimum']} needed"
+    if owners["short"]:
+        text += f" ({owners['short']} too few)"
+    return f"{text}: {states}" if states else text
+
+
+def _budget(budget: Mapping[str, Any]) -> str:
+    text = f"epsilon {budget['epsilon']:g}, delta {budget['delta']:g}"
+    if budget["spent"] is None:
+        return text
+    of = "" if budget["rho"] is None else f" of {budget['rho']:.4g}"
+    return f"{text}; rho {budget['spent']:.4g}{of} spent, {budget['charges']} charges"
+
+
+def _time(status: Mapping[str, Any]) -> str:
+    time = status["time"]
+    text = f"started {_when(time['started'])}, {duration(time['elapsed_s'])}"
+    return text if time["left_s"] is None else f"{text}; about {duration(time['left_s'])} to go"
+
+
+def _peer(peer: Mapping[str, Any]) -> str:
+    trip = peer["round_trip_s"]
+    if peer["connected"]:
+        text = "connected" if trip is None else f"connected, {1000 * trip:.3g} ms there and back"
+    else:
+        text = peer["problem"] or "not connected"
+    return f"{peer['name']}: {text}"
+
+
+def _owners(owners: Sequence[Mapping[str, Any]]) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    table.add_column("owner", overflow="fold", max_width=26)
+    table.add_column("state", no_wrap=True)
+    table.add_column("missing at, or why", overflow="fold")
+    # Who needs attention comes first.
+    ranked = sorted(owners, key=lambda owner: owner["state"] in ("counted", "here"))
+    for owner in ranked[:_OWNERS_SHOWN]:
+        state = owner["state"] + ("" if owner["round"] is None else f", round {owner['round']}")
+        why = ", ".join(owner["missing"]) or owner["reason"]
+        table.add_row(*(Text(plain(text)) for text in (owner["name"], state, why)))
+    if len(ranked) > _OWNERS_SHOWN:
+        table.add_row(f"and {len(ranked) - _OWNERS_SHOWN} more", "", "--json has them all")
+    return table
+
+
+def _said(title: str, said: Sequence[Mapping[str, Any]]) -> Table:
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False, show_header=False)
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for one in said[-_ERRORS_SHOWN:]:
+        table.add_row(Text(_when(one["time"])), Text(plain(one["text"])))
+    return table

@@ -1,0 +1,218 @@
+"""What a board makes of what it is told, and that it shows it while things change under it."""
+
+import threading
+
+import pytest
+
+from parties.board import FORMAT, About, Board, Owner, OwnerState, Phase, Spent, StepSum, Watched
+from parties.errors import StoreError
+from parties.progress import WORKING
+from tests.parties.mesh import Recording
+from tests.parties.support import make_config
+
+NOON = 1_800_000_000.0
+
+
+class Clock:
+    """Seconds since the epoch that pass when a test says so."""
+
+    def __init__(self) -> None:
+        self.now = NOON
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def board(clock: Clock) -> Board:
+    return Board(About.of_party(make_config(), 1), clock=clock)
+
+
+def test_status_of_a_server_that_starts_says_who_it_is(board: Board) -> None:
+    status = board.status()
+    assert status["format"] == FORMAT
+    assert status["party"] == {"name": "party-1", "pid": 1}
+    assert status["study"] == {"id": "trial", "config": make_config_digest(board)}
+    assert (status["phase"], status["running"]) == ("starting", True)
+    assert status["since"] == "2027-01-15T08:00:00Z"
+    assert status["rounds"] == {"done": None, "now": None, "of": 4, "at_most": False}
+    assert [peer["name"] for peer in peers(board)] == ["party-0", "party-2"]
+
+
+def make_config_digest(board: Board) -> str:
+    return board.about.config
+
+
+def peers(board: Board) -> list[dict[str, object]]:
+    found = board.status()["peers"]
+    assert isinstance(found, list)
+    return found
+
+
+def test_events_lead_through_the_phases(board: Board) -> None:
+    seen = []
+    for name, fields in (
+        ("listening", {}),
+        ("connected", {}),
+        ("waiting", {"done": 1}),
+        ("round", {"round": 0}),
+        ("round-done", {"done": 0}),
+        ("round", {"round": 1}),
+        ("writing", {}),
+        ("finished", {}),
+    ):
+        board.event(name, name, **fields)
+        rounds = board.status()["rounds"]
+        assert isinstance(rounds, dict)
+        seen.append((board.phase.value, rounds["done"], rounds["now"]))
+    assert seen == [
+        ("connecting", None, None),
+        ("waiting", None, None),
+        ("waiting", None, None),
+        ("computing", None, 0),
+        ("computing", 0, None),
+        ("computing", 0, 1),
+        ("writing", 0, 1),
+        ("finished", 0, None),
+    ]
+
+
+def test_peers_are_connected_when_the_mesh_is(board: Board) -> None:
+    board.event("listening", "")
+    board.peer(2, connected=False, problem="nothing listens there")
+    assert peers(board)[1]["problem"] == "nothing listens there"
+    board.event("connected", "")
+    assert [(peer["connected"], peer["problem"]) for peer in peers(board)] == [(True, "")] * 2
+
+
+def test_time_to_go_passes_as_it_was_said(board: Board, clock: Clock) -> None:
+    board.event(WORKING, "round 2 of 4", left_s=30.0)
+    clock.now += 10
+    time = board.status()["time"]
+    assert time == {"started": "2027-01-15T08:00:00Z", "elapsed_s": 10.0, "left_s": 20.0}
+    clock.now += 60
+    assert board.status()["time"] == {
+        "started": "2027-01-15T08:00:00Z",
+        "elapsed_s": 70.0,
+        "left_s": 0.0,
+    }
+    board.event("finished", "")
+    time = board.status()["time"]
+    assert isinstance(time, dict)
+    assert time["left_s"] is None
+
+
+def test_owners_are_counted_by_state(board: Board) -> None:
+    owners = [
+        Owner("a", OwnerState.COUNTED, round=0, since=NOON),
+        Owner("b", OwnerState.INCOMPLETE, ("party-2",)),
+        Owner("c", OwnerState.EXCLUDED, reason="out of bounds"),
+    ]
+    board.sources.owners = lambda: owners
+    found = board.status()["owners"]
+    assert isinstance(found, dict)
+    assert (found["expected"], found["minimum"], found["here"], found["short"]) == (3, 3, 2, 1)
+    assert found["states"] == {"incomplete": 1, "counted": 1, "excluded": 1}
+    assert found["list"][0]["since"] == "2027-01-15T08:00:00Z"
+    assert found["list"][1]["missing"] == ["party-2"]
+
+
+def test_errors_and_rejections_keep_the_latest_and_count_all(board: Board) -> None:
+    board.event("lost", "round 3 is lost")
+    for number in range(100):
+        board.rejected("tls", f"stranger {number}")
+    status = board.status()
+    assert [one["text"] for one in listed(status["errors"])] == ["round 3 is lost"]
+    assert [one["text"] for one in listed(status["rejected"])][-1] == "stranger 99"
+    assert len(listed(status["rejected"])) == 20
+    assert status["rejections"] == {"tls": 100}
+
+
+def listed(value: object) -> list[dict[str, str]]:
+    assert isinstance(value, list)
+    return value
+
+
+def test_freeze_keeps_what_the_sources_said_last(board: Board) -> None:
+    board.sources.spent = lambda: Spent(1.0, 0.25, 2)
+    board.sources.steps = lambda: {"select": StepSum(1, 0.5, 10, 20, 3)}
+    board.freeze()
+    status = board.status()
+    assert status["budget"] == {
+        "epsilon": 1.0,
+        "delta": 1e-5,
+        "rho": 1.0,
+        "spent": 0.25,
+        "charges": 2,
+    }
+    assert status["steps"] == {
+        "select": {
+            "count": 1,
+            "seconds": 0.5,
+            "sent_bytes": 10,
+            "received_bytes": 20,
+            "messages": 3,
+        }
+    }
+
+
+def test_status_asks_again_where_the_store_was_closed_meanwhile(board: Board) -> None:
+    def closed() -> Spent:
+        board.sources = type(board.sources)()
+        raise StoreError(".", "is closed")
+
+    board.sources.spent = closed
+    assert board.status()["running"]
+    broken = board.sources
+
+    def always() -> Spent:
+        raise StoreError(".", "is damaged")
+
+    broken.spent = always
+    with pytest.raises(StoreError, match="damaged"):
+        board.status()
+
+
+def test_listeners_hear_every_change_until_they_end(board: Board) -> None:
+    heard: list[int] = []
+    end = board.listen(lambda: heard.append(1))
+    board.event("listening", "")
+    board.rejected("tls", "a stranger")
+    board.enter(Phase.FAILED)
+    assert len(heard) == 3
+    end()
+    board.event("finished", "")
+    assert len(heard) == 3
+
+
+def test_status_can_be_asked_from_many_threads_while_it_changes(board: Board) -> None:
+    over = threading.Event()
+    looked: list[bool] = []
+
+    def look() -> None:
+        while not over.is_set():
+            board.status()
+        looked.append(True)
+
+    threads = [threading.Thread(target=look) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for number in range(300):
+        board.event("round", "", round=number)
+        board.rejected(f"reason {number % 7}", "")
+        board.peer(0, connected=bool(number % 2))
+    over.set()
+    for thread in threads:
+        thread.join(10)
+    assert looked == [True] * 3
+
+
+def test_watched_passes_events_on(board: Board) -> None:
+    recording = Recording()
+    Watched(recording, board).event("listening", "at 127.0.0.1:1", port=1)
+    assert (recording.events, board.phase) == (["listening"], Phase.CONNECTING)
