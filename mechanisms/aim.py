@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mechanisms.accounting import Schedule
-from mechanisms.errors import BudgetExceeded, EstimationError
+from mechanisms.errors import BudgetExceeded, EstimationError, FinishedEarly
 from mechanisms.scores import ScoreSpec, build_spec
 from mechanisms.totals import GrowingTotal, NoisyTotal
 from mechanisms.workload import Workload
@@ -80,7 +80,7 @@ class Backend(Protocol):
         """Counts the round's clients in and returns how many are counted so far, at least one.
 
         Raises ``BudgetExceeded``, before it charges anything, if the ledger cannot pay for the
-        whole round.
+        whole round; ``FinishedEarly`` where those who run it end it here, after round 0 alone.
         """
 
     async def select(self, spec: ScoreSpec, scale: float) -> int:
@@ -120,7 +120,7 @@ class Chosen:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AimResult:
-    """A finished run. ``rounds_done`` is below the schedule's when the ledger could not pay for more.
+    """A finished run. ``rounds_done`` is below the schedule's when the ledger could not pay for more, or was to be.
 
     ``total`` is the estimated number of rows of all clients counted in the end. ``last``: the choice of the last round;
     None where an interrupted run had made it, or there was none.
@@ -148,7 +148,8 @@ async def run_aim(
 
     ``max_rows`` is a public bound on the table. ``history`` is what an interrupted run measured:
     the loop goes on after its last round, and completes round 0 if that was cut short. A run whose
-    ledger cannot pay for a whole further round ends there. ``on_round`` is called after each round.
+    ledger cannot pay for a whole further round, or that is to finish early, ends there. ``on_round``
+    is called after each round.
 
     Raises ``BudgetExceeded`` if the ledger cannot pay for round 0, ``EstimationError`` if the
     estimator allows no candidate that a query contains.
@@ -185,7 +186,7 @@ async def run_aim(
                 break
         try:
             clients = await backend.begin_round(round)
-        except BudgetExceeded:
+        except (BudgetExceeded, FinishedEarly):
             break
         spec = build_spec(
             workload,

@@ -7,6 +7,7 @@ One tree, so that a caller can catch what it can act on:
     |-- DataError         a table does not fit its domain, or cannot be read
     |-- WorkloadError     the queries do not fit the domain
     |-- BudgetExceeded    a release would cost more privacy than is left
+    |-- FinishedEarly     those who run it end it before a further round
     |-- EstimationError   no model can be fitted to the measurements
     |-- FlaimError        a message of FLAIM, or what a client holds, does not fit the run
     `-- RoundLost         a round of FLAIM has too few participants left; nothing of its sums was opened
@@ -37,6 +38,10 @@ class WorkloadError(MechanismError):
 
 class BudgetExceeded(MechanismError):
     """A release would cost more privacy than is left; nothing was released."""
+
+
+class FinishedEarly(MechanismError):
+    """Those who run it have asked to end with the rounds that are done; nothing of a further one has begun."""
 
 
 class EstimationError(MechanismError):

@@ -17,6 +17,7 @@ Messages may name files, keys, clients, parties and sizes; they never hold a row
     +-- IngestError             a request to the ingest API that is refused; carries the HTTP status
     +-- SubmitError             a data owner's submission did not get through
     |   +-- SubmissionRefused   a server answered that it does not take this submission
+    |   |   +-- NotEnrolled     the owner is not on the list, or not now
     |   +-- TooLate             the rows are counted: they cannot be withdrawn or replaced
     |   +-- PartialSubmission   some servers have the submission and some do not
     +-- RoundTransportError     FLAIM's or SecAgg's connection is of no use any more
@@ -95,9 +96,13 @@ class StudyReleased(StoreError):
 class IngestError(PartyError):
     """A request is refused with HTTP ``status``: ``what`` is wrong, ``where``, what is ``expected``."""
 
-    def __init__(self, status: int, what: str, *, where: str, expected: str) -> None:
+    def __init__(
+        self, status: int, what: str, *, where: str, expected: str, reason: str = ""
+    ) -> None:
+        """``reason`` is for programs, of a refusal that they act on."""
         super().__init__(f"{where}: {what}; expected {expected}")
         self.status = status
+        self.reason = reason
         self.what = what
         self.where = where
         self.expected = expected
@@ -114,6 +119,10 @@ class SubmissionRefused(SubmitError):
         super().__init__(message)
         self.party = party
         self.status = status
+
+
+class NotEnrolled(SubmissionRefused):
+    """This owner may not take part, or not at this time: ``parties.enrolment`` has the reasons."""
 
 
 class TooLate(SubmitError):

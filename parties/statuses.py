@@ -17,6 +17,7 @@ from parties.errors import (
     ExtraMissing,
     FlaimProtocolError,
     IngestError,
+    NotEnrolled,
     PartyError,
     RoundTransportError,
     StoreError,
@@ -47,6 +48,7 @@ class Status(enum.IntEnum):
     EXTRA = 14
     TOO_LATE = 15
     NOT_RUNNING = 16
+    NOT_ENROLLED = 17
     INTERRUPTED = 130
     TERMINATED = 143
 
@@ -104,6 +106,7 @@ _STATUSES: tuple[tuple[type[BaseException], Status], ...] = (
     (ExtraMissing, Status.EXTRA),
     (ComputeError, Status.NETWORK),
     (TooLate, Status.TOO_LATE),
+    (NotEnrolled, Status.NOT_ENROLLED),
     (SubmitError, Status.NETWORK),
     (RoundTransportError, Status.NETWORK),
     (FlaimProtocolError, Status.PROTOCOL),

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from parties.audit.evidence import Attempt, Evidence, Session, table
 from parties.audit.findings import require
 from parties.audit.privacy import Terms, finished_rounds
-from parties.distaim.notes import COUNTED, FINISHED, REPLACED, ROUND, WITHDRAWN
+from parties.distaim.notes import COUNTED, FINISHED, ROUND
 from parties.distaim.steps import PASSED
 
 
@@ -96,7 +96,7 @@ def _counted(attempt: Attempt, before: _Owners) -> _Owners:
             known_all = len(set(names)) == len(names) and accepted.keys() >= set(names)
             require(known_all, f"{line} lists an owner that no mesh accepted")
             here = set(names)
-        elif entry.is_note(WITHDRAWN.what) or entry.is_note(REPLACED.what):
+        elif entry.takes_back:
             for name in table(entry.record["clients"]):
                 require(
                     name not in opened, f"{line}: {name!r} is taken back, of whom was opened before"

@@ -73,6 +73,11 @@ class Entry:
         """Whether it is the note ``what``."""
         return self.kind == "note" and self.record["what"] == what
 
+    @property
+    def takes_back(self) -> bool:
+        """Whether it takes owners out of the count who may have been in it."""
+        return any(self.is_note(note.what) for note in distaim.TAKING_BACK)
+
 
 @dataclass(frozen=True, eq=False)
 class Attempt:

@@ -23,6 +23,7 @@ from parties.distaim.notes import (
     INCOMPLETE,
     RECOUNTING,
     REPLACED,
+    REVOKED,
     ROUND,
     WITHDRAWN,
 )
@@ -46,7 +47,7 @@ def limits(evidence: Evidence, terms: Terms) -> str:
     rows: dict[str, int] = {}
     for session in evidence.sessions:
         _alike(session, [list(attempt.of("opened")) for attempt in session.present])
-        for note in (ACCUSED, COUNTING, RECOUNTING, WITHDRAWN, REPLACED):
+        for note in (ACCUSED, COUNTING, RECOUNTING, WITHDRAWN, REPLACED, REVOKED):
             _alike(session, [list(attempt.notes(note.what)) for attempt in session.present])
         withdrawn += len(_withdrawn(session, evidence))
         counts = [_follow(attempt, terms) for attempt in session.present]
@@ -108,6 +109,10 @@ def excluded(evidence: Evidence) -> tuple[Excluded, ...]:
             elif entry.is_note(WITHDRAWN.what):
                 for client in table(entry.record["clients"]):
                     decided[client] = left_out(client, number, Exclusion.WITHDRAWN, [])
+            elif entry.is_note(REVOKED.what):
+                for client, upload in table(entry.record["clients"]).items():
+                    if upload:
+                        decided[client] = left_out(client, number, Exclusion.REVOKED, [])
             elif entry.kind == "client" and entry.record["accepted"]:
                 decided.pop(entry.text("client"), None)
             elif entry.kind == "client":
@@ -134,7 +139,7 @@ def rows_capacity(evidence: Evidence) -> int:
         for entry in attempt.entries:
             if entry.is_note(COUNTED.what):
                 counted = {str(name) for name in entry.items("clients")}
-            elif entry.is_note(WITHDRAWN.what) or entry.is_note(REPLACED.what):
+            elif entry.takes_back:
                 counted -= table(entry.record["clients"]).keys()
             elif entry.kind == "client" and entry.record["accepted"]:
                 counted.add(entry.text("client"))
@@ -166,13 +171,13 @@ def rows_capacities(attempt: Attempt) -> dict[str, int]:
 def _counted_batches(attempt: Attempt) -> Iterator[tuple[Entry, Mapping[str, int], bool]]:
     """The batches that servers counted, and whether they counted them again, to take them out of the total.
 
-    Those are of owners whose rows are counted and who have withdrawn, or replaced them, just before.
+    Those are of owners whose rows are counted and who have withdrawn or replaced them, or were revoked, just before.
     """
     batch: Mapping[str, int] = {}
     inside, leaving = set[str](), set[str]()
     anew, first, resumed = set[str](), set[str](), set[str]()
     for entry in attempt.entries:
-        if entry.is_note(WITHDRAWN.what) or entry.is_note(REPLACED.what):
+        if entry.takes_back:
             leaving |= table(entry.record["clients"]).keys() & inside
         elif entry.is_note(COUNTING.what):
             capacities = capacities_of(entry)

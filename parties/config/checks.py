@@ -1,5 +1,6 @@
 """What single values of a config have to be; a failure is a ConfigError with the key, whose file is not known yet."""
 
+import datetime
 import math
 import re
 from collections.abc import Sequence
@@ -33,6 +34,28 @@ def check_name(key: str, value: str) -> None:
         key,
         f"is {value!r}; expected 1 to 63 letters, digits, '.', '_' or '-', the first a letter or digit",
     )
+
+
+def check_names(key: str, names: Sequence[str]) -> None:
+    """Refuse names that cannot stand where names do, or that stand twice."""
+    for name in names:
+        check_name(key, name)
+    check(len(set(names)) == len(names), key, "has a name twice; expected different names")
+
+
+def read_time(key: str, text: str) -> datetime.datetime:
+    """A time of RFC 3339. Raises ConfigError where it is none, or has no offset."""
+    expected = "expected a time with its offset, such as 2026-12-01T18:00:00+01:00"
+    try:
+        time = datetime.datetime.fromisoformat(text)
+    except ValueError as error:
+        raise ConfigError("", key, f"is {text!r}; {expected}") from error
+    check(
+        time.tzinfo is not None,
+        key,
+        f"is {text!r}, which is another time at each place; {expected}",
+    )
+    return time
 
 
 def check_key(key: str, value: str) -> None:

@@ -3,6 +3,7 @@
 The file is not known here: whoever reads it puts its name into the error (`parties.config.whole`).
 """
 
+import datetime
 import difflib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, fields
@@ -89,12 +90,20 @@ def read_workload(document: Mapping[str, object]) -> WorkloadSection:
 
 
 def read_clients(document: Mapping[str, object]) -> ClientsSection:
-    """[clients]; the default of ``minimum`` depends on the participation."""
+    """[clients]; ``expected`` follows from names, the default of ``minimum`` depends on the participation."""
     table = document["clients"]
     table = table if isinstance(table, Mapping) else {}
     everyone = table.get("participation", 1.0) == 1
-    minimum = table.get("expected", 1) if everyone else 1
-    return _section(ClientsSection, document, "clients", defaults={"minimum": minimum})
+    named = table.get("names")
+    known = {"expected": len(named)} if isinstance(named, list | tuple) and named else {}
+    expected = table.get("expected", known.get("expected", 1))
+    return _section(
+        ClientsSection,
+        document,
+        "clients",
+        convert={"names": _names, "opens": _time, "closes": _time},
+        defaults={**known, "minimum": expected if everyone else 1},
+    )
 
 
 def read_domain(document: Mapping[str, object]) -> Domain:
@@ -136,20 +145,24 @@ def read_flaim(document: Mapping[str, object]) -> FlaimSection | None:
         except ValueError as error:
             raise ConfigError("", key, str(error)) from error
 
-    def names(key: str, value: object) -> tuple[str, ...]:
-        ok = isinstance(value, Sequence) and not isinstance(value, str)
-        check(ok, key, f"is {_kind(value)}; expected a list of names")
-        return tuple(_string(key, name) for name in value)  # type: ignore[attr-defined]
-
     if "flaim" not in document:
         return None
-    return _section(FlaimSection, document, "flaim", convert={"address": address, "clients": names})
+    return _section(
+        FlaimSection, document, "flaim", convert={"address": address, "clients": _names}
+    )
 
 
 def flaim_dict(section: FlaimSection) -> dict[str, object]:
     """[flaim] as its TOML table."""
     values = section_dict(section) | {"clients": list(section.clients)}
     return values | ({} if section.address is None else {"address": str(section.address)})
+
+
+def clients_dict(section: ClientsSection) -> dict[str, object]:
+    """[clients] as its TOML table; without names where there are none."""
+    values = section_dict(section)
+    names = values.pop("names")
+    return values | ({"names": list(section.names)} if names else {})
 
 
 def section_dict(section: object) -> dict[str, object]:
@@ -252,6 +265,17 @@ def _boolean(key: str, value: object) -> bool:
     return value
 
 
+def _names(key: str, value: object) -> tuple[str, ...]:
+    ok = isinstance(value, Sequence) and not isinstance(value, str)
+    check(ok, key, f"is {_kind(value)}; expected a list of names")
+    return tuple(_string(key, name) for name in value)  # type: ignore[attr-defined]
+
+
+def _time(key: str, value: object) -> str:
+    """A time as TOML has it, or as text."""
+    return value.isoformat() if isinstance(value, datetime.datetime) else _string(key, value)
+
+
 def _string(key: str, value: object) -> str:
     if not isinstance(value, str):
         raise ConfigError("", key, f"is {_kind(value)}; expected text")
@@ -262,6 +286,7 @@ _READERS: Mapping[object, Callable[[str, object], object]] = {
     int: _integer,
     int | None: _integer,
     float: _number,
+    float | None: _number,
     str: _string,
     str | None: _string,
     bool: _boolean,

@@ -3,12 +3,21 @@
 Units are in the names (``_s`` seconds, ``_mb`` megabytes). Raises ConfigError.
 """
 
+import datetime
 import math
 import re
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-from parties.config.checks import check, check_choice, check_key, check_name, check_number
+from parties.config.checks import (
+    check,
+    check_choice,
+    check_key,
+    check_name,
+    check_names,
+    check_number,
+    read_time,
+)
 from parties.errors import ConfigError
 from parties.pins import Pinned
 from parties.sealing import SealTo
@@ -132,8 +141,12 @@ class ClientsSection:
     """[clients]: how many data owners are ``expected`` at most, and the public bound on each one's rows.
 
     A client takes part in each of the rounds 1..T with probability ``participation`` and is counted from the first of
-    them on; those of round 1 are counted in the initial measurements (round 0) already. A round waits up to ``wait_s``
-    seconds for clients and needs ``minimum`` of them counted (default: all expected if everyone participates, else 1).
+    them on; those of round 1 are counted in the initial measurements (round 0) already. ``names`` are the only ones
+    that may take part, where there are any. They are taken in between ``opens`` and ``closes`` (RFC 3339, with offset).
+
+    Before the first round the run waits for all that are expected: until ``closes``, or where that is not set for
+    ``wait_s`` seconds; with ``grace_s``, once ``minimum`` are complete, no longer than so many seconds after the last
+    one that came. It then needs ``minimum`` of them counted (default: all expected if everyone participates, else 1).
     """
 
     expected: int
@@ -141,6 +154,10 @@ class ClientsSection:
     minimum: int
     participation: float = 1.0
     wait_s: float = 60.0
+    grace_s: float | None = None
+    names: tuple[str, ...] = ()
+    opens: str | None = None
+    closes: str | None = None
 
     def __post_init__(self) -> None:
         check_number("clients.expected", self.expected, low=1)
@@ -149,11 +166,38 @@ class ClientsSection:
         p = self.participation
         check(0 < p <= 1, "clients.participation", f"is {p}; expected above 0 and at most 1")
         check_number("clients.wait_s", self.wait_s, low=0, high=31 * 86400)
+        if self.grace_s is not None:
+            check_number("clients.grace_s", self.grace_s, low=0, high=31 * 86400)
+        self._check_enrolment()
         check(
             self.max_rows <= MAX_ROWS,
             "clients.rows_per_client",
             f"times clients.expected is {self.max_rows} rows; expected at most {MAX_ROWS}",
         )
+
+    def _check_enrolment(self) -> None:
+        check_names("clients.names", self.names)
+        check(
+            len(self.names) in (0, self.expected),
+            "clients.names",
+            f"has {len(self.names)} names; expected {self.expected}, as many as clients.expected",
+        )
+        opens, closes = self.opening, self.closing
+        check(
+            opens is None or closes is None or opens < closes,
+            "clients.closes",
+            f"is {self.closes}; expected a time after clients.opens, which is {self.opens}",
+        )
+
+    @property
+    def opening(self) -> datetime.datetime | None:
+        """``opens`` as a time; None: at once."""
+        return None if self.opens is None else read_time("clients.opens", self.opens)
+
+    @property
+    def closing(self) -> datetime.datetime | None:
+        """``closes`` as a time; None where no date closes the run."""
+        return None if self.closes is None else read_time("clients.closes", self.closes)
 
     @property
     def max_rows(self) -> int:

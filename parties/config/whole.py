@@ -58,6 +58,12 @@ class Config:
                 "flaim.clients",
                 f"has {named} names; expected {expected}, as many as clients.expected",
             )
+            check(
+                not (named and self.clients.names)
+                or set(self.clients.names) == set(self.flaim.clients),
+                "clients.names",
+                "differs from flaim.clients; expected the same names, or one of the two lists",
+            )
         check(
             len(self.parties) in (0, PARTIES),
             "party",
@@ -81,6 +87,12 @@ class Config:
     def max_rows(self) -> int:
         """Public bound on the rows of the whole table."""
         return self.clients.max_rows
+
+    @property
+    def owners(self) -> frozenset[str]:
+        """The data owners that may take part, by name; none where nobody is named: whoever has a certificate."""
+        named = self.clients.names or (self.flaim.clients if self.flaim is not None else ())
+        return frozenset(named)
 
     def resolved(self, domain: Domain) -> "Config":
         """The same run on its domain after private bins were measured; not what the parties agreed on."""
@@ -167,7 +179,7 @@ class Config:
         document: dict[str, object] = {
             "run": reading.section_dict(self.run),
             "workload": reading.workload_dict(self.workload),
-            "clients": reading.section_dict(self.clients),
+            "clients": reading.clients_dict(self.clients),
             "timeouts": reading.section_dict(self.timeouts),
             "compute": reading.section_dict(self.compute),
         }

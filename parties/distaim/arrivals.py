@@ -3,9 +3,10 @@
 A client is counted from its first round on, once all three servers hold their parts of the same upload of it, which
 its owner signed, its components are the same at both their holders (`parties.distaim.comparison`) and its counts are
 within their bound. Until a round begins with it, its owner may withdraw or replace it: what was added is subtracted
-again, on shares, at all three servers at the same point (`parties.distaim.listing`). What was sent, and how it becomes
-shares of counts, is the input form's part (`parties.distaim.inputs`). Secret: components, their digests (to the server
-that lacks the component), and totals. Public: client names, first rounds, who is counted, who is not.
+again, on shares, at all three servers at the same point (`parties.distaim.listing`). What the operators of all three
+ask (`parties.orders`) is done at such a point, too. What was sent, and how it becomes shares of counts, is the input
+form's part (`parties.distaim.inputs`). Secret: components, their digests (to the server that lacks the component), and
+totals. Public: client names, first rounds, who is counted, who is not.
 Source: protocols/README.md, section 2; FLAIM paper, Alg. 3.
 """
 
@@ -18,6 +19,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import astuple, replace
 
+from mechanisms.errors import FinishedEarly
 from parties.config import NO_CHECK, Config
 from parties.distaim.circumstances import Circumstances, Holdings
 from parties.distaim.comparison import compare
@@ -36,11 +38,14 @@ from parties.distaim.listing import (
 )
 from parties.distaim.notes import (
     ACCUSED,
+    CLOSED,
     COUNTED,
     COUNTING,
+    FINISHING,
     INCOMPLETE,
     RECOUNTING,
     REPLACED,
+    REVOKED,
     TOTAL,
     WITHDRAWN,
     Note,
@@ -51,7 +56,11 @@ from parties.distaim.steps import (
     CLIENTS_RESUME,
 )
 from parties.distaim.stored import Standing, StoredSubmission, Total
+from parties.distaim.submission import MAX_VERSION
+from parties.distaim.waiting import Waiting
 from parties.distaim.withdrawal import SignedWithdrawal
+from parties.enrolment import seconds_until
+from parties.orders import Asked, Orders
 from parties.signing import Issuer
 from parties.statuses import TooFewClients
 from protocols.context import Context
@@ -68,7 +77,8 @@ class Arrivals:
     """The clients counted so far, and this server's share of their counts' running total.
 
     ``forms`` are those that clients may send, by name; ``cells`` is the total's length; ``charged`` is the last round
-    for which each server had charged anything when they met, -1 for none.
+    for which each server had charged anything when they met, -1 for none. ``on_close`` is called, from a thread, when
+    all three operators have closed the run to data owners.
     """
 
     def __init__(
@@ -83,8 +93,10 @@ class Arrivals:
         closed: asyncio.Event,
         circumstances: Circumstances,
         authority: Issuer,
+        orders: Orders,
         charged: Sequence[int] = (-1, -1, -1),
-        on_waiting: Callable[[int], None] = lambda stored: None,
+        on_close: Callable[[], object] = lambda: None,
+        on_waiting: Callable[[Waiting], None] = lambda waiting: None,
         on_counting: Callable[[Batch], OnPart | None] = lambda batch: None,
     ) -> None:
         self._ctx = ctx
@@ -96,7 +108,9 @@ class Arrivals:
         self._closed = closed
         self._circumstances = circumstances
         self._whose = Whose(config.run.id, config.digest(), authority)
+        self._orders = orders
         self._charged = charged
+        self._on_close = on_close
         self._on_waiting = on_waiting
         self._on_counting = on_counting
         self._final: dict[str, str] = {}
@@ -107,6 +121,13 @@ class Arrivals:
         """The withdrawals that all three know, by digest."""
         self._gone: dict[str, int] = {}
         """By client, up to which version those are of."""
+        self._revoked: set[str] = set()
+        """Whom all three operators revoke."""
+        self._enrolling = True
+        self._finishing = False
+        self._round = 0
+        self._came = time.monotonic()
+        """When the last data owner came that is counted or held."""
         self._standings: dict[str, Standing] = {}
         self._incomplete: dict[str, Incomplete] = {}
         self._held: dict[str, StoredSubmission] = {}
@@ -146,7 +167,8 @@ class Arrivals:
         """The running total for ``round``, with everyone whose first round has come and who is complete everywhere.
 
         The first call of a run waits for clients, adding them as they come; later ones take who is there.
-        Raises TooFewClients where less than the configured minimum is counted, ChannelError, ProtocolViolation.
+        Raises TooFewClients where less than the configured minimum is counted, FinishedEarly where all three operators
+        end the run with the rounds before this one, ChannelError, ProtocolViolation.
         """
         started = time.perf_counter()
         if self._total is None:
@@ -154,7 +176,11 @@ class Arrivals:
             await self._count_while_waiting(round)
         else:
             await self._recount(round)
-            await self._add_all((await self._list(round, ready=True))[0], round, last=True)
+            due, _ = await self._list(round, ready=True)
+            if not self._finishing:
+                await self._add_all(due, round, last=True)
+        if self._finishing:
+            raise FinishedEarly(f"all three operators end the run before round {round}")
         total = self._total
         if self._incomplete:
             missing: Value = {c: list(item.missing) for c, item in self._incomplete.items()}
@@ -163,7 +189,7 @@ class Arrivals:
             raise TooFewClients(
                 f"round {round}: {len(total.clients)} data owners are complete at all three servers, "
                 f"{self._holdings.submission_count()} have reached this one; expected at least "
-                f"clients.minimum = {self._config.clients.minimum} within {self._config.clients.wait_s:g} s"
+                f"clients.minimum = {self._config.clients.minimum} {self._wait_text}"
             )
         self._total = Total(round, total.clients, total.share, total.uploads)
         key = await asyncio.to_thread(self._holdings.commitment_key)
@@ -217,11 +243,12 @@ class Arrivals:
 
         They tell one another at growing intervals, so that a silent server is noticed within the receive deadline.
         """
-        deadline = time.monotonic() + self._config.clients.wait_s
+        deadline = time.monotonic() + self._patience_s()
         longest = self._config.timeouts.receive_s / 4
         pause, all_ready = _FIRST_PAUSE_S, False
         while not all_ready:
             known = self._known
+            self._round = round
             ready = self._circumstances.keep_json("ready", lambda: self._ready(deadline))
             due, all_ready = await self._list(round, ready=ready)
             if self._hold_back(due) and (all_ready or self._batch_is_full):
@@ -230,7 +257,8 @@ class Arrivals:
                 due, _ = await self._list(round, ready=ready)
             await self._add_all(due, round, last=all_ready)
             if not all_ready:
-                pause = _FIRST_PAUSE_S if self._known > known else pause
+                if self._known > known:
+                    pause, self._came = _FIRST_PAUSE_S, time.monotonic()
                 pause = min(pause * 1.5, longest)
                 await self._sleep(pause, deadline)
 
@@ -264,13 +292,45 @@ class Arrivals:
         return [(self._forms[name], due) for name, due in sorted(by_form.items())]
 
     def _ready(self, deadline: float) -> bool:
-        stored = self._holdings.submission_count()
-        self._on_waiting(stored)
+        stored, now = self._holdings.submission_count(), time.monotonic()
+        self._on_waiting(self._waiting(stored, deadline - now))
+        grace_s = self._config.clients.grace_s
         return (
             stored >= self._config.clients.expected
             or self._closed.is_set()
-            or time.monotonic() >= deadline
+            or self._finishing
+            or now >= deadline
+            or (self._enough and self._orders.asked.close)
+            or (self._enough and grace_s is not None and now >= self._came + grace_s)
+            # Owners were waited for before the first round, which came to its end.
+            or (self._enough and self._round > 0)
         )
+
+    def _patience_s(self) -> float:
+        """How long owners are waited for at the most, from now on."""
+        clients = self._config.clients
+        return clients.wait_s if clients.closing is None else seconds_until(clients.closing)
+
+    @property
+    def _wait_text(self) -> str:
+        clients = self._config.clients
+        closes = clients.closes
+        return f"within {clients.wait_s:g} s" if closes is None else f"by {closes} (clients.closes)"
+
+    @property
+    def _complete(self) -> int:
+        """How many are counted, or held to be."""
+        return len(self._require_total().clients) + len(self._held)
+
+    @property
+    def _enough(self) -> bool:
+        """Whether the run can do with these."""
+        return self._complete >= self._config.clients.minimum
+
+    def _waiting(self, stored: int, left_s: float) -> Waiting:
+        final, told = frozenset(self._final), self._orders.told
+        incomplete = dict(self._incomplete)
+        return Waiting(stored, self._complete, left_s, incomplete, counted=final, told=told)
 
     async def _sleep(self, pause: float, deadline: float) -> None:
         """For ``pause`` seconds, or until this server is ready."""
@@ -285,10 +345,13 @@ class Arrivals:
         To add are those due by ``round``, not counted yet, and the same at all three; what was withdrawn or replaced is
         gone then. Clients of round 1 are counted in the initial measurements (round 0) already.
         """
+        asked = Asked.from_dict(
+            self._circumstances.keep_json("asked", lambda: self._orders.asked.to_dict())
+        )
         mine = {
             Listed(s.submission.client, s.upload, s.submission.first_round, s.submission.version): s
             for s in self._holdings.submissions(max(round, 1))
-            if self._may_count(s)
+            if self._may_count(s) and not self._turned_away(s.submission.client, asked)
         }
         withdrawn = [
             signed
@@ -296,11 +359,12 @@ class Arrivals:
             if signed.withdrawal.client not in self._final
             and signed.withdrawal.digest() not in self._shown
         ]
-        listing = Listing(ready, frozenset(mine), tuple(withdrawn))
+        listing = Listing(ready, frozenset(mine), tuple(withdrawn), asked)
         with self._ctx.step(CLIENTS_AGREE.name, round=round) as c:
             replies = await c.exchange(listing.to_bytes())
             await echo(c, dict(enumerate(replies)))
         listings = [Listing.parse(reply, pid, self._whose) for pid, reply in enumerate(replies)]
+        await self._obey(self._orders.tell([one.asked for one in listings]), round)
         found = concluded(listings, self._final, round, self._settled)
         await self._take_back(found, round)
         # What was withdrawn or excluded is decided on; what its owner sent after it is not, and may not be lost unseen.
@@ -311,6 +375,37 @@ class Arrivals:
             if client not in counted and client not in found.due
         }
         return [mine[item] for item in found.due.values()], all(one.ready for one in listings)
+
+    def _turned_away(self, client: str, asked: Asked) -> bool:
+        """Whether this server's operator revokes it, while nothing that was opened depends on it."""
+        return client in asked.revoked and client not in self._final
+
+    async def _obey(self, agreed: Asked, round: int) -> None:
+        """Do what all three operators ask."""
+        if agreed.close and self._enrolling and self._enough:
+            self._enrolling = False
+            self._transcript.note(CLOSED.what, round=round)
+            await asyncio.to_thread(self._on_close)
+        if agreed.finish and round > 0 and not self._finishing:
+            self._finishing = True
+            self._transcript.note(FINISHING.what, round=round)
+        if revoked := sorted(agreed.revoked - self._revoked - self._final.keys()):
+            await self._revoke(revoked, round)
+
+    async def _revoke(self, clients: Sequence[str], round: int) -> None:
+        """Take out what there is of ``clients``, and delete it; it does not come back."""
+        known = {client: self._open.get(client) or self._held.get(client) for client in clients}
+        uploads: dict[str, Value] = {c: s.upload if s else "" for c, s in known.items()}
+        self._transcript.note(REVOKED.what, round=round, clients=uploads)
+        self._held = {c: stored for c, stored in self._held.items() if c not in known}
+        await self._subtract([self._open[c] for c in clients if c in self._open], round)
+        for client, stored in known.items():
+            self._revoked.add(client)
+            self._gone[client] = MAX_VERSION
+            await asyncio.to_thread(self._holdings.settle, client, MAX_VERSION)
+            if stored is not None:
+                reason = Exclusion.REVOKED
+                self._standings[client] = Standing(client, stored.upload, round, reason)
 
     @property
     def _settled(self) -> dict[str, int]:

@@ -12,7 +12,7 @@ import secrets
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from mechanisms.accounting import Schedule
@@ -46,10 +46,14 @@ from parties.distaim.private_bins import (
 from parties.distaim.steps import AGREE, DONE, FINISH
 from parties.distaim.store import Store
 from parties.distaim.stored import Checkpoint, Standing
+from parties.distaim.waiting import Lacking, Waiting, waiting_text
+from parties.enrolment import close_enrolment
 from parties.files import write_json
 from parties.ledger import DurableLedger
+from parties.orders import Orders
 from parties.progress import WORKING, Progress, round_text
 from parties.published import Published
+from parties.reminder import Reminder
 from parties.signing import Issuer
 from protocols.context import Context
 from protocols.echo import echo
@@ -77,6 +81,7 @@ class ComputeServer:
     progress: Progress
     closed: asyncio.Event
     circumstances: Circumstances
+    orders: Orders = field(default_factory=Orders)
     authority: bytes = b""
     """The certificate (DER) of who admits owners. In a replay: what was recorded."""
     on_resume: Callable[[int], object] = lambda charges: None
@@ -220,7 +225,7 @@ async def _aim(
             circumstances=server.circumstances,
         )
 
-    return await run_aim(
+    result = await run_aim(
         server.workload,
         server.plan,
         _backend(server, ctx, resumed, arrivals),
@@ -229,6 +234,15 @@ async def _aim(
         history=measurements_of(server.config, server.workload, released),
         on_round=lambda record: _on_round(server, arrivals, accounts, record),
     )
+    if finished_early(server, result):
+        text = f"ending after {round_text(result.rounds_done, server.plan)}, as all three operators ask"
+        server.progress.event("finishing", text, done=result.rounds_done)
+    return result
+
+
+def finished_early(server: ComputeServer, result: AimResult) -> bool:
+    """Whether the operators ended the run with fewer rounds than it could have had."""
+    return server.orders.agreed.finish and result.rounds_done < server.plan.rounds
 
 
 def _on_round(
@@ -248,14 +262,15 @@ def _on_round(
 
 
 def _arrivals(server: ComputeServer, ctx: Context, resumed: Resumed) -> Arrivals:
-    last = -1
+    reminder, lacking = Reminder(), Lacking()
 
-    def on_waiting(stored: int) -> None:
-        nonlocal last
-        if stored != last:
-            last, expected = stored, server.config.clients.expected
-            text = f"{stored} of {expected} data owners are here"
-            server.progress.event("waiting", text, done=stored)
+    def on_waiting(state: Waiting) -> None:
+        state = replace(state, incomplete=lacking.settled(state.incomplete))
+        said = (state.stored, state.complete, tuple(state.incomplete), state.told)
+        if reminder.due(repr(said)):
+            here = {each.submission.client for each in server.store.submissions()}
+            text = waiting_text(server.config, server.pid, state, here)
+            server.progress.event("waiting", text, done=state.stored)
 
     if text := effort_text(server.config, server.workload):
         server.progress.event("inputs", f"counting: {text}")
@@ -271,7 +286,9 @@ def _arrivals(server: ComputeServer, ctx: Context, resumed: Resumed) -> Arrivals
         closed=server.closed,
         circumstances=server.circumstances,
         authority=Issuer.of(server.circumstances.keep("authority", lambda: server.authority)),
+        orders=server.orders,
         charged=resumed.charged,
+        on_close=lambda: close_enrolment(server.store),
         on_waiting=on_waiting,
         on_counting=lambda batch: _on_counting(server, batch),
     )
@@ -346,6 +363,7 @@ async def _finish(
         rho_total=server.plan.rho,
         ledger=DurableLedger(server.store).entries,
         standings=standings,
+        finished_early=finished_early(server, result),
     )
     if lead is not None:
         await ctx.broadcast(LEAD, message)

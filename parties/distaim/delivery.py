@@ -27,12 +27,20 @@ from parties.distaim.link import (
     passes,
     plain,
     read_answer,
+    refusal_reason,
     refusal_text,
     submission_path,
 )
 from parties.distaim.receipts import Receipt, check_receipt, receipts_in
 from parties.distaim.sealed import SealedUpload, SignedUpload, Upload
-from parties.errors import CertificateError, PartialSubmission, SubmissionRefused, SubmitError
+from parties.enrolment import TurnedAway
+from parties.errors import (
+    CertificateError,
+    NotEnrolled,
+    PartialSubmission,
+    SubmissionRefused,
+    SubmitError,
+)
 from parties.inlets import study_name
 from parties.tls import client_context, explain, is_unknown_name
 from parties.version import ingest_headers
@@ -42,6 +50,8 @@ _CONNECTING, _SILENCE = 1 / 4, 1 / 2
 """Of the deadline: how long one server may take to be reached, and to be silent, before another one is tried."""
 # Linux, struct tcp_info: bytes acknowledged by the peer and bytes received, two 64-bit numbers.
 _TCP_INFO_BYTES = struct.Struct("@120xQQ")
+
+_TURNED_AWAY = frozenset(TurnedAway)
 
 OnRetry = Callable[[str], None]
 
@@ -248,7 +258,9 @@ class _Delivery:
             )
         if refusals:
             text = f"no server has confirmed the submission: {reasons}"
-            return SubmissionRefused(refusals[0].party, refusals[0].status, text)
+            # Whoever is turned away by one is not to come, whatever another one lacks.
+            first = next((e for e in refusals if isinstance(e, NotEnrolled)), refusals[0])
+            return type(first)(first.party, first.status, text)
         later = any(isinstance(error, _Unreached) for error in self.failures.values())
         advice = ". Run the same command again when the servers are up" if later else ""
         return SubmitError(f"no server has confirmed the submission: {reasons}{advice}")
@@ -346,7 +358,8 @@ class _Link:
             message = refusal_text(status, dict(answer))
             if passes(status):
                 raise _Retry(message)
-            raise SubmissionRefused(self.party.name, status, f"{self.where} {message}")
+            refused = NotEnrolled if refusal_reason(answer) in _TURNED_AWAY else SubmissionRefused
+            raise refused(self.party.name, status, f"{self.where} {message}")
         submission = upload.submission
         right = {
             "run": submission.run,

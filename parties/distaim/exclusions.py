@@ -14,6 +14,7 @@ class Exclusion(enum.StrEnum):
     OUT_OF_BOUNDS = "out of bounds"
     INCOMPLETE = "incomplete"
     WITHDRAWN = "withdrawn"
+    REVOKED = "revoked"
 
     def sentence(self, by: Sequence[int]) -> str:
         """For people, after the owner's name; ``by`` are the servers that say so, or lack its submission."""
@@ -26,4 +27,5 @@ _SENTENCES = {
     Exclusion.OUT_OF_BOUNDS: "its counts are not those of a table within the agreed number of rows",
     Exclusion.INCOMPLETE: "its submission was not at all three servers",
     Exclusion.WITHDRAWN: "it has withdrawn its submission",
+    Exclusion.REVOKED: "the operators of all three servers have revoked it",
 }

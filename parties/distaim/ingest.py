@@ -13,12 +13,13 @@ where some are missing: "kept_for" names servers that are away and will get thei
 A withdrawal, and an upload of a later version, take effect when the three servers meet over it (`parties.distaim.
 arrivals`): 202 until then, 200 with this server's signed word that nothing up to a version counts or ever will.
 Requests and answers have the header Syncret-Messages (`parties.version`), which is looked at before all others.
-Errors are JSON: {"error": {"what", "where", "expected"}}. 400 malformed or of another version, 403 not who may ask, not
-signed by its owner, or no room, 404 other run or no submission, 408 too slow, 409 another submission of this client is
-stored, or this one was withdrawn or replaced, 410 the run has ended, 411 and 413 length missing or too large, 422 does
-not fit the run or does not open, 423 counted, so that it cannot be taken back, 507 the store cannot take it. Headers
-are judged before the body is read (Expect: 100-continue; `parties.distaim.judging`), the length has to be exactly
-right, and nothing is stored unless all of it has the digests that its owner signed.
+Errors are JSON: {"error": {"what", "where", "expected"}}, with a "reason" for programs where somebody is turned away
+(`parties.enrolment`). 400 malformed or of another version, 403 not who may ask, or not at this time, not signed by its
+owner, or no room, 404 other run or no submission, 408 too slow, 409 another submission of this client is stored, or
+this one was withdrawn or replaced, 410 the run has ended or is closed to data owners, 411 and 413 length missing or too
+large, 422 does not fit the run or does not open, 423 counted, so that it cannot be taken back, 507 the store cannot
+take it. Headers are judged before the body is read (Expect: 100-continue; `parties.distaim.judging`), the length has to
+be exactly right, and nothing is stored unless all of it has the digests that its owner signed.
 
 Secret: bodies, the sealing key; bodies go to the store, and nothing to a log. Known limits: connections are bounded in
 time, not in number, once a client's certificate was accepted.
@@ -49,6 +50,7 @@ from parties.distaim.store import Store
 from parties.distaim.stored import answer_to
 from parties.distaim.submission import RING_BITS
 from parties.distaim.withdrawal import SignedWithdrawal
+from parties.enrolment import Away, Enrolment, TurnedAway
 from parties.errors import (
     IngestError,
     RunClosed,
@@ -83,6 +85,7 @@ class Api:
     seal: SealKey
     receipts: ReceiptMaker
     relay: Relay
+    enrolment: Enrolment
     _turns: asyncio.Semaphore = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -109,7 +112,10 @@ class Api:
     def _judge_upload(self, request: web.Request) -> tuple[SignedUpload, bool]:
         """The upload, and whether nothing of it is wanted any more. Raises IngestError, StoreError."""
         upload = self.judge.owners_upload(request)
+        _let_in(self.enrolment.identity(upload.submission.client))
         stored = self.store.check_upload(upload, self.judge.config.clients.expected)
+        if not stored:
+            _let_in(self.enrolment.time())
         client = upload.submission.client
         return upload, stored and Outbox(self.store).whereabouts(client).cared_for == 2
 
@@ -234,6 +240,8 @@ class Api:
     def _judge_part(self, request: web.Request) -> tuple[SignedUpload, bool]:
         """The upload, and whether its part is stored. Raises IngestError, StoreError."""
         upload = self.judge.servers_part(request)
+        # Another server has taken it, in time by its own clock.
+        _let_in(self.enrolment.identity(upload.submission.client))
         return upload, self.store.check_upload(upload, self.judge.config.clients.expected)
 
     async def expect_part(self, request: web.Request) -> web.StreamResponse | None:
@@ -312,7 +320,7 @@ class Api:
         """The run's public parameters; of the client that asks its upload's digest, and what became of it."""
         client = self.judge.client(request)
         self.judge.check_run(request)
-        config = self.judge.config
+        config, away = self.judge.config, self.enrolment.turned_away(client)
         return web.json_response(
             {
                 "run": config.run.id,
@@ -326,7 +334,8 @@ class Api:
                 "rows_per_client": config.clients.rows_per_client,
                 "rounds": config.run.rounds,
                 "participation": config.clients.participation,
-                "open": not self.store.closed_to_clients,
+                "open": not self.store.closed_to_clients and away is None,
+                "turned_away": None if away is None else away.what,
                 "upload": self.store.upload_digest(client),
                 "counted_from": self.store.counted_from(client),
                 "settled": Settlements(self.store).version(client),
@@ -391,15 +400,23 @@ def refusal(error: IngestError | StoreError) -> web.Response:
         what = error.message if status != 507 else "the server cannot store submissions at present"
         log = logger.error if status == 507 else logger.info
         log("refused with %d: %s", status, error)
-        error = IngestError(status, what, where="store", expected=expected)
+        reason = TurnedAway.CLOSED if isinstance(error, RunClosed) else ""
+        error = IngestError(status, what, where="store", expected=expected, reason=reason)
     else:
         logger.info("refused with %d: %s", error.status, error)
-    response = web.json_response(
-        {"error": {"what": error.what, "where": error.where, "expected": error.expected}},
-        status=error.status,
-    )
+    said = {"what": error.what, "where": error.where, "expected": error.expected}
+    said |= {"reason": error.reason} if error.reason else {}
+    response = web.json_response({"error": said}, status=error.status)
     response.force_close()
     return response
+
+
+def _let_in(away: Away | None) -> None:
+    """Raises IngestError for an owner that is turned ``away``."""
+    if away is not None:
+        status = 410 if away.reason is TurnedAway.CLOSED else 403
+        where, reason = "client certificate", str(away.reason)
+        raise IngestError(status, away.what, where=where, expected=away.expected, reason=reason)
 
 
 def _other_digest() -> IngestError:

@@ -7,7 +7,7 @@ Public: everything.
 import errno
 import json
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 
 import aiohttp
 
@@ -69,6 +69,12 @@ def refusal_text(status: int, answer: dict[str, object]) -> str:
     message = f"answered {status}: {shown.get('what', 'no reason')}"
     message += f" ({shown['where']})" if "where" in shown else ""
     return message + (f"; expected {shown['expected']}" if "expected" in shown else "")
+
+
+def refusal_reason(answer: Mapping[str, object]) -> str:
+    """Why, for programs; an empty text where the API does not say."""
+    error = answer.get("error")
+    return str(error.get("reason", "")) if isinstance(error, dict) else ""
 
 
 def plain(value: object, length: int) -> str:

@@ -19,8 +19,10 @@ from parties.distaim.judging import Judge
 from parties.distaim.receipts import ReceiptMaker
 from parties.distaim.relay import Post, Relay
 from parties.distaim.store import Store
+from parties.enrolment import Enrolment
 from parties.errors import ConfigError, IngestError
 from parties.inlets import Handed, Inlets
+from parties.orders import Orders
 from parties.sealing import SealKey
 from parties.tls import check_seal, server_context
 
@@ -124,16 +126,19 @@ async def start_ingest(
     pid: int,
     files: CertificateFiles,
     *,
+    orders: Orders | None = None,
     inlets: Inlets | None = None,
 ) -> Ingest:
     """Listen on server ``pid``'s ingest address, or at its ``inlets``, and pass on what an earlier process left.
 
-    Raises ConfigError where the address cannot be listened on, CertificateError where ``files`` cannot be used.
+    ``orders`` is what the server's operator asks. Raises ConfigError where the address cannot be listened on,
+    CertificateError where ``files`` cannot be used.
     """
     context = server_context(files)
     judge, seal = Judge.of(config, pid, files), _seal_key(config, pid, files)
     relay = Relay(Post(config, store, judge.sizes, judge.largest), pid, files)
-    api = Api(judge, store, seal, ReceiptMaker.load(judge.party, files), relay)
+    enrolment = Enrolment.of(config, orders or Orders(), store)
+    api = Api(judge, store, seal, ReceiptMaker.load(judge.party, files), relay, enrolment)
     runner = web.AppRunner(api.application(), shutdown_timeout=LINGER_S)
     await runner.setup()
     manager, loop = runner.server, asyncio.get_running_loop()

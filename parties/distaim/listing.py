@@ -18,6 +18,7 @@ from parties.distaim.settled import Final
 from parties.distaim.submission import DIGEST_PATTERN, MAX_VERSION
 from parties.distaim.withdrawal import SignedWithdrawal
 from parties.errors import CertificateError
+from parties.orders import Asked
 from parties.signing import Issuer
 from protocols.errors import CheckFailed, ProtocolViolation
 
@@ -52,11 +53,15 @@ class Whose:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """The uploads that a server has and that are not counted yet, withdrawals, and whether it is ready to go on."""
+    """The uploads that a server has and that are not counted yet, withdrawals, and whether it is ready to go on.
+
+    ``asked`` is what its operator asks of the run.
+    """
 
     ready: bool
     uploads: frozenset[Listed]
     withdrawn: tuple[SignedWithdrawal, ...] = ()
+    asked: Asked = field(default_factory=Asked)
 
     def to_bytes(self) -> bytes:
         """For the other servers."""
@@ -66,6 +71,7 @@ class Listing:
                 "ready": self.ready,
                 "clients": [[i.client, i.digest, i.first_round, i.version] for i in uploads],
                 "withdrawn": [signed.to_dict() for signed in self.withdrawn],
+                "asked": self.asked.to_dict(),
             }
         ).encode()
 
@@ -73,11 +79,17 @@ class Listing:
     def parse(cls, reply: bytes, pid: int, whose: Whose) -> Self:
         """What server ``pid`` said. Raises ProtocolViolation: malformed, or with a withdrawal that nobody signed."""
         match _document(reply, pid):
-            case {"ready": bool() as ready, "clients": list() as uploads, "withdrawn": list() as w}:
+            case {
+                "ready": bool() as ready,
+                "clients": list() as uploads,
+                "withdrawn": list() as w,
+                "asked": dict() as asked,
+            }:
                 listed = [_listed(item, pid) for item in uploads]
                 if len({(item.client, item.version) for item in listed}) != len(listed):
                     raise ProtocolViolation(f"party {pid} lists a client twice", pid)
-                return cls(ready, frozenset(listed), tuple(_signed(item, pid, whose) for item in w))
+                withdrawn = tuple(_signed(item, pid, whose) for item in w)
+                return cls(ready, frozenset(listed), withdrawn, _asked(asked, pid))
         raise ProtocolViolation(f"party {pid} sent a malformed list of clients", pid)
 
 
@@ -223,6 +235,13 @@ def _listed(item: object, pid: int) -> Listed:
         ):
             return Listed(client, digest, first_round, version)
     raise ProtocolViolation(f"party {pid} sent a malformed client", pid)
+
+
+def _asked(value: Mapping[str, object], pid: int) -> Asked:
+    try:
+        return Asked.from_dict(value)
+    except ValueError as error:
+        raise ProtocolViolation(f"party {pid} asks for what cannot be asked", pid) from error
 
 
 def _signed(item: object, pid: int, whose: Whose) -> SignedWithdrawal:

@@ -62,6 +62,13 @@ WITHDRAWN = Note("withdrawn", Phase.ARRIVALS, {"round": fields.natural, "clients
 """What owners have withdrawn: by client the version up to which, with its signature and certificate."""
 REPLACED = Note("replaced", Phase.ARRIVALS, {"round": fields.natural, "clients": fields.table})
 """The clients of whom a later version takes the place of what was decided on: by client the two uploads' digests."""
+REVOKED = Note("revoked", Phase.ARRIVALS, {"round": fields.natural, "clients": fields.table})
+"""Whom all three operators revoke: by client the upload that is taken out, an empty text where there was none."""
+CLOSED = Note("closed", Phase.ARRIVALS, {"round": fields.natural})
+"""All three operators have closed the run to data owners: no further upload is taken."""
+FINISHING = Note("finishing", Phase.ARRIVALS, {"round": fields.natural})
+"""All three operators end the run with the rounds done: this round, which had not begun, is not taken."""
+TAKING_BACK = (WITHDRAWN, REPLACED, REVOKED)
 ROUND = Note("round", Phase.BEGUN, {"round": fields.natural, "clients": fields.natural})
 SELECTING = Note(
     "selecting",
@@ -92,6 +99,9 @@ _ALL = (
     INCOMPLETE,
     WITHDRAWN,
     REPLACED,
+    REVOKED,
+    CLOSED,
+    FINISHING,
     TOTAL,
     ROUND,
     SELECTING,

@@ -85,8 +85,9 @@ def result_document(
     rho_total: float,
     ledger: Sequence[LedgerEntry],
     standings: Sequence[Standing] = (),
+    finished_early: bool = False,
 ) -> dict[str, object]:
-    """The content of result.json but for the traffic."""
+    """The content of result.json but for the traffic; ``finished_early``: as the operators asked."""
     selected = []
     for number in range(1, result.rounds_done + 1):
         until = [m for m in result.measurements if m.round <= number]
@@ -102,6 +103,7 @@ def result_document(
             )
     return {
         "rounds_done": result.rounds_done,
+        "finished_early": finished_early,
         "clients": result.clients,
         "excluded": [s.to_dict() for s in standings if s.excluded is not None],
         "counted": [s.to_dict() for s in standings if s.excluded is None],

@@ -14,6 +14,7 @@ from parties.distaim.feasible import check_owner
 from parties.distaim.planning import release_of
 from parties.distaim.preview import Preview, preview
 from parties.distaim.submit import Submitted, made_before, submit
+from parties.enrolment import check_enrolled
 from parties.owner import Owner
 from parties.progress import Progress
 
@@ -88,6 +89,9 @@ async def send_rows(
     """
     config = owner.config
     config.check_rows(len(codes), capacity)
+    if not state_of(owner, state).exists():
+        # What was made before may be at a server already, which has it whatever the time is.
+        check_enrolled(config, owner.name)
 
     def spend(submission: str) -> None:
         owner.account(release_of(config, config.build_workload())).spend(submission)

@@ -12,6 +12,7 @@ from typing import Self
 from mechanisms.summary import ColumnSummary
 from parties.budget import Quote
 from parties.config import CertificateFiles, Config
+from parties.distaim.link import plain
 from parties.distaim.offers import Offer
 from parties.distaim.standing import Heard, ask_servers
 
@@ -34,7 +35,9 @@ class ServerState:
         if heard.says.get("config") != config.digest():
             return cls(party, address, False, "runs another configuration; expected the same file")
         if heard.says.get("open") is not True:
-            return cls(party, address, False, "the run has ended: it takes no submissions any more")
+            why = heard.says.get("turned_away")
+            ended = "the run has ended: it takes no submissions any more"
+            return cls(party, address, False, plain(why, 200) if why else ended)
         has = "has a submission of yours" if heard.says.get("upload") else "takes submissions"
         return cls(party, address, True, has)
 

@@ -127,13 +127,18 @@ def notes(result: Mapping[str, Any], config: Config) -> tuple[str, ...]:
     """What a reader should know of how the rounds went, from a result.json."""
     done, first = result["rounds_done"], result["sigma"]
     last = result["selected"][-1]["sigma"] if result["selected"] else first
-    if config.run.schedule == ANNEALED:
+    if config.run.schedule == ANNEALED and not result.get("finished_early"):
         return (
             f"Annealed: {done} rounds, of {config.run.rounds} that the budget would have lasted for without; the "
             f"noise's deviation went from {first:.4g} rows to {last:.4g}.",
         )
     if done == config.run.rounds:
         return ()
+    if result.get("finished_early"):
+        return (
+            f"The run ended after {done} of {config.run.rounds} rounds, as the operators of all three servers asked: "
+            "less was measured than was planned, and what was not spent of the budget stays unspent.",
+        )
     return (
         f"The run ended after {result['rounds_done']} of {config.run.rounds} rounds: values that were charged and "
         "lost in a crash had to be paid for again, and the rest of the budget did not cover a further round.",

@@ -45,6 +45,7 @@ from parties.distaim.watching import watch_arrivals, watch_mesh, watch_store
 from parties.errors import StoreError
 from parties.files import disk_errors
 from parties.inlets import Inlets, study_name
+from parties.orders import Orders
 from parties.places import register_file
 from parties.progress import Progress
 from parties.published import TABLE, Published, published
@@ -87,13 +88,14 @@ async def run_party(
     register: Path | None = None,
     inlets: Inlets | None = None,
     board: Board | None = None,
+    orders: Orders | None = None,
 ) -> None:
     """Run server ``pid`` in ``directory`` until the run is finished.
 
     ``closed`` is set by whoever knows that no more data owners will come; ``register`` is the file of this server's
     studies, if it has not its usual place; ``inlets`` take the place of ports of its own; ``board`` is told what goes
-    on. Raises ConfigError, CertificateError, StoreError (with StudyReleased where another folder has released this
-    configuration), TooFewClients, ProtocolError, MechanismError.
+    on; ``orders`` is what its operator asks, now or later. Raises ConfigError, CertificateError, StoreError (with
+    StudyReleased where another folder has released this configuration), TooFewClients, ProtocolError, MechanismError.
     """
     board = board or Board(About.of_party(config, pid))
     progress = Watched(progress, board)
@@ -108,6 +110,8 @@ async def run_party(
         circumstances.store(directory / STORE, config.digest(), rounds=plan.rounds) as store,
     ):
         check_open(store)
+        orders = orders or Orders()
+        orders.keep_in(store)
         study = Study.of_server(config, pid, store.identity, directory)
         registered = Registered.begin(register_file(register), study)
         store.admit = registered.check_client
@@ -133,6 +137,7 @@ async def run_party(
             progress=progress,
             closed=closed,
             circumstances=circumstances,
+            orders=orders,
             authority=authority_bytes(files),
             on_resume=registered.resume,
             on_release=registered.release,
@@ -299,7 +304,9 @@ async def _ingest(
     if server.store.ended:
         server.progress.event("listening", "the run has ended: no submissions are taken")
         return None
-    ingest = await start_ingest(server.store, server.config, server.pid, files, inlets=inlets)
+    ingest = await start_ingest(
+        server.store, server.config, server.pid, files, orders=server.orders, inlets=inlets
+    )
     server.progress.event("listening", f"taking submissions at {address}")
     return ingest
 

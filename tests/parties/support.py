@@ -21,6 +21,7 @@ from parties.distaim.sealed import SealedUpload, SignedUpload, Upload, seal_boxe
 from parties.distaim.store import Store
 from parties.distaim.stored import Total
 from parties.distaim.submission import Submission
+from parties.orders import Orders
 from parties.tls import certificate_bytes, make_certificates, public_keys, signer
 from parties.trial.ports import free_ports
 from protocols.ring import R32
@@ -182,13 +183,17 @@ async def running_servers(
     folder: Path,
     certificates: Mapping[str, CertificateFiles],
     pids: tuple[int, ...] = (0, 1, 2),
+    orders: Mapping[int, Orders] | None = None,
 ) -> AsyncIterator[dict[int, Store]]:
-    """The ingest APIs of `pids`, listening; yields their stores."""
+    """The ingest APIs of `pids`, listening; yields their stores. `orders` are what some servers' operators ask."""
     async with contextlib.AsyncExitStack() as stack:
         stores = {}
         for pid in pids:
             store = stack.enter_context(Store(folder / f"party-{pid}", config.digest()))
-            ingest = await start_ingest(store, config, pid, certificates[PARTIES[pid]])
+            asked = (orders or {}).get(pid)
+            ingest = await start_ingest(
+                store, config, pid, certificates[PARTIES[pid]], orders=asked
+            )
             stack.push_async_callback(ingest.close)
             stores[pid] = store
         yield stores

@@ -189,7 +189,8 @@ WHOSE = Whose("trial", "ef" * 32, Issuer.load(support.certificates()["clinic-a"]
 def test_listing_refuses_clients_that_no_server_can_have_stored(clients: list[object]) -> None:
     """What a server lists stands in the reports, as incomplete, on its word alone."""
     listing = Listing(True, frozenset({Listed("clinic-a", "ab" * 32, 1)}))
-    said = {"ready": True, "clients": [RIGHT], "withdrawn": []}
+    asked = {"close": False, "finish": False, "revoked": []}
+    said = {"ready": True, "clients": [RIGHT], "withdrawn": [], "asked": asked}
     assert listing.to_bytes() == json.dumps(said).encode()
     assert Listing.parse(listing.to_bytes(), 1, WHOSE) == listing
     with pytest.raises(ProtocolViolation, match="party 1"):

@@ -139,7 +139,8 @@ def error_of(answer: dict[str, object]) -> dict[str, str]:
     assert list(answer) == ["error"]
     error = answer["error"]
     assert isinstance(error, dict)
-    assert list(error) == ["what", "where", "expected"]
+    assert list(error)[:3] == ["what", "where", "expected"]
+    assert set(error) <= {"what", "where", "expected", "reason"}
     assert all(error.values())
     return error
 
@@ -249,6 +250,7 @@ async def test_get_tells_the_public_parameters(server: Server) -> None:
         "rounds": 4,
         "participation": 1.0,
         "open": True,
+        "turned_away": None,
         "upload": None,
         "counted_from": None,
         "settled": 0,
