@@ -2,13 +2,9 @@
 
 import contextlib
 import gzip
-import os
 import re
-import shutil
 import sqlite3
-import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from datetime import date, datetime
 from decimal import Decimal
@@ -22,6 +18,7 @@ from mechanisms.dialect import PLAIN, Dialect
 from mechanisms.errors import DataError
 from mechanisms.reading import as_text, read_recognised, read_table
 from mechanisms.source import TableSource
+from tests.postgres import postgresql
 
 CSV = "age,colour,weight\n7, red,0.5\n\n?,NA,-1.5\n99,,2.5\n"
 
@@ -274,44 +271,13 @@ def test_read_table_asks_a_database(tmp_path: Path) -> None:
     assert (list(nobody.columns), len(nobody)) == (["age"], 0)
 
 
-def postgres_tools() -> Path | None:
-    """Where PostgreSQL's own programs are, if it is installed here."""
-    found = shutil.which("initdb") or shutil.which("pg_ctl")
-    folders = [Path(found).resolve().parent] if found else []
-    folders += sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
-    return next((folder for folder in folders if (folder / "initdb").exists()), None)
-
-
 @pytest.fixture
 def postgres() -> Iterator[str]:
     """The URL of a PostgreSQL server of this test's own, with a password."""
     pytest.importorskip("sqlalchemy", reason="the extra 'sql' is not installed")
     pytest.importorskip("psycopg", reason="psycopg is not installed")
-    tools = postgres_tools()
-    if tools is None:
-        pytest.skip("PostgreSQL is not installed")
-    folder = Path(tempfile.mkdtemp(prefix="pg"))
-    (folder / "password").write_text("secret-word\n")
-    # PostgreSQL refuses to run as root.
-    user = "nobody" if os.geteuid() == 0 else None
-    if user:
-        for path in (folder, folder / "password"):
-            shutil.chown(path, user)
-
-    def run(program: str, *arguments: object) -> None:
-        command = [tools / program, "-D", folder / "data", *arguments]
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, user=user, cwd=folder)
-
-    try:
-        run("initdb", "-U", "clerk", "-A", "scram-sha-256", "--pwfile", folder / "password")
-        options = f"-c listen_addresses='' -c unix_socket_directories={folder} -c fsync=off"
-        run("pg_ctl", "-w", "-t", "60", "-l", folder / "log", "-o", options, "start")
-        try:
-            yield f"postgresql+psycopg://clerk:secret-word@/postgres?host={folder}"
-        finally:
-            run("pg_ctl", "-m", "immediate", "stop")
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    with postgresql() as url:
+        yield url
 
 
 def test_read_table_asks_postgresql(postgres: str) -> None:

@@ -1,0 +1,187 @@
+"""A service's database: migrations, SQLite and PostgreSQL alike, and what is refused."""
+
+import contextlib
+import datetime
+import importlib
+import pkgutil
+import stat
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from sqlalchemy import Engine, text
+from sqlalchemy.engine import URL
+
+from parties.errors import ConfigError, StoreError
+from parties.operate.book import Book, Entry, State, Study, now
+from parties.operate.migrations import versions
+from parties.operate.service_database import VARIABLE, database_url, opened
+from parties.operate.tables import METADATA, REVISION
+from tests.postgres import postgresql
+
+SERVER = "ab" * 32
+DIGEST = "cd" * 32
+
+
+@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
+def url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[URL]:
+    if request.param == "sqlite":
+        yield database_url(tmp_path_factory.mktemp("service"))
+        return
+    pytest.importorskip("psycopg", reason="psycopg is not installed")
+    with postgresql() as location:
+        yield database_url(Path(), variable=location)
+
+
+@pytest.fixture
+def engine(url: URL) -> Iterator[Engine]:
+    with opened(url, SERVER) as engine:
+        yield engine
+        with engine.begin() as connection:
+            for table in reversed(METADATA.sorted_tables):
+                if table.name != "service":
+                    connection.execute(table.delete())
+
+
+def study(**changes: object) -> Study:
+    at = now()
+    values = {"ca.crt": "PEM"}
+    return replace(
+        Study(DIGEST, "distaim", "stays", "[run]", values, "alpha", at, State.PROPOSED, at),
+        **changes,  # type: ignore[arg-type]
+    )
+
+
+def entry(what: str, actor: str = "alpha") -> Entry:
+    return Entry(now(), DIGEST, actor, what, "words")
+
+
+def test_migrations_make_the_tables_of_the_program(engine: Engine) -> None:
+    with engine.connect() as connection:
+        assert compare_metadata(MigrationContext.configure(connection), METADATA) == []
+        assert connection.scalar(text("SELECT version_num FROM alembic_version")) == REVISION
+
+
+def test_the_newest_migration_is_the_programs_revision() -> None:
+    modules = [
+        importlib.import_module(f"{versions.__name__}.{module.name}")
+        for module in pkgutil.iter_modules(versions.__path__)
+    ]
+    followed = {module.down_revision for module in modules}
+    assert [m.revision for m in modules if m.revision not in followed] == [REVISION]
+
+
+def test_book_keeps_a_study_and_what_happened(url: URL, engine: Engine) -> None:
+    book = Book(engine, Path("database"))
+    kept = study()
+    book.add(kept, entry("proposed"))
+    kept = book.approve(kept, "alpha", entry("approved"))
+    kept = book.approve(kept, "beta", entry("approved", "beta"))
+    assert book.approve(kept, "beta", entry("approved", "beta")) is kept
+    kept = book.change(replace(kept, state=State.RUNNING, turn=3), entry("started"))
+    assert book.studies() == [kept]
+    assert kept.approvals == {"alpha", "beta"}
+    assert kept.proposed_at.tzinfo is datetime.UTC
+    assert [item.what for item in book.entries(DIGEST)] == [
+        "proposed",
+        "approved",
+        "approved",
+        "started",
+    ]
+    assert [item.what for item in book.entries(limit=1)] == ["started"]
+    assert book.entries("ef" * 32) == []
+    # Opened once more, it is all there.
+    with opened(url, SERVER) as again:
+        assert Book(again, Path("database")).studies() == [kept]
+
+
+def test_book_changes_nothing_where_a_part_is_refused(engine: Engine) -> None:
+    book = Book(engine, Path("database"))
+    book.add(study(), entry("proposed"))
+    with pytest.raises(StoreError, match="database does not answer"):
+        book.add(study(), entry("proposed-again"))
+    assert [item.what for item in book.entries()] == ["proposed"]
+
+
+def test_opened_refuses_the_database_of_another_server(url: URL, engine: Engine) -> None:
+    with pytest.raises(StoreError, match="of another server"), opened(url, "12" * 32):
+        pass
+
+
+def test_opened_refuses_a_newer_database(tmp_path: Path) -> None:
+    url = database_url(tmp_path)
+    with opened(url, SERVER) as engine, engine.begin() as connection:
+        connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+    with pytest.raises(StoreError, match="newer version"), opened(url, SERVER):
+        pass
+
+
+def test_opened_refuses_what_is_no_database(tmp_path: Path) -> None:
+    url = database_url(tmp_path)
+    Path(str(url.database)).write_bytes(b"no database, but long enough to have a header" * 50)
+    with pytest.raises(StoreError, match="file is not a database"), opened(url, SERVER):
+        pass
+
+
+def test_sqlite_is_its_owners_alone(tmp_path: Path) -> None:
+    url = database_url(tmp_path)
+    with opened(url, SERVER):
+        for path in tmp_path.iterdir():
+            assert stat.S_IMODE(path.stat().st_mode) == 0o600, path
+
+
+# Where it is.
+
+SECRET = "open-sesame"
+
+
+def test_database_url_refuses_a_password_that_every_user_of_the_host_sees(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=VARIABLE) as caught:
+        database_url(tmp_path, f"postgresql://me:{SECRET}@host/db")
+    assert SECRET not in str(caught.value)
+
+
+def test_database_url_takes_a_password_from_a_file_or_the_environment(tmp_path: Path) -> None:
+    text = f"postgresql://me:{SECRET}@host/db"
+    (tmp_path / "url").write_text(text + "\n")
+    for url in (
+        database_url(tmp_path, file=tmp_path / "url"),
+        database_url(tmp_path, variable=text),
+    ):
+        assert url.password == SECRET
+        assert url.drivername == "postgresql+psycopg"
+        assert SECRET not in repr(url)
+        assert SECRET not in str(url)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "nonsense", f"me:{SECRET}@host", "mysql://host/db", "sqlite://", "http://x:y/"]
+)
+def test_database_url_says_what_it_expects(tmp_path: Path, text: str) -> None:
+    (tmp_path / "url").write_text(text)
+    with pytest.raises(ConfigError, match="expected postgresql://") as caught:
+        database_url(tmp_path, file=tmp_path / "url")
+    assert SECRET not in str(caught.value)
+
+
+def test_opened_says_that_nobody_answers_and_no_password(tmp_path: Path) -> None:
+    url = database_url(
+        tmp_path, variable=f"postgresql://me:{SECRET}@127.0.0.1:1/db?host={tmp_path}"
+    )
+    with pytest.raises(StoreError, match="does not answer") as caught, opened(url, SERVER):
+        pass
+    problem: BaseException | None = caught.value
+    while problem is not None:
+        assert SECRET not in str(problem)
+        problem = problem.__cause__
+
+
+def test_opened_shows_no_wrong_password(url: URL) -> None:
+    if url.get_backend_name() == "sqlite":
+        return
+    with pytest.raises(StoreError, match="authentication failed") as caught:
+        contextlib.ExitStack().enter_context(opened(url.set(password=SECRET), SERVER))
+    assert SECRET not in str(caught.value)
