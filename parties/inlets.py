@@ -46,14 +46,15 @@ def hand_over(channel: socket.socket, kind: bytes, connection: socket.socket) ->
     return True
 
 
-class _Queue:
-    """An ``Inlet``: what was handed over and not yet accepted."""
+class Waiting:
+    """An ``Inlet``: what was handed over and not yet accepted. ``closing`` is called at its end."""
 
-    def __init__(self, closing: Callable[[], None]) -> None:
+    def __init__(self, closing: Callable[[], None] = lambda: None) -> None:
         self._waiting: asyncio.Queue[socket.socket] = asyncio.Queue(_WAITING)
         self._closing = closing
 
     def put(self, connection: socket.socket) -> None:
+        """One more, which is closed where too many wait."""
         try:
             self._waiting.put_nowait(connection)
         except asyncio.QueueFull:
@@ -78,7 +79,7 @@ class Inlets:
 
     def __init__(self, channel: socket.socket) -> None:
         self._channel = channel
-        self._open: dict[bytes, _Queue] = {}
+        self._open: dict[bytes, Waiting] = {}
         channel.setblocking(False)
         asyncio.get_running_loop().add_reader(channel.fileno(), self._receive)
 
@@ -99,10 +100,10 @@ class Inlets:
             inlet.close()
 
     def _opened(self, kind: bytes) -> Inlet:
-        inlet = self._open[kind] = _Queue(lambda: self._shut(kind, inlet))
+        inlet = self._open[kind] = Waiting(lambda: self._shut(kind, inlet))
         return inlet
 
-    def _shut(self, kind: bytes, inlet: _Queue) -> None:
+    def _shut(self, kind: bytes, inlet: Waiting) -> None:
         if self._open.get(kind) is inlet:
             del self._open[kind]
 
@@ -134,7 +135,7 @@ class Handed:
     def __init__(
         self,
         inlet: Inlet,
-        factory: Callable[[], asyncio.Protocol],
+        factory: Callable[[], asyncio.BaseProtocol],
         context: ssl.SSLContext,
         handshake_s: float,
     ) -> None:

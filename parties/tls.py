@@ -250,6 +250,18 @@ def server_context(files: CertificateFiles) -> ssl.SSLContext:
     return context
 
 
+def known_contexts(
+    files: CertificateFiles, expected: Sequence[Pinned]
+) -> tuple[ssl.SSLContext, list[ssl.SSLContext]]:
+    """As ``server_context`` and ``client_contexts`` among those whose own certificates are what ``files.ca`` has.
+
+    Raises CertificateError.
+    """
+    server = _context(files, ssl.PROTOCOL_TLS_SERVER)
+    server.sslobject_class = _AlertingObject
+    return server, [_client_context(files, peer) for peer in expected]
+
+
 def client_context(files: CertificateFiles, expected: Pinned) -> ssl.SSLContext:
     """For the connecting side: TLS 1.3 only, and the handshake fails unless the peer is ``expected``.
 
@@ -421,6 +433,13 @@ class Authority:
         )
         builder = builder.add_extension(x509.BasicConstraints(False, None), critical=True)
         return builder.sign(self._key, None)
+
+
+def self_signed(name: str, key: ed25519.Ed25519PrivateKey, valid_days: float) -> x509.Certificate:
+    """A certificate for those who know it as it is: of a service (`parties.operate.identity`)."""
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    builder = _builder(name, subject, key.public_key(), valid_days)
+    return builder.add_extension(x509.BasicConstraints(False, None), critical=True).sign(key, None)
 
 
 def authority_digest(certificate: x509.Certificate) -> str:

@@ -28,7 +28,9 @@ VARIABLE = "SYNCRET_DATABASE"
 FILE = "service.sqlite"
 _CONNECT_S = 5
 _MIGRATIONS = "parties.operate.migrations"
-_OTHER_WAYS = f"expected it in {VARIABLE}, in a file (--database-file), or without the password in PGPASSFILE or ~/.pgpass"
+_OTHER_WAYS = (
+    f"expected it in {VARIABLE} or in a file (--database-file), or the password in ~/.pgpass"
+)
 
 
 def database_url(
