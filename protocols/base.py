@@ -91,14 +91,18 @@ async def reshare(ctx: Context, z_add: Additive) -> Share:
     Source: Araki et al. (CCS 2016), section 2.2.
     """
     ring, shape = z_add.ring, z_add.shape
-    own = z_add.masked(zero(ctx, ring, shape))
-    origins = None if ctx.verifier is None else z_add.known_origins()
+    origins = masks_sh = None
+    if ctx.verifier is None:
+        own = z_add.masked(zero(ctx, ring, shape))
+    else:
+        origins, masks_sh = z_add.known_origins(), random(ctx, ring, shape)
+        own = z_add.masked(ring.sub(masks_sh.own, masks_sh.next))
     del z_add  # The terms are not kept while the message is under way.
     wire = ring.to_wire(own)
     received = await ctx.round({ctx.prev_pid: wire}, {ctx.next_pid: wire.size})
     z_sh = Share(ring, ctx.pid, own, ring.from_wire(received[ctx.next_pid], shape))
-    if ctx.verifier is not None and origins is not None:
-        ctx.verifier.reshared(ctx.place(), origins, z_sh)
+    if ctx.verifier is not None and origins is not None and masks_sh is not None:
+        ctx.verifier.reshared(ctx.place(), origins, masks_sh, z_sh)
     return z_sh
 
 
@@ -134,16 +138,42 @@ async def reveal_component(ctx: Context, x_sh: Share, component: int) -> RingArr
     return ring.add(ring.add(x_sh.own, x_sh.next), ring.from_wire(received[third], x_sh.shape))
 
 
+async def open_masked(ctx: Context, x_sh: Share) -> RingArray:
+    """Show all three parties a value that carries a uniform mask which nobody knows and nothing else has.
+
+    What it shows is uniform whatever was done to the value before, so that it needs no check of what was multiplied; that
+    all were shown the same is compared before the next opening. Only for a context with a verifier.
+
+    Shapes: any.
+    Leaks: none, for such a value.
+    Rounds: 1.
+    Communication: n elements.
+    Raises: ValueError without a verifier; ChannelError, ProtocolViolation.
+    Source: Araki et al. (S&P 2017), section 3.
+    """
+    if ctx.verifier is None:
+        raise ValueError("nobody would compare what a masked value was shown as")
+    ring = x_sh.ring
+    wire = ring.to_wire(x_sh.own)
+    missing = (await ctx.round({ctx.next_pid: wire}, {ctx.prev_pid: wire.size}))[ctx.prev_pid]
+    ctx.verifier.shown(ctx.place(), ring.to_wire(x_sh.next), missing)
+    return ring.add(ring.add(x_sh.own, x_sh.next), ring.from_wire(missing, x_sh.shape))
+
+
 async def open_value(ctx: Context, x_sh: Share, what: str) -> RingArray:
     """Open a value to all three parties, with each missing component confirmed by its other holder.
 
+    A context's verifier has everything proved before that the value may rest on.
+
     Shapes: any.
     Leaks: the value. It is recorded in the costs and the transcript under ``what``.
-    Rounds: 1.
-    Communication: n elements and a digest of 32 bytes.
+    Rounds: 1, after those of ``settle``.
+    Communication: n elements and a digest of 32 bytes; ``settle``'s.
     Raises: CheckFailed where the two holders of a component disagree; ChannelError, ProtocolViolation.
     Source: Araki et al. (CCS 2016), section 2.2; the digest is Furukawa et al. (2017), section 3.
     """
+    if ctx.verifier is not None:
+        await ctx.verifier.settle(ctx)
     ring = x_sh.ring
     wire = ring.to_wire(x_sh.own)
     digest = np.frombuffer(hashlib.sha256(ring.to_wire(x_sh.next).data).digest(), np.uint8)

@@ -17,7 +17,7 @@ def words_for(cells: int) -> int:
     return -(-cells // 64)
 
 
-def _transpose_8x8(x: NDArray[np.uint64]) -> None:
+def transpose_8x8(x: NDArray[np.uint64]) -> None:
     """Transpose the 8 x 8 bit matrix in each word, in place."""
     for shift, mask in _SWAPS:
         swap = x >> np.uint64(shift)
@@ -40,7 +40,7 @@ def to_planes(ring: Ring, cells: RingArray, bits: int) -> NDArray[np.uint64]:
         column = np.zeros(words * 64, dtype=np.uint8)
         column[:count] = octets[:, octet]
         block = column.view(np.uint64)
-        _transpose_8x8(block)
+        transpose_8x8(block)
         planes[8 * octet : 8 * octet + 8] = column.reshape(-1, 8).T
     return planes.view(np.uint64)[:bits]
 
@@ -55,7 +55,7 @@ def from_planes(planes: NDArray[np.uint64], count: int) -> NDArray[np.uint64]:
         square = np.zeros((words * 8, 8), dtype=np.uint8)
         square[:, : rows.shape[0]] = np.ascontiguousarray(rows).view(np.uint8).T
         column = square.reshape(-1).view(np.uint64)
-        _transpose_8x8(column)
+        transpose_8x8(column)
         cells[:, octet] = column.view(np.uint8)
     return cells.reshape(-1).view(np.uint64)[:count]
 

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from protocols.errors import ProtocolViolation
 from protocols.keystream import Keystream
 from protocols.ring import Ring, RingArray
-from protocols.shares import Verifier
+from protocols.shares import Origins, Share
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -90,6 +90,30 @@ class Transport(Protocol):
 
     def opened(self, opening: Opening, value: bytes) -> None:
         """Record an opened value in the transcript."""
+
+
+class Verifier(Protocol):
+    """Who is told, in a context that has one, what every value is made of that was no party's input.
+
+    ``place`` is the same at all three parties, in whatever order they come by, and nowhere else. A verifier serves
+    steps that come one after the other; steps beside one another have one each, and settle at their ends.
+    """
+
+    def reshared(self, place: bytes, origins: Origins, masks_sh: Share, z_sh: Share) -> None:
+        """``z_sh`` was sent as the sum of these, with the difference of ``masks_sh``'s components for a mask."""
+
+    def truncated(self, place: bytes, origins: Origins, shift: int, z_sh: Share) -> None:
+        """``z_sh`` was made to be the sum of these over 2^shift, rounded down or up."""
+
+    def shown(self, place: bytes, held: Payload, received: Payload) -> None:
+        """A masked value was shown: the party before was sent what this one has as ``held``; the party after has
+        what was ``received`` here."""
+
+    async def settle(self, ctx: "Context") -> None:
+        """Check all that was told since the last time; returns only if all three parties found it right.
+
+        Raises CheckFailed where it is not.
+        """
 
 
 class Context:

@@ -32,7 +32,7 @@ class HasVerifier(Protocol):
     """What products have to know of the context that they are made in."""
 
     @property
-    def verifier(self) -> "Verifier | None":
+    def verifier(self) -> object | None:
         """Who has to be told what is multiplied, if anybody."""
 
 
@@ -232,19 +232,6 @@ class Origin:
 
 
 Origins: TypeAlias = tuple[Origin, ...]
-
-
-class Verifier(Protocol):
-    """Who is told, in a context that has one, what every value is made of that was no party's input.
-
-    ``place`` is the same at all three parties, in whatever order they come by, and nowhere else.
-    """
-
-    def reshared(self, place: bytes, origins: Origins, z_sh: Share) -> None:
-        """``z_sh`` was sent as the sum of these."""
-
-    def truncated(self, place: bytes, origins: Origins, shift: int, z_sh: Share) -> None:
-        """``z_sh`` was made to be the sum of these over 2^shift, rounded down or up."""
 
 
 class Additive(_Secret):

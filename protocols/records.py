@@ -1,0 +1,83 @@
+"""What a verifier was told, place by place: what was sent, how it was masked, and what it is the sum of.
+
+Provides ``Record``, ``Side`` and ``operands``. Secret: everything. A record keeps the shares that it is about, and
+copies nothing.
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+
+import numpy as np
+
+from protocols.ring import RingArray
+from protocols.shares import Origin, Origins, Placed, Share
+
+
+class Side(Enum):
+    """Which of its two components a party looks at."""
+
+    OWN = "own"
+    NEXT = "next"
+
+    def of(self, x_sh: Share) -> RingArray:
+        """The component."""
+        return x_sh.own if self is Side.OWN else x_sh.next
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Record:
+    """A reshared value: ``z_sh`` is the sum of the origins, masked by the difference of ``masks_sh``'s components."""
+
+    origins: Origins
+    masks_sh: Share
+    z_sh: Share
+
+
+def operands(record: Record, side: Side) -> tuple[RingArray, RingArray, RingArray | None]:
+    """A component of the factors of each gate of a record of bits, and what was added to the products, if anything.
+
+    Shapes: those of the record's value. Raises ValueError where several products went into one bit.
+    """
+    shape, products = record.z_sh.shape, [o for o in record.origins if o.right is not None]
+    plain = [origin for origin in record.origins if origin.right is None]
+    if len(products) == 1 and not products[0].maps:
+        x, y = (np.broadcast_to(part, shape) for part in _factors(products[0], side))
+    else:
+        x, y = _placed_factors(record, products, side)
+    if not plain:
+        return x, y, None
+    added = record.z_sh.ring.zeros(shape)
+    for origin in plain:
+        added ^= _mapped(origin, record, side.of(origin.left))
+    return x, y, added
+
+
+def _factors(origin: Origin, side: Side) -> tuple[RingArray, RingArray]:
+    if origin.right is None:
+        raise ValueError("a linear origin has one factor")
+    return side.of(origin.left), side.of(origin.right)
+
+
+def _mapped(origin: Origin, record: Record, term: RingArray) -> RingArray:
+    for step in origin.maps:
+        term = step(record.z_sh.ring, term)
+    return np.broadcast_to(term, record.z_sh.shape)
+
+
+def _placed_factors(
+    record: Record, products: list[Origin], side: Side
+) -> tuple[RingArray, RingArray]:
+    """The factors of several products that went to different rows."""
+    ring, shape = record.z_sh.ring, record.z_sh.shape
+    x, y, taken = ring.zeros(shape), ring.zeros(shape), np.zeros(shape[:1], np.bool_)
+    for origin in products:
+        if len(origin.maps) != 1 or not isinstance(origin.maps[0], Placed):
+            raise ValueError("of bits, one product to a place can be checked, and no sum of products")
+        left, right = _factors(origin, side)
+        rows = np.broadcast_shapes(left.shape, right.shape)
+        here = slice(origin.maps[0].start, origin.maps[0].start + rows[0])
+        if taken[here].any():
+            raise ValueError("two products of bits went to one place, and only one can be checked")
+        taken[here] = True
+        x[here], y[here] = left, right
+    return x, y
