@@ -141,8 +141,8 @@ async def reveal_component(ctx: Context, x_sh: Share, component: int) -> RingArr
 async def open_masked(ctx: Context, x_sh: Share) -> RingArray:
     """Show all three parties a value that carries a uniform mask which nobody knows and nothing else has.
 
-    What it shows is uniform whatever was done to the value before, so that it needs no check of what was multiplied; that
-    all were shown the same is compared before the next opening. Only for a context with a verifier.
+    What it shows is uniform whatever was done to the value before, so that it needs no check of what was multiplied;
+    that all were shown the same is compared before the next opening. Only for a context with a verifier.
 
     Shapes: any.
     Leaks: none, for such a value.

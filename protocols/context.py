@@ -3,8 +3,8 @@
 A context is addressed by a path that all parties derive in the same way. The path labels its messages and separates its
 keystreams, so that protocols may run side by side without meeting. Secret: keystreams. Public: paths, labels, sizes.
 
-Only ``base`` and ``fixed.truncate`` send secret-derived bytes, through ``round``; ``exchange`` and ``broadcast`` are
-for public bytes (a test enforces it). Rounds are counted as the longest chain of awaited messages.
+Only ``base``, ``fixed.truncate`` and proofs send secret-derived bytes, through ``round``; ``exchange`` and
+``broadcast`` are for public bytes (a test enforces it). Rounds are counted as the longest chain of awaited messages.
 """
 
 import asyncio

@@ -22,9 +22,12 @@ from protocols.box_muller import (
 )
 from protocols.discrete import BLOCK_SAMPLES, Sampler
 from protocols.fixed import EXP2_DEGREE, INTEGER_BITS, TOP_BITS
+from protocols.inner_proof import blocks_of, last_size
+from protocols.mersenne import F61, Field
 from protocols.row_layout import Recoding
 from protocols.row_plan import SEGMENT_ROWS, CountPlan
 from protocols.select_spec import GROUP, LOG2E_BITS, UNIFORM_BITS, WEIGHT_BITS
+from protocols.verify_bits import blocks_for
 
 _DIGEST = 32
 _WIDE = 16
@@ -274,6 +277,35 @@ def maximum(values: int, bits: int) -> Cost:
 def open_value(elements: int, itemsize: int) -> Cost:
     """``base.open_value``."""
     return _everyone(elements * itemsize + _DIGEST)
+
+
+def fold_claim(blocks: int, words: int) -> Cost:
+    """``inner_proof.fold_claim`` with elements of so many words: of the prover, and of right."""
+    return Cost(1, (8 * words * (blocks * blocks - 1), 0, 0)) + Cost(1, (0, 16, 0))
+
+
+def inner_proof(count: int, field: Field) -> Cost:
+    """``inner_proof.prove_inner_product``."""
+    cost, blocks = Cost(), blocks_of(field)
+    while count > last_size(field):
+        cost += fold_claim(blocks, field.words)
+        count = -(-count // blocks)
+    last = fold_claim(count + 1, field.words) + Cost(1, (_DIGEST, 0, 0))
+    return cost + last + Cost(1, (0, 0, 16 * field.words))
+
+
+def verify_gates(words: int) -> Cost:
+    """``verify_bits.prove_gates`` for so many words of 64 ANDs."""
+    blocks = blocks_for(words)
+    terms = 4 * 64 * max(1, -(-words // blocks))
+    return fold_claim(blocks, 1) + inner_proof(terms, F61)
+
+
+def settle(*proofs: Cost) -> Cost:
+    """``verify.ProductVerifier.settle``, with what a prover and its two verifiers send for each kind of product."""
+    begin, end = _everyone(3 * _DIGEST), _everyone(2)
+    both = (proof.rotated(prover) for proof in proofs for prover in range(3))
+    return begin + reduce(Cost.__or__, both, Cost()) + end
 
 
 def select(sizes: Sequence[int], error_bits: int, score_bits: int) -> Cost:

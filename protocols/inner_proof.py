@@ -2,14 +2,14 @@
 
 In the role context of a proof, role 0 is the prover and knows the vectors u and v; role 2 (left) knows u, and role 1
 (right) v; u and v are vectors of a field. Proved is <u, v> = l + r for an l that left and an r that right knows. Each
-step cuts the vectors into blocks; the prover shares the matrix of inner products of blocks between left and right, its
-corner excepted, which the claim itself decides; a challenge, which left and right draw from a key that the prover does not
-have, combines rows, columns and blocks. In the end one product of two masked elements is left.
+step cuts the vectors into blocks; the prover shares the matrix of inner products of blocks between left and right, but
+for its corner, which the claim itself decides; a challenge, which left and right draw from a key that the prover does
+not have, combines rows, columns and blocks. In the end one product of two masked elements is left.
 
 Secret: everything but the challenges, which the prover and right get to know. Leaks: none. Soundness: a false claim
-passes a step with probability at most 2 / p; README section 7 derives it. Source: Boneh, Boyle, Corrigan-Gibbs, Gilboa, Ishai
-(CRYPTO 2019), section 5; Boyle et al. (CCS 2019) for three parties. The whole matrix of inner products in place of a
-polynomial's values, and challenges of two independent vectors, are own.
+passes a step with probability at most 2 / p; README section 7 derives it. Source: Boneh, Boyle, Corrigan-Gibbs, Gilboa,
+Ishai (CRYPTO 2019), section 5; Boyle et al. (CCS 2019) for three parties. The whole matrix of inner products in place
+of a polynomial's values, and challenges of two independent vectors, are own.
 """
 
 import hashlib
@@ -28,13 +28,20 @@ from protocols.ring import R64
 PROVER, RIGHT, LEFT = 0, 1, 2
 # The components whose keys two of them have: prover and left, prover and right, right and left.
 WITH_LEFT, WITH_RIGHT, CHALLENGES = 0, 1, 2
-BLOCKS = 32
-LAST_SIZE = 64
-"""From this length on one step is the last one, with an element to a block."""
 
 _SEED_WORDS = 2
 _DIGEST_BYTES = 32
 _EXPANDED = b"syncret-challenge"
+
+
+def blocks_of(field: Field) -> int:
+    """Into how many blocks a step cuts: what is sent grows with the square, the number of steps with the logarithm."""
+    return 32 if field.words <= 2 else 8
+
+
+def last_size(field: Field) -> int:
+    """From this length down one step is the last one, with an element to a block."""
+    return 2 * blocks_of(field)
 
 
 @dataclass(slots=True, eq=False)
@@ -76,7 +83,7 @@ class Conversation:
         return field.uniform(words)
 
     async def same_challenges(self) -> None:
-        """Left hears from the prover which challenges it was shown, and ends where right showed it others. One round."""
+        """Left hears from the prover which challenges right has shown it, and ends where they are others. One round."""
         digest = hashlib.sha256(b"".join(self._seeds)).digest()
         if self.ctx.pid == PROVER:
             await self.ctx.round({LEFT: np.frombuffer(digest, np.uint8)}, {})
@@ -138,27 +145,31 @@ async def prove_inner_product(
 
     Shapes: (count, limbs); ``left`` is None at right and ``right`` at left.
     Leaks: none. The element that left shows right in the end is masked by one that only the prover and left know.
-    Rounds: 2 for each factor of 32 in count, 4.
-    Communication: some 8 KB an element's word and step by the prover (``costs.inner_proof``); 48 bytes by others.
+    Rounds: 2 for each factor of ``blocks_of`` in count, and 4.
+    Communication: ``costs.inner_proof``: some 8 KB a step by the prover, a few bytes by the others.
     Raises: CheckFailed where it does not hold; ChannelError, ProtocolViolation.
     Source: README section 7.
     """
-    while count > LAST_SIZE:
-        padded = -(-count // BLOCKS) * BLOCKS
+    blocks = blocks_of(field)
+    while count > last_size(field):
+        padded = -(-count // blocks) * blocks
         left, right = (_padded(vector, padded) for vector in (left, right))
-        gram = None if left is None or right is None else field.gram(left, right, BLOCKS)
-        alpha, beta, claim = await fold_claim(
-            talk, field, gram, BLOCKS, summed=BLOCKS, claim=claim
-        )
+        gram = None if left is None or right is None else field.gram(left, right, blocks)
+        alpha, beta, claim = await fold_claim(talk, field, gram, blocks, summed=blocks, claim=claim)
         del gram
         left = None if left is None else field.fold(alpha, left)
         right = None if right is None else field.fold(beta, right)
-        count = padded // BLOCKS
+        count = padded // blocks
     await _last_step(talk, field, left, right, claim, count)
 
 
 async def _last_step(
-    talk: Conversation, field: Field, left: Vector | None, right: Vector | None, claim: int, count: int
+    talk: Conversation,
+    field: Field,
+    left: Vector | None,
+    right: Vector | None,
+    claim: int,
+    count: int,
 ) -> None:
     """An element more on either side, random and not part of the claim, hides what left shows to right."""
     left = _with_mask(talk, field, left, WITH_LEFT)
@@ -198,7 +209,9 @@ def _padded(vector: Vector | None, count: int) -> Vector | None:
     return np.pad(vector, ((0, count - vector.shape[0]), (0, 0)))
 
 
-def _with_mask(talk: Conversation, field: Field, vector: Vector | None, component: int) -> Vector | None:
+def _with_mask(
+    talk: Conversation, field: Field, vector: Vector | None, component: int
+) -> Vector | None:
     if vector is None:
         return None
     words = talk.ctx.common(component, R64, (1, field.words))

@@ -73,9 +73,7 @@ class Field:
 
     def _ints(self, raw: bytes, size: int) -> Integers:
         p = self.modulus
-        values = [
-            int.from_bytes(raw[i : i + size], "little") % p for i in range(0, len(raw), size)
-        ]
+        values = [int.from_bytes(raw[i : i + size], "little") % p for i in range(0, len(raw), size)]
         out = np.empty(len(values), dtype=object)
         out[:] = values
         return out

@@ -72,7 +72,9 @@ def _placed_factors(
     x, y, taken = ring.zeros(shape), ring.zeros(shape), np.zeros(shape[:1], np.bool_)
     for origin in products:
         if len(origin.maps) != 1 or not isinstance(origin.maps[0], Placed):
-            raise ValueError("of bits, one product to a place can be checked, and no sum of products")
+            raise ValueError(
+                "of bits, one product to a place can be checked, and no sum of products"
+            )
         left, right = _factors(origin, side)
         rows = np.broadcast_shapes(left.shape, right.shape)
         here = slice(origin.maps[0].start, origin.maps[0].start + rows[0])

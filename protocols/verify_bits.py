@@ -1,7 +1,8 @@
 """Proofs that ANDs were computed as they should be: all that were recorded, 64 to a word, in one inner product.
 
-Of z = x AND y, party i sends z_i = x_i y_i + x_i y_{i+1} + x_{i+1} y_i + r_i + r_{i+1} (XOR), with keystreams r. The party
-before it (left) knows all with index i, the one after it (right) all with i + 1. A gate is right where the sign of
+Of z = x AND y, party i sends z_i = x_i y_i + x_i y_{i+1} + x_{i+1} y_i + r_i + r_{i+1} (XOR), with keystreams r. The
+party before it (left) knows all with index i, the one after it (right) all with i + 1. A gate is right where the sign
+of
 
     z_i + r_i + x_i y_i  +  r_{i+1}  +  x_i y_{i+1} + y_i x_{i+1}
 
@@ -13,8 +14,9 @@ on bits, has made it 64 times shorter.
 Secret: everything. Leaks: none. Source: README section 7; the four products are a bent function and its dual.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +28,8 @@ from protocols.mersenne import F61, Integers, Vector
 from protocols.records import Record, Side, operands
 
 Words = NDArray[np.uint64]
+# The bits of four signs, of a component's x, y, terms and mask.
+_Signs: TypeAlias = Callable[[Words, Words, Words, Words], Iterator[Words]]
 
 _WORD = 64
 _PRODUCTS = 4
@@ -33,6 +37,11 @@ _CHUNK = 512
 _P = np.uint64(F61.modulus)
 _SMALL_WORDS = 1 << 11
 _FEW_BLOCKS, _BLOCKS = 16, 64
+
+
+def blocks_for(words: int) -> int:
+    """Into how many blocks the first step cuts so many words of gates."""
+    return _FEW_BLOCKS if words <= _SMALL_WORDS else _BLOCKS
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -49,11 +58,11 @@ class _Component:
 
 
 class Gates:
-    """The gates of the records, in their order, as this party holds them; padded with gates of zeros, which are right."""
+    """The gates of the records, in their order, as this party holds them; padded with right ones, of zeros."""
 
     def __init__(self, records: Sequence[Record]) -> None:
         self.words = sum(record.z_sh.size for record in records)
-        self.blocks = _FEW_BLOCKS if self.words <= _SMALL_WORDS else _BLOCKS
+        self.blocks = blocks_for(self.words)
         self._columns = max(1, -(-self.words // self.blocks))
         self._components = {side: self._component(records, side) for side in Side}
 
@@ -115,7 +124,7 @@ class Gates:
         part = self._components[side]
         return self._fold(part, _right_signs, factors)
 
-    def _fold(self, part: _Component, signs: "_Signs", factors: Integers) -> Vector:
+    def _fold(self, part: _Component, signs: _Signs, factors: Integers) -> Vector:
         tables = [_table(factors[i : i + 8]) for i in range(0, self.blocks, 8)]
         folded = np.empty((_PRODUCTS, self._columns * _WORD), np.uint64)
         for start in range(0, self._columns, _CHUNK):
@@ -127,16 +136,9 @@ class Gates:
         return folded.reshape(-1).view(np.uint16).reshape(-1, F61.limbs)
 
 
-class _Signs:
-    """The type of the functions below: the bits of four signs, of a component's x, y, terms and mask."""
-
-    def __call__(self, x: Words, y: Words, terms: Words, mask: Words) -> Iterator[Words]:
-        raise NotImplementedError
-
-
-# With v = (x_i, y_i) of left and w = (y_{i+1}, x_{i+1}) of right, and q(a, b) = a b, which is bent and its own dual: the
-# sum over the four k in {0, 1}^2 of (-1)^(k v) (-1)^q(k + w) is 2 (-1)^(v w + q(v)). The terms of left and right change
-# signs of all four, and q(v) = x_i y_i is what party i sends besides.
+# With v = (x_i, y_i) of left and w = (y_{i+1}, x_{i+1}) of right, and q(a, b) = a b, which is bent and its own dual:
+# the sum over the four k in {0, 1}^2 of (-1)^(k v) (-1)^q(k + w) is 2 (-1)^(v w + q(v)). The terms of left and right
+# change signs of all four, and q(v) = x_i y_i is what party i sends besides.
 
 
 def _left_signs(x: Words, y: Words, terms: Words, mask: Words) -> Iterator[Words]:

@@ -25,7 +25,7 @@ from protocols import (
     rows,
 )
 from protocols import select as select_module
-from protocols.context import Context
+from protocols.context import Context, Payload
 from protocols.products import NumpyProducts
 from protocols.ring import BITS, R16, R32, R64, R128, Ring, RingArray
 from protocols.row_plan import plan_counting
@@ -41,11 +41,17 @@ class Notes:
 
     told: dict[tuple[bytes, int], tuple[Origins, Share]] = field(default_factory=dict)
 
-    def reshared(self, place: bytes, origins: Origins, z_sh: Share) -> None:
+    def reshared(self, place: bytes, origins: Origins, masks_sh: Share, z_sh: Share) -> None:
         self._keep((place, 0), origins, z_sh)
 
     def truncated(self, place: bytes, origins: Origins, shift: int, z_sh: Share) -> None:
         self._keep((place, shift), origins, z_sh)
+
+    def shown(self, place: bytes, held: Payload, received: Payload) -> None:
+        pass
+
+    async def settle(self, ctx: Context) -> None:
+        pass
 
     def _keep(self, key: tuple[bytes, int], origins: Origins, z_sh: Share) -> None:
         assert key not in self.told, "two values in one place"

@@ -103,17 +103,17 @@ def calls(path: Path) -> set[str]:
 
 
 def test_channel_is_touched_by_base_alone() -> None:
-    """``round`` sends what is derived from secrets: only base, and truncation's masked reveal, may call it.
+    """``round`` sends what is derived from secrets: base, truncation's masked reveal, and proofs, may call it.
 
     Keystreams that two parties have in common are for base: what others take from it nobody knows.
     """
     package = Path(__file__).parents[2] / "protocols"
     senders = {path.name for path in package.glob("*.py") if "round" in calls(path)}
-    assert senders == {"base.py", "fixed.py"}
+    assert senders == {"base.py", "fixed.py", "inner_proof.py", "verify.py"}
     unmaskers = {path.name for path in package.glob("*.py") if "masked" in calls(path)}
     assert unmaskers == {"base.py", "fixed.py"}
     drawers = {path.name for path in package.glob("*.py") if "common" in calls(path)}
-    assert drawers == {"base.py"}
+    assert drawers == {"base.py", "inner_proof.py"}
     own_drawers = {path.name for path in package.glob("*.py") if "private" in calls(path)}
     assert own_drawers == {"derived.py", "discrete.py"}
     posters = {path.name for path in package.glob("*.py") if "post" in calls(path)}

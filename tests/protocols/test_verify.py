@@ -1,0 +1,245 @@
+"""A party that deviates is found out before anything is opened; who does not deviate is not, and nothing is shown."""
+
+from collections.abc import Awaitable, Callable
+
+import numpy as np
+import pytest
+
+from protocols import base, boolean, costs, verify
+from protocols.context import Context
+from protocols.errors import CheckFailed
+from protocols.mersenne import F61
+from protocols.ring import BITS
+from protocols.shares import Additive, Share, joined, product
+from protocols.verify import ProductVerifier
+from protocols.verify_bits import Gates
+from tests.protocols.deviating import deviate, flip, flip_last
+from tests.protocols.local import components, reconstruct, run_parties, share_of
+from tests.protocols.test_privacy import find_leak
+
+Program = Callable[[Context], Awaitable[Share]]
+
+
+def verified(program: Program) -> Callable[[Context], Awaitable[object]]:
+    """The program's value, opened in malicious mode."""
+
+    async def run(ctx: Context) -> object:
+        ctx.verifier = ProductVerifier()
+        return await base.open_value(ctx, await program(ctx), "value")
+
+    return run
+
+
+def words(count: int, seed: int) -> np.ndarray:
+    return np.random.default_rng(seed).integers(0, 1 << 64, count, np.uint64)
+
+
+X, Y = (components(BITS, words(12, seed).reshape(4, 3)) for seed in (1, 2))
+
+
+async def carries(ctx: Context) -> Share:
+    return await boolean.carry_out(ctx, share_of(ctx, X, BITS), share_of(ctx, Y, BITS))
+
+
+async def majority(ctx: Context) -> Share:
+    """Products and other terms, side by side in one message."""
+    x_bsh, y_bsh = share_of(ctx, X, BITS), share_of(ctx, Y, BITS)
+    both = joined(product(ctx, x_bsh, y_bsh), product(ctx, y_bsh[:1], x_bsh[1:2]))
+    return await base.reshare(ctx, both + both_plain(ctx, x_bsh, y_bsh))
+
+
+def both_plain(ctx: Context, x_bsh: Share, y_bsh: Share) -> Additive:
+    return joined(x_bsh.additive(ctx), y_bsh[:1].additive(ctx))
+
+
+PROGRAMS: dict[str, Program] = {"carries": carries, "majority": majority}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_settle_lets_an_honest_value_be_opened(name: str) -> None:
+    plain = reconstruct(run_parties(PROGRAMS[name]).results)
+    for rotate in range(3):
+        outcome = run_parties(verified(PROGRAMS[name]), rotate=rotate)
+        assert all(np.array_equal(value, plain) for value in outcome.results)
+
+
+@pytest.mark.parametrize("count", [1, 63, 2048, 2049, 70_000])
+def test_settle_passes_at_any_number_of_gates(count: int) -> None:
+    parts = components(BITS, words(count, 3))
+
+    async def program(ctx: Context) -> Share:
+        x_bsh = share_of(ctx, parts, BITS)
+        return await base.multiply(ctx, x_bsh, x_bsh[::-1])
+
+    opened = run_parties(verified(program)).results[0]
+    x = parts[0] ^ parts[1] ^ parts[2]
+    assert np.array_equal(opened, x & x[::-1])
+
+
+def messages_of(program: Program, pid: int) -> int:
+    """How many messages a party sends before those of the opening, which are two."""
+    outcome = run_parties(verified(program))
+    return sum(message.sender == pid for message in outcome.mesh.sent) - 2
+
+
+@pytest.mark.parametrize("pid", [0, 1, 2])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_every_changed_message_ends_the_run_before_an_opening(name: str, pid: int) -> None:
+    """Products, challenges, matrices, last words: the first bit and the last byte of each."""
+    for number in range(messages_of(PROGRAMS[name], pid)):
+        for change in (flip, flip_last):
+            seen = deviate(verified(PROGRAMS[name]), pid, number, change)
+            assert any(isinstance(error, CheckFailed) for error in seen.errors), (number, change)
+            assert seen.opened == [0, 0], (number, change)
+
+
+def test_a_changed_product_is_opened_where_nothing_is_checked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The control: without the check the same deviation changes the opened value, and nobody notices."""
+
+    async def trusting(self: ProductVerifier, ctx: Context) -> None:
+        return None
+
+    honest = run_parties(verified(carries)).results[0]
+    monkeypatch.setattr(verify.ProductVerifier, "settle", trusting)
+    seen = deviate(verified(carries), 0, 0, flip)
+    assert seen.errors == []
+    assert not np.array_equal(seen.results[0], honest)
+
+
+def test_a_single_wrong_gate_among_many_is_found() -> None:
+    """One bit of 4.5 million: the proof has no error that grows with the number of gates."""
+    parts = components(BITS, words(70_000, 3))
+
+    async def program(ctx: Context) -> Share:
+        x_bsh = share_of(ctx, parts, BITS)
+        return await base.multiply(ctx, x_bsh, x_bsh[::-1])
+
+    seen = deviate(verified(program), 1, 0, flip_last)
+    assert any(isinstance(error, CheckFailed) for error in seen.errors)
+    assert seen.opened == [0, 0]
+
+
+def test_two_wrong_gates_do_not_make_up_for_one_another() -> None:
+    def two(payload: np.ndarray) -> np.ndarray:
+        payload[0] ^= 3
+        return payload
+
+    seen = deviate(verified(carries), 2, 0, two)
+    assert any(isinstance(error, CheckFailed) for error in seen.errors)
+
+
+def test_nothing_is_opened_after_a_check_that_failed() -> None:
+    async def stubborn(ctx: Context) -> object:
+        try:
+            return await verified(carries)(ctx)
+        except CheckFailed:
+            return await base.open_value(ctx, base.random(ctx, BITS, (1,)), "value")
+
+    seen = deviate(stubborn, 0, 0, flip)
+    assert seen.opened == [0, 0]
+    assert any("after a check that failed" in str(error) for error in seen.errors)
+
+
+def test_settle_refuses_sums_of_products_of_bits() -> None:
+    async def program(ctx: Context) -> Share:
+        x_bsh = share_of(ctx, X, BITS)
+        return await base.inner_product(ctx, x_bsh, x_bsh)
+
+    with pytest.raises(ValueError, match="one product"):
+        run_parties(verified(program))
+
+
+# What is shown of masked values.
+
+
+async def shown(ctx: Context) -> object:
+    ctx.verifier = ProductVerifier()
+    mask = base.random(ctx, BITS, (5,))
+    first = await base.open_masked(ctx, mask ^ share_of(ctx, X, BITS).reshape(-1)[:5])
+    await base.open_value(ctx, base.random(ctx, BITS, (1,)), "value")
+    return first
+
+
+def test_open_masked_shows_all_the_same() -> None:
+    first, second, third = run_parties(shown).results
+    assert np.array_equal(first, second)
+    assert np.array_equal(first, third)
+
+
+@pytest.mark.parametrize("pid", [0, 1, 2])
+def test_a_masked_value_that_was_shown_wrong_ends_the_run(pid: int) -> None:
+    seen = deviate(shown, pid, 0, flip)
+    assert any("showed" in str(error) for error in seen.errors)
+    assert seen.opened == [0, 0]
+
+
+def test_open_masked_is_for_a_context_with_a_verifier() -> None:
+    async def program(ctx: Context) -> object:
+        return await base.open_masked(ctx, base.random(ctx, BITS, (1,)))
+
+    with pytest.raises(ValueError, match="compare"):
+        run_parties(program)
+
+
+# Privacy, and costs.
+
+
+def proof_messages(party: int, variant: int) -> np.ndarray:
+    """The words that a party receives of proofs: matrices, challenges and the last element, without their top bits.
+
+    An element is below 2^61, so that a word's last three bits are zeros.
+    """
+
+    async def program(ctx: Context) -> None:
+        x_bsh, y_bsh = (share_of(ctx, parts, BITS) for parts in (X, Y))
+        ctx.verifier = ProductVerifier()
+        await base.multiply(ctx, x_bsh, y_bsh)
+        await ctx.verifier.settle(ctx)
+
+    received = run_parties(program, variant=variant, known_to=party).received(party)
+    # The first message is the product's; outlines are of 96, 64 and 32 bytes, and their digests are public.
+    picked = [m for m in received[1:] if len(m) % 16 == 0 and len(m) not in (32, 64, 96)]
+    picked += [m for m in received[1:] if len(m) % 8 == 0 and len(m) % 16]
+    return np.frombuffer(b"".join(picked), np.uint64)
+
+
+@pytest.mark.parametrize("party", [0, 1, 2])
+def test_view_of_proofs_is_uniform(party: int) -> None:
+    rows = np.array([proof_messages(party, variant) for variant in range(120)])
+    bits = np.unpackbits(rows.view(np.uint8), axis=1, bitorder="little")
+    assert find_leak(bits[:, np.arange(bits.shape[1]) % 64 < F61.exponent]) is None
+
+
+def test_view_of_proofs_without_masks_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The control: the prover's matrices as they are. The proof still holds."""
+    uniform = type(F61).uniform
+    monkeypatch.setattr(
+        "protocols.inner_proof.Conversation.shared_mask",
+        lambda self, field, count: uniform(field, np.zeros((count, field.words), np.uint64)),
+    )
+    rows = np.array([proof_messages(1, variant) for variant in range(120)])
+    bits = np.unpackbits(rows.view(np.uint8), axis=1, bitorder="little")
+    assert find_leak(bits[:, np.arange(bits.shape[1]) % 64 < F61.exponent])
+
+
+@pytest.mark.parametrize("count", [1, 100, 2048, 5000])
+def test_settle_costs_what_its_formula_says(count: int) -> None:
+    async def program(ctx: Context) -> int:
+        ctx.verifier = ProductVerifier()
+        x_bsh = base.random(ctx, BITS, (count,))
+        await base.multiply(ctx, x_bsh, x_bsh)
+        before = ctx.depth
+        await ctx.verifier.settle(ctx)
+        return ctx.depth - before
+
+    outcome = run_parties(program)
+    cost = costs.settle(costs.verify_gates(count))
+    assert outcome.results == [cost.rounds] * 3
+    assert outcome.sent_bytes == [sent + 8 * count for sent in cost.sent]
+
+
+def test_gates_show_nothing() -> None:
+    assert repr(Gates([])) == "Gates(0 words)"
+    assert repr(ProductVerifier()) == "ProductVerifier(0 values, 0 shown)"
