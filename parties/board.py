@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass, field
 from parties.config import Config
 from parties.errors import StoreError
 from parties.progress import WORKING, FieldValue, Progress
-from parties.version import WIRE_VERSION, version
+from parties.version import INGEST_VERSION, STORE_VERSION, WIRE_VERSION, version
 
 FORMAT = 1
 """Of the status document; raised where a field changes its meaning or goes."""
@@ -55,6 +55,7 @@ _PHASES = {
     "round-done": Phase.COMPUTING,
     "writing": Phase.WRITING,
     "finished": Phase.FINISHED,
+    "stopped": Phase.STOPPED,
     "failed": Phase.FAILED,
 }
 """The phase that an event begins."""
@@ -125,6 +126,8 @@ class Sources:
     spent: Callable[[], Spent | None] = lambda: None
     steps: Callable[[], Mapping[str, StepSum]] = dict
     round_trip_s: Callable[[int], float | None] = lambda peer: None
+    now: Callable[[], int | None] = lambda: None
+    """The round that is under way, where no event says so."""
 
     def frozen(self) -> "Sources":
         """What they say now, for ever; of what cannot be read any more nothing."""
@@ -279,6 +282,8 @@ class Board:
         self._changed()
 
     def _enter(self, phase: Phase) -> None:
+        if phase is Phase.CONNECTING and not self.about.peers:
+            phase = Phase.WAITING
         if phase is self._phase:
             return
         if phase in ENDS:
@@ -386,7 +391,7 @@ class Board:
             "doing": self._doing,
             "rounds": {
                 "done": self._done,
-                "now": self._now,
+                "now": self.sources.now() if self._now is None else self._now,
                 "of": about.rounds,
                 "at_most": about.at_most,
             },
@@ -429,8 +434,14 @@ class Watched:
 
 
 def versions() -> dict[str, object]:
-    """Of this program, of what it sends to the other servers, and of Python."""
-    return {"syncret": version(), "wire": WIRE_VERSION, "python": sys.version.split()[0]}
+    """Of this program, of what servers send to one another and owners to them, of stores, and of Python."""
+    return {
+        "syncret": version(),
+        "wire": WIRE_VERSION,
+        "ingest": INGEST_VERSION,
+        "store": STORE_VERSION,
+        "python": sys.version.split()[0],
+    }
 
 
 def owners_dict(owners: Sequence[Owner], expected: int, minimum: int) -> dict[str, object]:

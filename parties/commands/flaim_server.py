@@ -1,9 +1,12 @@
 """The command `flaim-server`: FLAIM's server, on a host of its own or as a process of a trial."""
 
+import contextlib
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import click
 
+from parties.board import About, Board
 from parties.commands.running import (
     common_options,
     make_private,
@@ -21,6 +24,20 @@ _AGAIN = (
     "the same command goes on after the last finished round; with an annealed schedule, or before the first sums, it "
     "begins anew with what is left of the budget"
 )
+
+
+@contextlib.asynccontextmanager
+async def _shown(
+    board: Board, folder: Path, supervision: Supervision, *, alone: bool
+) -> AsyncIterator[None]:
+    """The server's admin socket; a trial's server has none, which saves it the import of a web server."""
+    if not alone:
+        yield
+        return
+    from parties.operate.shown import orders_of, shown
+
+    async with shown(board, folder, orders_of(supervision)):
+        yield
 
 
 @click.command(
@@ -62,9 +79,16 @@ def flaim_server(
         loaded = load_config(config)
         own_files(loaded)  # Before anything is written.
         make_private(own_folder)
-        await run_server(
-            loaded, own_folder, progress=progress, closed=supervision.go, register=register
-        )
+        board = Board(About.of_flaim(loaded))
+        async with _shown(board, own_folder, supervision, alone=not watch_stdin):
+            await run_server(
+                loaded,
+                own_folder,
+                progress=progress,
+                closed=supervision.go,
+                register=register,
+                board=board,
+            )
 
     run_supervised(
         serve, watch_stdin=watch_stdin, events=progress if as_json else None, again=_AGAIN

@@ -41,6 +41,7 @@ from mechanisms.flaim_settings import FlaimSettings
 from mechanisms.model import Model
 from mechanisms.pgm import FederatedEstimator, Target
 from mechanisms.workload import Workload
+from parties.board import About, Board, Phase, Watched
 from parties.config import CertificateFiles, Config
 from parties.database import Database
 from parties.distaim.outputs import write_synthetic
@@ -56,6 +57,7 @@ from parties.flaim.record import Record
 from parties.flaim.refusals import refusal_of
 from parties.flaim.result import RESULT, ServerFacts, flaim_document
 from parties.flaim.steps import AGGREGATE, CHOOSE
+from parties.flaim.watching import watch_connections, watch_run
 from parties.inlets import Inlets
 from parties.ledger import LEDGER, DurableLedger, adopt_charges
 from parties.places import register_file
@@ -88,15 +90,18 @@ async def run_server(
     closed: asyncio.Event,
     register: Path | None = None,
     inlets: Inlets | None = None,
+    board: Board | None = None,
 ) -> None:
     """Serve the run of ``config`` in ``directory`` until it is finished.
 
     ``closed`` is set by whoever knows that no more clients will come; ``register`` is the file of this server's
-    studies, if it has not its usual place; ``inlets`` take the place of a port. Raises ConfigError, CertificateError,
-    StoreError (with StudyReleased where another folder has released this configuration), CheckFailed (of a transcript
-    that is none), TooFewClients, MechanismError (the budget is spent already, among others); the clients have been told
-    by then.
+    studies, if it has not its usual place; ``inlets`` take the place of a port; ``board`` is told what goes on. Raises
+    ConfigError, CertificateError, StoreError (with StudyReleased where another folder has released this configuration),
+    CheckFailed (of a transcript that is none), TooFewClients, MechanismError (the budget is spent already, among
+    others); the clients have been told by then.
     """
+    board = board or Board(About.of_flaim(config))
+    progress = Watched(progress, board)
     section = config.require_flaim()
     if section.variant == ORACLE:
         raise ConfigError(
@@ -145,7 +150,9 @@ async def run_server(
             earlier,
             registered.check_client,
             inlets,
+            board,
         )
+        watch_run(board, ledger, record, settings.rho)
         try:
             with disk_errors(directory):
                 await run.serve(files)
@@ -156,6 +163,8 @@ async def run_server(
             with contextlib.suppress(OSError, ValueError):
                 record.transcript.close(f"failed: {refusal_of(error).words}")
             raise
+        finally:
+            board.freeze()
     progress.event("finished", "finished")
 
 
@@ -233,6 +242,7 @@ class _Run:
     earlier: float
     admit: Callable[[str], object]
     inlets: Inlets | None
+    board: Board
     connections: Connections | None = None
     document: dict[str, object] = field(default_factory=dict)
     seconds: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
@@ -255,6 +265,7 @@ class _Run:
             inlets=self.inlets,
         )
         self.connections = connections
+        watch_connections(self.board, connections)
         async with connections:
             address = self.config.require_flaim().address
             self.progress.event("listening", f"taking clients at {address}")
@@ -285,6 +296,7 @@ class _Run:
         ready = bool(before) and next_round(self.settings, before) > schedule.rounds
         joined = len(connections.present) if ready else await self._gather(connections)
         self.seconds["join"] = time.perf_counter() - started
+        self.board.enter(Phase.COMPUTING)
         federation = NetworkFederation(
             self.config,
             self.workload,

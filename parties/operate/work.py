@@ -34,14 +34,21 @@ async def run_study(
     Meanwhile it answers at the admin socket in its ``directory`` (`parties.operate.shown`). Raises as
     `parties.distaim.server.run_party` and `parties.flaim.server.run_server`.
     """
-    if pid is None:
-        await run_server(
-            config, directory, progress=progress, closed=closed, register=register, inlets=inlets
-        )
-        await asyncio.to_thread(_flaim_report, config, directory)
-        return
-    board = Board(About.of_party(config, pid))
+    about = About.of_flaim(config) if pid is None else About.of_party(config, pid)
+    board = Board(about)
     async with shown(board, directory, orders):
+        if pid is None:
+            await run_server(
+                config,
+                directory,
+                progress=progress,
+                closed=closed,
+                register=register,
+                inlets=inlets,
+                board=board,
+            )
+            await asyncio.to_thread(_flaim_report, config, directory)
+            return
         await run_party(
             config,
             pid,

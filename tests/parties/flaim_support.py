@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from mechanisms.flaim_client import FlaimClient
 from parties import tls
+from parties.board import Board
 from parties.config import CertificateFiles, Config, config_from_dict
 from parties.database import Database
 from parties.flaim.client import ClientReport, run_client
@@ -93,6 +94,7 @@ async def play(
     faults: Mapping[int, Fault] | None = None,
     *,
     register: Path | None = None,
+    board: Board | None = None,
 ) -> tuple[Events, list[ClientReport | BaseException]]:
     """A run with the server and all clients in this loop; those of ``faults`` do something else.
 
@@ -111,7 +113,9 @@ async def play(
         )
 
     server, *clients = await asyncio.gather(
-        run_server(config, directory, progress=events, closed=closed, register=register),
+        run_server(
+            config, directory, progress=events, closed=closed, register=register, board=board
+        ),
         *(one(index) for index in range(len(NAMES))),
         return_exceptions=True,
     )

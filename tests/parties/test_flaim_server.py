@@ -14,6 +14,7 @@ import pytest
 from mechanisms.accounting import LedgerEntry
 from mechanisms.errors import BudgetExceeded, RoundLost
 from mechanisms.events import GaussianEvent
+from parties.board import About, Board
 from parties.config import CertificateFiles
 from parties.database import Database
 from parties.errors import (
@@ -29,6 +30,7 @@ from parties.flaim.refusals import Refusal, Refused
 from parties.flaim.server import run_server
 from parties.flaim.sums import settings_of
 from parties.ledger import LEDGER, DurableLedger
+from parties.operate.past import past_status
 from parties.secagg.frames import read_frame, write_frame
 from parties.statuses import FlaimRefused, Status, TooFewClients
 from parties.tls import client_context, make_certificates
@@ -113,6 +115,34 @@ async def test_run_finishes_with_model_result_and_transcript(
     frames = {name: kinds[name] * 4 for name in ("sent", "received")}
     assert sent + frames["sent"] == sum(found["clients_received"].values())
     assert received + frames["received"] == sum(found["clients_sent"].values())
+
+
+async def test_board_shows_who_is_connected_and_the_folder_what_was_done(
+    certificates: dict[str, CertificateFiles], tmp_path: Path
+) -> None:
+    config = flaim_config(certificates, {"clients.wait_s": 1.0})
+    board = Board(About.of_flaim(config))
+    seen: list[dict] = []
+    board.listen(lambda: seen.append(board.status()))
+
+    async def never() -> None:
+        await asyncio.sleep(0)
+
+    await play(config, certificates, tmp_path, {5: never}, board=board)
+    waiting = next(one for one in seen if one["owners"]["here"] == 3)
+    assert (waiting["phase"], waiting["owners"]["states"]["absent"]) == ("waiting", 3)
+    computing = [one for one in seen if one["phase"] == "computing"]
+    assert computing[-1]["owners"]["states"] == {"absent": 1, "here": 5}
+    assert computing[-1]["rounds"]["done"] == 2
+    last, kept = board.status(), past_status(tmp_path / "server")
+    assert last["phase"] == kept["phase"] == "finished"
+    assert last["budget"] == kept["budget"]
+    found = result(tmp_path)
+    assert last["budget"]["rho"] == found["rho_total"]
+    assert last["budget"]["spent"] == sum(entry["rho"] for entry in found["ledger"])
+    assert kept["rounds"]["done"] == 2
+    assert last["steps"]["aggregate"]["received_bytes"] > 1000
+    assert last["peers"] == []
 
 
 async def test_sums_are_those_of_the_tables_but_for_the_noise(

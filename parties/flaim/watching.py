@@ -1,0 +1,54 @@
+"""What the board of FLAIM's server is told from: who is connected, what is spent, what steps cost.
+
+Provides ``watch_run``, ``watch_connections`` and ``owners_of``. Public: all of it.
+"""
+
+from collections.abc import Sequence
+
+from parties.board import Board, Owner, OwnerState, Spent, StepSum
+from parties.flaim.connections import Connections
+from parties.flaim.record import Record
+from parties.ledger import DurableLedger
+
+
+def watch_run(board: Board, ledger: DurableLedger, record: Record, rho: float) -> None:
+    """From now on ``board`` shows what is charged, and what steps have cost."""
+
+    def spent() -> Spent:
+        charges = [entry.rho for entry in ledger.entries]
+        return Spent(rho, sum(charges), len(charges))
+
+    board.sources.spent = spent
+    board.sources.steps = lambda: _steps(record)
+    board.sources.now = lambda: record.at[1] if record.at else None
+
+
+def watch_connections(board: Board, connections: Connections) -> None:
+    """From now on ``board`` shows who is connected."""
+    board.sources.owners = lambda: owners_of(connections)
+
+
+def owners_of(connections: Connections) -> Sequence[Owner]:
+    """Everybody whom the configuration names: connected, gone, or not seen yet."""
+    # Copies, each made in one go: connections come and go beside the thread that looks.
+    present, lost = set(connections.present), dict(connections.lost)
+    return [
+        Owner(name, OwnerState.HERE)
+        if number in present
+        else Owner(name, OwnerState.GONE, reason=lost[number])
+        if number in lost
+        else Owner(name, OwnerState.ABSENT)
+        for number, name in enumerate(connections.names)
+    ]
+
+
+def _steps(record: Record) -> dict[str, StepSum]:
+    return {
+        name: StepSum(
+            seconds=cost.seconds,
+            sent_bytes=cost.sent,
+            received_bytes=cost.received,
+            messages=cost.messages,
+        )
+        for name, cost in dict(record.by_step).items()
+    }
