@@ -62,6 +62,14 @@ class Study:
         return self.config, self.server, self.store
 
 
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What a register knows of a folder: how much was charged in it, and whether its run has ended."""
+
+    charges: int
+    ended: bool
+
+
 class Register:
     """The file at ``path``. All methods may be called from any thread and process; all may raise StoreError."""
 
@@ -96,6 +104,15 @@ class Register:
                 "INSERT OR IGNORE INTO owner VALUES (?, ?, ?, ?)",
                 [(*study.key, client) for client in clients],
             )
+
+    def record(self, config: str, store: str) -> Record | None:
+        """Of the folder whose store has this name, in the run of ``config``; None where nothing is known."""
+        with self._shared.reading() as db:
+            row = db.execute(
+                "SELECT max(charges), max(ended_at) FROM study WHERE config = ? AND store = ?",
+                (config, store),
+            ).fetchone()
+        return None if row[0] is None else Record(int(row[0]), row[1] is not None)
 
     def check_charges(self, study: Study, charges: int) -> None:
         """Raises StudyReleased where this folder had more than so many ``charges`` before: it is an old copy."""

@@ -13,6 +13,8 @@ from parties.ceremony import CERTIFICATES, admit, merge
 from parties.commands.fingerprint import lines_of, record_of
 from parties.commands.running import common_options
 from parties.config import Address, Config
+from parties.files import write_new
+from parties.sealing import SealKey
 from parties.tls import Authority, authority_digest, check_subject, make_certificates
 
 _PATH = click.Path(path_type=Path)
@@ -223,6 +225,30 @@ def admit_command(
         f"{', '.join(map(str, made))}: give each to its owner, who puts it into the study's folder {CERTIFICATES}, "
         "once the owner has read you the words above."
     )
+
+
+@certs.command(
+    "backup-key",
+    short_help="An operator: make a key that backups are encrypted to.",
+    epilog="Example: syncret certs backup-key offsite",
+)
+@click.argument("name")
+@common_options
+def backup_key(name: str, as_json: bool) -> None:
+    """Make NAME.backup-key, which opens backups, and NAME.backup-pub, which is all that making one takes.
+
+    The first belongs on another machine than the server's, or on paper; whoever has it reads this server's shares.
+    """
+    check_subject(name)  # It becomes part of a path.
+    private, public = Path(f"{name}.backup-key"), Path(f"{name}.backup-pub")
+    key = SealKey.generate()
+    write_new(private, key.pem(), secret=True)
+    write_new(public, f"{key.public}\n".encode())
+    if as_json:
+        _json({"private": str(private), "public": str(public)})
+        return
+    _lines([f"{private}: keep it elsewhere: syncret restore wants it (--key)"])
+    _lines([f"{public}: for syncret backup --for"])
 
 
 @certs.command(

@@ -10,6 +10,7 @@ from parties.version import version
 
 _COMMANDS = {
     "audit": "Verify the transcripts of a run, and that what is published came of it.",
+    "backup": "Copy a server's folder, encrypted, while the server runs.",
     "bench": "Measure Syncret on this machine.",
     "budget": "Show what your tables have spent, and set what they may.",
     "bundle": "Put what an audit reads of a run into one file.",
@@ -25,6 +26,7 @@ _COMMANDS = {
     "owners": "",
     "party": "Run one of the three compute servers.",
     "plan": "Say what a run takes, and what noise it has, before it is run.",
+    "restore": "Make a server's folder of a backup.",
     "run": "Run DistAIM or central AIM on this machine, with one table for all owners.",
     "sample": "Draw more rows from the model of a finished run.",
     "status": "Show what a server is at.",
