@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from parties.commands.running import common_options, run_supervised
+from parties.commands.running import common_options, held_option, run_supervised
 from parties.dumps import no_core_dumps
 from parties.progress import JsonLines, Lines, Progress
 from parties.trial.owners import run_owners
@@ -14,6 +14,7 @@ from parties.trial.processes import Supervision
 @click.command(hidden=True)
 @click.argument("job", type=click.Path(path_type=Path))
 @click.option("--watch-stdin", is_flag=True)
+@held_option
 @common_options
 def owners(job: Path, watch_stdin: bool, as_json: bool) -> None:
     """Play all data owners of a trial; `syncret run` starts this, and says go once the servers listen."""

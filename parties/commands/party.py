@@ -7,6 +7,7 @@ import click
 from parties.board import About, Board
 from parties.commands.running import (
     common_options,
+    held_option,
     make_private,
     register_option,
     run_supervised,
@@ -43,6 +44,7 @@ _AGAIN = "the same command goes on after the last finished round, once all three
     help="Stop when standard input ends; its line 'go' ends the wait for data owners.",
 )
 @register_option
+@held_option
 @common_options
 def party(
     config: Path,

@@ -19,9 +19,11 @@ from parties.commands.table_options import table_options
 from parties.config import INPUTS, SCHEDULES, UPLOADS, Config, load_config, overrides
 from parties.owner import Table
 from parties.report.content import excluded_text
+from parties.trial.children import Children, hold
+from parties.trial.folder import Folder, default_place
 from parties.trial.methods import open_method_folder, run_method, trial_on
 from parties.trial.partition import PARTITIONS
-from parties.trial.request import METHODS, Request
+from parties.trial.request import DISTAIM, METHODS, Request
 from protocols.measure import NOISES
 
 _PATH = click.Path(path_type=Path)
@@ -113,14 +115,24 @@ def run_trial(
     *,
     out: Path | None,
     as_json: bool,
+    children: Children | None = None,
 ) -> None:
-    """Check everything, run, write the report, say what came out."""
-    trial = trial_on(table, config, request)
-    folder = open_method_folder(trial, out)
-    method = partial(run_method, trial, folder)
-    report = run_in_folder(
-        trial, folder, method, rounds=config.run.rounds, goes_on=request.method == "distaim"
-    )
+    """Check everything, run, write the report, say what came out.
+
+    ``children``: DistAIM's processes in the folder ``out``, where they are held already.
+    """
+    place = out or default_place(config.run.id)
+    distaim = request.method == DISTAIM
+    if distaim and children is None:
+        children = hold(Folder(place))
+    try:
+        trial = trial_on(table, config, request)
+        folder = open_method_folder(trial, place)
+        method = partial(run_method, trial, folder, children=children)
+        report = run_in_folder(trial, folder, method, rounds=config.run.rounds, goes_on=distaim)
+    finally:
+        if children is not None:
+            children.kill()
     print_result(report, folder, closing_lines, as_json=as_json)
 
 

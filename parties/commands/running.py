@@ -16,7 +16,7 @@ from parties.errors import StoreError
 from parties.files import disk_errors
 from parties.progress import CLEAR, Progress
 from parties.statuses import Status, describe
-from parties.trial.processes import Supervision
+from parties.trial.processes import HELD, Supervision, await_begin
 from protocols.errors import ChannelError
 
 Command = Callable[..., None]
@@ -59,6 +59,16 @@ register_option = click.option(
     default=None,
     metavar="FILE",
     help="What this server has released, if not SYNCRET_REGISTER or its place in your home. Keep it.",
+)
+
+
+def _hold(ctx: click.Context, parameter: click.Parameter, value: bool) -> None:
+    if value:
+        await_begin()
+
+
+held_option = click.option(
+    HELD, is_flag=True, hidden=True, expose_value=False, is_eager=True, callback=_hold
 )
 
 

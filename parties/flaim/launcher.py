@@ -103,7 +103,7 @@ class _Run:
         directory = self.folder.party(0)
         arguments = ["flaim-server", str(self.folder.config), "--dir", str(directory), *_WATCHED]
         arguments += ["--register", str(directory / REGISTER)]
-        server = await Child.start(SERVER, arguments, log=directory / "log.txt")
+        server = Child.start(SERVER, arguments, log=directory / "log.txt")
         self.children.append(server)
         self.progress.event("server", "the server is starting", pids=str(server.pid))
         serving = asyncio.create_task(self._watch_server(server, started))
@@ -151,7 +151,7 @@ class _Run:
             part = ("--share", f"{index}/{count}")
             arguments = ["flaim-clients", str(self.folder.owners / "job.json"), *part, *_WATCHED]
             log = self.folder.owners / f"log-{index}.txt"
-            child = await Child.start(label, arguments, log=log)
+            child = Child.start(label, arguments, log=log)
             self.children.append(child)
             watchers.append(asyncio.create_task(self._watch_clients(child, names, server)))
         pids = " ".join(str(child.pid) for child in self.children[1:])

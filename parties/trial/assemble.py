@@ -7,7 +7,6 @@ Secret: the real table.
 """
 
 import shutil
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -25,7 +24,7 @@ from parties.report.quality import QUALITY, read_quality, with_truth
 from parties.report.result import read_result, read_table_of
 from parties.report.verdict import verdict
 from parties.report.writing import write_report
-from parties.trial.folder import REGISTER, Folder
+from parties.trial.folder import REGISTER, Folder, default_place
 from parties.trial.request import DISTAIM, Trial
 
 
@@ -34,8 +33,7 @@ def open_run_folder(trial: Trial, out: Path | None, servers: Sequence[str]) -> F
 
     Raises StoreError.
     """
-    default = f"{trial.config.run.id}-{time.strftime('%Y%m%d-%H%M%S')}"
-    folder = Folder(out or Path("runs") / default, servers)
+    folder = Folder(out or default_place(trial.config.run.id), servers)
     if folder.finished:
         tidy(folder)  # A kill may have come between that run's end and its clean-up.
     folder.open(trial.fingerprint)

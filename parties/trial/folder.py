@@ -1,10 +1,12 @@
 """The run folder of a trial: new, or one that an interrupted run of the same request left.
 
-Provides ``Folder``. Secret: keys, shares and tables below it until the run is finished, in folders of mode 0700.
+Provides ``Folder`` and ``default_place``. Secret: keys, shares and tables below it until the run is finished, in folders
+of mode 0700.
 """
 
 import json
 import os
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -16,6 +18,11 @@ SERVERS = ("0", "1", "2")
 REGISTER = "register.sqlite"
 """A trial's server has its register of studies in its folder."""
 _MARK = "run.json"
+
+
+def default_place(run_id: str) -> Path:
+    """Where a run's folder is if nobody says: runs/ID-TIME."""
+    return Path("runs") / f"{run_id}-{time.strftime('%Y%m%d-%H%M%S')}"
 
 
 class Folder:

@@ -25,7 +25,8 @@ from parties.files import disk_errors, write_whole
 from parties.progress import WORKING, Progress
 from parties.statuses import ChildFailed, Status
 from parties.tls import make_certificates, public_keys
-from parties.trial.folder import REGISTER, Folder
+from parties.trial.children import JOB, Children, hold
+from parties.trial.folder import Folder
 from parties.trial.jobs import OwnersJob, read_receipts
 from parties.trial.ports import LOOPBACK, free_ports
 from parties.trial.processes import Child
@@ -57,20 +58,22 @@ class Launched:
     setup_s: float
 
 
-async def launch(trial: Trial, folder: Folder, *, progress: Progress) -> Launched:
-    """Run ``trial`` in ``folder`` to its end.
+async def launch(
+    trial: Trial, folder: Folder, *, progress: Progress, children: Children | None = None
+) -> Launched:
+    """Run ``trial`` in ``folder`` to its end, by ``children`` that are held already.
 
     Raises ChildFailed with the message of the process that failed first, StoreError, CertificateError.
     """
     started = time.perf_counter()
     connected: list[float] = []
-    config = await asyncio.to_thread(prepare, trial, folder)
-    progress.event("prepared", "certificates, ports and owners' tables are ready")
-    children: list[Child] = []
+    children = children or hold(folder)
     try:
+        config = await asyncio.to_thread(prepare, trial, folder)
+        progress.event("prepared", "certificates, ports and owners' tables are ready")
         await _run_processes(folder, children, connected, progress)
     finally:
-        await asyncio.shield(_stop(children))
+        await asyncio.shield(_stop(children.all))
     return Launched(config, connected[0] - started if connected else 0.0)
 
 
@@ -109,7 +112,7 @@ def prepare_trial(
             budget=str(folder.owners / "budget.sqlite"),
             names=trial.names,
             capacity=trial.request.capacity,
-        ).write(folder.owners / "job.json")
+        ).write(folder.owners / JOB)
     return config
 
 
@@ -151,9 +154,9 @@ def _public_keys(folder: Folder) -> dict[str, dict[str, str]]:
 
 
 async def _run_processes(
-    folder: Folder, children: list[Child], connected: list[float], progress: Progress
+    folder: Folder, children: Children, connected: list[float], progress: Progress
 ) -> None:
-    """Start everything in order and watch it until the three servers have ended well.
+    """Let everybody begin in order and watch it until the three servers have ended well.
 
     Notes in ``connected`` when they had found one another.
     """
@@ -172,15 +175,14 @@ async def _run_processes(
     listening = [asyncio.Event() for _ in range(3)]
     watchers: list[asyncio.Task[None]] = []
     try:
-        for pid in range(3):
-            child = await _start_party(pid, folder)
-            children.append(child)
+        for pid, child in enumerate(children.servers):
+            child.begin()
             watchers.append(asyncio.create_task(_watch_party(child, pid, on_event, progress)))
-        servers = list(children)
-        progress.event("servers", "three compute servers are starting", pids=_pids(servers))
+        pids = _pids(children.servers)
+        progress.event("servers", "three compute servers are starting", pids=pids)
         owners = asyncio.create_task(_play_owners(folder, children, listening, progress))
         watchers.append(owners)
-        await _wait_for_all(watchers, servers)
+        await _wait_for_all(watchers, children.servers)
     finally:
         for task in watchers:
             task.cancel()
@@ -189,16 +191,6 @@ async def _run_processes(
 
 def _pids(children: Sequence[Child]) -> str:
     return " ".join(str(child.pid) for child in children)
-
-
-async def _start_party(pid: int, folder: Folder) -> Child:
-    directory = folder.party(pid)
-    arguments = ["party", str(folder.config), "--pid", str(pid), "--dir", str(directory)]
-    # A trial has its own: nothing is written outside its folder, and the next one may be the same again.
-    arguments += ["--register", str(directory / REGISTER)]
-    return await Child.start(
-        f"party {pid}", [*arguments, "--json", "--watch-stdin"], log=directory / "log.txt"
-    )
 
 
 async def _watch_party(
@@ -219,16 +211,11 @@ async def _watch_party(
 
 
 async def _play_owners(
-    folder: Folder, children: list[Child], listening: Sequence[asyncio.Event], progress: Progress
+    folder: Folder, children: Children, listening: Sequence[asyncio.Event], progress: Progress
 ) -> None:
     """Once all servers listen, let the owners submit, then tell the servers that no more will come."""
-    servers = list(children)
-    child = await Child.start(
-        "data owners",
-        ["owners", str(folder.owners / "job.json"), "--json", "--watch-stdin"],
-        log=folder.owners / "log.txt",
-    )
-    children.append(child)
+    child = children.owners
+    child.begin()
     for ready in listening:
         await ready.wait()
     child.command("go")
@@ -239,7 +226,7 @@ async def _play_owners(
     await _check_end(child)
     count = len(read_receipts(receipts_path(folder)))
     progress.event("owners", f"all {count} data owners have answered and left")
-    for server in servers:
+    for server in children.servers:
         server.command("go")
 
 

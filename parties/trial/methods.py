@@ -14,6 +14,7 @@ from parties.progress import Progress
 from parties.report.content import RunReport
 from parties.trial.assemble import collect, open_run_folder
 from parties.trial.central import run_central
+from parties.trial.children import Children
 from parties.trial.folder import SERVERS, Folder
 from parties.trial.launcher import launch
 from parties.trial.request import Request, Trial, load_trial
@@ -37,15 +38,19 @@ def open_method_folder(trial: Trial, out: Path | None) -> Folder:
     return open_run_folder(trial, out, SERVERS)
 
 
-async def run_method(trial: Trial, folder: Folder, progress: Progress) -> RunReport:
+async def run_method(
+    trial: Trial, folder: Folder, progress: Progress, *, children: Children | None = None
+) -> RunReport:
     """Run ``trial`` in ``folder`` by the method that it asks for; returns the report without utility.
+
+    ``children``: DistAIM's processes, where they are held already.
 
     Raises as `parties.trial.launcher.launch` and `parties.trial.central.run_central`.
     """
     if trial.request.method == "aim":
         return await run_central(trial, folder, progress=progress)
     started = time.perf_counter()
-    launched = await launch(trial, folder, progress=progress)
+    launched = await launch(trial, folder, progress=progress, children=children)
     collect(folder)
     return run_report(
         launched.config,

@@ -3,6 +3,9 @@
 ``Child`` starts a process in a session of its own with a pipe on its standard input. The pipe carries commands, one a
 line, and its end, which the operating system delivers even when the parent is killed outright, tells the child to stop:
 no orphans. ``Supervision`` is the child's end of that pipe together with SIGINT and SIGTERM. Nothing here is secret.
+
+A child's imports take half a second. One that is ``held`` is started before there is anything for it to do: it imports,
+and does nothing until it is told to ``begin`` (``await_begin`` is its end of that).
 """
 
 import asyncio
@@ -11,10 +14,12 @@ import json
 import os
 import resource
 import signal
+import subprocess
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
+from typing import IO
 
 from parties.statuses import Status, Stopped
 from parties.supervisor import supervised, tell, without_supervisor
@@ -23,7 +28,9 @@ STOP_GRACE_S = 3.0
 """How long a child may take to stop after SIGTERM before it is killed."""
 HARD_EXIT_S = 8.0
 """How long an orderly stop may take in the process itself."""
+HELD = "--held"
 _LOG_TAIL_BYTES = 4000
+_POLL_S = 0.005
 
 
 def allow_files() -> None:
@@ -37,7 +44,7 @@ def allow_files() -> None:
 class Child:
     """A running process ``name``, its JSON events on standard output, its other output in the file ``log``."""
 
-    def __init__(self, name: str, process: asyncio.subprocess.Process, log: Path) -> None:
+    def __init__(self, name: str, process: "subprocess.Popen[bytes]", log: Path) -> None:
         self.name = name
         self.log = log
         self._process = process
@@ -46,21 +53,19 @@ class Child:
         """The server that it failed for the lack of, by its own account."""
 
     @classmethod
-    async def start(cls, name: str, arguments: Sequence[str], *, log: Path) -> "Child":
+    def start(cls, name: str, arguments: Sequence[str], *, log: Path) -> "Child":
         """Run ``python -m parties ARGUMENTS``. Raises OSError where it or its log cannot be started."""
         with log.open("ab") as output:
-            process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                "-m",
-                "parties",
-                *arguments,
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=output,
-                start_new_session=True,
-                env=_environment(),
-            )
-        return cls(name, process, log)
+            return cls(name, _run(arguments, output), log)
+
+    @classmethod
+    def held(cls, name: str, arguments: Sequence[str], *, log: Path) -> "Child":
+        """As ``start``, but it waits for ``begin``, and ``log`` need not be possible before. Raises OSError."""
+        return cls(name, _run([*arguments, HELD], None), log)
+
+    def begin(self) -> None:
+        """Let one that is held do its work, with its other output in its log."""
+        self.command(str(self.log.absolute()))
 
     @property
     def pid(self) -> int:
@@ -70,40 +75,48 @@ class Child:
     @property
     def running(self) -> bool:
         """Whether it has not ended yet, as far as is known."""
-        return self._process.returncode is None
+        return self._process.poll() is None
 
     async def events(self) -> AsyncIterator[Mapping[str, object]]:
         """Its events until its output ends; a line that is no event goes to the log."""
-        stream = self._process.stdout
-        while stream is not None and (line := await stream.readline()):
-            try:
-                event = json.loads(line)
-            except ValueError:
-                event = None
-            if isinstance(event, dict) and isinstance(event.get("event"), str):
-                if event["event"] == "failed":
-                    self.failure = (_status(event.get("status")), str(event.get("text")))
-                    peer = event.get("peer")
-                    self.accused = peer if isinstance(peer, int) else None
-                yield event
-            else:
-                with self.log.open("ab") as log:
-                    log.write(line)
+        stream = asyncio.StreamReader()
+        transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(stream), self._process.stdout
+        )
+        try:
+            while line := await stream.readline():
+                if (event := _event(line)) is not None:
+                    self._note_failure(event)
+                    yield event
+                else:
+                    with self.log.open("ab") as log:
+                        log.write(line)
+        finally:
+            transport.close()
+
+    def _note_failure(self, event: Mapping[str, object]) -> None:
+        if event["event"] == "failed":
+            self.failure = (_status(event.get("status")), str(event.get("text")))
+            peer = event.get("peer")
+            self.accused = peer if isinstance(peer, int) else None
 
     def command(self, line: str) -> None:
         """Send a command line; ignored where the child has gone."""
         stream = self._process.stdin
         if stream is not None and self.running:
-            with contextlib.suppress(ConnectionError, RuntimeError):
+            with contextlib.suppress(ConnectionError):
                 stream.write(line.encode() + b"\n")
 
     async def wait(self) -> int:
         """Its exit status, negative for a signal."""
-        return await self._process.wait()
+        # It is asked for when the child's output has ended, so not for long.
+        while (status := self._process.poll()) is None:  # noqa: ASYNC110  # A process sets no event.
+            await asyncio.sleep(_POLL_S)
+        return status
 
     def describe_end(self) -> str:
         """Why it ended: its own last message, or how the operating system ended it."""
-        code = self._process.returncode
+        code = self._process.poll()
         if self.failure is not None:
             return f"{self.name}: {self.failure[1]}"
         if code is not None and code < 0:
@@ -118,14 +131,59 @@ class Child:
     async def stop(self) -> None:
         """End it: SIGTERM, a short grace, SIGKILL (which reaches a stopped process, too)."""
         if self.running:
-            with contextlib.suppress(ProcessLookupError):
-                self._process.terminate()
+            self._process.terminate()
             try:
-                await asyncio.wait_for(self._process.wait(), STOP_GRACE_S)
+                await asyncio.wait_for(self.wait(), STOP_GRACE_S)
             except TimeoutError:
-                with contextlib.suppress(ProcessLookupError):
-                    self._process.kill()
-                await self._process.wait()
+                self._process.kill()
+                await self.wait()
+        self._close()
+
+    def kill(self) -> None:
+        """End it at once, where nothing waits for its answer."""
+        if self.running:
+            self._process.kill()
+            self._process.wait()
+        self._close()
+
+    def _close(self) -> None:
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                pipe.close()
+
+
+def await_begin() -> None:
+    """In a child that is held: until its parent lets it begin. Ends the process where the parent is gone."""
+    line = b""
+    # Byte by byte: what comes after the line is for ``Supervision``.
+    while not line.endswith(b"\n"):
+        if not (byte := os.read(0, 1)):
+            os._exit(int(Status.TERMINATED))
+        line += byte
+    log = os.open(os.fsdecode(line[:-1]), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+    os.dup2(log, 2)
+    os.close(log)
+
+
+def _run(arguments: Sequence[str], output: IO[bytes] | None) -> "subprocess.Popen[bytes]":
+    return subprocess.Popen(
+        [sys.executable, "-m", "parties", *arguments],
+        bufsize=0,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=output,
+        start_new_session=True,
+        env=_environment(),
+    )
+
+
+def _event(line: bytes) -> Mapping[str, object] | None:
+    """What a line of output says; None if it is no event."""
+    try:
+        event = json.loads(line)
+    except ValueError:
+        return None
+    return event if isinstance(event, dict) and isinstance(event.get("event"), str) else None
 
 
 def _environment() -> dict[str, str]:
