@@ -78,17 +78,46 @@ def plain_label(text: str, *, longest: int = 28) -> str:
     return shown if len(shown) <= longest else shown[: longest - 1] + "…"
 
 
+def _set_margins(
+    figure: Figure, *, left: float, right: float, bottom: float, top: float, between: float = 0.0
+) -> None:
+    """Margins in inches, by hand: matplotlib takes as long to find them as to draw."""
+    width, height = figure.get_size_inches()
+    columns = max(1, len(figure.axes))
+    inside = (width - left - right - (columns - 1) * between) / columns
+    figure.subplots_adjust(
+        left=left / width,
+        right=1 - right / width,
+        bottom=bottom / height,
+        top=1 - top / height,
+        wspace=between / inside,
+    )
+
+
+def _width_in(labels: Sequence[str], size: float = 9.0) -> float:
+    """About how many inches the longest label takes: a letter is 0.56 of its height, on average."""
+    return 0.56 * size / 72 * max(map(len, labels), default=0)
+
+
+def _set_margins_of_two(figure: Figure, names: Sequence[str]) -> None:
+    """Margins of a plot with `names` at its left, and one with numbers beside it."""
+    _set_margins(
+        figure, left=0.15 + _width_in(names), right=0.12, bottom=0.5, top=0.3, between=0.45
+    )
+
+
 def draw_query_errors(errors: Sequence[QueryError]) -> Figure:
     """The largest errors by the name of their query; beside them all of them, largest first, with their mean."""
     ordered = sorted(errors, key=lambda item: -item.error)
     named = ordered[:MAX_QUERIES_NAMED]
     with _style(grid_axis="x"):
         height = 0.9 + 0.24 * max(6, len(named))
-        figure = Figure(figsize=(_WIDTH_IN, height), layout="constrained")
+        figure = Figure(figsize=(_WIDTH_IN, height))
         largest, every = figure.subplots(1, 2, width_ratios=(2, 1))
         places = np.arange(len(named))
         largest.barh(places, [item.error for item in named], height=0.7, color=BLUE)
         names = [plain_label(" × ".join(item.query), longest=52) for item in named]
+        _set_margins_of_two(figure, names)
         largest.set_yticks(places, names)
         largest.set_ylim(max(6, len(named)) - 0.4, -0.6)
         largest.grid(visible=False, axis="y")
@@ -103,12 +132,13 @@ def draw_expected_errors(errors: Sequence[ExpectedError]) -> Figure:
     named = ordered[:MAX_QUERIES_NAMED]
     with _style(grid_axis="x"):
         height = 0.9 + 0.24 * max(6, len(named))
-        figure = Figure(figsize=(_WIDTH_IN, height), layout="constrained")
+        figure = Figure(figsize=(_WIDTH_IN, height))
         best, every = figure.subplots(1, 2, width_ratios=(2, 1))
         for place, item in enumerate(named):
             best.plot((item.low, item.high), (place, place), color=GREY, linewidth=5)
             best.plot(item.expected, place, "o", color=BLUE, markersize=4.5)
         names = [plain_label(" × ".join(item.query), longest=52) for item in named]
+        _set_margins_of_two(figure, names)
         best.set_yticks(range(len(named)), names)
         best.set_ylim(max(6, len(named)) - 0.4, -0.6)
         best.grid(visible=False, axis="y")
@@ -153,29 +183,36 @@ def draw_associations(found: Associations) -> Figure:
     levels = np.linspace(0.0, 1.0, 11)
     with _style():
         height = min(4.7 if len(matrices) == 2 else 5.6, 2.2 + 0.4 * size)
-        figure = Figure(figsize=(_WIDTH_IN, height), layout="constrained")
+        figure = Figure(figsize=(_WIDTH_IN, height))
         grid = figure.subplots(1, len(matrices), squeeze=False, sharey=True)[0]
+        names = [plain_label(name, longest=18) for name in found.columns]
+        room = 0.15 + _width_in(names, _pair_size(size))
+        _set_margins(figure, left=room, right=1.0, bottom=room, top=0.3, between=0.15)
         # Ten steps: an eye tells no more apart, and the scale beside them is drawn, not painted.
         scale = ScalarMappable(BoundaryNorm(levels, PAIRS.N), PAIRS)
         for axes, (title, matrix) in zip(grid, matrices, strict=True):
             values = np.ma.masked_array(matrix, mask=np.eye(size, dtype=bool))
             axes.pcolormesh(values, cmap=PAIRS, norm=scale.norm, edgecolors="white", linewidth=0.5)
-            _label_pairs(axes, found.columns, first=axes is grid[0])
+            _label_pairs(axes, names, first=axes is grid[0])
             axes.set(title=title, aspect="equal", ylim=(size, 0))
             if size <= MAX_COLUMNS_NUMBERED:
                 _write_numbers(axes, values)
-        figure.colorbar(scale, ax=list(grid), ticks=levels[::2], shrink=0.7, label="Cramér's V")
+        beside = figure.add_axes((1 - 0.85 / _WIDTH_IN, 0.3, 0.2 / _WIDTH_IN, 0.5))
+        figure.colorbar(scale, cax=beside, ticks=levels[::2], label="Cramér's V")
     return figure
 
 
-def _label_pairs(axes: Axes, names: Sequence[str], *, first: bool) -> None:
-    places = np.arange(len(names)) + 0.5
-    small = 8.0 if len(names) <= 16 else max(5.2, 120.0 / len(names))
-    labels = [plain_label(name, longest=18) for name in names]
+def _pair_size(columns: int) -> float:
+    """The letters beside a matrix: smaller where there are many."""
+    return 8.0 if columns <= 16 else max(5.2, 120.0 / columns)
+
+
+def _label_pairs(axes: Axes, labels: Sequence[str], *, first: bool) -> None:
+    places = np.arange(len(labels)) + 0.5
     axes.grid(visible=False)
     axes.set_xticks(places, labels, rotation=90)
     axes.set_yticks(places, labels)
-    axes.tick_params(length=0, labelsize=small, labelleft=first)
+    axes.tick_params(length=0, labelsize=_pair_size(len(labels)), labelleft=first)
     for side in axes.spines.values():
         side.set_visible(False)
 
@@ -200,8 +237,9 @@ def _write_numbers(
 def draw_budget(ledger: Sequence[tuple[int, str, float]], *, rho_total: float) -> Figure:
     """Charges (round, step, rho): per round stacked by step, and spent so far against the budget."""
     with _style():
-        figure = Figure(figsize=(_WIDTH_IN, 2.9), layout="constrained")
+        figure = Figure(figsize=(_WIDTH_IN, 2.9))
         per_round, so_far = figure.subplots(1, 2)
+        _set_margins(figure, left=0.75, right=0.12, bottom=0.5, top=0.3, between=0.65)
         rounds = np.arange(max((entry[0] for entry in ledger), default=0) + 1)
         steps = list(dict.fromkeys(step for _, step, _ in ledger))
         bottom = np.zeros(len(rounds))
@@ -228,9 +266,10 @@ def draw_bytes(by_step: Mapping[str, Sequence[int]]) -> Figure:
     """Bytes that each server sent in each step, stacked by server, largest step first."""
     ordered = sorted(by_step.items(), key=lambda item: -sum(item[1]))
     with _style(grid_axis="x"):
-        figure = Figure(figsize=(_WIDTH_IN, 1.1 + 0.32 * len(ordered)), layout="constrained")
+        figure = Figure(figsize=(_WIDTH_IN, 1.1 + 0.32 * len(ordered)))
         axes = figure.subplots()
         names = [plain_label(step) for step, _ in ordered]
+        _set_margins(figure, left=0.15 + _width_in(names), right=0.12, bottom=0.5, top=0.12)
         places = np.arange(len(ordered))
         left = np.zeros(len(ordered))
         servers = len(ordered[0][1])
@@ -263,7 +302,6 @@ def draw_columns(columns: Sequence[ColumnShares]) -> Figure:
     across = min(3, len(shown))
     down = -(-len(shown) // across)
     with _style():
-        # Margins by hand: matplotlib takes as long to find them as to draw.
         height = 0.4 + 2.0 * down
         margins = {"left": 0.06, "right": 0.985, "bottom": 0.3 / height, "top": 1 - 0.6 / height}
         figure = Figure(figsize=(_WIDTH_IN, height))

@@ -1,7 +1,7 @@
 """The run folder of a trial: new, or one that an interrupted run of the same request left.
 
-Provides ``Folder`` and ``default_place``. Secret: keys, shares and tables below it until the run is finished, in folders
-of mode 0700.
+Provides ``Folder`` and ``default_place``. Secret: keys, shares and tables below it until the run is finished, in
+folders of mode 0700.
 """
 
 import json
