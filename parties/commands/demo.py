@@ -11,6 +11,7 @@ from parties.errors import StoreError
 from parties.files import replacing
 from parties.trial.children import hold
 from parties.trial.folder import Folder, default_place
+from parties.uncollected import uncollected
 
 _PATH = click.Path(path_type=Path)
 
@@ -56,13 +57,14 @@ def _run(out: Path | None, as_json: bool) -> None:
     place = out or default_place("demo")
     # Before this process imports what it needs itself: that takes as long again.
     children = hold(Folder(place))
-    from mechanisms.source import TableSource
-    from mechanisms.text_table import TextTable
-    from parties.commands.run import run_trial
-    from parties.config import config_from_dict
-    from parties.owner import Table
-    from parties.trial.demo_data import DEMO_CONFIG, demo_table
-    from parties.trial.request import Request
+    with uncollected():
+        from mechanisms.source import TableSource
+        from mechanisms.text_table import TextTable
+        from parties.commands.run import run_trial
+        from parties.config import config_from_dict
+        from parties.owner import Table
+        from parties.trial.demo_data import DEMO_CONFIG, demo_table
+        from parties.trial.request import Request
 
     config = config_from_dict(tomllib.loads(DEMO_CONFIG), source="demo", base=Path.cwd())
     request = Request("distaim", "demo", None, "iid", None, 1)

@@ -6,6 +6,7 @@ import os
 import click
 
 from parties.extras import need_server
+from parties.uncollected import uncollected
 from parties.version import version
 
 _COMMANDS = {
@@ -67,7 +68,8 @@ class _Commands(click.Group):
             need_server(f"syncret {cmd_name}")
         name = cmd_name.replace("-", "_")
         module = _ELSEWHERE.get(cmd_name, f"parties.commands.{name}")
-        command = getattr(importlib.import_module(module), name)
+        with uncollected():
+            command = getattr(importlib.import_module(module), name)
         if not isinstance(command, click.Command):
             raise TypeError(f"{module} has no command {cmd_name!r}")
         return command
