@@ -17,7 +17,7 @@ _PATH = click.Path(path_type=Path)
 
 
 @click.command(
-    epilog="Examples: syncret demo --out runs/demo; syncret demo --table stays.csv --rows 500"
+    epilog="Example: syncret demo --out runs/demo; syncret demo --table stays.csv --rows 500"
 )
 @click.option("--out", type=_PATH, default=None, help="Run folder; by default runs/demo-TIME.")
 @click.option("--table", type=_PATH, default=None, help="Only write the table here, as CSV.")
