@@ -75,6 +75,7 @@ class OwnerState(enum.StrEnum):
     COUNTED = "counted"
     EXCLUDED = "excluded"
     WITHDRAWN = "withdrawn"
+    REVOKED = "revoked"
     GONE = "gone"
     """Of FLAIM: it was connected."""
 

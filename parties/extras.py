@@ -7,9 +7,18 @@ import importlib.util
 
 from parties.errors import ExtraMissing
 
-SERVER = ("alembic", "matplotlib", "mpyc", "pandas", "rich", "sqlalchemy", "threadpoolctl")
-"""Of servers and of whole runs on one machine: the service's database, pictures, party runtime, DataFrames, progress,
-threads of products."""
+SERVER = (
+    "alembic",
+    "matplotlib",
+    "mpyc",
+    "pandas",
+    "prometheus_client",
+    "rich",
+    "sqlalchemy",
+    "threadpoolctl",
+)
+"""Of servers and of whole runs on one machine: the service's database, pictures, party runtime, DataFrames, metrics,
+progress, threads of products."""
 
 
 def need_server(what: str) -> None:

@@ -6,7 +6,7 @@ reasons, charges.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from parties.board import Board, Owner, OwnerState, Spent, StepSum
 from parties.database import Row
@@ -21,13 +21,17 @@ from protocols.runtime import PartyRuntime
 Rows = Callable[[str], Sequence[Row]]
 """All rows of a query."""
 _NEWEST = "SELECT client, max(received_at) FROM submission GROUP BY client"
+_TAKEN_OUT = {
+    Exclusion.WITHDRAWN: OwnerState.WITHDRAWN,
+    Exclusion.REVOKED: OwnerState.REVOKED,
+}
 _WAITING = "SELECT client, pid FROM outbox WHERE refused IS NULL ORDER BY pid"
 
 
 def watch_store(board: Board, server: ComputeServer) -> None:
     """From now on ``board`` shows what the server's store has."""
     rows, names, rho = server.store.rows, server.names, server.plan.rho
-    board.sources.owners = lambda: owners_of(rows, names)
+    board.sources.owners = lambda: owners_of(rows, names, enrolled=server.config.owners)
     board.sources.spent = lambda: spent_of(rows, rho)
 
 
@@ -43,14 +47,21 @@ def watch_arrivals(board: Board, server: ComputeServer, arrivals: Arrivals) -> N
     The store has what they had concluded when the latest round began. ``Arrivals.standings`` may be read beside the
     event loop: it copies one dictionary, which Python does in one go, and the other is replaced, never changed.
     """
-    rows, names = server.store.rows, server.names
-    board.sources.owners = lambda: owners_of(rows, names, arrivals.standings)
+    rows, names, enrolled = server.store.rows, server.names, server.config.owners
+    board.sources.owners = lambda: owners_of(rows, names, arrivals.standings, enrolled=enrolled)
 
 
 def owners_of(
-    rows: Rows, names: Sequence[str], standings: Sequence[Standing] | None = None
+    rows: Rows,
+    names: Sequence[str],
+    standings: Sequence[Standing] | None = None,
+    *,
+    enrolled: Collection[str] = (),
 ) -> list[Owner]:
-    """By name: everybody whose submission is here or of whom something was concluded."""
+    """By name: who is ``enrolled``, whose submission is here, or of whom something was concluded.
+
+    ``names`` are the three servers'; ``standings`` those of now, where the store's are not the latest.
+    """
     if standings is None:
         standings = [Standing.from_row(*row) for row in rows(STANDING)]
     known = {standing.client: standing for standing in standings}
@@ -60,7 +71,7 @@ def owners_of(
         waiting[client] = (*waiting.get(client, ()), names[pid])
     return [
         _owner(client, known.get(client), names, received.get(client), waiting.get(client, ()))
-        for client in sorted(known.keys() | received.keys())
+        for client in sorted(known.keys() | received.keys() | set(enrolled))
     ]
 
 
@@ -71,6 +82,8 @@ def _owner(
     since: float | None,
     waiting: tuple[str, ...],
 ) -> Owner:
+    if standing is None and since is None:
+        return Owner(client, OwnerState.ABSENT)
     if standing is None:
         state = OwnerState.INCOMPLETE if waiting else OwnerState.HERE
         return Owner(client, state, waiting, since=since)
@@ -80,8 +93,8 @@ def _owner(
     if reason is Exclusion.INCOMPLETE:
         missing = tuple(names[pid] for pid in standing.by)
         return Owner(client, OwnerState.INCOMPLETE, missing, round=number, since=since)
-    if reason is Exclusion.WITHDRAWN:
-        return Owner(client, OwnerState.WITHDRAWN, round=number, since=since)
+    if reason in _TAKEN_OUT:
+        return Owner(client, _TAKEN_OUT[reason], round=number, since=since)
     words = reason.sentence(standing.by)
     return Owner(client, OwnerState.EXCLUDED, reason=words, round=number, since=since)
 

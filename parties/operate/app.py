@@ -2,6 +2,7 @@
 
     GET  /status    the status document (fields: parties/README.md, Status)
     GET  /events    the same again after every change, as server-sent events ``status``
+    GET  /metrics   the same as Prometheus metrics
     GET  /healthz   200 while the computation's event loop turns, else 503
     GET  /readyz    200 while it answers data owners, else 503
     POST /close     no more data owners are waited for
@@ -75,6 +76,7 @@ class _Party:
         return [
             web.get("/status", self.status),
             web.get("/events", self.events),
+            web.get("/metrics", self.metrics),
             web.get("/healthz", self.healthz),
             web.get("/readyz", self.readyz),
             web.post("/{order:close|finish|cancel}", self.order),
@@ -85,6 +87,14 @@ class _Party:
 
     async def status(self, request: web.Request) -> web.Response:
         return _json(self._document())
+
+    async def metrics(self, request: web.Request) -> web.Response:
+        # Wanted by those who scrape.
+        from parties.operate.metrics import render
+
+        accept = request.headers.get("Accept", "")
+        body, content_type = render([self._document()], accept)
+        return web.Response(body=body, headers={"Content-Type": content_type})
 
     async def healthz(self, request: web.Request) -> web.Response:
         silent = self._board.silent_s

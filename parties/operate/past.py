@@ -53,7 +53,8 @@ def _fill(board: Board, folder: Path, rows: Rows, header: dict[str, Any]) -> Non
     rho = header.get("rho_total", math.nan)
     if board.about.kind == PARTY:
         names = [table["name"] for table in header["config"]["party"]]
-        owners = owners_of(rows, names)
+        enrolled = header["config"]["clients"].get("names", ())
+        owners = owners_of(rows, names, enrolled=enrolled)
         board.sources.owners = lambda: owners
         (done,) = rows("SELECT max(round) FROM checkpoint")[0]
         over, rho = ENDED in meta, float(meta.get(RHO, math.nan))
