@@ -24,10 +24,12 @@ from protocols.discrete import BLOCK_SAMPLES, Sampler
 from protocols.fixed import EXP2_DEGREE, INTEGER_BITS, TOP_BITS
 from protocols.inner_proof import blocks_of, last_size
 from protocols.mersenne import F61, Field
+from protocols.ring import Ring
 from protocols.row_layout import Recoding
 from protocols.row_plan import SEGMENT_ROWS, CountPlan
 from protocols.select_spec import GROUP, LOG2E_BITS, UNIFORM_BITS, WEIGHT_BITS
 from protocols.verify_bits import blocks_for
+from protocols.verify_rings import SCHEMES
 
 _DIGEST = 32
 _WIDE = 16
@@ -279,18 +281,19 @@ def open_value(elements: int, itemsize: int) -> Cost:
     return _everyone(elements * itemsize + _DIGEST)
 
 
-def fold_claim(blocks: int, words: int) -> Cost:
+def fold_claim(blocks: int, words: int, claims: int = 1) -> Cost:
     """``inner_proof.fold_claim`` with elements of so many words: of the prover, and of right."""
-    return Cost(1, (8 * words * (blocks * blocks - 1), 0, 0)) + Cost(1, (0, 16, 0))
+    matrices = claims * (blocks * blocks - 1)
+    return Cost(1, (8 * words * matrices, 0, 0)) + Cost(1, (0, 16, 0))
 
 
-def inner_proof(count: int, field: Field) -> Cost:
-    """``inner_proof.prove_inner_product``."""
+def inner_proof(counts: Sequence[int], field: Field, claims: int = 1) -> Cost:
+    """``inner_proof.prove_inner_products``."""
     cost, blocks = Cost(), blocks_of(field)
-    while count > last_size(field):
-        cost += fold_claim(blocks, field.words)
-        count = -(-count // blocks)
-    last = fold_claim(count + 1, field.words) + Cost(1, (_DIGEST, 0, 0))
+    while sum(counts) > last_size(field):
+        cost += fold_claim(blocks, field.words, claims)
+        counts, claims = [sum(-(-count // blocks) for count in counts)], 1
+    last = fold_claim(sum(counts) + 1, field.words, claims) + Cost(1, (_DIGEST, 0, 0))
     return cost + last + Cost(1, (0, 0, 16 * field.words))
 
 
@@ -298,7 +301,17 @@ def verify_gates(words: int) -> Cost:
     """``verify_bits.prove_gates`` for so many words of 64 ANDs."""
     blocks = blocks_for(words)
     terms = 4 * 64 * max(1, -(-words // blocks))
-    return fold_claim(blocks, 1) + inner_proof(terms, F61)
+    return fold_claim(blocks, 1) + inner_proof([terms], F61)
+
+
+def verify_rings(ring: Ring, elements: int, terms: int) -> Cost:
+    """``verify_rings.prove_ring_products`` of so many values, with so many elements in their factors."""
+    scheme = SCHEMES[ring]
+    bits = scheme.carry_bits(terms)
+    quotients = Cost(1, (elements * scheme.quotients.itemsize, 0, 0)) + Cost(1, (0, 16, 0))
+    carries = Cost(1, (8 * scheme.sums * -(-bits // 64), 0, 0))
+    counts = [terms, scheme.sums * bits]
+    return quotients + carries + inner_proof(counts, scheme.field, scheme.sums)
 
 
 def settle(*proofs: Cost) -> Cost:

@@ -14,7 +14,9 @@ of a polynomial's values, and challenges of two independent vectors, are own.
 
 import hashlib
 import hmac
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +25,7 @@ from protocols.context import Context
 from protocols.errors import CheckFailed
 from protocols.keystream import Keystream
 from protocols.mersenne import Field, Integers, Vector
-from protocols.ring import R64
+from protocols.ring import R64, Ring, RingArray
 
 PROVER, RIGHT, LEFT = 0, 1, 2
 # The components whose keys two of them have: prover and left, prover and right, right and left.
@@ -36,12 +38,12 @@ _EXPANDED = b"syncret-challenge"
 
 def blocks_of(field: Field) -> int:
     """Into how many blocks a step cuts: what is sent grows with the square, the number of steps with the logarithm."""
-    return 32 if field.words <= 2 else 8
+    return {1: 32, 2: 16}.get(field.words, 8)
 
 
 def last_size(field: Field) -> int:
     """From this length down one step is the last one, with an element to a block."""
-    return 2 * blocks_of(field)
+    return blocks_of(field) * 3 // 2
 
 
 @dataclass(slots=True, eq=False)
@@ -77,10 +79,13 @@ class Conversation:
         self._seeds.append(seed)
         return Keystream(seed, _EXPANDED)
 
+    def with_left(self, ring: Ring, shape: tuple[int, ...]) -> RingArray:
+        """What the prover and left draw alike, and right does not know. At these two alone."""
+        return self.ctx.common(WITH_LEFT, ring, shape)
+
     def shared_mask(self, field: Field, count: int) -> Integers:
         """Left's parts of ``count`` elements, which the prover draws alike. At these two alone."""
-        words = self.ctx.common(WITH_LEFT, R64, (count, field.words))
-        return field.uniform(words)
+        return field.uniform(self.with_left(R64, (count, field.words)))
 
     async def same_challenges(self) -> None:
         """Left hears from the prover which challenges right has shown it, and ends where they are others. One round."""
@@ -101,87 +106,105 @@ def uniform(stream: Keystream, field: Field, count: int) -> Integers:
 
 
 async def fold_claim(
-    talk: Conversation, field: Field, gram: Integers | None, blocks: int, *, summed: int, claim: int
+    talk: Conversation,
+    field: Field,
+    gram: Integers | None,
+    blocks: int,
+    *,
+    summed: int,
+    claims: Sequence[int],
 ) -> tuple[Integers, Integers, int]:
-    """One step: the claim that ``summed`` blocks' own products add up to it becomes one about combined blocks.
+    """One step: the claims that ``summed`` blocks' own products add up to them become one about combined blocks.
 
-    Shapes: gram (blocks, blocks) at the prover, None at the others; ``claim`` is left's and right's part, and
-        whatever else at the prover. Returns the factors of left's and of right's blocks, and the part of the new claim.
+    Shapes: g claims about g left vectors and one right one: gram (g blocks, blocks) at the prover, None at the others;
+        ``claims`` are left's and right's parts, and whatever else at the prover. Returns the factors of left's and
+        of right's blocks, (g blocks,) and (blocks,), and the part of the new claim.
     Leaks: none; right receives the matrix masked with left's keystream.
     Rounds: 2.
-    Communication: blocks^2 - 1 elements by the prover, a seed by right.
+    Communication: g (blocks^2 - 1) elements by the prover, a seed by right.
     Raises: ChannelError, ProtocolViolation.
     Source: README section 7.
     """
-    count = blocks * blocks - 1
+    each = blocks * blocks - 1
+    count = len(claims) * each
     payload, part = None, np.zeros(0, object)
     if talk.ctx.pid != RIGHT:
         part = talk.shared_mask(field, count)
     if gram is not None:
-        payload = field.to_wire((gram.reshape(-1)[1:] - part) % field.modulus)
+        sent = gram.reshape(len(claims), -1)[:, 1:].reshape(-1)
+        payload = field.to_wire((sent - part) % field.modulus)
     received = await talk.tell(payload, 8 * field.words * count)
     stream = await talk.challenge()
-    alpha, beta = uniform(stream, field, blocks), uniform(stream, field, blocks)
+    alpha = uniform(stream, field, len(claims) * blocks)
+    beta = uniform(stream, field, blocks)
     if talk.ctx.pid == PROVER:
-        return alpha, beta, claim
+        return alpha, beta, 0
     if received is not None:
         part = field.from_wire(received)
-    table = np.concatenate((np.zeros(1, object), part)).reshape(blocks, blocks)
+    corners = np.zeros((len(claims), 1), object)
+    tables = np.hstack((corners, part.reshape(-1, each))).reshape(-1, blocks, blocks)
     # The corner is what the claim leaves for it; were it sent, its sum with the others had to be checked.
-    table[0, 0] = claim - sum(int(table[i, i]) for i in range(1, summed))
-    return alpha, beta, int(alpha @ table @ beta) % field.modulus
+    for table, claim in zip(tables, claims, strict=True):
+        table[0, 0] = claim - sum(int(table[i, i]) for i in range(1, summed))
+    return alpha, beta, int(alpha @ tables.reshape(-1, blocks) @ beta) % field.modulus
 
 
-async def prove_inner_product(
+async def prove_inner_products(
     talk: Conversation,
     field: Field,
-    left: Vector | None,
-    right: Vector | None,
-    claim: int,
+    left: Sequence[Vector] | None,
+    right: Sequence[Vector] | None,
+    claims: Sequence[int],
     *,
-    count: int,
+    counts: Sequence[int],
 ) -> None:
-    """<left, right> = the sum of left's and right's ``claim``, modulo the field's prime.
+    """<left_j, right> = the sum of left's and right's ``claims[j]`` for each of g left vectors, modulo the prime.
 
-    Shapes: (count, limbs); ``left`` is None at right and ``right`` at left.
+    Shapes: vectors come in parts, of fewer limbs where they need no more: (g counts[i], limbs) of left, one vector's
+        after the other's, and (counts[i], limbs) of right. ``left`` is None at right and ``right`` at left.
     Leaks: none. The element that left shows right in the end is masked by one that only the prover and left know.
-    Rounds: 2 for each factor of ``blocks_of`` in count, and 4.
+    Rounds: 2 for each factor of ``blocks_of`` in the counts' sum, and 4.
     Communication: ``costs.inner_proof``: some 8 KB a step by the prover, a few bytes by the others.
     Raises: CheckFailed where it does not hold; ChannelError, ProtocolViolation.
     Source: README section 7.
     """
-    blocks = blocks_of(field)
-    while count > last_size(field):
-        padded = -(-count // blocks) * blocks
-        left, right = (_padded(vector, padded) for vector in (left, right))
-        gram = None if left is None or right is None else field.gram(left, right, blocks)
-        alpha, beta, claim = await fold_claim(talk, field, gram, blocks, summed=blocks, claim=claim)
+    g, blocks = len(claims), blocks_of(field)
+    while sum(counts) > last_size(field):
+        left, right = _padded(left, g, counts, blocks), _padded(right, 1, counts, blocks)
+        gram = None
+        if left is not None and right is not None:
+            grams = (field.gram(u, v, blocks) for u, v in zip(left, right, strict=True))
+            gram = reduce(np.add, grams)
+        alpha, beta, claim = await fold_claim(
+            talk, field, gram, blocks, summed=blocks, claims=claims
+        )
         del gram
-        left = None if left is None else field.fold(alpha, left)
-        right = None if right is None else field.fold(beta, right)
-        count = padded // blocks
-    await _last_step(talk, field, left, right, claim, count)
+        left = None if left is None else [np.concatenate([field.fold(alpha, u) for u in left])]
+        right = None if right is None else [np.concatenate([field.fold(beta, v) for v in right])]
+        g, claims, counts = 1, [claim], [sum(-(-count // blocks) for count in counts)]
+    await _last_step(talk, field, left, right, claims, counts)
 
 
 async def _last_step(
     talk: Conversation,
     field: Field,
-    left: Vector | None,
-    right: Vector | None,
-    claim: int,
-    count: int,
+    left: Sequence[Vector] | None,
+    right: Sequence[Vector] | None,
+    claims: Sequence[int],
+    counts: Sequence[int],
 ) -> None:
     """An element more on either side, random and not part of the claim, hides what left shows to right."""
-    left = _with_mask(talk, field, left, WITH_LEFT)
-    right = _with_mask(talk, field, right, WITH_RIGHT)
-    gram = None if left is None or right is None else field.gram(left, right, count + 1)
-    alpha, beta, claim = await fold_claim(talk, field, gram, count + 1, summed=count, claim=claim)
+    count, g = sum(counts), len(claims)
+    u = _with_mask(talk, field, left, g, WITH_LEFT)
+    v = _with_mask(talk, field, right, 1, WITH_RIGHT)
+    gram = None if u is None or v is None else field.gram(u, v, count + 1)
+    alpha, beta, claim = await fold_claim(talk, field, gram, count + 1, summed=count, claims=claims)
     await talk.same_challenges()
     await _compare(
         talk,
         field,
-        None if left is None else field.to_ints(field.fold(alpha, left)),
-        None if right is None else field.to_ints(field.fold(beta, right)),
+        None if u is None else field.to_ints(field.fold(alpha, u)),
+        None if v is None else field.to_ints(field.fold(beta, v)),
         claim,
     )
 
@@ -203,20 +226,33 @@ async def _compare(
             )
 
 
-def _padded(vector: Vector | None, count: int) -> Vector | None:
-    if vector is None or vector.shape[0] == count:
-        return vector
-    return np.pad(vector, ((0, count - vector.shape[0]), (0, 0)))
+def _padded(
+    parts: Sequence[Vector] | None, g: int, counts: Sequence[int], blocks: int
+) -> list[Vector] | None:
+    """Each of g vectors' parts with zeros up to a multiple of ``blocks``."""
+    if parts is None:
+        return None
+    padded = []
+    for part, count in zip(parts, counts, strict=True):
+        more = -count % blocks
+        cut = part.reshape(g, count, part.shape[1])
+        padded.append(np.pad(cut, ((0, 0), (0, more), (0, 0))) if more else cut)
+    return [part.reshape(-1, part.shape[2]) for part in padded]
 
 
 def _with_mask(
-    talk: Conversation, field: Field, vector: Vector | None, component: int
+    talk: Conversation, field: Field, parts: Sequence[Vector] | None, g: int, component: int
 ) -> Vector | None:
-    if vector is None:
+    """The parts of each of g vectors side by side, and one element more, which is random for the first of them."""
+    if parts is None:
         return None
     words = talk.ctx.common(component, R64, (1, field.words))
-    mask = field.from_ints(field.uniform(words))
-    wide = np.zeros((vector.shape[0] + 1, field.limbs), np.uint16)
-    wide[:-1, : vector.shape[1]] = vector
-    wide[-1] = mask
-    return wide
+    count = sum(part.shape[0] for part in parts) // g
+    wide = np.zeros((g, count + 1, field.limbs), np.uint16)
+    start = 0
+    for part in parts:
+        cut = part.reshape(g, -1, part.shape[1])
+        wide[:, start : start + cut.shape[1], : cut.shape[2]] = cut
+        start += cut.shape[1]
+    wide[0, -1] = field.from_ints(field.uniform(words))[0]
+    return wide.reshape(-1, field.limbs)

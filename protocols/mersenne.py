@@ -23,6 +23,12 @@ _CHUNK = 1 << 12
 _EXACT_COLUMNS = 1 << 20
 
 
+def limbs_of(values: Sequence[int] | Integers, limbs: int) -> Vector:
+    """Non-negative integers of at most 16 ``limbs`` bits as a vector (n, limbs)."""
+    raw = b"".join(int(value).to_bytes(2 * limbs, "little") for value in values)
+    return np.frombuffer(raw, np.uint16).reshape(-1, limbs)
+
+
 @dataclass(frozen=True, slots=True)
 class Field:
     """The integers modulo the prime 2^exponent - 1."""
@@ -46,9 +52,7 @@ class Field:
 
     def from_ints(self, values: Sequence[int] | Integers) -> Vector:
         """Non-negative integers of at most as many bits as the limbs have, as a vector."""
-        size = 2 * self.limbs
-        raw = b"".join(int(value).to_bytes(size, "little") for value in values)
-        return np.frombuffer(raw, np.uint16).reshape(-1, self.limbs)
+        return limbs_of(values, self.limbs)
 
     def to_ints(self, vector: Vector) -> Integers:
         """A vector's elements as integers from 0 to p - 1 (n,)."""
@@ -79,13 +83,13 @@ class Field:
         return out
 
     def gram(self, left: Vector, right: Vector, blocks: int) -> Integers:
-        """All inner products of a block of ``left`` with one of ``right``: (blocks, blocks), not reduced.
+        """All inner products of a block of ``left`` with one of ``right``: (g blocks, blocks), not reduced.
 
-        Shapes: (n, limbs) and (n, limbs'), n a multiple of ``blocks``.
+        Shapes: (g n, limbs) and (n, limbs'), n a multiple of ``blocks``: g vectors on the left, one after the other.
         """
-        columns = left.shape[0] // blocks
-        cut_left, cut_right = (v.reshape(blocks, columns, v.shape[1]) for v in (left, right))
-        total = np.zeros((blocks, blocks), dtype=object)
+        columns = right.shape[0] // blocks
+        cut_left, cut_right = (v.reshape(-1, columns, v.shape[1]) for v in (left, right))
+        total = np.zeros((len(cut_left), blocks), dtype=object)
         for start in range(0, columns, _EXACT_COLUMNS):
             part = slice(start, min(start + _EXACT_COLUMNS, columns))
             total = total + _gram(cut_left[:, part], cut_right[:, part])
@@ -137,20 +141,20 @@ F61, F127, F521 = Field(61), Field(127), Field(521)
 
 
 def _gram(left: Vector, right: Vector) -> Integers:
-    """``Field.gram`` of (blocks, columns, limbs) and (blocks, columns, limbs'), few enough columns to be exact."""
-    blocks, columns, limbs = left.shape
-    others = right.shape[2]
-    sums = np.zeros((limbs, blocks, others, blocks))
+    """``Field.gram`` of (rows, columns, limbs) and (blocks, columns, limbs'), few enough columns to be exact."""
+    rows, columns, limbs = left.shape
+    blocks, _, others = right.shape
+    sums = np.zeros((limbs, rows, others, blocks))
     for start in range(0, columns, _CHUNK):
         a, low = _rows(left[:, start : start + _CHUNK])
         b, others_low = _rows(right[:, start : start + _CHUNK])
-        found = (a @ b.T).reshape(len(low), blocks, len(others_low), blocks)
-        sums[np.ix_(low, range(blocks), others_low, range(blocks))] += found
+        found = (a @ b.T).reshape(len(low), rows, len(others_low), blocks)
+        sums[np.ix_(low, range(rows), others_low, range(blocks))] += found
     whole = sums.astype(np.int64)
-    total = np.zeros((blocks, blocks), dtype=object)
+    total = np.zeros((rows, blocks), dtype=object)
     for d in range(limbs + others - 1):
         pairs = range(max(0, d - others + 1), min(d + 1, limbs))
-        diagonal = sum((whole[a, :, d - a] for a in pairs), np.zeros((blocks, blocks), np.int64))
+        diagonal = sum((whole[a, :, d - a] for a in pairs), np.zeros((rows, blocks), np.int64))
         if diagonal.any():
             total = total + (diagonal.astype(object) << _LIMB_BITS * d)
     return total

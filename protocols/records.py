@@ -9,8 +9,18 @@ from enum import Enum
 
 import numpy as np
 
-from protocols.ring import RingArray
-from protocols.shares import Origin, Origins, Placed, Share
+from protocols.ring import Ring, RingArray
+from protocols.shares import (
+    Arranged,
+    Grouped,
+    LinearMap,
+    Origin,
+    Origins,
+    Placed,
+    Scaled,
+    Share,
+    Summed,
+)
 
 
 class Side(Enum):
@@ -83,3 +93,60 @@ def _placed_factors(
         taken[here] = True
         x[here], y[here] = left, right
     return x, y
+
+
+def shapes_of(origin: Origin) -> list[tuple[LinearMap, tuple[int, ...]]]:
+    """An origin's maps, each with the shape of what it is applied to."""
+    shape = origin.left.shape
+    if origin.right is not None:
+        shape = np.broadcast_shapes(shape, origin.right.shape)
+    steps = []
+    for step in origin.maps:
+        steps.append((step, shape))
+        # Of shapes alone: a byte an element, and no element where that can be known otherwise.
+        shape = _shape_after(step, shape)
+    return steps
+
+
+def _shape_after(step: LinearMap, shape: tuple[int, ...]) -> tuple[int, ...]:
+    match step:
+        case Summed():
+            axis = step.axis % len(shape)
+            return shape[:axis] + shape[axis + 1 :]
+        case Grouped():
+            return (*shape[:-1], step.starts.size)
+        case Placed():
+            return (step.size, *shape[1:])
+        case Scaled():
+            return shape
+        case Arranged():
+            return np.shape(step.arrange(np.broadcast_to(np.uint8(0), shape)))
+
+
+def adjoint(
+    step: LinearMap, ring: Ring, shape: tuple[int, ...], coefficients: RingArray
+) -> RingArray:
+    """The coefficients that a map's terms, of this ``shape``, have in a sum with these ones of its results."""
+    match step:
+        case Summed():
+            return np.broadcast_to(np.expand_dims(coefficients, step.axis), shape)
+        case Grouped():
+            sizes = np.diff(np.append(step.starts, shape[-1]))
+            return np.repeat(coefficients, sizes, axis=-1)
+        case Placed():
+            return coefficients[step.start : step.start + shape[0]]
+        case Scaled():
+            return ring.mul(coefficients, ring.encode(step.factor))
+        case Arranged():
+            return _scattered(step, ring, shape, coefficients)
+
+
+def _scattered(
+    step: Arranged, ring: Ring, shape: tuple[int, ...], coefficients: RingArray
+) -> RingArray:
+    """Each term's coefficients, wherever it was copied to, added up. Places count from 1; 0 is where nothing came."""
+    count = int(np.prod(shape, dtype=np.int64))
+    places = np.asarray(step.arrange(np.arange(1, count + 1).reshape(shape)))
+    found = ring.zeros((count + 1,))
+    np.add.at(found, places.reshape(-1), coefficients.reshape(-1))
+    return ring.reduce(found[1:]).reshape(shape)

@@ -22,6 +22,7 @@ from protocols.records import Record
 from protocols.ring import BITS, Ring
 from protocols.shares import Origins, Share
 from protocols.verify_bits import Gates, prove_gates
+from protocols.verify_rings import RingProducts, prove_ring_products
 
 _DIGEST_BYTES = 32
 _FINE = np.ones(1, np.uint8)
@@ -136,10 +137,12 @@ class ProductVerifier:
         proofs = []
         for ring in sorted(self._records, key=lambda ring: ring.name):
             records = [self._records[ring][place] for place in sorted(self._records[ring])]
-            if ring is not BITS:
-                raise ValueError(f"products in {ring.name} cannot be checked yet")
-            gates = Gates(records)
-            proofs += [_by(prover, partial(prove_gates, gates=gates)) for prover in range(3)]
+            proof = (
+                partial(prove_gates, gates=Gates(records))
+                if ring is BITS
+                else partial(prove_ring_products, products=RingProducts(ring, records))
+            )
+            proofs += [_by(prover, proof) for prover in range(3)]
         return proofs
 
 

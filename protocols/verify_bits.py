@@ -23,7 +23,14 @@ from numpy.typing import NDArray
 
 from protocols.bitslice import transpose_8x8
 from protocols.context import Context
-from protocols.inner_proof import LEFT, PROVER, RIGHT, Conversation, fold_claim, prove_inner_product
+from protocols.inner_proof import (
+    LEFT,
+    PROVER,
+    RIGHT,
+    Conversation,
+    fold_claim,
+    prove_inner_products,
+)
 from protocols.mersenne import F61, Integers, Vector
 from protocols.records import Record, Side, operands
 
@@ -191,7 +198,7 @@ async def prove_gates(ctx: Context, gates: Gates) -> None:
     """Role 0 proves its part of all gates to the two others.
 
     Leaks: none.
-    Rounds: 2 and those of ``prove_inner_product``.
+    Rounds: 2 and those of ``prove_inner_products``.
     Communication: ``costs.verify_gates``: some 50 KB by role 0, however many gates.
     Raises: CheckFailed where a gate is wrong; ChannelError, ProtocolViolation.
     Source: README section 7.
@@ -200,8 +207,15 @@ async def prove_gates(ctx: Context, gates: Gates) -> None:
     # Every gate counts twice, and all of it is left's part of the claim.
     claim = 2 * gates.count if ctx.pid == LEFT else 0
     gram = gates.gram() if ctx.pid == PROVER else None
-    alpha, beta, claim = await fold_claim(talk, F61, gram, blocks, summed=blocks, claim=claim)
+    alpha, beta, claim = await fold_claim(talk, F61, gram, blocks, summed=blocks, claims=[claim])
     own = ctx.pid == PROVER
     left = None if ctx.pid == RIGHT else gates.fold_left(Side.OWN if own else Side.NEXT, alpha)
     right = None if ctx.pid == LEFT else gates.fold_right(Side.NEXT if own else Side.OWN, beta)
-    await prove_inner_product(talk, F61, left, right, claim, count=gates.terms)
+    await prove_inner_products(
+        talk,
+        F61,
+        None if left is None else [left],
+        None if right is None else [right],
+        [claim],
+        counts=[gates.terms],
+    )

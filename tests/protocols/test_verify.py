@@ -1,6 +1,7 @@
 """A party that deviates is found out before anything is opened; who does not deviate is not, and nothing is shown."""
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 import numpy as np
 import pytest
@@ -9,8 +10,8 @@ from protocols import base, boolean, costs, verify
 from protocols.context import Context
 from protocols.errors import CheckFailed
 from protocols.mersenne import F61
-from protocols.ring import BITS
-from protocols.shares import Additive, Share, joined, product
+from protocols.ring import BITS, R16, R32, R64, R128, Ring
+from protocols.shares import Additive, Arranged, Scaled, Share, joined, product
 from protocols.verify import ProductVerifier
 from protocols.verify_bits import Gates
 from tests.protocols.deviating import deviate, flip, flip_last
@@ -52,7 +53,30 @@ def both_plain(ctx: Context, x_bsh: Share, y_bsh: Share) -> Additive:
     return joined(x_bsh.additive(ctx), y_bsh[:1].additive(ctx))
 
 
-PROGRAMS: dict[str, Program] = {"carries": carries, "majority": majority}
+COUNTS = {ring: components(ring, np.arange(-3, 9) * 1001) for ring in (R16, R32, R64, R128)}
+STARTS = np.array([0, 1, 5])
+
+
+async def squares(ctx: Context, ring: Ring) -> Share:
+    x_sh = share_of(ctx, COUNTS[ring], ring)
+    return await base.multiply(ctx, x_sh, x_sh)
+
+
+async def sums(ctx: Context, ring: Ring) -> Share:
+    """Sums by group and along axes, of products that were scaled, broadcast, arranged and placed; and a plain term."""
+    x_sh = share_of(ctx, COUNTS[ring], ring)
+    grouped = product(ctx, x_sh, x_sh.times(3)).grouped(STARTS).padded(1, 5)
+    table = product(ctx, x_sh[:5].reshape(5, 1), x_sh[:4].reshape(1, 4))
+    outer = table._mapped(Arranged(lambda t: t[::-1])).sum()._mapped(Scaled(-2))
+    return await base.reshare(ctx, grouped + outer + x_sh[:5].additive(ctx))
+
+
+PROGRAMS: dict[str, Program] = {
+    "carries": carries,
+    "majority": majority,
+    **{f"squares-{r.bits}": partial(squares, ring=r) for r in COUNTS},
+    **{f"sums-{r.bits}": partial(sums, ring=r) for r in COUNTS},
+}
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
@@ -83,7 +107,7 @@ def messages_of(program: Program, pid: int) -> int:
 
 
 @pytest.mark.parametrize("pid", [0, 1, 2])
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("name", ["carries", "majority", "squares-16", "sums-32", "sums-64"])
 def test_every_changed_message_ends_the_run_before_an_opening(name: str, pid: int) -> None:
     """Products, challenges, matrices, last words: the first bit and the last byte of each."""
     for number in range(messages_of(PROGRAMS[name], pid)):
@@ -238,6 +262,23 @@ def test_settle_costs_what_its_formula_says(count: int) -> None:
     cost = costs.settle(costs.verify_gates(count))
     assert outcome.results == [cost.rounds] * 3
     assert outcome.sent_bytes == [sent + 8 * count for sent in cost.sent]
+
+
+@pytest.mark.parametrize("ring", COUNTS, ids=lambda ring: ring.name)
+@pytest.mark.parametrize("count", [1, 200, 3000])
+def test_settle_of_ring_products_costs_what_its_formula_says(ring: Ring, count: int) -> None:
+    async def program(ctx: Context) -> int:
+        ctx.verifier = ProductVerifier()
+        x_sh = base.random(ctx, ring, (count,))
+        await base.multiply(ctx, x_sh, x_sh)
+        before = ctx.depth
+        await ctx.verifier.settle(ctx)
+        return ctx.depth - before
+
+    outcome = run_parties(program)
+    cost = costs.settle(costs.verify_rings(ring, count, 2 * count))
+    assert outcome.results == [cost.rounds] * 3
+    assert outcome.sent_bytes == [sent + ring.itemsize * count for sent in cost.sent]
 
 
 def test_gates_show_nothing() -> None:
