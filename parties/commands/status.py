@@ -11,7 +11,8 @@ import click
 from parties.commands.running import common_options
 from parties.errors import StoreError
 from parties.operate.asking import NotRunning, ask, events
-from parties.operate.past import TRANSCRIPT, past_status
+from parties.operate.past import past_status
+from parties.operate.retention import TRANSCRIPT
 from parties.operate.sockets import NAME
 from parties.statuses import Status
 

@@ -20,9 +20,9 @@ from parties.distaim.watching import Rows, owners_of, spent_of
 from parties.errors import StoreError
 from parties.files import disk_errors
 from parties.flaim.result import RESULT
+from parties.operate.retention import TRANSCRIPT, TRANSCRIPTS, removed_at
 from protocols.transcript import END
 
-TRANSCRIPT = "transcript.jsonl"
 _TAIL = 1 << 16
 """Bytes at the end of a transcript in which its last record is looked for."""
 _LONGEST_HEADER = 1 << 26
@@ -31,6 +31,10 @@ _LONGEST_HEADER = 1 << 26
 def past_status(folder: Path) -> dict[str, object]:
     """The status of the server that ran in ``folder``. Raises StoreError where none did, or it cannot be read."""
     path = folder / TRANSCRIPT
+    if (when := removed_at(folder, TRANSCRIPTS)) is not None:
+        raise StoreError(
+            folder, f"is of a run that has ended; its transcript was deleted on {when} for its age"
+        )
     if not path.exists():
         raise StoreError(
             folder, "is no server's folder; expected one that syncret party or flaim-server ran in"

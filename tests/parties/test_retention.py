@@ -1,0 +1,199 @@
+"""What ended runs leave behind goes when it is old, what others rely on never; a server's own settings."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from parties.commands.main import cli
+from parties.config import CertificateFiles
+from parties.database import Database
+from parties.distaim import server
+from parties.distaim.store import Store
+from parties.errors import ConfigError, StoreError
+from parties.ledger import LEDGER, DurableLedger
+from parties.operate.past import past_status
+from parties.operate.retention import NOTE, RESULTS, TRANSCRIPTS, removed_at, sweep
+from parties.operate.settings import FILE, KeepSection, load_settings
+from tests.parties.mesh import EVERYONE, Cluster, make_uniform
+from tests.parties.support import make_config
+
+DAY = 86_400.0
+BOTH = KeepSection(transcripts_days=30, results_days=10)
+
+
+def make_run(folder: Path, *, ended: bool = True, tape: bool = False) -> float:
+    """A server's folder with what a run leaves; returns when it ended."""
+    with Store(folder / "store", "c0" * 32) as store:
+        if ended:
+            store.end()
+        at = store.meta("ended") or "2026-01-01T00:00:00Z"
+    for name in ("transcript.jsonl", "result.json", "synthetic.csv", "report.html", "costs.json"):
+        (folder / name).write_text(name)
+    (folder / "model").mkdir()
+    (folder / "model" / "model.json").write_text("{}")
+    if tape:
+        (folder / "replay").mkdir()
+        (folder / "replay" / "tape.bin").write_bytes(b"shares")
+    return datetime.fromisoformat(at).timestamp()
+
+
+def names(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}
+
+
+def test_sweep_removes_each_kind_at_its_age_and_not_before(tmp_path: Path) -> None:
+    ended = make_run(tmp_path, tape=True)
+    before = names(tmp_path)
+    assert sweep(tmp_path, BOTH, now=ended + 9.9 * DAY) == ()
+    assert names(tmp_path) == before
+    (first,) = sweep(tmp_path, BOTH, now=ended + 10 * DAY)
+    assert (first.what, first.names) == (RESULTS, ("synthetic.csv", "model", "report.html"))
+    assert names(tmp_path) == before - {"synthetic.csv", "model", "report.html"} | {NOTE}
+    (second,) = sweep(tmp_path, BOTH, now=ended + 31 * DAY)
+    assert (second.what, second.names) == (TRANSCRIPTS, ("transcript.jsonl", "replay"))
+    assert names(tmp_path) == {"store", "result.json", "costs.json", NOTE}
+    assert sweep(tmp_path, BOTH, now=ended + 9999 * DAY) == ()
+
+
+def test_sweep_says_what_was_there(tmp_path: Path) -> None:
+    ended = make_run(tmp_path)
+    sweep(tmp_path, BOTH, now=ended + 40 * DAY)
+    note = json.loads((tmp_path / NOTE).read_text())
+    assert note[TRANSCRIPTS]["transcript_sha256"] == hashlib.sha256(b"transcript.jsonl").hexdigest()
+    when = datetime.fromtimestamp(ended + 40 * DAY, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    assert removed_at(tmp_path, TRANSCRIPTS) == removed_at(tmp_path, RESULTS) == when
+    with pytest.raises(StoreError, match=f"its transcript was deleted on {when}"):
+        past_status(tmp_path)
+
+
+def test_sweep_leaves_a_run_that_has_not_ended(tmp_path: Path) -> None:
+    make_run(tmp_path, ended=False)
+    before = names(tmp_path)
+    assert sweep(tmp_path, KeepSection(0, 0), now=9e9) == ()
+    assert names(tmp_path) == before
+
+
+def test_sweep_finds_all_runs_below_a_folder_and_a_dry_one_removes_nothing(tmp_path: Path) -> None:
+    for name in ("first", "second"):
+        ended = make_run(tmp_path / "studies" / name / "run")
+    make_run(tmp_path / "studies" / "third" / "run", ended=False)
+    dry = sweep(tmp_path, BOTH, now=ended + 99 * DAY, dry=True)
+    assert len(dry) == 4
+    assert sweep(tmp_path, BOTH, now=ended + 99 * DAY) == dry
+    left = [path.parts[-3] for path in tmp_path.rglob("transcript.jsonl")]
+    assert left == ["third"]
+
+
+def test_sweep_goes_on_after_a_kill_between_its_note_and_the_files(tmp_path: Path) -> None:
+    ended = make_run(tmp_path)
+    sweep(tmp_path, BOTH, now=ended + 40 * DAY)
+    (tmp_path / "transcript.jsonl").write_text("transcript.jsonl")
+    sweep(tmp_path, BOTH, now=ended + 41 * DAY)
+    assert not (tmp_path / "transcript.jsonl").exists()
+
+
+def test_sweep_follows_no_link_out_of_the_folder(tmp_path: Path) -> None:
+    run, elsewhere = tmp_path / "run", tmp_path / "elsewhere"
+    ended = make_run(run)
+    elsewhere.mkdir()
+    (elsewhere / "file").touch()
+    (run / "replay").symlink_to(elsewhere)
+    sweep(run, BOTH, now=ended + 99 * DAY)
+    assert (elsewhere / "file").exists()
+    assert not (run / "replay").exists()
+
+
+def test_sweep_of_flaim_counts_from_its_result(tmp_path: Path) -> None:
+    Database(tmp_path / "store", "c0" * 32, [LEDGER]).close()
+    (tmp_path / "transcript.jsonl").touch()
+    (tmp_path / "store" / "rounds").mkdir()
+    assert sweep(tmp_path, KeepSection(0, 0), now=9e9) == ()
+    (tmp_path / "result.json").touch()
+    assert len(sweep(tmp_path, KeepSection(0, 0), now=9e9)) == 1
+    assert names(tmp_path) == {"store", "result.json", NOTE}
+
+
+async def test_a_real_run_keeps_its_ledger_and_is_over_when_it_is_started_again(
+    tmp_path: Path, certificates: Mapping[str, CertificateFiles], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "make_estimator", make_uniform)
+    cluster = Cluster(make_config({"run.rounds": 1}), tmp_path, certificates)
+    assert await cluster.run(owners=EVERYONE) == [None] * 3
+    store = cluster.directory(0) / "store"
+    with Store(store, cluster.config.digest()) as opened:
+        entries = DurableLedger(opened).entries
+    removed = sweep(cluster.directory(0), KeepSection(0, 0), now=9e9)
+    assert {item.what for item in removed} == {TRANSCRIPTS, RESULTS}
+    with Store(store, cluster.config.digest()) as opened:
+        assert opened.ended
+        assert DurableLedger(opened).entries == entries != []
+
+
+# The command
+
+
+def called(*arguments: object) -> tuple[int, str]:
+    result = CliRunner().invoke(cli, ["forget", *map(str, arguments)])
+    return result.exit_code, " ".join(result.output.split())
+
+
+def test_forget_older_than_removes_what_is_asked_for(tmp_path: Path) -> None:
+    make_run(tmp_path)
+    assert called("--older-than", 1, "--dir", tmp_path) == (0, "nothing is that old")
+    status, output = called("--older-than", 0, "--dir", tmp_path, "--dry-run", "--json")
+    found = json.loads(output)["removed"]
+    assert (status, [item["what"] for item in found]) == (0, [TRANSCRIPTS, RESULTS])
+    assert (tmp_path / "transcript.jsonl").exists()
+    status, output = called("--older-than", 0, "--dir", tmp_path, "--results")
+    assert "deleted: synthetic.csv, model, report.html" in output
+    assert (tmp_path / "transcript.jsonl").exists()
+    assert "transcript.jsonl" in called("--older-than", 0, "--dir", tmp_path)[1]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--dir", "x"],
+        ["--dir", "x", "--pid", "1"],
+        ["--dir", "x", "--older-than", "-1"],
+        ["--dir", "x", "--older-than", "1", "--pid", "1"],
+        ["study.toml", "--dir", "x", "--older-than", "1"],
+        ["study.toml", "--dir", "x"],
+        ["study.toml", "--pid", "1", "--dir", "x", "--dry-run"],
+    ],
+)
+def test_forget_takes_a_run_or_an_age(arguments: list[str]) -> None:
+    assert called(*arguments)[0] == 2
+
+
+# Settings
+
+
+def test_settings_are_for_ever_where_there_is_no_file(tmp_path: Path) -> None:
+    assert load_settings(tmp_path).keep == KeepSection(None, None)
+    (tmp_path / FILE).write_text("[keep]\ntranscripts_days = 3650\nresults_days = 0.5\n")
+    assert load_settings(tmp_path).keep == KeepSection(3650, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[keep", "is not valid TOML"),
+        ("[kept]", "kept: is unknown; expected keep"),
+        ("keep = 1", "keep: is no table"),
+        ("[keep]\nledger_days = 1", "keep.ledger_days: is unknown; expected transcripts_days or"),
+        ('[keep]\nresults_days = "a week"', "keep.results_days: is 'a week'; expected a number"),
+        ("[keep]\nresults_days = -1", "keep.results_days: is -1; expected at least 0"),
+        ("[keep]\nresults_days = nan", "keep.results_days: is nan"),
+    ],
+)
+def test_settings_refuse_what_they_do_not_know(tmp_path: Path, text: str, words: str) -> None:
+    (tmp_path / FILE).write_text(text)
+    with pytest.raises(ConfigError, match=words) as caught:
+        load_settings(tmp_path)
+    assert str(caught.value).startswith(str(tmp_path / FILE))
