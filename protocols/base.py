@@ -37,11 +37,10 @@ def known(
 
     ``value`` is None at the party that does not hold the component.
     """
-    zeros = ring.zeros(shape)
     parts = []
     for held in (ctx.pid, ctx.next_pid):
         if held != component:
-            parts.append(zeros)
+            parts.append(ring.blank(shape))
         elif value is None:
             raise ValueError(
                 f"party {ctx.pid} holds component {component} and has to know the value"
@@ -60,9 +59,11 @@ async def share_input(
     Leaks: none.
     Rounds: 1.
     Communication: n elements sent by the dealer to the party before it, none by the others.
-    Raises: ChannelError, ProtocolViolation.
+    Raises: ValueError where there is a verifier; ChannelError, ProtocolViolation.
     Source: README section 1; the component after the dealer's own comes from the common key, the third one is zero.
     """
+    if ctx.verifier is not None:
+        raise ValueError(f"what party {dealer} alone knows cannot be checked, and would be shared")
     after, before = (dealer + 1) % 3, (dealer - 1) % 3
     if ctx.pid == dealer:
         if value is None or value.shape != shape:
@@ -74,10 +75,10 @@ async def share_input(
     if ctx.pid == after:
         mask = ctx.common(after, ring, shape)
         await ctx.round({}, {})
-        return Share(ring, ctx.pid, mask, ring.zeros(shape))
+        return Share(ring, ctx.pid, mask, ring.blank(shape))
     size = math.prod(shape) * ring.itemsize
     received = await ctx.round({}, {dealer: size})
-    return Share(ring, ctx.pid, ring.zeros(shape), ring.from_wire(received[dealer], shape))
+    return Share(ring, ctx.pid, ring.blank(shape), ring.from_wire(received[dealer], shape))
 
 
 async def reshare(ctx: Context, z_add: Additive) -> Share:
@@ -106,6 +107,38 @@ async def reshare(ctx: Context, z_add: Additive) -> Share:
     return z_sh
 
 
+async def reshare_from(ctx: Context, z_add: Additive, sender: int) -> Share:
+    """As ``reshare``, of terms that are zero at all parties but one: products of what ``sender`` alone knows both of.
+
+    That is a component of one value times the next component of another one. So the sender shares it as its input; yet
+    it is a product of sharings that no party alone can lie about, and a verifier has it proved like any other.
+
+    Shapes: any.
+    Leaks: none; one component is common randomness, one zero.
+    Rounds: 1.
+    Communication: n elements by the sender, none by the others.
+    Raises: ChannelError, ProtocolViolation.
+    Source: own; ``share_input``.
+    """
+    ring, shape = z_add.ring, z_add.shape
+    after, before = (sender + 1) % 3, (sender - 1) % 3
+    mask = None if ctx.pid == before else ctx.common(after, ring, shape)
+    masks_sh = known(ctx, ring, after, mask, shape)
+    if ctx.pid == sender:
+        own = z_add.masked(ring.sub(masks_sh.own, masks_sh.next))
+        await ctx.round({before: ring.to_wire(own)}, {})
+        z_sh = Share(ring, ctx.pid, own, masks_sh.next)
+    elif ctx.pid == after:
+        await ctx.round({}, {})
+        z_sh = masks_sh
+    else:
+        received = await ctx.round({}, {sender: math.prod(shape) * ring.itemsize})
+        z_sh = Share(ring, ctx.pid, masks_sh.own, ring.from_wire(received[sender], shape))
+    if ctx.verifier is not None:
+        ctx.verifier.reshared(ctx.place(), z_add.known_origins(), masks_sh, z_sh)
+    return z_sh
+
+
 async def multiply(ctx: Context, x_sh: Share, y_sh: Share) -> Share:
     """x * y element by element (AND for bits). Rounds and communication of ``reshare``."""
     return await reshare(ctx, product(ctx, x_sh, y_sh))
@@ -123,9 +156,11 @@ async def reveal_component(ctx: Context, x_sh: Share, component: int) -> RingArr
     Leaks: the value, to the two holders; it has to be masked, since this is not an opening.
     Rounds: 1.
     Communication: n elements by the third party to each holder, none by the others.
-    Raises: ChannelError, ProtocolViolation.
+    Raises: ValueError where there is a verifier; ChannelError, ProtocolViolation.
     Source: none; each holder lacks one component, and the third party has both.
     """
+    if ctx.verifier is not None:
+        raise ValueError("what one party shows to the others cannot be checked")
     ring = x_sh.ring
     # Holders of component c are parties c - 1 and c; party c + 1 holds components c + 1 and c + 2, one for each of
     # them.

@@ -10,7 +10,13 @@ import numpy as np
 from protocols.base import known, multiply, reshare, reveal_component
 from protocols.bitslice import from_planes
 from protocols.context import Context
-from protocols.derived import addends, bits_to_ring, composition_mask, sum_in_ring
+from protocols.derived import (
+    addends,
+    bits_to_ring,
+    composition_mask,
+    sum_in_ring,
+    weighted_bits,
+)
 from protocols.ring import BITS, Ring
 from protocols.shares import Share, concatenate, joined, product, stack
 
@@ -52,17 +58,21 @@ async def carry_out(ctx: Context, generate: Share, propagate: Share) -> Share:
 async def _first_level(ctx: Context, x_sh: Share, bits: int) -> tuple[Share, Share]:
     """G = a AND b for all planes but the highest, and P = a XOR b for all."""
     operands = await addends(ctx, x_sh, bits)
-    return await reshare(ctx, operands.generate(ctx, bits - 1)), operands.propagate
+    return await operands.generate(ctx, bits - 1), operands.propagate
 
 
-async def summand_carry(ctx: Context, x_sh: Share, bits: int) -> tuple[Share, Share]:
-    """The carry into plane bits - 1 of x = a + b, and plane bits - 1 of a XOR b.
+async def top_plane(ctx: Context, x_sh: Share, bits: int) -> tuple[Share, Share]:
+    """Plane bits - 1 of x (words,), and the carries into it (1 or 2, words) of the sum that ``sum_in_ring`` is.
 
     Rounds: 2 + levels(bits - 1).
-    Communication: bits planes by party 0; 1 plane for each of bits - 1 bits, then ``carry_out`` of bits - 1 planes.
+    Communication: ``addends``; 1 plane for each of bits - 1 bits, then ``carry_out`` of bits - 1 planes.
     """
-    generate, propagate = await _first_level(ctx, x_sh, bits)
-    return await carry_out(ctx, generate, propagate[: bits - 1]), propagate[bits - 1]
+    operands = await addends(ctx, x_sh, bits)
+    generate, propagate = await operands.generate(ctx, bits - 1), operands.propagate
+    carry = await carry_out(ctx, generate, propagate[: bits - 1])
+    # Of three components, what the second number has in this plane is a carry of their lower planes, too.
+    more = [operands.second[bits - 1]] if operands.even else []
+    return propagate[bits - 1] ^ carry, stack(carry, *more)
 
 
 async def msb(ctx: Context, x_sh: Share, bits: int | None = None) -> Share:
@@ -70,10 +80,10 @@ async def msb(ctx: Context, x_sh: Share, bits: int | None = None) -> Share:
 
     With a public bound |x| < 2^(bits-1), the sign is plane bits - 1 of the sum modulo 2^bits, and only that many planes
     are needed; ``bits`` defaults to the ring's.
-    Rounds and communication of ``summand_carry``.
+    Rounds and communication of ``top_plane``.
     """
-    carry, top = await summand_carry(ctx, x_sh, x_sh.ring.bits if bits is None else bits)
-    return top ^ carry
+    top, _ = await top_plane(ctx, x_sh, x_sh.ring.bits if bits is None else bits)
+    return top
 
 
 async def add_carries(ctx: Context, generate: Share, propagate: Share) -> Share:
@@ -165,7 +175,11 @@ async def words_to_ring(ctx: Context, x_bsh: Share, count: int, ring: Ring) -> S
         planes and n elements, by party 0 n elements.
     Raises: ChannelError, ProtocolViolation.
     Source: ABY3, section 5.3 (bit composition), with the adder cut to w bits.
+
+    With a verifier ``derived.weighted_bits``: party 1's mask could not be checked.
     """
+    if ctx.verifier is not None:
+        return await weighted_bits(ctx, x_bsh, count, ring)
     width = x_bsh.shape[0]
     r_bsh, r_sh = await composition_mask(ctx, (width, x_bsh.shape[1]), count, ring)
     # x + r in planes, by a full adder; the sum modulo 2^w is revealed, its carry says whether x = sum - r or 2^w more.
@@ -193,11 +207,13 @@ async def lift(ctx: Context, x_sh: Share, ring: Ring) -> Share:
     small = x_sh.ring
     sum_sh, operands = await ctx.both(
         lambda c: sum_in_ring(c, x_sh, small.bits, ring),
-        lambda c: addends(c, x_sh, small.bits),
+        lambda c: addends(c, x_sh, small.bits, with_overflow=True),
     )
-    generate = await reshare(ctx, operands.generate(ctx, small.bits))
+    generate = await operands.generate(ctx, small.bits)
     carry = await carry_out(ctx, generate, operands.propagate)
-    return sum_sh - (await bits_to_ring(ctx, carry, x_sh.size, ring)).times(1 << small.bits)
+    carries = stack(carry) if operands.overflow is None else stack(carry, operands.overflow)
+    wraps = await bits_to_ring(ctx, carries, x_sh.size, ring)
+    return sum_sh - wraps.sum(axis=0).times(1 << small.bits)
 
 
 async def lift_magnitude(ctx: Context, x_sh: Share, bits: int, ring: Ring) -> Share:
@@ -214,10 +230,11 @@ async def lift_magnitude(ctx: Context, x_sh: Share, bits: int, ring: Ring) -> Sh
         y = a + b - l c of the summands' own, and the magnitude is y + s (l - 2 y).
     """
     half = 1 << (bits - 1)
-    sum_sh, (carry, top) = await ctx.both(
+    sum_sh, (top, carries) = await ctx.both(
         lambda c: sum_in_ring(c, x_sh, bits - 1, ring),
-        lambda c: summand_carry(c, x_sh, bits),
+        lambda c: top_plane(c, x_sh, bits),
     )
-    both = await bits_to_ring(ctx, stack(carry, top ^ carry), x_sh.size, ring)
-    y_sh = sum_sh - both[0].times(half)
-    return y_sh - await reshare(ctx, product(ctx, both[1], y_sh.times(2) - half))
+    planes = concatenate(carries, stack(top))
+    in_ring = await bits_to_ring(ctx, planes, x_sh.size, ring)
+    y_sh = sum_sh - in_ring[:-1].sum(axis=0).times(half)
+    return y_sh - await reshare(ctx, product(ctx, in_ring[-1], y_sh.times(2) - half))

@@ -102,9 +102,6 @@ class Verifier(Protocol):
     def reshared(self, place: bytes, origins: Origins, masks_sh: Share, z_sh: Share) -> None:
         """``z_sh`` was sent as the sum of these, with the difference of ``masks_sh``'s components for a mask."""
 
-    def truncated(self, place: bytes, origins: Origins, shift: int, z_sh: Share) -> None:
-        """``z_sh`` was made to be the sum of these over 2^shift, rounded down or up."""
-
     def shown(self, place: bytes, held: Payload, received: Payload) -> None:
         """A masked value was shown: the party before was sent what this one has as ``held``; the party after has
         what was ``received`` here."""

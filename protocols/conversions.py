@@ -27,7 +27,7 @@ async def lift_half(ctx: Context, t_sh: Share) -> Share:
     """
     bits = R16.bits
     # Three numbers become two, s and 2 c.
-    parity, majority = await carry_save(ctx, t_sh, bits)
+    parity, majority = await carry_save(ctx, t_sh, bits, bits)
     # w counts two carries: out of the top bits' majority, and out of s + 2 c, whose lowest bit adds nothing.
     above, below = parity[1:], majority[:-1]
     carry = await carry_out(ctx, await multiply(ctx, above, below), above ^ below)

@@ -1,12 +1,14 @@
-"""What one party derives from its components, or deals, and shares: the inputs that nobody else can check.
+"""What one party derives from its components, or deals, and shares: on its word, or in forms that can be checked.
 
 Of x = x0 + x1 + x2, party 0 knows the summand a = x0 + x1, and parties 1 and 2 know b = x2. So a circuit on x has two
 operands, one of them an input of party 0 and the other one free; that saves an adder, and rests on party 0's word. A
-dealer's random mask rests on the dealer's. Everything of the kind is here, and here alone, so that a form which rests
-on nobody's word (the three components as three free sharings; masks from random bits that nobody knows) is chosen in
-one place. What a party has to say for itself, such as its part of distributed noise, is not derived.
+dealer's random mask rests on the dealer's. Everything of the kind is here, and here alone. Where a context has a
+verifier, nothing rests on one party's word: what party 0 would derive is a product of what its two neighbours know, one
+factor each (``base.reshare_from``), where it has that form, and made of the three free sharings of the components where
+it has not (`free`). What a party has to say for itself, such as its part of distributed noise, is not derived.
 
-Secret: summands and masks. Leaks: none, in every function here. Raises: the channel's errors. Source: README section 1.
+Secret: summands and masks. Leaks: none, in every function here. Raises: the channel's errors. Source: README sections 1
+and 7.
 """
 
 from collections.abc import Callable
@@ -14,11 +16,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from protocols.base import known, reshare, share_input
+from protocols.base import known, multiply, reshare, reshare_from, share_input
 from protocols.bitslice import from_planes, to_bits, to_planes, words_for
 from protocols.context import Context
+from protocols.free import carry_save, free_sharings
 from protocols.ring import BITS, Ring, RingArray
-from protocols.shares import Additive, Share, cross_product
+from protocols.shares import Additive, Share, concatenate, joined, product
 
 
 def _summand(x_sh: Share) -> RingArray:
@@ -28,67 +31,108 @@ def _summand(x_sh: Share) -> RingArray:
     return x_sh.next if x_sh.pid == 1 else x_sh.own
 
 
-async def _of_summands(
+async def _summands(
     ctx: Context,
     ring: Ring,
     shape: tuple[int, ...],
     derive: Callable[..., RingArray],
     *shares: Share,
-) -> tuple[Share, RingArray | None]:
-    """derive(a, ...) of the shares' summands a, shared as party 0's input, and derive(b, ...), None at party 0.
+) -> tuple[Share, Share]:
+    """derive(a, ...) of the shares' summands a, on party 0's word, and derive(b, ...), which parties 1 and 2 know.
 
     Rounds: 1. Communication: n elements by party 0, none by the others.
     """
     mine = derive(*(_summand(x_sh) for x_sh in shares))
     if ctx.pid == 0:
-        return await share_input(ctx, ring, 0, mine, shape), None
-    return await share_input(ctx, ring, 0, None, shape), mine
+        return await share_input(ctx, ring, 0, mine, shape), known(ctx, ring, 2, None, shape)
+    first = await share_input(ctx, ring, 0, None, shape)
+    return first, known(ctx, ring, 2, mine, shape)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Addends:
-    """The planes (bits, words) of two numbers whose sum is x, and ``propagate`` = first XOR second.
+    """The planes (bits, words) of two numbers whose sum is x, modulo 2^bits.
 
-    ``first`` and ``propagate`` are shared; ``second`` is known to parties 1 and 2, and None at party 0.
+    ``overflow`` is what the two lack to x's components' sum over the integers, in units of 2^bits: a plane (words,),
+    None where there is nothing or nobody asked. ``even`` says that the second one is even.
     """
 
     first: Share
-    second: RingArray | None
-    propagate: Share
+    second: Share
+    overflow: Share | None = None
+    even: bool = False
 
-    def generate(self, ctx: Context, bits: int) -> Additive:
-        """Additive terms of first AND second, of the lowest ``bits`` planes. Local."""
-        below = None if self.second is None else self.second[:bits]
-        return cross_product(ctx, self.first[:bits], below)
+    @property
+    def propagate(self) -> Share:
+        """first XOR second. Local."""
+        return self.first ^ self.second
+
+    async def generate(self, ctx: Context, bits: int) -> Share:
+        """first AND second, of the lowest ``bits`` planes.
+
+        Rounds: 1. Communication: so many planes, one less where the second number is even.
+        """
+        low = 1 if self.even else 0
+        both = await multiply(ctx, self.first[low:bits], self.second[low:bits])
+        return concatenate(self.second[:1], both) if self.even else both
 
 
-async def addends(ctx: Context, x_sh: Share, bits: int) -> Addends:
-    """The lowest ``bits`` planes of the summands of x (n,).
+async def addends(ctx: Context, x_sh: Share, bits: int, *, with_overflow: bool = False) -> Addends:
+    """The lowest ``bits`` planes of two numbers that add up to x (n,): the summands, or what a carry-save adder gives.
 
     Rounds: 1.
     Communication: bits planes by party 0, none by the others; b is known to both holders of component 2, hence free.
+        With a verifier bits - 1 planes by all, one more with the overflow.
     """
-    shape = (bits, words_for(x_sh.size))
-    a_bsh, b_planes = await _of_summands(
-        ctx, BITS, shape, lambda part: to_planes(x_sh.ring, part, bits), x_sh
-    )
-    return Addends(a_bsh, b_planes, a_bsh ^ known(ctx, BITS, 2, b_planes, shape))
+    words = words_for(x_sh.size)
+    if ctx.verifier is None:
+        return Addends(
+            *await _summands(
+                ctx, BITS, (bits, words), lambda part: to_planes(x_sh.ring, part, bits), x_sh
+            )
+        )
+    carries = bits if with_overflow else bits - 1
+    parity, majority = await carry_save(ctx, x_sh, bits, carries)
+    nothing = Share(BITS, ctx.pid, BITS.blank((1, words)), BITS.blank((1, words)))
+    second = concatenate(nothing, majority[: bits - 1])
+    return Addends(parity, second, majority[bits - 1] if with_overflow else None, even=True)
 
 
 async def sum_in_ring(ctx: Context, x_sh: Share, bits: int, ring: Ring) -> Share:
     """The summands of x (n,), each modulo 2^bits, added up in a larger ring: there the sum does not wrap.
 
-    Rounds: 1. Communication: n elements by party 0, none by the others.
+    Rounds: 1. Communication: n elements by party 0, none by the others. With a verifier it is the sum of the
+    components, and local.
     """
-    a_sh, b = await _of_summands(
+    if ctx.verifier is not None:
+        parts = (_widen(ring, x_sh.ring, part, bits) for part in (x_sh.own, x_sh.next))
+        return Share(ring, x_sh.pid, *parts)
+    a_sh, b_sh = await _summands(
         ctx, ring, x_sh.shape, lambda part: _widen(ring, x_sh.ring, part, bits), x_sh
     )
-    return a_sh + known(ctx, ring, 2, b, x_sh.shape)
+    return a_sh + b_sh
 
 
 def _widen(ring: Ring, small: Ring, x: RingArray, bits: int) -> RingArray:
     low = x if bits == small.bits else x & ((1 << bits) - 1)
     return ring.encode(low.astype(object) if ring.wide else low)
+
+
+async def _two_bits(ctx: Context, v_bsh: Share, count: int, ring: Ring) -> tuple[Share, Share]:
+    """u = v0 ^ v1 and v2 of planes (..., words), as zeros and ones (..., count) of a ring.
+
+    Rounds: 1. Communication: n elements by party 0, none by the others.
+    """
+    shape = (*v_bsh.shape[:-1], count)
+
+    def derive(part: RingArray) -> RingArray:
+        return ring.encode(to_bits(part, count))
+
+    if ctx.verifier is None:
+        return await _summands(ctx, ring, shape, derive, v_bsh)
+    v0, v1, v2 = free_sharings(ctx, v_bsh, ring, shape, derive)
+    both = await reshare_from(ctx, product(ctx, v0, v1), 0)
+    return v0 + v1 - both.times(2), v2
 
 
 async def bits_to_ring(ctx: Context, v_bsh: Share, count: int, ring: Ring) -> Share:
@@ -97,12 +141,22 @@ async def bits_to_ring(ctx: Context, v_bsh: Share, count: int, ring: Ring) -> Sh
     Rounds: 2.
     Communication: n elements, and n more by party 0.
     """
-    shape = (*v_bsh.shape[:-1], count)
-    u_sh, v2 = await _of_summands(
-        ctx, ring, shape, lambda part: ring.encode(to_bits(part, count)), v_bsh
-    )
-    both = await reshare(ctx, cross_product(ctx, u_sh, v2))
-    return u_sh + known(ctx, ring, 2, v2, shape) - both.times(2)
+    u_sh, v2_sh = await _two_bits(ctx, v_bsh, count, ring)
+    return u_sh + v2_sh - (await multiply(ctx, u_sh, v2_sh)).times(2)
+
+
+async def weighted_bits(ctx: Context, x_bsh: Share, count: int, ring: Ring) -> Share:
+    """Unsigned integers of w planes (w, words) as ring elements (count,): the sum of 2^j times bit j.
+
+    Rounds: 2.
+    Communication: n elements, and w n more by party 0.
+    Source: ``bits_to_ring``, whose products are added up before they are sent.
+    """
+    u_sh, v2_sh = await _two_bits(ctx, x_bsh, count, ring)
+    exponents = range(x_bsh.shape[0])
+    weights = ring.encode(np.array([1 << j for j in exponents], dtype=object)[:, None])
+    both = await reshare(ctx, product(ctx, u_sh.times(weights), v2_sh).sum(axis=0))
+    return (u_sh + v2_sh).times(weights).sum(axis=0) - both.times(2)
 
 
 async def signed(ctx: Context, v_bsh: Share, d_sh: Share) -> Additive:
@@ -118,9 +172,30 @@ async def signed(ctx: Context, v_bsh: Share, d_sh: Share) -> Additive:
         sign = 1 - 2 * ring.encode(to_bits(v, count))
         return np.stack((sign * d, sign))
 
-    left_sh, right = await _of_summands(ctx, ring, (2, count), with_sign, v_bsh, d_sh)
+    if ctx.verifier is None:
+        left_sh, right_sh = await _summands(ctx, ring, (2, count), with_sign, v_bsh, d_sh)
+    else:
+        left_sh, right_sh = await _signed_factors(ctx, v_bsh, d_sh, with_sign)
     # Rows (sign a, sign) of party 0 against rows (sign, sign b) of parties 1 and 2.
-    return cross_product(ctx, left_sh, None if right is None else right[::-1]).sum(axis=0)
+    return product(ctx, left_sh, right_sh[::-1]).sum(axis=0)
+
+
+async def _signed_factors(
+    ctx: Context, v_bsh: Share, d_sh: Share, with_sign: Callable[..., RingArray]
+) -> tuple[Share, Share]:
+    """As ``_summands`` of ``with_sign``, on nobody's word: with s = 1 - 2 v, (s0 s1 (d0 + d1), s0 s1) and (s2 d2, s2).
+
+    s0 s1 d0 and s0 s1 d1 are products of s0 d0 and s1, and of s0 and s1 d1: a factor from either neighbour of party 0.
+    """
+    ring, shape = d_sh.ring, (2, d_sh.size)
+    held = {
+        ctx.pid: with_sign(v_bsh.own, d_sh.own),
+        ctx.next_pid: with_sign(v_bsh.next, d_sh.next),
+    }
+    first, second, third = (known(ctx, ring, c, held.get(c), shape) for c in range(3))
+    scaled = product(ctx, first[:1], second[1:]) + product(ctx, first[1:], second[:1])
+    sign = product(ctx, first[1:], second[1:])
+    return await reshare_from(ctx, joined(scaled, sign), 0), third
 
 
 async def composition_mask(

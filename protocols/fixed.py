@@ -4,6 +4,7 @@ A value v with f fractional bits is the ring element round(2^f v), two's complem
 Leaks: none, in every function here. Source: README sections 1 and 3.
 """
 
+import math
 from collections.abc import Sequence
 from decimal import Decimal, localcontext
 from fractions import Fraction
@@ -12,11 +13,17 @@ from functools import cache
 import numpy as np
 
 from protocols.approximate import interpolate, to_units
-from protocols.base import known, multiply, zero
-from protocols.boolean import and_all, or_all, to_boolean
+from protocols.base import known, multiply, open_masked, random, reshare, zero
+from protocols.boolean import and_all, carry_out, or_all, to_boolean
 from protocols.context import Context
-from protocols.derived import bits_to_ring, cut, share_truncation_mask, truncation_mask
-from protocols.ring import RingArray
+from protocols.derived import (
+    addends,
+    bits_to_ring,
+    cut,
+    share_truncation_mask,
+    truncation_mask,
+)
+from protocols.ring import Ring, RingArray
 from protocols.shares import Additive, Share, concatenate, product, stack
 
 
@@ -30,13 +37,16 @@ async def truncate(ctx: Context, x_add: Additive, shift: int) -> Share:
     Leaks: none; c is uniform to parties 0 and 1, and party 2 receives nothing in the first round.
     Rounds: 2.
     Communication: n elements in each round; party 2 sends 4 n in the first (c to both, two inputs to party 1).
-    Raises: ValueError for a shift outside [0, k - 2); ChannelError, ProtocolViolation.
-    Source: README section 1.
+        With a verifier see ``_truncate_by_pair``.
+    Raises: ValueError for a shift outside (0, k - 2); ChannelError, ProtocolViolation.
+    Source: README sections 1 and 7.
     """
     ring, shape = x_add.ring, x_add.shape
     top = ring.bits - 1
-    if not 0 <= shift < top - 1:
+    if not 0 < shift < top - 1:
         raise ValueError(f"cannot truncate by {shift} bits in {ring.name}")
+    if ctx.verifier is not None:
+        return await _truncate_by_pair(ctx, x_add, shift)
     r = truncation_mask(ctx, ring, shape)
     c, (floor_r, top_r) = await ctx.both(
         lambda c: _reveal_masked(c, x_add, r),
@@ -46,10 +56,53 @@ async def truncate(ctx: Context, x_add: Additive, shift: int) -> Share:
     top_c_sh = known(ctx, ring, 1, top_c, shape)
     wrap = top_c_sh + top_r - (await multiply(ctx, top_c_sh, top_r)).times(2)
     floor_x = known(ctx, ring, 1, floor_c, shape) - floor_r + wrap.times(1 << (top - shift))
-    x_sh = floor_x - (1 << (top - 1 - shift))
-    if ctx.verifier is not None:
-        ctx.verifier.truncated(ctx.place(), x_add.known_origins(), shift, x_sh)
-    return x_sh
+    return floor_x - (1 << (top - 1 - shift))
+
+
+async def truncation_pair(
+    ctx: Context, ring: Ring, count: int, shift: int
+) -> tuple[Share, Share, Share]:
+    """A mask that nobody knows, (r mod 2^(k-1)) / 2^shift, rounded down, and the top bit of r: (count,) each.
+
+    Each component of r is known to two parties. What is missing in the sum of what they make of theirs is what their
+    lowest ``shift`` bits carry, what the lowest k - 1 bits carry, and the top bit: five bits of a carry-save adder.
+
+    Rounds: 4 + levels(k - 1).
+    Communication: 2 k - 3 planes, ``boolean.carry_out`` of k - 1 and of shift; ``bits_to_ring`` of 5 planes.
+    """
+    top = ring.bits - 1
+    r_sh = random(ctx, ring, (count,))
+    operands = await addends(ctx, r_sh, ring.bits)
+    generate, propagate = await operands.generate(ctx, top), operands.propagate
+    low, high = await ctx.both(
+        lambda c: carry_out(c, generate[:shift], propagate[:shift]),
+        lambda c: carry_out(c, generate, propagate[:top]),
+    )
+    # The second number's bit above the lowest ``shift`` or k - 1 is a carry of the three components' lower bits, too.
+    planes = stack(low, operands.second[shift], high, operands.second[top], propagate[top] ^ high)
+    carried = await bits_to_ring(ctx, planes, count, ring)
+    floors = Share(ring, r_sh.pid, *(cut(ring, part, shift)[0] for part in (r_sh.own, r_sh.next)))
+    floor_r = floors + carried[:2].sum(axis=0) - carried[2:4].sum(axis=0).times(1 << (top - shift))
+    return r_sh, floor_r, carried[4]
+
+
+async def _truncate_by_pair(ctx: Context, x_add: Additive, shift: int) -> Share:
+    """``truncate`` on nobody's word: c is shown to all, and with it public the wrap is linear.
+
+    Rounds: those of ``truncation_pair``, 1. Communication: it, and 2 n elements.
+    """
+    ring, shape = x_add.ring, x_add.shape
+    top = ring.bits - 1
+    x_sh, (r_sh, floor_r, top_r) = await ctx.both(
+        lambda c: reshare(c, x_add),
+        lambda c: truncation_pair(c, ring, math.prod(shape), shift),
+    )
+    c_open = await open_masked(ctx, x_sh.reshape(-1) + r_sh + (1 << (ring.bits - 2)))
+    floor_c, top_c = cut(ring, c_open, shift)
+    # w = top(c) XOR top(r).
+    wrap = top_r.times(ring.sub(ring.encode(1), ring.mul(ring.encode(2), top_c))) + top_c
+    floor_x = -floor_r + floor_c + wrap.times(1 << (top - shift))
+    return (floor_x - (1 << (top - 1 - shift))).reshape(*shape)
 
 
 async def _reveal_masked(ctx: Context, x_add: Additive, r: RingArray | None) -> RingArray | None:

@@ -41,20 +41,21 @@ async def bits_into_ring(ctx: Context, v_bsh: Share, count: int, ring: Ring) -> 
     return u_sh + v2 - (await multiply(ctx, u_sh, v2)).times(2)
 
 
-async def carry_save(ctx: Context, x_sh: Share, bits: int) -> tuple[Share, Share]:
-    """The lowest ``bits`` planes of two numbers s and c with x = s + 2 c: a carry-save adder of the components.
+async def carry_save(ctx: Context, x_sh: Share, bits: int, carries: int) -> tuple[Share, Share]:
+    """The lowest planes of two numbers s and c with x = s + 2 c: a carry-save adder of the components.
 
     s is the parity of the components' bits and c their majority.
 
-    Shapes: x (n,); returns (bits, words) both.
+    Shapes: x (n,); returns (bits, words) and (carries, words); bits - 1 carries are enough modulo 2^bits.
     Leaks: none.
     Rounds: 1.
-    Communication: ``bits`` planes.
+    Communication: ``carries`` planes.
     Raises: ChannelError, ProtocolViolation.
     Source: ABY3, section 5.3; one AND for a majority: (x0 ^ x1)(x0 ^ x2) ^ x0.
     """
     x0, x1, x2 = free_sharings(
         ctx, x_sh, BITS, (bits, words_for(x_sh.size)), lambda part: to_planes(x_sh.ring, part, bits)
     )
-    majority = await reshare(ctx, product(ctx, x0 ^ x1, x0 ^ x2) + x0.additive(ctx))
+    low0, low1, low2 = x0[:carries], x1[:carries], x2[:carries]
+    majority = await reshare(ctx, product(ctx, low0 ^ low1, low0 ^ low2) + low0.additive(ctx))
     return x0 ^ x1 ^ x2, majority

@@ -101,12 +101,14 @@ async def distributed_noise(
 
     What one party does not know still has variance sigma^2; the sum has 1.5 sigma^2.
 
-    Shapes, Leaks, Raises: as ``discrete_noise``.
+    Shapes, Leaks: as ``discrete_noise``. Raises: as it, and ValueError where there is a verifier.
     Rounds: 1.
     Communication: 4 bytes a cell.
     Source: README section 5. Sums of two discrete Gaussians are close to one only for sigma above about 2
         (Kairouz et al. 2021); the accountant charges what the sum of two is worth.
     """
+    if ctx.verifier is not None:
+        raise ValueError("noise that each server adds by itself cannot be checked; choose another")
     sampler = Sampler.of(sigma / math.sqrt(2), security_bits)
     _check_range(max_rows + 3 * sampler.largest, sigma)
     first, second, third = await ctx.gather(

@@ -66,6 +66,10 @@ class Ring:
         """Zeros of the given shape."""
         return np.zeros(shape, dtype=self.dtype)
 
+    def blank(self, shape: tuple[int, ...]) -> RingArray:
+        """Zeros of the given shape that take no memory and cannot be written to; ``is_blank`` knows them."""
+        return np.broadcast_to(self.zeros(()), shape)
+
     def encode(self, values: RingArray | Sequence[int] | int) -> RingArray:
         """Signed integers as ring elements, two's complement; words are taken as they are for bits."""
         if self.wide:
@@ -99,6 +103,13 @@ class Ring:
             joined: RingArray = words[:, 0] + (words[:, 1] << 64)
             return joined.reshape(shape)
         return raw.view(self.dtype).reshape(shape)
+
+
+def is_blank(x: RingArray) -> bool:
+    """Whether an array is ``Ring.blank``, or cut out of one: zeros for all parties to know, whatever is computed."""
+    if x.ndim == 0 or any(x.strides) or x.flags.writeable:
+        return False
+    return x.size == 0 or not x[(0,) * x.ndim]
 
 
 R16 = Ring("Z_2^16", 16)

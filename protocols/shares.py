@@ -13,7 +13,7 @@ from typing import Any, NoReturn, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from protocols.ring import BITS, Ring, RingArray
+from protocols.ring import BITS, Ring, RingArray, is_blank
 
 
 class _Secret:
@@ -82,12 +82,22 @@ class Share(_Secret):
     def _combine(self, other: "Share | RingArray | int", operation: Any) -> "Share":
         if isinstance(other, Share):
             self._check(other)
-            return self._with(operation(self.own, other.own), operation(self.next, other.next))
+            return self._with(
+                self._of_parts(operation, self.own, other.own),
+                self._of_parts(operation, self.next, other.next),
+            )
         public = self._public(other)
         zeros = np.broadcast_to(self.ring.zeros(()), public.shape)
         own = operation(self.own, public if self.pid == 0 else zeros)
         next_ = operation(self.next, public if self.pid == 2 else zeros)
         return self._with(own, next_)
+
+    def _of_parts(self, operation: Any, x: RingArray, y: RingArray) -> RingArray:
+        # What is no component of either is none of the result.
+        if is_blank(x) and is_blank(y):
+            return self.ring.blank(np.broadcast_shapes(x.shape, y.shape))
+        result: RingArray = operation(x, y)
+        return result
 
     def __add__(self, other: "Share | RingArray | int") -> "Share":
         return self._combine(other, self.ring.add)
@@ -110,7 +120,9 @@ class Share(_Secret):
     def times(self, factor: RingArray | int) -> "Share":
         """The share times a public integer or array (a public mask for bits)."""
         public = self.ring.encode(factor)
-        return self._with(self.ring.mul(self.own, public), self.ring.mul(self.next, public))
+        return self._with(
+            _scaled(self.ring, self.own, public), _scaled(self.ring, self.next, public)
+        )
 
     def __getitem__(self, index: Any) -> "Share":
         return self._with(
@@ -314,9 +326,32 @@ def product(ctx: HasVerifier, x_sh: Share, y_sh: Share) -> Additive:
     ring = x_sh.ring
     if y_sh.ring is not ring or y_sh.pid != x_sh.pid:
         raise TypeError(f"cannot multiply shares of {ring.name} and {y_sh.ring.name}")
-    left = ring.mul(x_sh.own, ring.add(y_sh.own, y_sh.next))
-    right = ring.mul(x_sh.next, y_sh.own)
-    return Additive(ring, ring.add(left, right, out=right), _origins(ctx, x_sh, y_sh))
+    left = _times(ring, x_sh.own, _plus(ring, y_sh.own, y_sh.next))
+    right = _times(ring, x_sh.next, y_sh.own)
+    term = left if is_blank(right) else right
+    if not is_blank(left) and not is_blank(right):
+        term = ring.add(left, right, out=right)
+    return Additive(ring, term, _origins(ctx, x_sh, y_sh))
+
+
+def _times(ring: Ring, x: RingArray, y: RingArray) -> RingArray:
+    """x y, blank where one of them is."""
+    if is_blank(x) or is_blank(y):
+        return ring.blank(np.broadcast_shapes(x.shape, y.shape))
+    return ring.mul(x, y)
+
+
+def _plus(ring: Ring, x: RingArray, y: RingArray) -> RingArray:
+    """x + y of arrays of one shape, for reading alone: the other one where one is blank."""
+    if is_blank(x):
+        return y
+    return x if is_blank(y) else ring.add(x, y)
+
+
+def _scaled(ring: Ring, x: RingArray, public: RingArray) -> RingArray:
+    if is_blank(x):
+        return ring.blank(np.broadcast_shapes(x.shape, public.shape))
+    return ring.mul(x, public)
 
 
 def outer_product(ctx: HasVerifier, x_sh: Share, y_sh: Share) -> Additive:
@@ -325,29 +360,6 @@ def outer_product(ctx: HasVerifier, x_sh: Share, y_sh: Share) -> Additive:
     shape = (x_sh.shape[0] * y_sh.shape[0], *x_sh.shape[1:])
     grid = product(ctx, rows, y_sh.reshape(1, *y_sh.shape))
     return grid._mapped(Arranged(lambda term: term.reshape(shape)))
-
-
-def cross_product(ctx: HasVerifier, a_sh: Share, b: RingArray | None) -> Additive:
-    """Additive terms of a * b, with a as ``base.share_input`` of party 0 left it and b known to parties 1 and 2. Local.
-
-    Party 0's term is zero: a has no component 2 and b, shared for free, has no other.
-    """
-    ring = a_sh.ring
-    if a_sh.pid != 0 and b is None:
-        raise ValueError("parties 1 and 2 have to know b")
-    if a_sh.pid == 0 or b is None:
-        term = ring.zeros(a_sh.shape)
-    else:
-        term = ring.mul(a_sh.own if a_sh.pid == 1 else a_sh.next, b)
-    origins = None if ctx.verifier is None else (Origin(a_sh, _third_component(a_sh, b)),)
-    return Additive(ring, term, origins)
-
-
-def _third_component(like: Share, b: RingArray | None) -> Share:
-    """b, known to parties 1 and 2, as the share whose component 2 it is. Local."""
-    zeros = like.ring.zeros(like.shape)
-    own, next_ = (b if b is not None and like.pid == holder else zeros for holder in (2, 1))
-    return Share(like.ring, like.pid, own, next_)
 
 
 def joined(*terms: Additive) -> Additive:

@@ -49,10 +49,6 @@ class ProductVerifier:
             raise ValueError("two values were sent from one place")
         records[place] = Record(origins, masks_sh, z_sh)
 
-    def truncated(self, place: bytes, origins: Origins, shift: int, z_sh: Share) -> None:
-        """See ``context.Verifier``. Raises ValueError: a mask that one party dealt cannot be checked."""
-        raise ValueError("a truncation whose mask one party dealt cannot be checked")
-
     def shown(self, place: bytes, held: Payload, received: Payload) -> None:
         """See ``context.Verifier``."""
         self._shown[place] = held, received

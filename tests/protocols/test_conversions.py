@@ -44,7 +44,7 @@ def test_random_bits_are_the_same_in_both_forms(ring: Ring, count: int) -> None:
 def test_carry_save_is_two_numbers_that_add_up(values: list[int], bits: int, seed: int) -> None:
     x = np.array(values, np.uint32)
     parts = components(R32, x, seed)
-    outcome = run_parties(lambda c: free.carry_save(c, share_of(c, parts, R32), bits))
+    outcome = run_parties(lambda c: free.carry_save(c, share_of(c, parts, R32), bits, bits))
     parity, majority = (
         from_planes(reconstruct(planes), x.size) for planes in zip(*outcome.results, strict=True)
     )

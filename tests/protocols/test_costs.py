@@ -246,7 +246,7 @@ for n in (1, 64, 100):
     case(
         f"carry_save-{n}",
         costs.carry_save(n, 23),
-        lambda c, n=n: free.carry_save(c, shared(c, R32, n), 23),
+        lambda c, n=n: free.carry_save(c, shared(c, R32, n), 23, 23),
     )
     case(
         f"lift_half-{n}",

@@ -39,6 +39,7 @@ from protocols.row_plan import plan_counting
 from protocols.shares import Share
 from tests.protocols.local import components, reconstruct, run_parties, share_of
 from tests.protocols.test_costs import spec_of
+from tests.protocols.test_origins import Notes
 
 RUNS = 200
 LIMIT = 6.5
@@ -119,6 +120,30 @@ async def errors_of_bits(ctx: Context) -> Share:
     )
 
 
+def checked(program: Protocol) -> Protocol:
+    """In the forms that a verifier can check; of what it would do nothing is sent."""
+
+    async def run(ctx: Context) -> object:
+        ctx.verifier = Notes()
+        return await program(ctx)
+
+    return run
+
+
+CHECKABLE = {
+    "msb": checked(lambda c: boolean.msb(c, share_of(c, R32_PARTS, R32))),
+    "absolute_terms": checked(
+        lambda c: absolute.absolute_terms(c, share_of(c, R32_PARTS, R32), 20)
+    ),
+    "words_to_ring": checked(
+        lambda c: boolean.words_to_ring(c, share_of(c, BIT_PARTS, BITS), 64, R64)
+    ),
+    "lift": checked(lambda c: boolean.lift(c, share_of(c, R32_PARTS, R32), R128)),
+    "lift_magnitude": checked(
+        lambda c: boolean.lift_magnitude(c, share_of(c, R32_PARTS, R32), 18, R128)
+    ),
+    "truncate": checked(lambda c: fixed.truncate(c, share_of(c, R64_PARTS, R64).additive(c), 20)),
+}
 PROTOCOLS: dict[str, tuple[Protocol, int]] = {
     **{f"share_input-{d}": ((lambda c, d=d: deal(c, d)), 0) for d in range(3)},
     "multiply": (
@@ -149,7 +174,7 @@ PROTOCOLS: dict[str, tuple[Protocol, int]] = {
         0,
     ),
     "random_bits": (lambda c: random_bits.random_bits(c, 64, R32), 0),
-    "carry_save": (lambda c: free.carry_save(c, share_of(c, R32_PARTS, R32), 20), 0),
+    "carry_save": (lambda c: free.carry_save(c, share_of(c, R32_PARTS, R32), 20, 20), 0),
     "lift_half": (lambda c: conversions.lift_half(c, share_of(c, HALVED_PARTS, R16)), 0),
     "count_rows": (
         lambda c: rows.count_rows(c, share_of(c, ROW_PARTS, BITS), 3, PLAN, products=PRODUCTS),
@@ -166,6 +191,7 @@ PROTOCOLS: dict[str, tuple[Protocol, int]] = {
     ),
     "count_bits": (lambda c: count_bits.count_bits(c, share_of(c, R32_PARTS, R32), 17), 0),
     "errors_of_bits": (lambda c: errors_of_bits(c), 0),
+    **{f"{name} with a verifier": (program, 0) for name, program in CHECKABLE.items()},
     "check_totals": (lambda c: bounded.check_totals(c, share_of(c, SUM_PARTS, R32), 1000), 0),
     "check_cells": (lambda c: bounded.check_cells(c, share_of(c, OWNED_PARTS, R32), 1000), 0),
     "verdicts": (lambda c: verdicts(c, SUM_PARTS), 2),
