@@ -38,12 +38,12 @@ async def truncate(ctx: Context, x_add: Additive, shift: int) -> Share:
     Rounds: 2.
     Communication: n elements in each round; party 2 sends 4 n in the first (c to both, two inputs to party 1).
         With a verifier see ``_truncate_by_pair``.
-    Raises: ValueError for a shift outside (0, k - 2); ChannelError, ProtocolViolation.
+    Raises: ValueError for a shift outside [0, k - 2); ChannelError, ProtocolViolation.
     Source: README sections 1 and 7.
     """
     ring, shape = x_add.ring, x_add.shape
     top = ring.bits - 1
-    if not 0 < shift < top - 1:
+    if not 0 <= shift < top - 1:
         raise ValueError(f"cannot truncate by {shift} bits in {ring.name}")
     if ctx.verifier is not None:
         return await _truncate_by_pair(ctx, x_add, shift)
@@ -91,6 +91,8 @@ async def _truncate_by_pair(ctx: Context, x_add: Additive, shift: int) -> Share:
 
     Rounds: those of ``truncation_pair``, 1. Communication: it, and 2 n elements.
     """
+    if shift == 0:
+        return await reshare(ctx, x_add)
     ring, shape = x_add.ring, x_add.shape
     top = ring.bits - 1
     x_sh, (r_sh, floor_r, top_r) = await ctx.both(
