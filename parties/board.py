@@ -218,7 +218,10 @@ class _Peer:
 
 
 class Board:
-    """See the module; a `parties.progress.Progress`. ``clock`` gives seconds since the epoch, as ``began`` is."""
+    """See the module; a `parties.progress.Progress`. ``clock`` gives seconds since the epoch, as ``began`` is.
+
+    A ``log`` has a line for everything that was not let in; else it is counted, and the latest are kept.
+    """
 
     def __init__(
         self,
@@ -226,10 +229,12 @@ class Board:
         *,
         clock: Callable[[], float] = time.time,
         began: float | None = None,
+        log: Progress | None = None,
     ) -> None:
         self.about = about
         self.sources = Sources()
         self._clock = clock
+        self._log = log
         self._lock = threading.RLock()
         self._since = self._alive = clock()
         self._began = self._since if began is None else began
@@ -293,8 +298,10 @@ class Board:
             self._peers = dict.fromkeys(self._peers, _Peer(True))
         self._phase, self._since = phase, self._clock()
 
-    def rejected(self, reason: str, text: str) -> None:
-        """Something from outside was not let in: a ``reason`` out of a short list, and a sentence."""
+    def rejected(self, reason: str, text: str, **fields: FieldValue) -> None:
+        """Something from outside was not let in; see ``parties.rejections.Rejected``."""
+        if self._log is not None:
+            self._log.event("rejected", text, reason=reason, **fields)
         with self._lock:
             self._rejections[reason] += 1
             self._refused.append(_Said(self._clock(), reason, text))

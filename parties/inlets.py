@@ -174,7 +174,7 @@ class Handed:
                 ssl_handshake_timeout=self._handshake_s,
             )
         except (OSError, TimeoutError) as error:
-            logger.info("a connection did not get through TLS: %s", error)
+            logger.debug("a connection did not get through TLS: %s", error)
             connection.close()
         except asyncio.CancelledError:
             connection.close()

@@ -227,6 +227,9 @@ class _AlertingObject(ssl.SSLObject):
 
     _failure: ssl.SSLError | None = None
 
+    def failed(self, error: ssl.SSLError) -> None:
+        """A handshake has failed."""
+
     def do_handshake(self) -> None:
         if self._failure is not None:
             raise self._failure
@@ -236,18 +239,33 @@ class _AlertingObject(ssl.SSLObject):
             raise
         except ssl.SSLError as error:
             self._failure = error
+            self.failed(error)
             raise ssl.SSLWantReadError("the alert is on its way") from error
 
 
-def server_context(files: CertificateFiles) -> ssl.SSLContext:
+def server_context(
+    files: CertificateFiles, on_failure: Callable[[ssl.SSLError], object] = lambda error: None
+) -> ssl.SSLContext:
     """For the accepting side of asyncio: TLS 1.3 only, and a client certificate of the authority is required.
 
-    Who the peer is, is for the caller to judge by ``peer_name``. Raises CertificateError.
+    Who the peer is, is for the caller to judge by ``peer_name``; ``on_failure`` is told of handshakes that fail. Raises
+    CertificateError.
     """
+
+    class Watched(_AlertingObject):
+        def failed(self, error: ssl.SSLError) -> None:
+            on_failure(error)
+
     load_identity(files)
     context = _context(files, ssl.PROTOCOL_TLS_SERVER)
-    context.sslobject_class = _AlertingObject
+    context.sslobject_class = Watched
     return context
+
+
+def handshake_text(error: ssl.SSLError) -> str:
+    """What was wrong with a stranger's handshake, in OpenSSL's words."""
+    words = getattr(error, "verify_message", None) or error.reason or type(error).__name__
+    return f"a TLS handshake failed: {str(words).replace('_', ' ').lower()}"
 
 
 def known_contexts(

@@ -191,7 +191,8 @@ class _Port:
 class Mesh:
     """One party's part in building the mesh; good for one ``connect``.
 
-    ``inlet`` opens what takes the place of the own address; ``server_name`` is said to whoever is dialled.
+    ``inlet`` opens what takes the place of the own address; ``server_name`` is said to whoever is dialled;
+    ``on_stranger`` is told why somebody was not let in who is no party.
     """
 
     def __init__(
@@ -203,8 +204,10 @@ class Mesh:
         timeout_s: float,
         inlet: Callable[[], Inlet] | None = None,
         server_name: str | None = None,
+        on_stranger: Callable[[str], object] = lambda text: None,
     ) -> None:
         self._greeter = greeter
+        self._on_stranger = on_stranger
         self._open = inlet or (lambda: _Port(greeter.pid, addresses[greeter.pid]))
         self._server_name = server_name
         self._addresses = addresses
@@ -407,6 +410,9 @@ class Mesh:
                     connection = await _secured(raw, context, stack, server=True)
                     peer = self._identify(connection)
                     if peer is None:
+                        self._on_stranger(
+                            f"the certificate of {common_name(connection)!r} is none of a party's"
+                        )
                         connection.send(_STRANGER)
                         return
                     if not await self._same_version(peer, connection):
@@ -424,6 +430,8 @@ class Mesh:
         except OSError as problem:
             if peer is not None:
                 _note(self._welcoming, peer, problem)
+            elif isinstance(problem, ssl.SSLError):
+                self._on_stranger(_describe(problem).text)
 
     async def _same_version(self, peer: int, connection: ssl.SSLSocket) -> bool:
         """Whether the dialler has this party's version. If not, both are told, and that is the end of the attempt."""

@@ -56,7 +56,8 @@ class PartyRuntime(Runtime):  # type: ignore[misc]  # MPyC is untyped
     ``addresses`` are the mesh's (host, port) by pid; the own one is listened on. ``timeout_s`` is the deadline of a
     receive. ``session`` has to be the same at all parties; it separates the keystreams and labels of different runs.
     So has ``version``, that of the messages and of the program, which is compared before anything else.
-    ``inlet`` and ``server_name`` are for a port that meshes share (`protocols.mesh`).
+    ``inlet`` and ``server_name`` are for a port that meshes share, ``on_stranger`` hears of who is not let in
+    (`protocols.mesh`).
     ``async with`` connects and closes; an error ends the peers' work with its text if it is one of the engine's, and
     with its class alone otherwise, since other errors may quote data.
     """
@@ -74,6 +75,7 @@ class PartyRuntime(Runtime):  # type: ignore[misc]  # MPyC is untyped
         version: str = "",
         recorder: Recorder | None = None,
         inlet: Callable[[], Inlet] | None = None,
+        on_stranger: Callable[[str], object] = lambda text: None,
         server_name: str | None = None,
     ) -> None:
         if pid not in (0, 1, 2) or len(addresses) != 3:
@@ -103,6 +105,7 @@ class PartyRuntime(Runtime):  # type: ignore[misc]  # MPyC is untyped
         self._connect_timeout_s = connect_timeout_s
         self._recorder = recorder
         self._inlet = inlet
+        self._on_stranger = on_stranger
         self._server_name = server_name
         self._own_key = secrets.token_bytes(KEY_BYTES)
         self._sending: dict[tuple[int, int], StepCost] = {}
@@ -135,6 +138,7 @@ class PartyRuntime(Runtime):  # type: ignore[misc]  # MPyC is untyped
             tls=self._tls,
             timeout_s=self._connect_timeout_s,
             inlet=self._inlet,
+            on_stranger=self._on_stranger,
             server_name=self._server_name,
         )
         outgoing, incoming = await mesh.connect()

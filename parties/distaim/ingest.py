@@ -33,7 +33,7 @@ from dataclasses import dataclass, field
 from aiohttp import web
 
 from parties.distaim.incoming import Incoming, Outgoing
-from parties.distaim.judging import Judge
+from parties.distaim.judging import Judge, asker
 from parties.distaim.link import (
     COUNTED,
     part_path,
@@ -62,6 +62,7 @@ from parties.errors import (
     SubmissionCounted,
     SubmissionSettled,
 )
+from parties.rejections import Rejected, of_status, unheard
 from parties.sealing import SealKey
 from parties.version import ingest_headers
 
@@ -86,6 +87,7 @@ class Api:
     receipts: ReceiptMaker
     relay: Relay
     enrolment: Enrolment
+    rejected: Rejected = unheard
     _turns: asyncio.Semaphore = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -293,7 +295,7 @@ class Api:
             self.judge.check_version(request)
             known = judge()
         except (IngestError, StoreError) as error:
-            return refusal(error)
+            return self._refuse(request, error)
         if known:
             return None
         await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
@@ -354,16 +356,24 @@ class Api:
             self.judge.check_version(request)
             response = await handler(request)
         except (IngestError, StoreError) as error:
-            response = refusal(error)
+            response = self._refuse(request, error)
         except web.HTTPException as error:
             run = self.judge.config.run.id
             expected = f"GET {run_path(run)} or PUT {submission_path(run)}"
             where = f"{request.method} {request.path[:80]}"
-            response = refusal(
-                IngestError(error.status, error.reason, where=where, expected=expected)
+            response = self._refuse(
+                request, IngestError(error.status, error.reason, where=where, expected=expected)
             )
         await self._count(request, response)
         response.headers.update(ingest_headers())
+        return response
+
+    def _refuse(self, request: web.Request, error: IngestError | StoreError) -> web.Response:
+        """The refusal for ``error``, of which the operator hears, too."""
+        response = refusal(error)
+        client, status = asker(request), response.status
+        text = f"{client or 'somebody'}: refused with {status}: {error}"
+        self.rejected(of_status(status), text, client=client, remote=request.remote, status=status)
         return response
 
     async def _count(self, request: web.Request, response: web.StreamResponse) -> None:
@@ -398,12 +408,10 @@ def refusal(error: IngestError | StoreError) -> web.Response:
             RunFull: (403, "a run that expects more data owners"),
         }.get(type(error), (507, "try again later, or tell the server's operator"))
         what = error.message if status != 507 else "the server cannot store submissions at present"
-        log = logger.error if status == 507 else logger.info
-        log("refused with %d: %s", status, error)
+        if status == 507:
+            logger.error("%s", error)
         reason = TurnedAway.CLOSED if isinstance(error, RunClosed) else ""
         error = IngestError(status, what, where="store", expected=expected, reason=reason)
-    else:
-        logger.info("refused with %d: %s", error.status, error)
     said = {"what": error.what, "where": error.where, "expected": error.expected}
     said |= {"reason": error.reason} if error.reason else {}
     response = web.json_response({"error": said}, status=error.status)

@@ -1,8 +1,8 @@
 """What one server judges requests to its ingest API by, before it reads a body: who asks, and does the upload fit.
 
-Provides ``Judge``; what it does not let pass is an IngestError. Client identity: the common name of its certificate,
-and nothing it says; a server's: its name and its pinned key. Whoever passes an upload on, its owner's certificate and
-signature are checked. Public: everything here.
+Provides ``Judge`` and ``asker``; what a judge does not let pass is an IngestError. Client identity: the common name of
+its certificate, and nothing it says; a server's: its name and its pinned key. Whoever passes an upload on, its owner's
+certificate and signature are checked. Public: everything here.
 """
 
 import ssl
@@ -238,6 +238,14 @@ def _tls(request: web.Request) -> ssl.SSLObject:
     if not isinstance(connection, ssl.SSLObject):
         raise CertificateError("the connection is not TLS")
     return connection
+
+
+def asker(request: web.Request) -> str | None:
+    """The name in the certificate of whoever asks; None where there is none."""
+    try:
+        return peer_name(_tls(request))
+    except CertificateError:
+        return None
 
 
 def _name_of(request: web.Request, expected: str) -> str:

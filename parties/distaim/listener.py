@@ -23,8 +23,9 @@ from parties.enrolment import Enrolment
 from parties.errors import ConfigError, IngestError
 from parties.inlets import Handed, Inlets
 from parties.orders import Orders
+from parties.rejections import Rejected, Rejection, unheard
 from parties.sealing import SealKey
-from parties.tls import check_seal, server_context
+from parties.tls import check_seal, handshake_text, server_context
 
 logger = logging.getLogger("syncret.ingest")
 
@@ -46,6 +47,7 @@ class _Connection(web.RequestHandler):
         manager: web.Server,
         closed: asyncio.Event,
         *,
+        rejected: Rejected,
         loop: asyncio.AbstractEventLoop,
     ) -> None:
         super().__init__(
@@ -57,6 +59,7 @@ class _Connection(web.RequestHandler):
             auto_decompress=False,
         )
         self._closed = closed
+        self._rejected = rejected
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """See asyncio.Protocol."""
@@ -80,6 +83,8 @@ class _Connection(web.RequestHandler):
             what, expected = "the server failed", "nothing else; tell the server's operator"
         else:
             what, expected = "this is not an HTTP request", "HTTP/1.1 as in the API's description"
+            remote = request.remote
+            self._rejected(Rejection.MALFORMED, f"{remote}: no HTTP", remote=remote, status=status)
         return refusal(IngestError(status, what, where="request", expected=expected))
 
 
@@ -128,17 +133,20 @@ async def start_ingest(
     *,
     orders: Orders | None = None,
     inlets: Inlets | None = None,
+    rejected: Rejected = unheard,
 ) -> Ingest:
     """Listen on server ``pid``'s ingest address, or at its ``inlets``, and pass on what an earlier process left.
 
-    ``orders`` is what the server's operator asks. Raises ConfigError where the address cannot be listened on,
-    CertificateError where ``files`` cannot be used.
+    ``orders`` is what the server's operator asks; ``rejected`` is told of what is not let in. Raises ConfigError where
+    the address cannot be listened on, CertificateError where ``files`` cannot be used.
     """
-    context = server_context(files)
+    context = server_context(
+        files, lambda error: rejected(Rejection.TLS, f"ingest: {handshake_text(error)}")
+    )
     judge, seal = Judge.of(config, pid, files), _seal_key(config, pid, files)
     relay = Relay(Post(config, store, judge.sizes, judge.largest), pid, files)
     enrolment = Enrolment.of(config, orders or Orders(), store)
-    api = Api(judge, store, seal, ReceiptMaker.load(judge.party, files), relay, enrolment)
+    api = Api(judge, store, seal, ReceiptMaker.load(judge.party, files), relay, enrolment, rejected)
     runner = web.AppRunner(api.application(), shutdown_timeout=LINGER_S)
     await runner.setup()
     manager, loop = runner.server, asyncio.get_running_loop()
@@ -146,7 +154,7 @@ async def start_ingest(
         raise RuntimeError("the HTTP server was not set up")
 
     closed = asyncio.Event()
-    factory = functools.partial(_Connection, manager, closed, loop=loop)
+    factory = functools.partial(_Connection, manager, closed, rejected=rejected, loop=loop)
     if inlets is not None:
         relay.start()
         handed = Handed(inlets.ingest(), factory, context, HANDSHAKE_TIMEOUT_S)

@@ -51,6 +51,7 @@ from parties.progress import Progress
 from parties.published import TABLE, Published, published
 from parties.pulse import Pulse
 from parties.register import Registered, Study
+from parties.rejections import Rejected, Rejection
 from parties.statuses import TooFewClients
 from parties.tls import authority_bytes, check_holder, check_seal, signer
 from parties.version import spoken, version
@@ -257,9 +258,9 @@ async def _serve(
 ) -> None:
     """Take submissions and compute, until the run is finished or has failed."""
     config = server.config
-    ingest = await _ingest(server, files, inlets)
+    ingest = await _ingest(server, files, inlets, board.rejected)
     try:
-        runtime = _runtime(server, files, inlets)
+        runtime = _runtime(server, files, inlets, board.rejected)
         try:
             started = time.perf_counter()
             await runtime.connect()
@@ -297,7 +298,7 @@ async def _compute(
 
 
 async def _ingest(
-    server: ComputeServer, files: CertificateFiles, inlets: Inlets | None
+    server: ComputeServer, files: CertificateFiles, inlets: Inlets | None, rejected: Rejected
 ) -> Ingest | None:
     """Take submissions; not where the run has ended."""
     address = server.config.require_parties()[server.pid].ingest
@@ -305,7 +306,13 @@ async def _ingest(
         server.progress.event("listening", "the run has ended: no submissions are taken")
         return None
     ingest = await start_ingest(
-        server.store, server.config, server.pid, files, orders=server.orders, inlets=inlets
+        server.store,
+        server.config,
+        server.pid,
+        files,
+        orders=server.orders,
+        inlets=inlets,
+        rejected=rejected,
     )
     server.progress.event("listening", f"taking submissions at {address}")
     return ingest
@@ -347,7 +354,9 @@ def _farewell(error: BaseException) -> str:
     return str(error) if isinstance(error, for_peers) else f"it failed ({type(error).__name__})"
 
 
-def _runtime(server: ComputeServer, files: CertificateFiles, inlets: Inlets | None) -> PartyRuntime:
+def _runtime(
+    server: ComputeServer, files: CertificateFiles, inlets: Inlets | None, rejected: Rejected
+) -> PartyRuntime:
     parties = server.config.require_parties()
     first, second, third = (party.pinned for party in parties)
     recorder = _MeshTranscript(server)
@@ -368,6 +377,7 @@ def _runtime(server: ComputeServer, files: CertificateFiles, inlets: Inlets | No
         version=spoken(),
         recorder=recorder,
         inlet=None if inlets is None else inlets.mesh,
+        on_stranger=lambda text: rejected(Rejection.STRANGER, f"mesh: {text}"),
         server_name=study_name(server.config.digest()),
     )
     return recorder.runtime

@@ -41,6 +41,7 @@ from parties.flaim.messages import (
 from parties.flaim.notes import JOINED, LEFT, REFUSED
 from parties.flaim.refusals import Refusal, Refused
 from parties.inlets import Handed, Inlets
+from parties.rejections import Rejected, Rejection, unheard
 from parties.secagg.frames import SIZE_BYTES, close, keep_alive, read_frame, write_frame
 from parties.version import version
 
@@ -89,8 +90,11 @@ class Connections:
         on_change: Callable[[], None] = lambda: None,
         admit: Callable[[str], object] = lambda client: None,
         inlets: Inlets | None = None,
+        rejected: Rejected = unheard,
     ) -> None:
         """``admit`` raises StoreError for a client that is not to be let in; ``inlets`` are instead of a port.
+
+        ``rejected`` is told of whoever is not let in.
 
         Raises ConfigError where the config has no address or no clients.
         """
@@ -112,6 +116,7 @@ class Connections:
         self._tasks: set[asyncio.Task[None]] = set()
         self._sending: set[asyncio.Task[None]] = set()
         self._inlets = inlets
+        self._rejected = rejected
         self._listener: asyncio.Server | Handed | None = None
         self._closed = False
         self._writers: set[asyncio.StreamWriter] = set()
@@ -120,8 +125,8 @@ class Connections:
         address = self._config.require_flaim().address
         if address is None:
             raise RuntimeError("the config was checked for an address")
+        context = tls.server_context(self._files, self._no_tls)
         if self._inlets is not None:
-            context = tls.server_context(self._files)
             self._listener = Handed(self._inlets.ingest(), self._stream, context, self.stage_s)
             return self
         try:
@@ -129,7 +134,7 @@ class Connections:
                 self._accept,
                 address.host,
                 address.port,
-                ssl=tls.server_context(self._files),
+                ssl=context,
                 ssl_handshake_timeout=self.stage_s,
                 backlog=1024,
             )
@@ -160,6 +165,9 @@ class Connections:
         # Of those who were greeting or leaving, too.
         for writer in self._writers:
             writer.transport.abort()
+
+    def _no_tls(self, error: ssl.SSLError) -> None:
+        self._rejected(Rejection.TLS, tls.handshake_text(error))
 
     def _stream(self) -> asyncio.StreamReaderProtocol:
         return asyncio.StreamReaderProtocol(asyncio.StreamReader(), self._accept)
@@ -237,6 +245,9 @@ class Connections:
             self._log.connection(
                 name=name, certificate=certificate, what=REFUSED, reason=str(error)
             )
+            reason = Rejection.MISFIT if number is not None else Rejection.STRANGER
+            remote = str((writer.get_extra_info("peername") or [""])[0])
+            self._rejected(reason, f"refused: {error}", client=name, remote=remote)
             refused = Refused(Refusal.MISFIT, str(error)).message().pack()
             await write_frame(writer, refused, name, timeout_s=self.stage_s)
             return None

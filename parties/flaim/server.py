@@ -263,6 +263,7 @@ class _Run:
             on_change=lambda: self._arrived(connections),
             admit=self.admit,
             inlets=self.inlets,
+            rejected=self.board.rejected,
         )
         self.connections = connections
         watch_connections(self.board, connections)

@@ -411,6 +411,7 @@ async def test_server_takes_in_nobody_it_does_not_expect(
     foreign = make_certificates(tmp_path / "foreign", [SERVER], [NAMES[2]])[NAMES[2]]
     mixed = CertificateFiles(certificates[SERVER].ca, foreign.cert, foreign.key)
     seen: list[tuple[MessageKind, Refused]] = []
+    board = Board(About.of_flaim(config))
 
     async def intruders() -> ClientReport:
         reader, writer = await connect(config, certificates["stranger"])
@@ -439,7 +440,7 @@ async def test_server_takes_in_nobody_it_does_not_expect(
             config, codes_of(2), certificates[NAMES[2]], tmp_path / NAMES[2], progress=Events()
         )
 
-    await play(config, certificates, tmp_path, {2: intruders})
+    await play(config, certificates, tmp_path, {2: intruders}, board=board)
     assert [kind for kind, _ in seen] == [MessageKind.REFUSED] * 4
     assert {refused.refusal for _, refused in seen} == {Refusal.MISFIT}
     assert "not among this run's clients" in str(seen[0])
@@ -447,6 +448,7 @@ async def test_server_takes_in_nobody_it_does_not_expect(
     assert "declares no number of rows, unlike flaim.sizes" in str(seen[2])
     assert "declares 101 rows; expected at most 100" in str(seen[3])
     assert result(tmp_path)["clients"] == 6
+    assert board.status()["rejections"] == {"stranger": 1, "misfit": 3}
     refused = [r for r in transcript(tmp_path) if r.get("what") == "refused"]
     assert [r["client"] for r in refused] == ["stranger", NAMES[0], NAMES[2], NAMES[2]]
 

@@ -113,6 +113,23 @@ async def waiting(*meshes: Mesh) -> AsyncIterator[None]:
                 pass
 
 
+async def test_strangers_are_told_of_while_peers_are_awaited(
+    addresses: list[Address], tls: list[TlsFiles]
+) -> None:
+    told: list[str] = []
+    mesh = Mesh(
+        Greeter(0, b"session-1"), addresses, tls=tls[0], timeout_s=1.0, on_stranger=told.append
+    )
+    async with waiting(mesh):
+        await asyncio.sleep(0.1)
+        reader, writer = await asyncio.open_connection(*addresses[0])
+        writer.write(b"GET / HTTP/1.1\r\n\r\n")
+        with contextlib.suppress(ConnectionError):
+            await reader.read()
+        writer.close()
+    assert len(told) == 1
+
+
 async def test_connect_names_the_missing_peer(
     addresses: list[Address], tls: list[TlsFiles]
 ) -> None:
