@@ -264,7 +264,8 @@ def server_context(
 
 def handshake_text(error: ssl.SSLError) -> str:
     """What was wrong with a stranger's handshake, in OpenSSL's words."""
-    words = getattr(error, "verify_message", None) or error.reason or type(error).__name__
+    reason = getattr(error, "reason", None)
+    words = getattr(error, "verify_message", None) or reason or type(error).__name__
     return f"a TLS handshake failed: {str(words).replace('_', ' ').lower()}"
 
 
@@ -348,7 +349,9 @@ def explain(error: BaseException, peer: str) -> str | None:
 
 def is_unknown_name(error: BaseException) -> bool:
     """Whether the peer serves several studies by their names (`parties.inlets`), and this one not at present."""
-    return isinstance(error, ssl.SSLError) and "UNRECOGNIZED_NAME" in (error.reason or "")
+    return isinstance(error, ssl.SSLError) and "UNRECOGNIZED_NAME" in str(
+        getattr(error, "reason", "")
+    )
 
 
 def own_certificate(files: CertificateFiles) -> CertificateFiles:
