@@ -29,7 +29,7 @@ from protocols.row_layout import Recoding
 from protocols.row_plan import SEGMENT_ROWS, CountPlan
 from protocols.select_spec import GROUP, LOG2E_BITS, UNIFORM_BITS, WEIGHT_BITS
 from protocols.verify_bits import blocks_for
-from protocols.verify_rings import SCHEMES
+from protocols.verify_rings import SCHEMES, padded_terms
 
 _DIGEST = 32
 _WIDE = 16
@@ -305,8 +305,11 @@ def verify_gates(words: int) -> Cost:
 
 
 def verify_rings(ring: Ring, elements: int, terms: int) -> Cost:
-    """``verify_rings.prove_ring_products`` of so many values, with so many elements in their factors."""
-    scheme = SCHEMES[ring]
+    """``verify_rings.prove_ring_products`` of so many values, made of so many terms: one for each factor of a product.
+
+    Terms of what everybody knows to be zero, and values of which a party sent its keystream alone, do not count.
+    """
+    scheme, terms = SCHEMES[ring], padded_terms(ring, terms)
     bits = scheme.carry_bits(terms)
     quotients = Cost(1, (elements * scheme.quotients.itemsize, 0, 0)) + Cost(1, (0, 16, 0))
     carries = Cost(1, (8 * scheme.sums * -(-bits // 64), 0, 0))
@@ -314,9 +317,12 @@ def verify_rings(ring: Ring, elements: int, terms: int) -> Cost:
     return quotients + carries + inner_proof(counts, scheme.field, scheme.sums)
 
 
-def settle(*proofs: Cost) -> Cost:
-    """``verify.ProductVerifier.settle``, with what a prover and its two verifiers send for each kind of product."""
-    begin, end = _everyone(3 * _DIGEST), _everyone(2)
+def settle(*proofs: Cost, flags: int = 0) -> Cost:
+    """``verify.ProductVerifier.settle``, with what a prover and its two verifiers send for each kind of product.
+
+    ``flags`` are ``records.flags`` of all values in rings: two a value, and two for each of its origins.
+    """
+    begin, end = _everyone(3 * _DIGEST + 4 * -(-flags // 8)), _everyone(2)
     both = (proof.rotated(prover) for proof in proofs for prover in range(3))
     return begin + reduce(Cost.__or__, both, Cost()) + end
 

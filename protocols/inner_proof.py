@@ -157,11 +157,13 @@ async def prove_inner_products(
     claims: Sequence[int],
     *,
     counts: Sequence[int],
+    first_gram: Integers | None = None,
 ) -> None:
     """<left_j, right> = the sum of left's and right's ``claims[j]`` for each of g left vectors, modulo the prime.
 
     Shapes: vectors come in parts, of fewer limbs where they need no more: (g counts[i], limbs) of left, one vector's
-        after the other's, and (counts[i], limbs) of right. ``left`` is None at right and ``right`` at left.
+        after the other's, and (counts[i], limbs) of right. ``left`` is None at right and ``right`` at left. A
+        prover may have the first parts' inner products of blocks.
     Leaks: none. The element that left shows right in the end is masked by one that only the prover and left know.
     Rounds: 2 for each factor of ``blocks_of`` in the counts' sum, and 4.
     Communication: ``costs.inner_proof``: some 8 KB a step by the prover, a few bytes by the others.
@@ -173,14 +175,16 @@ async def prove_inner_products(
         left, right = _padded(left, g, counts, blocks), _padded(right, 1, counts, blocks)
         gram = None
         if left is not None and right is not None:
-            grams = (field.gram(u, v, blocks) for u, v in zip(left, right, strict=True))
-            gram = reduce(np.add, grams)
+            known = [] if first_gram is None else [first_gram]
+            rest = list(zip(left, right, strict=True))[len(known) :]
+            gram = reduce(np.add, [*known, *(field.gram(u, v, blocks) for u, v in rest)])
         alpha, beta, claim = await fold_claim(
             talk, field, gram, blocks, summed=blocks, claims=claims
         )
         del gram
         left = None if left is None else [np.concatenate([field.fold(alpha, u) for u in left])]
         right = None if right is None else [np.concatenate([field.fold(beta, v) for v in right])]
+        first_gram = None
         g, claims, counts = 1, [claim], [sum(-(-count // blocks) for count in counts)]
     await _last_step(talk, field, left, right, claims, counts)
 

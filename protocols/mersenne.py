@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 Vector = NDArray[np.uint16]
 Integers = NDArray[Any]
 
-_LIMB_BITS = 16
+LIMB_BITS = 16
 _CHUNK = 1 << 12
 # Of this many columns a sum of products of two limbs is below 2^53.
 _EXACT_COLUMNS = 1 << 20
@@ -43,7 +43,7 @@ class Field:
     @property
     def limbs(self) -> int:
         """Limbs of an element."""
-        return -(-self.exponent // _LIMB_BITS)
+        return -(-self.exponent // LIMB_BITS)
 
     @property
     def words(self) -> int:
@@ -119,7 +119,7 @@ class Field:
         """Sums by weight 2^(16 d), each a whole number below 2^49, as limbs (limbs, n) of the same residues."""
         count = self.limbs
         # 2^(16 limbs) is 2^excess modulo p.
-        above = float(1 << (_LIMB_BITS * count - self.exponent))
+        above = float(1 << (LIMB_BITS * count - self.exponent))
         low, high = diagonals[:count].copy(), diagonals[count:]
         while high.shape[0] > count:
             high[: high.shape[0] - count] += above * high[count:]
@@ -127,13 +127,13 @@ class Field:
         low[: high.shape[0]] += above * high
         while True:
             for limb in range(count):
-                carry = np.floor(low[limb] * 2.0**-_LIMB_BITS)
-                low[limb] -= carry * 2.0**_LIMB_BITS
+                carry = np.floor(low[limb] * 2.0**-LIMB_BITS)
+                low[limb] -= carry * 2.0**LIMB_BITS
                 if limb + 1 < count:
                     low[limb + 1] += carry
                 else:
                     low[0] += above * carry
-            if low[0].max(initial=0.0) < 1 << _LIMB_BITS:
+            if low[0].max(initial=0.0) < 1 << LIMB_BITS:
                 return low
 
 
@@ -156,7 +156,7 @@ def _gram(left: Vector, right: Vector) -> Integers:
         pairs = range(max(0, d - others + 1), min(d + 1, limbs))
         diagonal = sum((whole[a, :, d - a] for a in pairs), np.zeros((rows, blocks), np.int64))
         if diagonal.any():
-            total = total + (diagonal.astype(object) << _LIMB_BITS * d)
+            total = total + (diagonal.astype(object) << LIMB_BITS * d)
     return total
 
 

@@ -4,12 +4,14 @@ Provides ``Record``, ``Side`` and ``operands``. Secret: everything. A record kee
 copies nothing.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
 import numpy as np
+from numpy.typing import NDArray
 
-from protocols.ring import Ring, RingArray
+from protocols.ring import Ring, RingArray, is_blank
 from protocols.shares import (
     Arranged,
     Grouped,
@@ -41,6 +43,62 @@ class Record:
     origins: Origins
     masks_sh: Share
     z_sh: Share
+
+
+@dataclass(frozen=True, slots=True)
+class ValueStructure:
+    """What everybody knows of a value: whether a party has anything to prove of it, and what stands against what.
+
+    ``against`` says for each origin whether left's x and right's y are both something, and left's y and right's x.
+    """
+
+    active: bool
+    against: tuple[tuple[bool, bool], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Structure:
+    """What everybody knows of the values of one ring, of which one party has to prove its part."""
+
+    values: tuple[ValueStructure, ...]
+
+    @classmethod
+    def of(
+        cls, records: Sequence[Record], left: NDArray[np.bool_], right: NDArray[np.bool_]
+    ) -> "Structure":
+        """From ``flags`` of a party's component and of the next one."""
+        values, at = [], 0
+        for record in records:
+            count = 2 + 2 * len(record.origins)
+            values.append(_structure(record, left[at : at + count], right[at : at + count]))
+            at += count
+        return cls(tuple(values))
+
+
+def flags(records: Sequence[Record], side: Side) -> NDArray[np.bool_]:
+    """What the holders of a component know of it, in the order of the records: public, since protocols are.
+
+    For each value whether what was sent is the mask alone, and whether there is a mask; for each of its origins whether
+    the factors are something.
+    """
+    found = []
+    for record in records:
+        sent, mask = side.of(record.z_sh), side.of(record.masks_sh)
+        found += [sent is mask or (is_blank(sent) and is_blank(mask)), not is_blank(mask)]
+        for origin in record.origins:
+            right = origin.right is not None and not is_blank(side.of(origin.right))
+            found += [not is_blank(side.of(origin.left)), right]
+    return np.array(found, np.bool_)
+
+
+def _structure(record: Record, left: NDArray[np.bool_], right: NDArray[np.bool_]) -> ValueStructure:
+    against, active = [], not left[0] or bool(right[1])
+    for number, origin in enumerate(record.origins, start=1):
+        x, y = left[2 * number : 2 * number + 2]
+        other_x, other_y = right[2 * number : 2 * number + 2]
+        against.append((bool(x and other_y), bool(y and other_x)))
+        active |= any(against[-1]) or bool(x and (y or origin.right is None))
+    return ValueStructure(active, tuple(against))
 
 
 def operands(record: Record, side: Side) -> tuple[RingArray, RingArray, RingArray | None]:

@@ -11,14 +11,16 @@ Secret: what is recorded. Leaks: none. Known limit: one verifier serves steps th
 
 import hashlib
 import hmac
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
+from numpy.typing import NDArray
 
 from protocols.context import Context, Payload
 from protocols.errors import CheckFailed
-from protocols.records import Record
+from protocols.records import Record, Side, Structure, flags
 from protocols.ring import BITS, Ring
 from protocols.shares import Origins, Share
 from protocols.verify_bits import Gates, prove_gates
@@ -71,37 +73,57 @@ class ProductVerifier:
         # Until all three have said that they found everything right, nothing else may be opened.
         self._failed = True
         inner = ctx.child()
-        await self._begin(inner)
-        proofs = self._proofs()
+        records = {ring: _in_order(found) for ring, found in _in_order_of_rings(self._records)}
+        structures = await self._begin(inner, records)
         self._records, self._shown = {}, {}
+        # Of bits, all three provers' gates are the same.
+        gates = Gates(records.pop(BITS)) if BITS in records else None
+        proofs = [
+            _by(prover, proof)
+            for prover in range(3)
+            for proof in _proofs(gates, records, structures, prover)
+        ]
+        del records, gates
         await inner.gather(*proofs)
         del proofs
         await self._end(inner)
         ctx.depth = max(ctx.depth, inner.depth)
         self._failed = False
 
-    async def _begin(self, ctx: Context) -> None:
+    async def _begin(
+        self, ctx: Context, records: dict[Ring, list[Record]]
+    ) -> dict[Ring, list[NDArray[np.bool_]]]:
         """All have received what is to be checked, it is the same, and what was shown is what its holders have.
 
-        No challenge is told before: right awaits left's word here, so that what left was sent is fixed by then.
+        No challenge is told before: right awaits left's word here, so that what left was sent is fixed by then. Returns
+        what the holders of each component have said of it (``records.flags``), by ring, and is the same at all.
         """
-        same = np.frombuffer(self._outline(), np.uint8)
+        mine = _Word.of(self._outline(), records)
+        same = mine.encoded()
         held, received = (self._digest_of_shown(which) for which in (0, 1))
         before = np.concatenate((same, np.frombuffer(held, np.uint8)))
         answers = await ctx.round(
             {ctx.prev_pid: before, ctx.next_pid: same},
-            {ctx.next_pid: 2 * _DIGEST_BYTES, ctx.prev_pid: _DIGEST_BYTES},
+            {ctx.next_pid: before.size, ctx.prev_pid: same.size},
         )
-        for peer in (ctx.next_pid, ctx.prev_pid):
-            if answers[peer][:_DIGEST_BYTES].tobytes() != same.tobytes():
-                raise CheckFailed(
-                    f"parties {ctx.pid} and {peer} have other products to check before step {ctx.cost.step!r}"
-                )
-        if not hmac.compare_digest(answers[ctx.next_pid][_DIGEST_BYTES:].tobytes(), received):
+        if not hmac.compare_digest(answers[ctx.next_pid][same.size :].tobytes(), received):
             raise CheckFailed(
                 f"what party {ctx.prev_pid} showed of a masked value before step {ctx.cost.step!r}"
                 f" is not what party {ctx.next_pid} has"
             )
+        after, prior = (
+            mine.decoded(answers[peer][: same.size]) for peer in (ctx.next_pid, ctx.prev_pid)
+        )
+        # Of three components each is known to two: own to the party before, next to the one after, the third to both.
+        pairs = ((mine.own, prior.next), (mine.next, after.own), (after.next, prior.own))
+        if not (mine.outline == after.outline == prior.outline) or not all(
+            np.array_equal(x, y) for x, y in pairs
+        ):
+            raise CheckFailed(
+                f"the parties have other products to check before step {ctx.cost.step!r}"
+            )
+        by_component = {ctx.pid: mine.own, ctx.next_pid: mine.next, ctx.prev_pid: after.next}
+        return _by_ring(records, [by_component[component] for component in range(3)])
 
     async def _end(self, ctx: Context) -> None:
         """All three have found everything right. Who has not says nothing, and the others open nothing."""
@@ -128,18 +150,82 @@ class ProductVerifier:
             digest.update(self._shown[place][which].data)
         return digest.digest()
 
-    def _proofs(self) -> Sequence[Callable[[Context], Awaitable[None]]]:
-        """Each party's proofs of each kind, all side by side."""
-        proofs = []
-        for ring in sorted(self._records, key=lambda ring: ring.name):
-            records = [self._records[ring][place] for place in sorted(self._records[ring])]
-            proof = (
-                partial(prove_gates, gates=Gates(records))
-                if ring is BITS
-                else partial(prove_ring_products, products=RingProducts(ring, records))
-            )
-            proofs += [_by(prover, proof) for prover in range(3)]
-        return proofs
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Word:
+    """What a party says before a check: a digest of what there is, and what it knows of its two components."""
+
+    outline: bytes
+    own: NDArray[np.bool_]
+    next: NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, outline: bytes, records: dict[Ring, list[Record]]) -> "_Word":
+        """This party's."""
+        own, next_ = (
+            np.concatenate([np.zeros(0, np.bool_), *(flags(r, side) for r in _ringed(records))])
+            for side in Side
+        )
+        return cls(outline, own, next_)
+
+    def encoded(self) -> NDArray[np.uint8]:
+        """Bytes, as many at all three."""
+        parts = np.packbits(self.own), np.packbits(self.next)
+        return np.concatenate((np.frombuffer(self.outline, np.uint8), *parts))
+
+    def decoded(self, raw: NDArray[np.uint8]) -> "_Word":
+        """Another party's, of as many flags. Raises CheckFailed where bits are set that are none."""
+        size = -(-self.own.size // 8)
+        parts = (raw[_DIGEST_BYTES + i * size :][:size] for i in range(2))
+        own, next_ = (np.unpackbits(part, count=self.own.size).astype(np.bool_) for part in parts)
+        word = _Word(raw[:_DIGEST_BYTES].tobytes(), own, next_)
+        if not np.array_equal(word.encoded(), raw):
+            raise CheckFailed("a party's word before a check has bits that mean nothing")
+        return word
+
+
+def _in_order_of_rings(
+    records: dict[Ring, dict[bytes, Record]],
+) -> list[tuple[Ring, dict[bytes, Record]]]:
+    return sorted(records.items(), key=lambda item: item[0].name)
+
+
+def _in_order(records: dict[bytes, Record]) -> list[Record]:
+    return [records[place] for place in sorted(records)]
+
+
+def _ringed(records: dict[Ring, list[Record]]) -> list[list[Record]]:
+    """Those whose structure matters: of bits, everything is proved."""
+    return [found for ring, found in records.items() if ring is not BITS]
+
+
+def _by_ring(
+    records: dict[Ring, list[Record]], components: Sequence[NDArray[np.bool_]]
+) -> dict[Ring, list[NDArray[np.bool_]]]:
+    """Each ring's part of the components' flags."""
+    parts, at = {}, 0
+    for ring, found in records.items():
+        if ring is not BITS:
+            count = sum(2 + 2 * len(record.origins) for record in found)
+            parts[ring] = [component[at : at + count] for component in components]
+            at += count
+    return parts
+
+
+def _proofs(
+    gates: Gates | None,
+    records: dict[Ring, list[Record]],
+    structures: dict[Ring, list[NDArray[np.bool_]]],
+    prover: int,
+) -> Iterator[Callable[[Context], Awaitable[None]]]:
+    """One party's proofs, one of each kind of product."""
+    if gates is not None:
+        yield partial(prove_gates, gates=gates)
+    for ring, found in records.items():
+        left, right = structures[ring][prover], structures[ring][(prover + 1) % 3]
+        products = RingProducts(ring, found, Structure.of(found, left, right))
+        if products.elements:
+            yield partial(prove_ring_products, products=products)
 
 
 def _by(

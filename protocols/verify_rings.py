@@ -16,6 +16,7 @@ Secret: everything but the coefficients. Leaks: none. Source: README section 7; 
 modulo 2^k with 2^-(s+1) as in SPDZ2k (Cramer et al., CRYPTO 2018).
 """
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -28,12 +29,13 @@ from protocols.inner_proof import (
     PROVER,
     RIGHT,
     Conversation,
+    blocks_of,
     prove_inner_products,
 )
 from protocols.keystream import Keystream
-from protocols.mersenne import F127, F521, Field, Vector, limbs_of
-from protocols.records import Record, Side, adjoint, shapes_of
-from protocols.ring import R16, R32, R64, R128, R192, Ring, RingArray
+from protocols.mersenne import F127, F521, LIMB_BITS, Field, Vector, limbs_of
+from protocols.records import Record, Side, Structure, adjoint, shapes_of
+from protocols.ring import R16, R32, R64, R128, R192, Ring, RingArray, is_blank
 from protocols.shares import Origin
 
 
@@ -81,130 +83,173 @@ SCHEMES = {
 }
 
 
-class RingProducts:
-    """The recorded values of one ring, in their order, as this party holds them."""
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class _Term:
+    """What stands against one another of a product: left's x_i and right's y_{i+1}, or the other way round. Secret."""
 
-    def __init__(self, ring: Ring, records: Sequence[Record]) -> None:
+    origin: Origin
+    crossed: bool
+
+    def factors(self, left: Side, right: Side) -> tuple[RingArray, RingArray]:
+        """The components, by whose they are."""
+        x_sh, y_sh = self.origin.left, self.origin.right
+        if y_sh is None:
+            raise ValueError("a linear origin has one factor")
+        return (left.of(y_sh), right.of(x_sh)) if self.crossed else (left.of(x_sh), right.of(y_sh))
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of right's factor; left's is brought into it."""
+        y_sh = self.origin.right
+        return self.origin.left.shape if self.crossed or y_sh is None else y_sh.shape
+
+    @property
+    def size(self) -> int:
+        """Elements of right's factor."""
+        return math.prod(self.shape)
+
+
+class RingProducts:
+    """What one party has to prove of the values of one ring, in their order, as the party here holds them."""
+
+    def __init__(self, ring: Ring, records: Sequence[Record], structure: Structure) -> None:
         self.scheme = SCHEMES[ring]
-        self._records = records
-        self.elements = sum(record.z_sh.size for record in records)
-        # An origin's left factor stands against right's second one and the other way round.
-        self.terms = sum(
-            int(np.prod(factor.shape, dtype=np.int64))
-            for origin in self._products()
-            for factor in (origin.left, origin.right)
-            if factor is not None
-        )
+        active = [(r, z) for r, z in zip(records, structure.values, strict=True) if z.active]
+        self._records = [record for record, _ in active]
+        self._terms = [
+            [
+                _Term(origin, crossed)
+                for origin, against in zip(record.origins, value.against, strict=True)
+                for crossed in (False, True)
+                if against[crossed]
+            ]
+            for record, value in active
+        ]
+        self.elements = sum(record.z_sh.size for record in self._records)
+        self.terms = padded_terms(ring, sum(term.size for term in self._all_terms()))
         if self.scheme.bits + self.scheme.carry_bits(self.terms) >= self.scheme.field.exponent:
             raise ValueError(f"{self.terms} terms in {ring.name} are too many for one proof")
 
     def __repr__(self) -> str:
         return f"RingProducts({self.scheme.ring.name}, {self.elements} elements)"
 
-    def _products(self) -> Iterator[Origin]:
-        return (o for record in self._records for o in record.origins if o.right is not None)
+    def _all_terms(self) -> Iterator[_Term]:
+        return (term for terms in self._terms for term in terms)
 
     def _widened(self, x: RingArray) -> RingArray:
         return x.astype(self.scheme.wide.dtype)
 
     def left_parts(self, side: Side) -> RingArray:
         """maps(x_i y_i) + r_i - z_i of every element, as left and the prover know it: (elements,) modulo 2^K."""
-        return self._flat(side, side)
+        wide, parts = self.scheme.wide, []
+        for record in self._records:
+            total = self._widened(side.of(record.masks_sh)) - side.of(record.z_sh)
+            for origin in record.origins:
+                x = side.of(origin.left)
+                if origin.right is not None:
+                    y = side.of(origin.right)
+                    if is_blank(y):
+                        continue
+                    x = self.scheme.low(self._widened(x) * y) if not is_blank(x) else x
+                if not is_blank(x):
+                    total = total + _mapped(origin, wide, self._widened(x))
+            parts.append(self.scheme.low(total).reshape(-1))
+        return np.concatenate(parts)
 
     def right_parts(self, side: Side) -> RingArray:
         """-r_{i+1} of every element, as right and the prover know it: (elements,) modulo 2^K."""
         masks = [self._widened(side.of(r.masks_sh)).reshape(-1) for r in self._records]
         return self.scheme.low(-np.concatenate(masks))
 
-    def quotients(self) -> RingArray:
-        """q of every element of the prover's: (elements,) modulo 2^s."""
-        s = self._flat(Side.OWN, Side.OWN) + self.right_parts(Side.NEXT)
-        s = s + self._flat(Side.OWN, Side.NEXT) + self._flat(Side.NEXT, Side.OWN)
-        q = self.scheme.low(s) >> self.scheme.ring.bits
-        return q.astype(self.scheme.quotients.dtype)
-
-    def _flat(self, first: Side, second: Side) -> RingArray:
-        """maps(x y) of components of all elements; with the rest of what left knows, where both are the same."""
-        parts = []
-        wide, low = self.scheme.wide, self.scheme.low
-        for record in self._records:
+    def cross_parts(self) -> RingArray:
+        """maps(x_i y_{i+1} + x_{i+1} y_i) of every element, as the prover alone knows it: (elements,) modulo 2^K."""
+        wide, parts = self.scheme.wide, []
+        for record, terms in zip(self._records, self._terms, strict=True):
             total = wide.zeros(record.z_sh.shape)
-            if first is second:
-                mask, sent = first.of(record.masks_sh), first.of(record.z_sh)
-                total = self._widened(mask) - self._widened(sent)
-            for origin in record.origins:
-                if origin.right is None and first is not second:
-                    continue
-                term = self._widened(first.of(origin.left))
-                if origin.right is not None:
-                    term = low(term * self._widened(second.of(origin.right)))
-                for step in origin.maps:
-                    term = step(wide, term)
-                total = total + term
-            parts.append(low(total).reshape(-1))
+            for term in terms:
+                x, y = term.factors(Side.OWN, Side.NEXT)
+                whole = self.scheme.low(self._widened(x) * y)
+                total = total + _mapped(term.origin, wide, whole)
+            parts.append(self.scheme.low(total).reshape(-1))
         return np.concatenate(parts)
 
-    def left_vector(self, side: Side, coefficients: RingArray) -> Vector:
-        """For each term c^ x_i or c^ y_i, modulo 2^K: (terms, limbs)."""
-        start, parts = 0, []
-        for record in self._records:
-            stop = start + record.z_sh.size
-            c = coefficients[start:stop].reshape(record.z_sh.shape)
+    def left_vector(self, side: Side, coefficients: Sequence[RingArray]) -> Vector:
+        """For each term c^ x_i or c^ y_i, modulo 2^K, of each sum: (sums terms, limbs)."""
+        wide, low = self.scheme.wide, self.scheme.low
+        found = wide.zeros((len(coefficients), self.terms))
+        start = at = 0
+        for record, terms in zip(self._records, self._terms, strict=True):
+            stop, shape = start + record.z_sh.size, record.z_sh.shape
+            for term in terms:
+                x = self._widened(term.factors(side, side)[0])
+                here = slice(at, at + term.size)
+                at = here.stop
+                for row, c in zip(found, coefficients, strict=True):
+                    taken = _taken_back(term.origin, wide, c[start:stop].reshape(shape))
+                    row[here] = low(_summed_to(low(taken * x), term.shape)).reshape(-1)
             start = stop
-            for origin in record.origins:
-                if origin.right is not None:
-                    parts += self._scaled_factors(origin, side, c)
-        limbs = self.scheme.bits // 16
-        if self.scheme.wide.wide:
-            return limbs_of(np.concatenate(parts), limbs)
-        words = np.ascontiguousarray(np.concatenate(parts)).view(np.uint16)
-        return words.reshape(-1, words.size // self.terms)[:, :limbs]
-
-    def _scaled_factors(self, origin: Origin, side: Side, c: RingArray) -> list[RingArray]:
-        """c^ x_i in the shape of y, which it stands against, and c^ y_i in that of x."""
-        if origin.right is None:
-            raise ValueError("a linear origin has one factor")
-        wide = self.scheme.wide
-        for step, shape in reversed(shapes_of(origin)):
-            c = adjoint(step, wide, shape, c)
-        x, y = (self._widened(side.of(factor)) for factor in (origin.left, origin.right))
-        c = np.broadcast_to(c, np.broadcast_shapes(x.shape, y.shape))
-        low = self.scheme.low
-        against_y = low(_summed_to(low(c * x), y.shape))
-        against_x = low(_summed_to(low(c * y), x.shape))
-        return [against_y.reshape(-1), against_x.reshape(-1)]
+        limbs = self.scheme.bits // LIMB_BITS
+        if wide.wide:
+            return limbs_of(found.reshape(-1), limbs)
+        return found.view(np.uint16).reshape(-1, wide.bits // LIMB_BITS)[:, :limbs]
 
     def right_vector(self, side: Side) -> Vector:
-        """y_{i+1} and x_{i+1} of each product: (terms, limbs)."""
-        parts = []
-        for origin in self._products():
-            if origin.right is not None:
-                parts += [
-                    side.of(origin.right).reshape(-1),
-                    side.of(origin.left).reshape(-1),
-                ]
+        """y_{i+1} or x_{i+1} of each term: (terms, limbs)."""
         ring = self.scheme.ring
-        joined = np.concatenate(parts)
+        found = ring.zeros((self.terms,))
+        at = 0
+        for term in self._all_terms():
+            found[at : at + term.size] = term.factors(side, side)[1].reshape(-1)
+            at += term.size
         if ring.wide:
-            return limbs_of(joined, ring.bits // 16)
-        return joined.view(np.uint16).reshape(self.terms, -1)
+            return limbs_of(found, ring.bits // LIMB_BITS)
+        return found.view(np.uint16).reshape(self.terms, -1)
 
-    def coefficients(self, stream: Keystream) -> RingArray:
-        """The stream's next coefficients, one for each element, modulo 2^K: (elements,)."""
-        size = self.scheme.wide.bits // 8
-        raw = stream.read(size * self.elements)
-        if not self.scheme.wide.wide:
-            return self.scheme.low(raw.view(np.uint64))
-        text = raw.tobytes()
-        drawn = np.empty(self.elements, object)
-        drawn[:] = [int.from_bytes(text[i : i + size], "little") for i in range(0, len(text), size)]
+    def coefficients(self, stream: Keystream) -> list[RingArray]:
+        """The stream's next coefficients modulo 2^K, one for each element, of each sum: (elements,)."""
+        wide, size = self.scheme.wide, self.scheme.wide.bits // 8
+        drawn = []
+        for _ in range(self.scheme.sums):
+            raw = stream.read(size * self.elements)
+            if wide.wide:
+                text, row = raw.tobytes(), np.empty(self.elements, object)
+                starts = range(0, len(text), size)
+                row[:] = [int.from_bytes(text[i : i + size], "little") for i in starts]
+                drawn.append(row)
+            else:
+                drawn.append(self.scheme.low(raw.view(np.uint64)))
         return drawn
 
-    def known_sum(self, coefficients: RingArray, parts: RingArray, q: RingArray) -> int:
-        """The sum of c (part - 2^k q) modulo 2^K: F of left, and G of right."""
-        low, wide = self.scheme.low, self.scheme.wide
-        shifted = low(q.astype(wide.dtype) << self.scheme.ring.bits)
-        return int(low(np.asarray(low(coefficients * low(parts - shifted)).sum(), wide.dtype)))
+    def known_sums(
+        self, coefficients: Sequence[RingArray], parts: RingArray, q: RingArray
+    ) -> list[int]:
+        """The sums of c (part - 2^k q) modulo 2^K: F of left, and G of right."""
+        low = self.scheme.low
+        shifted = self._widened(q) << self.scheme.ring.bits
+        rest = low(parts - shifted)
+        return [int(c @ rest) % (1 << self.scheme.bits) for c in coefficients]
+
+
+def padded_terms(ring: Ring, terms: int) -> int:
+    """So many terms in whole blocks of a proof's first step; one that is zero where there is none."""
+    blocks = blocks_of(SCHEMES[ring].field)
+    return -(-max(1, terms) // blocks) * blocks
+
+
+def _mapped(origin: Origin, ring: Ring, term: RingArray) -> RingArray:
+    for step in origin.maps:
+        term = step(ring, term)
+    return term
+
+
+def _taken_back(origin: Origin, ring: Ring, c: RingArray) -> RingArray:
+    """Coefficients of the results of an origin's maps, as those of what they were applied to."""
+    shape = origin.left.shape
+    if origin.right is not None:
+        shape = np.broadcast_shapes(shape, origin.right.shape)
+    for step, before in reversed(shapes_of(origin)):
+        c = adjoint(step, ring, before, c)
+    return np.broadcast_to(c, shape)
 
 
 def _summed_to(term: RingArray, shape: tuple[int, ...]) -> RingArray:
@@ -219,86 +264,73 @@ async def prove_ring_products(ctx: Context, products: RingProducts) -> None:
 
     Leaks: none.
     Rounds: 3 and those of ``prove_inner_products``.
-    Communication: ``costs.verify_rings``: s bits an element by role 0, and some 20 to 40 KB.
+    Communication: ``costs.verify_rings``: s bits an element by role 0, and some 12 to 40 KB.
     Raises: CheckFailed where a value or what is said of it is wrong; ChannelError, ProtocolViolation.
     Source: README section 7.
     """
-    talk, scheme = Conversation(ctx), products.scheme
-    q = await _share_quotients(talk, products)
-    stream = await talk.challenge()
-    own = ctx.pid == PROVER
-    coefficients = [products.coefficients(stream) for _ in range(scheme.sums)]
-    left = right = None
-    sums = [0] * scheme.sums
-    if ctx.pid != RIGHT:
-        side = Side.OWN if own else Side.NEXT
-        parts = products.left_parts(side)
-        sums = [products.known_sum(c, parts, q[0]) for c in coefficients]
-        left = np.concatenate([products.left_vector(side, c) for c in coefficients])
-    if ctx.pid != LEFT:
-        side = Side.NEXT if own else Side.OWN
-        parts = products.right_parts(side)
-        found = [products.known_sum(c, parts, q[-1]) for c in coefficients]
-        sums = [a + b for a, b in zip(sums, found, strict=True)]
-        right = products.right_vector(side)
-    carries = await _share_carries(talk, products, _carries(products, left, right, sums))
-    await _prove_sums(talk, products, left, right, sums, carries)
+    talk, own = Conversation(ctx), ctx.pid == PROVER
+    sides = Side.OWN if own else Side.NEXT, Side.NEXT if own else Side.OWN
+    known = [
+        None if ctx.pid == RIGHT else products.left_parts(sides[0]),
+        None if ctx.pid == LEFT else products.right_parts(sides[1]),
+    ]
+    quotients = await _share_quotients(talk, products, known)
+    coefficients = products.coefficients(await talk.challenge())
+    sums = [0] * products.scheme.sums
+    for parts, q in zip(known, quotients, strict=True):
+        if parts is not None and q is not None:
+            found = products.known_sums(coefficients, parts, q)
+            sums = [a + b for a, b in zip(sums, found, strict=True)]
+    del known, quotients
+    left = None if ctx.pid == RIGHT else products.left_vector(sides[0], coefficients)
+    right = None if ctx.pid == LEFT else products.right_vector(sides[1])
+    del coefficients
+    await _prove_sums(talk, products, left, right, sums)
 
 
-async def _share_quotients(talk: Conversation, products: RingProducts) -> list[RingArray]:
-    """Left's and right's parts of q at the prover, one's own at the others."""
+async def _share_quotients(
+    talk: Conversation, products: RingProducts, known: Sequence[RingArray | None]
+) -> list[RingArray | None]:
+    """Left's and right's parts of q, where this party has them."""
     ring, count = products.scheme.quotients, products.elements
     size = count * ring.itemsize
-    masks = []
-    if talk.ctx.pid != RIGHT:
-        masks = [talk.with_left(ring, (count,))]
-    if talk.ctx.pid == PROVER:
-        rest = ring.sub(products.quotients(), masks[0])
+    mask = None if talk.ctx.pid == RIGHT else talk.with_left(ring, (count,))
+    left, right = known
+    if mask is not None and left is not None and right is not None:
+        s = products.scheme.low(left + right + products.cross_parts())
+        q = (s >> products.scheme.ring.bits).astype(ring.dtype)
+        rest = ring.sub(q, mask)
         await talk.tell(ring.to_wire(rest), size)
-        return [masks[0], rest]
+        return [mask, rest]
     received = await talk.tell(None, size)
-    return masks if received is None else [ring.from_wire(received, (count,))]
-
-
-def _carries(
-    products: RingProducts, left: Vector | None, right: Vector | None, sums: Sequence[int]
-) -> list[int] | None:
-    """W of each sum, at the prover."""
-    if left is None or right is None:
-        return None
-    scheme = products.scheme
-    found = [
-        int(scheme.field.gram(part, right, 1)[0, 0])
-        for part in left.reshape(scheme.sums, -1, left.shape[1])
-    ]
-    return [(a + b) >> scheme.bits for a, b in zip(found, sums, strict=True)]
+    return [mask, None if received is None else ring.from_wire(received, (count,))]
 
 
 async def _share_carries(
     talk: Conversation, products: RingProducts, carries: list[int] | None
-) -> list[list[int]]:
-    """Left's and right's parts, by XOR, of the numbers W at the prover; one's own at the others."""
+) -> list[list[int] | None]:
+    """Left's and right's parts, by XOR, of the numbers W, where this party has them."""
     scheme = products.scheme
     bits = scheme.carry_bits(products.terms)
     words = -(-bits // 64)
-    masks = []
+    masks = None
     if talk.ctx.pid != RIGHT:
         drawn = talk.with_left(R64, (scheme.sums, words))
         masks = [int.from_bytes(row.tobytes(), "little") % (1 << bits) for row in drawn]
     size = 8 * words * scheme.sums
-    if carries is not None:
+    if carries is not None and masks is not None:
         rest = [(carry ^ mask) % (1 << bits) for carry, mask in zip(carries, masks, strict=True)]
         raw = b"".join(part.to_bytes(8 * words, "little") for part in rest)
         await talk.tell(np.frombuffer(raw, np.uint8), size)
         return [masks, rest]
     received = await talk.tell(None, size)
     if received is None:
-        return [masks]
+        return [masks, None]
     raw, step = received.tobytes(), 8 * words
     parts = [int.from_bytes(raw[i : i + step], "little") for i in range(0, size, step)]
     if any(part >> bits for part in parts):
         raise CheckFailed(f"a proof before step {talk.ctx.cost.step!r} has a number out of range")
-    return [parts]
+    return [masks, parts]
 
 
 async def _prove_sums(
@@ -307,22 +339,34 @@ async def _prove_sums(
     left: Vector | None,
     right: Vector | None,
     sums: Sequence[int],
-    carries: list[list[int]],
 ) -> None:
     """<left, right> + F + G - 2^K W = 0 for each sum, with W's product of bits as further terms."""
-    scheme, p = products.scheme, products.scheme.field.modulus
-    bits, count = scheme.carry_bits(products.terms), scheme.sums
-    mine, other = carries[0], carries[-1]
-    claims = [((part << scheme.bits) - known) % p for part, known in zip(mine, sums, strict=True)]
-    lefts = rights = None
-    if left is not None:
-        lefts = [left, _carry_terms(scheme, mine, bits)]
-    if right is not None:
-        flat = [part >> t & 1 for part in other for t in range(bits)]
-        rights = [right, limbs_of(flat, 1)]
+    scheme, field = products.scheme, products.scheme.field
+    gram = carries = None
+    if left is not None and right is not None:
+        gram = field.gram(left, right, blocks_of(field))
+        found = np.trace(gram.reshape(scheme.sums, blocks_of(field), -1), axis1=1, axis2=2)
+        carries = [(int(a) + b) >> scheme.bits for a, b in zip(found, sums, strict=True)]
+    of_left, of_right = await _share_carries(talk, products, carries)
+    mine = [*(of_left or ()), *(of_right or ())][: scheme.sums]
+    bits = scheme.carry_bits(products.terms)
+    claims = [
+        ((part << scheme.bits) - known) % field.modulus
+        for part, known in zip(mine, sums, strict=True)
+    ]
     await prove_inner_products(
-        talk, scheme.field, lefts, rights, claims, counts=[products.terms, count * bits]
+        talk,
+        field,
+        None if left is None else [left, _carry_terms(scheme, of_left or (), bits)],
+        None if right is None else [right, limbs_of(_bits_of(of_right or (), bits), 1)],
+        claims,
+        counts=[products.terms, scheme.sums * bits],
+        first_gram=gram,
     )
+
+
+def _bits_of(parts: Sequence[int], bits: int) -> list[int]:
+    return [part >> t & 1 for part in parts for t in range(bits)]
 
 
 def _carry_terms(scheme: Scheme, parts: Sequence[int], bits: int) -> Vector:

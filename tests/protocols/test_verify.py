@@ -10,10 +10,12 @@ from protocols import base, boolean, costs, verify
 from protocols.context import Context
 from protocols.errors import CheckFailed
 from protocols.mersenne import F61
+from protocols.records import Record, Side
 from protocols.ring import BITS, R16, R32, R64, R128, Ring
 from protocols.shares import Additive, Arranged, Scaled, Share, joined, product
 from protocols.verify import ProductVerifier
 from protocols.verify_bits import Gates
+from protocols.verify_rings import RingProducts
 from tests.protocols.deviating import deviate, flip, flip_last
 from tests.protocols.local import components, reconstruct, run_parties, share_of
 from tests.protocols.test_privacy import find_leak
@@ -154,6 +156,61 @@ def test_two_wrong_gates_do_not_make_up_for_one_another() -> None:
     assert any(isinstance(error, CheckFailed) for error in seen.errors)
 
 
+# What everybody knows to be zero is left out of proofs.
+
+
+async def of_free_sharings(ctx: Context) -> Share:
+    """x0 x1 of party 0 alone, in a message of its own; then a product that the two others have to prove, too."""
+    parts = [np.arange(5, dtype=np.uint32) + c for c in range(3)]
+    x0, x1, _ = (
+        base.known(ctx, R32, c, parts[c] if c in (ctx.pid, ctx.next_pid) else None, (5,))
+        for c in range(3)
+    )
+    both = await base.reshare_from(ctx, product(ctx, x0, x1), 0)
+    return await base.multiply(ctx, both, x1)
+
+
+def test_settle_asks_a_party_only_for_what_it_has_to_prove(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen: list[list[tuple[int, int]]] = []
+    init = verify.RingProducts.__init__
+
+    def counting(self: RingProducts, *arguments: object) -> None:
+        init(self, *arguments)  # type: ignore[arg-type]
+        seen.append([(self.elements, sum(t.size for t in self._all_terms()))])
+
+    monkeypatch.setattr(verify.RingProducts, "__init__", counting)
+    opened = run_parties(verified(of_free_sharings)).results[0]
+    assert opened.tolist() == [x * (x + 1) ** 2 for x in range(5)]
+    # Party 0 proves both values, the others the second one, without terms: x1 has component 1 alone, x0 x1 has 0 and 1.
+    assert seen == 3 * [[(10, 10)], [(5, 0)], [(5, 0)]]
+
+
+@pytest.mark.parametrize("pid", [0, 1, 2])
+def test_every_changed_message_of_products_of_free_sharings_ends_the_run(pid: int) -> None:
+    for number in range(messages_of(of_free_sharings, pid)):
+        seen = deviate(verified(of_free_sharings), pid, number, flip)
+        assert any(isinstance(error, CheckFailed) for error in seen.errors), number
+        assert seen.opened == [0, 0], number
+
+
+def test_a_party_that_calls_something_zero_that_is_not_ends_the_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of three parties that all leave out a component, all agree; of one, the other holder of it does not."""
+    original = verify.flags
+    turns = iter(range(1000))
+
+    def lying(records: list[Record], side: Side) -> np.ndarray:
+        found = original(records, side)
+        return np.zeros_like(found) if next(turns) == 0 else found
+
+    monkeypatch.setattr(verify, "flags", lying)
+    with pytest.raises(CheckFailed, match="other products"):
+        run_parties(verified(partial(squares, ring=R32)))
+
+
 def test_nothing_is_opened_after_a_check_that_failed() -> None:
     async def stubborn(ctx: Context) -> object:
         try:
@@ -276,7 +333,7 @@ def test_settle_of_ring_products_costs_what_its_formula_says(ring: Ring, count: 
         return ctx.depth - before
 
     outcome = run_parties(program)
-    cost = costs.settle(costs.verify_rings(ring, count, 2 * count))
+    cost = costs.settle(costs.verify_rings(ring, count, 2 * count), flags=4)
     assert outcome.results == [cost.rounds] * 3
     assert outcome.sent_bytes == [sent + ring.itemsize * count for sent in cost.sent]
 
