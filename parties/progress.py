@@ -76,6 +76,18 @@ class JsonLines:
         stream.flush()
 
 
+class All:
+    """Everything in ``places``, one after the other."""
+
+    def __init__(self, *places: Progress) -> None:
+        self._places = places
+
+    def event(self, name: str, text: str, **fields: FieldValue) -> None:
+        """Pass the event on."""
+        for place in self._places:
+            place.event(name, text, **fields)
+
+
 class Silent:
     """Nowhere."""
 

@@ -9,15 +9,16 @@ import click
 from parties.board import About, Board
 from parties.commands.running import (
     common_options,
+    log_option,
     make_private,
     register_option,
     run_supervised,
+    server_progress,
 )
 from parties.config import load_config
 from parties.dumps import no_core_dumps
 from parties.flaim.server import own_files, run_server
-from parties.progress import JsonLines, Lines, Progress
-from parties.supervisor import Told
+from parties.operate.logs import JsonLog, board_of
 from parties.trial.processes import Supervision
 
 _AGAIN = (
@@ -54,12 +55,14 @@ async def _shown(
 )
 @click.option("--watch-stdin", is_flag=True, hidden=True)
 @register_option
+@log_option
 @common_options
 def flaim_server(
     config: Path,
     directory: Path | None,
     watch_stdin: bool,
     register: Path | None,
+    log: JsonLog | None,
     as_json: bool,
 ) -> None:
     """Run the FLAIM server, in the foreground, until the run is finished.
@@ -72,14 +75,14 @@ def flaim_server(
     lines.
     """
     no_core_dumps()
-    progress: Progress = Told(JsonLines() if as_json else Lines("server"))
+    progress = server_progress("server", log, as_json=as_json)
     own_folder = directory or config.absolute().parent / "flaim-server"
 
     async def serve(supervision: Supervision) -> None:
         loaded = load_config(config)
         own_files(loaded)  # Before anything is written.
         make_private(own_folder)
-        board = Board(About.of_flaim(loaded))
+        board = board_of(About.of_flaim(loaded), log)
         async with _shown(board, own_folder, supervision, alone=not watch_stdin):
             await run_server(
                 loaded,

@@ -4,21 +4,22 @@ from pathlib import Path
 
 import click
 
-from parties.board import About, Board
+from parties.board import About
 from parties.commands.running import (
     common_options,
     held_option,
+    log_option,
     make_private,
     register_option,
     run_supervised,
+    server_progress,
 )
 from parties.config import load_config
 from parties.distaim.estimation import LEAD
 from parties.distaim.server import own_files, run_party
 from parties.dumps import no_core_dumps
+from parties.operate.logs import JsonLog, board_of
 from parties.operate.shown import orders_of, shown
-from parties.progress import JsonLines, Lines, Progress
-from parties.supervisor import Told
 from parties.trial.processes import Supervision, allow_files
 from protocols.memory import keep_freed_memory
 
@@ -44,6 +45,7 @@ _AGAIN = "the same command goes on after the last finished round, once all three
     help="Stop when standard input ends; its line 'go' ends the wait for data owners.",
 )
 @register_option
+@log_option
 @held_option
 @common_options
 def party(
@@ -52,6 +54,7 @@ def party(
     directory: Path | None,
     watch_stdin: bool,
     register: Path | None,
+    log: JsonLog | None,
     as_json: bool,
 ) -> None:
     """Run one compute server, in the foreground, until the run is finished.
@@ -64,7 +67,7 @@ def party(
     are JSON lines on standard output.
     """
     no_core_dumps()
-    progress: Progress = Told(JsonLines() if as_json else Lines(f"party {pid}"))
+    progress = server_progress(f"party {pid}", log, as_json=as_json)
     own_folder = directory or config.absolute().parent / f"party-{pid}"
 
     async def serve(supervision: Supervision) -> None:
@@ -73,7 +76,7 @@ def party(
         make_private(own_folder)
         keep_freed_memory()
         allow_files()
-        board = Board(About.of_party(loaded, pid))
+        board = board_of(About.of_party(loaded, pid), log)
         async with shown(board, own_folder, orders_of(supervision)):
             await run_party(
                 loaded,

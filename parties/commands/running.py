@@ -14,14 +14,16 @@ import click
 
 from parties.errors import StoreError
 from parties.files import disk_errors
-from parties.progress import CLEAR, Progress
+from parties.progress import CLEAR, All, JsonLines, Lines, Progress
 from parties.statuses import Status, describe
+from parties.supervisor import Told
 from parties.trial.processes import HELD, Supervision, await_begin
 from protocols.errors import ChannelError
 
 Command = Callable[..., None]
 Result = TypeVar("Result")
 
+TEXT = "text"
 _CANCEL_S = 1.0
 """How long tasks that are left at the end may take to notice that they are cancelled."""
 
@@ -31,6 +33,8 @@ class CommandState:
 
     def __init__(self) -> None:
         self.debug = False
+        self.log: Progress | None = None
+        """Where a failure is written instead of on standard error."""
 
 
 def common_options(command: Command) -> Command:
@@ -62,6 +66,30 @@ register_option = click.option(
 )
 
 
+def _log(ctx: click.Context, parameter: click.Parameter, value: str) -> Progress | None:
+    if value == TEXT:
+        return None
+    # Of servers, which import it anyway.
+    from parties.operate.logs import JsonLog
+
+    log = JsonLog()
+    ctx.with_resource(log.installed())
+    if (state := ctx.find_object(CommandState)) is not None:
+        state.log = log
+    return log
+
+
+log_option = click.option(
+    "--log-format",
+    "log",
+    type=click.Choice([TEXT, "json"]),
+    default=TEXT,
+    callback=_log,
+    help="Lines on standard error: for people, or JSON with time, party, study and event, and what was not let in.",
+)
+"""Gives the command a JSON log as ``log``, or None."""
+
+
 def _hold(ctx: click.Context, parameter: click.Parameter, value: bool) -> None:
     if value:
         await_begin()
@@ -70,6 +98,14 @@ def _hold(ctx: click.Context, parameter: click.Parameter, value: bool) -> None:
 held_option = click.option(
     HELD, is_flag=True, hidden=True, expose_value=False, is_eager=True, callback=_hold
 )
+
+
+def server_progress(prefix: str, log: Progress | None, *, as_json: bool) -> Progress:
+    """Where a server's events go: to the supervisor, and as JSON, into its ``log``, or else as lines with a prefix."""
+    places: list[Progress] = [JsonLines()] if as_json else []
+    if log is not None:
+        places.append(log)
+    return Told(All(*(places or [Lines(prefix)])))
 
 
 def make_private(directory: Path) -> None:
@@ -175,7 +211,10 @@ def _failed(error: BaseException, state: CommandState) -> int:
     if state.debug:
         traceback.print_exception(error)
     failure = describe(error)
-    if failure.status is Status.DONE:
+    if state.log is not None:
+        name = "failed" if failure.status else "stopped"
+        state.log.event(name, failure.message, status=int(failure.status))
+    elif failure.status is Status.DONE:
         click.echo(f"syncret: {failure.message}", err=True)
     else:
         _print_failure(failure.message)
