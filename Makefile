@@ -71,6 +71,7 @@ pictures: $(STAMP)
 	rm -rf build/pictures
 	$(BIN)/syncret demo --out build/pictures/demo
 	$(BIN)/python docs/pictures.py report build/pictures/demo
+	$(BIN)/python docs/pictures.py console build/pictures/study
 
 bench: $(STAMP)
 	$(BIN)/syncret bench engine --sweep --network loopback --network lan --network wan --output bench/results

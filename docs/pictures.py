@@ -1,22 +1,28 @@
 """The pictures in the guides, of real pages in the system's chromium: `make pictures`.
 
-python docs/pictures.py report RUN     docs/report.png, the first page of a run's report
+python docs/pictures.py report RUN         docs/report.png, the first page of a run's report
+python docs/pictures.py console FOLDER     docs/console-*.png, of the study that the guides have, run in FOLDER
 """
 
 import io
+import json
 import shutil
+import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from PIL import Image
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser, Page, sync_playwright
 
 DOCS = Path(__file__).resolve().parent
 _BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 _COLOURS = 96
 """Of a picture: pages of text need no more, and the file is a third."""
+_PHONE = {"viewport": {"width": 390, "height": 780}, "is_mobile": True, "has_touch": True}
+_DESK = {"viewport": {"width": 1000, "height": 800}}
 
 
 @contextmanager
@@ -31,23 +37,98 @@ def system_browser() -> Iterator[Browser]:
         browser.close()
 
 
-def save(picture: bytes, path: Path) -> None:
-    """A screenshot as a small PNG."""
-    image = Image.open(io.BytesIO(picture)).convert("RGB")
-    image.quantize(_COLOURS, dither=Image.Dither.NONE).save(path, optimize=True)
+def save(page: Page, name: str) -> None:
+    """What is seen of a page, as a small PNG."""
+    image = Image.open(io.BytesIO(page.screenshot())).convert("RGB")
+    small = image.quantize(_COLOURS, dither=Image.Dither.NONE)
+    small.save(DOCS / f"{name}.png", optimize=True)
+    print(DOCS / f"{name}.png")
 
 
 def report(run: Path) -> None:
     """The top of a run's report."""
     with system_browser() as browser:
-        page = browser.new_page(viewport={"width": 1000, "height": 900}, device_scale_factor=1.0)
+        page = browser.new_page(viewport={"width": 1000, "height": 900})
         page.goto((run / "report.html").resolve().as_uri())
-        save(page.screenshot(), DOCS / "report.png")
+        save(page, "report")
+
+
+def console(folder: Path) -> None:
+    """A study from start to end, as its first server's operator sees it."""
+    sys.path.insert(0, str(DOCS.parent))
+    from tests.docs.guides import sessions
+    from tests.docs.session import Session
+
+    folder.mkdir(parents=True)
+    session = Session(folder, None)
+    blocks = [block for block in sessions()["study"] if "console" not in block.code]
+    running: list[subprocess.Popen[str]] = []
+    with system_browser() as browser:
+        try:
+            _study(session, blocks, folder / "alpha" / "run", browser, running)
+        finally:
+            session.end()
+            for process in running:
+                process.terminate()
+
+
+def _study(session, blocks, server: Path, browser: Browser, running: list) -> None:  # type: ignore
+    """The study's blocks one after the other, with pictures in between."""
+    page: Page | None = None
+    for block in blocks:
+        last = block.places[-1:] == ("west",) and "submit" in block.code
+        if last and page is not None:
+            page.get_by_text("north").first.wait_for()
+            save(page, "console-1-waiting")
+            _ask(page)
+        session.run(block)
+        if page is None and "background" in " ".join(block.options) and block.places == ("gamma",):
+            session._await_starts()
+            page = browser.new_page(**_DESK)
+            page.goto(_address(server, running))
+        if last and page is not None:
+            page.locator("progress[aria-label='Rounds done']:not([value='0'])").wait_for()
+            page.evaluate("scrollTo(0, 0)")
+            save(page, "console-2-rounds")
+            page.get_by_text("finished", exact=True).wait_for(timeout=120_000)
+            _finished(page, browser)
+
+
+def _ask(page: Page) -> None:
+    page.get_by_role("link", name="Wait for no more owners").click()
+    page.get_by_role("button").wait_for()
+    save(page, "console-3-ask")
+    page.go_back()
+
+
+def _finished(page: Page, browser: Browser) -> None:
+    page.locator("iframe").wait_for(timeout=60_000)
+    phone = browser.new_context(**_PHONE, storage_state=page.context.storage_state()).new_page()
+    phone.goto(page.url)
+    phone.get_by_role("heading", name="Result").wait_for()
+    time.sleep(0.5)
+    save(phone, "console-5-phone")
+    page.locator("iframe").scroll_into_view_if_needed()
+    page.frame_locator("iframe").get_by_text("Privacy").first.wait_for()
+    page.evaluate("scrollTo(0, 0)")
+    time.sleep(0.5)
+    save(page, "console-4-finished")
+
+
+def _address(server: Path, running: list[subprocess.Popen[str]]) -> str:
+    """A console of the server's folder."""
+    command = [sys.executable, "-m", "parties", "console", str(server), "--json"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    running.append(process)
+    assert process.stdout is not None
+    return str(json.loads(process.stdout.readline())["address"])
 
 
 if __name__ == "__main__":
     match sys.argv[1:]:
         case ["report", run]:
             report(Path(run))
+        case ["console", folder]:
+            console(Path(folder))
         case _:
             raise SystemExit(__doc__)

@@ -16,6 +16,7 @@ _COMMANDS = {
     "budget": "Show what your tables have spent, and set what they may.",
     "bundle": "Put what an audit reads of a run into one file.",
     "certs": "Make keys, cards and certificates, each where it belongs.",
+    "console": "Show a server in a browser on this host.",
     "demo": "Try it: three servers and 24 data owners on this machine.",
     "domain": "Draft a config from a table.",
     "fingerprint": "Show what everybody in a study reads out to one another.",
@@ -37,6 +38,7 @@ _COMMANDS = {
 """What each is for, for the list of them; "" is hidden."""
 _OF_SERVERS = (
     "bench",
+    "console",
     "demo",
     "flaim",
     "flaim-clients",

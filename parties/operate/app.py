@@ -50,6 +50,11 @@ class Orders:
     finish: Callable[[], object] | None = None
     cancel: Callable[[], object] | None = None
 
+    @property
+    def known(self) -> tuple[str, ...]:
+        """The names of those that it can."""
+        return tuple(name for name in ("close", "finish", "cancel") if getattr(self, name))
+
 
 def application(board: Board, orders: Orders) -> web.Application:
     """The API of the server that ``board`` shows."""
@@ -83,7 +88,8 @@ class _Party:
         ]
 
     def _document(self) -> dict[str, object]:
-        return self._board.status() | {"process": process_dict()}
+        orders = () if self._board.phase in ENDS else self._orders.known
+        return self._board.status() | {"process": process_dict(), "orders": list(orders)}
 
     async def status(self, request: web.Request) -> web.Response:
         return _json(self._document())

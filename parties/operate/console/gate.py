@@ -1,0 +1,125 @@
+"""Who may open the console, and what a browser may do with its pages.
+
+On this host (``Loopback``): whoever has the address that `syncret console` prints, once; it is exchanged for a cookie
+that no script sees and no other site's page can have sent. A page of another name that is made to point here (DNS
+rebinding) is refused by the Host header. Behind the admin port it is TLS that has let the browser in.
+
+Everything that changes something carries ``Gate.csrf``, which only a page of this console shows. Secret: tokens, the
+cookie. Source: OWASP's cheat sheets on CSRF and session management. Known limits: whoever can read this user's memory
+or browser profile is this user.
+"""
+
+import hmac
+import secrets
+from http.cookies import CookieError, SimpleCookie
+
+from aiohttp import web
+from aiohttp.typedefs import Handler, Middleware
+
+_TOKEN_BYTES = 32
+CSRF = "csrf"
+"""The field of a form that carries ``Gate.csrf``."""
+PAGE_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+    "frame-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+REPORT_POLICY = (
+    "sandbox; default-src 'none'; img-src data:; style-src 'unsafe-inline'; base-uri 'none'; "
+    "form-action 'none'; frame-ancestors 'self'"
+)
+"""Of a report: no scripts, no origin, nothing from elsewhere."""
+_HEADERS = {
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": PAGE_POLICY,
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
+
+
+class Gate:
+    """Lets everybody in whom the layer below has let in: TLS with client certificates."""
+
+    def __init__(self) -> None:
+        self.csrf = secrets.token_urlsafe(_TOKEN_BYTES)
+
+    def refuses(self, request: web.Request) -> web.Response | None:
+        """What to answer instead, where the request may not pass."""
+        return None
+
+    async def accepts(self, request: web.Request) -> bool:
+        """Whether a form comes from a page of this console."""
+        said = (await request.post()).get(CSRF)
+        return isinstance(said, str) and _same(said, self.csrf)
+
+
+class Loopback(Gate):
+    """Lets in who has used the one-time ``token``; ``port`` is the console's on this host."""
+
+    def __init__(self, port: int) -> None:
+        super().__init__()
+        self.token: str | None = secrets.token_urlsafe(_TOKEN_BYTES)
+        self._session = secrets.token_urlsafe(_TOKEN_BYTES)
+        self._hosts = (f"127.0.0.1:{port}", f"localhost:{port}")
+        # Cookies do not know ports: two consoles must not take one another's.
+        self._cookie = f"syncret-console-{port}"
+
+    def refuses(self, request: web.Request) -> web.Response | None:
+        """See ``Gate``."""
+        if request.headers.get("Host") not in self._hosts:
+            return _plain(421, f"this console is at http://{self._hosts[0]}/ and has no other name")
+        if request.path == ENTER or _same(self._sent(request), self._session):
+            return None
+        text = "open the address that `syncret console` printed, once; start it again for another"
+        return _plain(403, text)
+
+    def _sent(self, request: web.Request) -> str:
+        try:
+            jar = SimpleCookie(request.headers.get("Cookie", ""))
+        except CookieError:
+            return ""
+        return jar[self._cookie].value if self._cookie in jar else ""
+
+    async def enter(self, request: web.Request) -> web.StreamResponse:
+        """Exchange the token, which is used up with that, for the cookie."""
+        said = request.query.get("token", "")
+        if self.token is None or not _same(said, self.token):
+            text = "this address is used already, or is not the one; start `syncret console` again"
+            return _plain(403, text)
+        self.token = None
+        response = web.Response(status=303, headers={**_HEADERS, "Location": "/console/"})
+        response.set_cookie(self._cookie, self._session, httponly=True, samesite="Strict", path="/")
+        return response
+
+
+ENTER = "/enter"
+
+
+def _same(one: str, other: str) -> bool:
+    return hmac.compare_digest(one.encode(), other.encode())
+
+
+def _plain(status: int, text: str) -> web.Response:
+    return web.Response(status=status, text=f"{text}\n", headers=_HEADERS)
+
+
+def guarded(gate: Gate) -> Middleware:
+    """The middleware that asks ``gate`` first and says in every answer what a browser may do with it."""
+
+    @web.middleware
+    async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
+        if (refusal := gate.refuses(request)) is not None:
+            return refusal
+        try:
+            response = await handler(request)
+        except web.HTTPException as error:
+            for name, value in _HEADERS.items():
+                error.headers.setdefault(name, value)
+            raise
+        if not response.prepared:
+            for name, value in _HEADERS.items():
+                response.headers.setdefault(name, value)
+        return response
+
+    return guard

@@ -1,0 +1,40 @@
+// What is between the marks comes from the console as finished HTML, escaped there; this puts it in its place.
+"use strict";
+
+(() => {
+  const live = document.getElementById("live");
+  const said = document.getElementById("said");
+  if (!live || !window.EventSource) return;
+
+  const say = (text) => {
+    if (text && said.textContent !== text) said.textContent = text;
+  };
+
+  // What is open stays open, and where the reader is stays in sight.
+  const show = (html) => {
+    const open = [...live.querySelectorAll("details")].map((one) => one.open);
+    const regions = [...live.querySelectorAll("[role=region]")];
+    const places = new Map(regions.map((one) => [one.getAttribute("aria-label"), one.scrollLeft]));
+    const focused = document.activeElement;
+    const label = live.contains(focused) ? focused.getAttribute("aria-label") : null;
+    live.innerHTML = html;
+    live.querySelectorAll("details").forEach((one, i) => { one.open = open[i] || false; });
+    live.querySelectorAll("[role=region]").forEach((one) => {
+      one.scrollLeft = places.get(one.getAttribute("aria-label")) || 0;
+      if (label !== null && one.getAttribute("aria-label") === label) one.focus({ preventScroll: true });
+    });
+    const lead = live.querySelector("[data-said]");
+    if (lead) say(lead.dataset.said);
+  };
+
+  const events = new EventSource(live.dataset.events);
+  events.addEventListener("show", (event) => show(JSON.parse(event.data).html));
+  // It is over: there are files and a report now, and other actions.
+  events.addEventListener("over", () => {
+    events.close();
+    location.reload();
+  });
+  events.addEventListener("error", () => {
+    say(events.readyState === EventSource.CLOSED ? "The console has ended; this page is as it was." : "Connection lost; trying again.");
+  });
+})();

@@ -1,0 +1,168 @@
+"""How a status document becomes a page: templates, with everything from outside escaped, and a few words and units.
+
+Provides ``render``, ``study_values`` and ``ORDERS``. Public: all that it shows.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import jinja2
+
+from parties.board import OwnerState, Phase
+from parties.cards import words
+
+_HERE = Path(__file__).resolve().parent
+STATIC = _HERE / "static"
+SHOWN_OWNERS = 500
+"""Owners on the page at most; those with something wrong come first."""
+_FIRST = (
+    OwnerState.EXCLUDED,
+    OwnerState.INCOMPLETE,
+    OwnerState.GONE,
+    OwnerState.ABSENT,
+    OwnerState.HERE,
+    OwnerState.WITHDRAWN,
+    OwnerState.COUNTED,
+)
+_BAD = (
+    Phase.FAILED,
+    Phase.STOPPED,
+    OwnerState.EXCLUDED,
+    OwnerState.INCOMPLETE,
+    OwnerState.GONE,
+    "cancelled",
+)
+_GOOD = (Phase.FINISHED, OwnerState.COUNTED)
+_UNITS = ("B", "KB", "MB", "GB", "TB")
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What a server can be told: on the page, and on the page that asks once more."""
+
+    name: str
+    button: str
+    short: str
+    question: str
+    long: str
+    did: str
+    tone: str = ""
+
+
+ORDERS = {
+    order.name: order
+    for order in (
+        Order(
+            "close",
+            "Wait for no more owners",
+            "The rounds begin with those who are here, if they are enough.",
+            "Wait for no more owners?",
+            "Who has not sent anything by now is not in the first round. The other two servers close with this one. "
+            "This cannot be taken back.",
+            "The server waits for no more owners.",
+        ),
+        Order(
+            "finish",
+            "End with the rounds done",
+            "The table is made of what was measured so far.",
+            "End with the rounds that are done?",
+            "No further round begins; what is not spent of the budget stays unspent, and the table is made of what was "
+            "measured so far. This cannot be taken back.",
+            "The server ends with the rounds that are done.",
+        ),
+        Order(
+            "cancel",
+            "Stop this server",
+            "It can be started again, and goes on after its last finished round.",
+            "Stop this server?",
+            "The other two end, too, since they lose a peer. What was charged stays charged; the folder stays, and the "
+            "server goes on after its last finished round when it is started again.",
+            "The server was told to stop.",
+            "bad",
+        ),
+    )
+}
+
+
+def render(template: str, **values: object) -> str:
+    """A page, or a part of one."""
+    return _environment().get_template(template).render(**values)
+
+
+def study_values(status: Mapping[str, Any]) -> dict[str, object]:
+    """What the part ``_study.html`` is made of."""
+    owners = sorted(status["owners"].get("list", []), key=_place)
+    return {
+        "status": status,
+        "said": _said(status),
+        "words": words(status["study"]["config"]),
+        "shown_owners": owners[:SHOWN_OWNERS],
+        "more_owners": max(0, len(owners) - SHOWN_OWNERS),
+        "lost": "",
+    }
+
+
+def orders_of(status: Mapping[str, Any]) -> list[Order]:
+    """What can be told to the server now."""
+    return [ORDERS[name] for name in status.get("orders", ()) if name in ORDERS]
+
+
+def _place(owner: Mapping[str, Any]) -> tuple[int, str]:
+    state = owner["state"]
+    return (_FIRST.index(state) if state in _FIRST else len(_FIRST), owner["name"])
+
+
+def _said(status: Mapping[str, Any]) -> str:
+    """One sentence for who does not see the page, the same until something of weight changes."""
+    rounds, owners = status["rounds"], status["owners"]
+    text = f"{status['phase']}: {owners['here']} of {owners['expected']} owners"
+    return text if not rounds["done"] else f"{text}, {rounds['done']} of {rounds['of']} rounds done"
+
+
+@cache
+def _environment() -> jinja2.Environment:
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(_HERE / "templates"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {
+        "bytes": bytes_in_words,
+        "duration": duration,
+        "quoted": lambda text: quote(str(text), safe=""),
+        "tone": _tone,
+    }
+    return environment
+
+
+def _tone(state: str) -> str:
+    if state in _BAD:
+        return "bad"
+    return "good" if state in _GOOD else "busy"
+
+
+def bytes_in_words(number: float) -> str:
+    """Such as 12.3 MB."""
+    value, unit = float(number), 0
+    while value >= 1000 and unit + 1 < len(_UNITS):
+        value, unit = value / 1000, unit + 1
+    return f"{value:.3g} {_UNITS[unit]}"
+
+
+def duration(seconds: float | None) -> str:
+    """Such as 3 min 20 s."""
+    if seconds is None:
+        return ""
+    whole = round(seconds)
+    days, hours, minutes = whole // 86400, whole % 86400 // 3600, whole % 3600 // 60
+    if days:
+        return f"{days} d {hours} h"
+    if hours:
+        return f"{hours} h {minutes} min"
+    return f"{minutes} min {whole % 60} s" if minutes else f"{whole} s"
