@@ -12,6 +12,7 @@ and two blocks. Source: README section 6; own.
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import reduce
 
 import numpy as np
 from numpy.typing import NDArray
@@ -171,10 +172,13 @@ async def _doubled_counts(
 ) -> Share:
     """Twice the counts of a segment, in Z_2^16 (cells,): factors block by block, and one sum of products over all rows.
 
-    The parties' terms of 2 x y are products of one number each: see ``_MIXED``.
+    The parties' terms of 2 x y are products of one number each: see ``_Mixed``; with a verifier what it can check.
     """
     places = _places(plan)
-    sums = products.start([Pair(places[c.left], places[c.right]) for c in plan.counts])
+    how = _Mixed(ctx.pid) if ctx.verifier is None else _Plain(places)
+    sums = products.start(
+        [pair for c in plan.counts for pair in how.pairs(places[c.left], places[c.right])]
+    )
     slots = asyncio.Semaphore(_IN_FLIGHT)
 
     async def block(c: Context, part: range) -> Origins | None:
@@ -184,14 +188,14 @@ async def _doubled_counts(
             for level in range(1, plan.levels + 1):
                 await nodes.multiply(c, level)
             origins = nodes.origins(c)
-            await sums.add(nodes.operand(places))
+            await sums.add(nodes.operand(places, how))
         tell()
         return origins
 
     blocks = await ctx.gather(
         *((lambda c, part=part: block(c, part)) for part in plan.blocks(range(rows)))
     )
-    return await reshare(ctx, await _terms(ctx, plan, sums, blocks))
+    return await reshare(ctx, await _terms(ctx, plan, how, sums, blocks))
 
 
 def _places(plan: CountPlan) -> dict[int, slice]:
@@ -204,17 +208,20 @@ def _places(plan: CountPlan) -> dict[int, slice]:
 
 
 async def _terms(
-    ctx: Context, plan: CountPlan, sums: Sums, blocks: Sequence[Origins | None]
+    ctx: Context,
+    plan: CountPlan,
+    how: "_Mixed | _Plain",
+    sums: Sums,
+    blocks: Sequence[Origins | None],
 ) -> Additive:
     """This party's terms of twice the counts."""
-    scale = np.uint16(_SCALE[ctx.pid] % (1 << R16.bits))
-    cells = R16.zeros((plan.cells,))
-    for at, (count, found) in zip(
-        _cell_places(plan), zip(plan.counts, await sums.result(), strict=True), strict=True
-    ):
-        cells[at] = count.arranged(found)
+    cells, found = R16.zeros((plan.cells,)), await sums.result()
+    each = len(found) // len(plan.counts)
+    for number, (at, count) in enumerate(zip(_cell_places(plan), plan.counts, strict=True)):
+        of_pair = reduce(np.add, found[number * each : (number + 1) * each])
+        cells[at] = count.arranged(of_pair)
     known = [origin for block in blocks for origin in block or ()]
-    return Additive(R16, cells * scale, None if ctx.verifier is None else tuple(known))
+    return Additive(R16, cells * how.scale, None if ctx.verifier is None else tuple(known))
 
 
 def _cell_places(plan: CountPlan) -> Iterator[slice]:
@@ -225,16 +232,51 @@ def _cell_places(plan: CountPlan) -> Iterator[slice]:
         start = stop
 
 
-# 2 x y = (2 x0 + x1)(2 y0 + y1) + (x1 + 2 x2)(y1 + 2 y2) - 2 (x2 - x0)(y2 - y0): party i needs one product of what it
-# makes of its own and its next component, where x y itself would take it two.
-_MIXED: tuple[tuple[int, int], ...] = ((2, 1), (1, 2), (1, -1))
-_SCALE = (1, 1, -2)
+class _Mixed:
+    """2 x y = (2 x0 + x1)(2 y0 + y1) + (x1 + 2 x2)(y1 + 2 y2) - 2 (x2 - x0)(y2 - y0), a product a party.
+
+    It is of what a party makes of its own and its next component, where x y itself would take it two.
+    """
+
+    _FACTORS: tuple[tuple[int, int], ...] = ((2, 1), (1, 2), (1, -1))
+    _SCALE = (1, 1, -2)
+
+    def __init__(self, pid: int) -> None:
+        self._own, self._next = (
+            np.uint16(factor % (1 << R16.bits)) for factor in self._FACTORS[pid]
+        )
+        self.scale = np.uint16(self._SCALE[pid] % (1 << R16.bits))
+
+    def pairs(self, left: slice, right: slice) -> list[Pair]:
+        """Which rows of the operand are multiplied with which, for two factors at these places."""
+        return [Pair(left, right)]
+
+    def numbers(self, own: RingArray, next_: RingArray) -> tuple[RingArray, ...]:
+        """What the operand has of a factor."""
+        return (own * self._own + next_ * self._next,)
 
 
-def _mixed(x_sh: Share) -> RingArray:
-    """The number whose products are this party's terms. Local."""
-    own, next_ = _MIXED[x_sh.pid]
-    return x_sh.own * np.uint16(own) + x_sh.next * np.uint16(next_ % (1 << R16.bits))
+class _Plain:
+    """x_i (y_i + y_{i+1}) + x_{i+1} y_i, as products are everywhere else; and twice that."""
+
+    def __init__(self, places: dict[int, slice]) -> None:
+        self._entries = max(place.stop for place in places.values())
+        self.scale = np.uint16(2)
+
+    def pairs(self, left: slice, right: slice) -> list[Pair]:
+        """Own components against sums of both, and the next ones against own ones."""
+        return [
+            Pair(left, self._moved(right, 1)),
+            Pair(self._moved(left, 2), right),
+        ]
+
+    def _moved(self, place: slice, times: int) -> slice:
+        shift = times * self._entries
+        return slice(place.start + shift, place.stop + shift)
+
+    def numbers(self, own: RingArray, next_: RingArray) -> tuple[RingArray, ...]:
+        """What the operand has of a factor: own components, sums, next ones, each below the other."""
+        return own, own + next_, next_
 
 
 class _Nodes:
@@ -277,19 +319,26 @@ class _Nodes:
         )
         self._whole[node] = Share(R16, z_sh.pid, own, next_)
 
-    def operand(self, places: dict[int, slice]) -> NDArray[np.int16]:
+    def operand(self, places: dict[int, slice], how: _Mixed | _Plain) -> NDArray[np.int16]:
         """All factors as numbers whose products are this party's terms: (entries, rows). Local."""
-        mixed = {node: _mixed(share) for node, share in self._whole.items()}
-        rows = self._whole[0].shape[-1]
-        operand = np.empty((max(place.stop for place in places.values()), rows), np.uint16)
+        numbers = {node: how.numbers(share.own, share.next) for node, share in self._whole.items()}
+        rows, entries = self._whole[0].shape[-1], max(place.stop for place in places.values())
+        operand = np.empty((len(numbers[0]), entries, rows), np.uint16)
         for node, place in places.items():
             if node in self._products:
-                product = self._plan.product(node)
-                parts = _mixed(self._products[node]), mixed[product.high], mixed[product.low]
-                operand[place] = _completed(product, *parts)
+                product, sent = self._plan.product(node), self._products[node]
+                parts = zip(
+                    how.numbers(sent.own, sent.next),
+                    numbers[product.high],
+                    numbers[product.low],
+                    strict=True,
+                )
+                for number, (z, high, low) in enumerate(parts):
+                    operand[number, place] = _completed(product, z, high, low)
             else:
-                operand[place] = mixed[node]
-        return operand.view(np.int16)
+                for number, part in enumerate(numbers[node]):
+                    operand[number, place] = part
+        return operand.reshape(-1, rows).view(np.int16)
 
     def origins(self, ctx: Context) -> Origins | None:
         """What this block's part of the counts is made of, where a verifier has to know."""

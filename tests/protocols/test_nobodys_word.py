@@ -1,6 +1,6 @@
 """Where a context has a verifier nothing rests on one party's word, and results are those without one."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 import numpy as np
 import pytest
@@ -18,13 +18,19 @@ from protocols import (
     discrete,
     fixed,
     measure,
+    rows,
 )
 from protocols import select as select_module
 from protocols.bitslice import from_bits
 from protocols.context import Context
 from protocols.discrete import Sampler
+from protocols.errors import CheckFailed
+from protocols.products import Pair, low_bits, sums_of
 from protocols.ring import BITS, R16, R32, R64, R128, Ring
+from protocols.row_plan import plan_counting
 from protocols.shares import Share
+from protocols.verify import ProductVerifier
+from tests.protocols.deviating import deviate, flip
 from tests.protocols.local import components, reconstruct, run_parties, share_of
 from tests.protocols.test_costs import spec_of
 from tests.protocols.test_origins import Notes
@@ -43,6 +49,28 @@ COUNTS = components(R32, GENERATOR.integers(0, 900, CELLS))
 WORDS = components(BITS, GENERATOR.integers(0, 2**64, (9, 3), np.uint64))
 ANSWERS = GENERATOR.integers(0, 900 * 64, CELLS).astype(np.uint32)
 SIZES = np.array([50, 20, 80])
+PLAN = plan_counting((3, 6, 5), ((0, 1), (1, 2)))
+ROWS = components(BITS, GENERATOR.integers(0, 2**40, (PLAN.layout.bits, 1), np.uint64))
+
+
+class InPlace:
+    """``products.LocalProducts`` without threads."""
+
+    def start(self, pairs: Sequence[Pair]) -> "InPlaceSums":
+        return InPlaceSums(pairs)
+
+
+class InPlaceSums:
+    def __init__(self, pairs: Sequence[Pair]) -> None:
+        self._pairs = pairs
+        self._sums: list[np.ndarray] = [np.float64(0)] * len(pairs)
+
+    async def add(self, operand: np.ndarray) -> None:
+        for i, pair in enumerate(self._pairs):
+            self._sums[i] = self._sums[i] + sums_of(operand, pair.left, pair.right)
+
+    async def result(self) -> list[np.ndarray]:
+        return [low_bits(sums) for sums in self._sums]
 
 
 def verified(program: Program) -> Program:
@@ -95,6 +123,9 @@ EXACT: dict[str, Program] = {
     "absolute_terms": sums,
     "grouped_absolute_error": errors,
     "grouped_error_of_bits": errors_of_bits,
+    "count_rows": lambda c: rows.count_rows(
+        c, share_of(c, ROWS, BITS), 40, PLAN, products=InPlace()
+    ),
     "check_totals": lambda c: bounded.check_totals(
         c, share_of(c, COUNTS, R32)[:60].reshape(4, 15), 100
     ),
@@ -230,6 +261,36 @@ ALL: dict[str, Callable[[Context], Awaitable[object]]] = {
         c, share_of(c, components(R32, np.arange(6)), R32), spec_of([2, 1, 3])
     ),
 }
+
+
+async def opened(ctx: Context, program: Callable[[Context], Awaitable[object]]) -> object:
+    """The program's value, opened with everything proved."""
+    ctx.verifier = ProductVerifier()
+    value = await program(ctx)
+    return await base.open_value(ctx, value, "value") if isinstance(value, Share) else value
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_what_is_made_can_be_proved(name: str) -> None:
+    outcome = run_parties(lambda c: opened(c, ALL[name]))
+    if name in EXACT:
+        plain = reconstruct(run_parties(EXACT[name]).results)
+        assert np.array_equal(outcome.results[0], plain)
+
+
+DEVIATIONS = ("absolute_terms", "words_to_ring", "lift_magnitude", "truncate", "count_rows")
+
+
+@pytest.mark.parametrize("pid", [0, 1, 2])
+@pytest.mark.parametrize("name", DEVIATIONS)
+def test_every_message_that_is_changed_is_found_before_an_opening(name: str, pid: int) -> None:
+    """The first bit of every third one of what a party sends to make the value; proofs have tests of their own."""
+    plain = run_parties(verified(ALL[name]))
+    count = sum(message.sender == pid for message in plain.mesh.sent)
+    for number in range(pid, count, 3):
+        seen = deviate(lambda c: opened(c, ALL[name]), pid, number, flip)
+        assert any(isinstance(error, CheckFailed) for error in seen.errors), number
+        assert seen.opened == [0, 0]
 
 
 @pytest.mark.parametrize("name", ALL)
