@@ -129,6 +129,7 @@ class Sources:
     round_trip_s: Callable[[int], float | None] = lambda peer: None
     now: Callable[[], int | None] = lambda: None
     """The round that is under way, where no event says so."""
+    orders: Callable[[], Mapping[str, object] | None] = lambda: None
 
     def frozen(self) -> "Sources":
         """What they say now, for ever; of what cannot be read any more nothing."""
@@ -136,8 +137,8 @@ class Sources:
         spent: Spent | None = None
         with contextlib.suppress(StoreError):
             owners, spent = self.owners(), self.spent()
-        steps = self.steps()
-        return Sources(lambda: owners, lambda: spent, lambda: steps)
+        steps, orders = self.steps(), self.orders()
+        return Sources(lambda: owners, lambda: spent, lambda: steps, orders=lambda: orders)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -331,6 +332,10 @@ class Board:
         """The event loop of the computation turns."""
         self._alive = self._clock()
 
+    def touch(self) -> None:
+        """One of the sources has something else to say."""
+        self._changed()
+
     def freeze(self) -> None:
         """Nobody is asked any more: what they said last stays."""
         self.sources = self.sources.frozen()
@@ -415,6 +420,7 @@ class Board:
                 for pid, name in about.peers.items()
             ],
             "steps": {name: asdict(step) for name, step in steps.items()},
+            "orders": self.sources.orders(),
             "rejections": dict(self._rejections),
             "errors": [said.to_dict() for said in self._errors],
             "rejected": [said.to_dict() for said in self._refused],

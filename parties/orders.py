@@ -7,7 +7,7 @@ it before its next round. Public: all of it.
 """
 
 import json
-import time
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Self
@@ -61,6 +61,7 @@ class Orders:
     on_change: Callable[[], object] = lambda: None
     """Called when something is asked, or the servers have told one another."""
     _database: Database | None = field(default=None, repr=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     def keep_in(self, database: Database) -> None:
         """From now on what is asked is kept there, with what was asked before. Raises StoreError."""
@@ -71,11 +72,11 @@ class Orders:
 
     def ask(self, *, close: bool = False, finish: bool = False, revoke: Iterable[str] = ()) -> None:
         """Ask for more; durable on return once there is a database. Raises StoreError."""
-        asked = self.asked | Asked(close, finish, frozenset(revoke))
-        if self._database is not None and asked != Asked():
-            document = {**asked.to_dict(), "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
-            self._database.set_meta(_KEY, json.dumps(document))
-        self.asked = asked
+        with self._lock:
+            asked = self.asked | Asked(close, finish, frozenset(revoke))
+            if self._database is not None and asked != Asked():
+                self._database.set_meta(_KEY, json.dumps(asked.to_dict()))
+            self.asked = asked
         self.on_change()
 
     def tell(self, told: Sequence[Asked]) -> Asked:
@@ -87,3 +88,12 @@ class Orders:
         self.agreed |= agreed
         self.on_change()
         return agreed
+
+    def shown(self, names: Sequence[str]) -> dict[str, object]:
+        """For whoever looks at the server: what it asks, what all ask by their ``names``, and what is agreed."""
+        told = zip(names, self.told, strict=False)
+        return {
+            "asked": self.asked.to_dict(),
+            "told": [{"party": name, **one.to_dict()} for name, one in told],
+            "agreed": self.agreed.to_dict(),
+        }

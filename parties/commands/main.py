@@ -17,8 +17,10 @@ _COMMANDS = {
     "bundle": "Put what an audit reads of a run into one file.",
     "certs": "Make keys, cards and certificates, each where it belongs.",
     "console": "Show a server in a browser on this host.",
+    "close": "Take no further data owners in a run.",
     "demo": "Try it: three servers and 24 data owners on this machine.",
     "domain": "Draft a config from a table.",
+    "finish": "End a run with the rounds that are done.",
     "fingerprint": "Show what everybody in a study reads out to one another.",
     "flaim": "Run FLAIM on this machine, with one table for all clients.",
     "flaim-client": "Take part in a run of FLAIM with your own table.",
@@ -29,6 +31,7 @@ _COMMANDS = {
     "party": "Run one of the three compute servers.",
     "plan": "Say what a run takes, and what noise it has, before it is run.",
     "restore": "Make a server's folder of a backup.",
+    "revoke": "Turn a data owner away from a run.",
     "run": "Run DistAIM or central AIM on this machine, with one table for all owners.",
     "sample": "Draw more rows from the model of a finished run.",
     "status": "Show what a server is at.",
@@ -39,19 +42,23 @@ _COMMANDS = {
 _OF_SERVERS = (
     "bench",
     "console",
+    "close",
     "demo",
+    "finish",
     "flaim",
     "flaim-clients",
     "flaim-server",
     "owners",
     "party",
+    "revoke",
     "run",
     "sample",
     "status",
     "worker",
 )
 """Those that the packages of the extra ``server`` are for; data owners do without."""
-_ELSEWHERE = {"bench": "bench.cli"}
+_ORDERS = "parties.commands.orders"
+_ELSEWHERE = {"bench": "bench.cli", "close": _ORDERS, "finish": _ORDERS, "revoke": _ORDERS}
 """The module of a command that is no file of this folder; every other one's has its name, "_" for "-"."""
 
 

@@ -20,6 +20,7 @@ from parties.distaim.server import own_files, run_party
 from parties.dumps import no_core_dumps
 from parties.operate.logs import JsonLog, board_of
 from parties.operate.shown import orders_of, shown
+from parties.orders import Orders
 from parties.trial.processes import Supervision, allow_files
 from protocols.memory import keep_freed_memory
 
@@ -76,8 +77,8 @@ def party(
         make_private(own_folder)
         keep_freed_memory()
         allow_files()
-        board = board_of(About.of_party(loaded, pid), log)
-        async with shown(board, own_folder, orders_of(supervision)):
+        board, asked = board_of(About.of_party(loaded, pid), log), Orders()
+        async with shown(board, own_folder, orders_of(supervision.cancel, asked)):
             await run_party(
                 loaded,
                 pid,
@@ -86,6 +87,7 @@ def party(
                 closed=supervision.go,
                 register=register,
                 board=board,
+                orders=asked,
             )
 
     run_supervised(

@@ -11,6 +11,7 @@ from parties.dumps import no_core_dumps
 from parties.inlets import Inlets
 from parties.operate.shown import orders_of
 from parties.operate.work import run_study
+from parties.orders import Orders
 from parties.progress import JsonLines
 from parties.trial.processes import Supervision, allow_files
 from protocols.memory import keep_freed_memory
@@ -49,7 +50,7 @@ def worker(
         make_private(directory)
         keep_freed_memory()
         allow_files()
-        inlets = Inlets(handed)
+        inlets, asked = Inlets(handed), Orders()
         try:
             await run_study(
                 loaded,
@@ -59,7 +60,8 @@ def worker(
                 closed=supervision.go,
                 register=register,
                 inlets=inlets,
-                orders=orders_of(supervision),
+                orders=orders_of(supervision.cancel, asked),
+                asked=asked,
             )
         finally:
             inlets.close()

@@ -33,6 +33,8 @@ def watch_store(board: Board, server: ComputeServer) -> None:
     rows, names, rho = server.store.rows, server.names, server.plan.rho
     board.sources.owners = lambda: owners_of(rows, names, enrolled=server.config.owners)
     board.sources.spent = lambda: spent_of(rows, rho)
+    board.sources.orders = lambda: server.orders.shown(names)
+    server.orders.on_change = board.touch
 
 
 def watch_mesh(board: Board, runtime: PartyRuntime) -> None:

@@ -7,6 +7,7 @@
     GET  /readyz    200 while it answers data owners, else 503
     POST /close     no more data owners are waited for
     POST /finish    end with the rounds that are done
+    POST /revoke    {"owner": NAME}: turn this data owner away
     POST /cancel    end now; what is done stays in the store
 
 Provides ``application``, to which others add routes, and ``Orders``. Errors are JSON: {"error": {"what", "expected"}}.
@@ -25,6 +26,7 @@ from urllib.parse import urlsplit
 from aiohttp import web
 
 from parties.board import ENDS, TAKING, Board
+from parties.config import NAME_PATTERN
 from parties.errors import StoreError
 from parties.operate.process import process_dict
 
@@ -49,6 +51,7 @@ class Orders:
     close: Callable[[], object] | None = None
     finish: Callable[[], object] | None = None
     cancel: Callable[[], object] | None = None
+    revoke: Callable[[str], object] | None = None
 
     @property
     def known(self) -> tuple[str, ...]:
@@ -85,6 +88,7 @@ class _Party:
             web.get("/healthz", self.healthz),
             web.get("/readyz", self.readyz),
             web.post("/{order:close|finish|cancel}", self.order),
+            web.post("/revoke", self.revoke),
         ]
 
     def _document(self) -> dict[str, object]:
@@ -118,8 +122,24 @@ class _Party:
         if self._board.phase in ENDS or order is None:
             what = f"this server, which is {self._board.phase.value}, cannot be told to {name}"
             return failure(409, what, "a running server that knows this")
-        order()
+        await asyncio.to_thread(order)
         return _json({"order": name}, 202)
+
+    async def revoke(self, request: web.Request) -> web.Response:
+        revoke = self._orders.revoke
+        if self._board.phase in ENDS or revoke is None:
+            what = f"this server, which is {self._board.phase.value}, cannot revoke anybody"
+            return failure(409, what, "a running server that knows this")
+        try:
+            match await request.json():
+                case {"owner": str() as owner, **rest} if not rest and NAME_PATTERN.fullmatch(
+                    owner
+                ):
+                    await asyncio.to_thread(revoke, owner)
+                    return _json({"order": "revoke", "owner": owner}, 202)
+        except (ValueError, RecursionError):
+            logger.info("an order to revoke was no JSON")
+        return failure(400, "no data owner's name", '{"owner": NAME}, as in its certificate')
 
     async def events(self, request: web.Request) -> web.StreamResponse:
         if self._streams >= _MOST_LISTENERS:

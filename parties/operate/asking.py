@@ -8,7 +8,7 @@ import contextlib
 import http.client
 import json
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -37,12 +37,17 @@ class _Connection(http.client.HTTPConnection):
 
 @contextlib.contextmanager
 def _response(
-    folder: Path, method: str, target: str, timeout_s: float = _TIMEOUT_S
+    folder: Path,
+    method: str,
+    target: str,
+    timeout_s: float = _TIMEOUT_S,
+    *,
+    body: Mapping[str, object] | None = None,
 ) -> Iterator[http.client.HTTPResponse]:
     path = folder / NAME
     connection = _Connection(path, timeout_s)
     try:
-        connection.request(method, target)
+        connection.request(method, target, None if body is None else json.dumps(body))
         yield connection.getresponse()
     except (FileNotFoundError, ConnectionRefusedError) as error:
         raise NotRunning(f"nothing runs in {folder}") from error
@@ -58,9 +63,11 @@ def ask(folder: Path, target: str = "/status") -> dict[str, Any]:
         return _document(response.read(_LONGEST))
 
 
-def order(folder: Path, name: str) -> tuple[bool, dict[str, Any]]:
-    """Tell the server in ``folder`` to ``close``, ``finish`` or ``cancel``: whether it takes that, and its answer."""
-    with _response(folder, "POST", f"/{name}") as response:
+def order(
+    folder: Path, name: str, body: Mapping[str, object] | None = None
+) -> tuple[bool, dict[str, Any]]:
+    """Tell the server in ``folder`` to ``close``, say: whether it takes that, and its answer; ``body`` says more."""
+    with _response(folder, "POST", f"/{name}", body=body) as response:
         return response.status < 300, _document(response.read(_LONGEST))
 
 

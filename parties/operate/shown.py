@@ -5,22 +5,28 @@ Provides ``shown`` and ``orders_of``. Public: everything.
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from functools import partial
 from pathlib import Path
 
 from parties.board import Board, Phase
 from parties.operate.app import Orders, application
 from parties.operate.serving import Listening, answering
 from parties.operate.sockets import NAME, listen
+from parties.orders import Orders as Asking
 from parties.statuses import describe
-from parties.trial.processes import Supervision
 
 _BEAT_S = 1.0
 
 
-def orders_of(supervision: Supervision) -> Orders:
-    """What a process that is supervised can be told."""
-    return Orders(close=supervision.close, cancel=supervision.cancel)
+def orders_of(cancel: Callable[[], object], asked: Asking) -> Orders:
+    """What a server can be told: ``cancel`` at once, and what is ``asked`` when the run's servers agree on it."""
+    return Orders(
+        close=partial(asked.ask, close=True),
+        finish=partial(asked.ask, finish=True),
+        cancel=cancel,
+        revoke=lambda owner: asked.ask(revoke=[owner]),
+    )
 
 
 @contextlib.asynccontextmanager

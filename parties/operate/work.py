@@ -15,6 +15,7 @@ from parties.flaim.server import run_server
 from parties.inlets import Inlets
 from parties.operate.app import Orders
 from parties.operate.shown import shown
+from parties.orders import Orders as Asking
 from parties.progress import Progress
 
 
@@ -28,6 +29,7 @@ async def run_study(
     register: Path | None,
     inlets: Inlets,
     orders: Orders,
+    asked: Asking,
 ) -> None:
     """Run server ``pid`` of DistAIM, or (None) FLAIM's server, until the study is finished; with its report, then.
 
@@ -58,6 +60,7 @@ async def run_study(
             register=register,
             inlets=inlets,
             board=board,
+            orders=asked,
         )
         if pid == LEAD:
             await asyncio.to_thread(_lead_report, config, directory)

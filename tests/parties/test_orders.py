@@ -1,22 +1,30 @@
 """What operators ask of a run that goes on: it is done where all three ask it, and not before."""
 
 import asyncio
+import contextlib
 import json
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
+import aiohttp
 import numpy as np
 import pytest
+from click.testing import CliRunner, Result
 
 import parties.distaim.server
 from mechanisms.workload import count_marginals
 from parties.audit.replay import replay_folder
 from parties.audit.run import audit_folder
+from parties.board import About, Board
+from parties.commands.main import cli
 from parties.config import CertificateFiles
 from parties.database import Database
 from parties.distaim.server import run_party
 from parties.distaim.store import Store
 from parties.distaim.stored import Total
+from parties.operate.asking import ask
+from parties.operate.shown import orders_of, shown
+from parties.operate.sockets import NAME
 from parties.orders import Asked, Orders
 from parties.statuses import TooFewClients
 from tests.parties.audit_runs import collect
@@ -40,6 +48,7 @@ class Operated:
         self.cluster = cluster
         self.orders = [Orders() for _ in range(3)]
         self.events = [Recording() for _ in range(3)]
+        self.boards = [Board(About.of_party(cluster.config, pid)) for pid in range(3)]
         self.task = asyncio.create_task(self._run())
 
     async def _run(self) -> list[BaseException | None]:
@@ -56,9 +65,20 @@ class Operated:
                     closed=asyncio.Event(),
                     register=self.cluster.register(pid),
                     orders=self.orders[pid],
+                    board=self.boards[pid],
                 )
             )
         return await asyncio.gather(*runs, return_exceptions=True)
+
+    async def at_sockets(self) -> AsyncIterator[None]:
+        """Every server answers its operator."""
+        async with contextlib.AsyncExitStack() as stack:
+            for pid, orders in enumerate(self.orders):
+                folder, board = self.cluster.directory(pid), self.boards[pid]
+                folder.mkdir(exist_ok=True, mode=0o700)
+                told = orders_of(self.task.cancel, orders)
+                await stack.enter_async_context(shown(board, folder, told))
+            yield
 
     async def until(self, there: Callable[[], bool]) -> None:
         async with asyncio.timeout(20):
@@ -216,6 +236,43 @@ async def test_waiting_ends_at_the_closing_date(tmp_path: Path, certificates: Ce
     ends = await operated.task
     few = [str(end) for end in ends if isinstance(end, TooFewClients)]
     assert "by 2020-01-01T00:00:00Z (clients.closes)" in few[0]
+
+
+def command(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(cli, [str(argument) for argument in arguments])
+
+
+async def test_operators_ask_by_command_and_see_who_has_to_ask_too(operated: Operated) -> None:
+    folders = [operated.cluster.directory(pid) for pid in range(3)]
+    async with contextlib.asynccontextmanager(operated.at_sockets)():
+        await operated.cluster.submit([A, B, C][:2])
+        await operated.said("enough to begin")
+        first = await asyncio.to_thread(command, "close", folders[0])
+        assert first.output == (
+            "close trial: asked by party-0; it takes effect when party-1 and party-2 ask it, too (syncret close, at "
+            "each)\n"
+        )
+        status = await asyncio.to_thread(ask, folders[1])
+        assert [one["close"] for one in status["orders"]["told"]] == [True, False, False]
+        named = await asyncio.to_thread(command, "revoke", folders[1], "clinic-d", "--json")
+        assert json.loads(named.output)["asked"]["revoked"] == ["clinic-d"]
+        await asyncio.to_thread(command, "close", folders[1])
+        last = await asyncio.to_thread(command, "close", folders[2])
+        assert last.output == "close trial: agreed; no further data owners are taken\n"
+        assert await operated.task == [None] * 3
+
+
+@pytest.mark.parametrize("body", [b"", b"{}", b"[" * 9000, b'{"owner": "<b>"}', b'{"owner": 7}'])
+async def test_revoke_refuses_what_names_nobody(operated: Operated, body: bytes) -> None:
+    async with contextlib.asynccontextmanager(operated.at_sockets)():
+        connector = aiohttp.UnixConnector(str(operated.cluster.directory(0) / NAME))
+        async with (
+            aiohttp.ClientSession(connector=connector) as session,
+            session.post("http://localhost/revoke", data=body) as response,
+        ):
+            assert response.status == 400
+            assert "no data owner's name" in (await response.json())["error"]["what"]
+    assert operated.orders[0].asked == Asked()
 
 
 def test_orders_are_kept_in_the_runs_database(tmp_path: Path) -> None:
