@@ -21,7 +21,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mechanisms.accounting import LOCAL, MEASURE, SELECT, Ledger, Schedule
-from mechanisms.errors import BudgetExceeded, EstimationError, FlaimError, RoundLost
+from mechanisms.errors import (
+    BudgetExceeded,
+    EstimationError,
+    FinishedEarly,
+    FlaimError,
+    RoundLost,
+)
 from mechanisms.events import DiscreteGaussianEvent, Event
 from mechanisms.flaim_client import selectable
 from mechanisms.flaim_messages import Brief, Layout
@@ -75,7 +81,7 @@ class Federation(Protocol):
     async def begin_round(self, round: int) -> Sequence[int]:
         """Draws the round's participants, at least the agreed minimum, and returns their numbers.
 
-        Raises ``RoundLost`` if too few clients are left for that.
+        Raises ``RoundLost`` if too few clients are left for that, ``FinishedEarly`` where whoever runs it ends it here.
         """
 
     async def choices(self, brief: Brief) -> Mapping[int, tuple[int, ...]]:
@@ -168,8 +174,8 @@ async def run_flaim(
 
     Every release is charged to ``ledger`` before anybody is asked for it. A round that loses too many
     participants is charged and opens nothing, and the next one follows; the run ends early, and says so in
-    ``rounds_done`` and ``stopped``, when the ledger cannot pay for a whole further round or there are too few
-    clients for one.
+    ``rounds_done`` and ``stopped``, when the ledger cannot pay for a whole further round, there are too few clients
+    for one, or whoever runs it ends it.
 
     Raises ``RoundLost`` if that happens to the first sums, ``BudgetExceeded`` if they cannot be paid for,
     ``EstimationError`` if no query may be chosen, ``FlaimError`` for clients that do not fit the settings.
@@ -200,7 +206,7 @@ async def run_flaim(
         try:
             ledger.require(round_events(workload, settings, schedule, number))
             members = await federation.begin_round(number)
-        except (BudgetExceeded, RoundLost) as error:
+        except (BudgetExceeded, FinishedEarly, RoundLost) as error:
             stopped = str(error)
             break
         choosers = await run.choose(number, members, model, allowed)

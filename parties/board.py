@@ -129,7 +129,7 @@ class Sources:
     round_trip_s: Callable[[int], float | None] = lambda peer: None
     now: Callable[[], int | None] = lambda: None
     """The round that is under way, where no event says so."""
-    orders: Callable[[], Mapping[str, object] | None] = lambda: None
+    asked: Callable[[], Mapping[str, object] | None] = lambda: None
 
     def frozen(self) -> "Sources":
         """What they say now, for ever; of what cannot be read any more nothing."""
@@ -137,8 +137,8 @@ class Sources:
         spent: Spent | None = None
         with contextlib.suppress(StoreError):
             owners, spent = self.owners(), self.spent()
-        steps, orders = self.steps(), self.orders()
-        return Sources(lambda: owners, lambda: spent, lambda: steps, orders=lambda: orders)
+        steps, asked = self.steps(), self.asked()
+        return Sources(lambda: owners, lambda: spent, lambda: steps, asked=lambda: asked)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -420,7 +420,7 @@ class Board:
                 for pid, name in about.peers.items()
             ],
             "steps": {name: asdict(step) for name, step in steps.items()},
-            "orders": self.sources.orders(),
+            "asked": self.sources.asked(),
             "rejections": dict(self._rejections),
             "errors": [said.to_dict() for said in self._errors],
             "rejected": [said.to_dict() for said in self._refused],

@@ -58,6 +58,8 @@ class Orders:
     asked: Asked = field(default_factory=Asked)
     told: Sequence[Asked] = ()
     agreed: Asked = field(default_factory=Asked)
+    on_asked: Callable[[], object] = lambda: None
+    """Called when something is asked, in the thread that asks."""
     on_change: Callable[[], object] = lambda: None
     """Called when something is asked, or the servers have told one another."""
     _database: Database | None = field(default=None, repr=False)
@@ -77,6 +79,7 @@ class Orders:
             if self._database is not None and asked != Asked():
                 self._database.set_meta(_KEY, json.dumps(asked.to_dict()))
             self.asked = asked
+        self.on_asked()
         self.on_change()
 
     def tell(self, told: Sequence[Asked]) -> Asked:
@@ -93,7 +96,7 @@ class Orders:
         """For whoever looks at the server: what it asks, what all ask by their ``names``, and what is agreed."""
         told = zip(names, self.told, strict=False)
         return {
-            "asked": self.asked.to_dict(),
+            "here": self.asked.to_dict(),
             "told": [{"party": name, **one.to_dict()} for name, one in told],
             "agreed": self.agreed.to_dict(),
         }

@@ -19,6 +19,7 @@ from parties.config import load_config
 from parties.dumps import no_core_dumps
 from parties.flaim.server import own_files, run_server
 from parties.operate.logs import JsonLog, board_of
+from parties.orders import Orders
 from parties.trial.processes import Supervision
 
 _AGAIN = (
@@ -29,7 +30,7 @@ _AGAIN = (
 
 @contextlib.asynccontextmanager
 async def _shown(
-    board: Board, folder: Path, supervision: Supervision, *, alone: bool
+    board: Board, folder: Path, supervision: Supervision, asked: Orders, *, alone: bool
 ) -> AsyncIterator[None]:
     """The server's admin socket; a trial's server has none, which saves it the import of a web server."""
     if not alone:
@@ -37,7 +38,7 @@ async def _shown(
         return
     from parties.operate.shown import orders_of, shown
 
-    async with shown(board, folder, orders_of(supervision)):
+    async with shown(board, folder, orders_of(supervision.cancel, asked)):
         yield
 
 
@@ -68,7 +69,8 @@ def flaim_server(
     """Run the FLAIM server, in the foreground, until the run is finished.
 
     It listens at flaim.address, waits up to clients.wait_s seconds for the clients that flaim.clients names, and goes
-    on without those that do not come or leave. It writes model, synthetic table, report and transcript. Started again
+    on without those that do not come or leave; below clients.minimum a round waits as long for them to come back, and
+    the server then ends with status 10. It writes model, synthetic table, report and transcript. Started again
     after a stop or a crash it goes on after the last finished round; the interrupted one is lost. Without the first
     sums, or with an annealed schedule, it begins anew with what is left of the budget. Started from another folder once
     anything was released, it refuses. With --json, events are JSON
@@ -82,8 +84,8 @@ def flaim_server(
         loaded = load_config(config)
         own_files(loaded)  # Before anything is written.
         make_private(own_folder)
-        board = board_of(About.of_flaim(loaded), log)
-        async with _shown(board, own_folder, supervision, alone=not watch_stdin):
+        board, asked = board_of(About.of_flaim(loaded), log), Orders()
+        async with _shown(board, own_folder, supervision, asked, alone=not watch_stdin):
             await run_server(
                 loaded,
                 own_folder,
@@ -91,6 +93,7 @@ def flaim_server(
                 closed=supervision.go,
                 register=register,
                 board=board,
+                orders=asked,
             )
 
     run_supervised(

@@ -76,7 +76,7 @@ def _agreed(folder: Path, name: str, body: Mapping[str, object] | None) -> dict[
     ends = time.monotonic() + _AGREE_S
     while True:
         status = ask(folder)
-        if time.monotonic() >= ends or _is_asked(status["orders"]["agreed"], name, body):
+        if time.monotonic() >= ends or _is_asked(status["asked"]["agreed"], name, body):
             return status
         time.sleep(0.2)
 
@@ -89,11 +89,11 @@ def _is_asked(asked: Mapping[str, Any], name: str, body: Mapping[str, object] | 
 
 def _json(status: Mapping[str, Any]) -> str:
 
-    return json.dumps(status["orders"])
+    return json.dumps(status["asked"])
 
 
 def _text(status: Mapping[str, Any], name: str, body: Mapping[str, object] | None) -> str:
-    orders, study = status["orders"], status["study"]["id"]
+    orders, study = status["asked"], status["study"]["id"]
     what = f"{name} {study}" if body is None else f"revoke {body['owner']} in {study}"
     if _is_asked(orders["agreed"], name, body):
         return f"{what}: agreed; {_EFFECTS[name]}"

@@ -15,6 +15,7 @@ from mechanisms.errors import MechanismError
 from parties.config.checks import check
 from parties.config.sections import (
     ANNEALED,
+    FLAIM_LEAST,
     Address,
     ClientsSection,
     ComputeSection,
@@ -90,7 +91,11 @@ def read_workload(document: Mapping[str, object]) -> WorkloadSection:
 
 
 def read_clients(document: Mapping[str, object]) -> ClientsSection:
-    """[clients]; ``expected`` follows from names, the default of ``minimum`` depends on the participation."""
+    """[clients]; ``expected`` follows from names.
+
+    The default of ``minimum`` depends on the participation; in FLAIM, which goes on without clients that leave, it is
+    flaim's.
+    """
     table = document["clients"]
     table = table if isinstance(table, Mapping) else {}
     everyone = table.get("participation", 1.0) == 1
@@ -102,8 +107,18 @@ def read_clients(document: Mapping[str, object]) -> ClientsSection:
         document,
         "clients",
         convert={"names": _names, "opens": _time, "closes": _time},
-        defaults={**known, "minimum": expected if everyone else 1},
+        defaults={**known, "minimum": _fewest(document, expected) if everyone else 1},
     )
+
+
+def _fewest(document: Mapping[str, object], expected: object) -> object:
+    """The default of clients.minimum where everybody takes part in every round."""
+    section = document.get("flaim")
+    if not isinstance(section, Mapping) or "party" in document:
+        return expected
+    least = section.get("minimum", FLAIM_LEAST)
+    both = isinstance(least, int) and isinstance(expected, int)
+    return min(least, expected) if both else expected
 
 
 def read_domain(document: Mapping[str, object]) -> Domain:

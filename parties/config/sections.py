@@ -33,6 +33,8 @@ SCHEDULES = FIXED, ANNEALED = "fixed", "annealed"
 CHECKS = TOTALS, CELLS, NO_CHECK = "totals", "cells", "none"
 UPLOADS = FORMS
 INPUTS = AUTO_INPUT, COUNTS_INPUT, ROWS_INPUT = "auto", "counts", "rows"
+FLAIM_LEAST = 3
+"""Clients behind a sum, at the very least."""
 FLAIM_VARIANTS = ("naive", "oracle", "private", "random", "naivebayes")
 FLAIM_GROUPINGS = ("union", "query")
 FLAIM_NOISES = ("server", "distributed")
@@ -346,7 +348,7 @@ class FlaimSection:
     grouping: str = "union"
     noise: str = "server"
     sizes: str = "estimated"
-    minimum: int = 3
+    minimum: int = FLAIM_LEAST
     corrupt: float = 0.05
     dropouts: float = 0.33
     idle_s: float = 3600.0
@@ -361,7 +363,7 @@ class FlaimSection:
         check_choice("flaim.grouping", self.grouping, FLAIM_GROUPINGS)
         check_choice("flaim.noise", self.noise, FLAIM_NOISES)
         check_choice("flaim.sizes", self.sizes, FLAIM_SIZES)
-        check_number("flaim.minimum", self.minimum, low=3)
+        check_number("flaim.minimum", self.minimum, low=FLAIM_LEAST)
         for name in ("corrupt", "dropouts"):
             check_number(f"flaim.{name}", getattr(self, name), low=0, high=0.9)
         check_number("flaim.idle_s", self.idle_s, low=1, high=31 * 86400)

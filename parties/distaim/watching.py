@@ -33,7 +33,7 @@ def watch_store(board: Board, server: ComputeServer) -> None:
     rows, names, rho = server.store.rows, server.names, server.plan.rho
     board.sources.owners = lambda: owners_of(rows, names, enrolled=server.config.owners)
     board.sources.spent = lambda: spent_of(rows, rho)
-    board.sources.orders = lambda: server.orders.shown(names)
+    board.sources.asked = lambda: server.orders.shown(names)
     server.orders.on_change = board.touch
 
 

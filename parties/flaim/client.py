@@ -39,7 +39,7 @@ from parties.inlets import study_name
 from parties.ledger import LEDGER, DurableLedger
 from parties.progress import Progress
 from parties.secagg.frames import SIZE_BYTES, close, keep_alive, read_frame, write_frame
-from parties.statuses import FlaimRefused
+from parties.statuses import FlaimRefused, Status
 from parties.version import version
 
 _RETRY_S = 0.2
@@ -173,8 +173,10 @@ async def _until_goodbye(client: _Client) -> None:
             await _greet(client, reader, writer)
             await _converse(client, reader, writer)
             return
-        except FlaimRefused:
+        except FlaimRefused as refused:
             # The server may not have noticed yet that the connection before this one is lost.
+            if refused.status is not Status.PROTOCOL:
+                raise
             if lost_at is None or time.monotonic() > lost_at + client.config.timeouts.connect_s:
                 raise
             await asyncio.sleep(_RETRY_S)

@@ -13,13 +13,14 @@ import contextlib
 import secrets
 import ssl
 from collections import Counter
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Protocol, Self
 
 from parties import tls
 from parties.config import CertificateFiles, Config
+from parties.enrolment import Enrolment
 from parties.errors import (
     CertificateError,
     ConfigError,
@@ -73,6 +74,10 @@ class Member:
     conversation: "Conversation | None" = None
 
 
+class TurnedAwayError(FlaimProtocolError):
+    """This client may not take part, or not now."""
+
+
 class Connections:
     """The listening server; ``async with`` opens and closes it. ``present`` are the members by number.
 
@@ -91,10 +96,13 @@ class Connections:
         admit: Callable[[str], object] = lambda client: None,
         inlets: Inlets | None = None,
         rejected: Rejected = unheard,
+        enrolment: Enrolment | None = None,
+        known: Collection[int] = (),
     ) -> None:
         """``admit`` raises StoreError for a client that is not to be let in; ``inlets`` are instead of a port.
 
-        ``rejected`` is told of whoever is not let in.
+        ``rejected`` is told of whoever is not let in; ``enrolment`` says who is turned away; ``known`` are the numbers
+        of those who were here in earlier attempts.
 
         Raises ConfigError where the config has no address or no clients.
         """
@@ -113,6 +121,8 @@ class Connections:
         self._changed = asyncio.Condition()
         self._on_change = on_change
         self._admit = admit
+        self._enrolment = enrolment or Enrolment(config.owners, config.clients)
+        self._known = set(known)
         self._tasks: set[asyncio.Task[None]] = set()
         self._sending: set[asyncio.Task[None]] = set()
         self._inlets = inlets
@@ -172,12 +182,11 @@ class Connections:
     def _stream(self) -> asyncio.StreamReaderProtocol:
         return asyncio.StreamReaderProtocol(asyncio.StreamReader(), self._accept)
 
-    async def wait_for(self, count: int, wait_s: float) -> int:
-        """Wait until ``count`` clients are present, at most ``wait_s`` seconds; returns how many are."""
+    async def change(self, wait_s: float) -> None:
+        """Wait until a client has come or gone, at most ``wait_s`` seconds."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(wait_s), self._changed:
-                await self._changed.wait_for(lambda: len(self.present) >= count)
-        return len(self.present)
+                await self._changed.wait()
 
     def conversation(self, numbers: Sequence[int], *, round: int | None) -> "Conversation":
         """An exchange with the members ``numbers``, whoever of them is still there."""
@@ -248,7 +257,9 @@ class Connections:
             reason = Rejection.MISFIT if number is not None else Rejection.STRANGER
             remote = str((writer.get_extra_info("peername") or [""])[0])
             self._rejected(reason, f"refused: {error}", client=name, remote=remote)
-            refused = Refused(Refusal.MISFIT, str(error)).message().pack()
+            away = isinstance(error, TurnedAwayError)
+            refusal = Refusal.NOT_ENROLLED if away else Refusal.MISFIT
+            refused = Refused(refusal, str(error)).message().pack()
             await write_frame(writer, refused, name, timeout_s=self.stage_s)
             return None
         if number is None:
@@ -261,6 +272,7 @@ class Connections:
         self._log.message(sent=False, client=number, round=None, data=data, key=member.key)
         welcome = Welcome(number, len(self.names), member.key)
         self.present[number] = member
+        self._known.add(number)
         self.post(member, Message(MessageKind.WELCOME, 0, welcome.pack()).pack())
         await self._tell()
         return member
@@ -270,8 +282,11 @@ class Connections:
         if message.kind is not MessageKind.HELLO:
             raise FlaimProtocolError(name, f"sent {message.kind.name}; expected HELLO")
         hello = Hello.unpack(message.body, name)
-        if number is None:
-            raise FlaimProtocolError(name, "is not among this run's clients (flaim.clients)")
+        # Who has taken part comes back whatever the time is.
+        back = number in self._known
+        away = self._enrolment.identity(name) if back else self._enrolment.turned_away(name)
+        if away is not None:
+            raise TurnedAwayError(name, f"{away.what}; expected {away.expected}")
         if number in self.present:
             raise FlaimProtocolError(name, "is connected already; expected one connection a client")
         for what, ours, theirs in zip(

@@ -15,7 +15,15 @@ import asyncio
 import contextlib
 import secrets
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Mapping,
+    Sequence,
+)
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -78,9 +86,10 @@ class NetworkFederation:
         connections: Connections,
         record: Record,
         *,
+        wait: Callable[[int], Awaitable[None]],
         known: Sequence[Participant] = (),
     ) -> None:
-        """``known``: the clients of earlier attempts."""
+        """``wait`` for enough clients before a round (`Attendance.round`); ``known``: those of earlier attempts."""
         self.tally = SumTally()
         self._config = config
         self._workload = workload
@@ -94,6 +103,7 @@ class NetworkFederation:
         # Of the round's participants; by their numbers.
         self._certificates: dict[int, bytes] = {}
         self._dropped: set[int] = set()
+        self._wait = wait
         self._known = {participant.client: participant for participant in known}
 
     @property
@@ -104,15 +114,11 @@ class NetworkFederation:
         return [self._known[number] for number in sorted(self._known)]
 
     async def begin_round(self, round: int) -> Sequence[int]:
-        """Draw the round's participants among the clients that are here now; see ``Federation``."""
+        """Draw the round's participants among the clients that are here once there are enough; see ``Federation``."""
+        await self._wait(round)
         present = sorted(self._connections.present)
         self._round, self._participants = round, ()
         self._certificates, self._dropped = {}, set()
-        if len(present) < self._settings.min_participants:
-            raise RoundLost(
-                f"round {round}: {len(present)} clients are connected; expected at least "
-                f"{self._settings.min_participants} (flaim.minimum)"
-            )
         drawn = draw_participants(present, self._settings, secrets.token_bytes)
         self._participants = tuple(drawn)
         self._record.transcript.note(

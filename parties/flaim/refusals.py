@@ -35,6 +35,8 @@ class Refusal(enum.IntEnum):
     """The server was asked to stop."""
     FAILED = 5
     """The server has failed, by something that does not concern its clients."""
+    NOT_ENROLLED = 6
+    """This client is not on the list, was revoked, or comes before the opening or after the closing."""
 
 
 _STATUSES: Mapping[Refusal, Status] = {
@@ -43,6 +45,7 @@ _STATUSES: Mapping[Refusal, Status] = {
     Refusal.IMPOSSIBLE: Status.PROTOCOL,
     Refusal.STOPPED: Status.NETWORK,
     Refusal.FAILED: Status.NETWORK,
+    Refusal.NOT_ENROLLED: Status.NOT_ENROLLED,
 }
 """What a refused client's command ends with. After NETWORK the same command may be given again."""
 

@@ -227,7 +227,7 @@ def _notes(config: Config, result: Mapping[str, Any]) -> tuple[str, ...]:
         notes.append(f"The run ended after {result['rounds_done']} rounds: {result['stopped']}.")
     if result["clients"] < config.clients.expected:
         notes.append(
-            f"{result['clients']} of {config.clients.expected} clients came when the run began."
+            f"{result['clients']} of {config.clients.expected} clients came, over the whole run."
         )
     if result["sums"]["dropouts"]:
         notes.append(

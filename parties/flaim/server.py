@@ -17,7 +17,7 @@ import asyncio
 import contextlib
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import cast
@@ -45,9 +45,11 @@ from parties.board import About, Board, Phase, Watched
 from parties.config import CertificateFiles, Config
 from parties.database import Database
 from parties.distaim.outputs import write_synthetic
+from parties.enrolment import Enrolment
 from parties.errors import ConfigError
 from parties.files import disk_errors, write_json
 from parties.flaim import notes
+from parties.flaim.attendance import Attendance
 from parties.flaim.connections import Connections
 from parties.flaim.feasible import check_flaim
 from parties.flaim.federation import NetworkFederation
@@ -57,15 +59,15 @@ from parties.flaim.record import Record
 from parties.flaim.refusals import refusal_of
 from parties.flaim.result import RESULT, ServerFacts, flaim_document
 from parties.flaim.steps import AGGREGATE, CHOOSE
-from parties.flaim.watching import watch_connections, watch_run
+from parties.flaim.watching import watch_connections, watch_orders, watch_run
 from parties.inlets import Inlets
 from parties.ledger import LEDGER, DurableLedger, adopt_charges
+from parties.orders import Orders
 from parties.places import register_file
 from parties.progress import Progress
 from parties.published import NOTE, Published
 from parties.pulse import Pulse
 from parties.register import Registered, Study
-from parties.statuses import TooFewClients
 from parties.tls import check_holder
 from parties.trial.processes import allow_files
 from parties.version import version
@@ -91,14 +93,16 @@ async def run_server(
     register: Path | None = None,
     inlets: Inlets | None = None,
     board: Board | None = None,
+    orders: Orders | None = None,
 ) -> None:
     """Serve the run of ``config`` in ``directory`` until it is finished.
 
     ``closed`` is set by whoever knows that no more clients will come; ``register`` is the file of this server's
-    studies, if it has not its usual place; ``inlets`` take the place of a port; ``board`` is told what goes on. Raises
-    ConfigError, CertificateError, StoreError (with StudyReleased where another folder has released this configuration),
-    CheckFailed (of a transcript that is none), TooFewClients, MechanismError (the budget is spent already, among
-    others); the clients have been told by then.
+    studies, if it has not its usual place; ``inlets`` take the place of a port; ``board`` is told what goes on;
+    ``orders`` is what its operator asks, now or later, and is done before the next round. Raises ConfigError,
+    CertificateError, StoreError (with StudyReleased where another folder has released this configuration), CheckFailed
+    (of a transcript that is none), TooFewClients, MechanismError (the budget is spent already, among others); the
+    clients have been told by then.
     """
     board = board or Board(About.of_flaim(config))
     progress = Watched(progress, board)
@@ -121,6 +125,8 @@ async def run_server(
         with disk_errors(directory):
             adopt_charges(before, directory / TRANSCRIPT, config.digest())
         earlier = before.spent
+        orders = orders or Orders()
+        orders.keep_in(database)
         history = History(database.directory / "rounds", workload)
         if _is_over(before, workload, settings, history, ended=(directory / RESULT).exists()):
             progress.event("finished", "the run was finished before; nothing is left to do")
@@ -151,7 +157,10 @@ async def run_server(
             registered.check_client,
             inlets,
             board,
+            orders,
+            Enrolment.of(config, orders, database),
         )
+        watch_orders(board, orders, section.server)
         watch_run(board, ledger, record, settings.rho)
         try:
             with disk_errors(directory):
@@ -243,6 +252,8 @@ class _Run:
     admit: Callable[[str], object]
     inlets: Inlets | None
     board: Board
+    orders: Orders
+    enrolment: Enrolment
     connections: Connections | None = None
     document: dict[str, object] = field(default_factory=dict)
     seconds: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
@@ -264,6 +275,8 @@ class _Run:
             admit=self.admit,
             inlets=self.inlets,
             rejected=self.board.rejected,
+            enrolment=self.enrolment,
+            known=[one.client for one in self.history.population],
         )
         self.connections = connections
         watch_connections(self.board, connections)
@@ -295,7 +308,9 @@ class _Run:
         schedule = self.settings.schedule(len(self.workload.domain.columns))
         # Nobody is waited for where only the model is left to be made.
         ready = bool(before) and next_round(self.settings, before) > schedule.rounds
-        joined = len(connections.present) if ready else await self._gather(connections)
+        attendance = self._attendance(connections)
+        if not ready:
+            await attendance.gather()
         self.seconds["join"] = time.perf_counter() - started
         self.board.enter(Phase.COMPUTING)
         federation = NetworkFederation(
@@ -304,6 +319,7 @@ class _Run:
             self.settings,
             connections,
             self.record,
+            wait=self._wait(attendance),
             known=self.history.population,
         )
         inner = FederatedEstimator(
@@ -335,7 +351,7 @@ class _Run:
         names = connections.names
         self.seconds["total"] = time.perf_counter() - started
         facts = ServerFacts(
-            clients=joined,
+            clients=len(federation.population),
             clients_sent={names[i]: count for i, count in sorted(connections.received.items())},
             clients_received={names[i]: count for i, count in sorted(connections.sent.items())},
             by_kind=self.record.by_kind,
@@ -357,28 +373,24 @@ class _Run:
         step, number = self.record.at
         return f"round {number} of {self.settings.rounds}: {_WORDS.get(step, step)}"
 
-    async def _gather(self, connections: Connections) -> int:
-        """Wait for the clients; returns how many there are. Raises TooFewClients."""
-        clients = self.config.clients
-        waiting = asyncio.ensure_future(connections.wait_for(clients.expected, clients.wait_s))
-        closing = asyncio.ensure_future(self.closed.wait())
-        try:
-            await asyncio.wait((waiting, closing), return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            waiting.cancel()
-            closing.cancel()
-        least = max(clients.minimum, self.settings.min_participants)
-        if len(connections.present) < least:
-            within = (
-                "before the rest had left"
-                if self.closed.is_set()
-                else f"within {clients.wait_s:g} s"
-            )
-            raise TooFewClients(
-                f"{len(connections.present)} of {clients.expected} clients came {within}; expected at least {least} "
-                "(clients.minimum, flaim.minimum)"
-            )
-        return len(connections.present)
+    def _attendance(self, connections: Connections) -> Attendance:
+        return Attendance(
+            self.config,
+            connections,
+            self.enrolment,
+            self.orders,
+            self.progress,
+            self.closed,
+            self.settings.min_participants,
+            before=len(self.history.population),
+        )
+
+    def _wait(self, attendance: Attendance) -> Callable[[int], Awaitable[None]]:
+        async def wait(number: int) -> None:
+            await attendance.round(number)
+            self.board.enter(Phase.COMPUTING)
+
+        return wait
 
     def _round_done(self, done: FlaimRound, population: Sequence[Participant]) -> None:
         if done.lost:

@@ -9,6 +9,7 @@ from parties.board import Board, Owner, OwnerState, Spent, StepSum
 from parties.flaim.connections import Connections
 from parties.flaim.record import Record
 from parties.ledger import DurableLedger
+from parties.orders import Orders
 
 
 def watch_run(board: Board, ledger: DurableLedger, record: Record, rho: float) -> None:
@@ -21,6 +22,18 @@ def watch_run(board: Board, ledger: DurableLedger, record: Record, rho: float) -
     board.sources.spent = spent
     board.sources.steps = lambda: _steps(record)
     board.sources.now = lambda: record.at[1] if record.at else None
+
+
+def watch_orders(board: Board, orders: Orders, server: str) -> None:
+    """From now on ``board`` shows what the ``server``'s operator asks: nobody else has to agree."""
+
+    def told() -> None:
+        orders.tell([orders.asked])
+
+    orders.on_asked = told
+    orders.on_change = board.touch
+    told()
+    board.sources.asked = lambda: orders.shown([server])
 
 
 def watch_connections(board: Board, connections: Connections) -> None:

@@ -48,6 +48,7 @@ async def run_study(
                 register=register,
                 inlets=inlets,
                 board=board,
+                orders=asked,
             )
             await asyncio.to_thread(_flaim_report, config, directory)
             return

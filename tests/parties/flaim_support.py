@@ -22,6 +22,7 @@ from parties.flaim.session import ClientSession
 from parties.flaim.steps import step_of
 from parties.flaim.sums import settings_of
 from parties.ledger import LEDGER, DurableLedger
+from parties.orders import Orders
 from parties.secagg.frames import close, read_frame, write_frame
 from parties.trial.ports import free_ports
 from tests.parties.support import document
@@ -76,9 +77,11 @@ class Events:
     """Progress that is kept."""
 
     seen: list[tuple[str, str]] = field(default_factory=list)
+    on_event: Callable[[str, Mapping[str, object]], object] = lambda name, fields: None
 
     def event(self, name: str, text: str, **fields: object) -> None:
         self.seen.append((name, text))
+        self.on_event(name, fields)
 
     def texts(self, name: str) -> list[str]:
         return [text for event, text in self.seen if event == name]
@@ -95,14 +98,23 @@ async def play(
     *,
     register: Path | None = None,
     board: Board | None = None,
+    orders: Orders | None = None,
+    waits: bool = True,
 ) -> tuple[Events, list[ClientReport | BaseException]]:
     """A run with the server and all clients in this loop; those of ``faults`` do something else.
 
-    Raises what the server raises, after the clients have ended.
+    Unless it ``waits``, who has left once all were there is waited for no more, as in a trial. Raises what the server
+    raises, after the clients have ended.
     """
     events, closed = Events(), asyncio.Event()
     directory = folder / "server"
     directory.mkdir(exist_ok=True)
+
+    def arrived(name: str, fields: Mapping[str, object]) -> None:
+        if not waits and name == "clients" and fields["done"] == len(NAMES):
+            closed.set()
+
+    events.on_event = arrived
 
     async def one(index: int) -> ClientReport | Any:
         if faults and index in faults:
@@ -114,7 +126,13 @@ async def play(
 
     server, *clients = await asyncio.gather(
         run_server(
-            config, directory, progress=events, closed=closed, register=register, board=board
+            config,
+            directory,
+            progress=events,
+            closed=closed,
+            register=register,
+            board=board,
+            orders=orders,
         ),
         *(one(index) for index in range(len(NAMES))),
         return_exceptions=True,

@@ -94,7 +94,7 @@ def test_refused_takes_a_known_status_and_short_words_alone(body: bytes) -> None
             Refused.unpack(body, "north")
 
 
-@pytest.mark.parametrize("body", [b"", b"\0", b"\x06", b"\xff", b"\x01" + bytes(257)])
+@pytest.mark.parametrize("body", [b"", b"\0", b"\x07", b"\xff", b"\x01" + bytes(257)])
 def test_refused_without_a_status_or_with_too_many_words_is_a_violation(body: bytes) -> None:
     with pytest.raises(FlaimProtocolError, match="a refusal of"):
         sent_away("north", body)
@@ -102,7 +102,7 @@ def test_refused_without_a_status_or_with_too_many_words_is_a_violation(body: by
 
 def test_every_refusal_ends_a_client_with_a_status_that_is_no_success() -> None:
     statuses = [sent_away("x", Refused(refusal, "").pack()).status for refusal in Refusal]
-    assert set(statuses) == {Status.PROTOCOL, Status.CLIENTS, Status.NETWORK}
+    assert set(statuses) == {Status.PROTOCOL, Status.CLIENTS, Status.NETWORK, Status.NOT_ENROLLED}
 
 
 @pytest.mark.parametrize(

@@ -253,9 +253,9 @@ async def test_operators_ask_by_command_and_see_who_has_to_ask_too(operated: Ope
             "each)\n"
         )
         status = await asyncio.to_thread(ask, folders[1])
-        assert [one["close"] for one in status["orders"]["told"]] == [True, False, False]
+        assert [one["close"] for one in status["asked"]["told"]] == [True, False, False]
         named = await asyncio.to_thread(command, "revoke", folders[1], "clinic-d", "--json")
-        assert json.loads(named.output)["asked"]["revoked"] == ["clinic-d"]
+        assert json.loads(named.output)["here"]["revoked"] == ["clinic-d"]
         await asyncio.to_thread(command, "close", folders[1])
         last = await asyncio.to_thread(command, "close", folders[2])
         assert last.output == "close trial: agreed; no further data owners are taken\n"

@@ -3,11 +3,11 @@
 import asyncio
 import errno
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 from mechanisms.errors import BudgetExceeded, DataError, EstimationError
+from parties.enrolment import Enrolment
 from parties.errors import (
     CertificateError,
     ConfigError,
@@ -16,9 +16,11 @@ from parties.errors import (
     StoreError,
     SubmitError,
 )
+from parties.flaim.attendance import Attendance
 from parties.flaim.connections import Connections
 from parties.flaim.refusals import Refusal, Refused, refusal_of, sent_away
-from parties.flaim.server import _Run
+from parties.orders import Orders
+from parties.progress import Silent
 from parties.statuses import Failure, FlaimRefused, Status, Stopped, TooFewClients, describe
 from protocols.errors import CheckFailed, ConfigurationError, PeerClosed, ProtocolViolation
 from secagg.errors import TooFewSurvivors
@@ -86,14 +88,15 @@ def test_describe_tells_a_flaim_client_that_too_few_came(closed: bool) -> None:
     async def too_few() -> bytes:
         flaim = {"address": "127.0.0.1:7300", "key": "0" * 64, "clients": ["a", "b", "c"]}
         config = make_config({"clients.wait_s": 0.0, "flaim": flaim})
-        run = SimpleNamespace(
-            config=config, settings=SimpleNamespace(min_participants=3), closed=asyncio.Event()
-        )
+        no_more = asyncio.Event()
         if closed:
-            run.closed.set()
+            no_more.set()
         connections = Connections(config, None, workload_digest="", log=None, on_change=None)  # type: ignore[arg-type]
+        orders = Orders()
+        enrolment = Enrolment(config.owners, config.clients, orders)
+        attendance = Attendance(config, connections, enrolment, orders, Silent(), no_more, least=3)
         with pytest.raises(TooFewClients) as caught:
-            await _Run._gather(run, connections)  # type: ignore[arg-type]
+            await attendance.gather()
         return refusal_of(caught.value).pack()
 
     error = sent_away("flaim-server", asyncio.run(too_few()))
