@@ -251,13 +251,19 @@ def server_context(
     Who the peer is, is for the caller to judge by ``peer_name``; ``on_failure`` is told of handshakes that fail. Raises
     CertificateError.
     """
+    load_identity(files)
+    return alerting(_context(files, ssl.PROTOCOL_TLS_SERVER), on_failure)
+
+
+def alerting(
+    context: ssl.SSLContext, on_failure: Callable[[ssl.SSLError], object]
+) -> ssl.SSLContext:
+    """The same context, of asyncio's accepting side: alerts get out, and ``on_failure`` hears of failed handshakes."""
 
     class Watched(_AlertingObject):
         def failed(self, error: ssl.SSLError) -> None:
             on_failure(error)
 
-    load_identity(files)
-    context = _context(files, ssl.PROTOCOL_TLS_SERVER)
     context.sslobject_class = Watched
     return context
 

@@ -2,6 +2,7 @@
 
 import json
 import math
+import secrets
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -76,8 +77,8 @@ _ISSUER = click.option(
 def certs() -> None:
     """Make keys, cards and certificates, each where it belongs.
 
-    A server's operator: card. The coordinator: authority, merge, admit. A data owner: request. Everybody compares what
-    `syncret fingerprint` shows. All of them have --json.
+    A server's operator: card, operator. The coordinator: authority, merge, admit. A data owner: request. Everybody
+    compares what `syncret fingerprint` shows. All of them have --json.
     """
 
 
@@ -281,6 +282,52 @@ def trial(
         return
     _lines([f"{name}: {files.cert} {files.key}" for name, files in made.items()])
     _say(f"{directory / 'ca.crt'}: the authority (its key is beside it: keep it safe)")
+
+
+@certs.command(
+    short_help="A server: make keys for who may look at it over the network.",
+    epilog="Example: syncret certs operator anna --dir /var/lib/syncret/stays-2026 --host alpha.example",
+)
+@click.argument("name")
+@click.option(
+    "--dir",
+    "directory",
+    type=_PATH,
+    default=Path(),
+    help="The server's folder; by default the one you are in.",
+)
+@click.option(
+    "--host",
+    "hosts",
+    multiple=True,
+    default=("localhost", "127.0.0.1", "::1"),
+    show_default=True,
+    help="Names and addresses of this host, for the server's own certificate, which is made once.",
+)
+@_days(365)
+@common_options
+def operator(
+    name: str, directory: Path, hosts: tuple[str, ...], days: float, as_json: bool
+) -> None:
+    """On a server's host: make NAME's key and certificate for the admin API, and the server's own if there is none.
+
+    They are in the folder admin: NAME.crt and NAME.key for Prometheus and curl, NAME.p12 for a browser, with the
+    password that is shown once. Nobody is let in until settings.toml in the server's folder says so: what to write
+    there is shown. Take the key and the bundle to the operator, and delete them here.
+    """
+    from parties.operate.admin_tls import make_operator
+
+    password = secrets.token_urlsafe(12)
+    made = make_operator(directory, name, hosts=hosts, days=days, password=password)
+    if as_json:
+        paths = {key: str(getattr(made, key)) for key in ("cert", "key", "bundle")}
+        _json({"name": name, "fingerprint": made.fingerprint, **paths, "password": password})
+        return
+    _lines(["[admin]", 'address = "0.0.0.0:7444"', f'clients = ["{made.fingerprint}"]  # {name}'])
+    _say(
+        f"These lines belong into {directory / 'settings.toml'}; of further operators add the fingerprint to clients. "
+        f"{made.bundle} has the password {password}"
+    )
 
 
 def _file_for(name: str, kind: str) -> Path:

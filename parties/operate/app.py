@@ -17,18 +17,21 @@ that [admin] lists. A browser's request from another site's page is refused. Sec
 
 import asyncio
 import contextlib
+import hashlib
 import json
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from aiohttp import web
+from aiohttp.typedefs import Middleware
 
 from parties.board import ENDS, TAKING, Board
 from parties.config import NAME_PATTERN
 from parties.errors import StoreError
 from parties.operate.process import process_dict
+from parties.rejections import Rejected, Rejection
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -59,9 +62,10 @@ class Orders:
         return tuple(name for name in ("close", "finish", "cancel") if getattr(self, name))
 
 
-def application(board: Board, orders: Orders) -> web.Application:
-    """The API of the server that ``board`` shows."""
-    app = web.Application(middlewares=[as_json, same_site], client_max_size=_BODY_BYTES)
+def application(board: Board, orders: Orders, clients: Collection[str] = ()) -> web.Application:
+    """The API of the server that ``board`` shows; ``clients`` are the fingerprints of who may ask over TLS."""
+    middlewares = [as_json, listed(clients, board.rejected), same_site]
+    app = web.Application(middlewares=middlewares, client_max_size=_BODY_BYTES)
     app[CLOSING] = asyncio.Event()
     app.on_shutdown.append(_close)
     app.add_routes(_Party(board, orders).routes())
@@ -242,6 +246,28 @@ async def as_json(request: web.Request, handler: Handler) -> web.StreamResponse:
     except Exception:
         logger.exception("a request to the admin API failed")
         return failure(500, "the server failed", "nothing else; its log shows where")
+
+
+def listed(clients: Collection[str], rejected: Rejected) -> Middleware:
+    """Over TLS only certificates with these fingerprints (SHA-256, hex) may ask; the folder guards a Unix socket."""
+
+    @web.middleware
+    async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
+        connection = None
+        if request.transport is not None:
+            connection = request.transport.get_extra_info("ssl_object")
+        if connection is not None:
+            certificate = connection.getpeercert(binary_form=True) or b""
+            fingerprint = hashlib.sha256(certificate).hexdigest()
+            if fingerprint not in clients:
+                text = f"admin: a certificate that is not listed: SHA-256 {fingerprint}"
+                rejected(Rejection.STRANGER, text, remote=request.remote, status=403)
+                response = failure(403, text, "one of admin.clients in the server's settings.toml")
+                response.force_close()
+                return response
+        return await handler(request)
+
+    return check
 
 
 @web.middleware

@@ -3,17 +3,22 @@
 Provides ``Settings`` and ``load_settings``. Public: all of it.
 """
 
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
+from typing import Any
 
+from parties.config import Address
 from parties.config.checks import check, check_number
 from parties.errors import ConfigError
 from parties.files import disk_errors
 
 FILE = "settings.toml"
 _MOST_DAYS = 36_500
+_FINGERPRINT = re.compile(r"[0-9a-f]{64}")
+_ENDPOINT = re.compile(r"https?://[^\s/]+(/\S*)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +36,72 @@ class KeepSection:
 
 
 @dataclass(frozen=True, slots=True)
+class AdminSection:
+    """[admin]: the admin API over HTTPS at ``address``; None: it is not on the network.
+
+    ``clients`` are the SHA-256 fingerprints (hex, as openssl prints them or without colons) of the certificates that
+    may ask; ``ca`` is the PEM file of who issued them, or of the certificates themselves. Files are relative to the
+    server's folder; `syncret certs operator` makes them.
+    """
+
+    address: str | None = None
+    clients: tuple[str, ...] = ()
+    cert: str = "admin/admin.crt"
+    key: str = "admin/admin.key"
+    ca: str = "admin/operators.pem"
+
+    def __post_init__(self) -> None:
+        if self.address is not None:
+            try:
+                Address.parse(self.address)
+            except ValueError as error:
+                text = f"is {self.address!r}; expected host:port, such as 127.0.0.1:7444"
+                raise ConfigError("", "admin.address", text) from error
+            wanted = "expected the fingerprints of the certificates that may ask"
+            check(bool(self.clients), "admin.clients", f"is empty; {wanted}")
+        for client in self.clients:
+            wanted = (
+                "expected 64 hexadecimal digits, as of: openssl x509 -noout -fingerprint -sha256"
+            )
+            check(
+                bool(_FINGERPRINT.fullmatch(plain(client))),
+                "admin.clients",
+                f"has {client!r}; {wanted}",
+            )
+
+    @property
+    def fingerprints(self) -> frozenset[str]:
+        """``clients`` in small letters and without colons."""
+        return frozenset(plain(client) for client in self.clients)
+
+
+def plain(fingerprint: str) -> str:
+    """In small letters and without colons."""
+    return fingerprint.replace(":", "").lower()
+
+
+@dataclass(frozen=True, slots=True)
+class TracesSection:
+    """[traces]: where traces of steps go, by OTLP over HTTP, such as http://127.0.0.1:4318/v1/traces; None: nowhere."""
+
+    endpoint: str | None = None
+
+    def __post_init__(self) -> None:
+        ok = self.endpoint is None or _ENDPOINT.fullmatch(self.endpoint)
+        check(
+            bool(ok),
+            "traces.endpoint",
+            f"is {self.endpoint!r}; expected a URL such as http://127.0.0.1:4318/v1/traces",
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     """All sections."""
 
     keep: KeepSection = field(default_factory=KeepSection)
+    admin: AdminSection = field(default_factory=AdminSection)
+    traces: TracesSection = field(default_factory=TracesSection)
 
 
 def load_settings(folder: Path) -> Settings:
@@ -55,14 +122,30 @@ def load_settings(folder: Path) -> Settings:
 
 def _read(document: Mapping[str, object]) -> Settings:
     _known(document, [item.name for item in fields(Settings)], "")
-    table = document.get("keep", {})
-    check(isinstance(table, Mapping), "keep", "is no table; expected [keep]")
-    values = dict(table) if isinstance(table, Mapping) else {}
-    _known(values, [item.name for item in fields(KeepSection)], "keep.")
-    for key, value in values.items():
+    keep = _table(document, "keep", KeepSection)
+    for key, value in keep.items():
         number = isinstance(value, int | float) and not isinstance(value, bool)
         check(number, f"keep.{key}", f"is {value!r}; expected a number of days")
-    return Settings(KeepSection(**values))
+    admin = _table(document, "admin", AdminSection)
+    for key, value in admin.items():
+        if key == "clients":
+            texts = isinstance(value, list) and all(isinstance(one, str) for one in value)
+            check(texts, "admin.clients", f"is {value!r}; expected a list of fingerprints")
+        else:
+            check(isinstance(value, str), f"admin.{key}", f"is {value!r}; expected text")
+    admin |= {"clients": tuple(admin.get("clients", ()))}
+    traces = _table(document, "traces", TracesSection)
+    for key, value in traces.items():
+        check(isinstance(value, str), f"traces.{key}", f"is {value!r}; expected text")
+    return Settings(KeepSection(**keep), AdminSection(**admin), TracesSection(**traces))
+
+
+def _table(document: Mapping[str, object], name: str, section: type[Any]) -> dict[str, Any]:
+    table = document.get(name, {})
+    check(isinstance(table, Mapping), name, f"is no table; expected [{name}]")
+    values = dict(table) if isinstance(table, Mapping) else {}
+    _known(values, [item.name for item in fields(section)], f"{name}.")
+    return values
 
 
 def _known(table: Mapping[str, object], allowed: list[str], before: str) -> None:

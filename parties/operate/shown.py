@@ -10,8 +10,10 @@ from functools import partial
 from pathlib import Path
 
 from parties.board import Board, Phase
+from parties.operate import admin_tls
 from parties.operate.app import Orders, application
 from parties.operate.serving import Listening, answering
+from parties.operate.settings import load_settings
 from parties.operate.sockets import NAME, listen
 from parties.orders import Orders as Asking
 from parties.statuses import describe
@@ -31,27 +33,35 @@ def orders_of(cancel: Callable[[], object], asked: Asking) -> Orders:
 
 @contextlib.asynccontextmanager
 async def shown(board: Board, folder: Path, orders: Orders) -> AsyncIterator[None]:
-    """While the block runs, the server in ``folder`` answers at its admin socket.
+    """While the block runs, the server in ``folder`` answers at its admin socket, and where its settings say, by HTTPS.
 
-    Raises StoreError where another process answers there, or the folder is not writable.
+    Raises StoreError where another process answers there, or the folder is not writable; ConfigError, CertificateError
+    where the settings cannot be used.
     """
-    path = folder / NAME
-    listening = [Listening(listen(path))]
-    beating = asyncio.create_task(_beat(board))
-    try:
-        with answering(lambda: application(board, orders), listening):
-            try:
-                yield
-            except asyncio.CancelledError:
-                board.enter(Phase.STOPPED)
-                raise
-            except Exception as error:
-                board.event("failed", describe(error).message)
-                raise
-    finally:
-        beating.cancel()
-        with contextlib.suppress(OSError):
-            path.unlink()
+    settings = load_settings(folder)
+    clients = settings.admin.fingerprints
+    async with contextlib.AsyncExitStack() as stack:
+        listening = [_at(folder / NAME, stack)]
+        listening += admin_tls.listening(folder, settings.admin, board.rejected)
+        stack.enter_context(answering(lambda: application(board, orders, clients), listening))
+        beating = asyncio.create_task(_beat(board))
+        stack.callback(beating.cancel)
+        try:
+            yield
+        except asyncio.CancelledError:
+            board.enter(Phase.STOPPED)
+            raise
+        except Exception as error:
+            board.event("failed", describe(error).message)
+            raise
+
+
+def _at(path: Path, stack: contextlib.AsyncExitStack) -> Listening:
+    """The admin socket, which is gone when the ``stack`` ends."""
+    raw = listen(path)
+    stack.callback(path.unlink, missing_ok=True)
+    stack.callback(raw.close)
+    return Listening(raw)
 
 
 async def _beat(board: Board) -> None:

@@ -1,0 +1,195 @@
+"""The admin API over HTTPS: closed unless settings say so, and then to certificates that are listed, and no others."""
+
+import asyncio
+import json
+import ssl
+import stat
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from cryptography.hazmat.primitives.serialization import pkcs12
+
+from parties.board import About, Board
+from parties.commands.main import cli
+from parties.errors import CertificateError, ConfigError, StoreError
+from parties.operate.admin_tls import Operator, make_operator
+from parties.operate.app import Orders
+from parties.operate.settings import AdminSection, TracesSection, load_settings
+from parties.operate.shown import shown
+from parties.trial.ports import free_ports
+from tests.parties.support import make_config
+
+
+@pytest.fixture
+def board() -> Board:
+    return Board(About.of_party(make_config(), 0))
+
+
+def operator(folder: Path, name: str = "anna", days: float = 1) -> Operator:
+    hosts = ("localhost", "127.0.0.1")
+    return make_operator(folder, name, hosts=hosts, days=days, password="a password")
+
+
+def settings(folder: Path, *clients: Operator, port: int | None = None) -> int:
+    """Open the server in `folder` to these; returns its port."""
+    port = port or free_ports(1)[0]
+    listed = [":".join(c.fingerprint.upper()[i : i + 2] for i in range(0, 64, 2)) for c in clients]
+    text = f'[admin]\naddress = "127.0.0.1:{port}"\nclients = {json.dumps(listed)}\n'
+    (folder / "settings.toml").write_text(text)
+    return port
+
+
+def client(folder: Path, who: Operator | None) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=str(folder / "admin" / "admin.crt"))
+    if who is not None:
+        context.load_cert_chain(who.cert, who.key)
+    return context
+
+
+def get(port: int, context: ssl.SSLContext, path: str = "/status") -> tuple[int, Any]:
+    try:
+        with urllib.request.urlopen(
+            f"https://127.0.0.1:{port}{path}", context=context, timeout=5
+        ) as answer:
+            return answer.status, answer.read()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read()
+
+
+async def ask(
+    folder: Path, board: Board, port: int, context: ssl.SSLContext, path: str = "/status"
+) -> tuple[int, Any]:
+    async with shown(board, folder, Orders()):
+        return await asyncio.to_thread(get, port, context, path)
+
+
+async def test_an_operator_that_is_listed_asks_over_the_network(
+    tmp_path: Path, board: Board
+) -> None:
+    anna, prometheus = operator(tmp_path), operator(tmp_path, "prometheus")
+    port = settings(tmp_path, anna, prometheus)
+    status, body = await ask(tmp_path, board, port, client(tmp_path, anna))
+    assert (status, json.loads(body)["party"]["name"]) == (200, "party-0")
+    status, body = await ask(tmp_path, board, port, client(tmp_path, prometheus), "/metrics")
+    assert b"syncret_phase" in body
+    assert board.status()["rejections"] == {}
+
+
+async def test_one_that_is_known_and_not_listed_is_refused_and_told_of(
+    tmp_path: Path, board: Board
+) -> None:
+    anna, former = operator(tmp_path), operator(tmp_path, "former")
+    port = settings(tmp_path, anna)
+    status, body = await ask(tmp_path, board, port, client(tmp_path, former))
+    assert status == 403
+    assert former.fingerprint in json.loads(body)["error"]["what"]
+    assert board.status()["rejections"] == {"stranger": 1}
+
+
+@pytest.mark.parametrize("who", ["nobody", "stranger", "expired"])
+async def test_others_do_not_get_through_tls(tmp_path: Path, board: Board, who: str) -> None:
+    anna, expired = operator(tmp_path), operator(tmp_path, "expired", days=1e-6)
+    port = settings(tmp_path, anna, expired)
+    (tmp_path / "elsewhere").mkdir()
+    certificate = {"nobody": None, "expired": expired}.get(who)
+    if who == "stranger":
+        certificate = operator(tmp_path / "elsewhere")
+    with pytest.raises((urllib.error.URLError, ConnectionError, ssl.SSLError)):
+        await ask(tmp_path, board, port, client(tmp_path, certificate))
+    assert board.status()["rejections"] == {"tls": 1}
+
+
+async def test_nothing_listens_where_no_settings_ask_for_it(tmp_path: Path, board: Board) -> None:
+    operator(tmp_path)
+    port = free_ports(1)[0]
+    async with shown(board, tmp_path, Orders()):
+        with pytest.raises(ConnectionRefusedError):
+            await asyncio.open_connection("127.0.0.1", port)
+
+
+async def test_a_port_in_use_is_said_with_the_key_to_change(tmp_path: Path, board: Board) -> None:
+    taken = await asyncio.start_server(lambda r, w: None, "127.0.0.1", 0)
+    async with taken:
+        settings(tmp_path, operator(tmp_path), port=taken.sockets[0].getsockname()[1])
+        with pytest.raises(ConfigError, match=r"settings.toml: admin.address: .*free port"):
+            async with shown(board, tmp_path, Orders()):
+                pass
+    assert not (tmp_path / "admin.sock").exists()
+
+
+async def test_files_that_cannot_be_used_are_named(tmp_path: Path, board: Board) -> None:
+    anna = operator(tmp_path)
+    settings(tmp_path, anna)
+    key = tmp_path / "admin" / "admin.key"
+    key.chmod(0o644)
+    with pytest.raises(CertificateError, match=r"admin\.key"):
+        async with shown(board, tmp_path, Orders()):
+            pass
+    key.chmod(0o600)
+    (tmp_path / "admin" / "operators.pem").write_text("no certificate")
+    with pytest.raises(CertificateError, match=r"operators\.pem.*syncret certs operator"):
+        async with shown(board, tmp_path, Orders()):
+            pass
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('[admin]\naddress = "0.0.0.0:7444"', "admin.clients: is empty"),
+        ('[admin]\naddress = "7444"\nclients = ["' + "0" * 64 + '"]', "admin.address: is '7444'"),
+        ('[admin]\nclients = ["abc"]', "admin.clients: has 'abc'"),
+        ('[admin]\nclients = "abc"', "admin.clients: is 'abc'"),
+        ("[admin]\naddress = 7444", "admin.address: is 7444"),
+        ("[admin]\nport = 7444", "admin.port: is unknown"),
+        ("admin = 3", "admin: is no table"),
+        ('[traces]\nendpoint = "collector:4318"', "traces.endpoint: is 'collector:4318'"),
+        ("[traces]\nendpoint = true", "traces.endpoint: is True"),
+        ("[trace]", "trace: is unknown"),
+    ],
+)
+def test_settings_that_cannot_be_meant_are_refused(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "settings.toml").write_text(text)
+    with pytest.raises(ConfigError, match=r"settings\.toml") as caught:
+        load_settings(tmp_path)
+    assert message in str(caught.value)
+
+
+def test_settings_have_their_defaults(tmp_path: Path) -> None:
+    (tmp_path / "settings.toml").write_text('[traces]\nendpoint = "http://[::1]:4318/v1/traces"')
+    found = load_settings(tmp_path)
+    assert found.admin == AdminSection()
+    assert found.admin.address is None
+    assert found.traces == TracesSection("http://[::1]:4318/v1/traces")
+
+
+def test_certs_operator_makes_keys_once_and_says_what_to_write(tmp_path: Path) -> None:
+    arguments = ["certs", "operator", "anna", "--dir", str(tmp_path), "--json"]
+    made = json.loads(CliRunner().invoke(cli, arguments).output)
+    for name in ("anna.key", "anna.p12", "admin.key"):
+        assert stat.S_IMODE((tmp_path / "admin" / name).stat().st_mode) == 0o600
+    bundle = (tmp_path / "admin" / "anna.p12").read_bytes()
+    key, certificate, _ = pkcs12.load_key_and_certificates(bundle, made["password"].encode())
+    assert key is not None
+    assert certificate is not None
+    own = (tmp_path / "admin" / "admin.crt").read_bytes()
+    again = CliRunner().invoke(cli, arguments)
+    assert isinstance(again.exception, StoreError)
+    other = CliRunner().invoke(cli, ["certs", "operator", "ben", "--dir", str(tmp_path)])
+    assert other.exit_code == 0
+    assert (tmp_path / "admin" / "admin.crt").read_bytes() == own
+    assert (tmp_path / "admin" / "operators.pem").read_text().count("BEGIN") == 2
+    lines = [line for line in other.output.splitlines() if not line.startswith("These")]
+    (tmp_path / "settings.toml").write_text("\n".join(lines[:3]))
+    assert len(load_settings(tmp_path).admin.fingerprints) == 1
+
+
+@pytest.mark.parametrize("name", ["../anna", "a b", "", "x" * 64])
+def test_certs_operator_refuses_names_that_are_none(tmp_path: Path, name: str) -> None:
+    found = CliRunner().invoke(cli, ["certs", "operator", name, "--dir", str(tmp_path)])
+    assert isinstance(found.exception, CertificateError)
+    assert not (tmp_path / "admin").exists()
