@@ -25,7 +25,7 @@ from protocols.mesh import key_hash
 
 CERTIFICATES = "certificates"
 """Where a study's public certificates are, beside its configuration."""
-_TLS = {
+TLS = {
     "ca": f"{CERTIFICATES}/ca.crt",
     "cert": f"{CERTIFICATES}/{{name}}.crt",
     "key": "../tls/own.key",
@@ -115,7 +115,7 @@ def _added_tables(study: Path, servers: Sequence[Card]) -> dict[str, object]:
     config = load_config(study)
     there: dict[str, object] = {"party": config.parties, "tls": config.tls}
     first = servers[0]
-    added: dict[str, object] = {"tls": _TLS}
+    added: dict[str, object] = {"tls": TLS}
     if first.of_flaim:
         if config.flaim is None:
             raise ConfigError(str(study), "flaim", "is missing; expected [flaim] with the clients")
@@ -164,7 +164,7 @@ def _merged_text(study: Path, tables: Mapping[str, object]) -> bytes:
     parties = tables.get("party", [])
     for table in parties if isinstance(parties, list) else []:
         text += f"[[party]]\n{_lines(table)}\n"
-    text += f"[tls]\n{_lines(_TLS)}"
+    text += f"[tls]\n{_lines(TLS)}"
     apply_overrides(document, tables)
     # Lines may end up elsewhere, as in a text of several lines that looks like a table.
     try:

@@ -6,7 +6,7 @@ a turn. So no two servers wait for one another with different studies. A server 
 started, which could not run without it anyway. Public: everything.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -72,7 +72,8 @@ Act: TypeAlias = Fetch | Approved | Queue | Start | End | Help
 class View:
     """What server ``pid`` of ``names`` knows: its ``studies``, how many it runs at once, what the others say now.
 
-    ``heard`` has only statements that are fresh; ``refused`` are studies that were looked at and not taken.
+    ``heard`` has only statements that are fresh; ``refused`` are studies that were looked at and not taken; ``helped``
+    are finished ones whose process runs once more.
     """
 
     pid: int
@@ -81,6 +82,7 @@ class View:
     studies: Mapping[str, Study]
     heard: Mapping[int, Statement]
     refused: Mapping[str, str]
+    helped: Collection[str] = ()
 
     @property
     def busy(self) -> int:
@@ -146,7 +148,8 @@ def _from_others(view: View, study: Study) -> Iterator[Act]:
         if standing.state is State.FAILED and study.state in ACTIVE and same:
             yield End(study.digest, State.FAILED, standing.reason, view.names[pid])
             return
-        if standing.calls and study.state is State.FINISHED and same:
+        done = study.state is State.FINISHED and study.digest not in view.helped
+        if standing.calls and done and same:
             yield Help(study.digest)
             return
     decided = view.heard.get(DECIDES)

@@ -53,10 +53,15 @@ class Child:
         """The server that it failed for the lack of, by its own account."""
 
     @classmethod
-    def start(cls, name: str, arguments: Sequence[str], *, log: Path) -> "Child":
-        """Run ``python -m parties ARGUMENTS``. Raises OSError where it or its log cannot be started."""
+    def start(
+        cls, name: str, arguments: Sequence[str], *, log: Path, pass_fds: Sequence[int] = ()
+    ) -> "Child":
+        """Run ``python -m parties ARGUMENTS``; ``pass_fds`` are descriptors that it shares.
+
+        Raises OSError where it or its log cannot be started.
+        """
         with log.open("ab") as output:
-            return cls(name, _run(arguments, output), log)
+            return cls(name, _run(arguments, output, pass_fds), log)
 
     @classmethod
     def held(cls, name: str, arguments: Sequence[str], *, log: Path) -> "Child":
@@ -165,7 +170,9 @@ def await_begin() -> None:
     os.close(log)
 
 
-def _run(arguments: Sequence[str], output: IO[bytes] | None) -> "subprocess.Popen[bytes]":
+def _run(
+    arguments: Sequence[str], output: IO[bytes] | None, pass_fds: Sequence[int] = ()
+) -> "subprocess.Popen[bytes]":
     return subprocess.Popen(
         [sys.executable, "-m", "parties", *arguments],
         bufsize=0,
@@ -173,6 +180,7 @@ def _run(arguments: Sequence[str], output: IO[bytes] | None) -> "subprocess.Pope
         stdout=subprocess.PIPE,
         stderr=output,
         start_new_session=True,
+        pass_fds=pass_fds,
         env=_environment(),
     )
 

@@ -1,0 +1,458 @@
+"""A server of many studies: what it knows, what it does every second, and what its operator tells it.
+
+Provides ``Service``. It reads what the two others say (`exchange`), concludes from that and from its own studies what
+follows (`concluding`), and does it: fetches what another operator proposed, starts a study's process (`workers`) when
+all three have approved it and it has its turn, ends what ended elsewhere. Operators' orders change its own studies, and
+the others read that. Whatever was decided is in the database before it is done; started again, it goes on.
+
+Secret: nothing; what is secret of a study is in that study's folder and process. Public: the rest.
+"""
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from parties.config import Address, load_config
+from parties.distaim.forget import forget_run, has_store
+from parties.errors import PartyError, StoreError
+from parties.inlets import study_name
+from parties.operate.book import ACTIVE, DISTAIM, OVER, Book, Entry, State, Study, now
+from parties.operate.concluding import (
+    Act,
+    Approved,
+    End,
+    Fetch,
+    Help,
+    Queue,
+    Start,
+    View,
+    conclude,
+)
+from parties.operate.exchange import SERVICE_NAME, Exchange, Peer, listen_to
+from parties.operate.front import Front
+from parties.operate.identity import Identity
+from parties.operate.proposals import (
+    Proposal,
+    Refused,
+    StudyFolder,
+    check_proposal,
+    drop_seal,
+    keep,
+    new_card,
+)
+from parties.operate.statement import Standing, Statement
+from parties.operate.workers import Worker
+from parties.progress import Silent
+
+logger = logging.getLogger("syncret.service")
+
+POLL_S = 1.0
+"""How often the others are asked."""
+_FETCH_AGAIN_S = 10.0
+_SETTLED = 500
+"""Studies that are over and still told of, the latest."""
+
+
+class NotNow(PartyError):
+    """An order that does not fit where a study stands."""
+
+
+class NoStudy(PartyError):
+    """No study, or more than one, goes by this name."""
+
+
+class Service:
+    """The service of ``identity``; ``async with`` opens its ports and starts what was running. ``run`` goes on."""
+
+    def __init__(
+        self,
+        identity: Identity,
+        book: Book,
+        *,
+        limit: int,
+        register: Path | None = None,
+        listen: tuple[Address | None, Address | None] = (None, None),
+    ) -> None:
+        """``listen`` are addresses of this host for mesh and ingest, if not those that the others were given.
+
+        Raises CertificateError.
+        """
+        self.identity = identity
+        self.book = book
+        self.limit = limit
+        self.studies: dict[str, Study] = {}
+        self.refused: dict[str, str] = {}
+        self.workers: dict[str, Worker] = {}
+        self.peers = {pid: Peer(identity, pid) for pid in identity.peers}
+        self.started_at = time.time()
+        self.revision = 0
+        """Raised by every change, for those who look on."""
+        self._register = register
+        self._listen = listen
+        self._fetched: dict[str, float] = {}
+        self._lock = asyncio.Lock()
+        self._wake = asyncio.Event()
+        self._changes = asyncio.Condition()
+        self._exchange = Exchange(identity, self)
+        self._fronts: tuple[Front, Front] | None = None
+
+    @property
+    def name(self) -> str:
+        """This server's."""
+        return self.identity.own.name
+
+    @property
+    def fronts(self) -> tuple[Front, Front]:
+        """Its ports, mesh and ingest, while it is open."""
+        if self._fronts is None:
+            raise RuntimeError("the service is not open")
+        return self._fronts
+
+    async def __aenter__(self) -> Self:
+        """Raises ConfigError, CertificateError, StoreError."""
+        self.studies = {study.digest: study for study in await asyncio.to_thread(self.book.studies)}
+        own = self.identity.own
+        mesh = Front.open("mesh", self._listen[0] or own.mesh)
+        try:
+            ingest = Front.open("ingest", self._listen[1] or own.ingest)
+        except BaseException:
+            await mesh.close()
+            raise
+        self._fronts = (mesh, ingest)
+        await self._exchange.start()
+        mesh.routes[SERVICE_NAME] = self._exchange.take
+        for study in self.studies.values():
+            if study.state in ACTIVE:
+                self._work(study)
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for front in self.fronts:
+            await front.close()
+        await asyncio.gather(*(worker.stop() for worker in self.workers.values()))
+        await self._exchange.close()
+        await asyncio.gather(*(peer.close() for peer in self.peers.values()))
+
+    async def run(self) -> None:
+        """Until it is cancelled."""
+        while True:
+            self._wake.clear()
+            await listen_to(self.peers)
+            try:
+                async with self._lock:
+                    await self._step()
+            except StoreError as error:
+                # The database, or the disk; nothing was done that is not in it.
+                logger.warning("%s", error)
+            await self._changed()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._wake.wait(), POLL_S)
+
+    async def changed_since(self, revision: int) -> int:
+        """Wait until something is newer than ``revision``; the newest."""
+        async with self._changes:
+            await self._changes.wait_for(lambda: self.revision != revision)
+        return self.revision
+
+    async def _changed(self) -> None:
+        async with self._changes:
+            self._changes.notify_all()
+
+    def _touch(self) -> None:
+        """Something has changed: look at once."""
+        self.revision += 1
+        self._wake.set()
+
+    # What the others read.
+
+    def statement(self) -> Statement:
+        """See `parties.operate.exchange.Answering`."""
+        view = self._view()
+        return Statement(
+            self.name,
+            self.limit,
+            view.busy,
+            {study.digest: self._standing(study) for study in self._told()},
+            self.refused,
+            view.order,
+        )
+
+    def _told(self) -> list[Study]:
+        """The studies of DistAIM that are not over, and the last ones that are."""
+        shared = [study for study in self.studies.values() if study.kind == DISTAIM]
+        over = sorted(
+            (s for s in shared if s.state in OVER), key=lambda s: s.changed_at, reverse=True
+        )
+        return [study for study in shared if study.state not in OVER] + over[:_SETTLED]
+
+    def _standing(self, study: Study) -> Standing:
+        worker = self.workers.get(study.digest)
+        return Standing(
+            study.state,
+            study.turn,
+            self.name in study.approvals,
+            worker is not None and worker.calling and study.state in ACTIVE,
+            study.reason,
+        )
+
+    def proposal(self, digest: str) -> Mapping[str, object] | None:
+        """See `parties.operate.exchange.Answering`."""
+        study = self.studies.get(digest)
+        if study is None or study.kind != DISTAIM:
+            return None
+        certificates = dict(study.certificates)
+        return {"config": study.config, "certificates": certificates, "proposer": study.proposer}
+
+    async def new_card(self, kind: str) -> str:
+        """A card of this server for a study. Raises PartyError."""
+        return await asyncio.to_thread(new_card, self.identity, kind)
+
+    async def cards(self, kind: str) -> list[str]:
+        """New cards of all servers of a study, in their order. Raises PartyError, PeerAway."""
+        if kind != DISTAIM:
+            return [await self.new_card(kind)]
+        texts = [
+            self.peers[pid].new_card() if pid in self.peers else self.new_card(kind)
+            for pid in range(len(self.identity.servers))
+        ]
+        return list(await asyncio.gather(*texts))
+
+    # What its operator says.
+
+    def find(self, name: str) -> Study:
+        """The study by its digest, the beginning of it (8 digits or more), or its run's name. Raises NoStudy."""
+        exact = self.studies.get(name)
+        if exact is not None:
+            return exact
+        found = [
+            study
+            for study in self.studies.values()
+            if (len(name) >= 8 and study.digest.startswith(name)) or study.run == name
+        ]
+        if len(found) != 1:
+            what = "no study" if not found else f"{len(found)} studies"
+            raise NoStudy(
+                f"{what} here by the name {name[:64]!r}; expected a digest, 8 of its digits or more, or a run's name"
+            )
+        return found[0]
+
+    async def propose(self, document: Mapping[str, object], actor: str) -> Study:
+        """Take a study in, for all three operators to look at. Raises Refused, StoreError."""
+        proposal = await asyncio.to_thread(check_proposal, document, self.identity)
+        async with self._lock:
+            digest = proposal.config.digest()
+            if digest not in self.studies:
+                await self._take_in(proposal, self.name, actor)
+            self.refused.pop(digest, None)
+            return self.studies[digest]
+
+    async def approve(self, digest: str, actor: str) -> Study:
+        """This server's operator wants it to run, or, where it has failed, to be tried again. Raises NotNow."""
+        async with self._lock:
+            study = self._whole(digest)
+            if study.state not in (State.PROPOSED, State.FAILED):
+                raise NotNow(f"it is {study.state}; expected one that is proposed, or has failed")
+            entry = Entry(now(), digest, actor, "approved", f"{study.run} at {self.name}")
+            study = await asyncio.to_thread(self.book.approve, study, self.name, entry)
+            return await self._change(replace(study, state=State.APPROVED, reason=""), entry)
+
+    async def cancel(self, digest: str, actor: str, reason: str = "") -> Study:
+        """End it for all three, for good; what is secret of it is deleted. Raises NotNow, StoreError."""
+        async with self._lock:
+            study = self._whole(digest)
+            if study.state in (State.FINISHED, State.CANCELLED):
+                raise NotNow(f"it is {study.state}; expected one that is not over")
+            said = f"cancelled by {self.name}" + (f": {reason}" if reason else "")
+            return await self._end(study, State.CANCELLED, said, actor)
+
+    async def closed(self, digest: str, actor: str) -> Study:
+        """Its process takes no more owners from now on. Raises NotNow."""
+        async with self._lock:
+            study = self._whole(digest)
+            if study.state not in ACTIVE:
+                raise NotNow(f"it is {study.state}; expected one that runs")
+            entry = Entry(now(), digest, actor, "closed", study.run)
+            return await self._change(replace(study, state=State.CLOSED), entry)
+
+    def _whole(self, digest: str) -> Study:
+        study = self.studies.get(digest)
+        if study is None:
+            raise NoStudy(f"no study here has the digest {digest[:64]!r}; expected all of it")
+        return study
+
+    # What it does.
+
+    def _view(self) -> View:
+        heard = {pid: said for pid, peer in self.peers.items() if (said := peer.statement)}
+        names = [server.name for server in self.identity.servers]
+        later = {d: "" for d, at in self._fetched.items() if time.monotonic() < at}
+        return View(
+            self.identity.pid,
+            names,
+            self.limit,
+            self.studies,
+            heard,
+            self.refused | later,
+            self.workers,
+        )
+
+    async def _step(self) -> None:
+        """All that follows now. Raises StoreError."""
+        await self._see_workers()
+        for act in conclude(self._view()):
+            await self._do(act)
+            self._touch()
+
+    async def _do(self, act: Act) -> None:
+        if isinstance(act, Fetch):
+            await self._fetch(act)
+            return
+        study = self.studies[act.digest]
+        match act:
+            case Approved():
+                entry = Entry(now(), act.digest, act.server, "approved", study.run)
+                study = await asyncio.to_thread(self.book.approve, study, act.server, entry)
+                self.studies[act.digest] = study
+            case Queue():
+                text = "approved by all; waits for its turn"
+                entry = Entry(now(), act.digest, self.name, "queued", text)
+                await self._change(replace(study, state=State.QUEUED), entry)
+            case Start():
+                await self._start(study, act.turn)
+            case End():
+                text = act.reason or f"{act.state} at {act.by}"
+                text = text if act.by in text else f"{act.by}: {text}"
+                await self._end(study, act.state, text, act.by)
+            case Help():
+                logger.info("%s: another server has to end it, too", study.run)
+                self._work(study)
+
+    async def _fetch(self, act: Fetch) -> None:
+        """A study that another server has."""
+        peer = self.peers[act.pid]
+        self._fetched[act.digest] = time.monotonic() + _FETCH_AGAIN_S
+        try:
+            document = await peer.study(act.digest)
+            proposal = await asyncio.to_thread(check_proposal, document, self.identity)
+            if proposal.config.digest() != act.digest:
+                raise Refused("what came is another configuration than was announced")
+            proposer = str(document.get("proposer", peer.server.name))
+            await self._take_in(proposal, proposer[:80], peer.server.name)
+        except Refused as error:
+            self.refused[act.digest] = str(error)
+            entry = Entry(now(), act.digest, peer.server.name, "refused", str(error))
+            await asyncio.to_thread(self.book.note, entry)
+            logger.warning("a study that %s proposed is not taken: %s", peer.server.name, error)
+        except StoreError:
+            raise
+        except PartyError as error:
+            logger.warning("%s", error)
+
+    async def _take_in(self, proposal: Proposal, proposer: str, actor: str) -> None:
+        place = await asyncio.to_thread(keep, self.identity, proposal)
+        at, config = now(), proposal.config
+        study = Study(
+            place.digest,
+            proposal.kind,
+            config.run.id,
+            proposal.text,
+            proposal.certificates,
+            proposer,
+            at,
+            State.PROPOSED,
+            at,
+        )
+        await asyncio.to_thread(
+            self.book.add, study, Entry(at, study.digest, actor, "proposed", study.run)
+        )
+        self.studies[study.digest] = study
+        self._touch()
+        logger.info("%s was proposed by %s: %s", study.run, proposer, study.digest)
+
+    async def _start(self, study: Study, turn: int) -> None:
+        entry = Entry(now(), study.digest, self.name, "started", f"{study.run}, start {turn}")
+        started = study.started_at or entry.at
+        study = await self._change(
+            replace(
+                study,
+                state=State.WAITING,
+                turn=turn,
+                started_at=started,
+                ended_at=None,
+                reason="",
+            ),
+            entry,
+        )
+        self._work(study)
+
+    def _work(self, study: Study) -> None:
+        """Have a process for it."""
+        self.workers[study.digest] = Worker(
+            study,
+            self.place(study),
+            name=study_name(study.digest),
+            pid=self.identity.pid,
+            register=self._register,
+            fronts=self.fronts,
+            on_change=self._touch,
+        )
+
+    def place(self, study: Study) -> StudyFolder:
+        """Where a study's files are."""
+        return StudyFolder(self.identity.folder, study.run, study.digest)
+
+    async def _see_workers(self) -> None:
+        """What processes have come to since the last look. Raises StoreError."""
+        for digest, worker in list(self.workers.items()):
+            study = self.studies[digest]
+            if worker.outcome is not None:
+                if study.state in ACTIVE:
+                    await self._end(study, *worker.outcome, self.name)
+                self.workers.pop(digest, None)
+            elif study.state in (State.WAITING, State.RUNNING) and worker.state is not study.state:
+                entry = Entry(now(), digest, self.name, worker.state.value, worker.text)
+                await self._change(replace(study, state=worker.state), entry)
+
+    async def _end(self, study: Study, state: State, reason: str, actor: str) -> Study:
+        """It is over here. Raises StoreError."""
+        worker = self.workers.pop(study.digest, None)
+        entry = Entry(now(), study.digest, actor, state.value, reason or study.run)
+        study = await self._change(
+            replace(study, state=state, reason=reason, ended_at=entry.at), entry
+        )
+        if worker is not None:
+            await worker.stop()
+        if state is State.CANCELLED:
+            await asyncio.to_thread(self._forget, study)
+        return study
+
+    def _forget(self, study: Study) -> None:
+        """Delete what is secret of a study that will not be finished. Raises StoreError. Blocks."""
+        place = self.place(study)
+        if study.kind == DISTAIM and has_store(place.work):
+            forget_run(
+                load_config(place.config),
+                self.identity.pid,
+                place.work,
+                progress=Silent(),
+                register=self._register,
+            )
+        drop_seal(place)
+
+    async def _change(self, study: Study, entry: Entry) -> Study:
+        study = await asyncio.to_thread(self.book.change, study, entry)
+        self.studies[study.digest] = study
+        self._touch()
+        logger.info("%s is %s%s", study.run, study.state, f": {entry.text}" if entry.text else "")
+        return study

@@ -1,0 +1,176 @@
+"""The process of one study: started, given connections, started again when it fails, stopped.
+
+Provides ``Worker``. Each study has a process of its own, so that a failure, a leak or an attack stays with it. It ends
+when the service does, by the pipe on its standard input, even if that is killed outright. What may pass, as the loss of
+a peer, is tried again for ever, at growing intervals; what does not, such as a spent budget, ends the study here.
+Public: its events; it has no secrets of its own.
+"""
+
+import asyncio
+import contextlib
+import logging
+import socket
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+
+from parties.inlets import INGEST, MESH, hand_over
+from parties.operate.book import DISTAIM, State, Study
+from parties.operate.front import Front
+from parties.operate.proposals import StudyFolder
+from parties.statuses import Status
+from parties.trial.processes import Child
+
+logger = logging.getLogger("syncret.worker")
+
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
+MOST_FAILURES = 5
+"""Of those that hardly pass, one after the other without any progress."""
+_FINAL = (
+    Status.USAGE,
+    Status.CONFIG,
+    Status.DATA,
+    Status.CERTIFICATE,
+    Status.BUDGET,
+    Status.CLIENTS,
+    Status.ESTIMATION,
+    Status.EXTRA,
+    Status.TOO_LATE,
+)
+"""Statuses that the next try would have, too."""
+_PASSING = (Status.NETWORK, Status.TERMINATED, Status.KILLED)
+_PROGRESS, _PROGRESS_OF_FLAIM = ("connected", "round-done"), ("listening", "round-done")
+"""Events after which a failure is the first one again."""
+
+
+class Worker:
+    """Runs a study in ``place``. ``on_change`` is called when something about it has changed.
+
+    ``state`` is WAITING or RUNNING; ``outcome`` is how it has ended, with a reason. ``calling`` says that it waits for
+    the other servers' processes after a failure. ``text`` is the last thing that it said.
+    """
+
+    def __init__(
+        self,
+        study: Study,
+        place: StudyFolder,
+        *,
+        name: str,
+        pid: int,
+        register: Path | None,
+        fronts: tuple[Front, Front],
+        on_change: Callable[[], None],
+    ) -> None:
+        self.study = study
+        self.place = place
+        self.state = State.WAITING
+        self.outcome: tuple[State, str] | None = None
+        self.calling = False
+        self.text = ""
+        self.restarts = 0
+        self.next_try_at: float | None = None
+        self._name = name
+        self._pid = pid
+        self._register = register
+        self._mesh, self._ingest = fronts
+        self._on_change = on_change
+        self._pause_s, self._failures = FIRST_PAUSE_S, 0
+        self._child: Child | None = None
+        self._stopping = False
+        self._task = asyncio.create_task(self._run())
+
+    @property
+    def process(self) -> int | None:
+        """Its process id, while it has one."""
+        return self._child.pid if self._child is not None and self._child.running else None
+
+    async def stop(self) -> None:
+        """End its process; what was finished stays in its folder."""
+        self._stopping = True
+        if self._child is not None:
+            await self._child.stop()
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _run(self) -> None:
+        while self.outcome is None:
+            try:
+                await self._once()
+            except OSError as error:
+                self._failed(Status.STORAGE, f"cannot be started: {error.strerror or error}")
+            self._on_change()
+            if self.outcome is None:
+                self.next_try_at = time.time() + self._pause_s
+                await asyncio.sleep(self._pause_s)
+                self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
+                self.next_try_at, self.restarts = None, self.restarts + 1
+
+    async def _once(self) -> None:
+        """One process from its start to its end. Raises OSError."""
+        ours, theirs = socket.socketpair()
+        with contextlib.closing(ours):
+            ours.setblocking(False)
+            with contextlib.closing(theirs):
+                child = self._child = await Child.start(
+                    self.study.run,
+                    self._arguments(theirs.fileno()),
+                    log=self.place.log,
+                    pass_fds=(theirs.fileno(),),
+                )
+            try:
+                self._open(ours)
+                async for event in child.events():
+                    self._hear(event)
+                self._ended(child, await child.wait())
+            finally:
+                self._shut()
+                if child.running:
+                    await child.stop()
+
+    def _arguments(self, channel: int) -> list[str]:
+        pid = ["--pid", str(self._pid)] if self.study.kind == DISTAIM else []
+        register = [] if self._register is None else ["--register", str(self._register)]
+        where = [str(self.place.config), "--dir", str(self.place.work)]
+        return ["worker", *where, "--channel", str(channel), *pid, *register]
+
+    def _open(self, channel: socket.socket) -> None:
+        for kind, front in ((MESH, self._mesh), (INGEST, self._ingest)):
+            front.routes[self._name] = partial(hand_over, channel, kind)
+
+    def _shut(self) -> None:
+        for front in (self._mesh, self._ingest):
+            front.routes.pop(self._name, None)
+
+    def _hear(self, event: Mapping[str, object]) -> None:
+        name = event.get("event")
+        self.text = str(event.get("text"))
+        if name in (_PROGRESS if self.study.kind == DISTAIM else _PROGRESS_OF_FLAIM):
+            self._pause_s, self._failures, self.calling = FIRST_PAUSE_S, 0, False
+            self.state = State.RUNNING
+        self._on_change()
+
+    def _ended(self, child: Child, code: int) -> None:
+        self.state = State.WAITING
+        if code == 0:
+            self.outcome = (State.FINISHED, "")
+        elif not self._stopping:
+            status = child.failure[0] if child.failure else _status(code)
+            text = child.failure[1] if child.failure else child.describe_end()
+            self._failed(status, text)
+
+    def _failed(self, status: Status, text: str) -> None:
+        self.text = text
+        self.calling = True
+        self._failures += status not in _PASSING
+        if status in _FINAL or self._failures > MOST_FAILURES:
+            self.outcome = (State.FAILED, text)
+        logger.warning("%s: %s", self.study.run, text)
+
+
+def _status(code: int) -> Status:
+    """What an exit status means; a process that a signal ended was killed."""
+    try:
+        return Status.KILLED if code < 0 else Status(code)
+    except ValueError:
+        return Status.DEFECT
