@@ -9,6 +9,7 @@ from parties.errors import ExtraMissing
 
 SERVER = (
     "alembic",
+    "jinja2",
     "matplotlib",
     "mpyc",
     "pandas",
@@ -17,7 +18,7 @@ SERVER = (
     "sqlalchemy",
     "threadpoolctl",
 )
-"""Of servers and of whole runs on one machine: the service's database, pictures, party runtime, DataFrames, metrics,
+"""Of servers and of whole runs on one machine: the service's database, console, pictures, party runtime, DataFrames, metrics,
 progress, threads of products."""
 
 

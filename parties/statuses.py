@@ -77,6 +77,14 @@ class FlaimRefused(PartyError):
         self.status = status
 
 
+class ServiceRefused(PartyError):
+    """A service of studies does not do what its operator tells it, or does not run."""
+
+    def __init__(self, message: str, status: Status) -> None:
+        super().__init__(message)
+        self.status = status
+
+
 class AuditFailed(PartyError):
     """An audit found something that does not hold."""
 
@@ -125,7 +133,7 @@ def describe(error: BaseException) -> Failure:
     """The status and message that ``error``, or the first of a group, ends a command with."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
-    if isinstance(error, Stopped | ChildFailed | FlaimRefused):
+    if isinstance(error, Stopped | ChildFailed | FlaimRefused | ServiceRefused):
         return Failure(error.status, str(error))
     if isinstance(error, KeyboardInterrupt | asyncio.CancelledError):
         return Failure(Status.INTERRUPTED, "stopped by Ctrl-C")

@@ -35,6 +35,8 @@ _COMMANDS = {
     "run": "Run DistAIM or central AIM on this machine, with one table for all owners.",
     "sample": "Draw more rows from the model of a finished run.",
     "status": "Show what a server is at.",
+    "serve": "Run a server on fixed ports that takes studies one after the other or side by side.",
+    "study": "Propose, look at, approve and end studies of a server that runs.",
     "submit": "Take part in a run of DistAIM with your own table.",
     "worker": "",
 }
@@ -53,6 +55,7 @@ _OF_SERVERS = (
     "revoke",
     "run",
     "sample",
+    "serve",
     "status",
     "worker",
 )

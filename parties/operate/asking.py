@@ -15,7 +15,7 @@ from typing import Any
 from parties.errors import PartyError, StoreError
 from parties.operate.sockets import NAME, connected
 
-_TIMEOUT_S = 10.0
+_TIMEOUT_S, _CALL_S = 10.0, 60.0
 _EVENTS_S = 60.0
 """Silence that is borne between events; a comment comes every quarter of that."""
 _LONGEST = 1 << 24
@@ -61,6 +61,14 @@ def ask(folder: Path, target: str = "/status") -> dict[str, Any]:
     """The JSON document that the server in ``folder`` answers with, whatever its status."""
     with _response(folder, "GET", target) as response:
         return _document(response.read(_LONGEST))
+
+
+def call(
+    folder: Path, method: str, target: str, body: Mapping[str, object] | None = None
+) -> tuple[int, dict[str, Any]]:
+    """The HTTP status and the JSON document that ``folder``'s server answers to a request of any kind."""
+    with _response(folder, method, target, _CALL_S, body=body) as response:
+        return response.status, _document(response.read(_LONGEST))
 
 
 def order(

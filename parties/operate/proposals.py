@@ -9,6 +9,7 @@ has this server's keys, ``run`` is the folder of `syncret party`.
 Secret: ``tls`` and ``run``, 0700. Public: the rest.
 """
 
+import functools
 import hashlib
 import secrets
 import shutil
@@ -29,7 +30,7 @@ from parties.distaim.feasible import check_feasible
 from parties.errors import CertificateError, ConfigError, PartyError
 from parties.files import create, disk_errors, write_whole
 from parties.flaim.feasible import check_flaim
-from parties.operate.book import DISTAIM, FLAIM
+from parties.operate.book import DISTAIM, FLAIM, Study
 from parties.operate.identity import Identity
 from parties.pins import Pinned
 from parties.tls import common_name
@@ -207,6 +208,16 @@ class StudyFolder:
     def log(self) -> Path:
         """What its process has said."""
         return self.path / "worker.log"
+
+
+@functools.lru_cache(maxsize=256)
+def _parsed(text: str) -> Config:
+    return config_from_dict(tomllib.loads(text), source=SOURCE, base=Path())
+
+
+def study_config(study: Study) -> Config:
+    """A study's configuration, without the places of this server's files. Raises ConfigError."""
+    return _parsed(study.config)
 
 
 def new_card(identity: Identity, kind: str) -> str:

@@ -1,0 +1,54 @@
+"""What two configurations do not have alike, key by key, for the people who have to agree on one. Public."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+_LONGEST = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A dotted ``key`` and its two values as JSON; None where one has no such key."""
+
+    key: str
+    ours: str | None
+    theirs: str | None
+
+    def __str__(self) -> str:
+        shown = [
+            "nothing" if value is None else _short(value) for value in (self.ours, self.theirs)
+        ]
+        return f"{self.key}: {shown[0]} here, {shown[1]} there"
+
+
+def differences(ours: Mapping[str, object], theirs: Mapping[str, object]) -> list[Difference]:
+    """Of two documents as ``Config.agreed`` gives; columns and servers go by their names."""
+    here, there = dict(_flat("", ours)), dict(_flat("", theirs))
+    keys = [*here, *(key for key in there if key not in here)]
+    return [
+        Difference(key, here.get(key), there.get(key))
+        for key in keys
+        if here.get(key) != there.get(key)
+    ]
+
+
+def _flat(prefix: str, value: object) -> Iterator[tuple[str, str]]:
+    if isinstance(value, Mapping) and value:
+        for key, item in value.items():
+            yield from _flat(f"{prefix}.{key}" if prefix else str(key), item)
+    elif isinstance(value, Sequence) and not isinstance(value, str) and _named(value):
+        yield f"{prefix} (their order)", json.dumps([item["name"] for item in value])
+        for item in value:
+            yield from _flat(f"{prefix}.{item['name']}", {k: item[k] for k in item if k != "name"})
+    else:
+        yield prefix, json.dumps(value, sort_keys=True)
+
+
+def _named(items: Sequence[object]) -> bool:
+    names = [item.get("name") for item in items if isinstance(item, Mapping)]
+    return bool(items) and len(set(names)) == len(items) and all(isinstance(n, str) for n in names)
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."

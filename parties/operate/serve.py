@@ -1,0 +1,116 @@
+"""`syncret serve` from its folder and options to its end: lock, database, ports, operator's socket.
+
+Provides ``serve_studies``. Public: everything.
+"""
+
+import contextlib
+import fcntl
+import logging
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from aiohttp import web
+from sqlalchemy.engine import URL
+
+from parties.config import Address
+from parties.errors import ConfigError, StoreError
+from parties.files import disk_errors, open_private
+from parties.operate.book import Book, now
+from parties.operate.identity import Identity
+from parties.operate.service import Service
+from parties.operate.service_app import service_application
+from parties.operate.service_database import opened
+from parties.operate.sockets import NAME, listen
+from parties.progress import Progress
+from parties.supervisor import beating
+from parties.tls import load_certificate
+
+logger = logging.getLogger("syncret.service")
+
+_LINGER_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class ServeOptions:
+    """How a service runs: ``limit`` studies at once, its ``database``, the ``register`` of what it released.
+
+    ``mesh`` and ``ingest`` are addresses of this host to listen at, if not those that the others were given.
+    """
+
+    database: URL
+    limit: int
+    register: Path
+    mesh: Address | None = None
+    ingest: Address | None = None
+
+
+async def serve_studies(identity: Identity, options: ServeOptions, progress: Progress) -> None:
+    """Run the service of ``identity`` until it is cancelled; studies end with it and go on at its next start.
+
+    Raises ConfigError, CertificateError, StoreError.
+    """
+    _check_valid(identity)
+    folder, database = identity.folder, options.database
+    where = Path(database.database or "") if database.get_backend_name() == "sqlite" else folder
+    with _held(folder), opened(database, identity.own.key) as engine:
+        service = Service(
+            identity,
+            Book(engine, where),
+            limit=options.limit,
+            register=options.register,
+            listen=(options.mesh, options.ingest),
+        )
+        async with service, _answering(service, folder), beating():
+            own = identity.own
+            progress.event(
+                "listening",
+                f"{own.name} serves studies: servers at {options.mesh or own.mesh}, owners at "
+                f"{options.ingest or own.ingest}; {len(service.studies)} known, {len(service.workers)} running",
+            )
+            await service.run()
+
+
+def _check_valid(identity: Identity) -> None:
+    """Raises ConfigError where the certificate that the others know has expired."""
+    expires = load_certificate(identity.files.cert, "certificate").not_valid_after_utc
+    for server in identity.servers:
+        expires = min(expires, server.certificate.not_valid_after_utc)
+    if expires < now():
+        raise ConfigError(
+            "service",
+            "servers",
+            f"a server's certificate expired on {expires:%Y-%m-%d}; expected new files of all three (serve init, join)",
+        )
+
+
+@contextlib.contextmanager
+def _held(folder: Path) -> Iterator[None]:
+    """The folder is this process's. Raises StoreError where it is another's."""
+    with disk_errors(folder, "opened"):
+        lock = open_private(folder / "lock")
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            text = "another `syncret serve` runs in this folder; expected one of its own for each"
+            raise StoreError(folder, text) from error
+        yield
+
+
+@contextlib.asynccontextmanager
+async def _answering(service: Service, folder: Path) -> AsyncIterator[None]:
+    """The operator's socket, while the block runs."""
+    path = folder / NAME
+    runner = web.AppRunner(
+        service_application(service), access_log=None, shutdown_timeout=_LINGER_S
+    )
+    await runner.setup()
+    try:
+        raw = listen(path)
+        await web.SockSite(runner, raw).start()
+        yield
+    finally:
+        await runner.cleanup()
+        with contextlib.suppress(OSError):
+            path.unlink()

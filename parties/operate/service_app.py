@@ -1,0 +1,403 @@
+"""The admin API of a service of studies, as an aiohttp application; `parties.operate.app` is the one of a single study.
+
+    GET  /status                       this server, the two others, and all studies in short
+    GET  /events                       the same after every change, as server-sent events ``status``
+    GET  /healthz, /readyz             200 while it turns; while its ports are open
+    GET  /studies                      {"studies": [...]}; ?state=running for those in one state
+    POST /studies                      propose: {"config": TOML, "certificates": {name: PEM}}
+    GET  /studies/ID                   one of them, with configuration, history and what differs from others like it
+    POST /studies/ID/approve           {"digest": all of it, or its twelve words}
+    POST /studies/ID/cancel            {"reason": text}, which may be missing
+    POST /studies/ID/close, /finish    told to its process
+    GET  /studies/ID/status, /events, /metrics, /healthz, /readyz    asked of its process
+    POST /cards                        {"kind": "distaim" or "flaim"}: new cards of a study's servers; "own": this one's
+
+ID is a digest, 8 of its digits or more, or the name of a run. Provides ``service_application``, to which others add
+routes. Who may ask is decided below it. Secret: nothing is shown that is.
+"""
+
+import asyncio
+import contextlib
+import json
+import pwd
+import socket
+import struct
+import time
+from collections.abc import Awaitable, Callable
+from http import HTTPStatus
+from pathlib import Path
+
+import aiohttp
+from aiohttp import web
+
+from parties.cards import words
+from parties.config import Config
+from parties.config.differences import differences
+from parties.errors import PartyError
+from parties.operate.app import as_json, event_stream, failure, same_site, send_event
+from parties.operate.book import DISTAIM, FLAIM, OVER, State, Study
+from parties.operate.proposals import MOST_BYTES, Refused, study_config
+from parties.operate.service import NoStudy, NotNow, Service
+from parties.operate.sockets import NAME, reachable
+from parties.version import spoken
+
+SERVICE: web.AppKey[Service] = web.AppKey("service", Service)
+CLOSING: web.AppKey[asyncio.Event] = web.AppKey("service_closing", asyncio.Event)
+_LEAST_DIGITS = 32
+"""Of a digest that is approved: 128 bits, as its words have."""
+_WORKER_S = 10.0
+_PAUSE_S = 0.25
+_KEEP_ALIVE_S = 15.0
+_PEER_CREDENTIALS = struct.Struct("3i")
+_ASKED = ("status", "events", "metrics", "healthz", "readyz")
+_TOLD = ("close", "finish")
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+def service_application(service: Service) -> web.Application:
+    """The API of ``service``."""
+    app = web.Application(middlewares=[as_json, same_site, _refusals], client_max_size=MOST_BYTES)
+    app[SERVICE] = service
+    app[CLOSING] = asyncio.Event()
+    app.on_shutdown.append(_close)
+    app.add_routes(
+        [
+            web.get("/status", _status),
+            web.get("/events", _events),
+            web.get("/healthz", _healthz),
+            web.get("/readyz", _readyz),
+            web.get("/studies", _studies),
+            web.post("/studies", _propose),
+            web.get("/studies/{id}", _study),
+            web.post("/studies/{id}/approve", _approve),
+            web.post("/studies/{id}/cancel", _cancel),
+            web.post(f"/studies/{{id}}/{{order:{'|'.join(_TOLD)}}}", _tell),
+            web.get(f"/studies/{{id}}/{{what:{'|'.join(_ASKED)}}}", _ask),
+            web.post("/cards", _cards),
+        ]
+    )
+    return app
+
+
+async def _close(app: web.Application) -> None:
+    app[CLOSING].set()
+
+
+@web.middleware
+async def _refusals(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """What a service refuses, in the API's form."""
+    try:
+        return await handler(request)
+    except NoStudy as error:
+        return failure(HTTPStatus.NOT_FOUND, str(error), "one of GET /studies")
+    except NotNow as error:
+        return failure(HTTPStatus.CONFLICT, str(error), "another order")
+    except Refused as error:
+        return failure(HTTPStatus.UNPROCESSABLE_ENTITY, str(error), "a study of these servers")
+
+
+# What there is.
+
+
+def service_status(service: Service) -> dict[str, object]:
+    """This server, the two others, and all studies in short."""
+    return {
+        "service": service.name,
+        "pid": service.identity.pid,
+        "program": spoken(),
+        "started_s": round(time.time() - service.started_at, 1),
+        "limit": service.limit,
+        "running": len(service.workers),
+        "peers": [
+            {
+                "name": peer.server.name,
+                "pid": peer.pid,
+                "mesh": str(peer.server.mesh),
+                "there": peer.statement is not None and not peer.problem,
+                "problem": peer.problem,
+                "round_trip_s": peer.round_trip_s,
+                "refused": {} if peer.statement is None else dict(peer.statement.refused),
+            }
+            for peer in service.peers.values()
+        ],
+        "refused": dict(service.refused),
+        "studies": [study_document(service, study) for study in _in_order(service)],
+    }
+
+
+def study_document(service: Service, study: Study) -> dict[str, object]:
+    """A study in short. Times are UTC, in ISO 8601."""
+    config, worker = study_config(study), service.workers.get(study.digest)
+    return {
+        "digest": study.digest,
+        "words": words(study.digest),
+        "run": study.run,
+        "kind": study.kind,
+        "state": study.state.value,
+        "reason": study.reason,
+        "turn": study.turn,
+        "proposer": study.proposer,
+        "proposed_at": study.proposed_at.isoformat(timespec="seconds"),
+        "changed_at": study.changed_at.isoformat(timespec="seconds"),
+        "started_at": study.started_at and study.started_at.isoformat(timespec="seconds"),
+        "ended_at": study.ended_at and study.ended_at.isoformat(timespec="seconds"),
+        "epsilon": config.run.epsilon,
+        "delta": config.run.delta,
+        "rounds": config.run.rounds,
+        "columns": len(config.domain.names),
+        "owners": _owners(config),
+        "servers": _standings(service, study),
+        "folder": str(service.place(study).path),
+        "process": worker
+        and {
+            "id": worker.process,
+            "text": worker.text,
+            "restarts": worker.restarts,
+            "next_try_s": worker.next_try_at and round(worker.next_try_at - time.time(), 1),
+        },
+    }
+
+
+def _owners(config: Config) -> dict[str, object]:
+    clients = config.clients
+    named = list(config.flaim.clients) if config.flaim is not None else []
+    return {
+        "expected": clients.expected,
+        "minimum": clients.minimum,
+        "rows_per_client": clients.rows_per_client,
+        "named": named,
+    }
+
+
+def _standings(service: Service, study: Study) -> list[dict[str, object]]:
+    """Each server's: whether it has approved, and where the study stands there, if that is known."""
+    servers = service.identity.servers if study.kind == DISTAIM else (service.identity.own,)
+    found: list[dict[str, object]] = []
+    for server in servers:
+        peer = next((p for p in service.peers.values() if p.server is server), None)
+        said = peer.statement if peer else None
+        standing = said.studies.get(study.digest) if said else None
+        state = study.state.value if peer is None else standing and standing.state.value
+        refused = said.refused.get(study.digest, "") if said else ""
+        problem = refused or (peer.problem if peer else "")
+        approved = server.name in study.approvals
+        found.append(
+            {"name": server.name, "approved": approved, "state": state, "problem": problem}
+        )
+    return found
+
+
+def _alike(service: Service, study: Study) -> list[dict[str, object]]:
+    """Other studies of the same name, which somebody may take for this one, and what they have otherwise."""
+    agreed = study_config(study).agreed()
+    return [
+        {
+            "digest": other.digest,
+            "proposer": other.proposer,
+            "state": other.state.value,
+            "differences": [
+                {"key": item.key, "here": item.ours, "there": item.theirs}
+                for item in differences(agreed, study_config(other).agreed())
+            ],
+        }
+        for other in _in_order(service)
+        if other.run == study.run and other.digest != study.digest and other.state not in OVER
+    ]
+
+
+def _in_order(service: Service) -> list[Study]:
+    return sorted(service.studies.values(), key=lambda study: (study.proposed_at, study.digest))
+
+
+def _answer(document: object, status: int = HTTPStatus.OK) -> web.Response:
+    return web.json_response(document, status=status, headers={"Cache-Control": "no-store"})
+
+
+async def _status(request: web.Request) -> web.Response:
+    return _answer(service_status(request.app[SERVICE]))
+
+
+async def _healthz(request: web.Request) -> web.Response:
+    return _answer({"healthy": True})
+
+
+async def _readyz(request: web.Request) -> web.Response:
+    service = request.app[SERVICE]
+    away = [peer.problem for peer in service.peers.values() if peer.problem]
+    return _answer({"ready": True, "peers": away})
+
+
+async def _studies(request: web.Request) -> web.Response:
+    service, state = request.app[SERVICE], request.query.get("state")
+    if state is not None and state not in [item.value for item in State]:
+        expected = ", ".join(item.value for item in State)
+        return failure(HTTPStatus.BAD_REQUEST, f"no state is called {state[:40]!r}", expected)
+    chosen = [study for study in _in_order(service) if state in (None, study.state.value)]
+    return _answer({"studies": [study_document(service, study) for study in chosen]})
+
+
+async def _study(request: web.Request) -> web.Response:
+    service = request.app[SERVICE]
+    study = service.find(request.match_info["id"])
+    entries = await asyncio.to_thread(service.book.entries, study.digest)
+    return _answer(
+        study_document(service, study)
+        | {
+            "config": study.config,
+            "alike": _alike(service, study),
+            "history": [entry.to_dict() for entry in entries],
+        }
+    )
+
+
+async def _events(request: web.Request) -> web.StreamResponse:
+    service, closing = request.app[SERVICE], request.app[CLOSING]
+    response, revision = await event_stream(request), -1
+    with contextlib.suppress(ConnectionError):
+        while not closing.is_set():
+            if revision != service.revision:
+                revision = service.revision
+                await send_event(response, "status", service_status(service))
+            else:
+                await response.write(b": at work\n\n")
+            await _until(closing, service.changed_since(revision))
+    return response
+
+
+async def _until(closing: asyncio.Event, changed: Awaitable[int]) -> None:
+    """Until something has changed, or the end, or it is time for a sign of life; a little later, if much happens."""
+    tasks = [asyncio.ensure_future(changed), asyncio.ensure_future(closing.wait())]
+    try:
+        await asyncio.wait(tasks, timeout=_KEEP_ALIVE_S, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(closing.wait(), _PAUSE_S)
+
+
+# What it is told.
+
+
+async def _body(request: web.Request) -> dict[str, object]:
+    """The JSON object that was sent; none is an empty one. Raises Refused."""
+    data = await request.read()
+    try:
+        document = json.loads(data) if data else {}
+    except (ValueError, RecursionError):
+        document = None
+    if not isinstance(document, dict):
+        raise Refused("the body is not a JSON object")
+    return document
+
+
+def actor(request: web.Request) -> str:
+    """Who asks: the user at the other end of the socket, as the system knows it."""
+    transport = request.transport
+    connection = transport.get_extra_info("socket") if transport is not None else None
+    option = getattr(socket, "SO_PEERCRED", None)
+    if connection is None or option is None or connection.family != socket.AF_UNIX:
+        return "operator"
+    data = connection.getsockopt(socket.SOL_SOCKET, option, _PEER_CREDENTIALS.size)
+    _, uid, _ = _PEER_CREDENTIALS.unpack(data)
+    with contextlib.suppress(KeyError):
+        return f"operator {pwd.getpwuid(uid).pw_name}"
+    return f"operator {uid}"
+
+
+async def _propose(request: web.Request) -> web.Response:
+    service = request.app[SERVICE]
+    study = await service.propose(await _body(request), actor(request))
+    return _answer(study_document(service, study), HTTPStatus.CREATED)
+
+
+async def _approve(request: web.Request) -> web.Response:
+    service = request.app[SERVICE]
+    study, said = service.find(request.match_info["id"]), (await _body(request)).get("digest")
+    given = " ".join(str(said or "").lower().split())
+    digits = len(given) >= _LEAST_DIGITS and study.digest.startswith(given)
+    if not digits and given != words(study.digest):
+        text = "the digest that was given is not this study's"
+        return failure(HTTPStatus.CONFLICT, text, "all 64 digits of it, or its twelve words")
+    study = await service.approve(study.digest, actor(request))
+    return _answer(study_document(service, study))
+
+
+async def _cancel(request: web.Request) -> web.Response:
+    service = request.app[SERVICE]
+    reason = (await _body(request)).get("reason", "")
+    if not isinstance(reason, str) or len(reason) > 200 or not (reason + "x").isprintable():
+        raise Refused("reason is not a text of at most 200 printable characters")
+    study = service.find(request.match_info["id"])
+    study = await service.cancel(study.digest, actor(request), reason)
+    return _answer(study_document(service, study))
+
+
+async def _cards(request: web.Request) -> web.Response:
+    service, body = request.app[SERVICE], await _body(request)
+    kind = body.get("kind", DISTAIM)
+    if kind not in (DISTAIM, FLAIM):
+        raise Refused(f"kind is {str(kind)[:40]!r}; expected {DISTAIM!r} or {FLAIM!r}")
+    try:
+        if body.get("own"):
+            return _answer({"cards": [await service.new_card(str(kind))]})
+        return _answer({"cards": await service.cards(str(kind))})
+    except PartyError as error:
+        return failure(HTTPStatus.BAD_GATEWAY, str(error), "all servers of the study")
+
+
+# What a study's own process is asked and told.
+
+
+async def _tell(request: web.Request) -> web.StreamResponse:
+    service, order = request.app[SERVICE], request.match_info["order"]
+    study = service.find(request.match_info["id"])
+    response = await _passed_on(request, service.place(study).work, f"/{order}")
+    if response.status < HTTPStatus.MULTIPLE_CHOICES and order == "close":
+        await service.closed(study.digest, actor(request))
+    return response
+
+
+async def _ask(request: web.Request) -> web.StreamResponse:
+    service = request.app[SERVICE]
+    study = service.find(request.match_info["id"])
+    return await _passed_on(request, service.place(study).work, f"/{request.match_info['what']}")
+
+
+async def _passed_on(request: web.Request, folder: Path, path: str) -> web.StreamResponse:
+    """What the process in ``folder`` answers, as it comes."""
+    limits = aiohttp.ClientTimeout(total=None, sock_connect=_WORKER_S, sock_read=60.0)
+    try:
+        with reachable(folder / NAME) as name:
+            connector = aiohttp.UnixConnector(name)
+            async with (
+                aiohttp.ClientSession(connector=connector, timeout=limits) as session,
+                session.request(request.method, f"http://localhost{path}") as answer,
+            ):
+                return await _copied(request, answer)
+    except (aiohttp.ClientError, OSError, TimeoutError) as error:
+        what = f"the study's process does not answer ({type(error).__name__})"
+        return failure(HTTPStatus.SERVICE_UNAVAILABLE, what, "a study that runs")
+
+
+async def _copied(request: web.Request, answer: aiohttp.ClientResponse) -> web.StreamResponse:
+    headers = {name: answer.headers[name] for name in ("Content-Type",) if name in answer.headers}
+    response = web.StreamResponse(
+        status=answer.status, headers=headers | {"Cache-Control": "no-store"}
+    )
+    closing = asyncio.ensure_future(request.app[CLOSING].wait())
+    try:
+        await response.prepare(request)
+        while not closing.done():
+            chunk = asyncio.ensure_future(answer.content.readany())
+            await asyncio.wait((chunk, closing), return_when=asyncio.FIRST_COMPLETED)
+            if not chunk.done():
+                chunk.cancel()
+                break
+            if not (data := chunk.result()):
+                break
+            await response.write(data)
+    finally:
+        closing.cancel()
+    return response
