@@ -299,7 +299,7 @@ def _differences(document: Mapping[str, Any]) -> list[str]:
 def _history(document: Mapping[str, Any]) -> list[str]:
     return [
         f"{entry['at'][:19].replace('T', ' ')}  {entry['actor']}: {entry['what']}"
-        + (f", {entry['text']}" if entry["text"] not in ("", document["run"]) else "")
+        + (f", {entry['text']}" if entry["text"] else "")
         for entry in document["history"]
     ]
 

@@ -288,12 +288,17 @@ def _arrivals(server: ComputeServer, ctx: Context, resumed: Resumed) -> Arrivals
         authority=Issuer.of(server.circumstances.keep("authority", lambda: server.authority)),
         orders=server.orders,
         charged=resumed.charged,
-        on_close=lambda: close_enrolment(server.store),
+        on_close=lambda: _closed(server),
         on_waiting=on_waiting,
         on_counting=lambda batch: _on_counting(server, batch),
     )
     server.on_arrivals(arrivals)
     return arrivals
+
+
+def _closed(server: ComputeServer) -> None:
+    close_enrolment(server.store)
+    server.progress.event("closed", "closed: who has not sent anything yet comes too late")
 
 
 def _on_counting(server: ComputeServer, batch: Batch) -> OnPart:

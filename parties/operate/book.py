@@ -118,27 +118,18 @@ class Book:
             connection.execute(insert(STUDIES).values(values))
             _write(connection, entry)
 
-    def approve(self, study: Study, server: str, entry: Entry) -> Study:
-        """That ``server`` has approved it; the study as it is then."""
-        if server in study.approvals:
-            return study
-        with self._transaction() as connection:
-            connection.execute(
-                insert(APPROVALS).values(digest=study.digest, server=server, at=entry.at)
-            )
-            _write(connection, entry)
-        return replace(study, approvals=study.approvals | {server})
-
     def change(self, study: Study, entry: Entry) -> Study:
-        """Keep a study's new state, reason and turn; the study as it is then."""
+        """Keep a study's state, reason, turn and approvals as they are now; the study with the time of that."""
         study = replace(study, changed_at=entry.at)
         kept = ("state", "reason", "turn", "changed_at", "started_at", "ended_at")
-        values = {name: getattr(study, name) for name in kept}
+        values = {name: getattr(study, name) for name in kept} | {"state": study.state.value}
         with self._transaction() as connection:
             where = STUDIES.c.digest == study.digest
-            connection.execute(
-                update(STUDIES).where(where).values(values | {"state": study.state.value})
-            )
+            connection.execute(update(STUDIES).where(where).values(values))
+            approved = select(APPROVALS.c.server).where(APPROVALS.c.digest == study.digest)
+            for server in sorted(study.approvals - set(connection.scalars(approved))):
+                row = {"digest": study.digest, "server": server, "at": entry.at}
+                connection.execute(insert(APPROVALS).values(row))
             _write(connection, entry)
         return study
 

@@ -108,7 +108,10 @@ class View:
 def conclude(view: View) -> list[Act]:
     """What is to be done now, in this order; the next view shows what follows from it."""
     acts: list[Act] = list(_unknown(view))
-    for study in view.studies.values():
+    decided = view.heard.get(DECIDES)
+    order = decided.order if decided else {}
+    # What has its turn earlier starts earlier, also where this server hears of both at once.
+    for study in sorted(view.studies.values(), key=lambda study: order.get(study.digest, 0)):
         acts += _approvals(view, study)
         acts += _from_others(view, study)
     acts += _own_turns(view)

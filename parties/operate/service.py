@@ -263,9 +263,9 @@ class Service:
             study = self._whole(digest)
             if study.state not in (State.PROPOSED, State.FAILED):
                 raise NotNow(f"it is {study.state}; expected one that is proposed, or has failed")
-            entry = Entry(now(), digest, actor, "approved", f"{study.run} at {self.name}")
-            study = await asyncio.to_thread(self.book.approve, study, self.name, entry)
-            return await self._change(replace(study, state=State.APPROVED, reason=""), entry)
+            approvals = study.approvals | {self.name}
+            study = replace(study, state=State.APPROVED, reason="", approvals=approvals)
+            return await self._change(study, Entry(now(), digest, actor, "approved", "here"))
 
     async def cancel(self, digest: str, actor: str, reason: str = "") -> Study:
         """End it for all three, for good; what is secret of it is deleted. Raises NotNow, StoreError."""
@@ -276,14 +276,10 @@ class Service:
             said = f"cancelled by {self.name}" + (f": {reason}" if reason else "")
             return await self._end(study, State.CANCELLED, said, actor)
 
-    async def closed(self, digest: str, actor: str) -> Study:
-        """Its process takes no more owners from now on. Raises NotNow."""
-        async with self._lock:
-            study = self._whole(digest)
-            if study.state not in ACTIVE:
-                raise NotNow(f"it is {study.state}; expected one that runs")
-            entry = Entry(now(), digest, actor, "closed", study.run)
-            return await self._change(replace(study, state=State.CLOSED), entry)
+    async def asked(self, digest: str, actor: str, order: str) -> None:
+        """Write down what its process was told. Raises StoreError."""
+        await asyncio.to_thread(self.book.note, Entry(now(), digest, actor, f"asked to {order}"))
+        self._touch()
 
     def _whole(self, digest: str) -> Study:
         study = self.studies.get(digest)
@@ -321,9 +317,8 @@ class Service:
         study = self.studies[act.digest]
         match act:
             case Approved():
-                entry = Entry(now(), act.digest, act.server, "approved", study.run)
-                study = await asyncio.to_thread(self.book.approve, study, act.server, entry)
-                self.studies[act.digest] = study
+                study = replace(study, approvals=study.approvals | {act.server})
+                await self._change(study, Entry(now(), act.digest, act.server, "approved"))
             case Queue():
                 text = "approved by all; waits for its turn"
                 entry = Entry(now(), act.digest, self.name, "queued", text)
@@ -373,15 +368,13 @@ class Service:
             State.PROPOSED,
             at,
         )
-        await asyncio.to_thread(
-            self.book.add, study, Entry(at, study.digest, actor, "proposed", study.run)
-        )
+        await asyncio.to_thread(self.book.add, study, Entry(at, study.digest, actor, "proposed"))
         self.studies[study.digest] = study
         self._touch()
         logger.info("%s was proposed by %s: %s", study.run, proposer, study.digest)
 
     async def _start(self, study: Study, turn: int) -> None:
-        entry = Entry(now(), study.digest, self.name, "started", f"{study.run}, start {turn}")
+        entry = Entry(now(), study.digest, self.name, "started", f"start {turn}")
         started = study.started_at or entry.at
         study = await self._change(
             replace(
@@ -420,14 +413,14 @@ class Service:
                 if study.state in ACTIVE:
                     await self._end(study, *worker.outcome, self.name)
                 self.workers.pop(digest, None)
-            elif study.state in (State.WAITING, State.RUNNING) and worker.state is not study.state:
+            elif study.state in ACTIVE and worker.state is not study.state:
                 entry = Entry(now(), digest, self.name, worker.state.value, worker.text)
                 await self._change(replace(study, state=worker.state), entry)
 
     async def _end(self, study: Study, state: State, reason: str, actor: str) -> Study:
         """It is over here. Raises StoreError."""
         worker = self.workers.pop(study.digest, None)
-        entry = Entry(now(), study.digest, actor, state.value, reason or study.run)
+        entry = Entry(now(), study.digest, actor, state.value, reason)
         study = await self._change(
             replace(study, state=state, reason=reason, ended_at=entry.at), entry
         )
@@ -454,5 +447,7 @@ class Service:
         study = await asyncio.to_thread(self.book.change, study, entry)
         self.studies[study.digest] = study
         self._touch()
-        logger.info("%s is %s%s", study.run, study.state, f": {entry.text}" if entry.text else "")
+        said = f" by {entry.actor}" if entry.what == "approved" else ""
+        text = f": {entry.text}" if entry.text else ""
+        logger.info("%s is %s%s%s", study.run, entry.what, said, text)
         return study

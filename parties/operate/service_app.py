@@ -354,8 +354,8 @@ async def _tell(request: web.Request) -> web.StreamResponse:
     service, order = request.app[SERVICE], request.match_info["order"]
     study = service.find(request.match_info["id"])
     response = await _passed_on(request, service.place(study).work, f"/{order}")
-    if response.status < HTTPStatus.MULTIPLE_CHOICES and order == "close":
-        await service.closed(study.digest, actor(request))
+    if response.status < HTTPStatus.MULTIPLE_CHOICES:
+        await service.asked(study.digest, actor(request), order)
     return response
 
 

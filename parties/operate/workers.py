@@ -47,8 +47,8 @@ _PROGRESS, _PROGRESS_OF_FLAIM = ("connected", "round-done"), ("listening", "roun
 class Worker:
     """Runs a study in ``place``. ``on_change`` is called when something about it has changed.
 
-    ``state`` is WAITING or RUNNING; ``outcome`` is how it has ended, with a reason. ``calling`` says that it waits for
-    the other servers' processes after a failure. ``text`` is the last thing that it said.
+    ``state`` is WAITING, RUNNING or CLOSED; ``outcome`` is how it has ended, with a reason. ``calling`` says that it
+    waits for the other servers' processes after a failure. ``text`` is the last thing that it said.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class Worker:
         with contextlib.closing(ours):
             ours.setblocking(False)
             with contextlib.closing(theirs):
-                child = self._child = await Child.start(
+                child = self._child = Child.start(
                     self.study.run,
                     self._arguments(theirs.fileno()),
                     log=self.place.log,
@@ -125,8 +125,7 @@ class Worker:
                 self._ended(child, await child.wait())
             finally:
                 self._shut()
-                if child.running:
-                    await child.stop()
+                await child.stop()
 
     def _arguments(self, channel: int) -> list[str]:
         pid = ["--pid", str(self._pid)] if self.study.kind == DISTAIM else []
@@ -147,7 +146,9 @@ class Worker:
         self.text = str(event.get("text"))
         if name in (_PROGRESS if self.study.kind == DISTAIM else _PROGRESS_OF_FLAIM):
             self._pause_s, self._failures, self.calling = FIRST_PAUSE_S, 0, False
-            self.state = State.RUNNING
+            self.state = State.CLOSED if self.state is State.CLOSED else State.RUNNING
+        if name == State.CLOSED.value:
+            self.state = State.CLOSED
         self._on_change()
 
     def _ended(self, child: Child, code: int) -> None:

@@ -1,0 +1,221 @@
+"""Three services as processes, and what their operators and the owners of their studies do."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from parties.cards import own_request
+from parties.ceremony import CERTIFICATES, admit
+from parties.config import Address, load_config
+from parties.operate.asking import NotRunning, call
+from parties.operate.identity import join, make_identity
+from parties.tls import Authority
+from parties.trial.ports import free_ports
+from tests.parties.commands import ROOT
+from tests.parties.small import write_small
+
+SERVERS = ("alpha", "beta", "gamma")
+OWNERS = ("north", "south", "west")
+LIMIT_S = 90.0
+
+
+def make_identities(folder: Path, servers: tuple[str, ...] = SERVERS) -> list[Path]:
+    """Services' folders, made and joined; with free ports of this machine."""
+    ports, folders, files = iter(free_ports(2 * len(servers))), [], []
+    for name in servers:
+        ends = [Address("127.0.0.1", next(ports)) for _ in range(2)]
+        folders.append(folder / name)
+        folders[-1].mkdir(mode=0o700)
+        make_identity(folders[-1], name, *ends)
+        files.append(folders[-1] / f"{name}.server")
+    for own in folders:
+        join(own, files)
+    return folders
+
+
+@dataclass
+class Serve:
+    """`syncret serve` of one server."""
+
+    folder: Path
+    options: tuple[str, ...] = ()
+    environment: dict[str, str] = field(default_factory=dict)
+    process: "subprocess.Popen[str] | None" = None
+
+    @property
+    def log(self) -> str:
+        return (self.folder.parent / f"{self.folder.name}.log").read_text()
+
+    def start(self) -> None:
+        with (self.folder.parent / f"{self.folder.name}.log").open("a") as log:
+            self.process = subprocess.Popen(
+                [
+                    sys.executable,
+                    "-m",
+                    "parties",
+                    "serve",
+                    "--dir",
+                    str(self.folder),
+                    *self.options,
+                ],
+                cwd=ROOT,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env={**os.environ, **self.environment},
+                text=True,
+            )
+
+    def end(self, number: int = signal.SIGTERM) -> int:
+        assert self.process is not None
+        self.process.send_signal(number)
+        return self.process.wait(LIMIT_S)
+
+    def ask(
+        self, method: str, target: str, document: dict[str, Any] | None = None
+    ) -> tuple[int, dict[str, Any]]:
+        return call(self.folder, method, target, document)
+
+    def get(self, target: str) -> dict[str, Any]:
+        status, answer = self.ask("GET", target)
+        assert status == 200, answer
+        return answer
+
+    def until(self, holds: Callable[[dict[str, Any]], object], what: str) -> dict[str, Any]:
+        """Its status once it is so."""
+        deadline, status = time.monotonic() + LIMIT_S, {}
+        while time.monotonic() < deadline:
+            with contextlib.suppress(NotRunning):
+                status = self.get("/status")
+                if holds(status):
+                    return status
+            time.sleep(0.1)
+        raise AssertionError(f"{self.folder.name}: not {what} in {status}\n{self.log[-3000:]}")
+
+    def until_state(self, run: str, *states: str) -> dict[str, Any]:
+        """The study's document once it is in one of these states."""
+
+        def there(status: dict[str, Any]) -> bool:
+            return any(s["run"] == run and s["state"] in states for s in status["studies"])
+
+        status = self.until(there, f"{run} {states}")
+        return next(item for item in status["studies"] if item["run"] == run)
+
+    def command(self, *arguments: str) -> str:
+        """What `syncret ARGUMENTS` with this service says; it has to succeed."""
+        return syncret(*arguments, "--dir", str(self.folder), cwd=self.folder.parent)
+
+
+def syncret(
+    *arguments: str, cwd: Path, status: int = 0, environment: Mapping[str, str] | None = None
+) -> str:
+    """What a command prints, both ways; it ends with `status`."""
+    done = subprocess.run(
+        [sys.executable, "-m", "parties", *arguments],
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT), **(environment or {})},
+        check=False,
+    )
+    assert done.returncode == status, (arguments, done.returncode, done.stdout, done.stderr)
+    return done.stdout + done.stderr
+
+
+@dataclass
+class Cluster:
+    """Three of them, a coordinator's authority and three owners' keys."""
+
+    folder: Path
+    serves: list[Serve]
+
+    def start(self) -> None:
+        for serve in self.serves:
+            serve.start()
+        for serve in self.serves:
+            serve.until(lambda status: all(p["there"] for p in status["peers"]), "all there")
+
+    def study(self, run: str, **changes: object) -> Path:
+        """A study of the owners, without servers."""
+        path, _ = write_small(self.folder)
+        text = path.read_text().replace('id = "small"', f'id = "{run}"')
+        for key, value in changes.items():
+            text = text.replace(f"\n{key} = ", f"\n{key} = {value} #")
+        path = self.folder / f"{run}.toml"
+        path.write_text(text)
+        return path
+
+    def propose(self, run: str, by: int = 0, **changes: object) -> str:
+        """Propose a study, with the owners admitted; its digest, known to all three."""
+        path, out = self.study(run, **changes), self.folder / f"study-{run}"
+        arguments = ("--authority", str(self.folder / "authority"), "--out", str(out), "--json")
+        said = self.serves[by].command("study", "propose", str(path), *arguments)
+        digest = str(json.loads(said)["digest"])
+        requests = [self.folder / name / f"{name}.request" for name in OWNERS]
+        admit(requests, authority=self.folder / "authority", out=out / CERTIFICATES, valid_days=9)
+        for serve in self.serves:
+            serve.until_state(run, "proposed")
+        assert load_config(out / path.name).digest() == digest
+        return digest
+
+    def approve(self, digest: str, *pids: int) -> None:
+        for pid in pids or range(3):
+            status, answer = self.serves[pid].ask(
+                "POST", f"/studies/{digest}/approve", {"digest": digest}
+            )
+            assert status == 200, answer
+
+    def submit(self, run: str, *owners: str) -> None:
+        """Each owner sends its table, from a folder as people have it."""
+        with ThreadPoolExecutor() as pool:
+            for said in pool.map(partial(self._sent, run), owners or OWNERS):
+                assert "receipts signed by alpha, beta, gamma" in said, said
+
+    def _sent(self, run: str, name: str) -> str:
+        host = self.folder / name
+        link = host / f"study-{run}"
+        if not link.exists():
+            link.symlink_to(self.folder / f"study-{run}")
+        _, table = write_small(host)
+        return syncret(
+            "submit",
+            f"study-{run}/{run}.toml",
+            "--data",
+            str(table),
+            "--state",
+            f"{run}.state",
+            "--yes",
+            "--key",
+            "tls/own.key",
+            cwd=host,
+            environment={"SYNCRET_BUDGET": str(host / f"{run}.sqlite")},
+        )
+
+
+@contextlib.contextmanager
+def cluster(folder: Path, *options: str) -> Iterator[Cluster]:
+    """Three services that run, and end with the block."""
+    Authority.make(folder / "authority", 10)
+    for name in OWNERS:
+        (folder / name).mkdir()
+        own_request(name, keys=folder / name / "tls", path=folder / name / f"{name}.request")
+    identities = make_identities(folder)
+    made = Cluster(folder, [Serve(identity, options) for identity in identities])
+    try:
+        made.start()
+        yield made
+    finally:
+        for serve in made.serves:
+            if serve.process is not None and serve.process.poll() is None:
+                serve.process.kill()
+                serve.process.wait()

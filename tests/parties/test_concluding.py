@@ -1,0 +1,277 @@
+"""What a service concludes: whatever the delays, all three run the same studies, in one order, within their limits."""
+
+import datetime
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from parties.operate.book import ACTIVE, DISTAIM, FLAIM, OVER, State, Study
+from parties.operate.concluding import (
+    Act,
+    Approved,
+    End,
+    Fetch,
+    Help,
+    Queue,
+    Start,
+    View,
+    conclude,
+)
+from parties.operate.statement import BadStatement, Standing, Statement
+
+NAMES = ("alpha", "beta", "gamma")
+START = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
+
+
+def digest(number: int) -> str:
+    return f"{number:064x}"
+
+
+def study(number: int, state: State = State.PROPOSED, **changes: object) -> Study:
+    at = START + datetime.timedelta(seconds=number)
+    made = Study(digest(number), DISTAIM, f"run-{number}", "", {}, "alpha", at, state, at)
+    return replace(made, **changes)  # type: ignore[arg-type]
+
+
+def said(pid: int, studies: Mapping[str, Standing], **changes: object) -> Statement:
+    return replace(Statement(NAMES[pid], 2, 0, studies), **changes)  # type: ignore[arg-type]
+
+
+def view(own: list[Study], heard: dict[int, Statement], *, pid: int = 0, limit: int = 2) -> View:
+    return View(pid, NAMES, limit, {item.digest: item for item in own}, heard, {})
+
+
+ALL = frozenset(NAMES)
+
+
+def test_conclude_fetches_what_another_server_has() -> None:
+    heard = {1: said(1, {digest(1): Standing(State.PROPOSED)})}
+    assert conclude(view([], heard)) == [Fetch(digest(1), 1)]
+    over = {1: said(1, {digest(1): Standing(State.CANCELLED)})}
+    assert conclude(view([], over)) == []
+    refused = replace(view([], heard), refused={digest(1): "no"})
+    assert conclude(refused) == []
+
+
+def test_conclude_hears_approvals_and_queues_with_all_three() -> None:
+    one = study(1, State.APPROVED, approvals=frozenset({"alpha", "beta"}))
+    heard = {2: said(2, {digest(1): Standing(State.APPROVED, approved=True)})}
+    assert conclude(view([one], heard)) == [Approved(digest(1), "gamma")]
+    assert conclude(view([one], {})) == []
+    everybody = replace(one, approvals=ALL)
+    assert conclude(view([everybody], {})) == [Queue(digest(1))]
+
+
+def test_conclude_does_not_queue_what_its_own_operator_has_not_approved() -> None:
+    heard = {p: said(p, {digest(1): Standing(State.APPROVED, approved=True)}) for p in (1, 2)}
+    acts = conclude(view([study(1)], heard))
+    assert acts == [Approved(digest(1), "beta"), Approved(digest(1), "gamma")]
+
+
+@pytest.mark.parametrize("missing", [1, 2])
+def test_conclude_starts_only_with_both_others_ready(missing: int) -> None:
+    own = study(1, State.QUEUED, approvals=ALL)
+    ready = {p: said(p, {digest(1): Standing(State.QUEUED, approved=True)}) for p in (1, 2)}
+    assert conclude(view([own], ready)) == [Start(digest(1), 1)]
+    away = {pid: statement for pid, statement in ready.items() if pid != missing}
+    assert conclude(view([own], away)) == []
+    behind = ready | {missing: said(missing, {digest(1): Standing(State.APPROVED)})}
+    assert conclude(view([own], behind)) == []
+
+
+def test_conclude_leaves_the_order_to_server_0() -> None:
+    own = study(1, State.QUEUED, approvals=ALL)
+    queued = {digest(1): Standing(State.QUEUED, approved=True)}
+    heard = {0: said(0, queued), 2: said(2, queued)}
+    assert conclude(view([own], heard, pid=1)) == []
+    decided = heard | {0: said(0, queued, order={digest(1): 7})}
+    assert conclude(view([own], decided, pid=1)) == [Start(digest(1), 7)]
+    # Of an earlier try.
+    again = replace(own, turn=7)
+    assert conclude(view([again], decided, pid=1)) == []
+
+
+def test_conclude_keeps_to_the_smallest_limit() -> None:
+    own = [study(n, State.QUEUED, approvals=ALL) for n in (1, 2, 3)]
+    queued = {item.digest: Standing(State.QUEUED, approved=True) for item in own}
+    heard = {1: said(1, queued, limit=3, busy=1), 2: said(2, queued, limit=3)}
+    starts = conclude(view(own, heard, limit=5))
+    assert starts == [Start(digest(1), 1), Start(digest(2), 2)]
+
+
+def test_conclude_ends_what_ended_elsewhere() -> None:
+    own = study(1, State.RUNNING, approvals=ALL, turn=3)
+    failed = {1: said(1, {digest(1): Standing(State.FAILED, 3, True, False, "no disk")})}
+    assert conclude(view([own], failed)) == [End(digest(1), State.FAILED, "no disk", "beta")]
+    earlier = {1: said(1, {digest(1): Standing(State.FAILED, 2, True, False, "no disk")})}
+    assert conclude(view([own], earlier)) == []
+    cancelled = {1: said(1, {digest(1): Standing(State.CANCELLED)})}
+    assert conclude(view([own], cancelled)) == [End(digest(1), State.CANCELLED, "", "beta")]
+    done = replace(own, state=State.FINISHED)
+    assert conclude(view([done], cancelled)) == []
+
+
+def test_conclude_helps_a_server_that_has_to_end_it_too_once() -> None:
+    own = study(1, State.FINISHED, approvals=ALL, turn=3)
+    calls = {1: said(1, {digest(1): Standing(State.WAITING, 3, True, calls=True)})}
+    assert conclude(view([own], calls)) == [Help(digest(1))]
+    assert conclude(replace(view([own], calls), helped=[digest(1)])) == []
+
+
+def test_conclude_runs_flaim_with_its_own_operators_word() -> None:
+    own = study(1, State.APPROVED, kind=FLAIM, approvals=frozenset({"alpha"}))
+    assert conclude(view([own], {})) == [Queue(digest(1))]
+    queued = replace(own, state=State.QUEUED)
+    assert conclude(view([queued], {})) == [Start(digest(1), 1)]
+    full = [study(n, State.RUNNING, approvals=ALL, turn=n) for n in (2, 3)]
+    assert conclude(view([queued, *full], {})) == []
+
+
+# Three of them, with what they say arriving late or not at all.
+
+
+@dataclass
+class Server:
+    """One of three, with the acts of `conclude` carried out on its own studies alone."""
+
+    pid: int
+    limit: int
+    studies: dict[str, Study] = field(default_factory=dict)
+    heard: dict[int, Statement] = field(default_factory=dict)
+    started: list[str] = field(default_factory=list)
+
+    def view(self) -> View:
+        return View(self.pid, NAMES, self.limit, self.studies, self.heard, {})
+
+    def statement(self) -> Statement:
+        standings = {
+            key: Standing(s.state, s.turn, NAMES[self.pid] in s.approvals, False, s.reason)
+            for key, s in self.studies.items()
+        }
+        order = self.view().order
+        text = Statement(NAMES[self.pid], self.limit, 0, standings, {}, order).to_dict()
+        return Statement.from_dict(text)
+
+    def do(self, act: Act) -> None:
+        if isinstance(act, Fetch):
+            self.studies[act.digest] = study(int(act.digest, 16))
+            return
+        own = self.studies[act.digest]
+        match act:
+            case Approved():
+                own = replace(own, approvals=own.approvals | {act.server})
+            case Queue():
+                own = replace(own, state=State.QUEUED)
+            case Start():
+                assert own.state is State.QUEUED
+                self.started.append(act.digest)
+                own = replace(own, state=State.RUNNING, turn=act.turn)
+                running = [s for s in self.studies.values() if s.state in ACTIVE]
+                assert len(running) < self.limit
+            case End():
+                own = replace(own, state=act.state, reason=act.reason)
+        self.studies[act.digest] = own
+
+    def approve(self, key: str) -> None:
+        own = self.studies.get(key)
+        if own is not None and own.state is State.PROPOSED:
+            approvals = own.approvals | {NAMES[self.pid]}
+            self.studies[key] = replace(own, state=State.APPROVED, approvals=approvals)
+
+
+def finish(servers: list[Server]) -> None:
+    """A study can only be computed where all three run it."""
+    for key in list(servers[0].studies):
+        at_all = [server.studies.get(key) for server in servers]
+        if all(s is not None and s.state is State.RUNNING for s in at_all):
+            assert len({s.turn for s in at_all if s}) == 1
+            for server in servers:
+                server.studies[key] = replace(server.studies[key], state=State.FINISHED)
+
+
+STEPS = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2), st.booleans()), max_size=150)
+
+
+@settings(deadline=None)
+@given(
+    limits=st.tuples(*[st.integers(1, 3)] * 3),
+    proposed=st.lists(st.integers(0, 2), min_size=1, max_size=5),
+    steps=STEPS,
+)
+def test_conclude_lets_every_study_run_whatever_comes_late(
+    limits: tuple[int, int, int], proposed: list[int], steps: list[tuple[int, int, bool]]
+) -> None:
+    servers = [Server(pid, limit) for pid, limit in enumerate(limits)]
+    for number, pid in enumerate(proposed, 1):
+        servers[pid].studies[digest(number)] = study(number)
+    in_order = [
+        (a, b, done) for _ in range(40) for done in (True,) for a in range(3) for b in range(3)
+    ]
+    for pid, other, done in steps + in_order:
+        server = servers[pid]
+        if other != pid:
+            server.heard[other] = servers[other].statement()
+        for act in conclude(server.view()):
+            server.do(act)
+        for key in list(server.studies):
+            server.approve(key)
+        if done:
+            finish(servers)
+    for server in servers:
+        assert {s.state for s in server.studies.values()} == {State.FINISHED}
+        assert len(server.studies) == len(proposed)
+        assert server.started == servers[0].started
+
+
+# What is said, and what is no statement.
+
+GOOD = said(1, {digest(1): Standing(State.RUNNING, 3, True, False, "words")}, order={digest(1): 3})
+
+
+def test_statement_comes_back_as_it_was_said() -> None:
+    assert Statement.from_dict(GOOD.to_dict()) == GOOD
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"name": 1},
+        {"limit": "2"},
+        {"busy": None},
+        {"studies": []},
+        {"studies": {"x": Standing(State.RUNNING).to_dict()}},
+        {"studies": {digest(1): {}}},
+        {"studies": {digest(1): Standing(State.RUNNING).to_dict() | {"state": "sleeping"}}},
+        {"studies": {digest(1): Standing(State.RUNNING).to_dict() | {"turn": 0}}},
+        {"studies": {digest(1): Standing(State.RUNNING).to_dict() | {"turn": True}}},
+        {"refused": {"../../etc": "no"}},
+        {"order": {digest(1): -1}},
+        {"order": {digest(1): True}},
+        {"order": {digest(n): n for n in range(1, 5_002)}},
+    ],
+)
+def test_statement_of_another_form_is_refused(changes: dict[str, object]) -> None:
+    with pytest.raises(BadStatement):
+        Statement.from_dict(GOOD.to_dict() | changes)
+
+
+@pytest.mark.parametrize(
+    "changes", [{"exchange": 2}, {"program": "9.9, messages 99"}, {"exchange": None}]
+)
+def test_statement_of_another_version_is_refused_with_both(changes: dict[str, object]) -> None:
+    with pytest.raises(BadStatement, match="expected the same at all three"):
+        Statement.from_dict({"studies": 7} | GOOD.to_dict() | changes)
+
+
+def test_statement_is_shown_without_what_moves_a_cursor() -> None:
+    document = GOOD.to_dict() | {"name": "beta\x1b[2J\n" + "x" * 500}
+    name = Statement.from_dict(document).name
+    assert name.isprintable()
+    assert len(name) <= 80
+
+
+def test_over_states_are_not_active() -> None:
+    assert not set(OVER) & set(ACTIVE)

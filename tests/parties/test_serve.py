@@ -1,0 +1,189 @@
+"""`syncret serve` as three processes: studies side by side through the same ports, kills, a queue, bad input."""
+
+import json
+import os
+import signal
+import socket
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from parties.commands.main import cli
+from parties.commands.running import guarded
+from parties.config import load_config
+from parties.operate.identity import Identity
+from parties.statuses import Status
+from tests.parties.commands import assert_nothing_runs, processes
+from tests.parties.serving import Cluster, cluster
+
+pytestmark = pytest.mark.timeout(300)
+
+
+@pytest.fixture(scope="module")
+def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Three services that the tests of this file share."""
+    folder = tmp_path_factory.mktemp("serve")
+    with cluster(folder, "--max-running", "2") as made:
+        yield made
+        for serve in made.serves:
+            assert serve.end() == int(Status.TERMINATED), serve.log
+    assert_nothing_runs(folder)
+
+
+def workers_of(folder: Path) -> list[int]:
+    return [pid for pid, line in processes(folder).items() if " worker " in line]
+
+
+def until_no_workers(folder: Path) -> None:
+    deadline = time.monotonic() + 20
+    while workers_of(folder) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert workers_of(folder) == []
+
+
+def test_two_studies_run_side_by_side_and_outlive_a_killed_service(three: Cluster) -> None:
+    """It takes 20 s: what makes a service of three hosts is seen nowhere else."""
+    first, second = three.propose("first", 0), three.propose("second", 1)
+    # Two of three do not start anything.
+    three.approve(first, 0, 1)
+    time.sleep(2.5)
+    states = [serve.until_state("first", "approved", "proposed")["state"] for serve in three.serves]
+    assert states == ["approved", "approved", "proposed"]
+    assert workers_of(three.folder) == []
+    three.approve(first, 2)
+    three.approve(second)
+    for serve in three.serves:
+        serve.until_state("first", "running")
+        serve.until_state("second", "running")
+    assert len(workers_of(three.folder)) == 6
+    # Owners of both, through the same ports.
+    three.submit("first")
+    three.submit("second", "north")
+    for serve in three.serves:
+        serve.until_state("first", "finished")
+    _was_finished(three, first)
+    alpha, _, gamma = three.serves
+    gamma.end(signal.SIGKILL)
+    # Its workers end with it.
+    until_no_workers(gamma.folder)
+    away = alpha.until(lambda s: any(not p["there"] for p in s["peers"]), "gamma away")
+    assert "nothing listens there" in json.dumps(away["peers"])
+    gamma.start()
+    for serve in three.serves:
+        serve.until_state("second", "running")
+    three.submit("second", "south", "west")
+    for serve in three.serves:
+        assert serve.until_state("second", "finished")["reason"] == ""
+    until_no_workers(three.folder)
+
+
+def _was_finished(three: Cluster, digest: str) -> None:
+    places = [Path(serve.get(f"/studies/{digest}")["folder"]) for serve in three.serves]
+    for name in ("synthetic.csv", "report.html"):
+        assert (places[0] / "run" / name).exists()
+    for place in places:
+        # Keys and shares are gone with the run.
+        assert not (place / "tls" / "own.seal").exists()
+        assert (place.stat().st_mode & 0o777) == 0o700
+        assert load_config(next((place / "study").glob("*.toml"))).digest() == digest
+
+
+@pytest.mark.slow
+def test_a_worker_that_is_killed_is_started_again(three: Cluster) -> None:
+    digest = three.propose("killed")
+    three.approve(digest)
+    for serve in three.serves:
+        serve.until_state("killed", "running")
+    os.kill(workers_of(three.serves[1].folder)[0], signal.SIGKILL)
+    three.serves[1].until(
+        lambda s: any((study["process"] or {}).get("restarts", 0) > 0 for study in s["studies"]),
+        "started again",
+    )
+    for serve in three.serves:
+        serve.until_state("killed", "running")
+    three.submit("killed")
+    for serve in three.serves:
+        serve.until_state("killed", "finished")
+
+
+@pytest.mark.slow
+def test_a_third_study_waits_for_its_turn_and_is_cancelled_for_all(three: Cluster) -> None:
+    digests = [three.propose(f"turn-{number}", number) for number in range(3)]
+    for digest in digests:
+        three.approve(digest)
+    for serve in three.serves:
+        serve.until_state("turn-0", "running")
+        serve.until_state("turn-1", "running")
+        serve.until_state("turn-2", "queued")
+    three.serves[1].ask("POST", f"/studies/{digests[0]}/cancel", {"reason": "not needed"})
+    for serve in three.serves:
+        assert "not needed" in serve.until_state("turn-0", "cancelled")["reason"]
+        serve.until_state("turn-2", "running")
+    for digest in digests[1:]:
+        three.serves[2].ask("POST", f"/studies/{digest}/cancel", {})
+    for serve in three.serves:
+        serve.until_state("turn-1", "cancelled")
+        serve.until_state("turn-2", "cancelled")
+    until_no_workers(three.folder)
+
+
+Says = Callable[..., str]
+
+
+@pytest.fixture
+def says(three: Cluster, capsys: pytest.CaptureFixture[str]) -> Says:
+    """What `syncret ARGUMENTS` prints to alpha's operator, in this process; it ends with `status`."""
+
+    def said(*arguments: str, status: Status = Status.DONE) -> str:
+        folder = () if "--dir" in arguments else ("--dir", str(three.serves[0].folder))
+        assert guarded(cli, [*arguments, *folder]) == status
+        captured = capsys.readouterr()
+        return captured.out + captured.err
+
+    return said
+
+
+def test_commands_show_what_there_is_and_say_what_is_wrong(three: Cluster, says: Says) -> None:
+    digest, same = three.propose("shown"), three.propose("shown-2")
+    listed = says("study", "list")
+    assert digest[:12] in listed
+    assert len(max(listed.splitlines(), key=len)) <= 100
+    document = json.loads(says("study", "list", "--json", "--state", "proposed"))
+    assert {item["digest"] for item in document["studies"]} >= {digest, same}
+    shown = says("study", "show", digest[:12])
+    assert "epsilon = 2" in shown
+    assert "gamma: not approved" in shown
+    for arguments, status, words in (
+        (("show", "ffffffffffff"), Status.USAGE, "no study here by the name"),
+        (("show", digest[:4]), Status.USAGE, "8 of its digits"),
+        (("approve", digest[:12]), Status.USAGE, "not this study's"),
+        (("approve", same[:16] + digest[16:]), Status.USAGE, "no study here"),
+        (("close", digest), Status.NETWORK, "process does not answer"),
+        (("list", "--state", "asleep"), Status.USAGE, "no state is called"),
+    ):
+        assert words in says("study", *arguments, status=status)
+    nobody = ("study", "list", "--dir", str(three.folder / "nobody"))
+    assert "no service runs" in says(*nobody, status=Status.NOT_RUNNING)
+    twelve = str(three.serves[0].get(f"/studies/{digest}")["words"])
+    assert "not approved yet by beta and gamma" in says("study", "approve", twelve)
+    for one in (digest, same):
+        assert "cancelled" in says("study", "cancel", one, "--yes")
+    assert "expected one that is" in says("study", "approve", digest, status=Status.USAGE)
+
+
+def test_a_second_service_does_not_start_in_the_same_folder(says: Says) -> None:
+    said = says("serve", status=Status.STORAGE)
+    assert "another `syncret serve` runs in this folder" in said
+    assert "this is server 0" in says("serve", "--pid", "2", status=Status.CONFIG)
+
+
+def test_the_ports_bear_strangers(three: Cluster) -> None:
+    for server in Identity.load(three.serves[0].folder).servers:
+        for end in (server.mesh, server.ingest):
+            for data in (b"", b"GET / HTTP/1.1\r\n\r\n", os.urandom(300), b"\x16\x03\x01\x40"):
+                with socket.create_connection((end.host, end.port), 5) as raw:
+                    raw.sendall(data)
+    three.serves[1].until(lambda s: all(p["there"] for p in s["peers"]), "all there")
+    assert "Traceback" not in "".join(serve.log for serve in three.serves)
