@@ -18,8 +18,8 @@ SERVER = (
     "sqlalchemy",
     "threadpoolctl",
 )
-"""Of servers and of whole runs on one machine: the service's database, console, pictures, party runtime, DataFrames, metrics,
-progress, threads of products."""
+"""Of servers and of whole runs on one machine: the service's database, console, pictures, party runtime, DataFrames,
+metrics, progress, threads of products."""
 
 
 def need_server(what: str) -> None:
