@@ -14,7 +14,9 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field
+from typing import Protocol
 
 from parties.config import Config
 from parties.errors import StoreError
@@ -114,6 +116,22 @@ class StepSum:
     sent_bytes: int = 0
     received_bytes: int = 0
     messages: int = 0
+
+
+class Tracing(Protocol):
+    """Who follows steps: entered for as long as one lasts, and asked then what it has cost."""
+
+    def __call__(
+        self, step: str, round: int | None, costs: Callable[[], Mapping[str, int]]
+    ) -> AbstractContextManager[object]:
+        """``costs`` are sizes and numbers, at the step's end."""
+
+
+def untraced(
+    step: str, round: int | None, costs: Callable[[], Mapping[str, int]]
+) -> AbstractContextManager[object]:
+    """Nobody follows. See ``Tracing``."""
+    return contextlib.nullcontext()
 
 
 @dataclass(slots=True)
@@ -234,6 +252,8 @@ class Board:
     ) -> None:
         self.about = about
         self.sources = Sources()
+        self.tracing: Tracing = untraced
+        """For the computation to enter with each step; to be set before it begins."""
         self._clock = clock
         self._log = log
         self._lock = threading.RLock()

@@ -173,9 +173,8 @@ class FlaimProtocolError(PartyError):
 
 
 class ExtraMissing(PartyError):
-    """``what`` needs the package ``module``, which is in the extra ``server`` and not installed."""
+    """``what`` needs the package ``module``, which is in an ``extra`` and not installed."""
 
-    def __init__(self, what: str, module: str) -> None:
-        super().__init__(
-            f"{what} needs {module}, which a data owner's installation leaves out: pip install 'syncret[server]'"
-        )
+    def __init__(self, what: str, module: str, extra: str = "server") -> None:
+        without = "a data owner's installation leaves out" if extra == "server" else "is an extra"
+        super().__init__(f"{what} needs {module}, which {without}: pip install 'syncret[{extra}]'")

@@ -12,7 +12,7 @@ import hashlib
 import math
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
@@ -62,12 +62,22 @@ class Opening:
     count: int
 
 
+def _unwatched(step: StepCost) -> AbstractContextManager[object]:
+    return nullcontext()
+
+
 @dataclass(slots=True)
 class Costs:
-    """Costs and openings of a party, in the order in which they happened."""
+    """Costs and openings of a party, in the order in which they happened.
+
+    ``watch`` is entered for as long as a step lasts, by whoever traces a run; it sees what the costs say and no more.
+    """
 
     steps: list[StepCost] = field(default_factory=list)
     openings: list[Opening] = field(default_factory=list)
+    watch: Callable[[StepCost], AbstractContextManager[object]] = field(
+        default=_unwatched, repr=False, compare=False
+    )
 
 
 class Transport(Protocol):
@@ -189,7 +199,8 @@ class Context:
         depth, started = self.depth, time.perf_counter()
         self._transport.costs.steps.append(child.cost)
         try:
-            yield child
+            with self._transport.costs.watch(child.cost):
+                yield child
         finally:
             child.cost.rounds = child.depth - depth
             child.cost.seconds = time.perf_counter() - started

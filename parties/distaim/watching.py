@@ -41,6 +41,7 @@ def watch_mesh(board: Board, runtime: PartyRuntime) -> None:
     """From now on ``board`` shows what the servers' steps cost, and how far they are from one another."""
     board.sources.steps = lambda: sums(list(runtime.costs.steps))
     board.sources.round_trip_s = runtime.round_trip_s
+    runtime.costs.watch = lambda step: board.tracing(step.step, step.round, lambda: _counted(step))
 
 
 def watch_arrivals(board: Board, server: ComputeServer, arrivals: Arrivals) -> None:
@@ -105,6 +106,15 @@ def spent_of(rows: Rows, rho: float) -> Spent:
     """What a database's ledger has charged of ``rho``."""
     charges = [float(row[0]) for row in rows("SELECT rho FROM ledger")]
     return Spent(rho, math.fsum(charges), len(charges))
+
+
+def _counted(step: StepCost) -> Mapping[str, int]:
+    """What a finished step has cost, but for its seconds."""
+    return {
+        "sent_bytes": step.sent_bytes,
+        "received_bytes": step.received_bytes,
+        "messages": step.messages,
+    }
 
 
 def sums(steps: Sequence[StepCost]) -> Mapping[str, StepSum]:

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from mechanisms.accounting import LedgerEntry
 from mechanisms.events import event_to_dict
+from parties.board import Tracing, untraced
 from parties.config import CertificateFiles
 from parties.files import disk_errors
 from parties.flaim.steps import AGGREGATE, CHOICES, CHOOSE, SUMS, step_of
@@ -54,6 +55,7 @@ class Record:
     )
     by_step: dict[str, StepCost] = field(default_factory=dict)
     at: tuple[str, int] | None = None
+    tracing: Tracing = field(default=untraced, repr=False)
     _label: int = 0
     _costs: StepCost = field(default_factory=StepCost)
     _spent: float = 0.0
@@ -147,9 +149,11 @@ class Record:
     def step(self, name: str, round: int) -> Iterator[None]:
         """The bytes and seconds within belong to step ``name``."""
         before, started = self._costs, time.perf_counter()
-        self._costs, self.at = StepCost(), (name, round)
+        own = self._costs = StepCost()
+        self.at = name, round
         try:
-            yield
+            with self.tracing(name, round, lambda: _counted(own)):
+                yield
         finally:
             self.at = None
             cost, self._costs = self._costs, before
@@ -166,6 +170,14 @@ class Record:
             total = self.by_step.setdefault(name, StepCost())
             for item in ("sent", "received", "messages", "seconds"):
                 setattr(total, item, getattr(total, item) + getattr(cost, item))
+
+
+def _counted(cost: StepCost) -> Mapping[str, int]:
+    return {
+        "sent_bytes": cost.sent,
+        "received_bytes": cost.received,
+        "messages": cost.messages,
+    }
 
 
 def _opened(record: Mapping[str, Value]) -> Opened:

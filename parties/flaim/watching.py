@@ -20,6 +20,7 @@ def watch_run(board: Board, ledger: DurableLedger, record: Record, rho: float) -
         return Spent(rho, sum(charges), len(charges))
 
     board.sources.spent = spent
+    record.tracing = board.tracing
     board.sources.steps = lambda: _steps(record)
     board.sources.now = lambda: record.at[1] if record.at else None
 

@@ -5,7 +5,7 @@ Provides ``shown`` and ``orders_of``. Public: everything.
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from parties.operate.app import Orders, application
 from parties.operate.serving import Listening, answering
 from parties.operate.settings import load_settings
 from parties.operate.sockets import NAME, listen
+from parties.operate.traces import traced
 from parties.orders import Orders as Asking
 from parties.statuses import describe
 
@@ -35,8 +36,8 @@ def orders_of(cancel: Callable[[], object], asked: Asking) -> Orders:
 async def shown(board: Board, folder: Path, orders: Orders) -> AsyncIterator[None]:
     """While the block runs, the server in ``folder`` answers at its admin socket, and where its settings say, by HTTPS.
 
-    Raises StoreError where another process answers there, or the folder is not writable; ConfigError, CertificateError
-    where the settings cannot be used.
+    Raises StoreError where another process answers there, or the folder is not writable; ConfigError, CertificateError,
+    ExtraMissing where the settings cannot be used.
     """
     settings = load_settings(folder)
     clients = settings.admin.fingerprints
@@ -44,16 +45,24 @@ async def shown(board: Board, folder: Path, orders: Orders) -> AsyncIterator[Non
         listening = [_at(folder / NAME, stack)]
         listening += admin_tls.listening(folder, settings.admin, board.rejected)
         stack.enter_context(answering(lambda: application(board, orders, clients), listening))
+        stack.enter_context(traced(board, settings.traces.endpoint))
         beating = asyncio.create_task(_beat(board))
         stack.callback(beating.cancel)
-        try:
+        with _ending(board):
             yield
-        except asyncio.CancelledError:
-            board.enter(Phase.STOPPED)
-            raise
-        except Exception as error:
-            board.event("failed", describe(error).message)
-            raise
+
+
+@contextlib.contextmanager
+def _ending(board: Board) -> Iterator[None]:
+    """What ends the block early is on the board."""
+    try:
+        yield
+    except asyncio.CancelledError:
+        board.enter(Phase.STOPPED)
+        raise
+    except Exception as error:
+        board.event("failed", describe(error).message)
+        raise
 
 
 def _at(path: Path, stack: contextlib.AsyncExitStack) -> Listening:

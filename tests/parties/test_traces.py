@@ -1,0 +1,202 @@
+"""Traces of steps: what a collector receives of a run, and that a run is none the worse without one."""
+
+import asyncio
+import contextlib
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import pytest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
+
+import parties.distaim.server
+from parties.board import About, Board
+from parties.config import CertificateFiles
+from parties.distaim.server import run_party
+from parties.errors import ExtraMissing
+from parties.operate.app import Orders
+from parties.operate.shown import shown
+from parties.operate.traces import traced
+from parties.trial.ports import free_ports
+from tests.parties.mesh import EVERYONE, Cluster, Recording, make_uniform
+from tests.parties.support import make_config
+
+
+class Collector:
+    """What takes OTLP over HTTP, as a collector does."""
+
+    def __init__(self) -> None:
+        self.requests: list[ExportTraceServiceRequest] = []
+        collector = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                collector.requests.append(ExportTraceServiceRequest.FromString(body))
+                self.send_response(200)
+                self.end_headers()
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self.server = HTTPServer(("127.0.0.1", 0), Handler)
+        self.endpoint = f"http://127.0.0.1:{self.server.server_port}/v1/traces"
+
+    @property
+    def spans(self) -> list[Span]:
+        return [
+            span
+            for request in self.requests
+            for resource in request.resource_spans
+            for scope in resource.scope_spans
+            for span in scope.spans
+        ]
+
+
+@pytest.fixture
+def collector() -> Iterator[Collector]:
+    found = Collector()
+    thread = threading.Thread(target=found.server.serve_forever)
+    thread.start()
+    yield found
+    found.server.shutdown()
+    thread.join()
+    found.server.server_close()
+
+
+@pytest.fixture
+def board() -> Board:
+    return Board(About.of_party(make_config(), 1))
+
+
+def attributes(span: Span) -> dict[str, object]:
+    return {one.key: one.value.int_value or one.value.string_value for one in span.attributes}
+
+
+def test_steps_are_spans_within_one_another_with_their_costs(
+    collector: Collector, board: Board
+) -> None:
+    with traced(board, collector.endpoint):
+        with (
+            board.tracing("select", 2, lambda: {"sent_bytes": 30}),
+            board.tracing("select.choose", 2, lambda: {"sent_bytes": 7}),
+        ):
+            time.sleep(0.02)
+        with board.tracing("finish", None, dict):
+            pass
+    by_name = {span.name: span for span in collector.spans}
+    run, select, choose = (by_name[name] for name in ("run trial", "select", "select.choose"))
+    assert choose.parent_span_id == select.span_id
+    assert select.parent_span_id == by_name["finish"].parent_span_id == run.span_id
+    assert {span.trace_id for span in collector.spans} == {run.trace_id}
+    assert choose.end_time_unix_nano - choose.start_time_unix_nano >= 20_000_000
+    assert attributes(choose) == {"syncret.round": 2, "syncret.sent_bytes": 7}
+    resource = {
+        one.key: one.value.string_value
+        for one in collector.requests[0].resource_spans[0].resource.attributes
+    }
+    assert resource["syncret.study"] == "trial"
+    assert resource["service.instance.id"] == "party-1"
+
+
+async def test_steps_side_by_side_keep_their_own_parents(
+    collector: Collector, board: Board
+) -> None:
+    async def one(name: str) -> None:
+        with board.tracing(name, 1, dict):
+            await asyncio.sleep(0.01)
+            with board.tracing(f"{name}.inner", 1, dict):
+                await asyncio.sleep(0.01)
+
+    with traced(board, collector.endpoint):
+        await asyncio.gather(one("a"), one("b"))
+    by_name = {span.name: span for span in collector.spans}
+    for name in "ab":
+        assert by_name[f"{name}.inner"].parent_span_id == by_name[name].span_id
+
+
+def test_a_step_that_fails_says_its_errors_class_and_no_more(
+    collector: Collector, board: Board
+) -> None:
+    with (
+        contextlib.suppress(ValueError),
+        traced(board, collector.endpoint),
+        board.tracing("select", 2, dict),
+    ):
+        raise ValueError("a secret")
+    (select,) = [span for span in collector.spans if span.name == "select"]
+    assert select.status.code == Status.STATUS_CODE_ERROR
+    assert select.status.message == "ValueError"
+    assert b"a secret" not in b"".join(r.SerializeToString() for r in collector.requests)
+
+
+def test_a_collector_that_is_away_costs_little(
+    board: Board, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("parties.operate.traces._TIMEOUT_S", 0.3)
+    began = time.monotonic()
+    with (
+        traced(board, f"http://127.0.0.1:{free_ports(1)[0]}/v1/traces"),
+        board.tracing("select", 1, dict),
+    ):
+        pass
+    assert time.monotonic() - began < 3
+
+
+def test_nothing_is_traced_without_an_endpoint(board: Board) -> None:
+    before = board.tracing
+    with traced(board, None):
+        assert board.tracing is before
+
+
+def test_without_opentelemetry_it_is_said_what_to_install(
+    board: Board, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "opentelemetry", None)
+    with (
+        pytest.raises(
+            ExtraMissing, match=r"traces.endpoint needs opentelemetry.*syncret\[traces\]"
+        ),
+        traced(board, "http://127.0.0.1:4318"),
+    ):
+        pass
+
+
+async def test_a_run_is_traced_step_by_step_and_sends_what_it_sent(
+    tmp_path: Path,
+    certificates: dict[str, CertificateFiles],
+    monkeypatch: pytest.MonkeyPatch,
+    collector: Collector,
+) -> None:
+    """One of three servers traces its run: the others neither know nor differ, and its bytes are those of its costs."""
+    monkeypatch.setattr(parties.distaim.server, "make_estimator", make_uniform)
+    cluster = Cluster(make_config(), tmp_path, certificates)
+    configs = cluster.with_own_certificates()
+    boards = [Board(About.of_party(config, pid)) for pid, config in enumerate(configs)]
+
+    async def serve(pid: int) -> None:
+        folder = cluster.directory(pid)
+        folder.mkdir()
+        if pid == 1:
+            (folder / "settings.toml").write_text(f'[traces]\nendpoint = "{collector.endpoint}"')
+        register = cluster.register(pid)
+        async with shown(boards[pid], folder, Orders()):
+            await run_party(
+                configs[pid], pid, folder, progress=Recording(), closed=asyncio.Event(),
+                register=register, board=boards[pid],
+            )  # fmt: skip
+
+    async with asyncio.timeout(60):
+        await asyncio.gather(cluster.submit(EVERYONE), *(serve(pid) for pid in range(3)))
+    steps = boards[1].status()["steps"]
+    spans = [span for span in collector.spans if not span.name.startswith("run ")]
+    assert {span.name for span in spans} == set(steps)
+    for name, cost in steps.items():
+        own = [attributes(span) for span in spans if span.name == name]
+        assert len(own) == cost["count"]
+        assert sum(one.get("syncret.sent_bytes") or 0 for one in own) == cost["sent_bytes"]
+    (run,) = [span for span in collector.spans if span.name.startswith("run ")]
+    assert attributes(run) == {"syncret.phase": "finished"}
