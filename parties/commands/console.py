@@ -5,11 +5,15 @@ import json
 import signal
 import socket
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from parties.commands.running import common_options
 from parties.errors import ConfigError
+
+if TYPE_CHECKING:
+    from parties.operate.console.upstream import Upstream
 
 _HOST = "127.0.0.1"
 
@@ -24,8 +28,9 @@ def console(directory: Path, port: int, opened: bool, as_json: bool) -> None:
 
     Prints an address of this host that opens the console once; whoever else has a login here cannot use it after that,
     and nothing of it is reachable from elsewhere. From another host, forward the port: ssh -L 8800:127.0.0.1:8800 HOST,
-    with --port 8800 here. DIR is the folder of syncret party or flaim-server, by default the one you are in, whether
-    the server runs or not. Ctrl-C ends the console, and nothing else.
+    with --port 8800 here. DIR is the folder of syncret serve, with all its studies, or that of syncret party or
+    flaim-server, by default the one you are in, whether the server runs or not. Ctrl-C ends the
+    console, and nothing else.
     """
     listening = _listen(port)
     asyncio.run(_serve(directory, listening, opened=opened, as_json=as_json))
@@ -40,24 +45,34 @@ def _listen(port: int) -> socket.socket:
         raise ConfigError("console", "port", what) from error
 
 
-async def _serve(directory: Path, listening: socket.socket, *, opened: bool, as_json: bool) -> None:
-    # The pages take a while to import.
-    from aiohttp import web
-
+def _upstream(directory: Path) -> "Upstream":
+    """Whom the console asks. Raises StoreError, UsageError."""
     from parties.commands.status import server_folders
-    from parties.operate.console.gate import ENTER, Loopback
-    from parties.operate.console.pages import add_console
-    from parties.operate.console.upstream import Upstream
+    from parties.operate.console.upstream import Studies, upstream_of
 
+    upstream = upstream_of(directory)
+    if isinstance(upstream, Studies):
+        return upstream
     folders = server_folders(directory)
     if len(folders) > 1:
         names = " or ".join(str(folder) for folder in folders)
         raise click.UsageError(f"the console shows one server: give {names}")
+    return upstream_of(folders[0])
+
+
+async def _serve(directory: Path, listening: socket.socket, *, opened: bool, as_json: bool) -> None:
+    # The pages take a while to import.
+    from aiohttp import web
+
+    from parties.operate.console.gate import ENTER, Loopback
+    from parties.operate.console.pages import add_console
+
+    upstream = _upstream(directory)
     port = listening.getsockname()[1]
     gate = Loopback(port)
     app = web.Application()
     app.router.add_get(ENTER, gate.enter)
-    add_console(app, Upstream(folders[0]), gate)
+    add_console(app, upstream, gate)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
     await runner.setup()
     try:

@@ -21,8 +21,8 @@ from parties.board import About, Board, Owner, OwnerState, Phase, Spent
 from parties.operate.app import Orders, application
 from parties.operate.console.gate import ENTER, Loopback
 from parties.operate.console.pages import add_console
-from parties.operate.console.upstream import Upstream
-from parties.operate.console.view import bytes_in_words, duration, study_values
+from parties.operate.console.upstream import Party, Shown
+from parties.operate.console.view import bytes_in_words, duration, page_values
 from parties.operate.serving import Listening, answering
 from parties.operate.sockets import NAME, listen
 from tests.browser import browser, needs_browser, playwright
@@ -85,7 +85,7 @@ def served(folder: Path, board: Board) -> Iterator[Server]:
     def console() -> web.Application:
         app = web.Application()
         app.router.add_get(ENTER, server.gate.enter)
-        add_console(app, Upstream(folder), server.gate)
+        add_console(app, Party(folder), server.gate)
         return app
 
     with (
@@ -232,13 +232,14 @@ def test_console_answers_bad_requests_with_a_page_and_shows_no_other_study(serve
     assert server.ask(HERE, "DELETE", cookie=own)[0].status == 405
 
 
-def test_study_values_puts_owners_with_a_problem_first_and_cuts_the_list() -> None:
+def test_page_values_puts_owners_with_a_problem_first_and_cuts_the_list() -> None:
     board = Board(about())
     board.sources.owners = lambda: [
         *(Owner(f"o{i}", OwnerState.COUNTED) for i in range(600)),
         Owner("z", OwnerState.INCOMPLETE, ("beta",)),
     ]
-    values = study_values(board.status())
+    values = page_values(Shown("stays", "stays", Path(), (), False, board.status()))
+    assert isinstance(values["shown_owners"], list)
     assert values["shown_owners"][0]["name"] == "z"
     assert (len(values["shown_owners"]), values["more_owners"]) == (500, 101)
 
@@ -415,7 +416,7 @@ def test_page_says_when_its_server_is_gone(browser: playwright.Browser, tmp_path
     def console() -> web.Application:
         app = web.Application()
         app.router.add_get(ENTER, gate.enter)
-        add_console(app, Upstream(tmp_path), gate)
+        add_console(app, Party(tmp_path), gate)
         return app
 
     board = Board(about())

@@ -12,9 +12,9 @@ Provides ``add_console``. Secret: nothing is shown that is. Known limits: a page
 
 import asyncio
 import contextlib
-from collections.abc import Sequence
+import hashlib
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from urllib.parse import quote
 
 from aiohttp import web
@@ -24,8 +24,17 @@ from parties.errors import PartyError, StoreError
 from parties.operate.app import event_stream, send_event
 from parties.operate.asking import NotRunning
 from parties.operate.console.gate import REPORT_POLICY, Gate, guarded
-from parties.operate.console.upstream import Document, Upstream
-from parties.operate.console.view import ORDERS, STATIC, Order, orders_of, render, study_values
+from parties.operate.console.upstream import Shown, Upstream
+from parties.operate.console.view import (
+    ORDERS,
+    SERVICE_ORDERS,
+    STATIC,
+    Order,
+    orders_of,
+    overview_values,
+    page_values,
+    render,
+)
 
 PREFIX = "/console"
 _REPORT = "report.html"
@@ -71,9 +80,10 @@ class _Pages:
 
     def routes(self) -> Sequence[web.AbstractRouteDef]:
         study = "/studies/{key}"
-        order = "/{order:" + "|".join(ORDERS) + "}"
+        order = "/{order:" + "|".join(ORDERS | SERVICE_ORDERS) + "}"
         return [
             web.get("/", self.studies),
+            web.get("/events", self.studies_events),
             web.static("/static", STATIC),
             web.get(study, self.study),
             web.get(f"{study}/events", self.events),
@@ -87,41 +97,57 @@ class _Pages:
         self._closing.set()
 
     async def studies(self, request: web.Request) -> web.StreamResponse:
-        status = await self._upstream.status()
-        raise web.HTTPSeeOther(_here(status["study"]["id"]))
+        overview = await self._upstream.overview()
+        if overview is None:
+            shown = await self._upstream.find(None)
+            raise web.HTTPSeeOther(_here(shown.key if shown else ""))
+        return _page("studies.html", title=overview["service"], **overview_values(overview))
 
-    async def _study(self, request: web.Request) -> tuple[Upstream, Document]:
+    async def studies_events(self, request: web.Request) -> web.StreamResponse:
+        async def show(response: web.StreamResponse) -> bool:
+            overview = await self._upstream.overview() or {}
+            html = render("_studies.html", **overview_values(overview))
+            await send_event(response, "show", {"html": html})
+            return True
+
+        return await self._stream(request, None, show)
+
+    async def _shown(self, request: web.Request) -> Shown:
         """Raises HTTPNotFound for a study that is not here."""
-        status = await self._upstream.status()
-        if request.match_info["key"] != status["study"]["id"]:
+        shown = await self._upstream.find(request.match_info["key"])
+        if shown is None:
             raise web.HTTPNotFound(text="There is no such study here.")
-        return self._upstream, status
+        return shown
+
+    def _orders(self, shown: Shown) -> list[Order]:
+        return orders_of(shown, in_service=self._upstream.in_service)
 
     async def study(self, request: web.Request) -> web.Response:
-        upstream, status = await self._study(request)
-        files = [] if status["running"] else await asyncio.to_thread(_files_of, upstream.folder)
-        did = ORDERS.get(request.query.get("did", ""))
+        shown = await self._shown(request)
+        files = await asyncio.to_thread(_files_of, shown)
+        values = page_values(shown)
+        did = (SERVICE_ORDERS | ORDERS).get(request.query.get("did", ""))
         return _page(
             "study.html",
-            title=status["study"]["id"],
-            here=_here(request.match_info["key"]),
+            title=shown.title,
+            here=_here(shown.key),
             notice=did.did if did else "",
-            orders=list(orders_of(status)),
+            orders=self._orders(shown),
             files=files,
             has_report=any(file.name == _REPORT for file in files),
-            **study_values(status),
+            shape=_shape(shown, files),
+            **values,
         )
 
     async def ask(self, request: web.Request) -> web.Response:
-        _, status = await self._study(request)
-        order = _order(request, status)
+        shown = await self._shown(request)
         return _page(
             "order.html",
-            title=status["study"]["id"],
-            here=_here(request.match_info["key"]),
-            party=status["party"]["name"],
-            order=order,
+            title=shown.title,
+            here=_here(shown.key),
+            order=self._order(request, shown),
             csrf=self._gate.csrf,
+            **page_values(shown),
         )
 
     async def tell(self, request: web.Request) -> web.Response:
@@ -129,41 +155,72 @@ class _Pages:
             raise web.HTTPForbidden(
                 text="The form is not one of this console's: load the page again."
             )
-        upstream, status = await self._study(request)
-        order = _order(request, status)
-        answer = await upstream.order(order.name)
+        shown = await self._shown(request)
+        order, form = self._order(request, shown), await request.post()
+        fields = {name: str(form[name]) for name in ("digest", "reason") if form.get(name)}
+        answer = await self._upstream.order(shown.key, order.name, fields)
         if not answer.taken:
             raise web.HTTPConflict(text=answer.text)
-        raise web.HTTPSeeOther(f"{_here(request.match_info['key'])}?did={order.name}")
+        raise web.HTTPSeeOther(f"{_here(shown.key)}?did={order.name}")
+
+    def _order(self, request: web.Request, shown: Shown) -> Order:
+        """Raises HTTPConflict for what cannot be told now."""
+        for order in self._orders(shown):
+            if order.name == request.match_info["order"]:
+                return order
+        raise web.HTTPConflict(text="This study, as it stands, does not take that order.")
 
     async def report(self, request: web.Request) -> web.StreamResponse:
-        upstream, status = await self._study(request)
-        return await _sent(
-            upstream.folder, status, _REPORT, {"Content-Security-Policy": REPORT_POLICY}
-        )
+        headers = {"Content-Security-Policy": REPORT_POLICY}
+        return await _sent(await self._shown(request), _REPORT, headers)
 
     async def file(self, request: web.Request) -> web.StreamResponse:
-        upstream, status = await self._study(request)
-        name = request.match_info["name"]
-        if name not in _FILES:
-            raise web.HTTPNotFound(text="There is no such file.")
-        saved = f"{status['study']['id']}-{name.rpartition('/')[2]}"
+        shown, name = await self._shown(request), request.match_info["name"]
+        saved = f"{shown.title}-{name.rpartition('/')[2]}"
         headers = {
             "Content-Disposition": f"attachment; filename*=UTF-8''{quote(saved, safe='')}",
             "Content-Type": "application/octet-stream",
         }
-        return await _sent(upstream.folder, status, name, headers)
+        return await _sent(shown, name, headers)
 
     async def events(self, request: web.Request) -> web.StreamResponse:
-        upstream, status = await self._study(request)
+        shown = await self._shown(request)
+        before, values = request.query.get("shape", ""), page_values(shown)
+
+        async def show(response: web.StreamResponse) -> bool:
+            nonlocal values
+            now = before
+            try:
+                found = await self._upstream.find(shown.key)
+                if found is not None:
+                    files = await asyncio.to_thread(_files_of, found)
+                    values, now = page_values(found), _shape(found, files)
+            except PartyError as error:
+                values = values | {"lost": str(error)}
+            await send_event(response, "show", {"html": render("_study.html", **values)})
+            if now != before:
+                await send_event(response, "over", {})
+            return now == before
+
+        return await self._stream(request, shown.key, show)
+
+    async def _stream(
+        self,
+        request: web.Request,
+        key: str | None,
+        show: Callable[[web.StreamResponse], Awaitable[bool]],
+    ) -> web.StreamResponse:
+        """Events for one page, as often as something changes, until ``show`` says that it is to be loaded anew."""
         if self._listeners >= _MOST_LISTENERS:
             raise web.HTTPServiceUnavailable(text="Too many pages are open.")
+        response, news = await event_stream(request), asyncio.Event()
+        watching = asyncio.create_task(_watch(self._upstream, key, news))
         self._listeners += 1
-        response = await event_stream(request)
-        news = asyncio.Event()
-        watching = asyncio.create_task(_watch(upstream, news))
         try:
-            await self._stream(response, upstream, status, news)
+            while not self._closing.is_set() and await show(response):
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(news.wait(), _TICK_S)
+                news.clear()
         except ConnectionError:
             pass
         finally:
@@ -171,58 +228,29 @@ class _Pages:
             self._listeners -= 1
         return response
 
-    async def _stream(
-        self,
-        response: web.StreamResponse,
-        upstream: Upstream,
-        status: Document,
-        news: asyncio.Event,
-    ) -> None:
-        before = await _shape(upstream, status)
-        values = study_values(status)
-        while not self._closing.is_set():
-            await send_event(response, "show", {"html": render("_study.html", **values)})
-            if await _shape(upstream, status) != before:
-                await send_event(response, "over", {})
-                return
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(news.wait(), _TICK_S)
-            news.clear()
-            try:
-                status = await upstream.status()
-                values = study_values(status)
-            except PartyError as error:
-                values |= {"lost": str(error)}
 
-
-async def _watch(upstream: Upstream, news: asyncio.Event) -> None:
+async def _watch(upstream: Upstream, key: str | None, news: asyncio.Event) -> None:
     """Set ``news`` at every change of the server, also when it is started again."""
     while True:
-        async for _ in upstream.changes():
+        async for _ in upstream.changes(key):
             news.set()
         news.set()
         await asyncio.sleep(_RETRY_S)
 
 
-async def _shape(upstream: Upstream, status: Document) -> object:
-    """What the fixed part of a page hangs on: when it changes, the page is loaded anew."""
-    files = [] if status["running"] else await asyncio.to_thread(_files_of, upstream.folder)
-    return list(orders_of(status)), [file.name for file in files]
+def _shape(shown: Shown, files: Sequence[_File]) -> str:
+    """What the fixed part of a page hangs on, in short: when it changes, the page is loaded anew."""
+    parts = repr((shown.orders, [file.name for file in files]))
+    return hashlib.sha256(parts.encode()).hexdigest()[:16]
 
 
 def _here(key: str) -> str:
     return f"{PREFIX}/studies/{quote(key, safe='')}"
 
 
-def _order(request: web.Request, status: Document) -> Order:
-    order = ORDERS[request.match_info["order"]]
-    if order not in orders_of(status):
-        raise web.HTTPConflict(text=f"This server, which is {status['phase']}, takes no orders.")
-    return order
-
-
-def _files_of(folder: Path) -> list[_File]:
-    paths = {name: folder / name for name in _FILES}
+def _files_of(shown: Shown) -> list[_File]:
+    """What of a study may be shown: nothing before it is over."""
+    paths = {name: shown.folder / name for name in _FILES} if shown.over else {}
     return [
         _File(name, _FILES[name], path.stat().st_size)
         for name, path in paths.items()
@@ -230,16 +258,13 @@ def _files_of(folder: Path) -> list[_File]:
     ]
 
 
-async def _sent(
-    folder: Path, status: Document, name: str, headers: dict[str, str]
-) -> web.StreamResponse:
-    """A public file of a run that is over. Raises HTTPNotFound."""
-    found = [] if status["running"] else await asyncio.to_thread(_files_of, folder)
+async def _sent(shown: Shown, name: str, headers: dict[str, str]) -> web.StreamResponse:
+    """A public file of a study that is over. Raises HTTPNotFound."""
+    found = await asyncio.to_thread(_files_of, shown)
     if not any(file.name == name for file in found):
-        raise web.HTTPNotFound(
-            text="It is not there, or not yet: files are here when a study is over."
-        )
-    return web.FileResponse(folder / name, headers=headers)
+        text = "It is not there, or not yet: files are here when a study is over."
+        raise web.HTTPNotFound(text=text)
+    return web.FileResponse(shown.folder / name, headers=headers)
 
 
 def _page(template: str, **values: object) -> web.Response:

@@ -1,8 +1,9 @@
-"""The admin API that the console shows, as seen from the console: one server's, or a service's with many studies.
+"""The admin APIs that the console shows, as seen from the console: one server's, or a service's with many studies.
 
-Provides ``Upstream``. It asks the Unix socket in the server's folder, the same whether the console is a process of its
-own or lives in the server's; where nobody answers there, it says what the folder has of the last run. Public: all that
-it passes on. Raises StoreError where an answer is not understood, NotRunning where an order finds nobody.
+Provides ``Party`` and ``Studies``, both an ``Upstream``, and ``upstream_of``, which tells a folder's kind. They ask the
+Unix socket in the folder, the same whether the console is a process of its own or lives in the server's; where nobody
+answers there, a party's folder still says what it has of the last run. Public: all that is passed on. Raises StoreError
+where an answer is not understood, NotRunning where nobody is there to answer.
 """
 
 import asyncio
@@ -11,14 +12,15 @@ import json
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import quote
 
 import aiohttp
 
 from parties.errors import StoreError
 from parties.operate.asking import NotRunning
-from parties.operate.past import past_status
+from parties.operate.book import OVER, State
+from parties.operate.past import TRANSCRIPT, past_status
 from parties.operate.sockets import NAME, reachable
 
 _TIMEOUT = aiohttp.ClientTimeout(total=10.0)
@@ -26,6 +28,16 @@ _STREAM = aiohttp.ClientTimeout(total=None, sock_connect=5.0, sock_read=60.0)
 """Silence that is borne between events; a comment comes four times as often."""
 _LONGEST = 1 << 24
 _LINE = 1 << 22
+_NOT_FOUND = 404
+APPROVE, CANCEL = "approve", "cancel"
+_ORDERS = {State.PROPOSED: (APPROVE,), State.FAILED: (APPROVE,)}
+"""What a service can be told of a study in this state, besides ``cancel``, which ends one that is not over."""
+_PASSED_ON = ("close", "finish")
+"""What a study's process is told through its service. Were it told to stop, it would be started again."""
+WORK = "run"
+"""In a study's folder at a service, the folder of the server's run."""
+_SERVERS = "servers"
+"""The folder in a service's that has the public files of the servers that it knows."""
 
 Document = Mapping[str, Any]
 
@@ -38,63 +50,190 @@ class Answer:
     text: str = ""
 
 
-class Upstream:
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A study as a page shows it.
+
+    ``status`` is the document of its process, or of its last run; ``study`` what a service knows of it. ``orders`` are
+    the names of what can be told now, ``folder`` has its public files, ``over`` says that they may be shown.
+    """
+
+    key: str
+    title: str
+    folder: Path
+    orders: tuple[str, ...]
+    over: bool
+    status: Document | None = None
+    study: Document | None = None
+
+
+class Upstream(Protocol):
+    """Whom the console asks. ``in_service`` says which orders' words are meant."""
+
+    in_service: bool
+
+    async def overview(self) -> Document | None:
+        """All studies, of a service; None where there is one study alone."""
+
+    async def find(self, key: str | None) -> Shown | None:
+        """The study ``key``, or the only one; None where there is none such."""
+
+    async def order(self, key: str, name: str, fields: Mapping[str, str]) -> Answer:
+        """Tell it to do something."""
+
+    def changes(self, key: str | None) -> AsyncIterator[None]:
+        """Something has changed, as often as the server says so, until it ends."""
+
+
+def upstream_of(folder: Path) -> Upstream:
+    """Of the folder of `syncret serve`, or of one server's."""
+    return Studies(folder) if (folder / _SERVERS).is_dir() else Party(folder)
+
+
+class Party:
     """The server whose folder is ``folder``."""
+
+    in_service = False
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    async def status(self) -> Document:
-        """Its status document; of the last run where nothing runs."""
+    async def overview(self) -> Document | None:
+        """See ``Upstream``."""
+        return None
+
+    async def find(self, key: str | None) -> Shown | None:
+        """See ``Upstream``."""
         try:
-            return await self._get("/status")
+            status: Document = await _get(self.folder, "/status")
         except NotRunning:
-            return await asyncio.to_thread(past_status, self.folder)
+            status = await asyncio.to_thread(past_status, self.folder)
+        name = status["study"]["id"]
+        if key not in (None, name):
+            return None
+        orders = tuple(status.get("orders", ()))
+        return Shown(name, name, self.folder, orders, not status["running"], status)
 
-    async def order(self, name: str) -> Answer:
-        """Tell it to close, finish or cancel."""
-        async with self._request("POST", f"/{quote(name, safe='')}") as response:
-            document = _document(await response.content.read(_LONGEST))
-        if response.status < 300:
-            return Answer(True)
-        error = document.get("error")
-        words = error if isinstance(error, dict) else {}
-        return Answer(
-            False, f"{words.get('what', response.reason)}; expected {words.get('expected')}"
+    async def order(self, key: str, name: str, fields: Mapping[str, str]) -> Answer:
+        """See ``Upstream``."""
+        return await _post(self.folder, f"/{_quoted(name)}", {})
+
+    async def changes(self, key: str | None) -> AsyncIterator[None]:
+        """See ``Upstream``."""
+        async for _ in _events(self.folder, "/events"):
+            yield None
+
+
+class Studies:
+    """The service whose folder is ``folder``."""
+
+    in_service = True
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    async def overview(self) -> Document | None:
+        """See ``Upstream``."""
+        return await _get(self.folder, "/status")
+
+    async def find(self, key: str | None) -> Shown | None:
+        """See ``Upstream``."""
+        study = await _get(self.folder, f"/studies/{_quoted(key or '')}", or_none=True)
+        if study is None:
+            return None
+        work = Path(study["folder"]) / WORK
+        status = await self._status(study["digest"], work)
+        state = State(study["state"])
+        running = status is not None and status["running"]
+        told = tuple(name for name in (status or {}).get("orders", ()) if name in _PASSED_ON)
+        orders = (
+            _ORDERS.get(state, ()) if state in OVER else (*_ORDERS.get(state, ()), *told, CANCEL)
         )
+        over = state in OVER and not running
+        return Shown(study["digest"], study["run"], work, orders, over, status, study)
 
-    async def changes(self) -> AsyncIterator[None]:
-        """Something has changed, as often as the server says so, until it ends."""
+    async def _status(self, digest: str, work: Path) -> Document | None:
+        """What its process says; what its folder has where none runs; None where it was never started."""
+        answer = await _get(self.folder, f"/studies/{digest}/status")
+        if "phase" in answer:
+            return answer
+        if not (work / TRANSCRIPT).exists():
+            return None
         try:
-            async with self._request("GET", "/events", _STREAM) as response:
-                async for line in response.content:
-                    if line.startswith(b"data:"):
-                        yield None
-        except (NotRunning, StoreError):
+            return await asyncio.to_thread(past_status, work)
+        except StoreError:
+            return None
+
+    async def order(self, key: str, name: str, fields: Mapping[str, str]) -> Answer:
+        """See ``Upstream``."""
+        return await _post(self.folder, f"/studies/{_quoted(key)}/{_quoted(name)}", fields)
+
+    async def changes(self, key: str | None) -> AsyncIterator[None]:
+        """See ``Upstream``. Of a study that runs, what its process says as well."""
+        if key is None:
+            async for _ in _events(self.folder, "/events"):
+                yield None
             return
+        async for _ in _events(self.folder, f"/studies/{_quoted(key)}/events"):
+            yield None
 
-    async def _get(self, path: str) -> Document:
-        async with self._request("GET", path) as response:
-            return _document(await response.content.read(_LONGEST))
 
-    @contextlib.asynccontextmanager
-    async def _request(
-        self, method: str, path: str, timeout: aiohttp.ClientTimeout = _TIMEOUT
-    ) -> AsyncIterator[aiohttp.ClientResponse]:
-        socket = self.folder / NAME
-        try:
-            with reachable(socket) as name:
-                connector = aiohttp.UnixConnector(name)
-                async with (
-                    aiohttp.ClientSession(connector=connector, read_bufsize=_LINE) as session,
-                    session.request(method, f"http://localhost{path}", timeout=timeout) as response,
-                ):
-                    yield response
-        except (FileNotFoundError, ConnectionRefusedError, aiohttp.ClientConnectorError) as error:
-            raise NotRunning(f"nothing runs in {self.folder}") from error
-        except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
-            words = str(error) or type(error).__name__
-            raise StoreError(socket, f"does not answer as a server would: {words}") from error
+def _quoted(text: str) -> str:
+    return quote(text, safe="")
+
+
+async def _get(folder: Path, path: str, *, or_none: bool = False) -> Any:
+    """The JSON object that is answered, whatever its status; None for 404 with ``or_none``."""
+    async with _request(folder, "GET", path) as response:
+        if or_none and response.status == _NOT_FOUND:
+            return None
+        return _document(await response.content.read(_LONGEST))
+
+
+async def _post(folder: Path, path: str, fields: Mapping[str, str]) -> Answer:
+    async with _request(folder, "POST", path, json_body=dict(fields)) as response:
+        document = _document(await response.content.read(_LONGEST))
+    if response.status < 300:
+        return Answer(True)
+    error = document.get("error")
+    said = error if isinstance(error, dict) else {}
+    return Answer(False, f"{said.get('what', response.reason)}; expected {said.get('expected')}")
+
+
+async def _events(folder: Path, path: str) -> AsyncIterator[None]:
+    try:
+        async with _request(folder, "GET", path, timeout=_STREAM) as response:
+            async for line in response.content:
+                if line.startswith(b"data:"):
+                    yield None
+    except (NotRunning, StoreError):
+        return
+
+
+@contextlib.asynccontextmanager
+async def _request(
+    folder: Path,
+    method: str,
+    path: str,
+    *,
+    json_body: Mapping[str, str] | None = None,
+    timeout: aiohttp.ClientTimeout = _TIMEOUT,
+) -> AsyncIterator[aiohttp.ClientResponse]:
+    place = folder / NAME
+    try:
+        with reachable(place) as name:
+            connector = aiohttp.UnixConnector(name)
+            url = f"http://localhost{path}"
+            async with (
+                aiohttp.ClientSession(connector=connector, read_bufsize=_LINE) as session,
+                session.request(method, url, json=json_body, timeout=timeout) as response,
+            ):
+                yield response
+    except (FileNotFoundError, ConnectionRefusedError, aiohttp.ClientConnectorError) as error:
+        raise NotRunning(f"nothing runs in {folder}") from error
+    except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
+        words = str(error) or type(error).__name__
+        raise StoreError(place, f"does not answer as a server would: {words}") from error
 
 
 def _document(data: bytes) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """How a status document becomes a page: templates, with everything from outside escaped, and a few words and units.
 
-Provides ``render``, ``study_values`` and ``ORDERS``. Public: all that it shows.
+Provides ``render``, ``overview_values``, ``page_values``, ``orders_of``, ``ORDERS`` and ``SERVICE_ORDERS``.
+Public: all that it shows.
 """
 
 from collections.abc import Mapping
@@ -14,6 +15,7 @@ import jinja2
 
 from parties.board import OwnerState, Phase
 from parties.cards import words
+from parties.operate.console.upstream import Shown
 
 _HERE = Path(__file__).resolve().parent
 STATIC = _HERE / "static"
@@ -51,6 +53,7 @@ class Order:
     long: str
     did: str
     tone: str = ""
+    asks_reason: bool = False
 
 
 ORDERS = {
@@ -86,6 +89,33 @@ ORDERS = {
         ),
     )
 }
+SERVICE_ORDERS = {
+    order.name: order
+    for order in (
+        Order(
+            "approve",
+            "Approve",
+            "It runs once all three operators have approved it.",
+            "Approve this study?",
+            "Read its twelve words to the two other operators first: the same words mean the same budget, columns and "
+            "servers. It runs once all three have approved it.",
+            "Approved here.",
+        ),
+        ORDERS["close"],
+        ORDERS["finish"],
+        Order(
+            "cancel",
+            "End this study for good",
+            "For all three servers. Shares and sealing key are deleted; what was released stays so.",
+            "End this study for good?",
+            "It ends at all three servers, and cannot be taken up again. Shares and sealing key are deleted; what was "
+            "charged stays charged, and what was released stays so.",
+            "The study is ended at this server; the two others are told.",
+            "bad",
+            asks_reason=True,
+        ),
+    )
+}
 
 
 def render(template: str, **values: object) -> str:
@@ -93,22 +123,39 @@ def render(template: str, **values: object) -> str:
     return _environment().get_template(template).render(**values)
 
 
-def study_values(status: Mapping[str, Any]) -> dict[str, object]:
-    """What the part ``_study.html`` is made of."""
+def orders_of(shown: Shown, *, in_service: bool) -> list[Order]:
+    """What can be told now."""
+    words = SERVICE_ORDERS if in_service else ORDERS
+    return [words[name] for name in shown.orders if name in words]
+
+
+def overview_values(overview: Mapping[str, Any]) -> dict[str, object]:
+    """What the list of studies is made of: those that go on, the latest first, then those that are over."""
+    studies = sorted(
+        overview.get("studies", []), key=lambda study: study["proposed_at"], reverse=True
+    )
+    studies.sort(key=lambda study: study["ended_at"] is not None)
+    return {"service": overview, "studies": studies}
+
+
+def page_values(shown: Shown) -> dict[str, object]:
+    """What the changing part of a study's page is made of."""
+    study = shown.study
+    digest = study["digest"] if study else (shown.status or {})["study"]["config"]
+    values = {"study": study, "status": shown.status, "digest": digest, "words": words(digest)}
+    said = study["state"] if study else ""
+    if shown.status is None:
+        return {**values, "said": said, "lost": "", "shown_owners": [], "more_owners": 0}
+    return {**values, **_status_values(shown.status), "lost": ""}
+
+
+def _status_values(status: Mapping[str, Any]) -> dict[str, object]:
     owners = sorted(status["owners"].get("list", []), key=_place)
     return {
-        "status": status,
         "said": _said(status),
-        "words": words(status["study"]["config"]),
         "shown_owners": owners[:SHOWN_OWNERS],
         "more_owners": max(0, len(owners) - SHOWN_OWNERS),
-        "lost": "",
     }
-
-
-def orders_of(status: Mapping[str, Any]) -> list[Order]:
-    """What can be told to the server now."""
-    return [ORDERS[name] for name in status.get("orders", ()) if name in ORDERS]
 
 
 def _place(owner: Mapping[str, Any]) -> tuple[int, str]:
