@@ -95,7 +95,7 @@ def _study(session, blocks, server: Path, browser: Browser, running: list) -> No
 
 
 def _ask(page: Page) -> None:
-    page.get_by_role("link", name="Wait for no more owners").click()
+    page.get_by_role("link", name="Take no more owners").click()
     page.get_by_role("button").wait_for()
     save(page, "console-3-ask")
     page.go_back()

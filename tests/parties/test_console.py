@@ -181,7 +181,7 @@ def test_console_takes_an_order_from_its_own_form_once_asked(server: Server) -> 
     assert response.status == 303
     assert response.headers["Location"] == f"{HERE}?did=close"
     assert server.told == ["close"]
-    assert "waits for no more owners" in server.ask(f"{HERE}?did=close", cookie=own)[1]
+    assert "asks to take no more owners" in server.ask(f"{HERE}?did=close", cookie=own)[1]
     # An order that this server does not know, and an end after which it knows none.
     assert server.ask(f"{HERE}/finish", cookie=own)[0].status == 409
     server.board.enter(Phase.FINISHED)
@@ -242,6 +242,23 @@ def test_page_values_puts_owners_with_a_problem_first_and_cuts_the_list() -> Non
     assert isinstance(values["shown_owners"], list)
     assert values["shown_owners"][0]["name"] == "z"
     assert (len(values["shown_owners"]), values["more_owners"]) == (500, 101)
+
+
+def test_page_values_say_who_asks_and_who_does_not_yet() -> None:
+    board = Board(about())
+    own, one, other = "party-0", "party-1", "party-2"
+    nothing = {"close": False, "finish": False, "revoked": []}
+    board.sources.asked = lambda: {
+        "here": nothing | {"close": True, "finish": True},
+        "told": [nothing | {"party": one, "finish": True, "revoked": ["north"]}],
+        "agreed": nothing | {"finish": True},
+    }
+    values = page_values(Shown("stays", "stays", Path(), (), False, board.status()))
+    assert values["asked"] == [
+        f"Asked by {own}, not yet by {one} and {other}: take no more owners.",
+        "Agreed by all: end with the rounds done.",
+        f"Asked by {one}, not yet by {own} and {other}: turn north away.",
+    ]
 
 
 def test_units_are_those_that_people_read() -> None:
@@ -360,7 +377,7 @@ def test_page_shows_markup_as_text_wherever_it_comes_from(
         board.enter(Phase.WAITING)
         board.rejected(EVIL, EVIL)
         page.get_by_text(f"{EVIL} waiting").first.wait_for()
-        page.get_by_role("link", name="Wait for no more owners").click()
+        page.get_by_role("link", name="Take no more owners").click()
         page.get_by_role("strong").get_by_text(EVIL).wait_for()
         assert page.evaluate("window.hacked") is None
         assert page.locator("main img, main script").count() == 0
@@ -376,16 +393,16 @@ def test_page_works_from_the_keyboard_alone(browser: playwright.Browser, server:
         assert page.evaluate("document.activeElement.id") == "main"
         for _ in range(30):
             page.keyboard.press("Tab")
-            if page.evaluate("document.activeElement.textContent") == "Wait for no more owners":
+            if page.evaluate("document.activeElement.textContent") == "Take no more owners":
                 break
         outline = page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
         assert outline == "solid"
         page.keyboard.press("Enter")
-        page.get_by_role("heading", name="Wait for no more owners?").wait_for()
+        page.get_by_role("heading", name="Take no more owners?").wait_for()
         assert page.evaluate("document.activeElement.tagName") == "BUTTON"
         assert server.told == []
         page.keyboard.press("Enter")
-        page.get_by_role("alert").get_by_text("waits for no more owners").wait_for()
+        page.get_by_role("alert").get_by_text("asks to take no more owners").wait_for()
         assert server.told == ["close"]
 
 

@@ -20,7 +20,8 @@ import aiohttp
 from parties.errors import StoreError
 from parties.operate.asking import NotRunning
 from parties.operate.book import OVER, State
-from parties.operate.past import TRANSCRIPT, past_status
+from parties.operate.past import past_status
+from parties.operate.retention import TRANSCRIPT
 from parties.operate.sockets import NAME, reachable
 
 _TIMEOUT = aiohttp.ClientTimeout(total=10.0)
@@ -28,7 +29,6 @@ _STREAM = aiohttp.ClientTimeout(total=None, sock_connect=5.0, sock_read=60.0)
 """Silence that is borne between events; a comment comes four times as often."""
 _LONGEST = 1 << 24
 _LINE = 1 << 22
-_NOT_FOUND = 404
 APPROVE, CANCEL = "approve", "cancel"
 _ORDERS = {State.PROPOSED: (APPROVE,), State.FAILED: (APPROVE,)}
 """What a service can be told of a study in this state, besides ``cancel``, which ends one that is not over."""
@@ -111,8 +111,7 @@ class Party:
         name = status["study"]["id"]
         if key not in (None, name):
             return None
-        orders = tuple(status.get("orders", ()))
-        return Shown(name, name, self.folder, orders, not status["running"], status)
+        return Shown(name, name, self.folder, _told(status), not status["running"], status)
 
     async def order(self, key: str, name: str, fields: Mapping[str, str]) -> Answer:
         """See ``Upstream``."""
@@ -138,14 +137,14 @@ class Studies:
 
     async def find(self, key: str | None) -> Shown | None:
         """See ``Upstream``."""
-        study = await _get(self.folder, f"/studies/{_quoted(key or '')}", or_none=True)
-        if study is None:
+        study = await _get(self.folder, f"/studies/{_quoted(key or '')}")
+        if "digest" not in study:
             return None
         work = Path(study["folder"]) / WORK
         status = await self._status(study["digest"], work)
         state = State(study["state"])
         running = status is not None and status["running"]
-        told = tuple(name for name in (status or {}).get("orders", ()) if name in _PASSED_ON)
+        told = tuple(name for name in _told(status or {}) if name in _PASSED_ON)
         orders = (
             _ORDERS.get(state, ()) if state in OVER else (*_ORDERS.get(state, ()), *told, CANCEL)
         )
@@ -178,15 +177,19 @@ class Studies:
             yield None
 
 
+def _told(status: Document) -> tuple[str, ...]:
+    """What a server takes, but for what its operator has asked already."""
+    here = (status.get("asked") or {}).get("here", {})
+    return tuple(name for name in status.get("orders", ()) if not here.get(name))
+
+
 def _quoted(text: str) -> str:
     return quote(text, safe="")
 
 
-async def _get(folder: Path, path: str, *, or_none: bool = False) -> Any:
-    """The JSON object that is answered, whatever its status; None for 404 with ``or_none``."""
+async def _get(folder: Path, path: str) -> Document:
+    """The JSON object that is answered, whatever its status."""
     async with _request(folder, "GET", path) as response:
-        if or_none and response.status == _NOT_FOUND:
-            return None
         return _document(await response.content.read(_LONGEST))
 
 

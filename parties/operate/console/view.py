@@ -4,9 +4,9 @@ Provides ``render``, ``overview_values``, ``page_values``, ``orders_of``, ``ORDE
 Public: all that it shows.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -61,21 +61,21 @@ ORDERS = {
     for order in (
         Order(
             "close",
-            "Wait for no more owners",
-            "The rounds begin with those who are here, if they are enough.",
-            "Wait for no more owners?",
-            "Who has not sent anything by now is not in the first round. The other two servers close with this one. "
-            "This cannot be taken back.",
-            "The server waits for no more owners.",
+            "Take no more owners",
+            "The rounds begin with those who are complete, once all operators ask for it.",
+            "Take no more owners?",
+            "Once the operators of all servers have asked for it, and enough owners are complete, the rounds begin; an "
+            "owner that comes later is told. This cannot be taken back.",
+            "This server asks to take no more owners.",
         ),
         Order(
             "finish",
             "End with the rounds done",
-            "The table is made of what was measured so far.",
+            "The table is made of what was measured so far, once all operators ask for it.",
             "End with the rounds that are done?",
-            "No further round begins; what is not spent of the budget stays unspent, and the table is made of what was "
-            "measured so far. This cannot be taken back.",
-            "The server ends with the rounds that are done.",
+            "Once the operators of all servers have asked for it, no further round begins, and what that would have cost "
+            "is not charged. The table is made of what was measured so far. This cannot be taken back.",
+            "This server asks to end with the rounds that are done.",
         ),
         Order(
             "cancel",
@@ -145,7 +145,14 @@ def page_values(shown: Shown) -> dict[str, object]:
     values = {"study": study, "status": shown.status, "digest": digest, "words": words(digest)}
     said = study["state"] if study else ""
     if shown.status is None:
-        return {**values, "said": said, "lost": "", "shown_owners": [], "more_owners": 0}
+        return {
+            **values,
+            "said": said,
+            "lost": "",
+            "shown_owners": [],
+            "more_owners": 0,
+            "asked": [],
+        }
     return {**values, **_status_values(shown.status), "lost": ""}
 
 
@@ -155,7 +162,34 @@ def _status_values(status: Mapping[str, Any]) -> dict[str, object]:
         "said": _said(status),
         "shown_owners": owners[:SHOWN_OWNERS],
         "more_owners": max(0, len(owners) - SHOWN_OWNERS),
+        "asked": list(_asked(status)),
     }
+
+
+def _asked(status: Mapping[str, Any]) -> Iterator[str]:
+    """Who asks for what, and who does not yet."""
+    asked, own = status.get("asked"), status["party"]["name"]
+    if asked is None:
+        return
+    told = {one["party"]: one for one in asked["told"]} | {own: asked["here"]}
+    everybody = [own, *(peer["name"] for peer in status["peers"])]
+    revoked = sorted({name for one in told.values() for name in one["revoked"]})
+    wanted: list[tuple[str, Callable[[Mapping[str, Any]], bool]]] = [
+        ("take no more owners", lambda one: one["close"]),
+        ("end with the rounds done", lambda one: one["finish"]),
+        *((f"turn {name} away", partial(_revokes, name)) for name in revoked),
+    ]
+    for what, is_asked in wanted:
+        asking = [name for name in everybody if name in told and is_asked(told[name])]
+        silent = [name for name in everybody if name not in asking]
+        if is_asked(asked["agreed"]) or (asking and not silent):
+            yield f"Agreed by all: {what}."
+        elif asking:
+            yield f"Asked by {' and '.join(asking)}, not yet by {' and '.join(silent)}: {what}."
+
+
+def _revokes(name: str, one: Mapping[str, Any]) -> bool:
+    return name in one["revoked"]
 
 
 def _place(owner: Mapping[str, Any]) -> tuple[int, str]:
