@@ -9,11 +9,13 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from functools import partial
 from pathlib import Path
 
+from aiohttp import web
+
 from parties.board import Board, Phase
 from parties.operate import admin_tls
 from parties.operate.app import Orders, application
 from parties.operate.serving import Listening, answering
-from parties.operate.settings import load_settings
+from parties.operate.settings import Settings, load_settings
 from parties.operate.sockets import NAME, listen
 from parties.operate.traces import traced
 from parties.orders import Orders as Asking
@@ -40,11 +42,11 @@ async def shown(board: Board, folder: Path, orders: Orders) -> AsyncIterator[Non
     ExtraMissing where the settings cannot be used.
     """
     settings = load_settings(folder)
-    clients = settings.admin.fingerprints
+    made = partial(_application, board, folder, orders, settings)
     async with contextlib.AsyncExitStack() as stack:
         listening = [_at(folder / NAME, stack)]
         listening += admin_tls.listening(folder, settings.admin, board.rejected)
-        stack.enter_context(answering(lambda: application(board, orders, clients), listening))
+        stack.enter_context(answering(made, listening))
         stack.enter_context(traced(board, settings.traces.endpoint))
         beating = asyncio.create_task(_beat(board))
         stack.callback(beating.cancel)
@@ -63,6 +65,19 @@ def _ending(board: Board) -> Iterator[None]:
     except Exception as error:
         board.event("failed", describe(error).message)
         raise
+
+
+def _application(board: Board, folder: Path, orders: Orders, settings: Settings) -> web.Application:
+    """The admin API; where it is on the network, with the console."""
+    app = application(board, orders, settings.admin.fingerprints)
+    if settings.admin.address is not None:
+        # Templates take a while to import, and most servers are looked at by their sockets.
+        from parties.operate.console.gate import Gate
+        from parties.operate.console.pages import add_console
+        from parties.operate.console.upstream import Party
+
+        add_console(app, Party(folder), Gate())
+    return app
 
 
 def _at(path: Path, stack: contextlib.AsyncExitStack) -> Listening:

@@ -80,6 +80,19 @@ async def test_an_operator_that_is_listed_asks_over_the_network(
     assert board.status()["rejections"] == {}
 
 
+async def test_the_console_is_there_for_those_who_may_ask(tmp_path: Path, board: Board) -> None:
+    anna, former = operator(tmp_path), operator(tmp_path, "former")
+    port = settings(tmp_path, anna)
+    status, body = await ask(tmp_path, board, port, client(tmp_path, anna), "/console/")
+    assert status == 200
+    assert b"script-src" not in body
+    assert b"<h1>" in body
+    for path in ("/console/", "/console/static/console.js"):
+        status, body = await ask(tmp_path, board, port, client(tmp_path, former), path)
+        assert status == 403, path
+        assert former.fingerprint.encode() in body
+
+
 async def test_one_that_is_known_and_not_listed_is_refused_and_told_of(
     tmp_path: Path, board: Board
 ) -> None:

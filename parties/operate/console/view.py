@@ -73,8 +73,8 @@ ORDERS = {
             "End with the rounds done",
             "The table is made of what was measured so far, once all operators ask for it.",
             "End with the rounds that are done?",
-            "Once the operators of all servers have asked for it, no further round begins, and what that would have cost "
-            "is not charged. The table is made of what was measured so far. This cannot be taken back.",
+            "Once the operators of all servers have asked for it, no further round begins, and what that would have "
+            "cost is not charged. The table is made of what was measured so far. This cannot be taken back.",
             "This server asks to end with the rounds that are done.",
         ),
         Order(
