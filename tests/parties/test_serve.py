@@ -1,23 +1,29 @@
 """`syncret serve` as three processes: studies side by side through the same ports, kills, a queue, bad input."""
 
+import contextlib
 import json
 import os
 import signal
 import socket
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from parties import cards
 from parties.commands.main import cli
 from parties.commands.running import guarded
 from parties.config import load_config
 from parties.operate.identity import Identity
 from parties.statuses import Status
+from tests.browser import browser, needs_browser, playwright
 from tests.parties.commands import assert_nothing_runs, processes
 from tests.parties.serving import Cluster, cluster
 
+__all__ = ["browser"]
 pytestmark = pytest.mark.timeout(300)
 
 
@@ -130,6 +136,52 @@ def test_a_third_study_waits_for_its_turn_and_is_cancelled_for_all(three: Cluste
 
 
 Says = Callable[..., str]
+
+
+@needs_browser
+def test_an_operator_approves_and_follows_a_study_in_a_browser(
+    three: Cluster, browser: playwright.Browser
+) -> None:
+    alpha, beta, _ = three.serves
+    digest = three.propose("looked-at", 1)
+    evil = "<img src=x onerror=window.hacked=1>"
+    three.propose("given-up", 1, epsilon=3.0)
+    with console(alpha.folder) as address, browser.new_context() as context:
+        page = context.new_page()
+        page.set_default_timeout(60_000)
+        page.goto(address)
+        page.get_by_role("row", name="given-up").wait_for()
+        beta.command("study", "cancel", "given-up", "--yes", "--reason", evil)
+        page.get_by_text(evil).wait_for()
+        page.get_by_role("link", name="looked-at").click()
+        page.get_by_text("proposed by beta").wait_for()
+        page.get_by_role("link", name="Approve").click()
+        page.get_by_text(cards.words(digest)).wait_for()
+        page.get_by_role("button", name="Approve").click()
+        page.get_by_text("Approved here.").wait_for()
+        assert alpha.get(f"/studies/{digest}")["state"] == "approved"
+        three.approve(digest, 1, 2)
+        # What only its process knows is on the page as soon as that runs.
+        page.get_by_text("0 of 3 here; 3 more needed").wait_for()
+        assert page.get_by_role("link", name="Take no more owners").is_visible()
+        three.submit("looked-at")
+        page.frame_locator("iframe").get_by_text("Privacy: epsilon").wait_for()
+        with page.expect_download() as waiting:
+            page.get_by_role("link", name="synthetic.csv").click()
+        assert waiting.value.suggested_filename == "looked-at-synthetic.csv"
+        assert page.evaluate("window.hacked") is None
+
+
+@contextlib.contextmanager
+def console(folder: Path) -> Iterator[str]:
+    """The console of a service; its address."""
+    command = [sys.executable, "-m", "parties", "console", str(folder), "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            yield str(json.loads(process.stdout.readline())["address"])
+        finally:
+            process.terminate()
 
 
 @pytest.fixture
