@@ -11,7 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from bench.engine.measure import Peers, Result, measure
 from bench.engine.report import document, table, write
-from bench.engine.tasks import TASKS
+from bench.engine.tasks import MALICIOUS, SECURITIES, SEMI_HONEST, TASKS
 from bench.networks import NETWORKS, Network, opened
 
 # What the table needs to stay in one line each.
@@ -29,6 +29,15 @@ _EXAMPLE = "Example: syncret bench engine --task abs_error --size 1000000 --repe
     multiple=True,
     type=click.IntRange(1, 10**8),
     help="Cells or samples [by task].",
+)
+@click.option(
+    "--security",
+    "securities",
+    multiple=True,
+    type=click.Choice(SECURITIES),
+    default=[SEMI_HONEST],
+    show_default=True,
+    help="malicious: with everything proved that was multiplied; of the tasks that can be.",
 )
 @click.option("--sweep", is_flag=True, help="On loopback, all sizes of each task.")
 @click.option(
@@ -61,6 +70,7 @@ _EXAMPLE = "Example: syncret bench engine --task abs_error --size 1000000 --repe
 def engine(
     tasks: tuple[str, ...],
     sizes: tuple[int, ...],
+    securities: tuple[str, ...],
     sweep: bool,
     repeat: int,
     networks: tuple[str, ...],
@@ -74,11 +84,16 @@ def engine(
     """
     if sweep and sizes:
         raise click.UsageError("--sweep and --size exclude each other")
+    refused = [task for task in tasks if MALICIOUS in securities and not TASKS[task].provable]
+    if refused:
+        raise click.UsageError(f"{refused[0]} cannot be proved; leave out --security {MALICIOUS}")
     jobs = [
-        (network, task, size)
+        (network, task, size, security)
         for network in dict.fromkeys(networks)
         for task in dict.fromkeys(tasks or TASKS)
         for size in sizes or _sizes(task, sweep=sweep and network == "loopback")
+        for security in dict.fromkeys(securities)
+        if security == SEMI_HONEST or TASKS[task].provable
     ]
     try:
         results = _measured(jobs, repeat, peer=peer)
@@ -97,13 +112,13 @@ def _sizes(task: str, *, sweep: bool) -> Sequence[int]:
     return TASKS[task].sizes if sweep else (TASKS[task].default,)
 
 
-def _measured(jobs: list[tuple[str, str, int]], repeat: int, *, peer: bool) -> list[Result]:
+def _measured(jobs: list[tuple[str, str, int, str]], repeat: int, *, peer: bool) -> list[Result]:
     results = []
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     console, terminal = Console(stderr=True), sys.stderr.isatty()
     with Progress(*columns, console=console, disable=not terminal) as progress:
         shown = progress.add_task("measuring", total=len(jobs))
-        for name in dict.fromkeys(network for network, _, _ in jobs):
+        for name in dict.fromkeys(network for network, *_ in jobs):
             with opened(name) as network:
                 peers = Peers(network) if peer else None
                 for job in jobs:
@@ -114,6 +129,10 @@ def _measured(jobs: list[tuple[str, str, int]], repeat: int, *, peer: bool) -> l
     return results
 
 
-def _one(job: tuple[str, str, int], repeat: int, network: Network, peers: Peers | None) -> Result:
-    _, task, size = job
-    return measure(task, size, repeat=repeat, network=network, peers=peers)
+def _one(
+    job: tuple[str, str, int, str], repeat: int, network: Network, peers: Peers | None
+) -> Result:
+    _, task, size, security = job
+    # The peer's own types are semi-honest.
+    peers = peers if security == SEMI_HONEST else None
+    return measure(task, size, repeat=repeat, network=network, peers=peers, security=security)

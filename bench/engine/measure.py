@@ -24,7 +24,7 @@ from pathlib import Path
 from bench.children import last_word
 from bench.engine import floor as engine_floor
 from bench.engine.party import NAMES, Orders, Report
-from bench.engine.tasks import TASKS
+from bench.engine.tasks import SEMI_HONEST, TASKS
 from bench.networks import ROOT, Network
 from parties.tls import make_certificates
 
@@ -85,6 +85,7 @@ class Result:
     shaping: str
     floor: dict[str, float]
     peer: Peer | None
+    security: str = SEMI_HONEST
     tls: bool = True
     transcript: bool = True
     facts: Mapping[str, float] = field(default_factory=dict)
@@ -147,9 +148,17 @@ def _mpyc(network: Network, task: str, size: int, *, gmpy2: bool) -> Peer:
 
 
 def measure(
-    task: str, size: int, *, repeat: int, network: Network, peers: Peers | None = None
+    task: str,
+    size: int,
+    *,
+    repeat: int,
+    network: Network,
+    peers: Peers | None = None,
+    security: str = SEMI_HONEST,
 ) -> Result:
     """Run one task at one size in three processes of its own, and the peer's where ``peers`` is given.
+
+    In malicious mode everything is proved at the end of each repetition, as it would be before an opening.
 
     Raises RuntimeError where a party process fails or takes longer than 15 minutes.
     """
@@ -157,17 +166,25 @@ def measure(
         make_certificates(Path(folder), NAMES)
         meshes, rings = network.views(), network.views()
         orders = [
-            json.dumps(asdict(Orders(pid, meshes[pid], rings[pid], folder, task, size, repeat)))
+            json.dumps(
+                asdict(Orders(pid, meshes[pid], rings[pid], folder, task, size, repeat, security))
+            )
             for pid in range(3)
         ]
         outputs = _run_three(network, [[_PARTY]] * 3, orders, "party")
     reports = [Report(**json.loads(output)) for output in outputs]
     peer = None if peers is None else peers.measure(task, size)
-    return _result(task, size, network, reports, peer)
+    return _result(task, size, network, reports, peer, security=security)
 
 
 def _result(
-    task: str, size: int, network: Network, reports: Sequence[Report], peer: Peer | None
+    task: str,
+    size: int,
+    network: Network,
+    reports: Sequence[Report],
+    peer: Peer | None,
+    *,
+    security: str,
 ) -> Result:
     seconds = [max(times) for times in zip(*(r.seconds for r in reports), strict=True)]
     floor = {part: max(r.floor[part] for r in reports) for part in engine_floor.PARTS}
@@ -195,6 +212,7 @@ def _result(
         shaping=network.means,
         floor={**floor, "seconds": sum(floor.values())},
         peer=peer,
+        security=security,
         facts=TASKS[task].facts(),
     )
 

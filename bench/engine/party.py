@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from bench.engine import floor
-from bench.engine.tasks import TASKS
+from bench.engine.tasks import MALICIOUS, TASKS, Job
 from bench.process_memory import forget_peak, memory
 from parties.config import CertificateFiles
 from parties.tls import pinned_in, signer
@@ -28,6 +28,7 @@ from protocols.memory import keep_freed_memory
 from protocols.mesh import TlsFiles
 from protocols.runtime import PartyRuntime
 from protocols.transcript import Transcript, Value
+from protocols.verify import ProductVerifier
 
 NAMES = ("party-0", "party-1", "party-2")
 DEADLINE_S = 600.0
@@ -39,7 +40,10 @@ _SENT_OFFSET = 200
 
 @dataclass(frozen=True, slots=True)
 class Orders:
-    """What one party process does; ``view`` and ``floor_view`` are its addresses of the mesh and the floor's ring."""
+    """What one party process does; ``view`` and ``floor_view`` are its addresses of the mesh and the floor's ring.
+
+    ``security`` is one of ``tasks.SECURITIES``.
+    """
 
     pid: int
     view: list[tuple[str, int]]
@@ -48,6 +52,7 @@ class Orders:
     task: str
     size: int
     repeat: int
+    security: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +145,8 @@ async def _work(orders: Orders) -> Report:
 async def _repeat(runtime: PartyRuntime, recorder: CountingTranscript, orders: Orders) -> Report:
     """The measurement itself, after a small run of the task that loads what is loaded once."""
     task, ctx = TASKS[orders.task], runtime.context()
-    await task.prepare(ctx.child(), min(orders.size, task.warm))(ctx.child())
+    with ctx.step("warm") as c:
+        await _run(orders, task.prepare(ctx.child(), min(orders.size, task.warm)), c)
     before = memory("VmRSS")
     job = task.prepare(ctx.child(), orders.size)
     forget_peak()
@@ -152,7 +158,7 @@ async def _repeat(runtime: PartyRuntime, recorder: CountingTranscript, orders: O
         await _meet(ctx)
         started, used = time.perf_counter(), time.process_time()
         with ctx.step(orders.task) as c:
-            await job(c)
+            await _run(orders, job, c)
         seconds.append(time.perf_counter() - started)
         busy += time.process_time() - used
         rounds = c.cost.rounds
@@ -173,6 +179,15 @@ async def _repeat(runtime: PartyRuntime, recorder: CountingTranscript, orders: O
         peak_bytes=peak,
         floor={},
     )
+
+
+async def _run(orders: Orders, job: Job, ctx: Context) -> None:
+    """The job; in malicious mode with everything proved that it has multiplied, as before an opening."""
+    if orders.security == MALICIOUS:
+        ctx.verifier = ProductVerifier()
+    await job(ctx)
+    if ctx.verifier is not None:
+        await ctx.verifier.settle(ctx)
 
 
 async def _load(ctx: Context, orders: Orders, report: Report) -> floor.Load:

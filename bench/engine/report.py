@@ -18,7 +18,14 @@ from rich.table import Table
 
 from bench.engine.goals import judged
 from bench.engine.measure import Result
-from bench.engine.tasks import CANDIDATES, DIFFERENCE_BITS, GROUPS, TASKS, TRUNCATED_BITS
+from bench.engine.tasks import (
+    CANDIDATES,
+    DIFFERENCE_BITS,
+    GROUPS,
+    SEMI_HONEST,
+    TASKS,
+    TRUNCATED_BITS,
+)
 from bench.markdown import markdown_table
 from bench.networks import NETWORKS, ROOT
 from parties.files import write_whole
@@ -105,7 +112,7 @@ def _row(r: Result) -> tuple[str, ...]:
         ratio = (r.peer.seconds / r.peer.size) / (r.seconds / r.size)
         peer = (f"{r.peer.seconds:.3g} ({r.peer.size:,})", f"{ratio:,.0f}")
     return (
-        r.task,
+        r.task if r.security == SEMI_HONEST else f"{r.task}, {r.security}",
         r.network + shaping,
         f"{r.size:,} {r.unit}",
         f"{r.seconds:.4f}",
@@ -185,11 +192,21 @@ def plot(results: Sequence[Result], path: Path) -> None:
     for axis, task in zip(axes.flat, tasks, strict=False):
         of_task = sorted((r for r in results if r.task == task), key=lambda r: r.size)
         for network, marker in zip(NETWORKS, "osD", strict=True):
-            mine = [r for r in of_task if r.network == network]
+            mine = [r for r in of_task if r.network == network and r.security == SEMI_HONEST]
             if mine:
                 label = f"Syncret, {network}"
                 axis.plot(
                     [r.size for r in mine], [r.seconds for r in mine], marker, ls="-", label=label
+                )
+            proved = [r for r in of_task if r.network == network and r.security != SEMI_HONEST]
+            if proved:
+                label = f"Syncret, {network}, malicious"
+                axis.plot(
+                    [r.size for r in proved],
+                    [r.seconds for r in proved],
+                    marker,
+                    ls=":",
+                    label=label,
                 )
             if mine and network == "loopback":
                 floor = [r.floor["seconds"] for r in mine]

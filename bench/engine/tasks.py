@@ -38,6 +38,8 @@ _BLOCK = 1 << 16
 _SEEDS = upload.UploadSeeds(bytes(16), bytes(range(16)))
 
 Job = Callable[[Context], Awaitable[object]]
+SEMI_HONEST, MALICIOUS = "semi-honest", "malicious"
+SECURITIES = (SEMI_HONEST, MALICIOUS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +50,7 @@ class Task:
     is what a party holds as input for one unit, ``drawn_bytes`` the keystream of one unit that no message calls for
     (``floor`` adds that of the messages). ``sizes`` are those of a sweep, ``default`` the one without. ``warm`` is the
     size at most of a run that comes first and does not count. ``facts`` are figures that go to the results as they are.
+    ``provable`` says that it can be measured in malicious mode, too.
     """
 
     prepare: Callable[[Context, int], Job]
@@ -58,6 +61,7 @@ class Task:
     drawn_bytes: int = 0
     facts: Callable[[], dict[str, float]] = dict
     warm: int = 1000
+    provable: bool = True
 
 
 def group_sizes(cells: int, groups: int) -> NDArray[np.int64]:
@@ -242,6 +246,7 @@ TASKS: dict[str, Task] = {
         held_bytes=8,
         drawn_bytes=24,
         facts=_distributed_facts,
+        provable=False,
     ),
     "truncate": Task(truncate, "cells", 1_000_000, _SWEEP, held_bytes=8),
     "multiply": Task(multiply, "cells", 1_000_000, _SWEEP, held_bytes=16),
@@ -255,6 +260,9 @@ TASKS: dict[str, Task] = {
         facts=_counting_facts,
         # However few rows: all the cells, whose memory is the task's own.
         warm=0,
+        provable=False,
     ),
-    "expand_input": Task(expand_input, "cells", 1_000_000, _SWEEP, held_bytes=0, drawn_bytes=8),
+    "expand_input": Task(
+        expand_input, "cells", 1_000_000, _SWEEP, held_bytes=0, drawn_bytes=8, provable=False
+    ),
 }

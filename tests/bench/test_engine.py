@@ -14,11 +14,12 @@ from bench.engine import floor, report
 from bench.engine import measure as engine
 from bench.engine.goals import judged
 from bench.engine.measure import Peer, Result
-from bench.engine.tasks import TASKS, adult_plan, group_sizes
+from bench.engine.tasks import MALICIOUS, TASKS, adult_plan, group_sizes
 from bench.networks import Network
 from protocols import costs
 from protocols.context import Context
 from protocols.frames import HEADER
+from protocols.ring import R64
 from protocols.row_plan import plan_counting
 from tests.protocols.local import run_parties
 
@@ -28,7 +29,7 @@ RECORD_PAYLOAD = 1 << 14
 _FIELDS = """
     seconds per_second fastest slowest repeat bytes_per_party bytes_by_party frame_bytes_per_party
     wire_bytes_per_party messages_per_party rounds peak_bytes_per_party cpu_seconds network shaping
-    floor tls transcript task
+    floor tls transcript task security
 """
 FIELDS = set(_FIELDS.split())
 
@@ -111,6 +112,21 @@ def test_measure_counts_what_the_sockets_carried(loopback: Network, task: str, s
         assert (document["rows"], document["cells"]) == (size, 2_743_713)
     if task == "expand_input":
         assert (messages, found.rounds, found.floor["socket"]) == (0, 0, 0)
+
+
+def test_measure_in_malicious_mode_proves_what_was_multiplied(loopback: Network) -> None:
+    found = engine.measure("multiply", 1000, repeat=1, network=loopback, security=MALICIOUS)
+    proof = costs.settle(costs.verify_rings(R64, 1000, 2000), flags=4)
+    assert found.bytes_per_party == pytest.approx(8 * 1000 + sum(proof.sent) / 3)
+    assert found.rounds == 1 + proof.rounds
+    assert found.to_json()["security"] == MALICIOUS
+
+
+def test_engine_refuses_what_cannot_be_proved() -> None:
+    arguments = ["engine", "--task", "distributed_noise", "--security", "malicious"]
+    ran = CliRunner().invoke(bench, arguments)
+    assert ran.exit_code == 2
+    assert "distributed_noise cannot be proved" in ran.stderr
 
 
 def test_count_rows_counts_as_its_formula_says(monkeypatch: pytest.MonkeyPatch) -> None:
