@@ -10,6 +10,7 @@ from functools import reduce
 
 from protocols import bounded, count_bits
 from protocols.absolute import BLOCK_CELLS
+from protocols.bit_sums import QUAD
 from protocols.bitslice import words_for
 from protocols.boolean import levels
 from protocols.box_muller import (
@@ -228,6 +229,28 @@ def grouped_error_of_bits(sizes: Sequence[int], bits: int, fraction_bits: int) -
         terms = below(size, bits - fraction_bits) + _dealt(0, 2 * size * 4)
         blocks |= terms.rotated(number % 3)
     return blocks + _everyone(len(sizes) * 4)
+
+
+def to_pairs(columns: Sequence[int], bits: int) -> Cost:
+    """``bit_sums.to_pairs`` of so many columns in each group."""
+    cost, left = Cost(), list(columns)
+    while threes := sum(count // 3 for count in left):
+        cost += _everyone(8 * threes * (bits - 1))
+        left = [count - count // 3 for count in left]
+    return cost
+
+
+def total(groups: int, columns: int, bits: int) -> Cost:
+    """``bit_sums.total`` of so many columns in each group."""
+    words = words_for(groups)
+    tree = to_pairs([64 * columns] * words, bits)
+    return tree + _everyone(8 * words * (bits - 1)) + add_carries(groups, bits - 1)
+
+
+def weighted(columns: Sequence[int]) -> Cost:
+    """``bit_sums.weighted`` of so many columns in each group."""
+    quads = 8 * sum(-(-count // QUAD) for count in columns)
+    return _everyone(6 * quads) + _everyone(5 * quads)
 
 
 def in_range(cells: int) -> Cost:

@@ -21,7 +21,7 @@ from protocols.bitslice import from_planes, to_bits, to_planes, words_for
 from protocols.context import Context
 from protocols.free import carry_save, free_sharings
 from protocols.ring import BITS, Ring, RingArray
-from protocols.shares import Additive, Share, concatenate, joined, product
+from protocols.shares import Additive, Share, concatenate, product
 
 
 def _summand(x_sh: Share) -> RingArray:
@@ -160,7 +160,7 @@ async def weighted_bits(ctx: Context, x_bsh: Share, count: int, ring: Ring) -> S
 
 
 async def signed(ctx: Context, v_bsh: Share, d_sh: Share) -> Additive:
-    """Additive terms of (1 - 2 v) d for bits v (words,) and d (n,), with no product reshared.
+    """Additive terms of (1 - 2 v) d for bits v (words,) and d (n,), with no product reshared; not with a verifier.
 
     Rounds: 1.
     Communication: 2 n elements by party 0, none by the others.
@@ -172,30 +172,9 @@ async def signed(ctx: Context, v_bsh: Share, d_sh: Share) -> Additive:
         sign = 1 - 2 * ring.encode(to_bits(v, count))
         return np.stack((sign * d, sign))
 
-    if ctx.verifier is None:
-        left_sh, right_sh = await _summands(ctx, ring, (2, count), with_sign, v_bsh, d_sh)
-    else:
-        left_sh, right_sh = await _signed_factors(ctx, v_bsh, d_sh, with_sign)
+    left_sh, right_sh = await _summands(ctx, ring, (2, count), with_sign, v_bsh, d_sh)
     # Rows (sign a, sign) of party 0 against rows (sign, sign b) of parties 1 and 2.
     return product(ctx, left_sh, right_sh[::-1]).sum(axis=0)
-
-
-async def _signed_factors(
-    ctx: Context, v_bsh: Share, d_sh: Share, with_sign: Callable[..., RingArray]
-) -> tuple[Share, Share]:
-    """As ``_summands`` of ``with_sign``, on nobody's word: with s = 1 - 2 v, (s0 s1 (d0 + d1), s0 s1) and (s2 d2, s2).
-
-    s0 s1 d0 and s0 s1 d1 are products of s0 d0 and s1, and of s0 and s1 d1: a factor from either neighbour of party 0.
-    """
-    ring, shape = d_sh.ring, (2, d_sh.size)
-    held = {
-        ctx.pid: with_sign(v_bsh.own, d_sh.own),
-        ctx.next_pid: with_sign(v_bsh.next, d_sh.next),
-    }
-    first, second, third = (known(ctx, ring, c, held.get(c), shape) for c in range(3))
-    scaled = product(ctx, first[:1], second[1:]) + product(ctx, first[1:], second[:1])
-    sign = product(ctx, first[1:], second[1:])
-    return await reshare_from(ctx, joined(scaled, sign), 0), third
 
 
 async def composition_mask(

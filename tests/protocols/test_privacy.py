@@ -132,9 +132,7 @@ def checked(program: Protocol) -> Protocol:
 
 CHECKABLE = {
     "msb": checked(lambda c: boolean.msb(c, share_of(c, R32_PARTS, R32))),
-    "absolute_terms": checked(
-        lambda c: absolute.absolute_terms(c, share_of(c, R32_PARTS, R32), 20)
-    ),
+    "errors_of_bits": checked(lambda c: errors_of_bits(c)),
     "words_to_ring": checked(
         lambda c: boolean.words_to_ring(c, share_of(c, BIT_PARTS, BITS), 64, R64)
     ),

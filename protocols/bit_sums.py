@@ -1,0 +1,180 @@
+"""Sums of numbers in bits, group by group, by carry-save trees: ANDs alone, which are cheap to prove.
+
+A column is a word's 64 numbers, in planes (m, columns); all numbers of a column belong to one group. Everything is
+modulo 2^m. Secret: the numbers. Public: which column is of which group, and weights. Leaks: none, in every function
+here. Raises: the channel's errors. Source: Wallace's tree (1964), groups side by side; README section 7.
+"""
+
+from collections.abc import Sequence
+from itertools import combinations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from protocols.base import multiply, reshare
+from protocols.bitslice import from_bits, to_bits, to_planes
+from protocols.boolean import add_carries
+from protocols.context import Context
+from protocols.ring import BITS, R32
+from protocols.shares import Share, concatenate, product, stack
+
+_WORD = 64
+QUAD = 4
+
+Columns = NDArray[np.intp]
+
+
+async def to_pairs(ctx: Context, x_bsh: Share, groups: Columns, count: int) -> Share:
+    """Two columns for each of ``count`` groups, whose numbers add up to those of all its columns.
+
+    Shapes: x (m, n); groups (n,), not decreasing, each of the groups' numbers in it; returns (m, 2, count).
+    Rounds: ``tree_rounds`` of the largest group.
+    Communication: m - 1 planes for each three columns that become two.
+    """
+    planes = x_bsh.shape[0]
+    while (triples := _triples(groups))[0].size:
+        first, second, third, rest = triples
+        a, b, c = x_bsh[:, first], x_bsh[:, second], x_bsh[:, third]
+        low = c[: planes - 1]
+        both = product(ctx, a[: planes - 1] ^ low, b[: planes - 1] ^ low)
+        majority = await reshare(ctx, both + low.additive(ctx))
+        # What three bits carry belongs to the next plane; from the highest one it is gone.
+        nothing = Share(BITS, ctx.pid, *(BITS.zeros((1, first.size)) for _ in range(2)))
+        carried = concatenate(nothing, majority)
+        groups = np.concatenate((groups[first], groups[first], groups[rest]))
+        order = np.argsort(groups, kind="stable")
+        x_bsh, groups = _beside(a ^ b ^ c, carried, x_bsh[:, rest])[:, order], groups[order]
+    return _paired(x_bsh, groups, count)
+
+
+def _triples(groups: Columns) -> tuple[Columns, Columns, Columns, Columns]:
+    """Of each group's columns as many threes as there are, first, second and third ones, and what is left."""
+    starts = np.searchsorted(groups, groups, "left")
+    sizes = np.searchsorted(groups, groups, "right") - starts
+    place = np.arange(groups.size) - starts
+    used = place < sizes // 3 * 3
+    first, second, third = (np.flatnonzero(used & (place % 3 == i)) for i in range(3))
+    return first, second, third, np.flatnonzero(~used)
+
+
+def _paired(x_bsh: Share, groups: Columns, count: int) -> Share:
+    """At most two columns of each group as exactly two, with zeros where one is missing."""
+    starts = np.searchsorted(groups, np.arange(count), "left")
+    sizes = np.searchsorted(groups, np.arange(count), "right") - starts
+    nothing = groups.size
+    places = np.stack([np.where(sizes > i, starts + i, nothing) for i in range(2)])
+    zero = Share(BITS, x_bsh.pid, *(BITS.zeros((x_bsh.shape[0], 1)) for _ in range(2)))
+    return _beside(x_bsh, zero)[:, places]
+
+
+def _beside(*parts: Share) -> Share:
+    own, next_ = (
+        np.concatenate(components, axis=1)
+        for components in ([p.own for p in parts], [p.next for p in parts])
+    )
+    return Share(BITS, parts[0].pid, own, next_)
+
+
+async def total(ctx: Context, columns: Share) -> Share:
+    """The sum of all numbers of a group's columns.
+
+    Shapes: (m, k, groups), group g having columns [:, :, g]; returns (m, words_for(groups)), a number for each group.
+    Rounds: ``tree_rounds`` of 64 k, 1 + levels(m - 1).
+    Communication: m - 1 planes of as many cells as there are groups for each of the 64 k - 2 numbers; an adder.
+    """
+    planes, k, groups = columns.shape
+    # The 64 numbers of a column become 64 rows, in which 64 groups share a word: bits only move.
+    parts = (
+        from_bits(
+            to_bits(part[..., None], _WORD).transpose(0, 1, 3, 2).reshape(planes, k * _WORD, groups)
+        )
+        for part in (columns.own, columns.next)
+    )
+    rows = Share(BITS, columns.pid, *parts)
+    words = rows.shape[2]
+    flat = Share(
+        BITS,
+        rows.pid,
+        *(part.transpose(0, 2, 1).reshape(planes, -1) for part in (rows.own, rows.next)),
+    )
+    of_word = np.repeat(np.arange(words), k * _WORD)
+    both = await to_pairs(ctx, flat, of_word, words)
+    a, b = both[:, 0], both[:, 1]
+    carries = await add_carries(ctx, await multiply(ctx, a[:-1], b[:-1]), a[:-1] ^ b[:-1])
+    return concatenate(a[:1] ^ b[:1], a[1:] ^ b[1:] ^ carries)
+
+
+async def weighted(
+    ctx: Context, v_bsh: Share, weights: NDArray[np.uint32], groups: Columns, bits: int
+) -> tuple[Share, Columns]:
+    """For each four columns of bits of a group the sums of bit times public weight, modulo 2^bits.
+
+    A sum of four is one of sixteen public numbers: its bits are XORs of the products of the four bits.
+
+    Shapes: v (n,), a bit for each of 64 n cells; weights (64 n,); groups (n,), not decreasing; returns columns
+        (bits, quads) and their groups.
+    Rounds: 2.
+    Communication: 11 planes of 64 cells for each four columns.
+    """
+    places, of_quad = _quads(groups)
+    present = places < groups.size
+    # A column that is missing has weights of zero, whatever bits stand there.
+    bits_of = [v_bsh[np.where(here, at, 0)] for here, at in zip(present, places, strict=True)]
+    cells = weights.reshape(-1, _WORD)
+    rows = [
+        np.where(here[:, None], cells[np.where(here, at, 0)], np.uint32(0)).reshape(-1)
+        for here, at in zip(present, places, strict=True)
+    ]
+    products = await _products_of_four(ctx, bits_of)
+    total: Share | None = None
+    for members, product_bsh in products.items():
+        planes = to_planes(R32, _coefficient(rows, members), bits)
+        term = product_bsh.reshape(1, -1).times(planes)
+        total = term if total is None else total ^ term
+    if total is None:
+        raise ValueError("four bits have products")
+    return total, of_quad
+
+
+def _quads(groups: Columns) -> tuple[NDArray[np.intp], Columns]:
+    """The columns of each four of a group, (4, quads), n where one is missing; and the quads' groups."""
+    starts = np.searchsorted(groups, groups, "left")
+    place = np.arange(groups.size) - starts
+    heads = np.flatnonzero(place % QUAD == 0)
+    ends = np.searchsorted(groups, groups[heads], "right")
+    members = heads + np.arange(QUAD)[:, None]
+    return np.where(members < ends, members, groups.size), groups[heads]
+
+
+async def _products_of_four(ctx: Context, bits: Sequence[Share]) -> dict[tuple[int, ...], Share]:
+    """The products of all subsets of four planes (q,), by their members. Rounds: 2. Communication: 11 planes."""
+    pairs = list(combinations(range(QUAD), 2))
+    twos = await multiply(
+        ctx, stack(*(bits[i] for i, _ in pairs)), stack(*(bits[j] for _, j in pairs))
+    )
+    found: dict[tuple[int, ...], Share] = {(i,): bits[i] for i in range(QUAD)}
+    found |= {pair: twos[number] for number, pair in enumerate(pairs)}
+    larger: dict[tuple[int, ...], tuple[tuple[int, ...], tuple[int, ...]]] = {
+        (0, 1, 2): ((0, 1), (2,)),
+        (0, 1, 3): ((0, 1), (3,)),
+        (0, 2, 3): ((0,), (2, 3)),
+        (1, 2, 3): ((1,), (2, 3)),
+        (0, 1, 2, 3): ((0, 1), (2, 3)),
+    }
+    left, right = (stack(*(found[pair[side]] for pair in larger.values())) for side in (0, 1))
+    more = await multiply(ctx, left, right)
+    return found | {members: more[number] for number, members in enumerate(larger)}
+
+
+def _coefficient(
+    rows: Sequence[NDArray[np.uint32]], members: tuple[int, ...]
+) -> NDArray[np.uint32]:
+    """What a product of bits is multiplied with: the XOR of the sums of all subsets of its members' weights."""
+    coefficient = np.zeros_like(rows[0])
+    for size in range(1, len(members) + 1):
+        for subset in combinations(members, size):
+            total = rows[subset[0]]
+            for member in subset[1:]:
+                total = total + rows[member]
+            coefficient ^= total
+    return coefficient
