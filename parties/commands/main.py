@@ -27,6 +27,7 @@ _COMMANDS = {
     "flaim-clients": "",
     "flaim-server": "Run the server of FLAIM.",
     "forget": "Delete what is secret of a run that will not be finished.",
+    "kit": "Make what each server and data owner of a study needs, as folders.",
     "owners": "",
     "party": "Run one of the three compute servers.",
     "plan": "Say what a run takes, and what noise it has, before it is run.",

@@ -1,0 +1,200 @@
+"""Kits: for each server and each data owner of a study a folder with what it needs, and nothing that is secret.
+
+Provides ``make_kits``. A kit has the configuration and the public certificates, the servers' cards or files, a unit for
+systemd and a compose file that run this server, and a README with its commands. It is made of a list of what is public,
+each thing read as what it is, so that a key that lies in the study's folder by mistake does not get into one. Public:
+all of it.
+"""
+
+import importlib.resources
+import zipfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from string import Template
+
+from cryptography import x509
+
+from parties.cards import load_card
+from parties.ceremony import CERTIFICATES
+from parties.config import Config, load_config
+from parties.config.checks import check_name, check_names
+from parties.errors import CertificateError, ConfigError, StoreError
+from parties.files import disk_errors, write_whole
+from parties.operate.identity import ServerFile
+from parties.operate.kit_texts import SERVICE_DESCRIPTION, Part, owner_text, server_text
+
+_PRIVATE = b"PRIVATE KEY"
+_TEMPLATES = "kit_files"
+_MOST_BYTES = 1 << 24
+Files = Mapping[str, bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Kits:
+    """Of which study, what there is by party: the servers' and the owners' files, by name in a kit."""
+
+    config: Config
+    parties: Mapping[str, Files] = field(repr=False)
+
+
+def make_kits(
+    config: Path, cards: Sequence[Path], owners: Sequence[str], *, out: Path, zipped: bool
+) -> list[Path]:
+    """A folder (or a zip) for each server and each data owner of the study in ``config``, below the new folder ``out``.
+
+    ``cards`` are the servers' cards or, for servers of many studies, the files of `syncret serve init`, in the servers'
+    order; ``owners`` adds to those whom the configuration names. Raises ConfigError, CertificateError, StoreError.
+    """
+    kits = _kits(config, cards, owners)
+    if out.exists() and not (out.is_dir() and not any(out.iterdir())):
+        raise StoreError(out, "is there already; expected the name of a new folder")
+    with disk_errors(out, "made"):
+        out.mkdir(parents=True, exist_ok=True)
+    return [_write(out, name, files, zipped=zipped) for name, files in kits.parties.items()]
+
+
+def _kits(path: Path, cards: Sequence[Path], owners: Sequence[str]) -> Kits:
+    config = load_config(path)
+    # It stands in units and commands.
+    check_name("the file's name", path.name)
+    servers = _server_names(config)
+    named = list(config.flaim.clients if config.flaim is not None else config.clients.names)
+    everybody = list(dict.fromkeys((*named, *owners)))
+    check_names("owner", [*servers, *everybody])
+    public, names = _cards(config, cards)
+    study: dict[str, bytes] = {
+        f"study/{path.name}": _public(path),
+        **_certificates(config, ["ca", *servers]),
+        **public,
+    }
+    kits: dict[str, Files] = {}
+    for number, name in enumerate(servers):
+        pid = number if config.parties else None
+        kits[name] = {**study, **_server_files(Part(config, path.name, name, pid, names))}
+    for name in everybody:
+        own = _certificates(config, [name])
+        text = owner_text(config, path.name, name, admitted=bool(own))
+        yaml = _filled("owner.yaml", name=name)
+        kits[name] = {**study, **own, "README.md": text.encode(), "compose.yaml": yaml}
+    return Kits(config, kits)
+
+
+def _server_names(config: Config) -> list[str]:
+    if config.parties:
+        return [party.name for party in config.parties]
+    if config.flaim is not None and config.flaim.key is not None:
+        return [config.flaim.server]
+    raise ConfigError(
+        config.source,
+        "party",
+        "is missing; expected the configuration that `syncret certs merge` made",
+    )
+
+
+def _server_files(part: Part) -> Files:
+    described = SERVICE_DESCRIPTION if part.servers else f"study {part.config.run.id}"
+    unit = unit_text(part.command, described, watched=bool(part.servers))
+    ports = "\n".join(f'      - "{port}:{port}"' for port in part.ports)
+    return {
+        "README.md": server_text(part).encode(),
+        "syncret.service": unit,
+        "syncret.conf": _template("syncret.conf").encode(),
+        "compose.yaml": _filled(
+            "server.yaml",
+            name=part.name,
+            command=part.container_command,
+            host=part.host,
+            ports=ports,
+        ),
+    }
+
+
+def unit_text(command: Sequence[str], description: str, *, watched: bool) -> bytes:
+    """A systemd unit that runs `syncret` with this ``command``; ``watched``: it says that its event loop turns."""
+    watchdog = "WatchdogSec=60\n" if watched else ""
+    return _filled(
+        "syncret.service", command=" ".join(command), description=description, watchdog=watchdog
+    )
+
+
+def _cards(config: Config, paths: Sequence[Path]) -> tuple[Files, tuple[str, ...]]:
+    """The files of the servers, by their places in a kit; and those for `serve`, in their order.
+
+    Raises CertificateError where one is of nobody in the configuration, or has another key.
+    """
+    files: dict[str, bytes] = {}
+    names = []
+    keys = _keys(config)
+    for path in paths:
+        service = path.suffix == ".server"
+        item = ServerFile.load(path) if service else load_card(path)
+        if keys.get(item.name) != item.key:
+            raise CertificateError(
+                f"{path}: is of {item.name}, with a key of {item.key[:16]}...; expected a server of the configuration: "
+                f"{', '.join(f'{name} ({key[:16]}...)' for name, key in keys.items())}"
+            )
+        files[f"servers/{path.name}"] = _public(path)
+        names += [path.name] if service else []
+    if names and [Path(name).stem for name in names] != list(keys):
+        raise CertificateError(
+            f"these are the files {', '.join(names)}; expected those of {', '.join(keys)} in this order, or none"
+        )
+    return files, tuple(names)
+
+
+def _keys(config: Config) -> dict[str, str]:
+    if config.parties:
+        return {party.name: party.key for party in config.parties}
+    section = config.require_flaim()
+    return {section.server: section.pinned.key}
+
+
+def _certificates(config: Config, names: Sequence[str]) -> Files:
+    """The certificates of ``names`` that are there. Raises CertificateError."""
+    folder = config.base / CERTIFICATES
+    files = {}
+    for name in names:
+        path = folder / f"{name}.crt"
+        if path.exists():
+            data = _public(path)
+            try:
+                x509.load_pem_x509_certificate(data)
+            except ValueError as error:
+                raise CertificateError(f"{path}: is no certificate; expected PEM") from error
+            files[f"study/{CERTIFICATES}/{path.name}"] = data
+    return files
+
+
+def _public(path: Path) -> bytes:
+    """A file that goes into kits. Raises CertificateError where a private key is in it."""
+    with disk_errors(path, "read"), path.open("rb") as file:
+        data = file.read(_MOST_BYTES)
+    if _PRIVATE in data:
+        raise CertificateError(f"{path}: has a private key in it, which goes into no kit")
+    return data
+
+
+def _template(name: str) -> str:
+    files = importlib.resources.files("parties.operate")
+    return (files / _TEMPLATES / name).read_text(encoding="utf-8")
+
+
+def _filled(template: str, /, **values: str) -> bytes:
+    return Template(_template(template)).substitute(values).encode()
+
+
+def _write(out: Path, name: str, files: Files, *, zipped: bool) -> Path:
+    if not zipped:
+        for place, data in files.items():
+            path = out / name / place
+            with disk_errors(path, "made"):
+                path.parent.mkdir(parents=True, exist_ok=True)
+            write_whole(path, data)
+        return out / name
+    path = out / f"{name}.zip"
+    with disk_errors(path), zipfile.ZipFile(path, "x", zipfile.ZIP_DEFLATED) as archive:
+        for place, data in files.items():
+            # The same kits make the same bytes.
+            archive.writestr(zipfile.ZipInfo(f"{name}/{place}"), data)
+    return path
