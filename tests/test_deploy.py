@@ -1,0 +1,266 @@
+"""What `deploy/` has: linted by the tools of each format where they are installed, and held to what it promises."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from parties.operate.kit import unit_text
+from parties.operate.kit_texts import SERVICE_COMMAND, SERVICE_DESCRIPTION
+from parties.version import version
+
+ROOT = Path(__file__).resolve().parent.parent
+DEPLOY = ROOT / "deploy"
+CHART = DEPLOY / "helm" / "syncret"
+UNIT = DEPLOY / "systemd" / "syncret.service"
+IMAGES = sorted(DEPLOY.glob("*.Containerfile"))
+MOST_EXPOSED = 2.0
+"""Of 10, by systemd's account of what a unit may do."""
+
+
+def tool(*names: str) -> str:
+    """The first of these programs that is installed here, beside this Python or on the path."""
+    beside = Path(sys.executable).parent
+    for name in names:
+        if found := shutil.which(name, path=f"{beside}{os.pathsep}{os.environ['PATH']}"):
+            return found
+    pytest.skip(f"{' or '.join(names)} is not installed here")
+
+
+def run(*command: str, given: str = "") -> str:
+    done = subprocess.run(command, input=given, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+# Images
+
+
+@pytest.mark.parametrize("path", IMAGES, ids=lambda path: path.name)
+def test_containerfiles_have_nothing_for_hadolint_to_say(path: Path) -> None:
+    assert run(tool("hadolint"), "--no-color", str(path)) == ""
+
+
+@pytest.mark.parametrize("path", IMAGES, ids=lambda path: path.name)
+def test_images_run_as_nobody_special_from_a_pinned_base(path: Path) -> None:
+    text = path.read_text()
+    users = re.findall(r"^USER (.*)$", text, re.MULTILINE)
+    assert users == ["10001:10001"]
+    assert len(re.findall(r"^FROM \$\{BASE\}", text, re.MULTILINE)) == 2
+    assert re.search(r"^ARG BASE=\S+:3\.\d+\.\d+-slim-\w+$", text, re.MULTILINE)
+    assert "-c constraints.txt" in text
+    assert "HEALTHCHECK" in text
+
+
+def test_images_are_made_of_the_packages_that_the_project_installs() -> None:
+    """What is copied into a build is all of it, and the ignore file lets nothing else in."""
+    allowed = re.findall(r"^!(\S+)$", (ROOT / ".dockerignore").read_text(), re.MULTILINE)
+    for path in IMAGES:
+        copied = re.findall(r"^COPY (?!--from)(.*)$", path.read_text(), re.MULTILINE)
+        names = {name for line in copied for name in line.split()[:-1]}
+        assert names == set(allowed)
+    assert all((ROOT / name).exists() for name in allowed)
+    packages = {path.parent.name for path in ROOT.glob("*/__init__.py")} - {"tests"}
+    assert packages <= set(allowed)
+
+
+# systemd
+
+
+def test_the_unit_is_the_one_that_kits_have() -> None:
+    made = unit_text(SERVICE_COMMAND, SERVICE_DESCRIPTION, watched=True)
+    assert UNIT.read_bytes() == made
+
+
+def test_the_unit_is_verified_by_systemd(tmp_path: Path) -> None:
+    """But for its program, which is not installed here."""
+    program = f"ExecStart={sys.executable} serve"
+    text = re.sub(r"ExecStart=\S+ serve", program, UNIT.read_text())
+    assert program in text
+    unit = tmp_path / UNIT.name
+    unit.write_text(text)
+    done = subprocess.run(
+        [tool("systemd-analyze"), "verify", "--man=no", str(unit)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_unit_is_confined() -> None:
+    shown = run(tool("systemd-analyze"), "security", "--offline=true", "--no-pager", str(UNIT))
+    exposure = re.search(r"exposure level for syncret\.service: ([0-9.]+)", shown)
+    assert exposure is not None
+    assert float(exposure.group(1)) <= MOST_EXPOSED
+
+
+# Compose
+
+
+def compose() -> dict[str, Any]:
+    loaded = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
+    assert isinstance(loaded, dict)
+    return loaded
+
+
+def test_compose_is_valid() -> None:
+    path = str(DEPLOY / "compose.yaml")
+    if shutil.which("docker") and "compose" in _docker_commands():
+        run("docker", "compose", "-f", path, "config", "--quiet")
+    else:
+        run(tool("docker-compose"), "-f", path, "config", "--quiet")
+
+
+def _docker_commands() -> str:
+    return subprocess.run(["docker", "--help"], capture_output=True, text=True, check=False).stdout
+
+
+def test_compose_has_three_servers_their_operators_and_three_owners_and_confines_them() -> None:
+    services = compose()["services"]
+    assert {"alpha", "beta", "gamma", "coordinator", "north", "south", "west"} <= set(services)
+    for name, service in services.items():
+        assert service["read_only"] is True, name
+        assert service["cap_drop"] == ["ALL"], name
+        assert service["security_opt"] == ["no-new-privileges:true"], name
+        assert "ports" not in service, f"{name} is open to the network"
+    volumes = {name: str(services[name]["volumes"]) for name in ("alpha", "beta", "gamma")}
+    for name, mounted in volumes.items():
+        assert [other for other in volumes if f"'{other}:/" in mounted] == [name]
+
+
+# Helm
+
+
+def rendered(tmp_path: Path, values: Mapping[str, object] = {}) -> list[dict[str, Any]]:
+    """The chart's manifests, by Helm, or where it is not installed by Go's templates, which are Helm's."""
+    if helm := shutil.which("helm"):
+        path = tmp_path / "values.json"
+        path.write_text(json.dumps(values))
+        text = run(helm, "template", "one", str(CHART), "-f", str(path))
+    else:
+        go = tool("helm", "go")
+        chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+        base = yaml.safe_load((CHART / "values.yaml").read_text())
+        merged = {key: _over(value, values.get(key)) for key, value in base.items()}
+        program = str(ROOT / "tests" / "helm_render.go")
+        given = json.dumps({**merged, "Chart": chart})
+        text = run(go, "run", program, str(CHART), "one", given=given)
+    return [document for document in yaml.safe_load_all(text) if document]
+
+
+def _over(value: object, other: object) -> object:
+    if isinstance(value, dict) and isinstance(other, dict):
+        return value | other
+    return value if other is None else other
+
+
+def by_kind(manifests: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    return {manifest["kind"]: manifest for manifest in manifests}
+
+
+def test_helm_has_nothing_to_say() -> None:
+    run(tool("helm"), "lint", "--strict", str(CHART))
+
+
+def test_the_chart_is_of_this_version() -> None:
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    assert chart["appVersion"] == version()
+
+
+def test_values_and_their_schema_have_the_same_keys() -> None:
+    """A key that one lacks is refused by Helm, or cannot be set."""
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    assert set(values) == set(schema["properties"]) - {"global"}
+    for key, value in values.items():
+        found = schema["properties"][key]
+        found = schema["definitions"]["end"] if "$ref" in found else found
+        if "properties" in found:
+            assert set(value) == set(found["properties"]), key
+
+
+def test_templates_use_values_that_there_are() -> None:
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    used = set()
+    for path in (CHART / "templates").iterdir():
+        used |= set(re.findall(r"\.Values((?:\.\w+)+)", path.read_text()))
+    for name in used:
+        value: Any = values
+        for part in name[1:].split("."):
+            assert isinstance(value, dict)
+            assert part in value, f"values.yaml lacks {name[1:]}"
+            value = value[part]
+
+
+def test_the_chart_runs_one_confined_server_behind_two_ports(tmp_path: Path) -> None:
+    found = by_kind(rendered(tmp_path))
+    assert set(found) == {"StatefulSet", "Service", "NetworkPolicy"}
+    spec = found["StatefulSet"]["spec"]
+    pod = spec["template"]["spec"]
+    assert spec["replicas"] == 1
+    assert pod["automountServiceAccountToken"] is False
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    for container in (*pod["initContainers"], *pod["containers"]):
+        assert container["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        }
+        assert container["image"] == f"syncret-server:{version()}"
+    (server,) = pod["containers"]
+    assert server["args"][0] == "serve"
+    assert {"startupProbe", "livenessProbe", "readinessProbe"} <= set(server)
+    ports = [port["port"] for port in found["Service"]["spec"]["ports"]]
+    assert ports == [7100, 7443] == [port["containerPort"] for port in server["ports"]]
+    policy = found["NetworkPolicy"]["spec"]
+    assert policy["policyTypes"] == ["Ingress"]
+    assert [rule["ports"] for rule in policy["ingress"]] == [
+        [{"port": "mesh"}],
+        [{"port": "ingest"}],
+    ]
+    labels = spec["template"]["metadata"]["labels"].items()
+    for selector in (spec["selector"], policy["podSelector"]):
+        assert selector["matchLabels"].items() <= labels
+    assert found["Service"]["spec"]["selector"].items() <= labels
+
+
+def test_the_chart_takes_secrets_by_reference_alone(tmp_path: Path) -> None:
+    values = {
+        "database": {"existingSecret": "base", "key": "url"},
+        "identity": {"existingSecret": "keys"},
+        "servers": {"existingConfigMap": "three"},
+        "settings": "[keep]\ntranscripts_days = 30\n",
+        "image": {"digest": "sha256:" + "0" * 64},
+        "networkPolicy": {"meshFrom": [{"ipBlock": {"cidr": "192.0.2.10/32"}}]},
+        "persistence": {"storageClass": "fast"},
+        "service": {"type": "ClusterIP"},
+    }
+    manifests = rendered(tmp_path, values)
+    found = by_kind(manifests)
+    assert "Secret" not in found
+    assert found["ConfigMap"]["data"]["settings.toml"].strip() == values["settings"].strip()  # type: ignore[attr-defined]
+    pod = found["StatefulSet"]["spec"]["template"]["spec"]
+    (server,) = pod["containers"]
+    assert {
+        "name": "SYNCRET_DATABASE",
+        "valueFrom": {"secretKeyRef": {"name": "base", "key": "url"}},
+    } in server["env"]
+    volumes = {volume["name"]: volume for volume in pod["volumes"]}
+    assert volumes["identity"]["secret"] == {"secretName": "keys", "defaultMode": 0o400}
+    assert volumes["servers"]["configMap"] == {"name": "three"}
+    assert server["image"].endswith("@sha256:" + "0" * 64)
+    first, second = found["NetworkPolicy"]["spec"]["ingress"]
+    assert first["from"] == [{"ipBlock": {"cidr": "192.0.2.10/32"}}]
+    assert "from" not in second
+    (claim,) = found["StatefulSet"]["spec"]["volumeClaimTemplates"]
+    assert claim["spec"]["storageClassName"] == "fast"
