@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import yaml
 
 from parties.operate.kit import unit_text
 from parties.operate.kit_texts import SERVICE_COMMAND, SERVICE_DESCRIPTION
+from parties.trial.ports import free_ports
 from parties.version import version
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -135,6 +137,76 @@ def test_compose_has_three_servers_their_operators_and_three_owners_and_confines
     volumes = {name: str(services[name]["volumes"]) for name in ("alpha", "beta", "gamma")}
     for name, mounted in volumes.items():
         assert [other for other in volumes if f"'{other}:/" in mounted] == [name]
+
+
+SERVERS, OWNERS = ("alpha", "beta", "gamma"), ("north", "south", "west")
+
+
+class Containers:
+    """The scripts that compose.yaml starts, as processes, each with a folder of its own in the place of a volume."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.started: list[subprocess.Popen[bytes]] = []
+        (folder / "bin").mkdir()
+        program = folder / "bin" / "syncret"
+        program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m parties "$@"\n')
+        program.chmod(0o755)
+        for name in ("exchange", *SERVERS, *OWNERS):
+            (folder / name).mkdir(mode=0o700)
+
+    def start(self, script: str, *arguments: str, home: str, **more: str) -> None:
+        environment = {
+            **os.environ,
+            "PATH": f"{self.folder / 'bin'}{os.pathsep}{os.environ['PATH']}",
+            "PYTHONPATH": str(ROOT),
+            "HOME_DIR": str(self.folder / home),
+            "EXCHANGE": str(self.folder / "exchange"),
+            "EXAMPLE": str(ROOT / "examples" / "three-hosts"),
+            "SYNCRET_BUDGET": str(self.folder / home / "budget.sqlite"),
+            "SYNCRET_SUPERVISED": "1",
+            "PATIENCE_S": "150",
+            **more,
+        }
+        with (self.folder / f"{script}-{home}.log").open("wb") as log:
+            command = ["sh", str(DEPLOY / "compose" / script), *arguments]
+            self.started.append(
+                subprocess.Popen(command, env=environment, stdout=log, stderr=subprocess.STDOUT)
+            )
+
+    def said(self) -> str:
+        """What all have said, for when a test fails."""
+        return "\n".join(path.read_text() for path in sorted(self.folder.glob("*.log")))
+
+
+@pytest.mark.slow
+def test_the_scripts_of_compose_run_the_study_of_three_hosts(tmp_path: Path) -> None:
+    """As processes: what runs in containers, but for the containers. Servers end with 0 by SIGTERM."""
+    lab, ports = Containers(tmp_path), free_ports(6)
+    try:
+        for number, name in enumerate(SERVERS):
+            mesh, ingest = (f"localhost:{port}" for port in ports[2 * number : 2 * number + 2])
+            lab.start(
+                "server.sh", name, home=name, MESH=mesh, INGEST=ingest, LISTEN_HOST="127.0.0.1"
+            )
+        lab.start("coordinator.sh", *OWNERS, home="alpha")
+        for name in SERVERS:
+            lab.start("approve.sh", home=name)
+        for name in OWNERS:
+            lab.start("owner.sh", name, home=name)
+        for process in lab.started[3:]:
+            assert process.wait(160) == 0, lab.said()
+        deadline = time.monotonic() + 120
+        while not list(tmp_path.glob("alpha/studies/*/run/report.html")):
+            assert time.monotonic() < deadline, lab.said()
+            time.sleep(0.5)
+        for process in lab.started[:3]:
+            process.terminate()
+        assert [process.wait(30) for process in lab.started[:3]] == [0, 0, 0], lab.said()
+    finally:
+        for process in lab.started:
+            process.kill()
+            process.wait()
 
 
 # Helm

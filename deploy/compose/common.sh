@@ -1,6 +1,7 @@
 # Sourced by the scripts beside it. HOME_DIR is what this container keeps, EXCHANGE what all hand to one another: files
 # that people would send by mail, and nothing secret.
 set -eu
+here=$(cd "$(dirname "$0")" && pwd)
 : "${HOME_DIR:=/var/lib/syncret}" "${EXCHANGE:=/exchange}" "${EXAMPLE:=/example}" "${PATIENCE_S:=600}"
 
 say() { echo "$(date +%H:%M:%S) $*" >&2; }

@@ -5,7 +5,7 @@ name=$1
 cd "$HOME_DIR"
 syncret certs request "$name" >&2
 [ -e "$EXCHANGE/$name.request" ] || publish "$name.request" "$name.request"
-[ -e table.csv ] || python3 "$(dirname "$0")/table.py" >table.csv
+[ -e table.csv ] || python3 "$here/table.py" >table.csv
 wait_for "$EXCHANGE/study"
 [ -e study ] || cp -r "$EXCHANGE/study" study
 left=$PATIENCE_S

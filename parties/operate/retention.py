@@ -1,19 +1,21 @@
 """What runs that have ended leave behind goes after a time that their server chooses: transcripts, results.
 
-Provides ``sweep`` and ``Removed``. The age of a run counts from its end; a run that has not ended loses nothing here.
-The ledger, the register and result.json stay for good: they say what was released and spent. What was removed, and
-when, stands in removed.json in the run's folder, with the SHA-256 of the transcript that was there: another copy of it
-can be told from a forged one. Public: all of it, but for recordings (`parties.distaim.tape`), which go with the
-transcripts.
+Provides ``sweep``, ``tidying`` for a service, and ``Removed``. The age of a run counts from its end; a run that has not
+ended loses nothing here. The ledger, the register and result.json stay for good: they say what was released and spent.
+What was removed, and when, stands in removed.json in the run's folder, with the SHA-256 of the transcript that was
+there: another copy of it can be told from a forged one. Public: all of it, but for recordings (`parties.distaim.tape`),
+which go with the transcripts.
 """
 
+import asyncio
 import contextlib
 import hashlib
 import json
+import logging
 import shutil
 import sqlite3
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,12 +24,15 @@ from parties.database import FILE
 from parties.distaim.forget import STORE
 from parties.distaim.store import ENDED, FORGOTTEN
 from parties.distaim.tape import FOLDER as TAPE
+from parties.errors import ConfigError, StoreError
 from parties.files import disk_errors, write_json
 from parties.flaim.result import RESULT
-from parties.operate.settings import KeepSection
+from parties.operate.settings import KeepSection, load_settings
 from parties.published import MODEL, TABLE
 from parties.report.quality import QUALITY
 from protocols.durable import sync
+
+logger = logging.getLogger("syncret.retention")
 
 TRANSCRIPT = "transcript.jsonl"
 NOTE = "removed.json"
@@ -70,6 +75,33 @@ def sweep(
                 if not dry:
                     _remove(run, what, names, moment)
     return tuple(found)
+
+
+@contextlib.asynccontextmanager
+async def tidying(folder: Path) -> AsyncIterator[None]:
+    """Sweep once a day within, by the settings of the server in ``folder``, which are read anew each time.
+
+    Raises ConfigError, StoreError where they cannot be used at the start; later that is a warning.
+    """
+    load_settings(folder)
+
+    async def sweep_daily() -> None:
+        while True:
+            try:
+                keep = load_settings(folder).keep
+                for item in await asyncio.to_thread(sweep, folder, keep):
+                    text = "%s, ended %s: deleted for their age: %s"
+                    logger.info(text, item.folder, item.ended, ", ".join(item.names))
+            except (ConfigError, StoreError) as error:
+                logger.warning("nothing is deleted for its age: %s", error)
+            await asyncio.sleep(_DAY_S)
+
+    task = asyncio.create_task(sweep_daily())
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
 
 
 def removed_at(run: Path, what: str) -> str | None:

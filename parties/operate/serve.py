@@ -18,6 +18,7 @@ from parties.errors import ConfigError, StoreError
 from parties.files import disk_errors, open_private
 from parties.operate.book import Book, now
 from parties.operate.identity import Identity
+from parties.operate.retention import tidying
 from parties.operate.service import Service
 from parties.operate.service_app import service_application
 from parties.operate.service_database import opened
@@ -61,7 +62,7 @@ async def serve_studies(identity: Identity, options: ServeOptions, progress: Pro
             register=options.register,
             listen=(options.mesh, options.ingest),
         )
-        async with service, _answering(service, folder), beating():
+        async with service, _answering(service, folder), tidying(folder), beating():
             own = identity.own
             progress.event(
                 "listening",

@@ -1,8 +1,9 @@
 """What ended runs leave behind goes when it is old, what others rely on never; a server's own settings."""
 
+import asyncio
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -16,8 +17,9 @@ from parties.distaim import server
 from parties.distaim.store import Store
 from parties.errors import ConfigError, StoreError
 from parties.ledger import LEDGER, DurableLedger
+from parties.operate import retention
 from parties.operate.past import past_status
-from parties.operate.retention import NOTE, RESULTS, TRANSCRIPTS, removed_at, sweep
+from parties.operate.retention import NOTE, RESULTS, TRANSCRIPTS, removed_at, sweep, tidying
 from parties.operate.settings import FILE, KeepSection, load_settings
 from tests.parties.mesh import EVERYONE, Cluster, make_uniform
 from tests.parties.support import make_config
@@ -132,6 +134,35 @@ async def test_a_real_run_keeps_its_ledger_and_is_over_when_it_is_started_again(
     with Store(store, cluster.config.digest()) as opened:
         assert opened.ended
         assert DurableLedger(opened).entries == entries != []
+
+
+# A service
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    while not holds():  # noqa: ASYNC110  # a file, or a log: nobody sets an event
+        await asyncio.sleep(0.01)
+
+
+async def test_tidying_sweeps_by_the_settings_and_goes_on_when_they_break(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(retention, "_DAY_S", 0.01)
+    caplog.set_level("INFO", "syncret.retention")
+    (tmp_path / FILE).write_text("[keep]\nresults_days = 0\n")
+    run = tmp_path / "studies" / "stays" / "run"
+    make_run(run)
+    async with asyncio.timeout(20), tidying(tmp_path):
+        await until(lambda: not (run / "synthetic.csv").exists())
+        (tmp_path / FILE).write_text("[kept]\n")
+        await until(lambda: "nothing is deleted for its age" in caplog.text)
+        (tmp_path / FILE).write_text("[keep]\ntranscripts_days = 0\n")
+        await until(lambda: not (run / "transcript.jsonl").exists())
+    assert "deleted for their age: synthetic.csv, model, report.html" in caplog.text
+    (tmp_path / FILE).write_text("[kept]\n")
+    with pytest.raises(ConfigError, match="kept: is unknown"):
+        async with tidying(tmp_path):
+            pass
 
 
 # The command
