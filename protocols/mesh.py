@@ -299,17 +299,20 @@ class Mesh:
             connection.close()
 
     def _timeout(self) -> ConnectTimeout:
-        missing = [
-            peer for peer in self._peers if peer not in self._outgoing or peer not in self._incoming
-        ]
+        missing = self.missing()
         details = "; ".join(
-            f"party {peer} ({self._tls.names[peer]}) at {_show(self._addresses[peer])}: {self._problem(peer)}"
-            for peer in missing
+            f"party {peer} ({self._tls.names[peer]}) at {_show(self._addresses[peer])}: {problem}"
+            for peer, problem in missing.items()
         )
         return ConnectTimeout(
             f"the mesh was not complete after {self._timeout_s:g} s: {details}",
             min(missing, default=None),
         )
+
+    def missing(self) -> dict[int, str]:
+        """The peers that are not connected in both directions, and what went wrong last with each."""
+        there = self._outgoing.keys() & self._incoming.keys()
+        return {peer: self._problem(peer) for peer in self._peers if peer not in there}
 
     def _problem(self, peer: int) -> str:
         if peer not in self._outgoing:

@@ -111,6 +111,7 @@ class PartyRuntime(Runtime):  # type: ignore[misc]  # MPyC is untyped
         self._sending: dict[tuple[int, int], StepCost] = {}
         self._root = Context(self, root_path(session))
         self._used = False
+        self._mesh: Mesh | None = None
         self._failure: Exception | None = None
 
     def __repr__(self) -> str:
@@ -132,7 +133,7 @@ class PartyRuntime(Runtime):  # type: ignore[misc]  # MPyC is untyped
         if self._used:
             raise ValueError("a runtime connects once; make a new one, with new keys")
         self._used = True
-        mesh = Mesh(
+        self._mesh = mesh = Mesh(
             self,
             self._addresses,
             tls=self._tls,
@@ -151,6 +152,10 @@ class PartyRuntime(Runtime):  # type: ignore[misc]  # MPyC is untyped
                 digest_key=self._digest_key(peer),
                 sent=self._was_sent,
             )
+
+    def missing(self) -> dict[int, str]:
+        """While ``connect`` waits: the peers that are not there yet, and what went wrong last with each."""
+        return {} if self._mesh is None else self._mesh.missing()
 
     async def __aenter__(self) -> "PartyRuntime":
         await self.connect()

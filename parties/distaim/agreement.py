@@ -17,6 +17,7 @@ from mechanisms.accounting import LedgerEntry, Schedule, rho
 from mechanisms.domain import Domain
 from mechanisms.workload import Workload
 from parties.config import Config
+from parties.config.differences import MAX_BYTES, agreed_bytes, differences_text
 from parties.distaim.store import Store
 from parties.distaim.stored import Checkpoint
 from parties.ledger import DurableLedger
@@ -44,8 +45,11 @@ class Identity:
     wire: int
     plan: str
 
-    def check(self, other: object, *, peer: str) -> None:
-        """Raises CheckFailed, naming the peer and what differs, unless ``other`` is the same."""
+    def check(self, other: object, *, peer: str, differences: str = "") -> None:
+        """Raises CheckFailed, naming the peer and what differs, unless ``other`` is the same.
+
+        ``differences`` of the configurations are shown where those do.
+        """
         what = {
             "run": "run id",
             "config": "configuration",
@@ -58,9 +62,11 @@ class Identity:
         for name, text in what.items():
             mine, its = getattr(self, name), theirs.get(name)
             if its != mine:
+                values = f"{str(its)[:60]}, here {str(mine)[:60]}"
+                shown = differences if name == "config" and differences else values
                 raise CheckFailed(
-                    f"{peer} has another {text}: {str(its)[:60]}, here {str(mine)[:60]}; all three servers need "
-                    "the same config file and the same version of syncret"
+                    f"{peer} has another {text}: {shown}; all three servers need the same config file and the same "
+                    "version of syncret"
                 )
 
 
@@ -130,7 +136,7 @@ async def agree(
     identity: Identity,
     store: Store,
     *,
-    names: Sequence[str],
+    config: Config,
     rounds: int,
     initial: Sequence[int],
     budget: float,
@@ -138,6 +144,8 @@ async def agree(
     max_bytes: int,
 ) -> Resumed:
     """Compare identities, then bring all three servers to the furthest point that two of them have reached.
+
+    Where their configurations differ they show them to one another (one exchange more), and fail with what differs.
 
     ``initial`` are the candidates that round 0 measures, in their order; no charge is larger than the ``budget``;
     ``nonce`` (hex) is this server's part in the name of the mesh; ``max_bytes`` is ``largest_state``.
@@ -153,8 +161,11 @@ async def agree(
     }
     replies = await ctx.exchange(json.dumps(said).encode(), max_bytes=max_bytes)
     documents = [_document(reply, pid) for pid, reply in enumerate(replies)]
+    names = [party.name for party in config.require_parties()]
+    differences = await _differences(ctx, documents, config, names)
     for pid in (ctx.next_pid, ctx.prev_pid):
-        identity.check(documents[pid].get("identity"), peer=f"party {pid} ({names[pid]})")
+        peer, differs = f"party {pid} ({names[pid]})", differences.get(pid, "")
+        identity.check(documents[pid].get("identity"), peer=peer, differences=differs)
     await echo(ctx, dict(enumerate(replies)))
     states = [_state(document, pid, rounds) for pid, document in enumerate(documents)]
     for pid, state in enumerate(states):
@@ -169,6 +180,32 @@ async def agree(
     session = hashlib.sha256(json.dumps(nonces).encode()).hexdigest()
     charged = tuple(max((entry.round for entry in state.entries), default=-1) for state in states)
     return Resumed(tuple(checkpoints), selections, tuple(adopted), session, lost, charged)
+
+
+async def _differences(
+    ctx: Context,
+    documents: Sequence[Mapping[str, object]],
+    config: Config,
+    names: Sequence[str],
+) -> dict[int, str]:
+    """Where a server says that it has another configuration, all three show theirs: what differs, by server.
+
+    Whoever has the same one as a second server sees that the third has not.
+    """
+    digests = [_config_digest(document) for document in documents]
+    if len(set(digests)) == 1:
+        return {}
+    shown = await ctx.exchange(agreed_bytes(config), max_bytes=MAX_BYTES)
+    return {
+        pid: differences_text(config, shown[pid], names[pid])
+        for pid in (ctx.next_pid, ctx.prev_pid)
+        if digests[pid] != digests[ctx.pid]
+    }
+
+
+def _config_digest(document: Mapping[str, object]) -> str:
+    identity = document.get("identity")
+    return str(identity.get("config")) if isinstance(identity, Mapping) else ""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -125,7 +125,7 @@ async def compute(
             c,
             identity,
             server.store,
-            names=server.names,
+            config=server.config,
             rounds=server.plan.rounds,
             initial=server.workload.one_way,
             budget=server.plan.rho,

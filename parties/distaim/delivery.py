@@ -13,8 +13,10 @@ import secrets
 import socket
 import struct
 import sys
+from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from http import HTTPStatus
 
 import aiohttp
 from aiohttp.connector import AddrInfoType
@@ -23,7 +25,6 @@ from parties.config import CertificateFiles, Config, PartySection
 from parties.distaim.link import (
     NoAnswer,
     in_chunks,
-    network_reason,
     passes,
     plain,
     read_answer,
@@ -33,6 +34,7 @@ from parties.distaim.link import (
 )
 from parties.distaim.receipts import Receipt, check_receipt, receipts_in
 from parties.distaim.sealed import SealedUpload, SignedUpload, Upload
+from parties.distaim.standing import ask_differences
 from parties.enrolment import TurnedAway
 from parties.errors import (
     CertificateError,
@@ -42,6 +44,7 @@ from parties.errors import (
     SubmitError,
 )
 from parties.inlets import study_name
+from parties.reminder import Reminder, network_reason, saying
 from parties.tls import client_context, explain, is_unknown_name
 from parties.version import ingest_headers
 
@@ -150,6 +153,7 @@ class _Delivery:
     via: str | None = None
     failures: dict[str, SubmitError] = field(default_factory=dict)
     passing: dict[str, str] = field(default_factory=dict)
+    reminders: defaultdict[str, Reminder] = field(default_factory=lambda: defaultdict(Reminder))
     rounds: list[int] = field(default_factory=list)
 
     async def send(self, upload: SignedUpload, sealed: SealedUpload) -> Delivered:
@@ -218,13 +222,20 @@ class _Delivery:
     async def _try(self, link: "_Link", request: Awaitable[_Answer]) -> None:
         name = link.party.name
         try:
-            answer = await request
+            async with saying(lambda _: self.owner.on_retry(f"{link.where}: no answer yet")):
+                answer = await request
         except SubmitError as error:
             self.failures[name] = error
         except _Retry as error:
-            if self.passing.get(name) != str(error):
-                self.passing[name] = str(error)
+            self.passing[name] = str(error)
+            if self.reminders[name].due(str(error)):
                 self.owner.on_retry(f"{link.where}: {error}; trying the others, and then again")
+            if not self.via and len(self.passing) == 3 and self.reminders[""].due("all"):
+                limit_s = self.owner.config.timeouts.submit_s
+                self.owner.on_retry(
+                    f"none of the three servers takes it yet; trying for {limit_s:g} s in all. They may not have been "
+                    "started, or their run is over and they have ended"
+                )
         else:
             self.via = self.via or name
             self.receipts |= {receipt.party: receipt for receipt in answer.receipts}
@@ -308,7 +319,14 @@ class _Link:
             raise _Retry(str(error)) from error
         except (aiohttp.ClientError, OSError) as error:
             raise self._explained(error) from error
-        return self._check(upload, status, answer)
+        try:
+            return self._check(upload, status, answer)
+        except SubmissionRefused as refused:
+            if refused.status != HTTPStatus.UNPROCESSABLE_ENTITY:
+                raise
+            differences = await ask_differences(self._config, self.party, self._files)
+            text = f"{refused}; {differences}" if differences else str(refused)
+            raise SubmissionRefused(self.party.name, status, text) from refused
 
     async def _exchange(
         self, upload: Upload, method: str, headers: Mapping[str, str], content: bytes | None

@@ -1,6 +1,7 @@
 """The ingest API of one compute server: HTTPS over mutual TLS, where data owners leave their submissions.
 
     GET /v1/runs/{run}              the run's public parameters, as JSON
+    GET /v1/runs/{run}/config       all that its parties agree on, as JSON
     PUT /v1/runs/{run}/submission   an owner's sealed upload, for all three servers; its fields are headers
     GET /v1/runs/{run}/submission   where the upload of the owner that asks stands
     PUT /v1/runs/{run}/withdrawal   of an owner: that its submission is not to be counted
@@ -32,10 +33,12 @@ from dataclasses import dataclass, field
 
 from aiohttp import web
 
+from parties.config.differences import agreed_bytes
 from parties.distaim.incoming import Incoming, Outgoing
 from parties.distaim.judging import Judge, asker
 from parties.distaim.link import (
     COUNTED,
+    config_path,
     part_path,
     run_path,
     submission_path,
@@ -100,6 +103,7 @@ class Api:
         """The HTTP application."""
         app, run = web.Application(middlewares=[self._answer]), "{run}"
         app.router.add_get(run_path(run), self.get_run)
+        app.router.add_get(config_path(run), self.get_config)
         app.router.add_put(
             submission_path(run), self.put_submission, expect_handler=self.expect_submission
         )
@@ -317,6 +321,12 @@ class Api:
                 where="body",
                 expected="the whole body within that time",
             ) from error
+
+    async def get_config(self, request: web.Request) -> web.Response:
+        """What the parties agree on, for an owner whose own is another one."""
+        self.judge.client(request)
+        self.judge.check_run(request)
+        return web.Response(body=agreed_bytes(self.judge.config), content_type="application/json")
 
     async def get_run(self, request: web.Request) -> web.Response:
         """The run's public parameters; of the client that asks its upload's digest, and what became of it."""

@@ -1,12 +1,10 @@
 """What those have in common who dial a server's ingest API: owners, and servers that pass uploads on.
 
-Provides ``in_chunks``, ``read_answer``, ``refusal_text``, ``plain`` and ``network_reason``, and the API's paths.
+Provides ``in_chunks``, ``read_answer``, ``refusal_text`` and ``plain``, and the API's paths.
 Public: everything.
 """
 
-import errno
 import json
-import os
 from collections.abc import AsyncIterator, Mapping
 
 import aiohttp
@@ -24,6 +22,11 @@ class NoAnswer(Exception):
 def run_path(run: str) -> str:
     """A run: its public parameters."""
     return f"/v1/runs/{run}"
+
+
+def config_path(run: str) -> str:
+    """Of a run: what its servers agree on, as JSON."""
+    return f"{run_path(run)}/config"
 
 
 def submission_path(run: str) -> str:
@@ -47,10 +50,12 @@ async def in_chunks(content: bytes) -> AsyncIterator[bytes]:
         yield content[start : start + _CHUNK]
 
 
-async def read_answer(response: aiohttp.ClientResponse) -> tuple[dict[str, object], int]:
-    """A JSON object, and how many bytes it was. Raises NoAnswer for anything else."""
+async def read_answer(
+    response: aiohttp.ClientResponse, most: int = _MAX_ANSWER
+) -> tuple[dict[str, object], int]:
+    """A JSON object of at most so many bytes, and how many it was. Raises NoAnswer for anything else."""
     raw = b""
-    while part := await response.content.read(_MAX_ANSWER - len(raw)):
+    while part := await response.content.read(most - len(raw)):
         raw += part
     try:
         answer = json.loads(raw)
@@ -86,14 +91,3 @@ def plain(value: object, length: int) -> str:
 def passes(status: int) -> bool:
     """Whether an answer with this status may be another one later."""
     return status == 408 or status >= 500
-
-
-def network_reason(error: Exception) -> str:
-    """A failure below HTTP without the library's decoration."""
-    system = getattr(error, "os_error", error)
-    number = system.errno if isinstance(system, OSError) else None
-    if number == errno.ECONNREFUSED:
-        return "nothing listens there"
-    if number is not None and number > 0:
-        return os.strerror(number)
-    return getattr(system, "strerror", None) or str(error) or type(error).__name__

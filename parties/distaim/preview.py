@@ -14,7 +14,7 @@ from parties.budget import Quote
 from parties.config import CertificateFiles, Config
 from parties.distaim.link import plain
 from parties.distaim.offers import Offer
-from parties.distaim.standing import Heard, ask_servers
+from parties.distaim.standing import Heard, ask_differences, ask_servers
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,13 +27,15 @@ class ServerState:
     says: str
 
     @classmethod
-    def of(cls, heard: Heard, config: Config) -> Self:
-        """From its answer, if there is one."""
+    def of(cls, heard: Heard, config: Config, differences: str = "") -> Self:
+        """From its answer, if there is one; ``differences`` of its configuration."""
         party, address = heard.party.name, str(heard.party.ingest)
         if heard.says is None:
             return cls(party, address, False, heard.problem)
         if heard.says.get("config") != config.digest():
-            return cls(party, address, False, "runs another configuration; expected the same file")
+            shown = f": {differences}" if differences else ""
+            what = f"runs another configuration{shown}; expected the same file"
+            return cls(party, address, False, what)
         if heard.says.get("open") is not True:
             why = heard.says.get("turned_away")
             ended = "the run has ended: it takes no submissions any more"
@@ -80,6 +82,13 @@ class Preview:
         }
 
 
+async def _server_state(heard: Heard, config: Config, files: CertificateFiles) -> ServerState:
+    other = heard.says is not None and heard.says.get("config") != config.digest()
+    return ServerState.of(
+        heard, config, await ask_differences(config, heard.party, files) if other else ""
+    )
+
+
 async def preview(
     config: Config,
     files: CertificateFiles,
@@ -109,6 +118,6 @@ async def preview(
         epsilon=config.run.epsilon,
         delta=config.run.delta,
         cost=cost,
-        servers=tuple(ServerState.of(each, config) for each in heard),
+        servers=tuple([await _server_state(each, config, files) for each in heard]),
         earlier=earlier,
     )

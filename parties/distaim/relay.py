@@ -20,7 +20,6 @@ from parties.config import CertificateFiles, Config, PartySection
 from parties.distaim.link import (
     NoAnswer,
     in_chunks,
-    network_reason,
     part_path,
     passes,
     read_answer,
@@ -33,6 +32,7 @@ from parties.distaim.store import Store
 from parties.distaim.submission import Submission
 from parties.errors import CertificateError, StoreError
 from parties.inlets import study_name
+from parties.reminder import network_reason
 from parties.tls import client_contexts, explain
 
 logger = logging.getLogger("syncret.relay")

@@ -95,6 +95,9 @@ async def replace_submission(
 ) -> Replaced:
     """Send these rows in the place of what ``state`` has, or of what servers have; the same table again goes on.
 
+    Where all three servers had it and one has it no more, the same table is another version as well: what is left of
+    the former one cannot be sent again.
+
     Raises TooLate where the former rows are counted (``state`` is then again what is counted), as ``submit`` else.
     """
     client = load_identity(files).name
@@ -107,7 +110,8 @@ async def replace_submission(
     made = made_in(config, client, state)
     if made is None:
         made = await _unknown(config, files, client)
-    if made.first_round is not None and made.counts != values_digest(own.values):
+    same = made.counts == values_digest(own.values)
+    if made.first_round is not None and (not same or await _is_lost(config, files, made, state)):
         drawn = State.draw(config, own, client, made.first_round, made.version + 1)
         await asyncio.to_thread(_put_aside, state, made.version)
         await asyncio.to_thread(drawn.write, state)
@@ -196,6 +200,13 @@ async def follow_up(
     found = await take_back(config, files, max(formers), limit_s=0.0)
     await _conclude(found, state, formers, give_back)
     return found
+
+
+async def _is_lost(config: Config, files: CertificateFiles, made: Made, state: Path) -> bool:
+    """Whether a server that had signed for the submission of ``state`` lacks it now."""
+    if completed_by(state, config.digest(), load_identity(files).name) is None:
+        return False
+    return any(version < made.version for version in (await versions_there(config, files)).values())
 
 
 async def _unknown(config: Config, files: CertificateFiles, client: str) -> Made:

@@ -33,6 +33,7 @@ from parties.distaim.estimation import LEAD, make_estimator
 from parties.distaim.feasible import check_feasible, check_memory
 from parties.distaim.forget import STORE, check_open, discard, has_store
 from parties.distaim.listener import Ingest, start_ingest
+from parties.distaim.meeting import saying_who_is_missing
 from parties.distaim.needs import server_memory
 from parties.distaim.notes import PROTOCOL
 from parties.distaim.outputs import CostsFile, write_synthetic
@@ -263,7 +264,8 @@ async def _serve(
         runtime = _runtime(server, files, inlets, board.rejected)
         try:
             started = time.perf_counter()
-            await runtime.connect()
+            async with saying_who_is_missing(runtime, config, board, server.progress):
+                await runtime.connect()
             seconds = time.perf_counter() - started
             if ingest is not None:
                 ingest.peers_are_there()

@@ -6,6 +6,7 @@ transcripts have the upload's digest among those that were counted or not. Secre
 """
 
 import asyncio
+import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from http import HTTPStatus
@@ -13,14 +14,16 @@ from http import HTTPStatus
 import aiohttp
 
 from parties.config import CertificateFiles, Config, PartySection
+from parties.config.differences import MAX_BYTES, differences_text
 from parties.distaim.link import (
     NoAnswer,
-    network_reason,
+    config_path,
     read_answer,
     refusal_text,
     run_path,
 )
 from parties.inlets import study_name
+from parties.reminder import network_reason
 from parties.tls import client_context, explain
 from parties.version import ingest_headers
 
@@ -101,6 +104,17 @@ async def ask_servers(config: Config, files: CertificateFiles) -> tuple[Heard, .
     return tuple(await asyncio.gather(*answers))
 
 
+async def ask_differences(config: Config, party: PartySection, files: CertificateFiles) -> str:
+    """Where the configuration of a server differs from ``config``, key by key; empty where it does not say.
+
+    Raises CertificateError where ``files`` cannot be used.
+    """
+    heard = await ask_server(config, party, files, path=config_path(config.run.id), most=MAX_BYTES)
+    if heard.says is None:
+        return ""
+    return differences_text(config, json.dumps(heard.says).encode(), party.name)
+
+
 async def ask_server(
     config: Config,
     party: PartySection,
@@ -109,8 +123,11 @@ async def ask_server(
     path: str,
     method: str = "GET",
     headers: Mapping[str, str] | None = None,
+    most: int = 1 << 16,
 ) -> Heard:
-    """What one server answers to a request without a body. Raises CertificateError where ``files`` cannot be used."""
+    """What one server answers to a request without a body, of ``most`` bytes at the most.
+
+    Raises CertificateError where ``files`` cannot be used."""
     timeouts = config.timeouts
     connector = aiohttp.TCPConnector(ssl=client_context(files, party.pinned))
     limits = aiohttp.ClientTimeout(total=timeouts.submit_s, sock_connect=timeouts.connect_s)
@@ -126,7 +143,7 @@ async def ask_server(
                 allow_redirects=False,
             ) as response,
         ):
-            answer, _ = await read_answer(response)
+            answer, _ = await read_answer(response, most)
     except TimeoutError:
         return Heard(party, problem="no answer in time")
     except (aiohttp.ClientError, OSError) as error:

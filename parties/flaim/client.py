@@ -23,6 +23,7 @@ from mechanisms.flaim_client import FlaimClient
 from mechanisms.workload import Workload
 from parties import tls
 from parties.config import CertificateFiles, Config
+from parties.config.differences import differences_text
 from parties.database import Database
 from parties.errors import (
     ConfigError,
@@ -32,12 +33,21 @@ from parties.errors import (
 )
 from parties.flaim.feasible import check_flaim
 from parties.flaim.guarantee import Replaced
-from parties.flaim.messages import SMALL_BYTES, Hello, Message, MessageKind, Welcome
+from parties.flaim.messages import (
+    HEADER_BYTES,
+    SMALL_BYTES,
+    TERMS_BYTES,
+    Hello,
+    Message,
+    MessageKind,
+    Welcome,
+)
 from parties.flaim.refusals import sent_away
 from parties.flaim.session import ClientSession, SharedBriefs
 from parties.inlets import study_name
 from parties.ledger import LEDGER, DurableLedger
 from parties.progress import Progress
+from parties.reminder import Reminder, network_reason, saying
 from parties.secagg.frames import SIZE_BYTES, close, keep_alive, read_frame, write_frame
 from parties.statuses import FlaimRefused, Status
 from parties.version import version
@@ -199,11 +209,19 @@ async def _connect(client: _Client) -> tuple[asyncio.StreamReader, asyncio.Strea
     if address is None:
         raise RuntimeError("the config was checked for an address")
     deadline = time.monotonic() + client.config.timeouts.connect_s
+    reminder = Reminder()
     context = tls.client_context(client.files, client.config.require_flaim().pinned)
+
+    def silent(waited_s: float) -> None:
+        if reminder.due("silent"):
+            left_s = deadline - time.monotonic()
+            text = _away_text(client, TimeoutError("no answer yet"), left_s)
+            client.progress.event("retry", text)
+
     while True:
         left = deadline - time.monotonic()
         try:
-            async with asyncio.timeout(max(0.1, left)):
+            async with asyncio.timeout(max(0.1, left)), saying(silent):
                 pair = await asyncio.open_connection(
                     address.host,
                     address.port,
@@ -223,7 +241,19 @@ async def _connect(client: _Client) -> tuple[asyncio.StreamReader, asyncio.Strea
                     f"{address} does not answer within {client.config.timeouts.connect_s:g} s "
                     f"({str(error) or 'silence'}); expected the server there (flaim.address)",
                 ) from error
+            if reminder.due("away"):
+                client.progress.event("retry", _away_text(client, error, left))
             await asyncio.sleep(_RETRY_S)
+
+
+def _away_text(client: _Client, error: Exception, left_s: float) -> str:
+    """That the server is not there, what may be the reason, and how long it is tried."""
+    name, address = client.report.client, client.config.require_flaim().address
+    why = "it may have ended after a failure" if client.welcomed else "it may not have been started"
+    return (
+        f"{name}: {client.server} at {address}: {network_reason(error)}; {why}, or the run is over; trying again for "
+        f"{left_s:.0f} s"
+    )
 
 
 async def _converse(
@@ -252,7 +282,12 @@ async def _greet(
     )
     await _write(client, writer, Message(MessageKind.HELLO, 0, hello.pack()).pack())
     try:
-        data = await _read(client, reader, SMALL_BYTES, client.config.timeouts.receive_s)
+        limit, patience_s = TERMS_BYTES + HEADER_BYTES, client.config.timeouts.receive_s
+        data, differences = await _read(client, reader, limit, patience_s), ""
+        if Message.unpack(data, client.server).kind is MessageKind.TERMS:
+            terms = Message.unpack(data, client.server).body
+            differences = f"; {differences_text(client.config, terms, client.server)}"
+            data = await _read(client, reader, SMALL_BYTES, patience_s)
     except RoundTransportError as error:
         # In TLS 1.3 the server's verdict on our certificate comes after our first message.
         refused = reader.exception() or error.__cause__
@@ -262,7 +297,7 @@ async def _greet(
         raise RoundConnectError(client.server, meaning) from error
     message = Message.unpack(data, client.server)
     if message.kind is MessageKind.REFUSED:
-        raise sent_away(client.server, message.body)
+        raise sent_away(client.server, message.body, differences)
     if message.kind is not MessageKind.WELCOME:
         raise FlaimProtocolError(client.server, f"sent {message.kind.name}; expected WELCOME")
     welcome = Welcome.unpack(message.body, client.server)

@@ -20,6 +20,7 @@ from typing import Protocol, Self
 
 from parties import tls
 from parties.config import CertificateFiles, Config
+from parties.config.differences import agreed_bytes
 from parties.enrolment import Enrolment
 from parties.errors import (
     CertificateError,
@@ -32,6 +33,7 @@ from parties.errors import (
 from parties.flaim.messages import (
     KEY_BYTES,
     SMALL_BYTES,
+    TERMS_BYTES,
     Hello,
     Message,
     MessageKind,
@@ -78,6 +80,10 @@ class TurnedAwayError(FlaimProtocolError):
     """This client may not take part, or not now."""
 
 
+class OtherTermsError(FlaimProtocolError):
+    """This client's configuration is another one."""
+
+
 class Connections:
     """The listening server; ``async with`` opens and closes it. ``present`` are the members by number.
 
@@ -116,6 +122,7 @@ class Connections:
         self.stage_s = config.timeouts.receive_s
         self._config = config
         self._files = files
+        self._terms = agreed_bytes(config)
         self._greeting = (bytes.fromhex(config.digest()), bytes.fromhex(workload_digest))
         self._numbers = {name: number for number, name in enumerate(section.clients)}
         self._changed = asyncio.Condition()
@@ -259,6 +266,9 @@ class Connections:
             self._rejected(reason, f"refused: {error}", client=name, remote=remote)
             away = isinstance(error, TurnedAwayError)
             refusal = Refusal.NOT_ENROLLED if away else Refusal.MISFIT
+            if isinstance(error, OtherTermsError) and len(self._terms) <= TERMS_BYTES:
+                terms = Message(MessageKind.TERMS, 0, self._terms).pack()
+                await write_frame(writer, terms, name, timeout_s=self.stage_s)
             refused = Refused(refusal, str(error)).message().pack()
             await write_frame(writer, refused, name, timeout_s=self.stage_s)
             return None
@@ -296,7 +306,7 @@ class Connections:
             strict=True,
         ):
             if ours != theirs:
-                raise FlaimProtocolError(
+                raise OtherTermsError(
                     name,
                     f"has another {what} ({theirs.hex()[:12]}, version {hello.version}); expected {ours.hex()[:12]}, "
                     f"version {version()}: the same file at the server and at all clients",

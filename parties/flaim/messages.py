@@ -27,6 +27,8 @@ MAGIC = b"FLAM"
 VERSION = 2
 KEY_BYTES = 32
 MAX_REASON_BYTES = 256
+TERMS_BYTES = 1 << 20
+"""The largest TERMS; larger ones are not sent."""
 SMALL_BYTES = 4096
 """More than any message has that is no brief, layout or vector."""
 NO_ROWS = (1 << 64) - 1
@@ -49,6 +51,7 @@ class MessageKind(enum.IntEnum):
     SKIPPED = 7
     GOODBYE = 8
     PLAIN = 9
+    TERMS = 10
 
 
 PLACE_BYTES = 4

@@ -89,9 +89,12 @@ def refusal_of(error: BaseException) -> Refused:
             return Refused(Refusal.FAILED, f"the server failed ({type(error).__name__})")
 
 
-def sent_away(server: str, body: bytes) -> FlaimRefused:
-    """The error of a client that ``server`` has sent a REFUSED with ``body``. Raises FlaimProtocolError."""
+def sent_away(server: str, body: bytes, more: str = "") -> FlaimRefused:
+    """The error of a client that ``server`` has sent a REFUSED with ``body``; ``more`` words come after it.
+
+    Raises FlaimProtocolError.
+    """
     refused = Refused.unpack(body, server)
     return FlaimRefused(
-        f"{server} sends this client away: {refused.words}", _STATUSES[refused.refusal]
+        f"{server} sends this client away: {refused.words}{more}", _STATUSES[refused.refusal]
     )

@@ -400,6 +400,7 @@ async def test_server_and_clients_of_different_domains_refuse_one_another(
     _, clients = await play(config, certificates, tmp_path, {2: different})
     assert isinstance(clients[2], FlaimRefused)
     assert "another configuration" in str(clients[2])
+    assert "column.age.high: 8 here, 9 at flaim-server" in str(clients[2])
     assert result(tmp_path)["clients"] == 5
     with Database(tmp_path / NAMES[2], other.digest(), [LEDGER]) as database:
         assert DurableLedger(database).spent == 0
