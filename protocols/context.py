@@ -50,6 +50,8 @@ class StepCost:
     received_bytes: int = 0
     messages: int = 0
     seconds: float = 0.0
+    apart: int = 0
+    """Rounds of proofs on its way, which are a step of their own and not among ``rounds``."""
 
 
 @dataclass(slots=True)
@@ -202,7 +204,7 @@ class Context:
             with self._transport.costs.watch(child.cost):
                 yield child
         finally:
-            child.cost.rounds = child.depth - depth
+            child.cost.rounds = child.depth - depth - child.cost.apart
             child.cost.seconds = time.perf_counter() - started
             # Another step may have run beside this one.
             self.depth = max(self.depth, child.depth)

@@ -5,6 +5,8 @@ Protocols run and transcripts are written under these names, and an auditor hold
 beside their writers, with the same type. A formula takes the public facts that it depends on: ``Selection``,
 ``Measurement`` or ``Counting`` here.
 Public: everything.
+
+In malicious mode what is opened is proved before, in a step of its own (``proofs_of``), so that a step has one formula.
 """
 
 from collections.abc import Callable, Sequence
@@ -185,6 +187,14 @@ COUNT_CELLS: Step[Counting] = Step(
     Phase.ARRIVALS,
     cost=lambda c: c.by_segment(lambda plan, _: costs.lift_half(plan.cells)),
 )
+
+PROOFS = "verify"
+
+
+def proofs_of(step: str) -> str:
+    """The step in which what a step opens is proved before, where a context has a verifier."""
+    return f"{step.partition('.')[0]}.{PROOFS}"
+
 
 OF_SELECTION = (SELECT, SELECT_BITS, SELECT_ABS_ERROR, SELECT_CHOOSE)
 OF_MEASUREMENT = (MEASURE, MEASURE_NOISE, MEASURE_OPEN)

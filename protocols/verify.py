@@ -23,6 +23,7 @@ from protocols.errors import CheckFailed
 from protocols.records import Record, Side, Structure, flags
 from protocols.ring import BITS, Ring
 from protocols.shares import Origins, Share
+from protocols.steps import proofs_of
 from protocols.verify_bits import Gates, prove_gates
 from protocols.verify_rings import RingProducts, prove_ring_products
 
@@ -72,22 +73,22 @@ class ProductVerifier:
             return
         # Until all three have said that they found everything right, nothing else may be opened.
         self._failed = True
-        inner = ctx.child()
-        records = {ring: _in_order(found) for ring, found in _in_order_of_rings(self._records)}
-        structures = await self._begin(inner, records)
-        self._records, self._shown = {}, {}
-        # Of bits, all three provers' gates are the same.
-        gates = Gates(records.pop(BITS)) if BITS in records else None
-        proofs = [
-            _by(prover, proof)
-            for prover in range(3)
-            for proof in _proofs(gates, records, structures, prover)
-        ]
-        del records, gates
-        await inner.gather(*proofs)
-        del proofs
-        await self._end(inner)
-        ctx.depth = max(ctx.depth, inner.depth)
+        with ctx.step(proofs_of(ctx.cost.step), round=ctx.cost.round) as inner:
+            records = {ring: _in_order(found) for ring, found in _in_order_of_rings(self._records)}
+            structures = await self._begin(inner, records)
+            self._records, self._shown = {}, {}
+            # Of bits, all three provers' gates are the same.
+            gates = Gates(records.pop(BITS)) if BITS in records else None
+            proofs = [
+                _by(prover, proof)
+                for prover in range(3)
+                for proof in _proofs(gates, records, structures, prover)
+            ]
+            del records, gates
+            await inner.gather(*proofs)
+            del proofs
+            await self._end(inner)
+        ctx.cost.apart += inner.cost.rounds
         self._failed = False
 
     async def _begin(

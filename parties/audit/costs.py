@@ -19,6 +19,7 @@ from parties.audit.evidence import Attempt, Entry, Evidence, Session
 from parties.audit.findings import require
 from parties.audit.owners import capacities_of
 from parties.audit.privacy import Terms, candidates_of, rounds_of
+from parties.audit.proofs import is_proof, problem_of
 from parties.config import CELLS
 from parties.distaim.estimation import LEAD, estimate_bytes
 from parties.distaim.inputs.rows import counting_plan, row_recoding
@@ -329,6 +330,11 @@ def _public(
     if place.step == CLIENTS_COMPARE.name:
         return
     sizes = [sorted(tally.sizes.get(peer, [])) for peer in {0, 1, 2} - {attempt.pid}]
+    if is_proof(place.step):
+        for each in sizes:
+            problem = problem_of(place.step, each, len(done))
+            require(problem is None, f"{where}: {problem}")
+        return
     require(sizes[0] == sizes[1], f"{where}: the two peers were not told the same amount")
     step = _BY_MESSAGES.get(place.step)
     if step is not None and step.problem is not None:

@@ -18,6 +18,7 @@ from parties.audit import (
     identity,
     owners,
     privacy,
+    proofs,
     publication,
     secagg,
 )
@@ -171,6 +172,7 @@ THREE_SERVERS: tuple[Rule[Terms], ...] = (
     Rule("clients", lambda case: counted.clients(case.evidence, case.terms), Need.CONFIGURATION),
     Rule("limits", lambda case: owners.limits(case.evidence, case.terms), Need.CONFIGURATION),
     Rule("openings", lambda case: privacy.openings(case.evidence, case.terms), Need.CONFIGURATION),
+    Rule("proofs", lambda case: proofs.proved(case.evidence, case.terms), Need.CONFIGURATION),
     Rule("values", lambda case: privacy.values(case.evidence, case.terms), Need.CONFIGURATION),
     Rule("charges", lambda case: privacy.charges(case.evidence), Need.CONFIGURATION),
     Rule("ledger", lambda case: privacy.ledger(case.evidence, case.terms), Need.CONFIGURATION),

@@ -29,7 +29,10 @@ MAX_ROWS = 2 ** (29 - FRACTION_BITS)
 """Largest table whose sums of absolute count differences, at 6 fractional bits, stay below 2^31."""
 MAX_TERMS = 20_000
 """Characters of terms of use at most."""
+SECURITIES = SEMI_HONEST, MALICIOUS = "semi-honest", "malicious"
 SCHEDULES = FIXED, ANNEALED = "fixed", "annealed"
+VERIFIABLE_NOISES = (DISCRETE,)
+"""Those that run.security = "malicious" allows."""
 CHECKS = TOTALS, CELLS, NO_CHECK = "totals", "cells", "none"
 UPLOADS = FORMS
 INPUTS = AUTO_INPUT, COUNTS_INPUT, ROWS_INPUT = "auto", "counts", "rows"
@@ -52,6 +55,8 @@ class RunSection:
     ``input`` is what owners send: ``counts``, in the form ``upload``; ``rows``; or whichever is smaller (``auto``).
     ``check`` is what servers check of an owner's weight (`protocols.bounded`): its totals, which are to agree and to be
     at most clients.rows_per_client; each of its cells besides; or nothing, for benchmarks. Rows need no check.
+    ``security`` is what one server may do without harm: look at what it sees (semi-honest), or anything (malicious):
+    then the run ends before something is opened that rests on it.
     ``seed`` only feeds public choices (which synthetic rows are drawn from the model), never noise or shares.
     ``terms`` is what the table may be used for, a text that goes with it.
     ``record_replay`` makes a server keep its keys, shares and received messages for an auditor
@@ -65,6 +70,7 @@ class RunSection:
     schedule: str = FIXED
     measure_share: float = 0.9
     noise: str = DISCRETE
+    security: str = SEMI_HONEST
     input: str = AUTO_INPUT
     upload: str = "seeded"
     check: str = TOTALS
@@ -89,6 +95,13 @@ class RunSection:
         check(0 < share < 1, "run.measure_share", f"is {share}; expected between 0 and 1")
         check_choice("run.schedule", self.schedule, SCHEDULES)
         check_choice("run.noise", self.noise, NOISES)
+        check_choice("run.security", self.security, SECURITIES)
+        check(
+            self.security != MALICIOUS or self.noise in VERIFIABLE_NOISES,
+            "run.noise",
+            f"is {self.noise!r}, which rests on the word of single servers; with run.security = {MALICIOUS!r} expected "
+            + " or ".join(map(repr, VERIFIABLE_NOISES)),
+        )
         check_choice("run.input", self.input, INPUTS)
         check_choice("run.upload", self.upload, UPLOADS)
         check_choice("run.check", self.check, CHECKS)

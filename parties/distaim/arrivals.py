@@ -53,6 +53,7 @@ from parties.distaim.notes import (
 from parties.distaim.steps import (
     CLIENTS_AGREE,
     CLIENTS_COMPARE,
+    CLIENTS_COUNT,
     CLIENTS_RESUME,
 )
 from parties.distaim.stored import Standing, StoredSubmission, Total
@@ -191,6 +192,7 @@ class Arrivals:
                 f"{self._holdings.submission_count()} have reached this one; expected at least "
                 f"clients.minimum = {self._config.clients.minimum} {self._wait_text}"
             )
+        await self._prove(round)
         self._total = Total(round, total.clients, total.share, total.uploads)
         key = await asyncio.to_thread(self._holdings.commitment_key)
         commitment = await asyncio.to_thread(self._total.commitment, key)
@@ -204,6 +206,12 @@ class Arrivals:
             self._open.pop(client, None)
         self.seconds += time.perf_counter() - started
         return self._total
+
+    async def _prove(self, round: int) -> None:
+        """Nothing is kept that rests on something unproved: after a restart nobody could prove it any more."""
+        if self._ctx.verifier is not None:
+            with self._ctx.step(CLIENTS_COUNT.name, round=round) as c:
+                await self._ctx.verifier.settle(c)
 
     async def _common_total(self, round: int) -> Total:
         """The latest total that all three servers hold for the same uploads; else zero: submissions are kept."""

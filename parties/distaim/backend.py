@@ -34,6 +34,7 @@ from protocols.select_spec import bounds, integer_bits
 from protocols.shares import Share
 from protocols.steps import MEASURE, MEASURE_NOISE, SELECT, Selection
 from protocols.transcript import Transcript
+from protocols.verify import ProductVerifier
 
 
 def server_ledger(
@@ -134,7 +135,13 @@ class MpcBackend:
         sizes = [self._workload.domain.size(query) for query in self._workload.candidates]
         cells = sum(sizes[i] for i in self._workload.one_way[self._measured :])
         with ctx.step(PREPARE.name, round=0) as c, c.step(MEASURE_NOISE.name, round=0) as n:
-            return await self._noise.samples(n, cells, self._plan.sigma, self._max_rows)
+            if n.verifier is None:
+                return await self._noise.samples(n, cells, self._plan.sigma, self._max_rows)
+            # A verifier of its own: what is done beside this is proved at other times.
+            c.verifier = n.verifier = ProductVerifier()
+            samples = await self._noise.samples(n, cells, self._plan.sigma, self._max_rows)
+            await c.verifier.settle(c)
+            return samples
 
     def _take_prepared(self, count: int) -> Share | None:
         """The next ``count`` samples of prepared noise, which are then gone; None where there are not that many."""

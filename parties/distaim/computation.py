@@ -19,7 +19,7 @@ from mechanisms.accounting import Schedule
 from mechanisms.aim import AimResult, Estimator, RoundRecord, estimated_total, run_aim
 from mechanisms.events import event_to_dict
 from mechanisms.workload import Workload
-from parties.config import Config
+from parties.config import MALICIOUS, Config
 from parties.distaim.agreement import Identity, Resumed, agree, largest_state
 from parties.distaim.arrivals import Arrivals
 from parties.distaim.backend import MpcBackend, server_ledger
@@ -60,6 +60,7 @@ from protocols.echo import echo
 from protocols.errors import CheckFailed, ProtocolViolation
 from protocols.measure import noise_of
 from protocols.transcript import Transcript, round_ended
+from protocols.verify import ProductVerifier
 
 _NONCE_BYTES = 16
 _TOLD_S = 2.0
@@ -119,6 +120,8 @@ async def compute(
     ``lead`` is None at the followers. Nothing that is sent depends on anything but the keys, what is received,
     ``server.store`` and ``server.circumstances``. Raises as ``server.run_party``.
     """
+    if server.config.run.security == MALICIOUS:
+        ctx.verifier = ProductVerifier()
     nonce = server.circumstances.keep("nonce", lambda: secrets.token_bytes(_NONCE_BYTES)).hex()
     with ctx.step(AGREE.name) as c:
         resumed = await agree(

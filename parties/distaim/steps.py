@@ -12,13 +12,16 @@ from typing import Never
 from parties.published import SIZE
 from protocols.costs import Cost, check_owners
 from protocols.steps import (
+    MEASURE,
     OF_COUNTING,
     OF_MEASUREMENT,
     OF_RECODING,
     OF_SELECTION,
+    SELECT,
     MayOpen,
     Phase,
     Step,
+    proofs_of,
 )
 
 DIGEST_BYTES = 32
@@ -27,6 +30,9 @@ WORKING = b"w"
 DONE = b"done"
 """What each says at the end."""
 _NO_PROBLEM_BYTES = 2
+_OUTLINE_BYTES, _FINE_BYTES = 32, 1
+_MOST_PROOF_BYTES = 1 << 20
+"""Of one proof of each kind of products: what a server sends to one peer, at 2^40 products."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +104,17 @@ def _end(messages: Messages) -> str | None:
     return None if right else "other messages than the end of a run has"
 
 
+def _proved(messages: Messages) -> str | None:
+    """Each says what there is to prove, proves it, sees the others' proofs, and says at the end that all is right."""
+    sizes, times = messages.sizes, messages.times
+    first = sum(size in (_OUTLINE_BYTES, 3 * _OUTLINE_BYTES) for size in sizes)
+    if sizes.count(_FINE_BYTES) != times or first < times:
+        return f"{len(sizes)} messages for {times} proofs, without a beginning and an end of each"
+    if max(sizes, default=0) > _MOST_PROOF_BYTES:
+        return f"a message of {max(sizes)} bytes; none of a proof has more than {_MOST_PROOF_BYTES}"
+    return None
+
+
 PASSED = MayOpen("clients.passed", charge=None, itemsize=8)
 """A bit an owner, 1 for whatever table of at most as many rows as the bound."""
 
@@ -117,6 +134,17 @@ CLIENTS_COUNT: Step[Never] = Step("clients.count", Phase.ARRIVALS)
 """Contains `protocols.steps.OF_COUNTING`, which are taken for every segment of a batch's rows."""
 FINISH: Step[Messages] = Step("finish", Phase.END, problem=_end)
 
+CLIENTS_VERIFY: Step[Messages] = Step(
+    proofs_of(CLIENTS_COUNT.name), Phase.ARRIVALS, problem=_proved
+)
+PREPARE_VERIFY: Step[Messages] = Step(proofs_of(PREPARE.name), Phase.ARRIVALS, problem=_proved)
+SELECT_VERIFY: Step[Messages] = Step(
+    proofs_of(SELECT.name), Phase.CHOICE, first_round=1, problem=_proved
+)
+MEASURE_VERIFY: Step[Messages] = Step(proofs_of(MEASURE.name), Phase.MEASUREMENT, problem=_proved)
+
+OF_PROOFS = (CLIENTS_VERIFY, PREPARE_VERIFY, SELECT_VERIFY, MEASURE_VERIFY)
+"""In malicious mode: what is opened, or kept, was proved before."""
 OF_MESSAGES: tuple[Step[Messages], ...] = (AGREE, ESTIMATE, CLIENTS_RESUME, CLIENTS_AGREE, FINISH)
 OF_BATCHES: tuple[Step[Batches], ...] = (CLIENTS_COMPARE,)
 OF_CHECKS: tuple[Step[Checked], ...] = (CLIENTS_CHECK,)
@@ -124,6 +152,7 @@ _ALL: tuple[Step[Never], ...] = (
     PREPARE,
     CLIENTS_COUNT,
     *OF_MESSAGES,
+    *OF_PROOFS,
     *OF_BATCHES,
     *OF_CHECKS,
     *OF_RECODING,
