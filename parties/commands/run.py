@@ -16,7 +16,7 @@ from parties.commands.on_one_machine import (
 )
 from parties.commands.running import common_options
 from parties.commands.table_options import table_options
-from parties.config import INPUTS, SCHEDULES, UPLOADS, Config, load_config, overrides
+from parties.config import INPUTS, SCHEDULES, SECURITIES, UPLOADS, Config, load_config, overrides
 from parties.owner import Table
 from parties.report.content import excluded_text
 from parties.trial.children import Children, hold
@@ -63,6 +63,12 @@ _QUERIES_SHOWN = 3
     default=None,
     help="Rows that each owner may have at most, as it says; by default some more than it has.",
 )
+@click.option(
+    "--security",
+    type=click.Choice(SECURITIES),
+    default=None,
+    help="Whether servers prove what they compute before they open anything (malicious).",
+)
 @click.option("--noise", type=click.Choice(NOISES), default=None, help="Kind of noise.")
 @click.option("--method", type=click.Choice(METHODS), default="distaim", show_default=True)
 @click.option(
@@ -83,6 +89,7 @@ def run(
     given: str | None,
     upload: str | None,
     capacity: int | None,
+    security: str | None,
     noise: str | None,
     method: str,
     seed: int,
@@ -101,6 +108,7 @@ def run(
         "clients.participation": participation,
         "run.input": given,
         "run.upload": upload,
+        "run.security": security,
         "run.noise": noise,
     }
     loaded = load_config(config, overrides(values))

@@ -14,7 +14,7 @@ from mechanisms.accounting import LedgerEntry
 from mechanisms.model import Model
 from mechanisms.resolving import unmeasured
 from mechanisms.workload import Workload
-from parties.config import ANNEALED, Config
+from parties.config import ANNEALED, MALICIOUS, Config
 from parties.distaim.exclusions import Exclusion
 from parties.distaim.notes import COUNTING
 from parties.distaim.outputs import read_attempts
@@ -24,6 +24,7 @@ from parties.published import MODEL
 from parties.report.about import about, ended
 from parties.report.content import (
     DISTAIM_TRUST,
+    MALICIOUS_TRUST,
     TRIAL_TRUST,
     Communication,
     Excluded,
@@ -53,6 +54,15 @@ def write_lead_report(config: Config, directory: Path) -> None:
     write_without_real(released, released.build_workload(), directory, report)
 
 
+def _trust(config: Config, *, in_trial: bool) -> tuple[str, ...]:
+    """What the run guarantees and what it does not."""
+    return (
+        *(MALICIOUS_TRUST if config.run.security == MALICIOUS else DISTAIM_TRUST),
+        *([DISTRIBUTED_TRUST] if config.run.noise == DISTRIBUTED else []),
+        *([TRIAL_TRUST] if in_trial else []),
+    )
+
+
 def run_report(
     config: Config,
     workload: Workload,
@@ -72,12 +82,9 @@ def run_report(
     capacities = _capacities(directory / "transcript.jsonl", result)
     traffic = result["client_bytes"]
     count = max(1, clients or traffic["clients"])
-    trust = DISTAIM_TRUST + ((DISTRIBUTED_TRUST,) if config.run.noise == DISTRIBUTED else ())
-    if clients is not None:
-        trust += (TRIAL_TRUST,)
     return RunReport(
         method="distaim",
-        trust=trust,
+        trust=_trust(config, in_trial=clients is not None),
         dataset=dataset,
         parameters=parameters(config, clients or result["clients"]),
         privacy=Privacy(

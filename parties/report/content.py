@@ -20,10 +20,7 @@ from parties.report.about import About
 
 PARTIES = 3
 
-DISTAIM_TRUST = (
-    "The three compute servers held secret shares. Any one of them alone learnt nothing about a row or an un-noised "
-    "count, provided it followed the protocol (at most one corrupted server, semi-honest).",
-    "Two servers acting together, or a server that deviates from the protocol, are outside this guarantee.",
+_OF_ALL = (
     "Opened were the chosen query of each round, each noisy measurement and, where the run checks it, whether each "
     "data owner's counts are within their bound, nothing else. Who took part, and the sizes and times of messages, are "
     "visible too.",
@@ -31,7 +28,21 @@ DISTAIM_TRUST = (
     "than the agreed number: its own program refuses a larger table. It holds whatever the other data owners submit; "
     "an owner that submits rows or counts which are not those of its table can bend the result.",
 )
+DISTAIM_TRUST = (
+    "The three compute servers held secret shares. Any one of them alone learnt nothing about a row or an un-noised "
+    "count, provided it followed the protocol (at most one corrupted server, semi-honest).",
+    "Two servers acting together, or a server that deviates from the protocol, are outside this guarantee.",
+    *_OF_ALL,
+)
 """What DistAIM under MPC guarantees and what it does not, one sentence or two an item."""
+MALICIOUS_TRUST = (
+    "The three compute servers held secret shares, and proved to one another that they had computed as they should "
+    "before anything was opened. Any one of them alone learnt nothing about a row or an un-noised count, whatever it "
+    "did: a server that deviates ends the run before an opening, but with a chance of less than 1 in 10^12.",
+    "Two servers acting together are outside this guarantee, and any one of them can end the run.",
+    *_OF_ALL,
+)
+"""The same of a run with run.security = "malicious"."""
 TRIAL_TRUST = (
     "This was a trial: one machine ran all three servers and all owners and held the whole table. It protects nobody; "
     "the sentences above are about servers on hosts of their own."
@@ -59,6 +70,7 @@ class Parameters:
     upload: str
     schedule: str = "fixed"
     input: str = "counts"
+    security: str = "semi-honest"
 
 
 @dataclass(frozen=True, slots=True)

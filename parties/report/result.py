@@ -74,6 +74,7 @@ def parameters(config: Config, clients: int) -> Parameters:
         run.upload,
         run.schedule,
         run.input,
+        run.security,
     )
 
 

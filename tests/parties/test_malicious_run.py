@@ -1,0 +1,114 @@
+"""Runs with run.security = "malicious": three servers on real sockets, honest ones and one that deviates."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+import parties.distaim.server
+from parties.audit.run import audit_folder
+from parties.config import CertificateFiles
+from parties.distaim.circumstances import Circumstances
+from protocols.context import Payload, StepCost, Transport
+from protocols.errors import CheckFailed, PeerClosed
+from tests.parties.audit_runs import collect
+from tests.parties.mesh import EVERYONE, Cluster, make_uniform
+from tests.parties.support import make_config
+
+
+@pytest.fixture(autouse=True)
+def _uniform(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parties.distaim.server, "make_estimator", make_uniform)
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, certificates: dict[str, CertificateFiles]) -> Cluster:
+    config = make_config({"run.security": "malicious", "run.rounds": 2})
+    return Cluster(config, tmp_path, certificates)
+
+
+class DeviatingTransport:
+    """A mesh's transport that changes the first bit of a party's message ``number`` of a step."""
+
+    def __init__(self, inner: Transport, step: str, number: int, counts: dict[str, int]) -> None:
+        self._inner, self._step, self._number = inner, step, number
+        self._counts = counts
+        self.pid, self.costs = inner.pid, inner.costs
+        self.component_key, self.private_key = inner.component_key, inner.private_key
+        self.fetch, self.opened = inner.fetch, inner.opened
+
+    def post(self, peer: int, label: int, payload: Payload, cost: StepCost) -> None:
+        if cost.step == self._step:
+            if self._counts.get(cost.step, 0) == self._number:
+                payload = payload.copy()
+                payload[0] ^= 1
+            self._counts[cost.step] = self._counts.get(cost.step, 0) + 1
+        self._inner.post(peer, label, payload, cost)
+
+
+def deviate(monkeypatch: pytest.MonkeyPatch, pid: int, step: str, number: int = 0) -> None:
+    """From now on server ``pid`` changes that message."""
+    counts: dict[str, int] = {}
+
+    class Deviating(Circumstances):
+        def transport(self, inner: Transport) -> Transport:
+            if inner.pid != pid:
+                return inner
+            return DeviatingTransport(inner, step, number, counts)
+
+    monkeypatch.setattr(parties.distaim.server, "Circumstances", Deviating)
+
+
+def records(cluster: Cluster, pid: int) -> list[dict[str, object]]:
+    lines = (cluster.directory(pid) / "transcript.jsonl").read_text().splitlines()
+    return [json.loads(line) for line in lines]
+
+
+async def test_run_is_finished_and_passes_the_audit(cluster: Cluster) -> None:
+    assert await cluster.run(owners=EVERYONE) == [None] * 3
+    found = audit_folder(collect(cluster))
+    assert [check for check in found.checks if check.status == "fail"] == []
+    (proofs,) = (check for check in found.checks if check.name == "proofs")
+    assert "Before each of" in proofs.detail
+
+
+@pytest.mark.parametrize(
+    ("pid", "step", "what"),
+    [
+        (0, "select.abs_error", "select.index"),
+        (1, "select.choose", "select.index"),
+        (2, "measure.noise", "measure.counts"),
+        (1, "clients.check", "clients.passed"),
+        (2, "select.verify", "select.index"),
+    ],
+)
+async def test_a_server_that_deviates_ends_the_run_before_the_opening(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, pid: int, step: str, what: str
+) -> None:
+    with monkeypatch.context() as patch:
+        deviate(patch, pid, step)
+        ended = await cluster.run(owners=EVERYONE)
+    honest = [other for other in range(3) if other != pid]
+    assert any(isinstance(ended[other], CheckFailed) for other in honest)
+    assert all(isinstance(error, CheckFailed | PeerClosed) for error in ended)
+    for other in honest:
+        written = records(cluster, other)
+        assert not [r for r in written if r.get("what") == what and r["kind"] == "opened"]
+        # The last record is why it ended, in words.
+        assert "failed: " in json.dumps(written[-1])
+    charged = [len([r for r in records(cluster, o) if r["kind"] == "ledger"]) for o in honest]
+    # The same command starts again; what was charged stays so.
+    assert await cluster.run(owners=EVERYONE) == [None] * 3
+    assert audit_folder(collect(cluster)).ok
+    spent = [r for r in records(cluster, honest[0]) if r["kind"] == "ledger"]
+    assert len(spent) >= charged[0]
+
+
+async def test_a_server_that_deviates_is_not_noticed_in_semi_honest_mode(
+    tmp_path: Path, certificates: dict[str, CertificateFiles], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The control: a changed reshare ends nothing, and the audit passes."""
+    cluster = Cluster(make_config({"run.rounds": 2}), tmp_path, certificates)
+    deviate(monkeypatch, 2, "measure.noise")
+    assert await cluster.run(owners=EVERYONE) == [None] * 3
+    assert audit_folder(collect(cluster)).ok
