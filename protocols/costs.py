@@ -2,9 +2,14 @@
 
 Each function has the name of the protocol it describes. A test compares all with the counters of real runs, and an
 auditor can compare them with a transcript. ``+`` is one after the other, ``|`` side by side.
+
+In a context with a verifier some protocols have other forms: within ``with_verifier`` formulas are those, without the
+proofs, which are a step of their own (``settle``).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import reduce
 
@@ -34,6 +39,20 @@ from protocols.verify_rings import SCHEMES, padded_terms
 
 _DIGEST = 32
 _WIDE = 16
+_SCALED_BITS = SAMPLE_BITS + 6
+"""What Box-Muller noise is cut by: it is multiplied by sigma at 12 fractional bits, and counts have 6."""
+# Which form it is concerns the innermost formulas alone, and all others would have to hand it down to them.
+_VERIFIED = ContextVar("verified", default=False)
+
+
+@contextmanager
+def with_verifier(verified: bool = True) -> Iterator[None]:
+    """Formulas within are those of contexts with a verifier, or without one."""
+    before = _VERIFIED.set(verified)
+    try:
+        yield
+    finally:
+        _VERIFIED.reset(before)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +90,20 @@ def _planes(bits: int, cells: int) -> int:
     return bits * words_for(cells) * 8
 
 
+def addends(cells: int, bits: int, *, with_overflow: bool = False) -> Cost:
+    """``derived.addends``."""
+    if _VERIFIED.get():
+        return carry_save(cells, bits if with_overflow else bits - 1)
+    return _dealt(0, _planes(bits, cells))
+
+
+def _generate(cells: int, bits: int) -> Cost:
+    """``derived.Addends.generate`` of so many planes."""
+    return _everyone(_planes(bits - 1 if _VERIFIED.get() else bits, cells))
+
+
 def _first_level(cells: int, bits: int) -> Cost:
-    return _dealt(0, _planes(bits, cells)) + _everyone(_planes(bits - 1, cells))
+    return addends(cells, bits) + _generate(cells, bits - 1)
 
 
 def carry_out(cells: int, bits: int) -> Cost:
@@ -126,6 +157,8 @@ def bits_to_ring(elements: int, itemsize: int) -> Cost:
 
 def words_to_ring(cells: int, bits: int, itemsize: int) -> Cost:
     """``boolean.words_to_ring``."""
+    if _VERIFIED.get():
+        return _dealt(0, bits * cells * itemsize) + _everyone(cells * itemsize)
     planes = _planes(bits, cells)
     masks = _dealt(1, planes) | _dealt(1, cells * itemsize)
     last = bits_to_ring(cells, itemsize) | _dealt(1, 2 * planes)
@@ -134,40 +167,55 @@ def words_to_ring(cells: int, bits: int, itemsize: int) -> Cost:
 
 def lift(cells: int, bits: int, itemsize: int) -> Cost:
     """``boolean.lift`` from a ring of ``bits`` bits to one of ``itemsize`` bytes."""
-    planes = _planes(bits, cells)
-    inputs = _dealt(0, cells * itemsize) | _dealt(0, planes)
-    return inputs + _everyone(planes) + carry_out(cells, bits) + bits_to_ring(cells, itemsize)
+    inputs = addends(cells, bits, with_overflow=True)
+    if not _VERIFIED.get():
+        inputs |= _dealt(0, cells * itemsize)
+    overflows = 2 if _VERIFIED.get() else 1
+    carry = _generate(cells, bits) + carry_out(cells, bits)
+    return inputs + carry + bits_to_ring(overflows * cells, itemsize)
 
 
 def lift_magnitude(cells: int, bits: int, itemsize: int) -> Cost:
     """``boolean.lift_magnitude`` of ``bits`` bits."""
-    size = cells * itemsize
-    return (
-        (_dealt(0, size) | msb(cells, bits)) + bits_to_ring(2 * cells, itemsize) + _everyone(size)
-    )
+    size, carries = cells * itemsize, 2 if _VERIFIED.get() else 1
+    first = msb(cells, bits)
+    if not _VERIFIED.get():
+        first |= _dealt(0, size)
+    return first + bits_to_ring((carries + 1) * cells, itemsize) + _everyone(size)
 
 
-def truncate(elements: int, itemsize: int) -> Cost:
+def truncation_pair(elements: int, bits: int, shift: int) -> Cost:
+    """``fixed.truncation_pair`` in a ring of ``bits`` bits."""
+    carries = carry_out(elements, shift) | carry_out(elements, bits - 1)
+    return _first_level(elements, bits) + carries + bits_to_ring(5 * elements, bits // 8)
+
+
+def truncate(elements: int, itemsize: int, shift: int) -> Cost:
     """``fixed.truncate`` and ``fixed.multiply_fixed``."""
     size = elements * itemsize
-    return Cost(1, (size, size, 4 * size)) + _everyone(size)
+    if not _VERIFIED.get():
+        return Cost(1, (size, size, 4 * size)) + _everyone(size)
+    if shift == 0:
+        return _everyone(size)
+    pair = truncation_pair(elements, 8 * itemsize, shift)
+    return (_everyone(size) | pair) + _everyone(size)
 
 
-def powers(elements: int, degree: int, itemsize: int) -> Cost:
+def powers(elements: int, degree: int, itemsize: int, shift: int) -> Cost:
     """``fixed.powers``."""
     cost, have = Cost(), 1
     while have < degree:
         more = min(have, degree - have)
-        cost += truncate(more * elements, itemsize)
+        cost += truncate(more * elements, itemsize, shift)
         have += more
     return cost
 
 
-def multiply_all(elements: int, factors: int, itemsize: int) -> Cost:
+def multiply_all(elements: int, factors: int, itemsize: int, shift: int) -> Cost:
     """``fixed.multiply_all``."""
     cost = Cost()
     while factors > 1:
-        cost += truncate(factors // 2 * elements, itemsize)
+        cost += truncate(factors // 2 * elements, itemsize, shift)
         factors -= factors // 2
     return cost
 
@@ -182,14 +230,16 @@ def exp2_negative(values: int, bits: int, fraction_bits: int) -> Cost:
         + bits_to_ring((kept + 1) * values, _WIDE)
         + _everyone(values * _WIDE)
     )
-    power = powers(values, EXP2_DEGREE, _WIDE) | multiply_all(values, kept, _WIDE)
+    power = powers(values, EXP2_DEGREE, _WIDE, fraction_bits) | multiply_all(
+        values, kept, _WIDE, fraction_bits
+    )
     return (
         to_boolean(values, bits)
         + over
         + cut
         + power
-        + truncate(values, _WIDE)
-        + truncate(values, _WIDE)
+        + truncate(values, _WIDE, fraction_bits)
+        + truncate(values, _WIDE, fraction_bits)
     )
 
 
@@ -268,7 +318,7 @@ def check_totals(owners: int, sums: int) -> Cost:
     if sums == 1:
         return within
     cells = (sums - 1) * owners
-    equal = _dealt(0, _planes(32, cells)) + and_all(cells, 32) + and_all(owners, sums - 1)
+    equal = addends(cells, 32) + and_all(cells, 32) + and_all(owners, sums - 1)
     return (within | equal) + _everyone(_planes(1, owners))
 
 
@@ -374,15 +424,17 @@ def select_choose(count: int, error_bits: int, score_bits: int) -> Cost:
 def box_muller(pairs: int) -> Cost:
     """``box_muller.box_muller``."""
     padded = words_for(pairs) * 64
-    uniform = words_to_ring(2 * padded, SAMPLE_BITS, 8) + powers(2 * pairs, OCTANT_DEGREE, 8)
+    uniform = words_to_ring(2 * padded, SAMPLE_BITS, 8)
+    uniform += powers(2 * pairs, OCTANT_DEGREE, 8, SAMPLE_BITS)
     one_hot = prefix_or(pairs, RUN_BITS) + _everyone(_planes(RUN_BITS, pairs))
     radius = one_hot + words_to_ring((RADIUS_DEGREE + 1) * padded, COEFFICIENT_BITS, 8)
-    last = truncate(pairs, 8) | truncate(2 * pairs, 8) | bits_to_ring(3 * pairs, 8)
+    cut = truncate(pairs, 8, SAMPLE_BITS) | truncate(2 * pairs, 8, SAMPLE_BITS)
+    last = cut | bits_to_ring(3 * pairs, 8)
     return (
         (uniform | radius)
         + last
         + _everyone(pairs * 8)
-        + truncate(2 * pairs, 8)
+        + truncate(2 * pairs, 8, SAMPLE_BITS)
         + _everyone(2 * pairs * 8)
     )
 
@@ -397,7 +449,7 @@ def gaussian(samples: int) -> Cost:
 
 def box_muller_noise(cells: int) -> Cost:
     """``measure.box_muller_noise``."""
-    return gaussian(cells) + truncate(cells, 8)
+    return gaussian(cells) + truncate(cells, 8, _SCALED_BITS)
 
 
 def measure_box_muller(cells: int) -> Cost:

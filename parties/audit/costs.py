@@ -20,7 +20,7 @@ from parties.audit.findings import require
 from parties.audit.owners import capacities_of
 from parties.audit.privacy import Terms, candidates_of, rounds_of
 from parties.audit.proofs import is_proof, problem_of
-from parties.config import CELLS
+from parties.config import CELLS, MALICIOUS
 from parties.distaim.estimation import LEAD, estimate_bytes
 from parties.distaim.inputs.rows import counting_plan, row_recoding
 from parties.distaim.notes import (
@@ -43,7 +43,7 @@ from parties.distaim.steps import (
     Checked,
     Messages,
 )
-from protocols.costs import Cost
+from protocols.costs import Cost, with_verifier
 from protocols.measure import noise_of
 from protocols.select_spec import bounds
 from protocols.steps import (
@@ -148,6 +148,11 @@ def _account(place: StepInRound, steps: list[Entry], tally: Tally, attempt: Atte
 
 def costs(evidence: Evidence, terms: Terms) -> str:
     """Every step took the rounds and the bytes that its formula says."""
+    with with_verifier(terms.config.run.security == MALICIOUS):
+        return _costs(evidence, terms)
+
+
+def _costs(evidence: Evidence, terms: Terms) -> str:
     exact = 0
     for session in evidence.sessions:
         for attempt in session.present:
@@ -405,6 +410,8 @@ def by_step(
                 for (step, _), done in steps_of(attempt).items():
                     rounds[step] += sum(entry.number("rounds") for entry in done)
             if terms is not None and session.clean:
-                for (step, _), cost in expected(attempt, evidence, terms).items():
+                with with_verifier(terms.config.run.security == MALICIOUS):
+                    formulas = expected(attempt, evidence, terms)
+                for (step, _), cost in formulas.items():
                     wanted.setdefault(step, [0, 0, 0])[attempt.pid] += cost.sent[attempt.pid]
     return {step: (sent[step], wanted.get(step), rounds[step]) for step in sorted(sent)}

@@ -100,7 +100,7 @@ class MpcBackend:
         self._round = 0
         self._clients = 0
         self._counts: Share | None = None
-        self._kept = KeptBits(workload)
+        self._kept = KeptBits(workload, verified=ctx.verifier is not None)
 
     def __repr__(self) -> str:
         return f"MpcBackend(round={self._round}, clients={self._clients})"

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from mechanisms.workload import Workload
 from protocols.context import Context
-from protocols.costs import Cost
+from protocols.costs import Cost, with_verifier
 from protocols.count_bits import CountBits
 from protocols.ring import R32
 from protocols.select import keep_bits
@@ -22,8 +22,9 @@ from protocols.steps import SELECT_ABS_ERROR, SELECT_BITS, Selection
 class KeptBits:
     """Bits of a total's counts, by candidate. Secret."""
 
-    def __init__(self, workload: Workload) -> None:
+    def __init__(self, workload: Workload, *, verified: bool = False) -> None:
         self._workload = workload
+        self._verified = verified
         self._of: dict[int, CountBits] = {}
         self._uploads: tuple[str, ...] | None = None
         self._steady = False
@@ -51,8 +52,10 @@ class KeptBits:
         kept = replace(direct, kept=True, made=[sizes[i] for i in missing])
         rounds = rounds_left if self._steady else 1
         errors, bits = SELECT_ABS_ERROR.of, SELECT_BITS.of
-        if rounds * _bytes(errors(kept)) + _bytes(bits(kept)) < rounds * _bytes(errors(direct)):
-            return kept, missing
+        with with_verifier(self._verified):
+            made = _bytes(bits(kept))
+            if rounds * _bytes(errors(kept)) + made < rounds * _bytes(errors(direct)):
+                return kept, missing
         return direct, []
 
     async def make(self, ctx: Context, counts: Share, missing: Sequence[int], bits: int) -> None:

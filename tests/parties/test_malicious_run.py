@@ -40,7 +40,7 @@ class DeviatingTransport:
     def post(self, peer: int, label: int, payload: Payload, cost: StepCost) -> None:
         if cost.step == self._step:
             if self._counts.get(cost.step, 0) == self._number:
-                payload = payload.copy()
+                # In place: what the deviating server keeps of it is changed, too.
                 payload[0] ^= 1
             self._counts[cost.step] = self._counts.get(cost.step, 0) + 1
         self._inner.post(peer, label, payload, cost)
@@ -66,7 +66,7 @@ def records(cluster: Cluster, pid: int) -> list[dict[str, object]]:
 
 async def test_run_is_finished_and_passes_the_audit(cluster: Cluster) -> None:
     assert await cluster.run(owners=EVERYONE) == [None] * 3
-    found = audit_folder(collect(cluster))
+    found = audit_folder(collect(cluster, cluster.folder / "run"))
     assert [check for check in found.checks if check.status == "fail"] == []
     (proofs,) = (check for check in found.checks if check.name == "proofs")
     assert "Before each of" in proofs.detail
@@ -99,7 +99,7 @@ async def test_a_server_that_deviates_ends_the_run_before_the_opening(
     charged = [len([r for r in records(cluster, o) if r["kind"] == "ledger"]) for o in honest]
     # The same command starts again; what was charged stays so.
     assert await cluster.run(owners=EVERYONE) == [None] * 3
-    assert audit_folder(collect(cluster)).ok
+    assert audit_folder(collect(cluster, cluster.folder / "run")).ok
     spent = [r for r in records(cluster, honest[0]) if r["kind"] == "ledger"]
     assert len(spent) >= charged[0]
 
@@ -111,4 +111,4 @@ async def test_a_server_that_deviates_is_not_noticed_in_semi_honest_mode(
     cluster = Cluster(make_config({"run.rounds": 2}), tmp_path, certificates)
     deviate(monkeypatch, 2, "measure.noise")
     assert await cluster.run(owners=EVERYONE) == [None] * 3
-    assert audit_folder(collect(cluster)).ok
+    assert audit_folder(collect(cluster, cluster.folder / "run")).ok

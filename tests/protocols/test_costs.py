@@ -146,12 +146,12 @@ for n in (1, 64, 100):
     )
     case(
         f"truncate-{n}",
-        costs.truncate(n, 8),
+        costs.truncate(n, 8, 20),
         lambda c, n=n: fixed.truncate(c, shared(c, R64, n).additive(c), 20),
     )
     case(
         f"powers-{n}",
-        costs.powers(n, 7, 8),
+        costs.powers(n, 7, 8, 20),
         lambda c, n=n: fixed.powers(c, shared(c, R64, n), 7, 20),
     )
     case(
@@ -340,3 +340,109 @@ def test_costs_meet_the_design_goals() -> None:
     assert (
         max(costs.discrete_gaussian(3 * 32_768, discrete.Sampler.of(20.89)).sent) < 100 * 3 * 32_768
     )
+
+
+class _Trusting:
+    """A verifier that is told everything and has nothing proved: the proofs have formulas of their own."""
+
+    def reshared(self, *told: object) -> None:
+        """See ``context.Verifier``."""
+
+    def shown(self, *told: object) -> None:
+        """See ``context.Verifier``."""
+
+    async def settle(self, ctx: Context) -> None:
+        """See ``context.Verifier``."""
+
+
+VERIFIED: list[tuple[str, Callable[[], Cost], Program]] = [
+    ("msb", lambda: costs.msb(100, 23), lambda c: boolean.msb(c, shared(c, R32, 100), 23)),
+    (
+        "to_boolean",
+        lambda: costs.to_boolean(100, 32),
+        lambda c: boolean.to_boolean(c, shared(c, R32, 100), 32),
+    ),
+    ("lift", lambda: costs.lift(65, 32, 16), lambda c: boolean.lift(c, shared(c, R32, 65), R128)),
+    (
+        "lift_magnitude",
+        lambda: costs.lift_magnitude(65, 24, 16),
+        lambda c: boolean.lift_magnitude(c, shared(c, R32, 65), 24, R128),
+    ),
+    (
+        "words_to_ring",
+        lambda: costs.words_to_ring(65, 8, 4),
+        lambda c: boolean.words_to_ring(c, shared(c, BITS, 8, 2), 65, R32),
+    ),
+    (
+        "bits_to_ring",
+        lambda: costs.bits_to_ring(65, 4),
+        lambda c: boolean.bits_to_ring(c, shared(c, BITS, 2), 65, R32),
+    ),
+    (
+        "truncate",
+        lambda: costs.truncate(65, 8, 20),
+        lambda c: fixed.truncate(c, shared(c, R64, 65).additive(c), 20),
+    ),
+    (
+        "exp2_negative",
+        lambda: costs.exp2_negative(65, 80, 48),
+        lambda c: fixed.exp2_negative(c, shared(c, R128, 65), 80, 48),
+    ),
+    (
+        "check_totals",
+        lambda: costs.check_totals(70, 5),
+        lambda c: bounded.check_totals(c, shared(c, R32, 5, 70), 1000),
+    ),
+    (
+        "check_cells",
+        lambda: costs.check_cells(3, 100),
+        lambda c: bounded.check_cells(c, shared(c, R32, 3, 100), 1000),
+    ),
+    (
+        "select",
+        lambda: select_cost([5, 70, 2]),
+        lambda c: select.select(c, shared(c, R32, 77), spec_of([5, 70, 2])),
+    ),
+    (
+        "count_bits",
+        lambda: costs.bits_of_counts(100, 17),
+        lambda c: count_bits.count_bits(c, shared(c, R32, 100), 17),
+    ),
+    (
+        "grouped_error_of_bits",
+        lambda: costs.grouped_error_of_bits([5, 70], 23, 6),
+        lambda c: error_of_bits(c, [5, 70], 23),
+    ),
+    (
+        "measure_discrete",
+        lambda: costs.measure_discrete(70, discrete.Sampler.of(20.0)),
+        lambda c: measured(c, 70, 20.0, measure.DISCRETE),
+    ),
+    (
+        "measure_box_muller",
+        lambda: costs.measure_box_muller(70),
+        lambda c: measured(c, 70, 3.0, measure.BOX_MULLER),
+    ),
+    (
+        "count_rows",
+        lambda: costs.count_rows(COUNTED[3], 100),
+        lambda c: count_rows(c, COUNTED[3], 100),
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "cost", "program"), VERIFIED, ids=[name for name, _, _ in VERIFIED]
+)
+def test_costs_with_a_verifier_match_the_counters(
+    name: str, cost: Callable[[], Cost], program: Program
+) -> None:
+    def verified(ctx: Context) -> Awaitable[object]:
+        ctx.verifier = _Trusting()
+        return program(ctx)
+
+    outcome = run_parties(verified)
+    with costs.with_verifier():
+        wanted = cost()
+    assert outcome.rounds == wanted.rounds
+    assert tuple(outcome.sent_bytes) == wanted.sent
