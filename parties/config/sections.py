@@ -21,7 +21,7 @@ from parties.config.checks import (
 from parties.errors import ConfigError
 from parties.pins import Pinned
 from parties.sealing import SealTo
-from protocols.measure import DISCRETE, NOISES
+from protocols.measure import BOX_MULLER, DISCRETE, NOISES
 from protocols.select_spec import FRACTION_BITS
 from protocols.upload import FORMS
 
@@ -31,7 +31,7 @@ MAX_TERMS = 20_000
 """Characters of terms of use at most."""
 SECURITIES = SEMI_HONEST, MALICIOUS = "semi-honest", "malicious"
 SCHEDULES = FIXED, ANNEALED = "fixed", "annealed"
-VERIFIABLE_NOISES = (DISCRETE,)
+VERIFIABLE_NOISES = (DISCRETE, BOX_MULLER)
 """Those that run.security = "malicious" allows."""
 CHECKS = TOTALS, CELLS, NO_CHECK = "totals", "cells", "none"
 UPLOADS = FORMS
@@ -103,6 +103,12 @@ class RunSection:
             + " or ".join(map(repr, VERIFIABLE_NOISES)),
         )
         check_choice("run.input", self.input, INPUTS)
+        check(
+            self.security != MALICIOUS or self.input == COUNTS_INPUT,
+            "run.input",
+            f"is {self.input!r}, and how rows are counted cannot be proved yet; with run.security = {MALICIOUS!r}"
+            f" expected {COUNTS_INPUT!r}",
+        )
         check_choice("run.upload", self.upload, UPLOADS)
         check_choice("run.check", self.check, CHECKS)
         check_number("run.iterations", self.iterations, low=1)

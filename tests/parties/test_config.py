@@ -108,6 +108,21 @@ def test_clients_minimum_defaults_to_one_when_not_everyone_participates() -> Non
             "run.noise",
             "expected one of discrete-gaussian, box-muller, distributed",
         ),
+        (
+            {"run.security": "active"},
+            "run.security",
+            "expected one of semi-honest, malicious",
+        ),
+        (
+            {"run.security": "malicious", "run.input": "counts", "run.noise": "distributed"},
+            "run.noise",
+            "rests on the word of single servers",
+        ),
+        (
+            {"run.security": "malicious", "run.input": "rows"},
+            "run.input",
+            "cannot be proved yet",
+        ),
         ({"run.schedule": "slow"}, "run.schedule", "expected one of fixed, annealed"),
         ({"run.schedule": "annealed"}, "run.rounds", "has 48 at most (16 a column)"),
         ({"run.rounds": None}, "run.rounds", "is missing"),
