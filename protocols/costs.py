@@ -33,7 +33,7 @@ from protocols.mersenne import F61, Field
 from protocols.ring import Ring
 from protocols.row_layout import Recoding
 from protocols.row_plan import SEGMENT_ROWS, CountPlan
-from protocols.select_spec import GROUP, LOG2E_BITS, UNIFORM_BITS, WEIGHT_BITS
+from protocols.select_spec import FRACTION_BITS, GROUP, LOG2E_BITS, UNIFORM_BITS, WEIGHT_BITS
 from protocols.verify_bits import blocks_for
 from protocols.verify_rings import SCHEMES, padded_terms
 
@@ -248,9 +248,14 @@ def absolute_terms(cells: int, bits: int) -> Cost:
     return msb(cells, bits) + _dealt(0, 2 * cells * 4)
 
 
-def grouped_absolute_error(cells: int, groups: int, bits: int) -> Cost:
+def grouped_absolute_error(
+    sizes: Sequence[int], bits: int, fraction_bits: int = FRACTION_BITS
+) -> Cost:
     """``absolute.grouped_absolute_error``."""
-    blocks = Cost()
+    cells, groups, blocks = sum(sizes), len(sizes), Cost()
+    if _VERIFIED.get():
+        made = bits_of_counts(sum(map(count_bits.whole_words, sizes)), bits - fraction_bits)
+        return made + grouped_error_of_bits(sizes, bits, fraction_bits)
     for number, start in enumerate(range(0, cells, BLOCK_CELLS)):
         blocks |= absolute_terms(min(BLOCK_CELLS, cells - start), bits).rotated(number % 3)
     return blocks + _everyone(groups * 4)
@@ -274,11 +279,23 @@ def below(cells: int, bits: int) -> Cost:
 def grouped_error_of_bits(sizes: Sequence[int], bits: int, fraction_bits: int) -> Cost:
     """``absolute.grouped_error_of_bits``."""
     cells, blocks = sum(map(count_bits.whole_words, sizes)), Cost()
+    if _VERIFIED.get():
+        return below(cells, bits - fraction_bits) + _by_trees(sizes, bits, fraction_bits)
     for number, start in enumerate(range(0, cells, BLOCK_CELLS)):
         size = min(BLOCK_CELLS, cells - start)
         terms = below(size, bits - fraction_bits) + _dealt(0, 2 * size * 4)
         blocks |= terms.rotated(number % 3)
     return blocks + _everyone(len(sizes) * 4)
+
+
+def _by_trees(sizes: Sequence[int], bits: int, fraction_bits: int) -> Cost:
+    """The signed sums of ``absolute.grouped_error_of_bits`` with a verifier."""
+    words, planes = [words_for(size) for size in sizes], bits - 1 - fraction_bits
+    quads = [-(-count // QUAD) for count in words]
+    counts = _everyone(8 * planes * sum(words)) + to_pairs(words, planes)
+    modelled = weighted(words) + to_pairs(quads, bits - 1)
+    sums = total(len(sizes), 4, bits - 1) + words_to_ring(len(sizes), bits - 1, 4)
+    return (counts | modelled) + sums
 
 
 def to_pairs(columns: Sequence[int], bits: int) -> Cost:
@@ -403,9 +420,7 @@ def settle(*proofs: Cost, flags: int = 0) -> Cost:
 def select(sizes: Sequence[int], error_bits: int, score_bits: int) -> Cost:
     """``select.select``, with the bits of ``select.bounds``: the errors, then the choice."""
     count = len(sizes)
-    return grouped_absolute_error(sum(sizes), count, error_bits) + select_choose(
-        count, error_bits, score_bits
-    )
+    return grouped_absolute_error(sizes, error_bits) + select_choose(count, error_bits, score_bits)
 
 
 def select_choose(count: int, error_bits: int, score_bits: int) -> Cost:

@@ -114,7 +114,7 @@ class Selection:
         """What the errors cost."""
         if self.kept:
             return costs.grouped_error_of_bits(self.sizes, self.error_bits, FRACTION_BITS)
-        return costs.grouped_absolute_error(sum(self.sizes), len(self.sizes), self.error_bits)
+        return costs.grouped_absolute_error(self.sizes, self.error_bits)
 
 
 @dataclass(frozen=True, slots=True)

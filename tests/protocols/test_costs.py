@@ -261,7 +261,7 @@ for sizes in ([5], [1, 2, 3], [100_000, 70_000, 1, 200_000], list(range(1, 40)))
     )
     case(
         f"grouped_absolute_error-{len(sizes)}-{sum(sizes)}",
-        costs.grouped_absolute_error(sum(sizes), len(sizes), 23),
+        costs.grouped_absolute_error(sizes, 23),
         lambda c, sizes=sizes: absolute.grouped_absolute_error(
             c,
             shared(c, R32, sum(sizes)),
@@ -328,7 +328,7 @@ def test_costs_rotate_with_the_roles(shift: int) -> None:
 
 
 def test_costs_meet_the_design_goals() -> None:
-    error = costs.grouped_absolute_error(1_000_000, 64, 23)
+    error = costs.grouped_absolute_error([15_625] * 64, 23)
     assert error.rounds <= 10
     assert max(error.sent) < 15 * 1_000_000
     again = costs.grouped_error_of_bits([15_625] * 64, 23, 6)
@@ -412,6 +412,11 @@ VERIFIED: list[tuple[str, Callable[[], Cost], Program]] = [
         "grouped_error_of_bits",
         lambda: costs.grouped_error_of_bits([5, 70], 23, 6),
         lambda c: error_of_bits(c, [5, 70], 23),
+    ),
+    (
+        "grouped_error_of_many_bits",
+        lambda: costs.grouped_error_of_bits([5, 700, 1300, *[3] * 70], 23, 6),
+        lambda c: error_of_bits(c, [5, 700, 1300, *[3] * 70], 23),
     ),
     (
         "measure_discrete",
