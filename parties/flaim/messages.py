@@ -77,8 +77,11 @@ class Message:
         if len(data) < HEADER_BYTES:
             raise FlaimProtocolError(peer, f"a message of {len(data)} bytes")
         magic, version, kind, number = _HEADER.unpack_from(data)
-        if magic != MAGIC or version != VERSION:
-            raise FlaimProtocolError(peer, f"not a message of FLAIM's version {VERSION}")
+        if magic != MAGIC:
+            raise FlaimProtocolError(peer, "not a message of FLAIM's")
+        if version != VERSION:
+            text = f"messages of version {version}; expected {VERSION}: the same syncret at server and clients"
+            raise FlaimProtocolError(peer, text)
         try:
             return cls(MessageKind(kind), number, data[HEADER_BYTES:])
         except ValueError:

@@ -22,6 +22,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
 
+from parties.cards import SEAL
+from parties.distaim.store import Store
+from parties.distaim.tape import FOLDER as TAPE
 from parties.errors import SealError, StoreError
 from parties.files import disk_errors, replacing
 from parties.operate.snapshot import Moved, Snapshot, database, snapshot
@@ -154,8 +157,9 @@ def restore(
 ) -> Manifest:
     """Make the folder ``to`` of a copy, and ``keys`` where it has some; either whole or not at all.
 
-    The copy's register takes its place at ``register`` if nothing is there. Raises StoreError: something is there
-    already, or the register knows better; SealError where the file does not open.
+    The copy's register takes its place at ``register`` if nothing is there. Runs that have ended since come back
+    without what is secret of them. Raises StoreError: something is there already, or the register knows better;
+    SealError where the file does not open.
     """
     for path in (to, keys):
         if path is not None and path.exists() and not (path.is_dir() and not any(path.iterdir())):
@@ -164,7 +168,8 @@ def restore(
         manifest = _unpack(file, folder, opener)
         if keys is not None and not manifest.keys:
             raise StoreError(file, "has no keys in it; expected one that was made with --keys")
-        _check_register(file, manifest, register, behind=behind)
+        for kept in _ended(file, manifest, register, behind=behind):
+            _scrub(folder / _FOLDER, kept)
         _place_register(folder / _REGISTER, register)
         if keys is not None:
             _move(folder / _KEYS, keys)
@@ -243,29 +248,47 @@ def _manifest(file: Path, archive: tarfile.TarFile, entry: tarfile.TarInfo | Non
     return Manifest(**document, stores=stores)
 
 
-def _check_register(file: Path, manifest: Manifest, register: Path, *, behind: bool) -> None:
-    """Raises StoreError where a run has ended, or, unless ``behind``, was charged more since."""
+def _ended(file: Path, manifest: Manifest, register: Path, *, behind: bool) -> list[Kept]:
+    """The runs that have ended since.
+
+    Raises StoreError where there is no other run, and, unless ``behind``, where one was charged more since.
+    """
     if not register.exists():
-        return
-    known = Register(register)
+        return []
+    known, over = Register(register), []
     for kept in manifest.stores:
         record = known.record(kept.config, kept.store)
         if record is None:
             continue
         where = f"the run in {kept.path} of the backup of {manifest.made_at}"
         if record.ended:
-            raise StoreError(
-                file,
-                f"{where} has ended since (by {register}): its shares were deleted and stay so. Its transcript and "
-                "result are where the run was; expected no restore of it",
-            )
-        if record.charges > kept.charges and not behind:
+            over.append(kept)
+        elif record.charges > kept.charges and not behind:
             raise StoreError(
                 file,
                 f"{where} was charged {kept.charges} times by then, and {record.charges} times by now ({register}): "
                 "restored, its ledger would know less than was released. Expected a newer backup; or, where the two "
                 "other servers still have their folders, --behind: the ledger is brought up to theirs when they meet",
             )
+    if over and len(over) == len(manifest.stores):
+        raise StoreError(
+            file,
+            f"all runs of the backup of {manifest.made_at} have ended since (by {register}): their shares were deleted "
+            "and stay so. Transcripts and results are where the runs were; expected no restore of them",
+        )
+    return over
+
+
+def _scrub(folder: Path, kept: Kept) -> None:
+    """Of a run that has ended: without its shares, its recording and its sealing key, as when it ended."""
+    store = (folder / kept.path).parent
+    if (store / "submissions").exists():
+        with Store(store, kept.config) as opened:
+            opened.end()
+            opened.discard_shares()
+    with disk_errors(store, "deleted"):
+        shutil.rmtree(store.parent / TAPE, ignore_errors=True)
+        (store.parent.parent / "tls" / SEAL).unlink(missing_ok=True)
 
 
 def _place_register(copy: Path, register: Path) -> None:

@@ -26,7 +26,7 @@ from parties.operate import backup as backup_module
 from parties.operate.backup import back_up, manifest_of, restore
 from parties.operate.snapshot import snapshot
 from parties.progress import FieldValue
-from parties.register import Register
+from parties.register import Register, Study
 from parties.sealing import SealKey
 from parties.statuses import describe
 from parties.vault import Locked, Sink
@@ -376,8 +376,37 @@ async def test_a_server_restored_from_a_backup_of_a_running_one_goes_on_with_the
     assert charges_of(cluster, 1) >= charged
     # What was deleted at the end stays so.
     shutil.rmtree(folder)
-    with pytest.raises(StoreError, match="has ended since"):
+    with pytest.raises(StoreError, match="have ended since"):
         restore(file, folder, OWN, register=register, behind=True)
+
+
+def test_of_several_runs_those_that_have_ended_come_back_without_their_shares(
+    tmp_path: Path,
+) -> None:
+    """A service with two studies, one of which ended after the backup; it was lost, but for its register."""
+    service, register = tmp_path / "service", Register(register_in(tmp_path))
+    for name in ("over", "open"):
+        place = service / "studies" / name
+        with Store(place / "run" / "store", CONFIG) as store:
+            put(store, make_submission("clinic-a"), f"shares of {name}".encode())
+            study = Study(CONFIG, "alpha", name, store.identity, place / "run")
+        (place / "run" / "replay").mkdir()
+        (place / "run" / "replay" / "tape.bin").write_bytes(b"recorded")
+        (place / "tls").mkdir()
+        (place / "tls" / "own.seal").write_bytes(b"seal")
+        register.begin(study)
+        if name == "over":
+            ended = study
+    back_up(service, tmp_path / "copy", OWN)
+    register.end(ended)
+    again = restored(tmp_path / "copy", tmp_path / "again")
+    kept = contents(again)
+    secret = {name for name, data in kept.items() if data in (b"recorded", b"seal")}
+    assert secret == {"studies/open/run/replay/tape.bin", "studies/open/tls/own.seal"}
+    assert b"shares of open" in kept.values()
+    assert b"shares of over" not in kept.values()
+    with Store(again / "studies" / "over" / "run" / "store", CONFIG) as store:
+        assert store.ended
 
 
 async def test_three_servers_restored_to_the_same_old_backup_do_not_release_again(

@@ -105,6 +105,11 @@ def test_every_refusal_ends_a_client_with_a_status_that_is_no_success() -> None:
     assert set(statuses) == {Status.PROTOCOL, Status.CLIENTS, Status.NETWORK, Status.NOT_ENROLLED}
 
 
+def test_unpack_says_both_versions_where_they_differ() -> None:
+    with pytest.raises(FlaimProtocolError, match="messages of version 9; expected 2"):
+        Message.unpack(b"FLAM\x09\x00" + bytes(4), "north")
+
+
 @pytest.mark.parametrize(
     "data",
     [b"", b"FLAM", b"SAGG" + bytes(6), b"FLAM\x01\x00" + bytes(4), b"FLAM\x02\x63" + bytes(4)],

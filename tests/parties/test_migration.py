@@ -1,5 +1,6 @@
 """Stores and shared databases of older and newer versions: brought forward whole, or refused with words."""
 
+import importlib
 import re
 import sqlite3
 from contextlib import closing
@@ -7,17 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from parties.cards import VERSION as CARD_VERSION
 from parties.database import FILE, Database
 from parties.distaim.store import Store
 from parties.errors import StoreError
-from parties.flaim.messages import VERSION as FLAIM_VERSION
 from parties.ledger import LEDGER, DurableLedger
 from parties.migration import lacks
 from parties.shared import SharedDatabase
-from parties.version import INGEST_VERSION, STORE_VERSION, WIRE_VERSION, version
-from protocols.transcript import FORMAT
-from secagg.wire import VERSION as SECAGG_VERSION
+from parties.version import STORE_VERSION, version
 
 CONFIG = "c0" * 32
 KIND = b"TEST"
@@ -160,13 +157,7 @@ def test_the_table_of_versions_has_those_of_the_code() -> None:
     readme = (Path(__file__).parents[2] / "parties" / "README.md").read_text()
     table = readme.split("## Versions")[1].split("\n\n")[2]
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines()[2:]]
-    found = {cells[1].strip("`"): int(cells[2]) for cells in rows}
-    assert found == {
-        "parties.version.WIRE_VERSION": WIRE_VERSION,
-        "parties.version.INGEST_VERSION": INGEST_VERSION,
-        "parties.version.STORE_VERSION": STORE_VERSION,
-        "parties.flaim.messages.VERSION": FLAIM_VERSION,
-        "secagg.wire.VERSION": SECAGG_VERSION,
-        "parties.cards.VERSION": CARD_VERSION,
-        "protocols.transcript.FORMAT": FORMAT,
-    }
+    assert len(rows) >= 12
+    for _, where, now, _ in rows:
+        module, name = where.strip("`").rsplit(".", 1)
+        assert str(getattr(importlib.import_module(module), name)) == now, where
