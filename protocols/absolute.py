@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from protocols.base import multiply, reshare
+from protocols.base import reshare
 from protocols.bit_sums import to_pairs, total, weighted
 from protocols.boolean import msb
 from protocols.context import Context
@@ -98,7 +98,7 @@ async def grouped_error_of_bits(
     answers = apart(answers, sizes.tolist())
 
     if ctx.verifier is not None:
-        return await _by_trees(ctx, x_sh, x_bits, answers, padded, fraction_bits, bits)
+        return await _by_trees(ctx, x_bits, answers, padded, fraction_bits, bits)
 
     async def terms(role: Context, cells: slice) -> Additive:
         kept = x_bits.part(cells.start // WORD, cells.stop // WORD).within(role.pid)
@@ -112,50 +112,47 @@ async def grouped_error_of_bits(
 
 async def _by_trees(
     ctx: Context,
-    x_sh: Share,
     x_bits: CountBits,
     answers: NDArray[np.uint32],
     sizes: NDArray[np.int64],
     fraction_bits: int,
     bits: int,
 ) -> Share:
-    """``grouped_error_of_bits`` by ANDs alone: the sum of d less twice that of v d, which trees of adders add up.
+    """``grouped_error_of_bits`` by ANDs alone, added up by trees of adders.
 
-    v (2^f x - y) is 2^f times the planes v AND x, and v times a public number; modulo 2^(bits - 1), since twice counts.
+    With m bits of x, x XOR v is x where v is 0, and 2^m - 1 - x where it is 1: modulo 2^m the sum of (1 - 2 v) x is
+    that of x XOR v, which is local, and of v. So modulo 2^bits the sum of (1 - 2 v)(2^f x - y) is 2^f times the sum of
+    x XOR v, and the sum of v (2^f + 2 y), whose factors are public, less that of y.
 
     Leaks: none.
-    Rounds: ``count_bits.below``, 2 or 3, ``bit_sums.to_pairs`` and ``total``, 2: 52 for 10^6 cells in 64 groups.
-    Communication: 51 bits a cell at bits = 23, and a few words a group.
+    Rounds: ``count_bits.below``, 2, ``bit_sums.to_pairs`` and ``total``, 2: 51 for 10^6 cells in 64 groups.
+    Communication: 35 bits a cell at bits = 23, and a few words a group.
     Raises: ChannelError, ProtocolViolation.
     Source: own; README section 7.
     """
-    groups = np.repeat(np.arange(sizes.size), sizes // WORD)
-    sign = await below(ctx, x_bits, _rounded_up(answers, fraction_bits), bits - fraction_bits)
-    shape = (bits - 1 - fraction_bits, x_bits.words)
-    repeated = Share(BITS, ctx.pid, *(np.broadcast_to(p, shape) for p in (sign.own, sign.next)))
+    groups, whole = np.repeat(np.arange(sizes.size), sizes // WORD), bits - fraction_bits
+    sign = await below(ctx, x_bits, _rounded_up(answers, fraction_bits), whole)
+    turned = x_bits.planes[:whole] ^ sign.reshape(1, -1)
 
-    async def counts(c: Context) -> Share:
-        chosen = await multiply(c, x_bits.planes[: shape[0]], repeated)
-        pairs = await to_pairs(c, chosen, groups, sizes.size)
-        nothing = BITS.zeros((fraction_bits, *pairs.shape[1:]))
-        return concatenate(Share(BITS, c.pid, nothing, nothing), pairs)
+    async def counted(c: Context) -> Share:
+        pairs = await to_pairs(c, turned, groups, sizes.size)
+        return _shifted(pairs, fraction_bits)
 
-    async def modelled(c: Context) -> Share:
-        columns, of_quad = await weighted(c, sign, np.negative(answers), groups, bits - 1)
-        return await to_pairs(c, columns, of_quad, sizes.size)
+    async def weighed(c: Context) -> Share:
+        half = answers + np.uint32(1 << (fraction_bits - 1))
+        columns, of_quad = await weighted(c, sign, half, groups, bits - 1)
+        return _shifted(await to_pairs(c, columns, of_quad, sizes.size), 1)
 
-    two, more = await ctx.both(counts, modelled)
-    columns = Share(
-        BITS,
-        ctx.pid,
-        np.concatenate((two.own, more.own), axis=1),
-        np.concatenate((two.next, more.next), axis=1),
-    )
-    negative = await weighted_bits(ctx, await total(ctx, columns), sizes.size, R32)
-    d_sh = x_sh.times(1 << fraction_bits) - answers
-    starts = np.cumsum(sizes) - sizes
-    sums = (np.add.reduceat(part, starts, dtype=np.uint32) for part in (d_sh.own, d_sh.next))
-    return Share(R32, ctx.pid, *sums) - negative.times(2)
+    columns = [column.transposed() for column in await ctx.both(counted, weighed)]
+    sums = await total(ctx, concatenate(*columns).transposed())
+    answered = np.add.reduceat(answers, np.cumsum(sizes) - sizes, dtype=np.uint32)
+    return await weighted_bits(ctx, sums, sizes.size, R32) - answered
+
+
+def _shifted(planes: Share, by: int) -> Share:
+    """Numbers in planes times 2^by. Local."""
+    nothing = (BITS.zeros((by, *planes.shape[1:])) for _ in range(2))
+    return concatenate(Share(BITS, planes.pid, *nothing), planes)
 
 
 def _rounded_up(answers: NDArray[np.uint32], fraction_bits: int) -> NDArray[np.uint32]:

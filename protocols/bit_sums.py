@@ -22,6 +22,7 @@ _WORD = 64
 QUAD = 4
 
 Columns = NDArray[np.intp]
+Planes = NDArray[np.uint64]
 
 
 async def to_pairs(ctx: Context, x_bsh: Share, groups: Columns, count: int) -> Share:
@@ -126,14 +127,13 @@ async def weighted(
         for here, at in zip(present, places, strict=True)
     ]
     products = await _products_of_four(ctx, bits_of)
-    total: Share | None = None
-    for members, product_bsh in products.items():
-        planes = to_planes(R32, _coefficient(rows, members), bits)
-        term = product_bsh.reshape(1, -1).times(planes)
-        total = term if total is None else total ^ term
-    if total is None:
+    chosen: Share | None = None
+    for members, planes in _coefficients([to_planes(R32, row, bits) for row in rows]).items():
+        term = products[members].reshape(1, -1).times(planes)
+        chosen = term if chosen is None else chosen ^ term
+    if chosen is None:
         raise ValueError("four bits have products")
-    return total, of_quad
+    return chosen, of_quad
 
 
 def _quads(groups: Columns) -> tuple[NDArray[np.intp], Columns]:
@@ -166,15 +166,30 @@ async def _products_of_four(ctx: Context, bits: Sequence[Share]) -> dict[tuple[i
     return found | {members: more[number] for number, members in enumerate(larger)}
 
 
-def _coefficient(
-    rows: Sequence[NDArray[np.uint32]], members: tuple[int, ...]
-) -> NDArray[np.uint32]:
-    """What a product of bits is multiplied with: the XOR of the sums of all subsets of its members' weights."""
-    coefficient = np.zeros_like(rows[0])
-    for size in range(1, len(members) + 1):
-        for subset in combinations(members, size):
-            total = rows[subset[0]]
-            for member in subset[1:]:
-                total = total + rows[member]
-            coefficient ^= total
-    return coefficient
+def _coefficients(rows: Sequence[Planes]) -> dict[tuple[int, ...], Planes]:
+    """What each product of bits is multiplied with: the XOR of the sums of all subsets of its members' weights.
+
+    Shapes: weights in planes (m, words), public, one of each bit.
+    """
+    found: dict[tuple[int, ...], Planes] = {}
+    for size in range(1, len(rows) + 1):
+        for members in combinations(range(len(rows)), size):
+            last = rows[members[-1]]
+            found[members] = last if size == 1 else _added(found[members[:-1]], last)
+    # Sums become XORs over subsets, one bit after the other.
+    for bit in range(len(rows)):
+        for members in found:
+            rest = tuple(member for member in members if member != bit)
+            if rest and rest != members:
+                found[members] = found[members] ^ found[rest]
+    return found
+
+
+def _added(a: Planes, b: Planes) -> Planes:
+    """a + b modulo 2^m, of public planes (m, words)."""
+    total, carry = np.empty_like(a), np.zeros_like(a[0])
+    for bit in range(a.shape[0]):
+        different = a[bit] ^ b[bit]
+        total[bit] = different ^ carry
+        carry = a[bit] & b[bit] | different & carry
+    return total
