@@ -191,12 +191,10 @@ def guarded(cli: click.Group, arguments: list[str] | None = None) -> int:
     state = CommandState()
     try:
         with interruptible():
-            cli.main(args=arguments, prog_name="syncret", standalone_mode=False, obj=state)
+            left = cli.main(args=arguments, prog_name="syncret", standalone_mode=False, obj=state)
     except click.ClickException as error:
         error.show()
         return int(Status.USAGE)
-    except click.exceptions.Exit as error:
-        return error.exit_code
     except (click.Abort, KeyboardInterrupt):
         _print_failure("stopped by Ctrl-C")
         return int(Status.INTERRUPTED)
@@ -204,7 +202,8 @@ def guarded(cli: click.Group, arguments: list[str] | None = None) -> int:
         return int(Status.DEFECT)
     except (Exception, BaseExceptionGroup) as error:  # noqa: BLE001  # Whatever it is: one message and a status.
         return _failed(error, state)
-    return int(Status.DONE)
+    # A command that chooses its status raises click's Exit, which comes back as a number.
+    return left if isinstance(left, int) else int(Status.DONE)
 
 
 def _failed(error: BaseException, state: CommandState) -> int:

@@ -17,6 +17,8 @@ from parties.operate.sockets import NAME
 from parties.statuses import Status
 
 Document = dict[str, Any]
+_PLACES = ("party-*", "parties/*", "run", "studies/*/run")
+"""Where servers' folders are below that of a trial, a study or a service."""
 
 
 @click.command(epilog="Example: syncret status /var/lib/syncret/stays-2026 --watch")
@@ -27,10 +29,10 @@ def status(directory: Path, watch: bool, as_json: bool) -> None:
     """Show what the server that runs in DIR is at: owners, rounds, budget, peers, errors.
 
     DIR is the folder of `syncret party` or `syncret flaim-server`, by default the one you are in, or a trial's, which
-    has several. A running server is asked by the socket in its folder, which only who may enter the folder can reach.
-    Where nothing runs, it is shown how far the run came. Exit status: 0 where every server runs or has finished, 16
-    where one does not run and is not done. With --json, one line of JSON a server, and a line for each change with
-    --watch.
+    has several; of `syncret serve`, whose studies are listed, or of one of its studies. What runs is asked by the
+    socket in its folder, which only who may enter the folder can reach. Where nothing runs, it is shown how far the run
+    came. Exit status: 0 where every server runs or has finished, 16 where one does not run and is not done. With
+    --json, one line of JSON a server, and a line for each change with --watch.
     """
     folders = server_folders(directory)
     show: Callable[[Document], None] = _print_json if as_json else _Screen(watch).show
@@ -41,19 +43,33 @@ def status(directory: Path, watch: bool, as_json: bool) -> None:
     for folder in folders:
         for document in _watched(folder) if watch else [current(folder)]:
             show(document)
-            unfinished = (not document["running"] and document["phase"] != "finished") or unfinished
+            unfinished = unfinished or _is_unfinished(document)
     if unfinished:
         raise click.exceptions.Exit(int(Status.NOT_RUNNING))
 
 
+def _is_unfinished(document: Document) -> bool:
+    return "service" not in document and not document["running"] and document["phase"] != "finished"
+
+
 def server_folders(directory: Path) -> list[Path]:
-    """The folders of servers that ``directory`` is or holds. Raises StoreError where there is none."""
-    places = [directory, *sorted(directory.glob("party-*")), *sorted(directory.glob("parties/*"))]
+    """The folders of servers that ``directory`` is or holds; a service that runs stands for all its studies.
+
+    Raises StoreError where there is none.
+    """
+    places = [directory, *(p for where in _PLACES for p in sorted(directory.glob(where)))]
     found = [p for p in places if (p / NAME).exists() or (p / TRANSCRIPT).exists()]
+    if found and found[0] == directory and not (directory / TRANSCRIPT).exists():
+        try:
+            ask(directory)
+        except NotRunning:
+            # A service that was killed; its studies' folders say how far they came.
+            found = found[1:]
     if not found:
         raise StoreError(
             directory,
-            "is no server's folder; expected the --dir of syncret party or flaim-server, or a trial's folder",
+            "no server runs here, or ran; expected the --dir of syncret party, flaim-server or serve, or a trial's "
+            "folder",
         )
     return found[:1] if found[0] == directory else found
 
@@ -72,6 +88,8 @@ def _watched(folder: Path) -> Iterator[Document]:
     with contextlib.suppress(NotRunning):
         for document in events(folder):
             yield document
+    if "service" in document:
+        raise StoreError(folder, "the service has ended")
     if document["running"]:
         # It was killed.
         yield past_status(folder)

@@ -22,7 +22,9 @@ _COLOURS = {"failed": "red", "stopped": "yellow", "finished": "green"}
 
 
 def render(status: Mapping[str, Any]) -> RenderableType:
-    """The status of one server."""
+    """The status of one server, or of a service of studies."""
+    if "service" in status:
+        return _service(status)
     parts: list[RenderableType] = [_summary(status)]
     owners = status["owners"].get("list") or []
     if owners:
@@ -38,10 +40,51 @@ def show(console: Console, status: Mapping[str, Any]) -> None:
     console.print(render(status), width=min(WIDTH, console.width))
 
 
-def _summary(status: Mapping[str, Any]) -> Table:
+def _service(status: Mapping[str, Any]) -> RenderableType:
+    table = _grid()
+    number = "" if status["pid"] is None else f", server {status['pid']}"
+    rows = [
+        ("service", f"{status['service']}{number}"),
+        ("version", status["program"]),
+        ("time", f"runs for {duration(status['started_s'])}"),
+        ("studies", f"{status['running']} of at most {status['limit']} running"),
+        *[("peer" if not i else "", _service_peer(p)) for i, p in enumerate(status["peers"])],
+    ]
+    for name, text in rows:
+        table.add_row(name, Text(plain(text)))
+    return Group(table, Text(), _studies(status["studies"])) if status["studies"] else table
+
+
+def _service_peer(peer: Mapping[str, Any]) -> str:
+    trip = peer["round_trip_s"]
+    there = "there" if trip is None else f"there, {1000 * trip:.3g} ms there and back"
+    return f"{peer['name']}: {there if peer['there'] else peer['problem'] or 'not there'}"
+
+
+def _studies(studies: Sequence[Mapping[str, Any]]) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    table.add_column("study", overflow="fold", max_width=24)
+    table.add_column("digest", no_wrap=True)
+    table.add_column("state", no_wrap=True)
+    table.add_column("why, or at what", overflow="fold")
+    for study in studies:
+        process = study["process"]
+        why = study["reason"] or (process["text"] if process else "")
+        cells = (study["run"], study["digest"][:12], study["state"], why)
+        table.add_row(*(Text(plain(text)) for text in cells))
+    return table
+
+
+def _grid() -> Table:
+    """Names and what is said of each."""
     table = Table.grid(padding=(0, 2))
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
+    return table
+
+
+def _summary(status: Mapping[str, Any]) -> Table:
+    table = _grid()
     party, study, versions = status["party"], status["study"], status["versions"]
     rows = [
         ("server", f"{party['name']}, {status['kind']}" + _of(party["pid"])),

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -21,7 +22,7 @@ from parties.operate.identity import Identity
 from parties.statuses import Status
 from tests.browser import browser, needs_browser, playwright
 from tests.parties.commands import assert_nothing_runs, processes
-from tests.parties.serving import Cluster, cluster
+from tests.parties.serving import Cluster, cluster, syncret
 
 __all__ = ["browser"]
 pytestmark = pytest.mark.timeout(300)
@@ -71,7 +72,15 @@ def test_two_studies_run_side_by_side_and_outlive_a_killed_service(three: Cluste
         serve.until_state("first", "finished")
     _was_finished(three, first)
     alpha, _, gamma = three.serves
+    listed = syncret("status", str(alpha.folder), cwd=three.folder)
+    assert re.search(r"first +[0-9a-f]{12} +finished", listed)
+    assert max(map(len, listed.splitlines())) <= 80
     gamma.end(signal.SIGKILL)
+    # The folders of its studies say how far they came.
+    left = syncret(
+        "status", str(gamma.folder), "--json", cwd=three.folder, status=Status.NOT_RUNNING
+    )
+    assert {json.loads(line)["study"]["id"] for line in left.splitlines()} == {"first", "second"}
     # Its workers end with it.
     until_no_workers(gamma.folder)
     away = alpha.until(lambda s: any(not p["there"] for p in s["peers"]), "gamma away")

@@ -17,6 +17,7 @@ from click.testing import CliRunner, Result
 import parties.distaim.server
 from parties.board import About, Board, Owner, OwnerState, Phase
 from parties.commands.main import cli
+from parties.commands.running import guarded
 from parties.config import CertificateFiles
 from parties.distaim.server import run_party
 from parties.errors import StoreError
@@ -143,6 +144,7 @@ async def test_a_server_that_was_killed_is_said_not_to_run(cluster: Cluster) -> 
 
     await cluster.run(owners=EVERYONE, records={0: Recording(keep)})
     listen(killed / NAME).close()
+    assert guarded(cli, ["status", str(killed)]) == Status.NOT_RUNNING
     found = status(killed, "--json")
     assert found.exit_code == Status.NOT_RUNNING
     document = json.loads(found.output)
