@@ -290,12 +290,11 @@ def grouped_error_of_bits(sizes: Sequence[int], bits: int, fraction_bits: int) -
 
 def _by_trees(sizes: Sequence[int], bits: int, fraction_bits: int) -> Cost:
     """The signed sums of ``absolute.grouped_error_of_bits`` with a verifier."""
-    words, planes = [words_for(size) for size in sizes], bits - 1 - fraction_bits
+    words = [words_for(size) for size in sizes]
     quads = [-(-count // QUAD) for count in words]
-    counts = _everyone(8 * planes * sum(words)) + to_pairs(words, planes)
-    modelled = weighted(words) + to_pairs(quads, bits - 1)
-    sums = total(len(sizes), 4, bits - 1) + words_to_ring(len(sizes), bits - 1, 4)
-    return (counts | modelled) + sums
+    weighed = weighted(words) + to_pairs(quads, bits - 1)
+    sums = total(len(sizes), 4, bits) + words_to_ring(len(sizes), bits, 4)
+    return (to_pairs(words, bits - fraction_bits) | weighed) + sums
 
 
 def to_pairs(columns: Sequence[int], bits: int) -> Cost:
