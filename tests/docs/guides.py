@@ -21,7 +21,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
-GUIDES = sorted([*DOCS.rglob("*.md"), ROOT / "examples" / "three-hosts" / "README.md"])
+GUIDES = sorted([*DOCS.rglob("*.md"), *(ROOT / "examples").glob("*/README.md")])
 
 _BLOCK = re.compile(
     r"<!--\s*behind:(?P<behind>.*?)-->"
