@@ -279,7 +279,7 @@ class Board:
         now = self._clock()
         with self._lock:
             said = _Said(now, name, text)
-            if name in _BAD:
+            if name in _BAD or fields.get("lost") is True:
                 self._errors.append(said)
             if name == WORKING:
                 left = fields.get("left_s")

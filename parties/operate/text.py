@@ -94,6 +94,7 @@ def _summary(status: Mapping[str, Any]) -> Table:
         ("owners", _counts(status["owners"])),
         ("budget", _budget(status["budget"])),
         ("time", _time(status)),
+        *[("asked" if not i else "", text) for i, text in enumerate(_asked(status.get("asked")))],
         *[("peer" if not i else "", _peer(peer)) for i, peer in enumerate(status["peers"])],
         ("version", f"syncret {versions['syncret']}, wire {versions['wire']}"),
     ]
@@ -149,6 +150,24 @@ def _time(status: Mapping[str, Any]) -> str:
     time = status["time"]
     text = f"started {_when(time['started'])}, {duration(time['elapsed_s'])}"
     return text if time["left_s"] is None else f"{text}; about {duration(time['left_s'])} to go"
+
+
+def _asked(asked: Mapping[str, Any] | None) -> list[str]:
+    """What operators ask of the run, and whether all of them do."""
+    if asked is None:
+        return []
+    who = {"this server": asked["here"], **{one["party"]: one for one in asked["told"]}}
+    texts = []
+    for order in ("close", "finish"):
+        asking = [name for name, one in who.items() if one[order]]
+        if asked["agreed"][order]:
+            texts.append(f"{order}: by all")
+        elif asking:
+            texts.append(f"{order}: by {', '.join(asking)}; not by all yet")
+    for name in sorted({name for one in who.values() for name in one["revoked"]}):
+        done = "by all" if name in asked["agreed"]["revoked"] else "not by all yet"
+        texts.append(f"revoke {name}: {done}")
+    return texts
 
 
 def _peer(peer: Mapping[str, Any]) -> str:

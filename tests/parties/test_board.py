@@ -133,6 +133,12 @@ def test_errors_and_rejections_keep_the_latest_and_count_all(board: Board) -> No
     assert status["rejections"] == {"tls": 100}
 
 
+def test_a_round_that_is_lost_is_an_error_and_one_that_is_done_is_none(board: Board) -> None:
+    board.event("round-done", "round 1 of 4 done", done=1, lost=False)
+    board.event("round-done", "round 2 is lost", done=2, lost=True)
+    assert [one["text"] for one in listed(board.status()["errors"])] == ["round 2 is lost"]
+
+
 def listed(value: object) -> list[dict[str, str]]:
     assert isinstance(value, list)
     return value

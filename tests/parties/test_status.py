@@ -27,6 +27,8 @@ from parties.operate.past import past_status
 from parties.operate.serving import Listening, answering
 from parties.operate.shown import shown
 from parties.operate.sockets import NAME, listen
+from parties.orders import Asked
+from parties.orders import Orders as Asking
 from parties.statuses import Status
 from tests.parties.mesh import EVERYONE, Cluster, Recording, make_uniform
 from tests.parties.support import make_config
@@ -319,6 +321,18 @@ def test_status_prints_what_others_have_chosen_as_plain_text(tmp_path: Path, boa
     assert "clinic[red]" in found.output
     assert "[/bold]" in found.output
     assert "[link=http://evil.example]no" in found.output
+
+
+def test_status_says_who_asks_for_what(tmp_path: Path, board: Board) -> None:
+    orders = Asking()
+    orders.ask(close=True, revoke=["clinic-c"])
+    orders.tell([Asked(close=True), Asked(close=True, finish=True), Asked(close=True)])
+    board.sources.asked = lambda: orders.shown(["party-0", "party-1", "party-2"])
+    with at(tmp_path, board):
+        found = " ".join(status(tmp_path).output.split())
+    assert "close: by all" in found
+    assert "finish: by party-1; not by all yet" in found
+    assert "revoke clinic-c: not by all yet" in found
 
 
 def test_status_of_a_folder_that_is_none_says_what_would_be(tmp_path: Path) -> None:
