@@ -38,7 +38,7 @@ _EXPANDED = b"syncret-challenge"
 
 def blocks_of(field: Field) -> int:
     """Into how many blocks a step cuts: what is sent grows with the square, the number of steps with the logarithm."""
-    return {1: 32, 2: 16}.get(field.words, 8)
+    return 16 if field.words <= 2 else 8
 
 
 def last_size(field: Field) -> int:

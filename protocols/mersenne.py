@@ -19,6 +19,7 @@ Integers = NDArray[Any]
 
 LIMB_BITS = 16
 _CHUNK = 1 << 12
+_THIN = 4
 # Of this many columns a sum of products of two limbs is below 2^53.
 _EXACT_COLUMNS = 1 << 20
 
@@ -162,7 +163,10 @@ def _gram(left: Vector, right: Vector) -> Integers:
 
 def _rows(part: Vector) -> tuple[NDArray[np.float64], list[int]]:
     """(blocks, columns, limbs) as a matrix (limbs blocks, columns) of the limbs that are not all zero, and these."""
-    limbs = [limb for limb in range(part.shape[2]) if part[:, :, limb].any()]
-    picked = part if len(limbs) == part.shape[2] else part[:, :, limbs]
-    rows = picked.transpose(2, 0, 1).astype(np.float64)
-    return rows.reshape(-1, part.shape[1]), limbs
+    blocks, columns, count = part.shape
+    # Few limbs are hardly ever zero, and looking takes as long as computing with them.
+    limbs = [limb for limb in range(count) if count <= _THIN or part[:, :, limb].any()]
+    rows = np.empty((len(limbs), blocks, columns))
+    for row, limb in zip(rows, limbs, strict=True):
+        row[...] = part[:, :, limb]
+    return rows.reshape(-1, columns), limbs

@@ -40,7 +40,10 @@ _Signs: TypeAlias = Callable[[Words, Words, Words, Words], Iterator[Words]]
 
 _WORD = 64
 _PRODUCTS = 4
-_CHUNK = 512
+# Words of a block at a time, such that what is computed with stays in the cache.
+_CHUNK = 256
+_FOLDED = 128
+_SQUARES = 1 << 13
 _P = np.uint64(F61.modulus)
 _SMALL_WORDS = 1 << 11
 _FEW_BLOCKS, _BLOCKS = 16, 64
@@ -72,6 +75,8 @@ class Gates:
         self.blocks = blocks_for(self.words)
         self._columns = max(1, -(-self.words // self.blocks))
         self._components = {side: self._component(records, side) for side in Side}
+        self._turned: dict[Side, _Component] = {}
+        self._proved = False
 
     def __repr__(self) -> str:
         return f"Gates({self.words} words)"
@@ -119,27 +124,50 @@ class Gates:
                 sign ^= constant[block]
                 np.bitwise_count(sign, out=counts)
                 minus[block] += counts.sum(axis=1, dtype=np.uint32)
+        self._proved = True
+        self._forget()
         return (2 * (columns * _WORD - 2 * minus)).astype(object)
+
+    def _forget(self) -> None:
+        """The planes as they came are for the party's own proof, and to be turned."""
+        if self._proved and len(self._turned) == len(self._components):
+            self._components = {}
 
     def fold_left(self, side: Side, factors: Integers) -> Vector:
         """Left's vector, each block times its factor, added up: (terms, limbs)."""
-        part = self._components[side]
-        return self._fold(part, _left_signs, factors)
+        return self._fold(self._octets(side), _left_signs, factors)
 
     def fold_right(self, side: Side, factors: Integers) -> Vector:
         """Right's vector, each block times its factor, added up: (terms, limbs)."""
-        part = self._components[side]
-        return self._fold(part, _right_signs, factors)
+        return self._fold(self._octets(side), _right_signs, factors)
+
+    def _octets(self, side: Side) -> _Component:
+        """The component with eight blocks side by side in a byte: (blocks / 8, columns, 8) words."""
+        if side not in self._turned:
+            part = self._components[side]
+            fields = (part.x, part.y, part.terms, part.mask)
+            self._turned[side] = _Component(*(_turned(field) for field in fields))
+            self._forget()
+        return self._turned[side]
 
     def _fold(self, part: _Component, signs: _Signs, factors: Integers) -> Vector:
         tables = [_table(factors[i : i + 8]) for i in range(0, self.blocks, 8)]
         folded = np.empty((_PRODUCTS, self._columns * _WORD), np.uint64)
-        for start in range(0, self._columns, _CHUNK):
-            cut = slice(start, min(start + _CHUNK, self._columns))
-            fields = (part.x[:, cut], part.y[:, cut], part.terms[:, cut], part.mask[:, cut])
+        read = np.empty(_FOLDED * _WORD, np.uint64)
+        for start in range(0, self._columns, _FOLDED):
+            cut = slice(start, min(start + _FOLDED, self._columns))
             out = folded[:, cut.start * _WORD : cut.stop * _WORD]
-            for number, bits in enumerate(signs(*fields)):
-                _fold_bits(bits, tables, out[number])
+            for group, table in enumerate(tables):
+                fields = (part.x, part.y, part.terms, part.mask)
+                for row, bits in zip(out, signs(*(f[group, cut] for f in fields)), strict=True):
+                    # A byte is always in the table: "clip" only spares NumPy the check.
+                    octets = bits.reshape(-1).view(np.uint8)
+                    into = read[: octets.size] if group else row
+                    np.take(table, octets, out=into, mode="clip")
+                    if group:
+                        row += into
+            # At most eight numbers of 2^61 or less were added up.
+            out[:] = _reduced(out)
         return folded.reshape(-1).view(np.uint16).reshape(-1, F61.limbs)
 
 
@@ -176,22 +204,16 @@ def _reduced(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
     return (x & _P) + (x >> np.uint64(F61.exponent))
 
 
-def _fold_bits(bits: Words, tables: Sequence[NDArray[np.uint64]], out: NDArray[np.uint64]) -> None:
-    """Signs of (blocks, words), each times its block's factor, added up over the blocks: (64 words,)."""
-    octets = np.ascontiguousarray(bits).view(np.uint8)
-    read = np.empty_like(out)
-    for group, table in enumerate(tables):
-        # Byte j of eight blocks is an 8 x 8 square; turned, its bytes have one bit of each block.
-        square = np.ascontiguousarray(octets[8 * group : 8 * group + 8].T)
-        turned = square.reshape(-1).view(np.uint64)
-        transpose_8x8(turned)
-        index = turned.view(np.uint8)
-        # A byte is always in the table: "clip" only spares NumPy the check.
-        np.take(table, index, out=read if group else out, mode="clip")
-        if group:
-            out += read
-    # At most eight numbers below 2^61 + 1 were added up at a time.
-    out[:] = _reduced(out)
+def _turned(bits: Words) -> Words:
+    """Planes of blocks (blocks, words) as bytes that have one bit of each of eight blocks: (blocks / 8, words, 8)."""
+    blocks, words = bits.shape
+    octets = bits.view(np.uint8).reshape(blocks // 8, 8, words * 8)
+    # Byte j of eight blocks is an 8 x 8 square.
+    squares = np.ascontiguousarray(octets.transpose(0, 2, 1)).view(np.uint64)
+    flat = squares.reshape(-1)
+    for start in range(0, flat.size, _SQUARES):
+        transpose_8x8(flat[start : start + _SQUARES])
+    return flat.reshape(blocks // 8, words, 8)
 
 
 async def prove_gates(ctx: Context, gates: Gates) -> None:
