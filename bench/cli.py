@@ -8,6 +8,7 @@ from types import FrameType
 
 import click
 
+from bench.attacks.cli import attacks
 from bench.engine.cli import engine
 from bench.intake import intake
 from bench.overhead.cli import overhead
@@ -54,5 +55,5 @@ def bench() -> None:
     """Measure Syncret on this machine."""
 
 
-for command in (engine, secagg, overhead, utility, quality, intake):
+for command in (engine, secagg, overhead, utility, quality, intake, attacks):
     bench.add_command(command)

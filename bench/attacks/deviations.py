@@ -1,0 +1,193 @@
+"""What a deviating party does to its messages, and where it computes with other numbers than it was given.
+
+Provides ``GENERIC``, deviations at one message of any protocol, and ``STRUCTURED``, attacks that are after something:
+A to D. Each of those is carried out by party 0, which knows x0 + x1, or at a message that was found by trying. Public.
+"""
+
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from unittest.mock import patch
+
+import numpy as np
+
+from bench.attacks.mesh import Message, Program
+from bench.attacks.programs import PROGRAMS, TABLE, choose
+from protocols import absolute, boolean, derived
+from protocols.context import Context, Payload
+from protocols.shares import Additive, Share
+from protocols.steps import MEASURE_NOISE, SELECT_ABS_ERROR, SELECT_CHOOSE
+
+
+def _flipped(payload: Payload) -> Payload:
+    """Its first bit, to the one who receives it."""
+    changed = payload.copy()
+    changed[:1] ^= 1
+    return changed
+
+
+def _kept(payload: Payload) -> Payload:
+    """Its last bit, consistently: the sender goes on with the same."""
+    payload[-1:] ^= 1
+    return payload
+
+
+def _constant(payload: Payload) -> Payload:
+    """One added to every 32 bits, consistently."""
+    if payload.size % 4 == 0:
+        payload.view(np.uint32)[...] += np.uint32(1)
+    return payload if payload.size % 4 == 0 else _kept(payload)
+
+
+def _ones(payload: Payload) -> Payload:
+    """Every bit, consistently."""
+    payload ^= 0xFF
+    return payload
+
+
+def _zeros(payload: Payload) -> Payload:
+    return np.zeros_like(payload)
+
+
+def _nothing(payload: Payload) -> None:
+    return None
+
+
+CHANGES: Mapping[str, Callable[[Payload], Payload | None]] = {
+    "flip": _flipped,
+    "flip-kept": _kept,
+    "constant": _constant,
+    "ones": _ones,
+    "zeros": _zeros,
+    "silence": _nothing,
+}
+REPLAY = "replay"
+GENERIC = (*CHANGES, REPLAY)
+
+
+@dataclass(slots=True)
+class AtMessage:
+    """A generic deviation at the message ``number`` of the deviating party; ``done``: whether it changed anything."""
+
+    kind: str
+    number: int
+    done: bool = False
+    _earlier: dict[int, Payload] = field(default_factory=dict)
+
+    def __call__(self, message: Message) -> Payload | None:
+        """See ``mesh.Deviation``."""
+        before = message.payload.copy()
+        if message.number != self.number:
+            self._earlier[before.size] = before
+            return message.payload
+        if self.kind == REPLAY:
+            # What it said before, where that has the same size.
+            sent: Payload | None = self._earlier.get(before.size, before)
+        else:
+            sent = CHANGES[self.kind](message.payload)
+        self.done = sent is None or not np.array_equal(sent, before)
+        return sent
+
+
+@dataclass(frozen=True, slots=True)
+class Attack:
+    """A structured attack: ``aim`` in words, what is run, and what the deviating party 0 computes with instead.
+
+    Where it is a changed message: the ``step`` that it is of, and the ``kind`` of change. ``wanted`` is what has to be
+    opened for it to have succeeded, where that is known.
+    """
+
+    aim: str
+    program: Program
+    other_numbers: Callable[[], AbstractContextManager[None]] | None = None
+    step: str = ""
+    kind: str = ""
+    wanted: bytes | None = None
+
+
+Operation = Callable[..., Awaitable[object]]
+
+
+@contextmanager
+def _with_other_counts(offsets: Sequence[int], product: Sequence[int]) -> Iterator[None]:
+    """Party 0 takes other components 0 of the errors in the sign circuit, and in the product that follows it."""
+    addends, signed = derived.addends, derived.signed
+
+    async def other_addends(ctx: Context, x_sh: Share, bits: int, **how: bool) -> object:
+        return await addends(ctx, _moved(ctx, x_sh, offsets), bits, **how)
+
+    async def other_signed(ctx: Context, v_bsh: Share, d_sh: Share) -> Additive:
+        return await signed(ctx, v_bsh, _moved(ctx, d_sh, product))
+
+    with (
+        patch.object(boolean, "addends", other_addends),
+        patch.object(absolute, "signed", other_signed),
+    ):
+        yield
+
+
+@contextmanager
+def _with_another_draw() -> Iterator[None]:
+    """Party 0 takes another component 0 where the drawn number is compared with the weight of candidate 0."""
+    addends = derived.addends
+
+    async def other_addends(ctx: Context, x_sh: Share, bits: int, **how: bool) -> object:
+        drawn = ctx.cost.step == SELECT_CHOOSE.name and bits > _LARGEST_SCORE_BITS
+        offsets = [1 << (bits - 1)] if drawn else []
+        return await addends(ctx, _moved(ctx, x_sh, offsets, step=SELECT_CHOOSE.name), bits, **how)
+
+    with patch.object(boolean, "addends", other_addends):
+        yield
+
+
+def _moved(
+    ctx: Context, x_sh: Share, offsets: Sequence[int], *, step: str = SELECT_ABS_ERROR.name
+) -> Share:
+    if ctx.pid != 0 or ctx.cost.step != step or not 0 < len(offsets) <= x_sh.size:
+        return x_sh
+    added = np.zeros(x_sh.size, object)
+    added[: len(offsets)] = offsets
+    ring = x_sh.ring
+    encoded = ring.encode(added if ring.wide else added.astype(np.int64)).reshape(x_sh.shape)
+    return Share(ring, x_sh.pid, ring.add(x_sh.own, encoded), x_sh.next)
+
+
+_LARGE = 1 << 14
+_INDEX_0, _INDEX_1 = (np.array(one_hot, "<u8").tobytes() for one_hot in ((1, 0), (0, 1)))
+_LARGEST_SCORE_BITS = 100
+"""Scores have fewer, and what is drawn more."""
+
+
+def threshold(count: int) -> Attack:
+    """A: the chosen index says whether the first count is at least ``count``.
+
+    The error of candidate 0 becomes +-L + L, its sign that of 2^6 (x - count), and that of candidate 1 L / 2.
+    """
+    answer = 640
+    # So that d + offset is 2^6 (x - count) of the first cell, and above 0 of all others.
+    signs = [answer - 64 * count, *[_LARGE] * 4]
+    sizes = [_LARGE, _LARGE, _LARGE // 2, 0, 0]
+    return Attack(
+        f"whether the first count is at least {count}",
+        partial(choose, gain=1 << 21),
+        partial(_with_other_counts, signs, sizes),
+        # The one-hot of the index: 0 with the error L / 2 of candidate 1 below 2 L, 1 with it above 0.
+        wanted=_INDEX_0 if TABLE[0] >= count else _INDEX_1,
+    )
+
+
+STRUCTURED: Mapping[str, Attack] = {
+    "A-below": threshold(int(TABLE[0]) + 1),
+    "A-above": threshold(int(TABLE[0])),
+    "B": Attack(
+        "noise of another distribution", PROGRAMS["measure"], step=MEASURE_NOISE.name, kind="ones"
+    ),
+    "C-index": Attack(
+        "a query of its choice", PROGRAMS["select"], step=SELECT_CHOOSE.name, kind="flip-kept"
+    ),
+    "C-counts": Attack(
+        "shifted counts", PROGRAMS["measure"], step=MEASURE_NOISE.name, kind="constant"
+    ),
+    "D": Attack("a comparison that comes out as it likes", PROGRAMS["select"], _with_another_draw),
+}

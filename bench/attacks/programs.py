@@ -1,0 +1,105 @@
+"""What is attacked: each protocol that ends in an opening, on a few numbers.
+
+Provides ``PROGRAMS``, and ``choose`` and ``TABLE`` for attacks that know what they are after. Public: the
+data is made up.
+"""
+
+from collections.abc import Mapping
+from types import SimpleNamespace
+
+import numpy as np
+
+from bench.attacks.mesh import Program
+from protocols import base, boolean, bounded, count_bits, measure, random_bits, select
+from protocols.context import Context
+from protocols.derived import bits_to_ring
+from protocols.ring import BITS, R32, Ring, RingArray
+from protocols.select_spec import bounds, integer_bits
+from protocols.shares import Share
+from protocols.steps import MEASURE, SELECT
+
+TABLE = np.array([12, 9, 10, 13, 8], np.uint32)
+SIZES = np.array([2, 3])
+_SIGMA, _ROWS = 3.0, 1000
+_WORDS = np.array([0x0123456789ABCDEF, 0xFEDCBA9876543210, 0x0F1E2D3C4B5A6978], np.uint64)
+
+
+def share(ctx: Context, ring: Ring, value: RingArray) -> Share:
+    """A sharing of public numbers, with components that look random."""
+    drawn = np.random.default_rng(7).integers(0, 1 << 32, (2, *value.shape), np.uint64)
+    first, second = (ring.encode(part.astype(ring.dtype)) for part in drawn)
+    parts = (first, second, ring.sub(ring.sub(ring.encode(value), first), second))
+    return Share(ring, ctx.pid, parts[ctx.pid], parts[ctx.next_pid])
+
+
+async def choose(
+    ctx: Context, table: RingArray = TABLE, *, kept: bool = False, gain: int = 1 << 20
+) -> int:
+    """A selection among two candidates of ``table``, of two and of three cells."""
+    spec = SimpleNamespace(
+        sizes=SIZES,
+        answers=np.full(SIZES.sum(), 640, np.uint32),
+        gains=(gain,) * 2,
+        offsets=(0,) * 2,
+        max_rows=_ROWS,
+    )
+    x_sh = share(ctx, R32, table)
+    with ctx.step(SELECT.name, round=1) as c:
+        if not kept:
+            return await select.select(c, x_sh, spec)
+        bits = integer_bits(bounds(spec)[0])
+        made = await select.keep_bits(c, x_sh, SIZES.tolist(), bits)
+        return await select.select(c, x_sh, spec, kept=count_bits.CountBits.joined(made))
+
+
+async def _chosen_by_bits(ctx: Context) -> object:
+    return await choose(ctx, kept=True)
+
+
+async def _measured(ctx: Context) -> object:
+    with ctx.step(MEASURE.name, round=1) as c:
+        noise = measure.noise_of(measure.DISCRETE)
+        return await measure.measure(c, share(ctx, R32, TABLE), _SIGMA, _ROWS, noise)
+
+
+async def _measured_box_muller(ctx: Context) -> object:
+    with ctx.step(MEASURE.name, round=1) as c:
+        noise = measure.noise_of(measure.BOX_MULLER)
+        return await measure.measure(c, share(ctx, R32, TABLE), _SIGMA, _ROWS, noise)
+
+
+async def _checked(ctx: Context) -> object:
+    sums = share(ctx, R32, np.array([[20, 30], [20, 30]], np.uint32))
+    with ctx.step("clients.check", round=0) as c:
+        verdicts = await bounded.check_totals(c, sums, 100)
+        return await bounded.open_verdicts(c, verdicts, "clients.passed")
+
+
+async def _carried(ctx: Context) -> object:
+    x_bsh = share(ctx, BITS, np.stack((_WORDS, _WORDS[::-1])))
+    carry = await boolean.carry_out(ctx, x_bsh, ~x_bsh)
+    return await base.open_value(ctx, carry, "carry")
+
+
+async def _multiplied(ctx: Context) -> object:
+    x_sh = share(ctx, R32, TABLE)
+    return await base.open_value(ctx, await base.inner_product(ctx, x_sh, x_sh), "sum")
+
+
+async def _drawn(ctx: Context) -> object:
+    """Random bits in both forms, which have to be the same ones."""
+    planes, in_ring = await random_bits.random_bits(ctx, 64, R32)
+    again = await bits_to_ring(ctx, planes, 64, R32)
+    return await base.open_value(ctx, in_ring - again, "difference")
+
+
+PROGRAMS: Mapping[str, Program] = {
+    "carries": _carried,
+    "inner-product": _multiplied,
+    "random-bits": _drawn,
+    "check": _checked,
+    "select": choose,
+    "select-by-bits": _chosen_by_bits,
+    "measure": _measured,
+    "measure-box-muller": _measured_box_muller,
+}
