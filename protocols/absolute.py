@@ -94,11 +94,11 @@ async def grouped_error_of_bits(
     padded = np.array([whole_words(int(size)) for size in sizes], np.int64)
     if x_bits.words * WORD != int(padded.sum()):
         raise ValueError(f"{x_bits.words} words do not have {int(padded.sum())} cells")
-    x_sh = Share(R32, x_sh.pid, *(apart(part, sizes.tolist()) for part in (x_sh.own, x_sh.next)))
     answers = apart(answers, sizes.tolist())
 
     if ctx.verifier is not None:
         return await _by_trees(ctx, x_bits, answers, padded, fraction_bits, bits)
+    x_sh = Share(R32, x_sh.pid, *(apart(part, sizes.tolist()) for part in (x_sh.own, x_sh.next)))
 
     async def terms(role: Context, cells: slice) -> Additive:
         kept = x_bits.part(cells.start // WORD, cells.stop // WORD).within(role.pid)

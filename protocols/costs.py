@@ -27,7 +27,7 @@ from protocols.box_muller import (
     SAMPLE_BITS,
 )
 from protocols.discrete import BLOCK_SAMPLES, Sampler
-from protocols.fixed import EXP2_DEGREE, INTEGER_BITS, TOP_BITS
+from protocols.fixed import EXP2_DEGREE, EXP2_TRUNCATIONS, INTEGER_BITS, TOP_BITS
 from protocols.inner_proof import blocks_of, last_size
 from protocols.mersenne import F61, Field
 from protocols.ring import Ring
@@ -184,38 +184,40 @@ def lift_magnitude(cells: int, bits: int, itemsize: int) -> Cost:
     return first + bits_to_ring((carries + 1) * cells, itemsize) + _everyone(size)
 
 
-def truncation_pair(elements: int, bits: int, shift: int) -> Cost:
-    """``fixed.truncation_pair`` in a ring of ``bits`` bits."""
+def truncation_pairs(elements: int, bits: int, shift: int) -> Cost:
+    """``fixed.truncation_pairs`` in a ring of ``bits`` bits."""
     carries = carry_out(elements, shift) | carry_out(elements, bits - 1)
     return _first_level(elements, bits) + carries + bits_to_ring(5 * elements, bits // 8)
 
 
-def truncate(elements: int, itemsize: int, shift: int) -> Cost:
-    """``fixed.truncate`` and ``fixed.multiply_fixed``."""
+def truncate(elements: int, itemsize: int, shift: int, *, pairs: bool = False) -> Cost:
+    """``fixed.truncate`` and ``fixed.multiply_fixed``; ``pairs`` where these have been made before."""
     size = elements * itemsize
     if not _VERIFIED.get():
         return Cost(1, (size, size, 4 * size)) + _everyone(size)
     if shift == 0:
         return _everyone(size)
-    pair = truncation_pair(elements, 8 * itemsize, shift)
-    return (_everyone(size) | pair) + _everyone(size)
+    made = Cost() if pairs else truncation_pairs(elements, 8 * itemsize, shift)
+    return (_everyone(size) | made) + _everyone(size)
 
 
-def powers(elements: int, degree: int, itemsize: int, shift: int) -> Cost:
+def powers(elements: int, degree: int, itemsize: int, shift: int, *, pairs: bool = False) -> Cost:
     """``fixed.powers``."""
     cost, have = Cost(), 1
     while have < degree:
         more = min(have, degree - have)
-        cost += truncate(more * elements, itemsize, shift)
+        cost += truncate(more * elements, itemsize, shift, pairs=pairs)
         have += more
     return cost
 
 
-def multiply_all(elements: int, factors: int, itemsize: int, shift: int) -> Cost:
+def multiply_all(
+    elements: int, factors: int, itemsize: int, shift: int, *, pairs: bool = False
+) -> Cost:
     """``fixed.multiply_all``."""
     cost = Cost()
     while factors > 1:
-        cost += truncate(factors // 2 * elements, itemsize, shift)
+        cost += truncate(factors // 2 * elements, itemsize, shift, pairs=pairs)
         factors -= factors // 2
     return cost
 
@@ -223,24 +225,21 @@ def multiply_all(elements: int, factors: int, itemsize: int, shift: int) -> Cost
 def exp2_negative(values: int, bits: int, fraction_bits: int) -> Cost:
     """``fixed.exp2_negative`` in the wide ring."""
     limit, kept = fraction_bits + INTEGER_BITS, TOP_BITS + INTEGER_BITS
-    bits = max(bits, limit + 1)
+    bits, shift = max(bits, limit + 1), fraction_bits
+    planes = to_boolean(values, bits)
+    if _VERIFIED.get():
+        planes |= truncation_pairs(EXP2_TRUNCATIONS * values, 8 * _WIDE, shift)
     over = and_all(values, 2) + and_all(values, bits - limit + 1)
     cut = (
         _everyone(_planes(kept, values))
         + bits_to_ring((kept + 1) * values, _WIDE)
         + _everyone(values * _WIDE)
     )
-    power = powers(values, EXP2_DEGREE, _WIDE, fraction_bits) | multiply_all(
-        values, kept, _WIDE, fraction_bits
+    power = powers(values, EXP2_DEGREE, _WIDE, shift, pairs=True) | multiply_all(
+        values, kept, _WIDE, shift, pairs=True
     )
-    return (
-        to_boolean(values, bits)
-        + over
-        + cut
-        + power
-        + truncate(values, _WIDE, fraction_bits)
-        + truncate(values, _WIDE, fraction_bits)
-    )
+    last = truncate(values, _WIDE, shift, pairs=True)
+    return planes + over + cut + power + last + last
 
 
 def absolute_terms(cells: int, bits: int) -> Cost:

@@ -27,7 +27,42 @@ from protocols.ring import Ring, RingArray
 from protocols.shares import Additive, Share, concatenate, product, stack
 
 
-async def truncate(ctx: Context, x_add: Additive, shift: int) -> Share:
+class TruncationPairs:
+    """What truncations by ``shift`` bits need of randomness where there is a verifier. Secret; each is used once.
+
+    It has a mask r that nobody knows, (r mod 2^(k-1)) / 2^shift, rounded down, and r's top bit, in rows (3, n).
+    """
+
+    def __init__(self, shift: int, rows: Share) -> None:
+        self.shift = shift
+        self._rows = rows
+
+    def __repr__(self) -> str:
+        return f"TruncationPairs({self._rows.ring.name}, shift={self.shift}, {self.count} left)"
+
+    @property
+    def count(self) -> int:
+        """How many are left."""
+        return self._rows.shape[1]
+
+    def take(self, count: int) -> "TruncationPairs":
+        """The next ``count``, which are then gone. Raises ValueError where there are fewer."""
+        if count > self.count:
+            raise ValueError(f"{count} truncations, and {self!r}")
+        taken, self._rows = self._rows[:, :count], self._rows[:, count:]
+        return TruncationPairs(self.shift, taken)
+
+    def used(self, ring: Ring, count: int, shift: int) -> tuple[Share, Share, Share]:
+        """Masks, floors and top bits for just this truncation. Raises ValueError where they are another one's."""
+        if self._rows.ring is not ring or self.shift != shift:
+            raise ValueError(f"a truncation by {shift} bits in {ring.name}, and {self!r}")
+        rows = self.take(count)._rows
+        return rows[0], rows[1], rows[2]
+
+
+async def truncate(
+    ctx: Context, x_add: Additive, shift: int, pairs: TruncationPairs | None = None
+) -> Share:
     """x / 2^shift, rounded down or up, for |x| < 2^(k-2): up with the probability of the fraction that is cut off.
 
     With x' = x + 2^(k-2) and r uniform, known to party 2 alone, parties 0 and 1 learn c = x' + r. Then
@@ -37,7 +72,7 @@ async def truncate(ctx: Context, x_add: Additive, shift: int) -> Share:
     Leaks: none; c is uniform to parties 0 and 1, and party 2 receives nothing in the first round.
     Rounds: 2.
     Communication: n elements in each round; party 2 sends 4 n in the first (c to both, two inputs to party 1).
-        With a verifier see ``_truncate_by_pair``.
+        With a verifier see ``_truncate_by_pair``; it may take some of ``pairs`` instead of making its own.
     Raises: ValueError for a shift outside [0, k - 2); ChannelError, ProtocolViolation.
     Source: README sections 1 and 7.
     """
@@ -46,7 +81,7 @@ async def truncate(ctx: Context, x_add: Additive, shift: int) -> Share:
     if not 0 <= shift < top - 1:
         raise ValueError(f"cannot truncate by {shift} bits in {ring.name}")
     if ctx.verifier is not None:
-        return await _truncate_by_pair(ctx, x_add, shift)
+        return await _truncate_by_pair(ctx, x_add, shift, pairs)
     r = truncation_mask(ctx, ring, shape)
     c, (floor_r, top_r) = await ctx.both(
         lambda c: _reveal_masked(c, x_add, r),
@@ -59,10 +94,8 @@ async def truncate(ctx: Context, x_add: Additive, shift: int) -> Share:
     return floor_x - (1 << (top - 1 - shift))
 
 
-async def truncation_pair(
-    ctx: Context, ring: Ring, count: int, shift: int
-) -> tuple[Share, Share, Share]:
-    """A mask that nobody knows, (r mod 2^(k-1)) / 2^shift, rounded down, and the top bit of r: (count,) each.
+async def truncation_pairs(ctx: Context, ring: Ring, count: int, shift: int) -> TruncationPairs:
+    """``TruncationPairs`` for so many values.
 
     Each component of r is known to two parties. What is missing in the sum of what they make of theirs is what their
     lowest ``shift`` bits carry, what the lowest k - 1 bits carry, and the top bit: five bits of a carry-save adder.
@@ -83,22 +116,27 @@ async def truncation_pair(
     carried = await bits_to_ring(ctx, planes, count, ring)
     floors = Share(ring, r_sh.pid, *(cut(ring, part, shift)[0] for part in (r_sh.own, r_sh.next)))
     floor_r = floors + carried[:2].sum(axis=0) - carried[2:4].sum(axis=0).times(1 << (top - shift))
-    return r_sh, floor_r, carried[4]
+    return TruncationPairs(shift, stack(r_sh, floor_r, carried[4]))
 
 
-async def _truncate_by_pair(ctx: Context, x_add: Additive, shift: int) -> Share:
+async def _truncate_by_pair(
+    ctx: Context, x_add: Additive, shift: int, pairs: TruncationPairs | None
+) -> Share:
     """``truncate`` on nobody's word: c is shown to all, and with it public the wrap is linear.
 
-    Rounds: those of ``truncation_pair``, 1. Communication: it, and 2 n elements.
+    Rounds: 2; without ``pairs`` those of ``truncation_pairs``, 1. Communication: 2 n elements, and those.
     """
     if shift == 0:
         return await reshare(ctx, x_add)
     ring, shape = x_add.ring, x_add.shape
-    top = ring.bits - 1
-    x_sh, (r_sh, floor_r, top_r) = await ctx.both(
-        lambda c: reshare(c, x_add),
-        lambda c: truncation_pair(c, ring, math.prod(shape), shift),
-    )
+    top, count = ring.bits - 1, math.prod(shape)
+    if pairs is None:
+        x_sh, made = await ctx.both(
+            lambda c: reshare(c, x_add), lambda c: truncation_pairs(c, ring, count, shift)
+        )
+    else:
+        x_sh, made = await reshare(ctx, x_add), pairs
+    r_sh, floor_r, top_r = made.used(ring, count, shift)
     c_open = await open_masked(ctx, x_sh.reshape(-1) + r_sh + (1 << (ring.bits - 2)))
     floor_c, top_c = cut(ring, c_open, shift)
     # w = top(c) XOR top(r).
@@ -121,21 +159,32 @@ async def _reveal_masked(ctx: Context, x_add: Additive, r: RingArray | None) -> 
     return ring.add(ring.add(mine, total), ring.encode(1 << (ring.bits - 2)))
 
 
-async def multiply_fixed(ctx: Context, x_sh: Share, y_sh: Share, fraction_bits: int) -> Share:
+async def multiply_fixed(
+    ctx: Context,
+    x_sh: Share,
+    y_sh: Share,
+    fraction_bits: int,
+    pairs: TruncationPairs | None = None,
+) -> Share:
     """x * y, both with f fractional bits, back at f. Needs |x y| 2^(2f) < 2^(k-2). Cost of ``truncate``."""
-    return await truncate(ctx, product(ctx, x_sh, y_sh), fraction_bits)
+    return await truncate(ctx, product(ctx, x_sh, y_sh), fraction_bits, pairs)
 
 
-async def powers(ctx: Context, x_sh: Share, degree: int, fraction_bits: int) -> Share:
+async def powers(
+    ctx: Context,
+    x_sh: Share,
+    degree: int,
+    fraction_bits: int,
+    pairs: TruncationPairs | None = None,
+) -> Share:
     """x, x^2, ..., x^degree along a new first axis, in ceil(log2(degree)) levels of ``multiply_fixed``."""
     known_powers = x_sh.reshape(1, *x_sh.shape)
     while (have := known_powers.shape[0]) < degree:
         more = min(have, degree - have)
         # x^(have + i) = x^have * x^i.
         highest = concatenate(*([known_powers[have - 1 : have]] * more))
-        known_powers = concatenate(
-            known_powers, await multiply_fixed(ctx, highest, known_powers[:more], fraction_bits)
-        )
+        higher = await multiply_fixed(ctx, highest, known_powers[:more], fraction_bits, pairs)
+        known_powers = concatenate(known_powers, higher)
     return known_powers
 
 
@@ -148,14 +197,14 @@ def polynomial(powers_sh: Share, coefficients: Sequence[int], fraction_bits: int
     return total + (coefficients[0] << fraction_bits)
 
 
-async def multiply_all(ctx: Context, factors: Share, fraction_bits: int) -> Share:
+async def multiply_all(
+    ctx: Context, factors: Share, fraction_bits: int, pairs: TruncationPairs | None = None
+) -> Share:
     """Product of the factors along the first axis. Two rounds for each of ceil(log2) levels."""
     while (count := factors.shape[0]) > 1:
-        pairs = count // 2
-        both = await multiply_fixed(
-            ctx, factors[: 2 * pairs : 2], factors[1 : 2 * pairs : 2], fraction_bits
-        )
-        factors = concatenate(both, factors[2 * pairs :])
+        even = count // 2 * 2
+        both = await multiply_fixed(ctx, factors[:even:2], factors[1:even:2], fraction_bits, pairs)
+        factors = concatenate(both, factors[even:])
     return factors[0]
 
 
@@ -186,6 +235,22 @@ def _bit_factors(fraction_bits: int) -> tuple[int, ...]:
         )
 
 
+EXP2_TRUNCATIONS = (EXP2_DEGREE - 1) + (TOP_BITS + INTEGER_BITS - 1) + 2
+"""Of a value: its powers but the first, the product of its top bits' factors, the polynomial, the last product."""
+
+
+async def _bits_and_pairs(
+    ctx: Context, z_sh: Share, bits: int, shift: int
+) -> tuple[Share, TruncationPairs | None]:
+    """The bits of exponents; where there is a verifier, beside them the pairs for all truncations that follow."""
+    if ctx.verifier is None:
+        return await to_boolean(ctx, z_sh, bits), None
+    return await ctx.both(
+        lambda c: to_boolean(c, z_sh, bits),
+        lambda c: truncation_pairs(c, z_sh.ring, EXP2_TRUNCATIONS * z_sh.size, shift),
+    )
+
+
 async def exp2_negative(ctx: Context, z_sh: Share, bits: int, fraction_bits: int) -> Share:
     """2^-min(z, 24) for z >= 0.
 
@@ -199,7 +264,7 @@ async def exp2_negative(ctx: Context, z_sh: Share, bits: int, fraction_bits: int
     """
     ring, count, f = z_sh.ring, z_sh.size, fraction_bits
     first, limit = f - TOP_BITS, f + INTEGER_BITS
-    planes = await to_boolean(ctx, z_sh, max(bits, limit + 1))
+    planes, pairs = await _bits_and_pairs(ctx, z_sh, max(bits, limit + 1), f)
     # z >= 24 where a bit above the integer part is set, or both of 16 and 8.
     both_high = await and_all(ctx, planes[limit - 2 : limit])
     over = await or_all(ctx, concatenate(planes[limit:], both_high.reshape(1, -1)))
@@ -212,9 +277,13 @@ async def exp2_negative(ctx: Context, z_sh: Share, bits: int, fraction_bits: int
     x_sh = limited - bit_sh.times(weights).sum(axis=0)
     below_one = _bit_factors(f)
     factors = -bit_sh.times(ring.encode(np.array(below_one, dtype=object)[:, None])) + (1 << f)
+    # Those of the powers are taken beside the others, so that they are apart.
+    of_powers = None if pairs is None else pairs.take((EXP2_DEGREE - 1) * count)
     powers_sh, factor = await ctx.both(
-        lambda c: powers(c, x_sh, EXP2_DEGREE, f), lambda c: multiply_all(c, factors, f)
+        lambda c: powers(c, x_sh, EXP2_DEGREE, f, of_powers),
+        lambda c: multiply_all(c, factors, f, pairs),
     )
-    rest = await truncate(ctx, polynomial(powers_sh, exp2_coefficients(f), f).additive(ctx), f)
-    power = await multiply_fixed(ctx, rest, factor, f)
+    polynomial_sh = polynomial(powers_sh, exp2_coefficients(f), f)
+    rest = await truncate(ctx, polynomial_sh.additive(ctx), f, pairs)
+    power = await multiply_fixed(ctx, rest, factor, f, pairs)
     return power - over_sh.times((1 << f) - (1 << (f - EXPONENT_LIMIT)))

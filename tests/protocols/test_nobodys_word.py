@@ -206,6 +206,21 @@ def test_what_is_shown_on_the_way_is_uniform_and_the_same_for_all() -> None:
         assert stats.chisquare(counts).pvalue > 1e-6
 
 
+def test_pairs_are_used_once_and_for_what_they_are() -> None:
+    async def program(ctx: Context) -> None:
+        ctx.verifier = Notes()
+        pairs = await fixed.truncation_pairs(ctx, R64, 10, 20)
+        mask, _, _ = pairs.used(R64, 6, 20)
+        assert pairs.count == 4
+        assert not np.array_equal(mask.own[:4], pairs.take(4).used(R64, 4, 20)[0].own)
+        with pytest.raises(ValueError, match="1 truncations, and TruncationPairs.*0 left"):
+            pairs.take(1)
+        with pytest.raises(ValueError, match="by 21 bits"):
+            pairs.used(R64, 0, 21)
+
+    run_parties(program)
+
+
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_exp2_negative_is_within_its_error(seed: int) -> None:
     z = np.random.default_rng(seed).integers(0, 26 << 48, 40).astype(object)
