@@ -213,7 +213,7 @@ def test_pairs_are_used_once_and_for_what_they_are() -> None:
         mask, _, _ = pairs.used(R64, 6, 20)
         assert pairs.count == 4
         assert not np.array_equal(mask.own[:4], pairs.take(4).used(R64, 4, 20)[0].own)
-        with pytest.raises(ValueError, match="1 truncations, and TruncationPairs.*0 left"):
+        with pytest.raises(ValueError, match=r"1 truncations, and TruncationPairs.*0 left"):
             pairs.take(1)
         with pytest.raises(ValueError, match="by 21 bits"):
             pairs.used(R64, 0, 21)
