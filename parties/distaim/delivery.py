@@ -16,13 +16,13 @@ import sys
 from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from http import HTTPStatus
 
 import aiohttp
 from aiohttp.connector import AddrInfoType
 
 from parties.config import CertificateFiles, Config, PartySection
 from parties.distaim.link import (
+    OTHER_CONFIG,
     NoAnswer,
     in_chunks,
     passes,
@@ -322,7 +322,7 @@ class _Link:
         try:
             return self._check(upload, status, answer)
         except SubmissionRefused as refused:
-            if refused.status != HTTPStatus.UNPROCESSABLE_ENTITY:
+            if refusal_reason(answer) != OTHER_CONFIG:
                 raise
             differences = await ask_differences(self._config, self.party, self._files)
             text = f"{refused}; {differences}" if differences else str(refused)

@@ -14,7 +14,7 @@ from aiohttp import web
 
 from parties.config import CertificateFiles, Config
 from parties.distaim.inputs import InputForm, input_forms
-from parties.distaim.link import part_path, run_path
+from parties.distaim.link import OTHER_CONFIG, part_path, run_path
 from parties.distaim.sealed import SIGNATURE_HEADER, SignedUpload, Sizes
 from parties.distaim.submission import RING_BITS, FieldError, Submission
 from parties.distaim.withdrawal import SignedWithdrawal
@@ -176,7 +176,13 @@ class Judge:
         if upload.submission.client in [p.name for p in self.config.require_parties()]:
             what = f"{upload.submission.client!r} is a compute server of this run"
             raise IngestError(403, what, where="header Syncret-Client", expected=_AN_OWNER)
-        self._check_fit(upload.submission)
+        try:
+            self._check_fit(upload.submission)
+        except IngestError as error:
+            # Whatever does not fit, it follows from that.
+            other = upload.submission.config != self.digest
+            error.reason = OTHER_CONFIG if other else error.reason
+            raise
 
     def _check_fit(self, submission: Submission) -> None:
         """Raises IngestError (422) where the submission is one of another workload, ring, form or number of rounds."""

@@ -12,6 +12,8 @@ import aiohttp
 _CHUNK = 1 << 18
 COUNTED = 423
 """The HTTP status of a refusal because the owner's rows are counted."""
+OTHER_CONFIG = "other-configuration"
+"""The reason of a refusal because the owner's configuration is another one."""
 _MAX_ANSWER = 1 << 16
 
 

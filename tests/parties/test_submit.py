@@ -394,6 +394,8 @@ async def test_submit_waits_for_a_server_that_starts_late(
     )
     await asyncio.sleep(0.5)
     # Each once, however often it was tried.
+    (all_three,) = [text for text in said if text.startswith("none of the three servers")]
+    said.remove(all_three)
     assert [text.split()[0] for text in sorted(said)] == ["party-0", "party-1", "party-2"]
     assert all("nothing listens there; trying the others, and then again" in t for t in said)
     async with running_servers(config, tmp_path, certificates):
