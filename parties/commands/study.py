@@ -190,7 +190,10 @@ def cancel(study: str, reason: str, yes: bool, folder: Path, as_json: bool) -> N
 @folder_option
 @common_options
 def close(study: str, folder: Path, as_json: bool) -> None:
-    """Wait for no more owners of a study that runs: it begins with those who are there."""
+    """Take no more owners of a study that runs: it begins with those who are there, clients.minimum at least.
+
+    Done where the operators of all servers of the study ask it.
+    """
     _tell(study, "close", folder, as_json)
 
 
@@ -199,12 +202,27 @@ def close(study: str, folder: Path, as_json: bool) -> None:
 @folder_option
 @common_options
 def finish(study: str, folder: Path, as_json: bool) -> None:
-    """End a study that runs with the rounds that are done."""
+    """End a study that runs with the rounds that are done, where the operators of all its servers ask it."""
     _tell(study, "finish", folder, as_json)
 
 
-def _tell(study: str, order: str, folder: Path, as_json: bool) -> None:
-    answer = asked(folder, "POST", f"{_target(study)}/{order}", {})
+@study.command(epilog="Example: syncret study revoke 3f1c9a55e0b7 north")
+@_STUDY
+@click.argument("owner")
+@folder_option
+@common_options
+def revoke(study: str, owner: str, folder: Path, as_json: bool) -> None:
+    """Turn the data owner called OWNER in its certificate away from a study that runs, for good.
+
+    This server takes nothing of it any more; what it has sent is taken out where the operators of all servers ask it.
+    """
+    _tell(study, "revoke", folder, as_json, {"owner": owner})
+
+
+def _tell(
+    study: str, order: str, folder: Path, as_json: bool, body: Mapping[str, Any] | None = None
+) -> None:
+    answer = asked(folder, "POST", f"{_target(study)}/{order}", body or {})
     if as_json:
         _json(answer)
     else:

@@ -9,6 +9,7 @@
     POST /studies/ID/approve           {"digest": all of it, or its twelve words}
     POST /studies/ID/cancel            {"reason": text}, which may be missing
     POST /studies/ID/close, /finish    told to its process
+    POST /studies/ID/revoke            the same: {"owner": NAME}
     GET  /studies/ID/status, /events, /metrics, /healthz, /readyz    asked of its process
     POST /cards                        {"kind": "distaim" or "flaim"}: new cards of a study's servers; "own": this one's
 
@@ -23,7 +24,7 @@ import pwd
 import socket
 import struct
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from http import HTTPStatus
 from pathlib import Path
 
@@ -72,6 +73,7 @@ def service_application(service: Service) -> web.Application:
             web.post("/studies/{id}/approve", _approve),
             web.post("/studies/{id}/cancel", _cancel),
             web.post(f"/studies/{{id}}/{{order:{'|'.join(_TOLD)}}}", _tell),
+            web.post("/studies/{id}/revoke", _revoke),
             web.get(f"/studies/{{id}}/{{what:{'|'.join(_ASKED)}}}", _ask),
             web.post("/cards", _cards),
         ]
@@ -359,13 +361,24 @@ async def _tell(request: web.Request) -> web.StreamResponse:
     return response
 
 
+async def _revoke(request: web.Request) -> web.StreamResponse:
+    service, body = request.app[SERVICE], await _body(request)
+    study = service.find(request.match_info["id"])
+    response = await _passed_on(request, service.place(study).work, "/revoke", body)
+    if response.status < HTTPStatus.MULTIPLE_CHOICES:
+        await service.asked(study.digest, actor(request), f"revoke {body.get('owner')}")
+    return response
+
+
 async def _ask(request: web.Request) -> web.StreamResponse:
     service = request.app[SERVICE]
     study = service.find(request.match_info["id"])
     return await _passed_on(request, service.place(study).work, f"/{request.match_info['what']}")
 
 
-async def _passed_on(request: web.Request, folder: Path, path: str) -> web.StreamResponse:
+async def _passed_on(
+    request: web.Request, folder: Path, path: str, body: Mapping[str, object] | None = None
+) -> web.StreamResponse:
     """What the process in ``folder`` answers, as it comes."""
     limits = aiohttp.ClientTimeout(total=None, sock_connect=_WORKER_S, sock_read=60.0)
     try:
@@ -373,7 +386,7 @@ async def _passed_on(request: web.Request, folder: Path, path: str) -> web.Strea
             connector = aiohttp.UnixConnector(name)
             async with (
                 aiohttp.ClientSession(connector=connector, timeout=limits) as session,
-                session.request(request.method, f"http://localhost{path}") as answer,
+                session.request(request.method, f"http://localhost{path}", json=body) as answer,
             ):
                 return await _copied(request, answer)
     except (aiohttp.ClientError, OSError, TimeoutError) as error:
