@@ -15,6 +15,7 @@ from parties.operate.past import past_status
 from parties.operate.retention import TRANSCRIPT
 from parties.operate.sockets import NAME
 from parties.statuses import Status
+from parties.trial.folder import Folder
 
 Document = dict[str, Any]
 _PLACES = ("party-*", "parties/*", "run", "studies/*/run")
@@ -34,6 +35,9 @@ def status(directory: Path, watch: bool, as_json: bool) -> None:
     came. Exit status: 0 where every server runs or has finished, 16 where one does not run and is not done. With
     --json, one line of JSON a server, and a line for each change with --watch.
     """
+    if (done := _finished_trial(directory)) is not None:
+        click.echo(json.dumps(done) if as_json else f"finished; its report is {done['report']}")
+        return
     folders = server_folders(directory)
     show: Callable[[Document], None] = _print_json if as_json else _Screen(watch).show
     if watch and len(folders) > 1:
@@ -50,6 +54,14 @@ def status(directory: Path, watch: bool, as_json: bool) -> None:
 
 def _is_unfinished(document: Document) -> bool:
     return "service" not in document and not document["running"] and document["phase"] != "finished"
+
+
+def _finished_trial(directory: Path) -> Document | None:
+    """What is left to say of a trial that is over: its servers' stores are gone by then."""
+    if not Folder(directory).finished:
+        return None
+    report = str(directory / "report.html")
+    return {"running": False, "phase": "finished", "report": report}
 
 
 def server_folders(directory: Path) -> list[Path]:

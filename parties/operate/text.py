@@ -183,7 +183,8 @@ def _owners(owners: Sequence[Mapping[str, Any]]) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
     table.add_column("owner", overflow="fold", max_width=26)
     table.add_column("state", no_wrap=True)
-    table.add_column("missing at, or why", overflow="fold")
+    said = any(owner["missing"] or owner["reason"] for owner in owners)
+    table.add_column("missing at, or why" if said else "", overflow="fold")
     # Who needs attention comes first.
     ranked = sorted(owners, key=lambda owner: owner["state"] in ("counted", "here"))
     for owner in ranked[:_OWNERS_SHOWN]:

@@ -377,6 +377,13 @@ def test_status_of_a_trial_shows_its_servers(tmp_path: Path, board: Board) -> No
     assert watched.exit_code == Status.USAGE
 
 
+def test_status_of_a_trial_that_is_over_says_so(tmp_path: Path) -> None:
+    (tmp_path / "run.json").write_text('{"fingerprint": "0", "finished": true}')
+    found = status(tmp_path)
+    assert (found.exit_code, "finished; its report is" in found.output) == (0, True)
+    assert json.loads(status(tmp_path, "--json").output)["phase"] == "finished"
+
+
 def test_status_watches_until_the_end(tmp_path: Path, board: Board) -> None:
     with at(tmp_path, board):
         threading.Timer(0.3, board.event, ("finished", "finished")).start()
