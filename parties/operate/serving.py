@@ -49,6 +49,18 @@ def answering(
             one.socket.close()
 
 
+async def _opened(runner: web.AppRunner, one: Listening) -> asyncio.Server:
+    """As aiohttp's SockSite, with a deadline of our own for handshakes."""
+    if runner.server is None:
+        raise RuntimeError("the HTTP server was not set up")
+    return await asyncio.get_running_loop().create_server(
+        runner.server,
+        sock=one.socket,
+        ssl=one.context,
+        ssl_handshake_timeout=None if one.context is None else HANDSHAKE_S,
+    )
+
+
 class _Thread(threading.Thread):
     def __init__(
         self, application: Callable[[], web.Application], listening: Sequence[Listening]
@@ -79,13 +91,16 @@ class _Thread(threading.Thread):
             keepalive_timeout=_IDLE_S,
         )
         await runner.setup()
+        servers: list[asyncio.Server] = []
         try:
             for one in self._listening:
-                await web.SockSite(runner, one.socket, ssl_context=one.context).start()
+                servers.append(await _opened(runner, one))
             self._ready.set()
             await self._over.wait()
             await self._accept_no_more()
         finally:
+            for server in servers:
+                server.close()
             await runner.cleanup()
 
     async def _accept_no_more(self) -> None:

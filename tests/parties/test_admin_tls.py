@@ -117,6 +117,17 @@ async def test_others_do_not_get_through_tls(tmp_path: Path, board: Board, who: 
     assert board.status()["rejections"] == {"tls": 1}
 
 
+async def test_who_connects_and_is_silent_is_not_waited_for(
+    tmp_path: Path, board: Board, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("parties.operate.serving.HANDSHAKE_S", 0.2)
+    port = settings(tmp_path, operator(tmp_path))
+    async with shown(board, tmp_path, Orders()):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        assert await asyncio.wait_for(reader.read(), 3) == b""
+        writer.close()
+
+
 async def test_nothing_listens_where_no_settings_ask_for_it(tmp_path: Path, board: Board) -> None:
     operator(tmp_path)
     port = free_ports(1)[0]
