@@ -114,14 +114,9 @@ def test_clients_minimum_defaults_to_one_when_not_everyone_participates() -> Non
             "expected one of semi-honest, malicious",
         ),
         (
-            {"run.security": "malicious", "run.input": "counts", "run.noise": "distributed"},
+            {"run.security": "malicious", "run.noise": "distributed"},
             "run.noise",
             "rests on the word of single servers",
-        ),
-        (
-            {"run.security": "malicious", "run.input": "rows"},
-            "run.input",
-            "cannot be proved yet",
         ),
         ({"run.schedule": "slow"}, "run.schedule", "expected one of fixed, annealed"),
         ({"run.schedule": "annealed"}, "run.rounds", "has 48 at most (16 a column)"),

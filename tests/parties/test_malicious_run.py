@@ -64,7 +64,16 @@ def records(cluster: Cluster, pid: int) -> list[dict[str, object]]:
     return [json.loads(line) for line in lines]
 
 
-async def test_run_is_finished_and_passes_the_audit(cluster: Cluster) -> None:
+@pytest.mark.parametrize(
+    "changes",
+    [{"run.input": "counts"}, {"run.input": "rows", "run.rounds": 1}],
+    ids=["counts", "rows"],
+)
+async def test_run_is_finished_and_passes_the_audit(
+    tmp_path: Path, certificates: dict[str, CertificateFiles], changes: dict[str, object]
+) -> None:
+    config = make_config({"run.security": "malicious", "run.rounds": 2} | changes)
+    cluster = Cluster(config, tmp_path, certificates)
     assert await cluster.run(owners=EVERYONE) == [None] * 3
     found = audit_folder(collect(cluster, cluster.folder / "run"))
     assert [check for check in found.checks if check.status == "fail"] == []
