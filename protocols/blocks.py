@@ -7,12 +7,15 @@ from protocols.context import Context
 from protocols.shares import Share, concatenate
 
 _IN_FLIGHT = 2
+PROVED_AT_ONCE = 4
 
 
 async def in_blocks(
     ctx: Context, count: int, block: int, protocol: Callable[[Context, int], Awaitable[Share]]
 ) -> Share:
     """``protocol(context, size)`` for blocks of at most ``block``, flattened and joined.
+
+    With a verifier what every few blocks have multiplied is proved before the next ones, so that it need not be kept.
 
     Rounds: those of one block; blocks overlap.
     Communication: the sum of the blocks', with roles rotated, so that all parties send the same in the long run.
@@ -26,6 +29,11 @@ async def in_blocks(
             c.depth = role.depth
             return result.within(c.pid).reshape(-1)
 
-    return concatenate(
-        *await ctx.gather(*((lambda c, s=start: one(c, s)) for start in range(0, count, block)))
-    )
+    starts, parts = range(0, count, block), list[Share]()
+    at_once = len(starts) if ctx.verifier is None else PROVED_AT_ONCE
+    for first in range(0, len(starts), at_once):
+        if parts and ctx.verifier is not None:
+            await ctx.verifier.settle(ctx)
+        some = starts[first : first + at_once]
+        parts += await ctx.gather(*((lambda c, s=start: one(c, s)) for start in some))
+    return concatenate(*parts)

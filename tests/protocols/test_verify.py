@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from protocols import base, boolean, costs, verify
+from protocols.blocks import in_blocks
 from protocols.context import Context
 from protocols.errors import CheckFailed
 from protocols.mersenne import F61
@@ -230,6 +231,29 @@ def test_settle_refuses_sums_of_products_of_bits() -> None:
 
     with pytest.raises(ValueError, match="one product"):
         run_parties(verified(program))
+
+
+def test_blocks_are_proved_on_the_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No more than four blocks' products wait for a proof; the last ones wait for the opening."""
+    waiting: list[str] = []
+    settle = ProductVerifier.settle
+
+    async def watched(self: ProductVerifier, ctx: Context) -> None:
+        waiting.append(repr(self))
+        await settle(self, ctx)
+
+    monkeypatch.setattr(ProductVerifier, "settle", watched)
+
+    async def block(ctx: Context, size: int) -> Share:
+        x_sh = base.known(ctx, R32, 0, np.arange(size, dtype=np.uint32), (size,))
+        return await base.multiply(ctx, x_sh, x_sh)
+
+    opened = run_parties(verified(lambda c: in_blocks(c, 45, 10, block))).results[0]
+    assert opened.tolist() == [*[x * x for x in range(10)] * 4, *[x * x for x in range(5)]]
+    assert waiting == [
+        *["ProductVerifier(4 values, 0 shown)"] * 3,
+        *["ProductVerifier(1 values, 0 shown)"] * 3,
+    ]
 
 
 # What is shown of masked values.
