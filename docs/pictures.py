@@ -22,6 +22,8 @@ _BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 _COLOURS = 96
 """Of a picture: pages of text need no more, and the file is a third."""
 _PHONE = {"viewport": {"width": 390, "height": 780}, "is_mobile": True, "has_touch": True}
+_APPROVED, _LAST_OWNER = 65, 140
+"""Steps of the guides' study before which there is something to see."""
 _DESK = {"viewport": {"width": 1000, "height": 800}}
 
 
@@ -65,54 +67,54 @@ def console(folder: Path) -> None:
     running: list[subprocess.Popen[str]] = []
     with system_browser() as browser:
         try:
-            _study(session, blocks, folder / "alpha" / "run", browser, running)
+            _study(session, blocks, folder / "alpha" / "service", browser, running)
         finally:
             session.end()
             for process in running:
                 process.terminate()
 
 
-def _study(session, blocks, server: Path, browser: Browser, running: list) -> None:  # type: ignore
+def _study(session, blocks, service: Path, browser: Browser, running: list) -> None:  # type: ignore
     """The study's blocks one after the other, with pictures in between."""
-    page: Page | None = None
+    page = browser.new_page(**_DESK)
+    page.set_default_timeout(90_000)
     for block in blocks:
-        last = block.places[-1:] == ("west",) and "submit" in block.code
-        if last and page is not None:
-            page.get_by_text("north").first.wait_for()
-            save(page, "console-1-waiting")
-            _ask(page)
+        if block.step == _APPROVED:
+            page.goto(_address(service, running))
+            _proposed(page)
+        last = block.step == _LAST_OWNER
+        if last:
+            page.get_by_role("row", name="south").wait_for()
+            save(page, "console-2-waiting")
         session.run(block)
-        if page is None and "background" in " ".join(block.options) and block.places == ("gamma",):
-            session._await_starts()
-            page = browser.new_page(**_DESK)
-            page.goto(_address(server, running))
-        if last and page is not None:
+        if last:
             page.locator("progress[aria-label='Rounds done']:not([value='0'])").wait_for()
             page.evaluate("scrollTo(0, 0)")
-            save(page, "console-2-rounds")
-            page.get_by_text("finished", exact=True).wait_for(timeout=120_000)
+            save(page, "console-3-rounds")
             _finished(page, browser)
 
 
-def _ask(page: Page) -> None:
-    page.get_by_role("link", name="Take no more owners").click()
+def _proposed(page: Page) -> None:
+    page.get_by_role("link", name="stays-2026").wait_for()
+    save(page, "console-0-studies")
+    page.get_by_role("link", name="stays-2026").click()
+    page.get_by_role("link", name="Approve").click()
     page.get_by_role("button").wait_for()
-    save(page, "console-3-ask")
+    save(page, "console-1-approve")
     page.go_back()
 
 
 def _finished(page: Page, browser: Browser) -> None:
-    page.locator("iframe").wait_for(timeout=60_000)
-    phone = browser.new_context(**_PHONE, storage_state=page.context.storage_state()).new_page()
-    phone.goto(page.url)
-    phone.get_by_role("heading", name="Result").wait_for()
-    time.sleep(0.5)
-    save(phone, "console-5-phone")
-    page.locator("iframe").scroll_into_view_if_needed()
+    page.locator("iframe").wait_for()
     page.frame_locator("iframe").get_by_text("Privacy").first.wait_for()
     page.evaluate("scrollTo(0, 0)")
     time.sleep(0.5)
     save(page, "console-4-finished")
+    phone = browser.new_context(**_PHONE, storage_state=page.context.storage_state()).new_page()
+    phone.goto(page.url)
+    phone.get_by_role("heading", name="Owners").scroll_into_view_if_needed()
+    time.sleep(0.5)
+    save(phone, "console-5-phone")
 
 
 def _address(server: Path, running: list[subprocess.Popen[str]]) -> str:

@@ -85,6 +85,9 @@ def _owner(
     since: float | None,
     waiting: tuple[str, ...],
 ) -> Owner:
+    if standing is not None and standing.excluded is Exclusion.WITHDRAWN and since is not None:
+        # What was withdrawn is deleted: this is a later submission.
+        standing = None
     if standing is None and since is None:
         return Owner(client, OwnerState.ABSENT)
     if standing is None:

@@ -2,22 +2,27 @@
 
 A block of commands (```sh or ```python) stands behind a comment that the reader of the page does not see:
 
-    <!-- run: SESSION STEP [at PLACE, PLACE ...] [in the background] [slow] [needs TABLE] [in the repository] -->
+    <!-- run: SESSION STEP [as it is] [at PLACE, PLACE ...] [OPTIONS] -->
     <!-- not run: why -->
     <!-- behind: SESSION STEP [after PLACE, PLACE ...]
     commands of what happens between the hosts, such as mail, in the folder of all places
     -->
     <!-- prints -->                 before a ```text block: lines that the commands before it print, but for numbers
 
+OPTIONS are: in the background [until 'TEXT'] is printed; slow; needs TABLE, of SYNCRET_DATA_DIR; in the repository.
+
 Blocks of a session run in the order of their steps, whatever page they are on, each in the folder of its place. At
-several places the block is the same with the first place's name replaced. ALPHA.example.org:PORT is a port of this
-machine.
+several places the block is the same with the first place's name replaced, unless it is to be as it is.
+ALPHA.example.org:PORT is a port of this machine, /var/lib/syncret a folder of the place's own, TWELVE WORDS those of
+the study that is there.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+import click
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -29,8 +34,9 @@ _BLOCK = re.compile(
     re.DOTALL | re.MULTILINE,
 )
 _RUN = re.compile(
-    r"(?P<session>\w+) (?P<step>\d+)(?: (?:at|after) (?P<places>\w+(?:, \w+)*))?(?P<options>.*)"
+    r"(?P<session>\w+) (?P<step>\d+)(?P<same> as it is)?(?: (?:at|after) (?P<places>\w+(?:, \w+)*))?(?P<options>.*)"
 )
+AS_IT_IS = "as it is"
 _OPTIONS = re.compile(r"in the background|slow|needs [\w.-]+|in the repository|until '[^']+'")
 
 
@@ -95,6 +101,7 @@ def _block(path: Path, head: str, kind: str, code: str) -> Block:
         raise ValueError(f"{path.name}: {head!r}: unknown {rest!r}")
     places = tuple((found["places"] or "").split(", ")) if found["places"] else ()
     options = tuple(_OPTIONS.findall(found["options"]))
+    options += (AS_IT_IS,) if found["same"] else ()
     return Block(path.name, found["session"], int(found["step"]), kind, code, places, options)
 
 
@@ -115,3 +122,10 @@ def shown_commands() -> list[tuple[str, str]]:
             lines = block[1].replace("\\\n", " ").splitlines()
             found += [(path.name, line) for line in lines if line.startswith("syncret ")]
     return found
+
+
+def has_command(command: click.Command, arguments: Sequence[str]) -> bool:
+    """Whether the next of the arguments names a command of this group."""
+    if not isinstance(command, click.Group) or not arguments:
+        return False
+    return not (command.invoke_without_command and arguments[0].startswith("-"))

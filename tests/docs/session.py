@@ -9,12 +9,16 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from parties.cards import words
+from parties.config import load_config
 from parties.trial.ports import free_ports
-from tests.docs.guides import ROOT, Block
+from tests.docs.guides import AS_IT_IS, ROOT, Block
 
 LIMIT_S = 120
 _HOST = re.compile(r"\b(\w+)\.example\.org:(\d+)")
 _PORTS = 12
+_WORDS = "TWELVE WORDS"
+_STATE = "/var/lib/syncret"
 
 
 class Session:
@@ -28,9 +32,9 @@ class Session:
         self._starting: list[tuple[Path, str]] = []
         programs = folder / ".bin"
         programs.mkdir()
-        for name, words in (("syncret", "-m parties "), ("python", "")):
+        for name, module in (("syncret", "-m parties "), ("python", "")):
             program = programs / name
-            program.write_text(f'#!/bin/sh\nexec "{sys.executable}" {words}"$@"\n')
+            program.write_text(f'#!/bin/sh\nexec "{sys.executable}" {module}"$@"\n')
             program.chmod(0o755)
 
     def run(self, block: Block) -> None:
@@ -44,7 +48,8 @@ class Session:
             return
         for place in block.places or (block.session,):
             first = block.places[0] if block.places else place
-            code = self._localised(re.sub(rf"\b{first}\b", place, block.code))
+            same = first if AS_IT_IS in block.options else place
+            code = self._localised(re.sub(rf"\b{first}\b", same, block.code))
             folder = self._place(place)
             if "in the background" in block.options:
                 self._start(place, block, code)
@@ -73,7 +78,10 @@ class Session:
                 self._ports[found[0]] = next(self._free)
             return f"127.0.0.1:{self._ports[found[0]]}"
 
-        return _HOST.sub(port, code)
+        if _WORDS in code:
+            study = next(self._folder.glob("*/study/*.toml"))
+            code = code.replace(_WORDS, words(load_config(study).digest()))
+        return _HOST.sub(port, code).replace(_STATE, "service")
 
     def _environment(self, folder: Path) -> Mapping[str, str]:
         # Budgets and registers are in everybody's own home, as they are on hosts of their own.

@@ -48,6 +48,8 @@ _FILES = {
     "result.json": "who was counted, and what it cost",
 }
 """What is public of a server's folder when its run is over; nothing else of it is ever shown."""
+_BUSY = 503
+"""What may be otherwise in a moment."""
 _TICK_S = 2.0
 """How often a page is brought up to date at least: time passes also where nothing happens."""
 _RETRY_S = 5.0
@@ -283,10 +285,10 @@ async def _problems(request: web.Request, handler: Handler) -> web.StreamRespons
     except NotRunning as error:
         return _problem(409, "Nothing runs", str(error))
     except StoreError as error:
-        return _problem(503, "The server does not answer", str(error))
+        return _problem(_BUSY, "The server does not answer", str(error))
 
 
 def _problem(status: int, title: str, text: str) -> web.Response:
-    response = _page("problem.html", title=title, text=text)
+    response = _page("problem.html", title=title, text=text, again=status == _BUSY)
     response.set_status(status)
     return response

@@ -21,6 +21,7 @@ from parties.errors import StoreError
 from parties.operate.asking import NotRunning
 from parties.operate.book import OVER, State
 from parties.operate.past import past_status
+from parties.operate.proposals import StudyFolder
 from parties.operate.retention import TRANSCRIPT
 from parties.operate.sockets import NAME, reachable
 
@@ -34,8 +35,6 @@ _ORDERS = {State.PROPOSED: (APPROVE,), State.FAILED: (APPROVE,)}
 """What a service can be told of a study in this state, besides ``cancel``, which ends one that is not over."""
 _PASSED_ON = ("close", "finish")
 """What a study's process is told through its service. Were it told to stop, it would be started again."""
-WORK = "run"
-"""In a study's folder at a service, the folder of the server's run."""
 _SERVERS = "servers"
 """The folder in a service's that has the public files of the servers that it knows."""
 
@@ -140,7 +139,8 @@ class Studies:
         study = await _get(self.folder, f"/studies/{_quoted(key or '')}")
         if "digest" not in study:
             return None
-        work = Path(study["folder"]) / WORK
+        # Its own word for the folder may be relative to where the service was started.
+        work = StudyFolder(self.folder, study["run"], study["digest"]).work
         status = await self._status(study["digest"], work)
         state = State(study["state"])
         running = status is not None and status["running"]

@@ -27,14 +27,19 @@
     if (lead) say(lead.dataset.said);
   };
 
-  const events = new EventSource(live.dataset.events);
-  events.addEventListener("show", (event) => show(JSON.parse(event.data).html));
-  // It is over: there are files and a report now, and other actions.
-  events.addEventListener("over", () => {
-    events.close();
-    location.reload();
-  });
-  events.addEventListener("error", () => {
-    say(events.readyState === EventSource.CLOSED ? "The console has ended; this page is as it was." : "Connection lost; trying again.");
-  });
+  const connect = () => {
+    const events = new EventSource(live.dataset.events);
+    events.addEventListener("show", (event) => show(JSON.parse(event.data).html));
+    // There are other actions now, or files and a report.
+    events.addEventListener("over", () => {
+      events.close();
+      location.reload();
+    });
+    events.addEventListener("error", () => {
+      say("Connection lost; trying again.");
+      // A browser gives up by itself where the answer is an error.
+      if (events.readyState === EventSource.CLOSED) setTimeout(connect, 3000);
+    });
+  };
+  connect();
 })();
