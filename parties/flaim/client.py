@@ -231,11 +231,16 @@ async def _connect(client: _Client) -> tuple[asyncio.StreamReader, asyncio.Strea
             client.report.connections += 1
             keep_alive(pair[1])
             return pair
-        except ssl.SSLError as error:
-            meaning = tls.explain(error, client.server) or str(error)
-            raise RoundConnectError(client.server, meaning) from error
         except (TimeoutError, OSError) as error:
+            # A service may start the study, or start it again, at any time.
+            unknown = tls.is_unknown_name(error)
+            if isinstance(error, ssl.SSLError) and not unknown:
+                meaning = tls.explain(error, client.server) or str(error)
+                raise RoundConnectError(client.server, meaning) from error
             if time.monotonic() + _RETRY_S >= deadline:
+                if unknown:
+                    meaning = tls.explain(error, "it") or str(error)
+                    raise RoundConnectError(client.server, meaning) from error
                 raise RoundConnectError(
                     client.server,
                     f"{address} does not answer within {client.config.timeouts.connect_s:g} s "
@@ -249,6 +254,8 @@ async def _connect(client: _Client) -> tuple[asyncio.StreamReader, asyncio.Strea
 def _away_text(client: _Client, error: Exception, left_s: float) -> str:
     """That the server is not there, what may be the reason, and how long it is tried."""
     name, address = client.report.client, client.config.require_flaim().address
+    if tls.is_unknown_name(error):
+        return f"{name}: {tls.explain(error, client.server)}; trying again for {left_s:.0f} s"
     why = "it may have ended after a failure" if client.welcomed else "it may not have been started"
     return (
         f"{name}: {client.server} at {address}: {network_reason(error)}; {why}, or the run is over; trying again for "

@@ -15,14 +15,16 @@ from pathlib import Path
 import pytest
 
 from parties import cards
+from parties.ceremony import CERTIFICATES, admit
 from parties.commands.main import cli
 from parties.commands.running import guarded
 from parties.config import load_config
 from parties.operate.identity import Identity
 from parties.statuses import Status
 from tests.browser import browser, needs_browser, playwright
-from tests.parties.commands import assert_nothing_runs, processes
-from tests.parties.serving import Cluster, cluster, syncret
+from tests.parties.commands import ROOT, assert_nothing_runs, processes
+from tests.parties.serving import OWNERS, Cluster, cluster, syncret
+from tests.parties.small import write_small
 
 __all__ = ["browser"]
 pytestmark = pytest.mark.timeout(300)
@@ -107,6 +109,60 @@ def _was_finished(three: Cluster, digest: str) -> None:
         assert not (place / "tls" / "own.seal").exists()
         assert (place.stat().st_mode & 0o777) == 0o700
         assert load_config(next((place / "study").glob("*.toml"))).digest() == digest
+
+
+def flaim_study(three: Cluster, run: str) -> tuple[Path, str]:
+    """A study of one server, alpha, proposed to it; its folder and digest."""
+    path = three.study(run)
+    section = "\n[flaim]\nclients = ['north', 'south', 'west']\n"
+    path.write_text(path.read_text().replace("\n[[column]]", f"{section}\n[[column]]", 1))
+    out, authority = three.folder / f"study-{run}", three.folder / "authority"
+    arguments = ("--authority", str(authority), "--out", str(out), "--json")
+    said = three.serves[0].command("study", "propose", str(path), *arguments)
+    requests = [three.folder / name / f"{name}.request" for name in OWNERS]
+    admit(requests, authority=authority, out=out / CERTIFICATES, valid_days=9)
+    return out / path.name, str(json.loads(said)["digest"])
+
+
+def _flaim_client(host: Path, config: Path) -> "subprocess.Popen[bytes]":
+    """`syncret flaim-client` of the owner whose folder this is."""
+    _, table = write_small(host)
+    certificates, name = config.parent / CERTIFICATES, host.name
+    files = ("--ca", certificates / "ca.crt", "--cert", certificates / f"{name}.crt")
+    arguments = [config, "--data", table, "--dir", "flaim-ledger", "--key", "tls/own.key", *files]
+    with (host / "flaim.log").open("wb") as log:
+        return subprocess.Popen(
+            [sys.executable, "-m", "parties", "flaim-client", *map(str, arguments)],
+            cwd=host,
+            env={
+                **os.environ,
+                "PYTHONPATH": str(ROOT),
+                "SYNCRET_BUDGET": str(host / "flaim.sqlite"),
+            },
+            stdout=log,
+            stderr=log,
+        )
+
+
+@pytest.mark.slow
+def test_a_flaim_study_is_served_to_clients_that_were_there_before_it(three: Cluster) -> None:
+    """They are told that it has not begun, and take part once its operator has approved it; nobody else has to."""
+    config, digest = flaim_study(three, "by-flaim")
+
+    logs = [three.folder / name / "flaim.log" for name in OWNERS]
+    clients = [_flaim_client(three.folder / name, config) for name in OWNERS]
+    waits = "alpha does not run this study: it has not begun there yet, is over"
+    deadline = time.monotonic() + 60
+    while not all(waits in log.read_text() for log in logs) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    three.approve(digest, 0)
+    three.serves[0].until_state("by-flaim", "finished")
+    assert [client.wait(60) for client in clients] == [0, 0, 0]
+    for name, log in zip(OWNERS, logs, strict=True):
+        assert waits in log.read_text()
+        assert f"{name} took part in" in log.read_text()
+    place = Path(three.serves[0].get(f"/studies/{digest}")["folder"])
+    assert (place / "run" / "report.html").exists()
 
 
 @pytest.mark.slow
