@@ -13,7 +13,7 @@ import hashlib
 import hmac
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -85,6 +85,7 @@ class ProductVerifier:
                 for proof in _proofs(gates, records, structures, prover)
             ]
             del records, gates
+            _one_thread_a_product()
             await inner.gather(*proofs)
             del proofs
             await self._end(inner)
@@ -227,6 +228,19 @@ def _proofs(
         products = RingProducts(ring, found, Structure.of(found, left, right))
         if products.elements:
             yield partial(prove_ring_products, products=products)
+
+
+@cache
+def _one_thread_a_product() -> None:
+    """Matrix products take one thread from now on, in this process.
+
+    Proofs have many small ones; where three servers share a host, several threads each wait for one another and take
+    seven times as long. A limit for the time of a proof alone would be undone in the wrong order where two overlap.
+    """
+    # Servers have it, and a data owner's installation does not.
+    from threadpoolctl import threadpool_limits
+
+    threadpool_limits(limits=1, user_api="blas")
 
 
 def _by(
