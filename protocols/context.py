@@ -235,6 +235,10 @@ class Context:
         results: list[object] = await self.gather(first, second)
         return results[0], results[1]  # type: ignore[return-value]
 
+    def party(self, role: int) -> int:
+        """The party that plays a role here: for what people are told."""
+        return self._real(role)
+
     def place(self) -> bytes:
         """A name of the last round here that no other round of the run has; the same at all parties."""
         return self._derive(b"place:%d" % self._labels)

@@ -96,7 +96,11 @@ class Conversation:
         expected = {PROVER: _DIGEST_BYTES} if self.ctx.pid == LEFT else {}
         received = await self.ctx.round({}, expected)
         if received and not hmac.compare_digest(received[PROVER].tobytes(), digest):
-            raise CheckFailed(f"the challenges of a proof differ in step {self.ctx.cost.step!r}")
+            prover, right = self.ctx.party(PROVER), self.ctx.party(RIGHT)
+            raise CheckFailed(
+                f"party {self.ctx.party(LEFT)} finds in step {self.ctx.cost.step!r} that party {prover} was not shown"
+                f" the challenges of party {right}, or says so: one of these two deviates"
+            )
 
 
 def uniform(stream: Keystream, field: Field, count: int) -> Integers:
@@ -226,7 +230,8 @@ async def _compare(
         other, rest = field.from_wire(received[LEFT])
         if (other * right[0] - rest - claim) % field.modulus:
             raise CheckFailed(
-                f"the proof of what was multiplied before step {ctx.cost.step!r} does not hold"
+                f"party {ctx.party(RIGHT)} finds in step {ctx.cost.step!r} that the proof of what party"
+                f" {ctx.party(PROVER)} multiplied does not hold: it or party {ctx.party(LEFT)} deviates"
             )
 
 

@@ -16,7 +16,7 @@ from mechanisms.domain import Clique
 from mechanisms.junction_tree import model_cells
 from mechanisms.pgm import CELLS_PER_MB
 from mechanisms.workload import Workload
-from parties.config import CELLS, NO_CHECK, Config
+from parties.config import CELLS, MALICIOUS, NO_CHECK, Config
 from parties.distaim.estimation import LEAD, estimate_bytes
 from parties.distaim.feasible import (
     owner_memory,
@@ -36,7 +36,7 @@ from parties.distaim.steps import (
     Batches,
     Checked,
 )
-from protocols.costs import Cost
+from protocols.costs import Cost, with_verifier
 from protocols.measure import noise_of
 from protocols.steps import (
     MEASURE_NOISE,
@@ -194,7 +194,12 @@ def _cost(step: Step[Facts], facts: Facts) -> Cost:
 
 
 def _costs(config: Config, workload: Workload, plan: Schedule) -> Mapping[str, Cost]:
-    """What servers send at most, by phase; without lists of names, and the model's answers."""
+    """What servers send at most, by phase; without lists of names, the model's answers, and proofs, which are small."""
+    with with_verifier(config.run.security == MALICIOUS):
+        return _costs_of_phases(config, workload, plan)
+
+
+def _costs_of_phases(config: Config, workload: Workload, plan: Schedule) -> Mapping[str, Cost]:
     sizes = sizes_of(workload, selectable(workload))
     selection = Selection(sizes, *selection_bounds(config, workload, plan))
     select = _cost(SELECT_ABS_ERROR, selection) + _cost(SELECT_CHOOSE, selection)

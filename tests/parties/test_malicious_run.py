@@ -1,11 +1,13 @@
 """Runs with run.security = "malicious": three servers on real sockets, honest ones and one that deviates."""
 
+import asyncio
 import json
 from pathlib import Path
 
 import pytest
 
 import parties.distaim.server
+from parties.audit.replay import replay_folder
 from parties.audit.run import audit_folder
 from parties.config import CertificateFiles
 from parties.distaim.circumstances import Circumstances
@@ -72,9 +74,11 @@ def records(cluster: Cluster, pid: int) -> list[dict[str, object]]:
 async def test_run_is_finished_and_passes_the_audit(
     tmp_path: Path, certificates: dict[str, CertificateFiles], changes: dict[str, object]
 ) -> None:
-    config = make_config({"run.security": "malicious", "run.rounds": 2} | changes)
-    cluster = Cluster(config, tmp_path, certificates)
+    fixed = {"run.security": "malicious", "run.rounds": 1, "run.record_replay": True}
+    cluster = Cluster(make_config(fixed | changes), tmp_path, certificates)
     assert await cluster.run(owners=EVERYONE) == [None] * 3
+    # What was recorded is replayed, proofs included.
+    assert "of 1 mesh" in await asyncio.to_thread(replay_folder, cluster.directory(1))
     found = audit_folder(collect(cluster, cluster.folder / "run"))
     assert [check for check in found.checks if check.status == "fail"] == []
     (proofs,) = (check for check in found.checks if check.name == "proofs")
@@ -103,8 +107,11 @@ async def test_a_server_that_deviates_ends_the_run_before_the_opening(
     for other in honest:
         written = records(cluster, other)
         assert not [r for r in written if r.get("what") == what and r["kind"] == "opened"]
-        # The last record is why it ended, in words.
-        assert "failed: " in json.dumps(written[-1])
+        # The last record is why it ended, in words, with who deviates or may.
+        said = json.dumps(written[-1])
+        assert "failed: " in said
+        # What there is to prove is compared among all three: who is wrong then shows in their messages.
+        assert f"party {pid}" in said or "other products" in said
     charged = [len([r for r in records(cluster, o) if r["kind"] == "ledger"]) for o in honest]
     # The same command starts again; what was charged stays so.
     assert await cluster.run(owners=EVERYONE) == [None] * 3
