@@ -5,6 +5,9 @@ import threading
 import pytest
 
 from parties.board import FORMAT, About, Board, Owner, OwnerState, Phase, Spent, StepSum, Watched
+from parties.distaim.exclusions import Exclusion
+from parties.distaim.stored import Standing
+from parties.distaim.watching import owners_of
 from parties.errors import StoreError
 from parties.progress import WORKING
 from tests.parties.mesh import Recording
@@ -222,3 +225,17 @@ def test_watched_passes_events_on(board: Board) -> None:
     recording = Recording()
     Watched(recording, board).event("listening", "at 127.0.0.1:1", port=1)
     assert (recording.events, board.phase) == (["listening"], Phase.CONNECTING)
+
+
+def test_owners_of_has_a_withdrawn_owner_that_sent_again_as_here() -> None:
+    standings = [Standing("north", "aa", 0, Exclusion.WITHDRAWN)]
+
+    def rows(query: str) -> list[tuple[str, float]]:
+        return received if "received_at" in query else []
+
+    received: list[tuple[str, float]] = []
+    (owner,) = owners_of(rows, ("alpha", "beta", "gamma"), standings)
+    assert owner.state is OwnerState.WITHDRAWN
+    received.append(("north", 5.0))
+    (owner,) = owners_of(rows, ("alpha", "beta", "gamma"), standings)
+    assert (owner.state, owner.since) == (OwnerState.HERE, 5.0)
