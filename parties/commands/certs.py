@@ -304,10 +304,11 @@ def trial(
     show_default=True,
     help="Names and addresses of this host, for the server's own certificate, which is made once.",
 )
+@click.option("--reader", is_flag=True, help="It may look, and order nothing: for Prometheus.")
 @_days(365)
 @common_options
 def operator(
-    name: str, directory: Path, hosts: tuple[str, ...], days: float, as_json: bool
+    name: str, directory: Path, hosts: tuple[str, ...], reader: bool, days: float, as_json: bool
 ) -> None:
     """On a server's host: make NAME's key and certificate for the admin API, and the server's own if there is none.
 
@@ -323,9 +324,10 @@ def operator(
         paths = {key: str(getattr(made, key)) for key in ("cert", "key", "bundle")}
         _json({"name": name, "fingerprint": made.fingerprint, **paths, "password": password})
         return
-    _lines(["[admin]", 'address = "0.0.0.0:7444"', f'clients = ["{made.fingerprint}"]  # {name}'])
+    key = "readers" if reader else "clients"
+    _lines(["[admin]", 'address = "0.0.0.0:7444"', f'{key} = ["{made.fingerprint}"]  # {name}'])
     _say(
-        f"These lines belong into {directory / 'settings.toml'}; of further operators add the fingerprint to clients. "
+        f"These lines belong into {directory / 'settings.toml'}; of further ones add the fingerprint to {key}. "
         f"{made.bundle} has the password {password}"
     )
 

@@ -44,6 +44,7 @@ _PAUSE_S = 0.25
 """Between two events, however much happens."""
 _KEEP_ALIVE_S = 15.0
 _MOST_LISTENERS = 64
+_LOOKING = ("GET", "HEAD")
 CLOSING: web.AppKey[asyncio.Event] = web.AppKey("closing", asyncio.Event)
 
 
@@ -62,9 +63,11 @@ class Orders:
         return tuple(name for name in ("close", "finish", "cancel") if getattr(self, name))
 
 
-def application(board: Board, orders: Orders, clients: Collection[str] = ()) -> web.Application:
-    """The API of the server that ``board`` shows; ``clients`` are the fingerprints of who may ask over TLS."""
-    middlewares = [as_json, listed(clients, board.rejected), same_site]
+def application(
+    board: Board, orders: Orders, clients: Collection[str] = (), readers: Collection[str] = ()
+) -> web.Application:
+    """The API of the server that ``board`` shows; for ``clients`` and ``readers`` see ``listed``."""
+    middlewares = [as_json, listed(clients, board.rejected, readers), same_site]
     app = web.Application(middlewares=middlewares, client_max_size=_BODY_BYTES)
     app[CLOSING] = asyncio.Event()
     app.on_shutdown.append(_close)
@@ -248,8 +251,13 @@ async def as_json(request: web.Request, handler: Handler) -> web.StreamResponse:
         return failure(500, "the server failed", "nothing else; its log shows where")
 
 
-def listed(clients: Collection[str], rejected: Rejected) -> Middleware:
-    """Over TLS only certificates with these fingerprints (SHA-256, hex) may ask; the folder guards a Unix socket."""
+def listed(
+    clients: Collection[str], rejected: Rejected, readers: Collection[str] = ()
+) -> Middleware:
+    """Over TLS only certificates with these fingerprints (SHA-256, hex) may ask; the folder guards a Unix socket.
+
+    ``readers`` may look, and order nothing.
+    """
 
     @web.middleware
     async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -259,9 +267,13 @@ def listed(clients: Collection[str], rejected: Rejected) -> Middleware:
         if connection is not None:
             certificate = connection.getpeercert(binary_form=True) or b""
             fingerprint = hashlib.sha256(certificate).hexdigest()
-            if fingerprint not in clients:
-                text = f"admin: a certificate that is not listed: SHA-256 {fingerprint}"
-                rejected(Rejection.STRANGER, text, remote=request.remote, status=403)
+            looks = fingerprint in readers and request.method in _LOOKING
+            if fingerprint not in clients and not looks:
+                known = fingerprint in readers
+                what = "that may look, and order nothing" if known else "that is not listed"
+                text = f"admin: a certificate {what}: SHA-256 {fingerprint}"
+                reason = Rejection.FORBIDDEN if known else Rejection.STRANGER
+                rejected(reason, text, remote=request.remote, status=403)
                 response = failure(403, text, "one of admin.clients in the server's settings.toml")
                 response.force_close()
                 return response
@@ -273,7 +285,7 @@ def listed(clients: Collection[str], rejected: Rejected) -> Middleware:
 @web.middleware
 async def same_site(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Nothing is changed for a page of another site, whose requests a browser sends with this one's certificate."""
-    if request.method not in ("GET", "HEAD") and _is_foreign(request):
+    if request.method not in _LOOKING and _is_foreign(request):
         return failure(403, "the request comes from another site's page", "one of this server's")
     return await handler(request)
 

@@ -17,6 +17,7 @@ from parties.files import disk_errors
 
 FILE = "settings.toml"
 _MOST_DAYS = 36_500
+_FINGERPRINTS = ("clients", "readers")
 _FINGERPRINT = re.compile(r"[0-9a-f]{64}")
 _ENDPOINT = re.compile(r"https?://[^\s/]+(/\S*)?")
 
@@ -40,12 +41,14 @@ class AdminSection:
     """[admin]: the admin API over HTTPS at ``address``; None: it is not on the network.
 
     ``clients`` are the SHA-256 fingerprints (hex, as openssl prints them or without colons) of the certificates that
-    may ask; ``ca`` is the PEM file of who issued them, or of the certificates themselves. Files are relative to the
-    server's folder; `syncret certs operator` makes them.
+    may look and order, ``readers`` of those that may look, such as Prometheus's; ``ca`` is the PEM file of who issued
+    them, or of the certificates themselves. Files are relative to the server's folder; `syncret certs operator` makes
+    them.
     """
 
     address: str | None = None
     clients: tuple[str, ...] = ()
+    readers: tuple[str, ...] = ()
     cert: str = "admin/admin.crt"
     key: str = "admin/admin.key"
     ca: str = "admin/operators.pem"
@@ -57,22 +60,26 @@ class AdminSection:
             except ValueError as error:
                 text = f"is {self.address!r}; expected host:port, such as 127.0.0.1:7444"
                 raise ConfigError("", "admin.address", text) from error
-            wanted = "expected the fingerprints of the certificates that may ask"
-            check(bool(self.clients), "admin.clients", f"is empty; {wanted}")
-        for client in self.clients:
-            wanted = (
-                "expected 64 hexadecimal digits, as of: openssl x509 -noout -fingerprint -sha256"
-            )
-            check(
-                bool(_FINGERPRINT.fullmatch(plain(client))),
-                "admin.clients",
-                f"has {client!r}; {wanted}",
-            )
+            wanted = "expected the fingerprints of the certificates that may ask, or readers"
+            check(bool(self.clients or self.readers), "admin.clients", f"is empty; {wanted}")
+        for name in _FINGERPRINTS:
+            for one in getattr(self, name):
+                _check_fingerprint(f"admin.{name}", one)
 
     @property
     def fingerprints(self) -> frozenset[str]:
         """``clients`` in small letters and without colons."""
         return frozenset(plain(client) for client in self.clients)
+
+    @property
+    def reading(self) -> frozenset[str]:
+        """``readers`` in the same way."""
+        return frozenset(plain(reader) for reader in self.readers)
+
+
+def _check_fingerprint(key: str, value: str) -> None:
+    wanted = "expected 64 hexadecimal digits, as of: openssl x509 -noout -fingerprint -sha256"
+    check(_FINGERPRINT.fullmatch(plain(value)) is not None, key, f"has {value!r}; {wanted}")
 
 
 def plain(fingerprint: str) -> str:
@@ -128,12 +135,12 @@ def _read(document: Mapping[str, object]) -> Settings:
         check(number, f"keep.{key}", f"is {value!r}; expected a number of days")
     admin = _table(document, "admin", AdminSection)
     for key, value in admin.items():
-        if key == "clients":
+        if key in _FINGERPRINTS:
             texts = isinstance(value, list) and all(isinstance(one, str) for one in value)
-            check(texts, "admin.clients", f"is {value!r}; expected a list of fingerprints")
+            check(texts, f"admin.{key}", f"is {value!r}; expected a list of fingerprints")
         else:
             check(isinstance(value, str), f"admin.{key}", f"is {value!r}; expected text")
-    admin |= {"clients": tuple(admin.get("clients", ()))}
+    admin |= {key: tuple(admin.get(key, ())) for key in _FINGERPRINTS}
     traces = _table(document, "traces", TracesSection)
     for key, value in traces.items():
         check(isinstance(value, str), f"traces.{key}", f"is {value!r}; expected text")

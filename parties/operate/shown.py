@@ -69,7 +69,7 @@ def _ending(board: Board) -> Iterator[None]:
 
 def _application(board: Board, folder: Path, orders: Orders, settings: Settings) -> web.Application:
     """The admin API; where it is on the network, with the console."""
-    app = application(board, orders, settings.admin.fingerprints)
+    app = application(board, orders, settings.admin.fingerprints, settings.admin.reading)
     if settings.admin.address is not None:
         # Templates take a while to import, and most servers are looked at by their sockets.
         from parties.operate.console.gate import Gate

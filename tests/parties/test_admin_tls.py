@@ -104,6 +104,23 @@ async def test_one_that_is_known_and_not_listed_is_refused_and_told_of(
     assert board.status()["rejections"] == {"stranger": 1}
 
 
+async def test_a_reader_looks_and_orders_nothing(tmp_path: Path, board: Board) -> None:
+    prometheus, called = operator(tmp_path, "prometheus"), list[str]()
+    port = free_ports(1)[0]
+    text = f'[admin]\naddress = "127.0.0.1:{port}"\nreaders = ["{prometheus.fingerprint}"]\n'
+    (tmp_path / "settings.toml").write_text(text)
+    context = client(tmp_path, prometheus)
+    async with shown(board, tmp_path, Orders(cancel=lambda: called.append("cancel"))):
+        status, _ = await asyncio.to_thread(get, port, context, "/metrics")
+        order = urllib.request.Request(f"https://127.0.0.1:{port}/cancel", method="POST")
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            await asyncio.to_thread(urllib.request.urlopen, order, context=context, timeout=5)
+        with refused.value as answer:
+            assert "that may look, and order nothing" in json.load(answer)["error"]["what"]
+    assert (status, refused.value.code, called) == (200, 403, [])
+    assert board.status()["rejections"] == {"forbidden": 1}
+
+
 @pytest.mark.parametrize("who", ["nobody", "stranger", "expired"])
 async def test_others_do_not_get_through_tls(tmp_path: Path, board: Board, who: str) -> None:
     anna, expired = operator(tmp_path), operator(tmp_path, "expired", days=1e-6)
@@ -168,6 +185,7 @@ async def test_files_that_cannot_be_used_are_named(tmp_path: Path, board: Board)
         ('[admin]\naddress = "7444"\nclients = ["' + "0" * 64 + '"]', "admin.address: is '7444'"),
         ('[admin]\nclients = ["abc"]', "admin.clients: has 'abc'"),
         ('[admin]\nclients = "abc"', "admin.clients: is 'abc'"),
+        ('[admin]\nreaders = ["abc"]', "admin.readers: has 'abc'"),
         ("[admin]\naddress = 7444", "admin.address: is 7444"),
         ("[admin]\nport = 7444", "admin.port: is unknown"),
         ("admin = 3", "admin: is no table"),
