@@ -10,16 +10,23 @@ from pathlib import Path
 import click
 
 from parties.cards import words
-from parties.commands.running import common_options, make_private, register_option, run_supervised
+from parties.commands.running import (
+    common_options,
+    log_option,
+    make_private,
+    register_option,
+    run_supervised,
+    server_progress,
+)
 from parties.commands.service_options import an_address, folder_option
 from parties.config import Address
 from parties.dumps import no_core_dumps
 from parties.errors import ConfigError
 from parties.files import write_whole
 from parties.operate.identity import Identity, ServerFile, join, make_identity
+from parties.operate.logs import JsonLog
 from parties.places import REGISTER
-from parties.progress import JsonLines, Lines, Progress
-from parties.supervisor import Told
+from parties.progress import Progress
 from parties.trial.processes import Supervision, allow_files
 
 _PATH = click.Path(path_type=Path)
@@ -57,6 +64,7 @@ _LIMIT = 2
     "--listen-ingest", metavar="HOST:PORT", callback=an_address, help="The same for data owners."
 )
 @register_option
+@log_option
 @common_options
 @click.pass_context
 def serve(
@@ -69,6 +77,7 @@ def serve(
     listen_mesh: Address | None,
     listen_ingest: Address | None,
     register: Path | None,
+    log: JsonLog | None,
     as_json: bool,
 ) -> None:
     """Run a server on fixed ports that takes studies one after the other or side by side, until it is stopped.
@@ -89,8 +98,11 @@ def serve(
         raise ConfigError(
             "service", "--pid", f"is {pid}; this is server {identity.pid}, {identity.own.name}"
         )
-    progress: Progress = Told(JsonLines() if as_json else Lines(identity.own.name))
-    _log_to(progress)
+    progress = server_progress(identity.own.name, log, as_json=as_json)
+    if log is None:
+        _log_to(progress)
+    else:
+        log.serves(identity.own.name)
     options = ServeOptions(
         url, max_running, _register(folder, register), listen_mesh, listen_ingest
     )

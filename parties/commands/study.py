@@ -226,7 +226,7 @@ def _tell(
     if as_json:
         _json(answer)
     else:
-        _say(f"{study}: told to {order}")
+        _say(f"{study}: asked to {order}; it takes effect when all its operators have asked it")
 
 
 def _target(name: str) -> str:

@@ -33,11 +33,12 @@ Taker = Callable[[socket.socket], object]
 
 
 class Front:
-    """One port; ``routes`` has by name who takes a connection over."""
+    """One port; ``routes`` has by name who takes a connection over, ``otherwise`` may take one of any other name."""
 
     def __init__(self, what: str, listener: socket.socket) -> None:
         self.what = what
         self.routes: dict[str, Taker] = {}
+        self.otherwise: Callable[[str, socket.socket], bool] = lambda name, connection: False
         self.refused = 0
         self._listener = listener
         self._greeting: dict[asyncio.Task[None], None] = {}
@@ -96,6 +97,8 @@ class Front:
             self._refuse(peer, "it said nothing in time" if hello is None else hello.seen.value)
         elif taker := self.routes.get(hello.name or ""):
             taker(connection)
+            return
+        elif hello.name and self.otherwise(hello.name, connection):
             return
         else:
             self._refuse(peer, "it asked for no study" if hello.name is None else "no such study")

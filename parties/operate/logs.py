@@ -39,6 +39,10 @@ class JsonLog:
         """From now on lines say which server in which study."""
         self._who = {"party": about.name, "study": about.study}
 
+    def serves(self, party: str) -> None:
+        """From now on lines say which server; a record has its study as ``study``, where it is of one."""
+        self._who = {"party": party, "study": None}
+
     def event(self, name: str, text: str, **fields: FieldValue) -> None:
         """See ``Progress``."""
         self._write(_LEVELS.get(name, "info"), name, text, fields)
@@ -46,6 +50,8 @@ class JsonLog:
     def record(self, record: logging.LogRecord) -> None:
         """What something has logged."""
         fields: dict[str, FieldValue] = {"logger": record.name}
+        if (study := getattr(record, "study", None)) is not None:
+            fields["of_study"] = str(study)
         if record.exc_info:
             fields["error"] = _where(record.exc_info)
         self._write(record.levelname.lower(), _RECORD, _said(record), fields)

@@ -15,15 +15,23 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 from prometheus_client.registry import Collector
 
 from parties.board import OwnerState, Phase
+from parties.operate.book import State
 
 Status = Mapping[str, Any]
 _BASE = ("study", "party")
 
 
-def render(statuses: Sequence[Status], accept: str = "") -> tuple[bytes, str]:
-    """The metrics of all ``statuses``, and their content type: the format is one that the header ``accept`` allows."""
+def render(
+    statuses: Sequence[Status], accept: str = "", *, own: Status | None = None
+) -> tuple[bytes, str]:
+    """The metrics of all ``statuses``, and their content type: the format is one that the header ``accept`` allows.
+
+    ``own`` is the status of the service that runs them, where one does.
+    """
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Statuses(statuses))
+    if own is not None:
+        registry.register(_Service(own))
     encode, content_type = choose_encoder(accept)
     return encode(registry), content_type
 
@@ -52,6 +60,45 @@ def _studies(statuses: Sequence[Status]) -> Metric:
     for phase in Phase:
         family.add_metric([phase.value], counts[phase.value])
     return family
+
+
+class _Service(Collector):
+    """Of a service: its studies by state, the two others, its ports."""
+
+    def __init__(self, status: Status) -> None:
+        self._status = status
+
+    def collect(self) -> Iterator[Metric]:
+        """See ``Collector``."""
+        status, base = self._status, ["party"]
+        name = status["service"]
+
+        def gauge(key: str, text: str, label: str, values: Mapping[str, float | None]) -> Metric:
+            family = GaugeMetricFamily(f"syncret_service_{key}", text, labels=[*base, label])
+            for value, number in values.items():
+                if number is not None:
+                    family.add_metric([name, value], float(number))
+            return family
+
+        states = Counter(study["state"] for study in status["studies"])
+        yield gauge(
+            "studies", "Studies by state.", "state", {s.value: states[s.value] for s in State}
+        )
+        peers = {peer["name"]: peer for peer in status["peers"]}
+        there = {key: float(peer["there"]) for key, peer in peers.items()}
+        yield gauge("peer_there", "1 while the other service answers.", "peer", there)
+        trips = {key: peer["round_trip_s"] for key, peer in peers.items()}
+        yield gauge(
+            "peer_round_trip_seconds", "To the other service and back, by HTTPS.", "peer", trips
+        )
+        refused = CounterMetricFamily(
+            "syncret_service_refused_connections",
+            "Connections that named no study here.",
+            labels=[*base, "port"],
+        )
+        for port, count in status["refused_connections"].items():
+            refused.add_metric([name, port], count)
+        yield refused
 
 
 def _samples(status: Status) -> Iterator[tuple[str, Sequence[str], float | None]]:

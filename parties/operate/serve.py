@@ -16,14 +16,17 @@ from sqlalchemy.engine import URL
 from parties.config import Address
 from parties.errors import ConfigError, StoreError
 from parties.files import disk_errors, open_private
+from parties.operate import admin_tls
 from parties.operate.book import Book, now
 from parties.operate.identity import Identity
 from parties.operate.retention import tidying
 from parties.operate.service import Service
 from parties.operate.service_app import service_application
 from parties.operate.service_database import opened
+from parties.operate.settings import load_settings
 from parties.operate.sockets import NAME, listen
-from parties.progress import Progress
+from parties.progress import FieldValue, Progress
+from parties.rejections import Rejection
 from parties.supervisor import beating
 from parties.tls import load_certificate
 
@@ -72,6 +75,10 @@ async def serve_studies(identity: Identity, options: ServeOptions, progress: Pro
             await service.run()
 
 
+def _rejected(reason: Rejection, text: str, **fields: FieldValue) -> None:
+    logger.warning("%s: %s", reason, text)
+
+
 def _check_valid(identity: Identity) -> None:
     """Raises ConfigError where the certificate that the others know has expired."""
     expires = load_certificate(identity.files.cert, "certificate").not_valid_after_utc
@@ -101,15 +108,15 @@ def _held(folder: Path) -> Iterator[None]:
 
 @contextlib.asynccontextmanager
 async def _answering(service: Service, folder: Path) -> AsyncIterator[None]:
-    """The operator's socket, while the block runs."""
-    path = folder / NAME
-    runner = web.AppRunner(
-        service_application(service), access_log=None, shutdown_timeout=_LINGER_S
-    )
+    """The operator's socket, and the HTTPS port that the settings ask for, while the block runs."""
+    path, admin = folder / NAME, load_settings(folder).admin
+    app = service_application(service, admin.fingerprints, _rejected)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=_LINGER_S)
     await runner.setup()
     try:
-        raw = listen(path)
-        await web.SockSite(runner, raw).start()
+        await web.SockSite(runner, listen(path)).start()
+        for one in admin_tls.listening(folder, admin, _rejected):
+            await web.SockSite(runner, one.socket, ssl_context=one.context).start()
         yield
     finally:
         await runner.cleanup()

@@ -11,6 +11,7 @@ Secret: nothing; what is secret of a study is in that study's folder and process
 import asyncio
 import contextlib
 import logging
+import socket
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -18,10 +19,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from parties.config import Address, load_config
+from parties.config import Address, CertificateFiles, load_config
 from parties.distaim.forget import forget_run, has_store
 from parties.errors import PartyError, StoreError
 from parties.inlets import study_name
+from parties.operate.afterword import Afterword
 from parties.operate.book import ACTIVE, DISTAIM, OVER, Book, Entry, State, Study, now
 from parties.operate.concluding import (
     Act,
@@ -100,6 +102,7 @@ class Service:
         self._wake = asyncio.Event()
         self._changes = asyncio.Condition()
         self._exchange = Exchange(identity, self)
+        self._afterword = Afterword(self.studies.get, self._files)
         self._fronts: tuple[Front, Front] | None = None
 
     @property
@@ -116,7 +119,9 @@ class Service:
 
     async def __aenter__(self) -> Self:
         """Raises ConfigError, CertificateError, StoreError."""
-        self.studies = {study.digest: study for study in await asyncio.to_thread(self.book.studies)}
+        self.studies.update(
+            {study.digest: study for study in await asyncio.to_thread(self.book.studies)}
+        )
         own = self.identity.own
         mesh = Front.open("mesh", self._listen[0] or own.mesh)
         try:
@@ -127,6 +132,7 @@ class Service:
         self._fronts = (mesh, ingest)
         await self._exchange.start()
         mesh.routes[SERVICE_NAME] = self._exchange.take
+        ingest.otherwise = self._speak_for
         for study in self.studies.values():
             if study.state in ACTIVE:
                 self._work(study)
@@ -142,7 +148,23 @@ class Service:
             await front.close()
         await asyncio.gather(*(worker.stop() for worker in self.workers.values()))
         await self._exchange.close()
+        await self._afterword.close()
         await asyncio.gather(*(peer.close() for peer in self.peers.values()))
+
+    def _speak_for(self, name: str, connection: socket.socket) -> bool:
+        """An owner asks for a study that has no process at present."""
+        for study in self.studies.values():
+            if (
+                study.kind == DISTAIM
+                and study.state not in ACTIVE
+                and study_name(study.digest) == name
+            ):
+                return self._afterword.take(study.digest, connection)
+        return False
+
+    def _files(self, study: Study) -> CertificateFiles:
+        """A study's certificate files. Raises ConfigError."""
+        return load_config(self.place(study).config).require_tls(self.identity.pid)
 
     async def run(self) -> None:
         """Until it is cancelled."""

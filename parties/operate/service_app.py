@@ -2,6 +2,7 @@
 
     GET  /status                       this server, the two others, and all studies in short
     GET  /events                       the same after every change, as server-sent events ``status``
+    GET  /metrics                      of all studies that run, and of the service itself, for Prometheus
     GET  /healthz, /readyz             200 while it turns; while its ports are open
     GET  /studies                      {"studies": [...]}; ?state=running for those in one state
     POST /studies                      propose: {"config": TOML, "certificates": {name: PEM}}
@@ -24,9 +25,10 @@ import pwd
 import socket
 import struct
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from http import HTTPStatus
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 from aiohttp import web
@@ -35,11 +37,15 @@ from parties.cards import words
 from parties.config import Config
 from parties.config.differences import differences
 from parties.errors import PartyError
-from parties.operate.app import as_json, event_stream, failure, same_site, send_event
+from parties.operate.app import as_json, event_stream, failure, listed, same_site, send_event
+from parties.operate.asking import ask
 from parties.operate.book import DISTAIM, FLAIM, OVER, State, Study
+from parties.operate.metrics import render
 from parties.operate.proposals import MOST_BYTES, Refused, study_config
 from parties.operate.service import NoStudy, NotNow, Service
 from parties.operate.sockets import NAME, reachable
+from parties.rejections import Rejected, unheard
+from parties.tls import peer_name
 from parties.version import spoken
 
 SERVICE: web.AppKey[Service] = web.AppKey("service", Service)
@@ -55,9 +61,12 @@ _TOLD = ("close", "finish")
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-def service_application(service: Service) -> web.Application:
-    """The API of ``service``."""
-    app = web.Application(middlewares=[as_json, same_site, _refusals], client_max_size=MOST_BYTES)
+def service_application(
+    service: Service, clients: Collection[str] = (), rejected: Rejected = unheard
+) -> web.Application:
+    """The API of ``service``; ``clients`` are the fingerprints of who may ask over TLS, others are ``rejected``."""
+    middlewares = [as_json, listed(clients, rejected), same_site, _refusals]
+    app = web.Application(middlewares=middlewares, client_max_size=MOST_BYTES)
     app[SERVICE] = service
     app[CLOSING] = asyncio.Event()
     app.on_shutdown.append(_close)
@@ -65,6 +74,7 @@ def service_application(service: Service) -> web.Application:
         [
             web.get("/status", _status),
             web.get("/events", _events),
+            web.get("/metrics", _metrics),
             web.get("/healthz", _healthz),
             web.get("/readyz", _readyz),
             web.get("/studies", _studies),
@@ -109,6 +119,7 @@ def service_status(service: Service) -> dict[str, object]:
         "program": spoken(),
         "started_s": round(time.time() - service.started_at, 1),
         "limit": service.limit,
+        "refused_connections": {front.what: front.refused for front in service.fronts},
         "running": len(service.workers),
         "peers": [
             {
@@ -229,6 +240,27 @@ async def _readyz(request: web.Request) -> web.Response:
     return _answer({"ready": True, "peers": away})
 
 
+async def _metrics(request: web.Request) -> web.Response:
+    service = request.app[SERVICE]
+    asked = [
+        asyncio.to_thread(_status_of, service.place(service.studies[digest]).work)
+        for digest in service.workers
+    ]
+    statuses = [status for status in await asyncio.gather(*asked) if status is not None]
+    body, content_type = await asyncio.to_thread(
+        render, statuses, request.headers.get("Accept", ""), own=service_status(service)
+    )
+    return web.Response(body=body, headers={"Content-Type": content_type})
+
+
+def _status_of(folder: Path) -> Mapping[str, Any] | None:
+    """What a study's process says of itself; None where it does not. Blocks."""
+    try:
+        return ask(folder)
+    except PartyError:
+        return None
+
+
 async def _studies(request: web.Request) -> web.Response:
     service, state = request.app[SERVICE], request.query.get("state")
     if state is not None and state not in [item.value for item in State]:
@@ -297,6 +329,9 @@ async def _body(request: web.Request) -> dict[str, object]:
 def actor(request: web.Request) -> str:
     """Who asks: the user at the other end of the socket, as the system knows it."""
     transport = request.transport
+    certificate = transport.get_extra_info("ssl_object") if transport is not None else None
+    if certificate is not None:
+        return f"operator {peer_name(certificate)}"
     connection = transport.get_extra_info("socket") if transport is not None else None
     option = getattr(socket, "SO_PEERCRED", None)
     if connection is None or option is None or connection.family != socket.AF_UNIX:
