@@ -5,14 +5,21 @@ from pathlib import Path
 
 import click
 
-from parties.commands.running import common_options, make_private, register_option, run_supervised
+from parties.commands.running import (
+    common_options,
+    log_option,
+    make_private,
+    register_option,
+    run_supervised,
+    server_progress,
+)
 from parties.config import load_config
 from parties.dumps import no_core_dumps
 from parties.inlets import Inlets
+from parties.operate.logs import JsonLog
 from parties.operate.shown import orders_of
 from parties.operate.work import run_study
 from parties.orders import Orders
-from parties.progress import JsonLines
 from parties.trial.processes import Supervision, allow_files
 from protocols.memory import keep_freed_memory
 
@@ -27,6 +34,7 @@ _PATH = click.Path(path_type=Path)
     "--channel", type=int, required=True, help="Descriptor that connections come in over."
 )
 @register_option
+@log_option
 @common_options
 def worker(
     config: Path,
@@ -34,14 +42,15 @@ def worker(
     directory: Path,
     channel: int,
     register: Path | None,
+    log: JsonLog | None,
     as_json: bool,
 ) -> None:
     """Run one study's part of this server, for `syncret serve`, which hands over the connections.
 
-    Ends when standard input does. Events are JSON lines on standard output.
+    Ends when standard input does. Events are JSON lines on standard output, whether --json or not.
     """
     no_core_dumps()
-    progress = JsonLines()
+    progress = server_progress("", log, as_json=True)
     handed = socket.socket(fileno=channel)
     handed.set_inheritable(False)
 
@@ -62,6 +71,7 @@ def worker(
                 inlets=inlets,
                 orders=orders_of(supervision.cancel, asked),
                 asked=asked,
+                log=log,
             )
         finally:
             inlets.close()

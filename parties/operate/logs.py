@@ -50,11 +50,10 @@ class JsonLog:
     def record(self, record: logging.LogRecord) -> None:
         """What something has logged."""
         fields: dict[str, FieldValue] = {"logger": record.name}
-        if (study := getattr(record, "study", None)) is not None:
-            fields["of_study"] = str(study)
         if record.exc_info:
             fields["error"] = _where(record.exc_info)
-        self._write(record.levelname.lower(), _RECORD, _said(record), fields)
+        level, study = record.levelname.lower(), getattr(record, "study", None)
+        self._write(level, _RECORD, _said(record), fields, study=study)
 
     @contextlib.contextmanager
     def installed(self) -> Iterator[None]:
@@ -69,9 +68,18 @@ class JsonLog:
             own.setLevel(before)
             root.removeHandler(handler)
 
-    def _write(self, level: str, name: str, text: str, fields: dict[str, FieldValue]) -> None:
+    def _write(
+        self,
+        level: str,
+        name: str,
+        text: str,
+        fields: dict[str, FieldValue],
+        *,
+        study: str | None = None,
+    ) -> None:
         time = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
-        said = {"time": time.replace("+00:00", "Z"), "level": level, **self._who}
+        who = self._who if study is None else self._who | {"study": study}
+        said = {"time": time.replace("+00:00", "Z"), "level": level, **who}
         # What is said of every line is not a field's to change.
         line = {**fields, **said, "event": name, "text": text}
         ordered = {key: line[key] for key in (*said, "event", "text", *fields)}

@@ -26,7 +26,6 @@ from parties.operate.service_database import opened
 from parties.operate.settings import load_settings
 from parties.operate.sockets import NAME, listen
 from parties.progress import FieldValue, Progress
-from parties.rejections import Rejection
 from parties.supervisor import beating
 from parties.tls import load_certificate
 
@@ -75,7 +74,7 @@ async def serve_studies(identity: Identity, options: ServeOptions, progress: Pro
             await service.run()
 
 
-def _rejected(reason: Rejection, text: str, **fields: FieldValue) -> None:
+def _rejected(reason: str, text: str, **fields: FieldValue) -> None:
     logger.warning("%s: %s", reason, text)
 
 

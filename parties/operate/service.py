@@ -352,7 +352,7 @@ class Service:
                 text = text if act.by in text else f"{act.by}: {text}"
                 await self._end(study, act.state, text, act.by)
             case Help():
-                logger.info("%s: another server has to end it, too", study.run)
+                logger.info("%s: another server has to end it, too", study.run, extra=_of(study))
                 self._work(study)
 
     async def _fetch(self, act: Fetch) -> None:
@@ -393,7 +393,9 @@ class Service:
         await asyncio.to_thread(self.book.add, study, Entry(at, study.digest, actor, "proposed"))
         self.studies[study.digest] = study
         self._touch()
-        logger.info("%s was proposed by %s: %s", study.run, proposer, study.digest)
+        logger.info(
+            "%s was proposed by %s: %s", study.run, proposer, study.digest, extra=_of(study)
+        )
 
     async def _start(self, study: Study, turn: int) -> None:
         entry = Entry(now(), study.digest, self.name, "started", f"start {turn}")
@@ -471,5 +473,10 @@ class Service:
         self._touch()
         said = f" by {entry.actor}" if entry.what == "approved" else ""
         text = f": {entry.text}" if entry.text else ""
-        logger.info("%s is %s%s%s", study.run, entry.what, said, text)
+        logger.info("%s is %s%s%s", study.run, entry.what, said, text, extra=_of(study))
         return study
+
+
+def _of(study: Study) -> dict[str, str]:
+    """For a log that says of which study a line is."""
+    return {"study": study.run}

@@ -7,13 +7,14 @@ that may pass. Secret: what the run in its folder has. Public: its events.
 import asyncio
 from pathlib import Path
 
-from parties.board import About, Board
+from parties.board import About
 from parties.config import Config
 from parties.distaim.estimation import LEAD
 from parties.distaim.server import run_party
 from parties.flaim.server import run_server
 from parties.inlets import Inlets
 from parties.operate.app import Orders
+from parties.operate.logs import JsonLog, board_of
 from parties.operate.shown import shown
 from parties.orders import Orders as Asking
 from parties.progress import Progress
@@ -30,6 +31,7 @@ async def run_study(
     inlets: Inlets,
     orders: Orders,
     asked: Asking,
+    log: JsonLog | None = None,
 ) -> None:
     """Run server ``pid`` of DistAIM, or (None) FLAIM's server, until the study is finished; with its report, then.
 
@@ -37,7 +39,7 @@ async def run_study(
     `parties.distaim.server.run_party` and `parties.flaim.server.run_server`.
     """
     about = About.of_flaim(config) if pid is None else About.of_party(config, pid)
-    board = Board(about)
+    board = board_of(about, log)
     async with shown(board, directory, orders):
         if pid is None:
             await run_server(

@@ -27,6 +27,7 @@ logger = logging.getLogger("syncret.worker")
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
 MOST_FAILURES = 5
 """Of those that hardly pass, one after the other without any progress."""
+_LOG_BYTES = 1 << 24
 _FINAL = (
     Status.USAGE,
     Status.CONFIG,
@@ -108,6 +109,7 @@ class Worker:
 
     async def _once(self) -> None:
         """One process from its start to its end. Raises OSError."""
+        _rotate(self.place.log)
         ours, theirs = socket.socketpair()
         with contextlib.closing(ours):
             ours.setblocking(False)
@@ -131,7 +133,8 @@ class Worker:
         pid = ["--pid", str(self._pid)] if self.study.kind == DISTAIM else []
         register = [] if self._register is None else ["--register", str(self._register)]
         where = [str(self.place.config), "--dir", str(self.place.work)]
-        return ["worker", *where, "--channel", str(channel), *pid, *register]
+        log = ["--log-format", "json"]
+        return ["worker", *where, "--channel", str(channel), *log, *pid, *register]
 
     def _open(self, channel: socket.socket) -> None:
         for kind, front in ((MESH, self._mesh), (INGEST, self._ingest)):
@@ -166,7 +169,14 @@ class Worker:
         self._failures += status not in _PASSING
         if status in _FINAL or self._failures > MOST_FAILURES:
             self.outcome = (State.FAILED, text)
-        logger.warning("%s: %s", self.study.run, text)
+        logger.warning("%s: %s", self.study.run, text, extra={"study": self.study.run})
+
+
+def _rotate(log: Path) -> None:
+    """Keep the log of a study that is started again and again from filling the disk."""
+    with contextlib.suppress(FileNotFoundError):
+        if log.stat().st_size > _LOG_BYTES:
+            log.rename(log.with_suffix(".log.1"))
 
 
 def _status(code: int) -> Status:
