@@ -178,8 +178,10 @@ class Service:
                 # The database, or the disk; nothing was done that is not in it.
                 logger.warning("%s", error)
             await self._changed()
+            # Not wait_for, which may swallow a cancellation that comes together with what it waits for.
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), POLL_S)
+                async with asyncio.timeout(POLL_S):
+                    await self._wake.wait()
 
     async def changed_since(self, revision: int) -> int:
         """Wait until something is newer than ``revision``; the newest."""
@@ -348,8 +350,10 @@ class Service:
             case Start():
                 await self._start(study, act.turn)
             case End():
-                text = act.reason or f"{act.state} at {act.by}"
-                text = text if act.by in text else f"{act.by}: {text}"
+                # Heard from one that has itself heard it, it says already whose it is.
+                text, names = act.reason, [server.name for server in self.identity.servers]
+                if not any(name in text for name in names):
+                    text = f"{act.by}: {text or act.state}"
                 await self._end(study, act.state, text, act.by)
             case Help():
                 logger.info("%s: another server has to end it, too", study.run, extra=_of(study))

@@ -308,7 +308,8 @@ async def _until(closing: asyncio.Event, changed: Awaitable[int]) -> None:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
     with contextlib.suppress(TimeoutError):
-        await asyncio.wait_for(closing.wait(), _PAUSE_S)
+        async with asyncio.timeout(_PAUSE_S):
+            await closing.wait()
 
 
 # What it is told.

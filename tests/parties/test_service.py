@@ -1,0 +1,554 @@
+"""Three services in one process, over their real ports, with processes of studies that do what the test says."""
+
+import asyncio
+import contextlib
+import io
+import json
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp.test_utils import TestClient, TestServer
+
+from parties.cards import load_card
+from parties.ceremony import CERTIFICATES, merge
+from parties.config import load_config
+from parties.errors import CertificateError, ConfigError, StoreError
+from parties.operate import service as service_module
+from parties.operate import statement as statement_module
+from parties.operate.afterword import said_of
+from parties.operate.book import Book, State, now
+from parties.operate.identity import Identity, ServerFile, join
+from parties.operate.proposals import MOST_BYTES, Refused, new_card
+from parties.operate.service import NoStudy, NotNow, Service
+from parties.operate.service_app import service_application
+from parties.operate.service_database import database_url, opened
+from parties.tls import Authority
+from tests.parties.serving import SERVERS, make_identities
+from tests.parties.small import write_small
+
+
+class Process:
+    """In the place of a study's process; it is at work until a test says otherwise."""
+
+    def __init__(
+        self, study: Any, place: Any, *, on_change: Callable[[], None], **rest: object
+    ) -> None:
+        self.study = study
+        self.state = State.RUNNING
+        self.outcome: tuple[State, str] | None = None
+        self.calling = False
+        self.text = "at work"
+        self.restarts = 0
+        self.next_try_at: float | None = None
+        self.process = 1
+        self.stopped = False
+        self._on_change = on_change
+
+    def end(self, state: State, reason: str = "") -> None:
+        self.outcome = (state, reason)
+        self._on_change()
+
+    async def stop(self) -> None:
+        self.stopped = True
+
+
+@dataclass
+class Three:
+    """Three services that talk to one another, and a coordinator's authority."""
+
+    folder: Path
+    services: list[Service]
+    identities: list[Identity]
+    processes: dict[tuple[str, str], Process] = field(default_factory=dict)
+
+    async def until(self, holds: Callable[[], object]) -> None:
+        async with asyncio.timeout(10):
+            while not holds():  # noqa: ASYNC110  # What it waits for sets no event.
+                await asyncio.sleep(0.02)
+
+    async def until_states(self, digest: str, *states: str) -> None:
+        def there() -> bool:
+            found = [s.studies[digest].state for s in self.services if digest in s.studies]
+            return [str(state) for state in found] == list(states * (3 // len(states)))
+
+        try:
+            await self.until(there)
+        except TimeoutError:
+            found = [s.studies.get(digest) for s in self.services]
+            raise AssertionError([(s.state, s.reason) if s else None for s in found]) from None
+
+    async def proposal(self, run: str) -> dict[str, Any]:
+        cards = []
+        for number, text in enumerate(await self.services[0].cards("distaim")):
+            cards.append(self.folder / f"{run}-{number}.card")
+            cards[-1].write_text(text)
+        return document(self.folder, run, cards)
+
+    async def propose(self, run: str) -> str:
+        study = await self.services[0].propose(await self.proposal(run), "operator")
+        await self.until_states(study.digest, "proposed")
+        return study.digest
+
+    async def approved(self, run: str) -> str:
+        digest = await self.propose(run)
+        for service in self.services:
+            await service.approve(digest, "operator")
+        return digest
+
+
+def document(folder: Path, run: str, cards: Sequence[Path], **changes: str) -> dict[str, Any]:
+    """What `syncret study propose` sends of a study with these cards."""
+    path, _ = write_small(folder)
+    text = path.read_text().replace('id = "small"', f'id = "{run}"')
+    for old, new in changes.items():
+        text = text.replace(f"\n{old} = ", f"\n{old} = {new} #")
+    path = folder / f"{run}.toml"
+    path.write_text(text)
+    out = folder / f"study-{run}"
+    merge(path, cards, authority=folder / "authority", out=out, valid_days=9)
+    certificates = {item.name: item.read_text() for item in (out / CERTIFICATES).iterdir()}
+    return {"config": load_config(out / path.name).resolved_toml(), "certificates": certificates}
+
+
+@contextlib.asynccontextmanager
+async def three_services(folder: Path, *, limit: int = 2) -> AsyncIterator[Three]:
+    Authority.make(folder / "authority", 10)
+    identities = [Identity.load(path) for path in make_identities(folder)]
+    async with contextlib.AsyncExitStack() as stack:
+        services = []
+        for identity in identities:
+            engine = stack.enter_context(opened(database_url(identity.folder), identity.own.key))
+            book = Book(engine, identity.folder)
+            services.append(Service(identity, book, limit=limit))
+            await stack.enter_async_context(services[-1])
+        running = [asyncio.create_task(service.run()) for service in services]
+        three = Three(folder, services, identities)
+        try:
+            await three.until(
+                lambda: all(
+                    p.statement and not p.problem for s in services for p in s.peers.values()
+                )
+            )
+            yield three
+        finally:
+            for task in running:
+                task.cancel()
+            await asyncio.gather(*running, return_exceptions=True)
+
+
+@pytest.fixture
+async def three(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Three]:
+    made: dict[tuple[str, str], Process] = {}
+
+    def process(study: Any, place: Any, **rest: Any) -> Process:
+        owner = place.folder.name
+        made[owner, study.digest] = Process(study, place, **rest)
+        return made[owner, study.digest]
+
+    monkeypatch.setattr(service_module, "Worker", process)
+    monkeypatch.setattr(service_module, "POLL_S", 0.05)
+    async with three_services(tmp_path) as services:
+        services.processes = made
+        yield services
+
+
+async def test_a_study_runs_once_all_three_have_approved_it(three: Three) -> None:
+    digest = await three.propose("stays")
+    for service in three.services[:2]:
+        await service.approve(digest, "operator")
+    await asyncio.sleep(0.3)
+    await three.until_states(digest, "approved", "approved", "proposed")
+    assert three.processes == {}
+    await three.services[2].approve(digest, "operator")
+    await three.until_states(digest, "running")
+    assert {service.studies[digest].turn for service in three.services} == {1}
+    for process in three.processes.values():
+        process.end(State.FINISHED)
+    await three.until_states(digest, "finished")
+    kept = three.services[1].book.studies()
+    assert [(study.digest, study.state) for study in kept] == [(digest, State.FINISHED)]
+    what = [entry.what for entry in three.services[1].book.entries(digest)]
+    assert what == ["proposed", *["approved"] * 3, "queued", "started", "running", "finished"]
+
+
+async def test_a_third_study_has_its_turn_when_one_is_over(three: Three) -> None:
+    digests = [await three.approved(f"run-{number}") for number in range(3)]
+    for digest in digests[:2]:
+        await three.until_states(digest, "running")
+    await three.until_states(digests[2], "queued")
+    for name in SERVERS:
+        three.processes[name, digests[0]].end(State.FINISHED)
+    await three.until_states(digests[2], "running")
+    await three.until_states(digests[0], "finished")
+
+
+async def test_a_failure_at_one_server_ends_it_at_all_and_three_approvals_try_again(
+    three: Three,
+) -> None:
+    digest = await three.approved("stays")
+    await three.until_states(digest, "running")
+    three.processes["beta", digest].end(State.FAILED, "the disk is full")
+    await three.until_states(digest, "failed")
+    assert three.services[0].studies[digest].reason == "beta: the disk is full"
+    assert three.processes["alpha", digest].stopped
+    for service in three.services[:2]:
+        await service.approve(digest, "operator")
+    await asyncio.sleep(0.3)
+    await three.until_states(digest, "queued", "queued", "failed")
+    await three.services[2].approve(digest, "operator")
+    await three.until_states(digest, "running")
+    assert three.services[0].studies[digest].turn == 2
+
+
+async def test_one_operator_cancels_for_all_and_the_sealing_keys_go(three: Three) -> None:
+    digest = await three.approved("stays")
+    await three.until_states(digest, "running")
+    seals = [service.place(service.studies[digest]).seal for service in three.services]
+    assert all(seal.exists() for seal in seals)
+    await three.services[2].cancel(digest, "operator", "wrong columns")
+    await three.until_states(digest, "cancelled")
+    reasons = {service.studies[digest].reason for service in three.services}
+    assert reasons == {"cancelled by gamma: wrong columns"}
+    await three.until(lambda: not any(seal.exists() for seal in seals))
+    with pytest.raises(NotNow, match="it is cancelled"):
+        await three.services[0].approve(digest, "operator")
+    with pytest.raises(NotNow):
+        await three.services[0].cancel(digest, "operator")
+
+
+async def test_a_server_that_has_ended_helps_one_that_has_not(three: Three) -> None:
+    digest = await three.approved("stays")
+    await three.until_states(digest, "running")
+    for name in ("alpha", "beta"):
+        three.processes[name, digest].end(State.FINISHED)
+    await three.until_states(digest, "finished", "finished", "running")
+    before = dict(three.processes)
+    three.processes["gamma", digest].calling = True
+    three.services[2]._touch()
+    await three.until(lambda: three.processes["alpha", digest] is not before["alpha", digest])
+    await three.until(lambda: three.processes["beta", digest] is not before["beta", digest])
+    for process in three.processes.values():
+        process.end(State.FINISHED)
+    await three.until_states(digest, "finished")
+
+
+async def test_a_peer_of_another_version_is_named_and_nothing_starts(
+    three: Three, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    digest = await three.propose("stays")
+    statement = three.services[1].statement
+
+    def newer() -> Any:
+        return replace(statement(), program="9.9.9, messages 99")
+
+    monkeypatch.setattr(three.services[1], "statement", newer)
+    for service in three.services:
+        await service.approve(digest, "operator")
+    peer = three.services[0].peers[1]
+    await three.until(lambda: "9.9.9, messages 99" in peer.problem)
+    assert "expected the same at all three" in peer.problem
+    await asyncio.sleep(0.3)
+    assert three.processes == {}
+
+
+async def test_a_study_that_does_not_fit_is_refused_with_words_at_every_door(three: Three) -> None:
+    alpha, beta, _ = three.identities
+    proposal = await three.proposal("stays")
+    certificates = proposal["certificates"]
+    config: str = proposal["config"]
+    own_key = f'key = "{alpha.own.key}"'
+    bad: list[tuple[dict[str, Any], str]] = [
+        ({}, "a proposal has config"),
+        ({"config": 1, "certificates": {}}, "a proposal has config"),
+        (proposal | {"config": "= ="}, "is not valid TOML"),
+        (proposal | {"config": "x" * (MOST_BYTES + 1)}, "more than"),
+        (proposal | {"config": config.replace("[run]", "[ran]")}, "unknown section"),
+        (proposal | {"config": config.replace(own_key, f'key = "{"0" * 64}"')}, "another key"),
+        (proposal | {"config": config.replace('"alpha"', '"delta"')}, "'delta'"),
+        (proposal | {"config": config.replace(str(beta.own.mesh), "10.0.0.1:7")}, "its server's"),
+        (proposal | {"certificates": {}}, "is not among the certificates"),
+        (proposal | {"certificates": certificates | {"beta.crt": "no"}}, "is not an X.509"),
+        (
+            proposal | {"certificates": certificates | {"beta.crt": certificates["gamma.crt"]}},
+            "is for 'gamma'",
+        ),
+        (proposal | {"config": config.replace("epsilon = 2.0", "epsilon = -1")}, "run.epsilon"),
+    ]
+    for document_, says in bad:
+        with pytest.raises(Refused, match=says):
+            await three.services[0].propose(document_, "operator")
+    assert three.services[0].studies == {}
+
+
+async def test_a_card_is_for_one_study(three: Three) -> None:
+    proposal = await three.proposal("stays")
+    await three.services[0].propose(proposal, "operator")
+    again = {**proposal, "config": proposal["config"].replace("rounds = 3", "rounds = 2")}
+    with pytest.raises(Refused, match="no sealing key that waits"):
+        await three.services[0].propose(again, "operator")
+    # Proposed twice, the same is the same.
+    await three.services[0].propose(proposal, "operator")
+    assert len(three.services[0].studies) == 1
+
+
+async def test_what_others_propose_decides_nothing_that_is_each_servers_own(three: Three) -> None:
+    proposal = await three.proposal("stays")
+    text = proposal["config"].replace("record_replay = false", "record_replay = true")
+    text = text.replace('dask = ""', 'dask = "tcp://198.51.100.7:8786"')
+    assert "198.51.100.7" in text
+    study = await three.services[0].propose(proposal | {"config": text}, "operator")
+    kept = load_config(three.services[0].place(study).config)
+    assert kept.compute.dask == ""
+    assert not kept.run.record_replay
+    assert kept.digest() == study.digest
+
+
+async def test_another_server_names_why_it_takes_a_study_not(
+    three: Three, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    proposal = await three.proposal("stays")
+    # Beta's key for it is gone.
+    for card in (three.identities[1].folder / "cards").iterdir():
+        card.rename(card.with_name(f"gone-{card.name}"))
+    study = await three.services[0].propose(proposal, "operator")
+    peer = three.services[0].peers[1]
+    await three.until(lambda: peer.statement and study.digest in peer.statement.refused)
+    assert peer.statement is not None
+    assert "no sealing key that waits" in peer.statement.refused[study.digest]
+
+
+async def test_a_service_goes_on_with_what_its_database_has(three: Three, tmp_path: Path) -> None:
+    digest = await three.approved("stays")
+    await three.until_states(digest, "running")
+    alpha = three.services[0]
+    again = Service(three.identities[0], alpha.book, limit=2)
+    studies = {study.digest: study for study in again.book.studies()}
+    assert studies[digest].state is State.RUNNING
+    assert studies[digest].approvals == set(SERVERS)
+
+
+async def test_a_database_that_does_not_answer_changes_nothing(
+    three: Three, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    digest = await three.propose("stays")
+    alpha = three.services[0]
+
+    def refuse(*arguments: object) -> Any:
+        raise StoreError(Path("database"), "the database does not answer")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(alpha.book, "change", refuse)
+        with pytest.raises(StoreError):
+            await alpha.approve(digest, "operator")
+        assert alpha.studies[digest].state is State.PROPOSED
+        await three.services[1].approve(digest, "operator")
+        await asyncio.sleep(0.3)
+    await alpha.approve(digest, "operator")
+    await three.services[2].approve(digest, "operator")
+    await three.until_states(digest, "running")
+
+
+# The operator's API.
+
+
+@contextlib.asynccontextmanager
+async def api(service: Service) -> AsyncIterator[TestClient[Any, Any]]:
+    async with TestClient(TestServer(service_application(service))) as client:
+        yield client
+
+
+async def test_api_shows_studies_and_what_differs_from_others_of_the_name(three: Three) -> None:
+    alpha = three.services[0]
+    digest = await three.propose("stays")
+    cards = []
+    for number, text in enumerate(await alpha.cards("distaim")):
+        cards.append(three.folder / f"second-{number}.card")
+        cards[-1].write_text(text)
+    (three.folder / "study-stays").rename(three.folder / "study-first")
+    other = await alpha.propose(document(three.folder, "stays", cards, rounds="2"), "operator")
+    async with api(alpha) as client:
+        shown = await (await client.get(f"/studies/{digest[:12]}")).json()
+        assert shown["owners"]["expected"] == 3
+        assert [server["name"] for server in shown["servers"]] == list(SERVERS)
+        (alike,) = shown["alike"]
+        assert alike["digest"] == other.digest
+        found = {item["key"]: (item["here"], item["there"]) for item in alike["differences"]}
+        assert found["run.rounds"] == ("3", "2")
+        assert {key.split(".")[-1] for key in found} == {"rounds", "seal"}
+        listed = await (await client.get("/studies?state=proposed")).json()
+        assert len(listed["studies"]) == 2
+        metrics = await (await client.get("/metrics")).text()
+        assert 'syncret_service_studies{party="alpha",state="proposed"} 2.0' in metrics
+        assert (await client.get("/readyz")).status == 200
+
+
+async def test_api_refuses_bad_input_with_words(three: Three) -> None:
+    alpha = three.services[0]
+    digest = await three.propose("stays")
+    async with api(alpha) as client:
+        for method, path, body, status in (
+            ("GET", "/studies/" + "0" * 64, None, 404),
+            ("GET", "/studies/..%2f..%2fetc", None, 404),
+            ("GET", "/nothing", None, 404),
+            ("DELETE", f"/studies/{digest}", None, 405),
+            ("GET", "/studies?state=x%1b", None, 400),
+            ("POST", "/studies", b"{", 422),
+            ("POST", "/studies", b"[" * 100_000, 422),
+            ("POST", "/studies", b"\xff", 422),
+            ("POST", "/studies", b"[]", 422),
+            ("POST", "/studies", io.BytesIO(b" " * (MOST_BYTES + 1)), 413),
+            ("POST", f"/studies/{digest}/approve", b"{}", 409),
+            ("POST", f"/studies/{digest}/approve", b'{"digest": 7}', 409),
+            ("POST", f"/studies/{digest}/approve", json.dumps({"digest": "0" * 64}), 409),
+            ("POST", f"/studies/{digest}/approve", json.dumps({"digest": digest[:31]}), 409),
+            ("POST", f"/studies/{digest}/cancel", b'{"reason": 7}', 422),
+            ("POST", f"/studies/{digest}/cancel", json.dumps({"reason": "x" * 201}), 422),
+            ("POST", f"/studies/{digest}/cancel", json.dumps({"reason": "a\x1b[2J"}), 422),
+            ("POST", f"/studies/{digest}/close", b"{}", 503),
+            ("POST", f"/studies/{digest}/explode", b"{}", 404),
+            ("POST", "/cards", b'{"kind": "other"}', 422),
+        ):
+            response = await client.request(method, path, data=body)
+            assert response.status == status, (method, path, await response.text())
+            error = (await response.json())["error"]
+            assert error["what"]
+            assert error["expected"]
+        foreign = {"Origin": "https://elsewhere.example"}
+        response = await client.post(f"/studies/{digest}/cancel", headers=foreign)
+        assert response.status == 403
+    assert alpha.studies[digest].state is State.PROPOSED
+
+
+async def test_api_tells_of_changes_as_they_happen(three: Three) -> None:
+    alpha = three.services[0]
+    async with api(alpha) as client, client.get("/events") as response:
+        seen: list[str] = []
+
+        async def listen() -> None:
+            async for line in response.content:
+                if line.startswith(b"data:"):
+                    studies = json.loads(line.removeprefix(b"data:"))["studies"]
+                    seen.extend(study["state"] for study in studies)
+                    if "approved" in seen:
+                        return
+
+        listening = asyncio.create_task(listen())
+        digest = await three.propose("stays")
+        await three.until(lambda: "proposed" in seen)
+        await alpha.approve(digest, "operator")
+        await asyncio.wait_for(listening, 5)
+
+
+# What other servers may ask, and others not.
+
+
+async def test_a_stranger_gets_nothing_of_the_exchange(three: Three, tmp_path: Path) -> None:
+    (tmp_path / "mallory").mkdir()
+    (stranger,) = make_identities(tmp_path / "mallory", ("alpha",))
+    fake = Identity.load(stranger)
+    known = replace(three.identities[0], folder=fake.folder)
+    peer = service_module.Peer(replace(known, servers=three.identities[0].servers), 1)
+    await peer.listen()
+    assert peer.statement is None
+    assert peer.problem
+    await peer.close()
+
+
+async def test_a_peer_that_talks_nonsense_is_away(
+    three: Three, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    peer = three.services[0].peers[1]
+
+    class Nonsense:
+        def to_dict(self) -> object:
+            return {
+                "exchange": statement_module.EXCHANGE_VERSION,
+                "program": statement_module.spoken(),
+            }
+
+    monkeypatch.setattr(three.services[1], "statement", Nonsense)
+    await three.until(lambda: "unknown form" in peer.problem)
+    assert peer.statement is None
+
+
+async def test_find_wants_one_study(three: Three) -> None:
+    digest = await three.propose("stays")
+    alpha = three.services[0]
+    assert alpha.find("stays").digest == alpha.find(digest[:8]).digest == digest
+    for name in ("", digest[:7], "nobody", "0" * 64):
+        with pytest.raises(NoStudy):
+            alpha.find(name)
+
+
+def test_owners_hear_what_became_of_a_study() -> None:
+    from tests.parties.test_concluding import study
+
+    status, error = said_of(study(1, State.FINISHED, ended_at=now()))
+    assert (status, error["reason"]) == (410, "closed")
+    assert "is finished since" in error["what"]
+    assert said_of(study(1, State.CANCELLED))[0] == 410
+    status, error = said_of(study(1, State.QUEUED))
+    assert status == 503
+    assert "has not begun" in error["what"]
+
+
+# Servers' files.
+
+
+def test_server_file_comes_back_and_a_changed_one_is_refused(tmp_path: Path) -> None:
+    folder, *_ = make_identities(tmp_path)
+    path = folder / "alpha.server"
+    text = path.read_text()
+    assert ServerFile.load(path).lines() == Identity.load(folder).own.lines()
+    for old, new, says in (
+        ("server = 1", "server = 2", "of version"),
+        ("server = 1", "", "no server's file"),
+        ("127.0.0.1", "127.0.0.2", "was altered"),
+        ('name = "alpha"', 'name = "beta"', "another name"),
+        ("certificate", "certificat", "other values"),
+        ('"\n', '"\nmore = "x"\n', "other values"),
+    ):
+        path.write_text(text.replace(old, new, 1))
+        with pytest.raises(CertificateError, match=says):
+            ServerFile.load(path)
+    path.write_bytes(b"\xff" * 20_000)
+    with pytest.raises(CertificateError, match="no server's file"):
+        ServerFile.load(path)
+
+
+def test_join_wants_three_different_servers_and_keeps_them(tmp_path: Path) -> None:
+    folders = make_identities(tmp_path)
+    files = [folder / f"{folder.name}.server" for folder in folders]
+    alpha = folders[0]
+    with pytest.raises(CertificateError, match="expected three"):
+        join(alpha, files[:2])
+    with pytest.raises(CertificateError, match="same name"):
+        join(alpha, [files[0], files[0], files[1]])
+    with pytest.raises(CertificateError, match="none of these"):
+        join(alpha, [files[1]])
+    with pytest.raises(StoreError, match="same servers in the same order"):
+        join(alpha, [files[1], files[0], files[2]])
+    assert join(alpha, files).pid == 0
+    with pytest.raises(ConfigError, match="has no server in it"):
+        Identity.load(tmp_path)
+    assert (alpha / "keys" / "own.key").stat().st_mode & 0o777 == 0o600
+
+
+def test_cards_that_nobody_uses_do_not_fill_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from parties.operate import proposals
+
+    monkeypatch.setattr(proposals, "_MOST_CARDS", 3)
+    folder, *_ = make_identities(tmp_path)
+    identity = Identity.load(folder)
+    for _ in range(6):
+        path = tmp_path / "alpha.card"
+        path.write_text(new_card(identity, "distaim"))
+        assert load_card(path).key == identity.own.key
+    assert len(list((folder / "cards").iterdir())) == 3
+    for path in (folder / "cards").rglob("own.*"):
+        assert path.stat().st_mode & 0o777 == 0o600
