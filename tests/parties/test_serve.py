@@ -294,10 +294,13 @@ def test_commands_show_what_there_is_and_say_what_is_wrong(three: Cluster, says:
     assert "expected one that is" in says("study", "approve", digest, status=Status.USAGE)
 
 
-def test_a_second_service_does_not_start_in_the_same_folder(says: Says) -> None:
-    said = says("serve", status=Status.STORAGE)
+def test_a_second_service_does_not_start_in_the_same_folder(three: Cluster) -> None:
+    # As processes: Playwright's event loop runs in this one.
+    serve = ("serve", "--dir", str(three.serves[0].folder))
+    said = syncret(*serve, cwd=three.folder, status=Status.STORAGE)
     assert "another `syncret serve` runs in this folder" in said
-    assert "this is server 0" in says("serve", "--pid", "2", status=Status.CONFIG)
+    said = syncret(*serve, "--pid", "2", cwd=three.folder, status=Status.CONFIG)
+    assert "this is server 0" in said
 
 
 def test_the_ports_bear_strangers(three: Cluster) -> None:
