@@ -3,6 +3,8 @@
 Provides ``look`` and ``take_part``. Secret: the owner's table, and what a preview shows of its columns.
 """
 
+import asyncio
+import secrets
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,13 +12,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mechanisms.summary import ColumnSummary
+from parties.config import Config
 from parties.distaim.feasible import check_owner
+from parties.distaim.link import plain, run_path
 from parties.distaim.planning import release_of
 from parties.distaim.preview import Preview, preview
+from parties.distaim.standing import ask_differences, ask_server
 from parties.distaim.submit import Submitted, made_before, submit
 from parties.enrolment import check_enrolled
+from parties.errors import NotEnrolled, SubmissionRefused
 from parties.owner import Owner
 from parties.progress import Progress
+
+_ASKED_S = 5.0
+"""How long one server may take to say whether it would take an upload, before another one is asked."""
 
 
 def state_of(owner: Owner, given: Path | None) -> Path:
@@ -75,6 +84,31 @@ async def take_part(
     return await send_rows(owner, codes, capacity=capacity, state=state, progress=progress)
 
 
+async def _check_welcome(config: Config, owner: Owner) -> None:
+    """Ask a server whether it would take this owner, before the budget is charged for an upload that none takes.
+
+    Where none answers in time that is seen to when the upload is sent. Raises NotEnrolled, SubmissionRefused.
+    """
+    for party in sorted(config.require_parties(), key=lambda _: secrets.token_bytes(8)):
+        try:
+            async with asyncio.timeout(_ASKED_S):
+                heard = await ask_server(config, party, owner.files, path=run_path(config.run.id))
+        except TimeoutError:
+            continue
+        if heard.says is None:
+            continue
+        where, says = f"{party.name} at {party.ingest}", heard.says
+        charged = "nothing was charged or sent"
+        if says.get("config") != config.digest():
+            differences = await ask_differences(config, party, owner.files)
+            text = f"{where} runs another configuration: {differences}; {charged}"
+            raise SubmissionRefused(party.name, heard.status, text)
+        if says.get("open") is not True and not says.get("upload"):
+            why = plain(says.get("turned_away") or "the run has ended", 200)
+            raise NotEnrolled(party.name, heard.status, f"{where}: {why}; {charged}")
+        return
+
+
 async def send_rows(
     owner: Owner,
     codes: NDArray[np.int32],
@@ -85,13 +119,14 @@ async def send_rows(
 ) -> Submitted:
     """Submit coded rows (rows, columns), which are charged to the owner's budget before anything is sent.
 
-    Raises as `parties.distaim.submit.submit`, BudgetExceeded.
+    A server is asked first whether it would take them. Raises as `parties.distaim.submit.submit`, BudgetExceeded.
     """
     config = owner.config
     config.check_rows(len(codes), capacity)
     if not state_of(owner, state).exists():
         # What was made before may be at a server already, which has it whatever the time is.
         check_enrolled(config, owner.name)
+        await _check_welcome(config, owner)
 
     def spend(submission: str) -> None:
         owner.account(release_of(config, config.build_workload())).spend(submission)

@@ -25,6 +25,7 @@ from parties import tls
 from parties.config import CertificateFiles, Config
 from parties.config.differences import differences_text
 from parties.database import Database
+from parties.enrolment import check_enrolled
 from parties.errors import (
     ConfigError,
     FlaimProtocolError,
@@ -117,8 +118,9 @@ async def run_client(
     share a process, ``workload`` and ``briefs`` save work, and ``joining`` limits how many open their ledgers and
     connect at once.
 
-    Raises what ``spend`` raises, ConfigError, CertificateError, DataError (rows), StoreError, RoundTransportError (the
-    server is not there, or lost for good), FlaimRefused, FlaimProtocolError, SecAggError, BudgetExceeded.
+    Raises what ``spend`` raises, NotEnrolled, ConfigError, CertificateError, DataError (rows), StoreError,
+    RoundTransportError (the server is not there, or lost for good), FlaimRefused, FlaimProtocolError, SecAggError,
+    BudgetExceeded.
     """
     section = config.require_flaim()
     name = tls.load_identity(files).name
@@ -135,9 +137,12 @@ async def run_client(
         # Making a ledger waits for the disk.
         database = await asyncio.to_thread(Database, directory, config.digest(), [LEDGER])
     with database:
+        ledger = DurableLedger(database, settings.rho)
+        if not ledger.entries:
+            # Who has taken part comes back whatever the time is.
+            check_enrolled(config, name)
         if spend is not None:
             await asyncio.to_thread(spend, database.identity)
-        ledger = DurableLedger(database, settings.rho)
         session = ClientSession(
             config,
             workload,

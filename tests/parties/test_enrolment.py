@@ -5,12 +5,16 @@ from pathlib import Path
 
 import pytest
 
+from mechanisms.source import TableSource
 from parties.config import CertificateFiles, Config
 from parties.database import Database
+from parties.distaim.part import send_rows
 from parties.distaim.submit import submit
 from parties.enrolment import Enrolment, TurnedAway, check_enrolled, close_enrolment
-from parties.errors import ConfigError, NotEnrolled, PartialSubmission
+from parties.errors import ConfigError, NotEnrolled, PartialSubmission, SubmissionRefused
 from parties.orders import Orders
+from parties.owner import Owner, Table
+from parties.progress import Silent
 from parties.statuses import Status, describe
 from tests.parties.support import OWNERS, make_codes, make_config, running_servers
 
@@ -143,6 +147,44 @@ async def test_run_that_its_operators_closed_takes_nobody_new(
             await submit(config, make_codes(20), certificates[B])
         again = await submit(config, make_codes(20), certificates[A], state=state)
         assert (sent.complete, again.complete) == (True, True)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({}, "the operators closed the run to data owners at .*; nothing was charged or sent"),
+        ({"run.epsilon": 0.5}, "run.epsilon: 0.5 here, 1.0 at party-.; nothing was charged or"),
+    ],
+)
+async def test_owner_that_no_server_would_take_is_not_charged(
+    changes: dict[str, object], words: str, tmp_path: Path, certificates: Certificates
+) -> None:
+    config = make_config()
+    table = Table(TableSource(str(tmp_path / "stays.csv")), ignore_extra=False)
+    files, budget = certificates[A], tmp_path / "budget"
+    named = {"ca": files.ca, "cert": files.cert, "key": files.key}
+    owner = Owner.of(config.override(changes), table, budget=budget, dataset="stays", **named)
+    async with running_servers(config, tmp_path, certificates) as stores:
+        for store in stores.values():
+            close_enrolment(store)
+        with pytest.raises(SubmissionRefused, match=words):
+            await send_rows(owner, make_codes(20), capacity=None, state=None, progress=Silent())
+    assert not budget.exists()
+
+
+async def test_owner_is_charged_and_sends_where_servers_take_it(
+    tmp_path: Path, certificates: Certificates
+) -> None:
+    config = make_config()
+    (tmp_path / "stays.csv").write_text("sex,ward,age\n")
+    table = Table(TableSource(str(tmp_path / "stays.csv")), ignore_extra=False)
+    files, budget = certificates[A], tmp_path / "budget"
+    named = {"ca": files.ca, "cert": files.cert, "key": files.key}
+    owner = Owner.of(config, table, budget=budget, dataset="stays", **named)
+    async with running_servers(config, tmp_path, certificates):
+        sent = await send_rows(owner, make_codes(20), capacity=None, state=None, progress=Silent())
+    assert sent.complete
+    assert budget.exists()
 
 
 async def test_run_that_has_ended_says_so_with_the_same_status(
