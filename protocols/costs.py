@@ -265,9 +265,13 @@ def bits_of_counts(cells: int, bits: int) -> Cost:
     cost = Cost()
     for number, start in enumerate(range(0, max(1, cells), count_bits.BLOCK_CELLS)):
         size = min(count_bits.BLOCK_CELLS, cells - start)
-        pairs = _everyone(_planes((bits - 1) // 2, size))
-        cost |= (to_boolean(size, bits) + pairs).rotated(number % 3)
+        planes = _rippled(size, bits) if _VERIFIED.get() else to_boolean(size, bits)
+        cost |= (planes + _everyone(_planes((bits - 1) // 2, size))).rotated(number % 3)
     return cost
+
+
+def _rippled(cells: int, bits: int) -> Cost:
+    return sum((_everyone(_planes(1, cells)) for _ in range(bits - 2)), addends(cells, bits))
 
 
 def below(cells: int, bits: int) -> Cost:

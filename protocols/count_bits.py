@@ -16,12 +16,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from protocols.base import multiply
+from protocols.base import multiply, reshare
 from protocols.bitslice import to_planes, words_for
 from protocols.boolean import carry_out, to_boolean
 from protocols.context import Context
+from protocols.derived import addends
 from protocols.ring import BITS, R32, RingArray
-from protocols.shares import Share, concatenate
+from protocols.shares import Share, concatenate, product
 
 WORD = 64
 BLOCK_CELLS = 1 << 18
@@ -93,8 +94,8 @@ async def count_bits(ctx: Context, x_sh: Share, bits: int) -> CountBits:
 
     Shapes: x (n,).
     Leaks: none.
-    Rounds: 3 + levels(bits - 1); blocks overlap.
-    Communication: ``boolean.to_boolean``, and (bits - 1) // 2 planes.
+    Rounds: 3 + levels(bits - 1), with a verifier bits; blocks overlap.
+    Communication: ``boolean.to_boolean``, with a verifier 2 bits - 3 planes, and (bits - 1) // 2 planes.
     Raises: ChannelError, ProtocolViolation.
     Source: own.
     """
@@ -104,7 +105,7 @@ async def count_bits(ctx: Context, x_sh: Share, bits: int) -> CountBits:
         async with slots:
             role = c.child(rotate=start // BLOCK_CELLS % 3)
             part = x_sh[start : start + BLOCK_CELLS].within(role.pid)
-            planes = await to_boolean(role, part, bits)
+            planes = await (to_boolean if c.verifier is None else _rippled)(role, part, bits)
             pairs = await multiply(role, planes[:paired:2], planes[1:paired:2])
             c.depth = role.depth
         return CountBits(planes, pairs).within(c.pid)
@@ -113,6 +114,22 @@ async def count_bits(ctx: Context, x_sh: Share, bits: int) -> CountBits:
     return CountBits.joined(
         await ctx.gather(*((lambda c, s=start: block(c, s)) for start in starts))
     )
+
+
+async def _rippled(ctx: Context, x_sh: Share, bits: int) -> Share:
+    """As ``boolean.to_boolean``, with as few ANDs as there can be, since each has to be proved: two a bit.
+
+    Rounds: bits - 1. Communication: 2 bits - 3 planes.
+    """
+    operands = await addends(ctx, x_sh, bits)
+    first, second = operands.first, operands.second
+    # The second number is even, so that nothing is carried into plane 1.
+    carries = [second[:1]] * 2
+    for plane in range(1, bits - 1):
+        carry, a, b = carries[-1], first[plane : plane + 1], second[plane : plane + 1]
+        both = product(ctx, a ^ carry, b ^ carry)
+        carries.append(await reshare(ctx, both + carry.additive(ctx)))
+    return operands.propagate ^ concatenate(*carries[:bits])
 
 
 async def below(ctx: Context, x: CountBits, y: NDArray[np.uint32], bits: int) -> Share:

@@ -28,7 +28,7 @@ from protocols.errors import CheckFailed
 from protocols.products import Pair, low_bits, sums_of
 from protocols.ring import BITS, R16, R32, R64, R128, Ring
 from protocols.row_plan import plan_counting
-from protocols.shares import Share
+from protocols.shares import Share, concatenate
 from protocols.verify import ProductVerifier
 from tests.protocols.deviating import deviate, flip
 from tests.protocols.local import components, reconstruct, run_parties, share_of
@@ -80,6 +80,11 @@ def verified(program: Program) -> Program:
     return run
 
 
+async def both_kinds(ctx: Context, bits: int) -> Share:
+    made = await count_bits.count_bits(ctx, share_of(ctx, X32, R32), bits)
+    return concatenate(made.planes, made.pairs)
+
+
 async def errors(ctx: Context) -> Share:
     return await absolute.grouped_absolute_error(
         ctx, share_of(ctx, COUNTS, R32), ANSWERS, SIZES, fraction_bits=6, bits=20
@@ -113,6 +118,8 @@ EXACT: dict[str, Program] = {
     "bits_to_ring": lambda c: derived.bits_to_ring(c, share_of(c, WORDS, BITS), CELLS, R128),
     "words_to_ring": lambda c: boolean.words_to_ring(c, share_of(c, WORDS, BITS), CELLS, R32),
     "words_to_ring-128": lambda c: boolean.words_to_ring(c, share_of(c, WORDS, BITS), CELLS, R128),
+    "count_bits": lambda c: both_kinds(c, 17),
+    "count_bits-2": lambda c: both_kinds(c, 2),
     "grouped_absolute_error": errors,
     "grouped_error_of_bits": errors_of_bits,
     "count_rows": lambda c: rows.count_rows(
