@@ -35,7 +35,7 @@ from protocols.row_layout import Recoding
 from protocols.row_plan import SEGMENT_ROWS, CountPlan
 from protocols.select_spec import FRACTION_BITS, GROUP, LOG2E_BITS, UNIFORM_BITS, WEIGHT_BITS
 from protocols.verify_bits import blocks_for
-from protocols.verify_rings import SCHEMES, padded_terms
+from protocols.verify_rings import SCHEMES, padded_in_grids, padded_terms
 
 _DIGEST = 32
 _WIDE = 16
@@ -396,16 +396,18 @@ def verify_gates(words: int) -> Cost:
     return fold_claim(blocks, 1) + inner_proof([terms], F61)
 
 
-def verify_rings(ring: Ring, elements: int, terms: int) -> Cost:
+def verify_rings(ring: Ring, elements: int, terms: int, in_grids: int = 0) -> Cost:
     """``verify_rings.prove_ring_products`` of so many values, made of so many terms: one for each factor of a product.
 
-    Terms of what everybody knows to be zero, and values of which a party sent its keystream alone, do not count.
+    ``in_grids`` are combined rows of grids (``verify_grids``), two for each row and pattern. Terms of what everybody
+    knows to be zero, and values of which a party sent its keystream alone, do not count.
     """
     scheme, terms = SCHEMES[ring], padded_terms(ring, terms)
-    bits = scheme.carry_bits(terms)
+    in_grids = padded_in_grids(ring, in_grids)
+    bits = scheme.carry_bits(terms, in_grids)
     quotients = Cost(1, (elements * scheme.quotients.itemsize, 0, 0)) + Cost(1, (0, 16, 0))
     carries = Cost(1, (8 * scheme.sums * -(-bits // 64), 0, 0))
-    counts = [terms, scheme.sums * bits]
+    counts = [terms, in_grids, scheme.sums * bits]
     return quotients + carries + inner_proof(counts, scheme.field, scheme.sums)
 
 

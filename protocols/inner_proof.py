@@ -161,7 +161,7 @@ async def prove_inner_products(
     claims: Sequence[int],
     *,
     counts: Sequence[int],
-    first_gram: Integers | None = None,
+    first_grams: Sequence[Integers] = (),
 ) -> None:
     """<left_j, right> = the sum of left's and right's ``claims[j]`` for each of g left vectors, modulo the prime.
 
@@ -179,16 +179,15 @@ async def prove_inner_products(
         left, right = _padded(left, g, counts, blocks), _padded(right, 1, counts, blocks)
         gram = None
         if left is not None and right is not None:
-            known = [] if first_gram is None else [first_gram]
-            rest = list(zip(left, right, strict=True))[len(known) :]
-            gram = reduce(np.add, [*known, *(field.gram(u, v, blocks) for u, v in rest)])
+            rest = list(zip(left, right, strict=True))[len(first_grams) :]
+            gram = reduce(np.add, [*first_grams, *(field.gram(u, v, blocks) for u, v in rest)])
         alpha, beta, claim = await fold_claim(
             talk, field, gram, blocks, summed=blocks, claims=claims
         )
         del gram
         left = None if left is None else [np.concatenate([field.fold(alpha, u) for u in left])]
         right = None if right is None else [np.concatenate([field.fold(beta, v) for v in right])]
-        first_gram = None
+        first_grams = ()
         g, claims, counts = 1, [claim], [sum(-(-count // blocks) for count in counts)]
     await _last_step(talk, field, left, right, claims, counts)
 

@@ -1,6 +1,7 @@
 """A run in which one party deviates: it changes a message, and the others are watched until all stand still."""
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
@@ -12,7 +13,9 @@ from tests.protocols.local import LocalMesh, LocalParty
 Program = Callable[[Context], Awaitable[object]]
 Change = Callable[[Payload], Payload]
 
-_TURNS = 400
+_TURNS = 200
+_POLL_S = 0.0002
+_DEADLINE_S = 10.0
 
 
 class DeviatingParty(LocalParty):
@@ -45,19 +48,21 @@ def deviate(program: Program, pid: int, number: int, change: Change, *, seed: in
         mesh = LocalMesh(seed)
         parties = [DeviatingParty(mesh, p, number if p == pid else -1, change) for p in range(3)]
         tasks = [asyncio.ensure_future(program(Context(party, b"test"))) for party in parties]
-        # No message is lost, so that a party that can go on does so within a few turns of the loop.
-        for _ in range(_TURNS):
-            await asyncio.sleep(0)
-            if all(task.done() for task in tasks):
-                break
+        # No message is lost, so that once an honest party has ended, another one that can go on does so within a few
+        # turns of the loop; before, something may be computed in a thread.
+        turns, deadline = _TURNS, time.monotonic() + _DEADLINE_S
+        while turns and time.monotonic() < deadline and not all(task.done() for task in tasks):
+            ended = any(task.done() for p, task in enumerate(tasks) if p != pid)
+            await asyncio.sleep(0 if ended else _POLL_S)
+            turns -= ended
         for task in tasks:
             task.cancel()
-        ended = await asyncio.gather(*tasks, return_exceptions=True)
+        results = await asyncio.gather(*tasks, return_exceptions=True)
         honest = [p for p in range(3) if p != pid]
         stuck = asyncio.CancelledError
         return Deviation(
-            [e for p in honest if isinstance(e := ended[p], Exception)],
-            [e for p in honest if not isinstance(e := ended[p], Exception | stuck)],
+            [e for p in honest if isinstance(e := results[p], Exception)],
+            [e for p in honest if not isinstance(e := results[p], Exception | stuck)],
             [len(parties[p].opened_values) for p in honest],
         )
 
