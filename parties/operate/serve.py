@@ -110,6 +110,13 @@ async def _answering(service: Service, folder: Path) -> AsyncIterator[None]:
     """The operator's socket, and the HTTPS port that the settings ask for, while the block runs."""
     path, admin = folder / NAME, load_settings(folder).admin
     app = service_application(service, admin.fingerprints, _rejected)
+    if admin.address is not None:
+        # Templates take a while to import, and most services are looked at by their sockets.
+        from parties.operate.console.gate import Gate
+        from parties.operate.console.pages import add_console
+        from parties.operate.console.upstream import Studies
+
+        add_console(app, Studies(folder), Gate())
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=_LINGER_S)
     await runner.setup()
     try:

@@ -18,9 +18,14 @@ from parties.commands.main import cli
 from parties.errors import CertificateError, ConfigError, StoreError
 from parties.operate.admin_tls import Operator, make_operator
 from parties.operate.app import Orders
+from parties.operate.identity import Identity
+from parties.operate.serve import ServeOptions, serve_studies
+from parties.operate.service_database import database_url
 from parties.operate.settings import AdminSection, TracesSection, load_settings
 from parties.operate.shown import shown
 from parties.trial.ports import free_ports
+from tests.parties.mesh import Recording
+from tests.parties.serving import make_identities
 from tests.parties.support import make_config
 
 
@@ -91,6 +96,26 @@ async def test_the_console_is_there_for_those_who_may_ask(tmp_path: Path, board:
         status, body = await ask(tmp_path, board, port, client(tmp_path, former), path)
         assert status == 403, path
         assert former.fingerprint.encode() in body
+
+
+async def test_a_service_and_its_console_are_there_for_those_who_may_ask(tmp_path: Path) -> None:
+    folder = make_identities(tmp_path)[0]
+    anna, former = operator(folder), operator(folder, "former")
+    port, listening = settings(folder, anna), asyncio.Event()
+    log = Recording(lambda name, fields: listening.set())
+    options = ServeOptions(database_url(folder), 1, tmp_path / "register.sqlite")
+    task = asyncio.create_task(serve_studies(Identity.load(folder), options, log))
+    try:
+        await asyncio.wait_for(listening.wait(), 20)
+        status, body = await asyncio.to_thread(get, port, client(folder, anna), "/console/")
+        assert status == 200
+        assert b"<h1>Studies at alpha</h1>" in body
+        assert b"No study yet" in body
+        status, body = await asyncio.to_thread(get, port, client(folder, former), "/console/")
+        assert (status, b"alpha" in body) == (403, False)
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
 
 
 async def test_one_that_is_known_and_not_listed_is_refused_and_told_of(
