@@ -4,9 +4,11 @@ import json
 import os
 import re
 import shutil
+import ssl
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -133,10 +135,23 @@ def test_compose_has_three_servers_their_operators_and_three_owners_and_confines
         assert service["read_only"] is True, name
         assert service["cap_drop"] == ["ALL"], name
         assert service["security_opt"] == ["no-new-privileges:true"], name
-        assert "ports" not in service, f"{name} is open to the network"
+        published = service.get("ports", [])
+        assert all(port.startswith("127.0.0.1:") for port in published), name
+        assert not published or name == "prometheus"
     volumes = {name: str(services[name]["volumes"]) for name in ("alpha", "beta", "gamma")}
     for name, mounted in volumes.items():
         assert [other for other in volumes if f"'{other}:/" in mounted] == [name]
+
+
+def test_prometheus_asks_the_three_servers_where_they_answer() -> None:
+    services = compose()["services"]
+    jobs = yaml.safe_load((DEPLOY / "compose" / "prometheus.yml").read_text())["scrape_configs"]
+    targets = {job["job_name"]: job["static_configs"][0]["targets"] for job in jobs}
+    assert targets == {name: [services[name]["environment"]["ADMIN"]] for name in SERVERS}
+    for job in jobs:
+        assert job["scheme"] == "https"
+        folders = {Path(path).parent for path in job["tls_config"].values()}
+        assert folders == {Path("/scrape") / job["job_name"]}
 
 
 SERVERS, OWNERS = ("alpha", "beta", "gamma"), ("north", "south", "west")
@@ -152,7 +167,7 @@ class Containers:
         program = folder / "bin" / "syncret"
         program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m parties "$@"\n')
         program.chmod(0o755)
-        for name in ("exchange", *SERVERS, *OWNERS):
+        for name in ("exchange", "scrape", *SERVERS, *OWNERS):
             (folder / name).mkdir(mode=0o700)
 
     def start(self, script: str, *arguments: str, home: str, **more: str) -> None:
@@ -162,6 +177,7 @@ class Containers:
             "PYTHONPATH": str(ROOT),
             "HOME_DIR": str(self.folder / home),
             "EXCHANGE": str(self.folder / "exchange"),
+            "SCRAPE": str(self.folder / "scrape"),
             "EXAMPLE": str(ROOT / "examples" / "three-hosts"),
             "SYNCRET_BUDGET": str(self.folder / home / "budget.sqlite"),
             "SYNCRET_SUPERVISED": "1",
@@ -179,16 +195,24 @@ class Containers:
         return "\n".join(path.read_text() for path in sorted(self.folder.glob("*.log")))
 
 
+def scraped(certificates: Path, port: int) -> str:
+    """What Prometheus gets of a server, with the files that it is given."""
+    context = ssl.create_default_context(cafile=certificates / "admin.crt")
+    context.load_cert_chain(certificates / "prometheus.crt", certificates / "prometheus.key")
+    with urllib.request.urlopen(f"https://localhost:{port}/metrics", context=context) as answer:
+        text: str = answer.read().decode()
+    return text
+
+
 @pytest.mark.slow
 def test_the_scripts_of_compose_run_the_study_of_three_hosts(tmp_path: Path) -> None:
     """As processes: what runs in containers, but for the containers. Servers end with 0 by SIGTERM."""
-    lab, ports = Containers(tmp_path), free_ports(6)
+    lab, ports = Containers(tmp_path), free_ports(9)
     try:
         for number, name in enumerate(SERVERS):
-            mesh, ingest = (f"localhost:{port}" for port in ports[2 * number : 2 * number + 2])
-            lab.start(
-                "server.sh", name, home=name, MESH=mesh, INGEST=ingest, LISTEN_HOST="127.0.0.1"
-            )
+            ends = [f"localhost:{port}" for port in ports[3 * number : 3 * number + 3]]
+            given = dict(zip(("MESH", "INGEST", "ADMIN"), ends, strict=True))
+            lab.start("server.sh", name, home=name, LISTEN_HOST="127.0.0.1", **given)
         lab.start("coordinator.sh", *OWNERS, home="alpha")
         for name in SERVERS:
             lab.start("approve.sh", home=name)
@@ -200,6 +224,8 @@ def test_the_scripts_of_compose_run_the_study_of_three_hosts(tmp_path: Path) -> 
         while not list(tmp_path.glob("alpha/studies/*/run/report.html")):
             assert time.monotonic() < deadline, lab.said()
             time.sleep(0.5)
+        for number, name in enumerate(SERVERS):
+            assert "syncret_" in scraped(tmp_path / "scrape" / name, ports[3 * number + 2])
         for process in lab.started[:3]:
             process.terminate()
         assert [process.wait(30) for process in lab.started[:3]] == [0, 0, 0], lab.said()

@@ -2,7 +2,8 @@
 # that people would send by mail, and nothing secret.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
-: "${HOME_DIR:=/var/lib/syncret}" "${EXCHANGE:=/exchange}" "${EXAMPLE:=/example}" "${PATIENCE_S:=600}"
+: "${HOME_DIR:=/var/lib/syncret}" "${EXCHANGE:=/exchange}" "${SCRAPE:=/scrape}" "${EXAMPLE:=/example}"
+: "${PATIENCE_S:=600}"
 
 say() { echo "$(date +%H:%M:%S) $*" >&2; }
 

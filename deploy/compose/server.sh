@@ -1,9 +1,21 @@
 #!/bin/sh
 # server.sh NAME: one operator's server. Makes its key if there is none, hands out its public file, learns of the two
-# others, and serves. MESH and INGEST are where others reach it, LISTEN_HOST where it listens.
+# others, and serves. MESH and INGEST are where others reach it, ADMIN where Prometheus does, LISTEN_HOST where it
+# listens.
 . "$(dirname "$0")/common.sh"
 name=$1
 mesh=${MESH:-$name:7100} ingest=${INGEST:-$name:7443}
+# For Prometheus: a certificate of its own for the metrics over HTTPS, which are closed to everybody else.
+if [ -n "${ADMIN:-}" ] && [ ! -e "$HOME_DIR/settings.toml" ]; then
+    syncret certs operator prometheus --dir "$HOME_DIR" --host "${ADMIN%:*}" --json >"$HOME_DIR/prometheus.json"
+    fingerprint=$(sed -n 's/^ *"fingerprint": "\([0-9a-f]*\)".*/\1/p' "$HOME_DIR/prometheus.json")
+    printf '[admin]\naddress = "%s:%s"\nclients = ["%s"]\n' "${LISTEN_HOST:-0.0.0.0}" "${ADMIN##*:}" "$fingerprint" \
+        >"$HOME_DIR/settings.toml"
+    rm "$HOME_DIR/prometheus.json"
+    mkdir -p -m 0700 "$SCRAPE/$name"
+    mv "$HOME_DIR/admin/prometheus.key" "$HOME_DIR/admin/prometheus.crt" "$SCRAPE/$name/"
+    cp "$HOME_DIR/admin/admin.crt" "$SCRAPE/$name/"
+fi
 syncret serve init "$name" --mesh "$mesh" --ingest "$ingest" --dir "$HOME_DIR" --out "$HOME_DIR/own.server" >&2
 publish "$HOME_DIR/own.server" "$name.server"
 wait_for "$EXCHANGE/alpha.server" "$EXCHANGE/beta.server" "$EXCHANGE/gamma.server"
