@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import ssl
 import subprocess
 import sys
@@ -16,9 +17,12 @@ from typing import Any
 import pytest
 import yaml
 
+from parties.operate.backup import back_up, restore
 from parties.operate.kit import unit_text
 from parties.operate.kit_texts import SERVICE_COMMAND, SERVICE_DESCRIPTION
+from parties.sealing import SealKey
 from parties.trial.ports import free_ports
+from parties.vault import Locked
 from parties.version import version
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -170,7 +174,9 @@ class Containers:
         for name in ("exchange", "scrape", *SERVERS, *OWNERS):
             (folder / name).mkdir(mode=0o700)
 
-    def start(self, script: str, *arguments: str, home: str, **more: str) -> None:
+    def start(
+        self, script: str, *arguments: str, home: str, **more: str
+    ) -> "subprocess.Popen[bytes]":
         environment = {
             **os.environ,
             "PATH": f"{self.folder / 'bin'}{os.pathsep}{os.environ['PATH']}",
@@ -184,11 +190,20 @@ class Containers:
             "PATIENCE_S": "150",
             **more,
         }
-        with (self.folder / f"{script}-{home}.log").open("wb") as log:
+        with (self.folder / f"{script}-{home}.log").open("ab") as log:
             command = ["sh", str(DEPLOY / "compose" / script), *arguments]
-            self.started.append(
-                subprocess.Popen(command, env=environment, stdout=log, stderr=subprocess.STDOUT)
+            started = subprocess.Popen(
+                command, env=environment, stdout=log, stderr=subprocess.STDOUT
             )
+        self.started.append(started)
+        return started
+
+    def wait_for(self, pattern: str) -> None:
+        """Until there is such a file."""
+        deadline = time.monotonic() + 120
+        while not list(self.folder.glob(pattern)):
+            assert time.monotonic() < deadline, f"no {pattern}\n{self.said()}"
+            time.sleep(0.2)
 
     def said(self) -> str:
         """What all have said, for when a test fails."""
@@ -206,29 +221,43 @@ def scraped(certificates: Path, port: int) -> str:
 
 @pytest.mark.slow
 def test_the_scripts_of_compose_run_the_study_of_three_hosts(tmp_path: Path) -> None:
-    """As processes: what runs in containers, but for the containers. Servers end with 0 by SIGTERM."""
-    lab, ports = Containers(tmp_path), free_ports(9)
+    """As processes: what runs in containers, but for the containers.
+
+    Alpha's disk is lost while one owner has not sent yet, and restored from a copy that was taken while it ran. Servers
+    end with 0 by SIGTERM.
+    """
+    lab, ports, key = Containers(tmp_path), free_ports(9), SealKey.generate()
+
+    def serve(name: str) -> "subprocess.Popen[bytes]":
+        number = SERVERS.index(name)
+        ends = [f"localhost:{port}" for port in ports[3 * number : 3 * number + 3]]
+        given = dict(zip(("MESH", "INGEST", "ADMIN"), ends, strict=True))
+        return lab.start("server.sh", name, home=name, LISTEN_HOST="127.0.0.1", **given)
+
     try:
-        for number, name in enumerate(SERVERS):
-            ends = [f"localhost:{port}" for port in ports[3 * number : 3 * number + 3]]
-            given = dict(zip(("MESH", "INGEST", "ADMIN"), ends, strict=True))
-            lab.start("server.sh", name, home=name, LISTEN_HOST="127.0.0.1", **given)
-        lab.start("coordinator.sh", *OWNERS, home="alpha")
-        for name in SERVERS:
-            lab.start("approve.sh", home=name)
-        for name in OWNERS:
-            lab.start("owner.sh", name, home=name)
-        for process in lab.started[3:]:
+        servers = {name: serve(name) for name in SERVERS}
+        operators = [lab.start("coordinator.sh", *OWNERS, home="alpha")]
+        operators += [lab.start("approve.sh", home=name) for name in SERVERS]
+        *prompt, late = (lab.start("owner.sh", name, home=name) for name in OWNERS)
+        lab.wait_for("exchange/west.request")
+        late.send_signal(signal.SIGSTOP)
+        for process in (*operators, *prompt):
             assert process.wait(160) == 0, lab.said()
-        deadline = time.monotonic() + 120
-        while not list(tmp_path.glob("alpha/studies/*/run/report.html")):
-            assert time.monotonic() < deadline, lab.said()
-            time.sleep(0.5)
+        back_up(tmp_path / "alpha", tmp_path / "copy", Locked(key.public))
+        servers["alpha"].kill()
+        servers["alpha"].wait()
+        shutil.rmtree(tmp_path / "alpha")
+        opener, register = Locked(key.public, key), tmp_path / "none" / "register.sqlite"
+        restore(tmp_path / "copy", tmp_path / "alpha", opener, register=register)
+        servers["alpha"] = serve("alpha")
+        late.send_signal(signal.SIGCONT)
+        assert late.wait(160) == 0, lab.said()
+        lab.wait_for("alpha/studies/*/run/report.html")
         for number, name in enumerate(SERVERS):
             assert "syncret_" in scraped(tmp_path / "scrape" / name, ports[3 * number + 2])
-        for process in lab.started[:3]:
+        for process in servers.values():
             process.terminate()
-        assert [process.wait(30) for process in lab.started[:3]] == [0, 0, 0], lab.said()
+        assert [process.wait(30) for process in servers.values()] == [0, 0, 0], lab.said()
     finally:
         for process in lab.started:
             process.kill()

@@ -104,6 +104,7 @@ def _server_files(part: Part) -> Files:
             "server.yaml",
             name=part.name,
             command=part.container_command,
+            folder=part.folder,
             host=part.host,
             ports=ports,
         ),

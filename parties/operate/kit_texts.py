@@ -38,10 +38,15 @@ class Part:
         """What runs it, after `syncret`."""
         if self.servers:
             return SERVICE_COMMAND
-        study, run = f"{HOME}/study/{self.file}", f"{HOME}/run"
+        study, run = f"{HOME}/study/{self.file}", self.folder
         if self.pid is None:
             return ("flaim-server", study, "--dir", run)
         return ("party", study, "--pid", str(self.pid), "--dir", run)
+
+    @property
+    def folder(self) -> str:
+        """What it keeps, and where its status is asked for."""
+        return HOME if self.servers else f"{HOME}/run"
 
     @property
     def ports(self) -> tuple[int, ...]:
@@ -88,7 +93,7 @@ def server_text(part: Part) -> str:
             "",
             "In containers instead of systemd: compose.yaml, with what is said at its head.",
             "",
-            f"A copy of what it keeps, encrypted, while it runs: `syncret backup {HOME} --to FILE --for PUB`.",
+            f"A copy of what it keeps, encrypted, while it runs: `syncret backup {part.folder} --to FILE --for PUB`.",
             "",
         ]
     )
@@ -107,7 +112,7 @@ def _steps(part: Part) -> list[str]:
             *install,
             f"cp -r study tls {HOME}/ && chown -R syncret: {HOME}   # tls: of `syncret certs card`",
             "systemctl enable --now syncret",
-            f"syncret status {HOME}/run",
+            f"syncret status {part.folder}",
         ]
     files = " ".join(f"servers/{name}" for name in part.servers)
     as_user = "sudo -u syncret /opt/syncret/bin/syncret"

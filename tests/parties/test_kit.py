@@ -130,6 +130,7 @@ def test_a_server_s_kit_runs_it_by_systemd_and_in_a_container(hosts: Path, tmp_p
     service = yaml.safe_load((made[1] / "compose.yaml").read_text())["services"]["beta"]
     assert service["command"] == command.split()
     assert service["ports"] == [f"{end.port}:{end.port}" for end in (party.mesh, party.ingest)]
+    assert service["healthcheck"]["test"][1:4] == ["syncret", "status", "/var/lib/syncret/run"]
     assert service["read_only"] is True
     assert service["cap_drop"] == ["ALL"]
 
