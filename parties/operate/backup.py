@@ -13,6 +13,7 @@ Public: how large it is, and when it was made. Known limit: who deletes the regi
 import contextlib
 import io
 import json
+import os
 import secrets
 import shutil
 import sqlite3
@@ -212,12 +213,14 @@ def _unpack(file: Path, folder: Path, opener: Opener) -> Manifest:
             if content is None:
                 raise _foreign(file, entry)
             target.parent.mkdir(parents=True, exist_ok=True)
-            with replacing(target, durable=True, secret=True) as beside, beside.open("wb") as out:
+            with replacing(target, secret=True) as beside, beside.open("wb") as out:
                 shutil.copyfileobj(content, out, _CHUNK)
     (folder / _FOLDER).mkdir(exist_ok=True)
     for path in folder.rglob("*"):
         if path.is_dir():
             path.chmod(0o700)
+    # Once for all files, of which there may be thousands.
+    os.sync()
     return manifest
 
 
