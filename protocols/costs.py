@@ -187,7 +187,8 @@ def lift_magnitude(cells: int, bits: int, itemsize: int) -> Cost:
 def truncation_pairs(elements: int, bits: int, shift: int) -> Cost:
     """``fixed.truncation_pairs`` in a ring of ``bits`` bits."""
     carries = carry_out(elements, shift) | carry_out(elements, bits - 1)
-    return _first_level(elements, bits) + carries + bits_to_ring(5 * elements, bits // 8)
+    size = elements * bits // 8
+    return _first_level(elements, bits) + carries + _dealt(0, 5 * size) + _everyone(2 * size)
 
 
 def truncate(elements: int, itemsize: int, shift: int, *, pairs: bool = False) -> Cost:

@@ -118,7 +118,7 @@ def _widen(ring: Ring, small: Ring, x: RingArray, bits: int) -> RingArray:
     return ring.encode(low.astype(object) if ring.wide else low)
 
 
-async def _two_bits(ctx: Context, v_bsh: Share, count: int, ring: Ring) -> tuple[Share, Share]:
+async def two_bits(ctx: Context, v_bsh: Share, count: int, ring: Ring) -> tuple[Share, Share]:
     """u = v0 ^ v1 and v2 of planes (..., words), as zeros and ones (..., count) of a ring.
 
     Rounds: 1. Communication: n elements by party 0, none by the others.
@@ -141,7 +141,7 @@ async def bits_to_ring(ctx: Context, v_bsh: Share, count: int, ring: Ring) -> Sh
     Rounds: 2.
     Communication: n elements, and n more by party 0.
     """
-    u_sh, v2_sh = await _two_bits(ctx, v_bsh, count, ring)
+    u_sh, v2_sh = await two_bits(ctx, v_bsh, count, ring)
     return u_sh + v2_sh - (await multiply(ctx, u_sh, v2_sh)).times(2)
 
 
@@ -152,7 +152,7 @@ async def weighted_bits(ctx: Context, x_bsh: Share, count: int, ring: Ring) -> S
     Communication: n elements, and w n more by party 0.
     Source: ``bits_to_ring``, whose products are added up before they are sent.
     """
-    u_sh, v2_sh = await _two_bits(ctx, x_bsh, count, ring)
+    u_sh, v2_sh = await two_bits(ctx, x_bsh, count, ring)
     exponents = range(x_bsh.shape[0])
     weights = ring.encode(np.array([1 << j for j in exponents], dtype=object)[:, None])
     both = await reshare(ctx, product(ctx, u_sh.times(weights), v2_sh).sum(axis=0))

@@ -22,9 +22,10 @@ from protocols.derived import (
     cut,
     share_truncation_mask,
     truncation_mask,
+    two_bits,
 )
 from protocols.ring import Ring, RingArray
-from protocols.shares import Additive, Share, concatenate, product, stack
+from protocols.shares import Additive, Share, concatenate, joined, product, stack
 
 
 class TruncationPairs:
@@ -101,7 +102,7 @@ async def truncation_pairs(ctx: Context, ring: Ring, count: int, shift: int) -> 
     lowest ``shift`` bits carry, what the lowest k - 1 bits carry, and the top bit: five bits of a carry-save adder.
 
     Rounds: 4 + levels(k - 1).
-    Communication: 2 k - 3 planes, ``boolean.carry_out`` of k - 1 and of shift; ``bits_to_ring`` of 5 planes.
+    Communication: 2 k - 3 planes, ``boolean.carry_out`` of k - 1 and of shift; 2 n elements, 5 n more by party 0.
     """
     top = ring.bits - 1
     r_sh = random(ctx, ring, (count,))
@@ -113,10 +114,16 @@ async def truncation_pairs(ctx: Context, ring: Ring, count: int, shift: int) -> 
     )
     # The second number's bit above the lowest ``shift`` or k - 1 is a carry of the three components' lower bits, too.
     planes = stack(low, operands.second[shift], high, operands.second[top], propagate[top] ^ high)
-    carried = await bits_to_ring(ctx, planes, count, ring)
+    # Four of them are wanted in one sum, so that two products a value are sent and not five.
+    u_sh, v_sh = await two_bits(ctx, planes, count, ring)
+    wrap = -(1 << (top - shift))
+    weights = ring.encode(np.array([[1], [1], [wrap], [wrap]], dtype=object))
+    sums = product(ctx, u_sh[:4].times(weights), v_sh[:4]).sum(axis=0)
+    both = await reshare(ctx, joined(sums, product(ctx, u_sh[4], v_sh[4])))
+    carried = (u_sh[:4] + v_sh[:4]).times(weights).sum(axis=0) - both[:count].times(2)
+    top_r = u_sh[4] + v_sh[4] - both[count:].times(2)
     floors = Share(ring, r_sh.pid, *(cut(ring, part, shift)[0] for part in (r_sh.own, r_sh.next)))
-    floor_r = floors + carried[:2].sum(axis=0) - carried[2:4].sum(axis=0).times(1 << (top - shift))
-    return TruncationPairs(shift, stack(r_sh, floor_r, carried[4]))
+    return TruncationPairs(shift, stack(r_sh, floors + carried, top_r))
 
 
 async def _truncate_by_pair(
