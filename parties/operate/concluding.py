@@ -13,6 +13,8 @@ from typing import TypeAlias
 from parties.operate.book import ACTIVE, BEFORE, FLAIM, OVER, State, Study
 from parties.operate.statement import Standing, Statement
 
+_AT_ONCE = 4
+"""Studies that are fetched before anything else is looked at again."""
 DECIDES = 0
 """The server that decides on the order."""
 
@@ -125,7 +127,7 @@ def _unknown(view: View) -> Iterator[Act]:
     for pid, statement in view.heard.items():
         for digest, standing in statement.studies.items():
             known = digest in view.studies or digest in view.refused or digest in asked
-            if not known and standing.state not in OVER:
+            if not known and standing.state not in OVER and len(asked) < _AT_ONCE:
                 asked.add(digest)
                 yield Fetch(digest, pid)
 

@@ -57,6 +57,8 @@ logger = logging.getLogger("syncret.service")
 POLL_S = 1.0
 """How often the others are asked."""
 _FETCH_AGAIN_S = 10.0
+_MOST_REFUSED = 500
+"""Of studies that were looked at and not taken, the latest."""
 _SETTLED = 500
 """Studies that are over and still told of, the latest."""
 
@@ -372,8 +374,8 @@ class Service:
             await self._take_in(proposal, proposer[:80], peer.server.name)
         except Refused as error:
             self.refused[act.digest] = str(error)
-            entry = Entry(now(), act.digest, peer.server.name, "refused", str(error))
-            await asyncio.to_thread(self.book.note, entry)
+            if len(self.refused) > _MOST_REFUSED:
+                del self.refused[next(iter(self.refused))]
             logger.warning("a study that %s proposed is not taken: %s", peer.server.name, error)
         except StoreError:
             raise
