@@ -91,6 +91,12 @@ class _Service(Collector):
         yield gauge(
             "peer_round_trip_seconds", "To the other service and back, by HTTPS.", "peer", trips
         )
+        memory = GaugeMetricFamily(
+            "syncret_service_memory_bytes", "Resident memory of its own process.", labels=base
+        )
+        if (resident := status["process"]["memory_bytes"]) is not None:
+            memory.add_metric([name], float(resident))
+        yield memory
         refused = CounterMetricFamily(
             "syncret_service_refused_connections",
             "Connections that named no study here.",

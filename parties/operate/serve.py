@@ -109,7 +109,7 @@ def _held(folder: Path) -> Iterator[None]:
 async def _answering(service: Service, folder: Path) -> AsyncIterator[None]:
     """The operator's socket, and the HTTPS port that the settings ask for, while the block runs."""
     path, admin = folder / NAME, load_settings(folder).admin
-    app = service_application(service, admin.fingerprints, _rejected)
+    app = service_application(service, admin.fingerprints, _rejected, readers=admin.reading)
     if admin.address is not None:
         # Templates take a while to import, and most services are looked at by their sockets.
         from parties.operate.console.gate import Gate

@@ -41,6 +41,7 @@ from parties.operate.app import as_json, event_stream, failure, listed, same_sit
 from parties.operate.asking import ask
 from parties.operate.book import DISTAIM, FLAIM, OVER, State, Study
 from parties.operate.metrics import render
+from parties.operate.process import process_dict
 from parties.operate.proposals import MOST_BYTES, Refused, study_config
 from parties.operate.service import NoStudy, NotNow, Service
 from parties.operate.sockets import NAME, reachable
@@ -62,10 +63,14 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 def service_application(
-    service: Service, clients: Collection[str] = (), rejected: Rejected = unheard
+    service: Service,
+    clients: Collection[str] = (),
+    rejected: Rejected = unheard,
+    *,
+    readers: Collection[str] = (),
 ) -> web.Application:
-    """The API of ``service``; ``clients`` are the fingerprints of who may ask over TLS, others are ``rejected``."""
-    middlewares = [as_json, listed(clients, rejected), same_site, _refusals]
+    """The API of ``service``; ``clients`` and ``readers`` may ask over TLS (`app.listed`), others are ``rejected``."""
+    middlewares = [as_json, listed(clients, rejected, readers), same_site, _refusals]
     app = web.Application(middlewares=middlewares, client_max_size=MOST_BYTES)
     app[SERVICE] = service
     app[CLOSING] = asyncio.Event()
@@ -118,6 +123,7 @@ def service_status(service: Service) -> dict[str, object]:
         "pid": service.identity.pid,
         "program": spoken(),
         "started_s": round(time.time() - service.started_at, 1),
+        "process": process_dict(),
         "limit": service.limit,
         "refused_connections": {front.what: front.refused for front in service.fronts},
         "running": len(service.workers),

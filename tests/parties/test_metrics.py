@@ -57,8 +57,20 @@ def samples(text: str) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
     }
 
 
-def rendered(*boards: Board) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
-    return samples(render([document(board) for board in boards])[0].decode())
+SERVICE = {
+    "service": "alpha",
+    "studies": [{"state": "running"}, {"state": "finished"}],
+    "peers": [{"name": "beta", "there": True, "round_trip_s": 0.02}],
+    "refused_connections": {"mesh": 1, "ingest": 0},
+    "process": {"memory_bytes": 1 << 27},
+}
+"""What its metrics are made of, of a service's status."""
+
+
+def rendered(
+    *boards: Board, own: dict[str, Any] | None = None
+) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
+    return samples(render([document(board) for board in boards], own=own)[0].decode())
 
 
 def test_render_has_what_the_status_has() -> None:
@@ -93,6 +105,15 @@ def test_render_of_several_studies_tells_them_apart() -> None:
     assert found["syncret_studies", (("phase", "computing"),)] == 1
     names = {dict(labels)["study"] for name, labels in found if name == "syncret_info"}
     assert names == {"trial", "other"}
+
+
+def test_render_of_a_service_has_its_studies_and_the_others() -> None:
+    found = rendered(own=SERVICE)
+    assert found["syncret_service_studies", (("party", "alpha"), ("state", "running"))] == 1
+    assert found["syncret_service_peer_there", (("party", "alpha"), ("peer", "beta"))] == 1
+    assert found["syncret_service_memory_bytes", (("party", "alpha"),)] == 1 << 27
+    name = "syncret_service_refused_connections_total"
+    assert found[name, (("party", "alpha"), ("port", "mesh"))] == 1
 
 
 def test_render_of_nothing_has_no_study() -> None:
@@ -162,7 +183,7 @@ def selected(node: Any) -> Iterator[Any]:
 @pytest.mark.parametrize(("panel", "query"), list(expressions()))
 def test_the_dashboard_asks_for_metrics_that_there_are(panel: str, query: str) -> None:
     there: dict[str, set[str]] = {}
-    for name, labels in rendered(full_board()):
+    for name, labels in rendered(full_board(), own=SERVICE):
         there.setdefault(name, set()).update(dict(labels))
     parsed = promql_parser.parse(query.replace("$__rate_interval", AT_ANY_TIME))
     found = list(selected(parsed))
@@ -186,7 +207,7 @@ def test_the_dashboard_is_one_that_grafana_reads() -> None:
         assert all(place["x"] + place["w"] <= 24 for place in places)
         for variable in board["templating"]["list"]:
             for name in re.findall(r"syncret_\w+", json.dumps(variable)):
-                assert name in {metric for metric, _ in rendered(full_board())}
+                assert name in {metric for metric, _ in rendered(full_board(), own=SERVICE)}
 
 
 def test_a_query_for_a_metric_that_is_none_is_noticed() -> None:
