@@ -26,17 +26,26 @@ _WHOSE = (
     "It shows what whoever has the keys in the configuration has signed. Which configuration was agreed on, it cannot "
     "know: give it yours (--config), or compare the digest."
 )
+_COMPUTED = (
+    "It cannot show that a server computed its messages as the protocol says. For that the server has to record a "
+    "replay (record_replay) and show it, with its keys and inputs, to an auditor who may see that server's share."
+)
 LIMITS = (
     "The audit shows what the servers' transcripts say, and that they say the same. A server that leaves something "
     "out of its transcript is found out by the transcript of the server at the other end of the message.",
     _WHOSE,
     "It cannot show what leaves no message between the servers: two servers that put their shares together, or that "
     "agree on what to write, see everything and leave no trace here. At most one corrupted server is assumed.",
-    "It cannot show that a server computed its messages as the protocol says. For that the server has to record a "
-    "replay (record_replay) and show it, with its keys and inputs, to an auditor who may see that server's share.",
+    _COMPUTED,
     "It cannot show that data owners told the truth about their rows, nor what became of copies outside the protocol.",
 )
 """What no transcript can show; said on every audit of three servers."""
+_PROVED = (
+    "That a server computed its messages as the protocol says was proved to the two others before anything was opened; "
+    "the audit shows that they said so, each of them in its own transcript."
+)
+PROVED_LIMITS = tuple(_PROVED if sentence is _COMPUTED else sentence for sentence in LIMITS)
+"""The same of a run with run.security = "malicious"."""
 SERVER_LIMITS = (
     "One server wrote this transcript, and its clients keep none: the audit shows that it is whole and that what it "
     "says keeps to the rules, not that it says everything.",

@@ -23,12 +23,22 @@ from parties.audit import (
     secagg,
 )
 from parties.audit.evidence import Evidence
-from parties.audit.findings import FAIL, LIMITS, PASS, SERVER_LIMITS, Check, Failed, make_check
+from parties.audit.findings import (
+    FAIL,
+    LIMITS,
+    PASS,
+    PROVED_LIMITS,
+    SERVER_LIMITS,
+    Check,
+    Failed,
+    make_check,
+)
 from parties.audit.privacy import Terms
 from parties.audit.quality import quality
 from parties.audit.replay import replay_folder, whose
 from parties.audit.report import report
 from parties.audit.rules import READABLE, Case, Need, Rule, judge
+from parties.config import MALICIOUS
 from parties.distaim.agreement import identity_of
 from parties.distaim.planning import security_bits
 from parties.errors import StoreError
@@ -60,7 +70,10 @@ class Audit:
     @property
     def limits(self) -> tuple[str, ...]:
         """What it cannot show, in sentences."""
-        return LIMITS if self.servers == len(FILES) else SERVER_LIMITS
+        if self.servers != len(FILES):
+            return SERVER_LIMITS
+        proved = self.terms is not None and self.terms.config.run.security == MALICIOUS
+        return PROVED_LIMITS if proved else LIMITS
 
     def to_dict(self) -> dict[str, object]:
         """The document that ``syncret audit --json`` prints."""

@@ -83,6 +83,7 @@ async def test_run_is_finished_and_passes_the_audit(
     assert [check for check in found.checks if check.status == "fail"] == []
     (proofs,) = (check for check in found.checks if check.name == "proofs")
     assert "Before each of" in proofs.detail
+    assert any("was proved" in sentence for sentence in found.limits)
 
 
 @pytest.mark.parametrize(
