@@ -1,9 +1,9 @@
 """Which data owners may take part, and when: who is turned away at the door, and why.
 
 Provides ``Enrolment``, which a server asks of every owner that it does not have yet, ``check_enrolled``, which an
-owner's own program asks before anything is charged or sent, and ``close_enrolment``. An owner is turned away that the
-configuration does not name, that this server's operator has revoked, before the configuration's opening date, after its
-closing date, and once the operators have closed the run. Who is there already stays, unless it is revoked.
+owner's own program asks before anything is charged or sent, ``patience_s`` and ``close_enrolment``. An owner is turned
+away that the configuration does not name, that this server's operator has revoked, before the configuration's opening
+date, after its closing date, and once the operators have closed the run. Who is there already stays, unless revoked.
 
 The list and the dates are part of what everybody agrees on: an owner signs their digest with its data, and no server
 can add an owner unseen. A revocation comes later, and is an order of the operators (`parties.orders`): each server
@@ -23,6 +23,8 @@ from parties.errors import NotEnrolled
 from parties.orders import Orders
 
 _CLOSED = "enrolment_closed"
+_LONGEST_S = 1e9
+"""Later than anybody waits, and a date that there is."""
 _AT = "%Y-%m-%d %H:%M:%S UTC"
 
 
@@ -52,6 +54,19 @@ def now() -> datetime.datetime:
 def seconds_until(time: datetime.datetime) -> float:
     """From now on, by this host's clock; 0 where it is over."""
     return max(0.0, (time - now()).total_seconds())
+
+
+def patience_s(clients: ClientsSection) -> float:
+    """How long owners are waited for at the most, from now on: until the closing, or for wait_s from the opening."""
+    if clients.closing is not None:
+        return seconds_until(clients.closing)
+    return clients.wait_s + (0.0 if clients.opening is None else seconds_until(clients.opening))
+
+
+def until_text(left_s: float) -> str:
+    """When so many seconds are over, to the minute: the same words for as long as they pass."""
+    ends = now() + datetime.timedelta(seconds=min(left_s, _LONGEST_S))
+    return f"{ends:%Y-%m-%d %H:%M} UTC"
 
 
 def close_enrolment(database: Database) -> None:

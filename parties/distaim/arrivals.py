@@ -60,7 +60,7 @@ from parties.distaim.stored import Standing, StoredSubmission, Total
 from parties.distaim.submission import MAX_VERSION
 from parties.distaim.waiting import Waiting
 from parties.distaim.withdrawal import SignedWithdrawal
-from parties.enrolment import seconds_until
+from parties.enrolment import patience_s
 from parties.orders import Asked, Orders
 from parties.signing import Issuer
 from parties.statuses import TooFewClients
@@ -251,7 +251,7 @@ class Arrivals:
 
         They tell one another at growing intervals, so that a silent server is noticed within the receive deadline.
         """
-        deadline = time.monotonic() + self._patience_s()
+        deadline = time.monotonic() + patience_s(self._config.clients)
         longest = self._config.timeouts.receive_s / 4
         pause, all_ready = _FIRST_PAUSE_S, False
         while not all_ready:
@@ -313,11 +313,6 @@ class Arrivals:
             # Owners were waited for before the first round, which came to its end.
             or (self._enough and self._round > 0)
         )
-
-    def _patience_s(self) -> float:
-        """How long owners are waited for at the most, from now on."""
-        clients = self._config.clients
-        return clients.wait_s if clients.closing is None else seconds_until(clients.closing)
 
     @property
     def _wait_text(self) -> str:

@@ -3,13 +3,13 @@
 Provides ``Waiting``, how far that is, and ``waiting_text``. Public: everything; names of owners and numbers of servers.
 """
 
-import datetime
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from parties.config import Config
 from parties.distaim.listing import Incomplete
+from parties.enrolment import until_text
 from parties.orders import Asked
 
 SHOWN = 6
@@ -49,9 +49,7 @@ def waiting_text(config: Config, pid: int, state: Waiting, here: Collection[str]
 
 def _until(config: Config, state: Waiting) -> str:
     minimum = config.clients.minimum
-    # To the minute: it is the same sentence each time.
-    ends = datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=state.left_s)
-    at = f"{ends:%Y-%m-%d %H:%M} UTC"
+    at = until_text(state.left_s)
     if state.complete < minimum:
         return f"the run needs {minimum} (clients.minimum) by {at}"
     return (

@@ -6,14 +6,13 @@ here: to close, to end with the rounds done, to turn a client away. Public: name
 """
 
 import asyncio
-import datetime
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from mechanisms.errors import FinishedEarly, RoundLost
 from parties.config import Config
-from parties.enrolment import Enrolment, close_enrolment, seconds_until
+from parties.enrolment import Enrolment, close_enrolment, patience_s, until_text
 from parties.errors import FlaimProtocolError
 from parties.flaim.connections import Connections
 from parties.orders import Orders
@@ -58,16 +57,16 @@ class Attendance:
     async def gather(self) -> None:
         """Wait for the clients before the first round of this attempt. Raises TooFewClients."""
         clients, began = self.config.clients, time.monotonic()
-        wait_s = clients.wait_s if clients.closing is None else seconds_until(clients.closing)
+        wait_s = patience_s(clients)
         wanted = max(self.before, self.needed) if self.before else clients.expected
-        patience_s = self.config.timeouts.connect_s if self.before else clients.grace_s
+        grace_s = self.config.timeouts.connect_s if self.before else clients.grace_s
 
         def enough() -> bool:
             over = self.closed.is_set() or bool(self.before and self.orders.asked.finish)
             if self.here >= wanted or over:
                 return True
             waited = time.monotonic() - began
-            short = patience_s is not None and waited >= patience_s
+            short = grace_s is not None and waited >= grace_s
             return self.here >= self.needed and (short or self.orders.asked.close)
 
         await self._until(enough, wait_s, lambda: "the run")
@@ -116,11 +115,11 @@ class Attendance:
     ) -> None:
         """Until there are ``enough``, or the time is over; says what is waited for."""
         ends = time.monotonic() + wait_s
-        at = datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=wait_s)
+        at = until_text(wait_s)
         while not enough() and (left := ends - time.monotonic()) > 0:
             text = (
                 f"{what()} waits: {self.here} of {self.config.clients.expected} clients are connected, at least "
-                f"{self.needed} are needed{self._missing()}; until {at:%Y-%m-%d %H:%M} UTC"
+                f"{self.needed} are needed{self._missing()}; until {at}"
             )
             if self.reminder.due(text):
                 self.progress.event("waiting", text, done=self.here)

@@ -10,7 +10,13 @@ from parties.config import CertificateFiles, Config
 from parties.database import Database
 from parties.distaim.part import send_rows
 from parties.distaim.submit import submit
-from parties.enrolment import Enrolment, TurnedAway, check_enrolled, close_enrolment
+from parties.enrolment import (
+    Enrolment,
+    TurnedAway,
+    check_enrolled,
+    close_enrolment,
+    patience_s,
+)
 from parties.errors import ConfigError, NotEnrolled, PartialSubmission, SubmissionRefused
 from parties.orders import Orders
 from parties.owner import Owner, Table
@@ -104,6 +110,15 @@ def test_list_and_dates_are_part_of_what_all_agree_on() -> None:
 def test_bad_dates_and_names_are_refused_with_words(changes: dict[str, object], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         make_config(changes)
+
+
+def test_patience_is_until_the_closing_or_from_the_opening_on() -> None:
+    soon = (datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=100)).isoformat()
+    assert patience_s(make_config({"clients.wait_s": 7.0}).clients) == 7
+    assert 80 < patience_s(make_config({"clients.closes": soon}).clients) <= 100
+    opens = make_config({"clients.opens": soon, "clients.wait_s": 7.0})
+    assert 87 < patience_s(opens.clients) <= 107
+    assert patience_s(make_config({"clients.closes": "2020-01-01T00:00:00Z"}).clients) == 0
 
 
 def test_owner_off_the_list_or_the_dates_sends_nothing() -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from parties.board import About, Board
 from parties.config import CertificateFiles, Config
+from parties.errors import NotEnrolled
 from parties.flaim.client import ClientReport, run_client
 from parties.flaim.report import write_server_report
 from parties.orders import Orders
@@ -125,10 +126,14 @@ async def test_revoked_client_is_turned_away_with_a_status_of_its_own(
     assert result(tmp_path)["clients"] == 5
 
 
-async def test_client_that_comes_before_the_opening_is_told(
+async def test_client_that_comes_after_the_closing_is_told(
     certificates: Certificates, tmp_path: Path
 ) -> None:
-    changes = {"clients.opens": "2999-01-01T00:00:00Z", "clients.wait_s": 1.0}
-    config = flaim_config(certificates, changes)
-    with pytest.raises(TooFewClients, match="0 of 6 clients came within 1 s"):
+    """By its own program, before anything is charged; the server does not wait then."""
+    config = flaim_config(certificates, {"clients.closes": "2020-01-01T00:00:00Z"})
+    with pytest.raises(TooFewClients, match="0 of 6 clients came within 0 s"):
         await play(config, certificates, tmp_path)
+    with pytest.raises(NotEnrolled, match="closed to data owners at 2020-01-01"):
+        await run_client(
+            config, codes_of(0), certificates[NAMES[0]], tmp_path / "new", progress=Events()
+        )
