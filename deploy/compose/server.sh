@@ -7,9 +7,9 @@ name=$1
 mesh=${MESH:-$name:7100} ingest=${INGEST:-$name:7443}
 # For Prometheus: a certificate of its own for the metrics over HTTPS, which are closed to everybody else.
 if [ -n "${ADMIN:-}" ] && [ ! -e "$HOME_DIR/settings.toml" ]; then
-    syncret certs operator prometheus --dir "$HOME_DIR" --host "${ADMIN%:*}" --json >"$HOME_DIR/prometheus.json"
+    syncret certs operator prometheus --reader --dir "$HOME_DIR" --host "${ADMIN%:*}" --json >"$HOME_DIR/prometheus.json"
     fingerprint=$(sed -n 's/^ *"fingerprint": "\([0-9a-f]*\)".*/\1/p' "$HOME_DIR/prometheus.json")
-    printf '[admin]\naddress = "%s:%s"\nclients = ["%s"]\n' "${LISTEN_HOST:-0.0.0.0}" "${ADMIN##*:}" "$fingerprint" \
+    printf '[admin]\naddress = "%s:%s"\nreaders = ["%s"]\n' "${LISTEN_HOST:-0.0.0.0}" "${ADMIN##*:}" "$fingerprint" \
         >"$HOME_DIR/settings.toml"
     rm "$HOME_DIR/prometheus.json"
     mkdir -p -m 0700 "$SCRAPE/$name"
