@@ -90,6 +90,8 @@ class Session:
             "PATH": f"{self._folder / '.bin'}:{os.environ['PATH']}",
         }
         rest = {k: v for k, v in os.environ.items() if not k.startswith(("SYNCRET_", "XDG_"))}
+        if self._tables is not None:
+            own["SYNCRET_DATA_DIR"] = str(self._tables)
         return {**rest, **own, "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "default"}
 
     def _do(self, block: Block, code: str, folder: Path) -> None:
