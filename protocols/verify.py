@@ -13,7 +13,7 @@ import hashlib
 import hmac
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +28,8 @@ from protocols.verify_bits import Gates, prove_gates
 from protocols.verify_rings import RingProducts, prove_ring_products
 
 _DIGEST_BYTES = 32
+BATCH_ELEMENTS = 1 << 23
+"""What is proved of a ring at a time: a proof needs some 40 bytes for each of these, in each of three roles."""
 _FINE = np.ones(1, np.uint8)
 
 
@@ -79,15 +81,17 @@ class ProductVerifier:
             self._records, self._shown = {}, {}
             # Of bits, all three provers' gates are the same.
             gates = Gates(records.pop(BITS)) if BITS in records else None
-            proofs = [
-                _by(prover, proof)
-                for prover in range(3)
-                for proof in _proofs(gates, records, structures, prover)
-            ]
-            del records, gates
             _one_thread_a_product()
-            await inner.gather(*proofs)
-            del proofs
+            for number in range(_batches(records)):
+                await inner.gather(
+                    *(
+                        _by(prover, proof)
+                        for prover in range(3)
+                        for proof in _proofs(gates, records, structures, prover, number)
+                    )
+                )
+                gates = None
+            del records
             await self._end(inner)
         ctx.cost.apart += inner.cost.rounds
         self._failed = False
@@ -219,18 +223,48 @@ def _proofs(
     records: dict[Ring, list[Record]],
     structures: dict[Ring, list[NDArray[np.bool_]]],
     prover: int,
+    batch: int,
 ) -> Iterator[Callable[[Context], Awaitable[None]]]:
-    """One party's proofs, one of each kind of product."""
+    """One party's proofs of a batch, one of each kind of product."""
     if gates is not None:
         yield partial(prove_gates, gates=gates)
     for ring, found in records.items():
-        left, right = structures[ring][prover], structures[ring][(prover + 1) % 3]
-        products = RingProducts(ring, found, Structure.of(found, left, right))
+        parts = _cut(found)
+        if batch >= len(parts):
+            continue
+        part = parts[batch]
+        at = sum(_flags_of(record) for record in found[: part.start])
+        here = slice(at, at + sum(_flags_of(record) for record in found[part.start : part.stop]))
+        left, right = (structures[ring][(prover + i) % 3][here] for i in range(2))
+        some = found[part.start : part.stop]
+        products = RingProducts(ring, some, Structure.of(some, left, right))
         if products.elements:
             yield partial(prove_ring_products, products=products)
 
 
-@cache
+def _batches(records: dict[Ring, list[Record]]) -> int:
+    """In how many parts, one after the other, proofs go: at least one, for what there is of gates."""
+    return max([1, *(len(_cut(found)) for found in records.values())])
+
+
+def _cut(records: list[Record]) -> list[range]:
+    """The records of a ring in parts of at most ``BATCH_ELEMENTS`` of values and factors, or of one record."""
+    parts, start, size = list[range](), 0, 0
+    for number, record in enumerate(records):
+        factors = [f for o in record.origins for f in (o.left, o.right) if f is not None]
+        more = record.z_sh.size + sum(factor.size for factor in factors)
+        if number > start and size + more > BATCH_ELEMENTS:
+            parts.append(range(start, number))
+            start, size = number, 0
+        size += more
+    return [*parts, range(start, len(records))]
+
+
+def _flags_of(record: Record) -> int:
+    """How many ``records.flags`` a record has."""
+    return 2 + 2 * len(record.origins)
+
+
 def _one_thread_a_product() -> None:
     """Matrix products take one thread from now on, in this process.
 

@@ -171,6 +171,43 @@ async def of_free_sharings(ctx: Context) -> Share:
     return await base.multiply(ctx, both, x1)
 
 
+async def several(ctx: Context) -> Share:
+    """Values of two rings and of bits, one after the other, of which each is made of the one before."""
+    x_sh, y_sh = share_of(ctx, COUNTS[R16], R16), share_of(ctx, COUNTS[R32], R32)
+    for _ in range(3):
+        x_sh, y_sh = await base.multiply(ctx, x_sh, x_sh), await base.multiply(ctx, y_sh, y_sh)
+        x_sh = await of_ring(ctx, x_sh)
+    await carries(ctx)
+    return y_sh
+
+
+async def of_ring(ctx: Context, x_sh: Share) -> Share:
+    both = product(ctx, x_sh, x_sh.times(3)) + x_sh.additive(ctx)
+    return await base.reshare(ctx, both)
+
+
+def test_settle_proves_what_is_much_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One value at a time here; and what is wrong in a later part is found, too."""
+    monkeypatch.setattr(verify, "BATCH_ELEMENTS", 1)
+    gathered: list[int] = []
+    gather = Context.gather
+
+    async def counting(self: Context, *steps: Callable[[Context], Awaitable[object]]) -> object:
+        gathered.append(len(steps))
+        return await gather(self, *steps)
+
+    monkeypatch.setattr(Context, "gather", counting)
+    opened = run_parties(verified(several)).results[0]
+    x = np.arange(-3, 9) * 1001
+    assert np.array_equal(opened, R32.encode(x**8))
+    # Three provers, each of gates and two rings, of two rings, and of what is left of one; at three parties.
+    assert sorted(gathered, reverse=True) == [9] * 3 + [6] * 6 + [3] * 9
+    for number in range(12):
+        seen = deviate(verified(several), 1, number, flip)
+        assert any(isinstance(error, CheckFailed) for error in seen.errors), number
+        assert seen.opened == [0, 0], number
+
+
 def test_settle_asks_a_party_only_for_what_it_has_to_prove(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
