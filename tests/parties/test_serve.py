@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from parties import cards
-from parties.ceremony import CERTIFICATES, admit
+from parties.ceremony import CERTIFICATES, admit, merge
 from parties.commands.main import cli
 from parties.commands.running import guarded
 from parties.config import load_config
@@ -292,6 +292,26 @@ def test_commands_show_what_there_is_and_say_what_is_wrong(three: Cluster, says:
     for one in (digest, same):
         assert "cancelled" in says("study", "cancel", one, "--yes")
     assert "expected one that is" in says("study", "approve", digest, status=Status.USAGE)
+
+
+def test_card_is_for_a_coordinator_who_merges_by_hand(
+    three: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    paths = []
+    for serve in three.serves:
+        assert guarded(cli, ["study", "card", "--dir", str(serve.folder)]) == Status.DONE
+        paths.append(tmp_path / f"{serve.folder.name}.card")
+    study, out = three.study("by-hand"), tmp_path / "study"
+    merge(study, paths, authority=three.folder / "authority", out=out, valid_days=9)
+    merged = out / study.name
+    for by in (three.serves[2], three.serves[0]):
+        # Proposed twice it is the same study.
+        arguments = ["study", "propose", str(merged), "--dir", str(by.folder)]
+        assert guarded(cli, arguments) == Status.DONE
+        for serve in three.serves:
+            assert serve.until_state("by-hand", "proposed")["proposer"] == "gamma"
+    three.serves[0].ask("POST", "/studies/by-hand/cancel", {})
 
 
 def test_a_second_service_does_not_start_in_the_same_folder(three: Cluster) -> None:
