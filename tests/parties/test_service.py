@@ -28,6 +28,7 @@ from parties.operate.service_database import database_url, opened
 from parties.tls import Authority
 from tests.parties.serving import SERVERS, make_identities
 from tests.parties.small import write_small
+from tests.postgres import postgresql
 
 
 class Process:
@@ -114,13 +115,18 @@ def document(folder: Path, run: str, cards: Sequence[Path], **changes: str) -> d
 
 
 @contextlib.asynccontextmanager
-async def three_services(folder: Path, *, limit: int = 2) -> AsyncIterator[Three]:
+async def three_services(
+    folder: Path, *, limit: int = 2, alphas: str | None = None
+) -> AsyncIterator[Three]:
+    """``alphas`` is the URL of alpha's database, if that is no file."""
     Authority.make(folder / "authority", 10)
     identities = [Identity.load(path) for path in make_identities(folder)]
     async with contextlib.AsyncExitStack() as stack:
         services = []
         for identity in identities:
-            engine = stack.enter_context(opened(database_url(identity.folder), identity.own.key))
+            variable = alphas if identity.pid == 0 else None
+            url = database_url(identity.folder, variable=variable)
+            engine = stack.enter_context(opened(url, identity.own.key))
             book = Book(engine, identity.folder)
             services.append(Service(identity, book, limit=limit))
             await stack.enter_async_context(services[-1])
@@ -140,7 +146,15 @@ async def three_services(folder: Path, *, limit: int = 2) -> AsyncIterator[Three
 
 
 @pytest.fixture
-async def three(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Three]:
+async def three(tmp_path: Path, processes: dict[tuple[str, str], Process]) -> AsyncIterator[Three]:
+    async with three_services(tmp_path) as services:
+        services.processes = processes
+        yield services
+
+
+@pytest.fixture
+def processes(monkeypatch: pytest.MonkeyPatch) -> dict[tuple[str, str], Process]:
+    """The stand-ins for studies' processes, by server and study."""
     made: dict[tuple[str, str], Process] = {}
 
     def process(study: Any, place: Any, **rest: Any) -> Process:
@@ -150,9 +164,7 @@ async def three(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
 
     monkeypatch.setattr(service_module, "Worker", process)
     monkeypatch.setattr(service_module, "POLL_S", 0.05)
-    async with three_services(tmp_path) as services:
-        services.processes = made
-        yield services
+    return made
 
 
 async def test_a_study_runs_once_all_three_have_approved_it(three: Three) -> None:
@@ -172,6 +184,22 @@ async def test_a_study_runs_once_all_three_have_approved_it(three: Three) -> Non
     assert [(study.digest, study.state) for study in kept] == [(digest, State.FINISHED)]
     what = [entry.what for entry in three.services[1].book.entries(digest)]
     assert what == ["proposed", *["approved"] * 3, "queued", "started", "running", "finished"]
+
+
+async def test_a_service_with_postgresql_runs_studies_with_those_with_files(
+    tmp_path: Path, processes: dict[tuple[str, str], Process]
+) -> None:
+    pytest.importorskip("psycopg", reason="psycopg is not installed")
+    with postgresql() as url:
+        async with three_services(tmp_path, alphas=url) as three:
+            digest = await three.approved("stays")
+            await three.until_states(digest, "running")
+            for process in processes.values():
+                process.end(State.FINISHED)
+            await three.until_states(digest, "finished")
+            kept = {study.digest: study for study in three.services[0].book.studies()}
+            assert kept[digest].approvals == set(SERVERS)
+            assert not (three.identities[0].folder / "service.sqlite").exists()
 
 
 async def test_a_third_study_has_its_turn_when_one_is_over(three: Three) -> None:
