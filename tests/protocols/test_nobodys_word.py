@@ -32,7 +32,9 @@ from protocols.shares import Share, concatenate
 from protocols.verify import ProductVerifier
 from tests.protocols.deviating import deviate, flip
 from tests.protocols.local import components, reconstruct, run_parties, share_of
+from tests.protocols.test_box_muller import reject_normal
 from tests.protocols.test_costs import spec_of
+from tests.protocols.test_discrete import COUNT, chi_square
 from tests.protocols.test_origins import Notes
 
 Program = Callable[[Context], Awaitable[Share]]
@@ -242,21 +244,19 @@ def test_exp2_negative_is_within_its_error(seed: int) -> None:
         assert abs(int(power) - exact) < 13
 
 
-@pytest.mark.parametrize("sigma", [3.0, 200.0])
-def test_discrete_gaussian_has_its_deviation(sigma: float) -> None:
-    """20,000 samples; mean and deviation within five standard errors."""
+@pytest.mark.parametrize("sigma", [3.0, 20.89, 200.0])
+def test_discrete_gaussian_matches_the_exact_probabilities(sigma: float) -> None:
+    """The test without a verifier, on as many samples: see ``test_discrete``, which has its controls."""
     sampler = Sampler.of(sigma)
-    outcome = run_parties(verified(lambda c: discrete.discrete_gaussian(c, 20_000, sampler)))
-    z = R32.decode(reconstruct(outcome.results)).astype(np.float64)
-    assert abs(z.mean()) < 5 * sigma / np.sqrt(z.size)
-    assert abs(z.std() / sigma - 1) < 5 / np.sqrt(2 * z.size)
+    outcome = run_parties(verified(lambda c: discrete.discrete_gaussian(c, COUNT, sampler)))
+    assert chi_square(R32.decode(reconstruct(outcome.results)), sigma) > 1e-5
 
 
-def test_box_muller_has_its_deviation() -> None:
-    outcome = run_parties(verified(lambda c: box_muller.gaussian(c, 4000)))
+def test_box_muller_is_standard_normal() -> None:
+    """The tests without a verifier, on fewer samples: see ``test_box_muller``, which has their controls."""
+    outcome = run_parties(verified(lambda c: box_muller.gaussian(c, 20_000)))
     z = R64.decode(reconstruct(outcome.results)) / 2.0**box_muller.SAMPLE_BITS
-    assert abs(z.mean()) < 5 / np.sqrt(z.size)
-    assert abs(z.std() - 1) < 5 / np.sqrt(2 * z.size)
+    assert reject_normal(z) == []
 
 
 def test_select_chooses_as_without_a_verifier_where_scores_are_far_apart() -> None:
