@@ -134,6 +134,7 @@ async def send_canaries(
         cluster.config.require_parties()[pid].ingest.port,
     )
     writer.write(CANARY * 10)
+    writer.write_eof()
     await reader.read()
     writer.close()
 
