@@ -53,7 +53,7 @@ def judged(outcome: Outcome, honest: Outcome) -> str:
 
 def _noticed(outcome: Outcome) -> str:
     return "; ".join(
-        f"party {pid}: {error}"
+        f"{error} (said at party {pid})"
         for pid, error in outcome.errors.items()
         if isinstance(error, Exception)
     )

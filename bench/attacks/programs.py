@@ -10,10 +10,12 @@ from types import SimpleNamespace
 import numpy as np
 
 from bench.attacks.mesh import Program
-from protocols import base, boolean, bounded, count_bits, measure, random_bits, select
+from protocols import base, boolean, bounded, count_bits, measure, random_bits, rows, select
 from protocols.context import Context
 from protocols.derived import bits_to_ring
+from protocols.products import NumpyProducts
 from protocols.ring import BITS, R32, Ring, RingArray
+from protocols.row_plan import plan_counting
 from protocols.select_spec import bounds, integer_bits
 from protocols.shares import Share
 from protocols.steps import MEASURE, SELECT
@@ -21,6 +23,7 @@ from protocols.steps import MEASURE, SELECT
 TABLE = np.array([12, 9, 10, 13, 8], np.uint32)
 SIZES = np.array([2, 3])
 _SIGMA, _ROWS = 3.0, 1000
+_ROWS_COUNTED = 64
 _WORDS = np.array([0x0123456789ABCDEF, 0xFEDCBA9876543210, 0x0F1E2D3C4B5A6978], np.uint64)
 
 
@@ -75,6 +78,16 @@ async def _checked(ctx: Context) -> object:
         return await bounded.open_verdicts(c, verdicts, "clients.passed")
 
 
+async def _counted(ctx: Context) -> object:
+    """Rows counted into the cells of two queries."""
+    plan = plan_counting((4, 3, 5), ((0, 1), (1, 2)))
+    planes = np.array([[_WORDS[i % 3] >> np.uint64(i)] for i in range(plan.layout.bits)])
+    counts = await rows.count_rows(
+        ctx, share(ctx, BITS, planes), _ROWS_COUNTED, plan, products=NumpyProducts(1)
+    )
+    return await base.open_value(ctx, counts, "counts")
+
+
 async def _carried(ctx: Context) -> object:
     x_bsh = share(ctx, BITS, np.stack((_WORDS, _WORDS[::-1])))
     carry = await boolean.carry_out(ctx, x_bsh, ~x_bsh)
@@ -98,6 +111,7 @@ PROGRAMS: Mapping[str, Program] = {
     "inner-product": _multiplied,
     "random-bits": _drawn,
     "check": _checked,
+    "count-rows": _counted,
     "select": choose,
     "select-by-bits": _chosen_by_bits,
     "measure": _measured,
