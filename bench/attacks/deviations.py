@@ -14,7 +14,7 @@ import numpy as np
 
 from bench.attacks.mesh import Message, Program
 from bench.attacks.programs import PROGRAMS, TABLE, choose
-from protocols import absolute, boolean, derived
+from protocols import absolute, boolean, count_bits, derived
 from protocols.context import Context, Payload
 from protocols.shares import Additive, Share
 from protocols.steps import MEASURE_NOISE, SELECT_ABS_ERROR, SELECT_CHOOSE
@@ -122,6 +122,7 @@ def _with_other_counts(offsets: Sequence[int], product: Sequence[int]) -> Iterat
 
     with (
         patch.object(boolean, "addends", other_addends),
+        patch.object(count_bits, "addends", other_addends),
         patch.object(absolute, "signed", other_signed),
     ):
         yield

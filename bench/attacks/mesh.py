@@ -6,6 +6,7 @@ a deviation can be compared with the honest one.
 
 import asyncio
 import hashlib
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
@@ -14,7 +15,8 @@ from protocols.verify import ProductVerifier
 
 Program = Callable[[Context], Awaitable[object]]
 _IDLE_S = 0.03
-"""Nothing is sent for so long: who still waits waits for ever."""
+_IDLE_TIMES, _IDLE_BUSY_S = 3, 0.002
+"""Nothing is sent, and nothing computed, so often for so long: who still waits waits for ever."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,12 +111,13 @@ async def _run(
         for party in parties
     ]
     tasks = [asyncio.ensure_future(program(context)) for context in contexts]
-    idle, posted = 0, -1
-    # Twice, since a party may compute for longer than that without a message.
-    while not all(task.done() for task in tasks) and idle < 2:
-        posted = queues.posted
+    idle = 0
+    while not all(task.done() for task in tasks) and idle < _IDLE_TIMES:
+        posted, busy = queues.posted, time.process_time()
         await asyncio.wait(tasks, timeout=_IDLE_S)
-        idle = idle + 1 if posted == queues.posted else 0
+        # Who computes, in a thread maybe, sends nothing and is not idle.
+        waiting = time.process_time() - busy < _IDLE_BUSY_S
+        idle = idle + 1 if waiting and posted == queues.posted else 0
     for task in tasks:
         task.cancel()
     ended = await asyncio.gather(*tasks, return_exceptions=True)
