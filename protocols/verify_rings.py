@@ -69,10 +69,8 @@ class Scheme:
         return (self.bits if in_grids else self.ring.bits) + (terms + in_grids).bit_length() + 2
 
     def low(self, x: RingArray) -> RingArray:
-        """Modulo 2^K."""
-        if self.bits == self.wide.bits:
-            return self.wide.reduce(x)
-        return x & np.uint64((1 << self.bits) - 1)
+        """Modulo 2^K, or more where machine words wrap by themselves: limbs, quotients and sums are cut in the end."""
+        return self.wide.reduce(x) if self.wide.wide else x
 
 
 # A sum misses an error with 2^-33 at s = 32, hence two of them; with 2^-65 at s = 64. The fields are above all sums:
