@@ -15,6 +15,8 @@ from parties.operate.statement import Standing, Statement
 
 _AT_ONCE = 4
 """Studies that are fetched before anything else is looked at again."""
+_FARTHEST = 1_000_000
+"""A study that another server says to have been started so much later than all others has no turn: it lies."""
 DECIDES = 0
 """The server that decides on the order."""
 
@@ -179,19 +181,31 @@ def _turns(view: View) -> Iterator[Act]:
     others = list(view.heard.values())
     places = min([view.limit - view.busy, *(item.limit - item.busy for item in others)])
     running = {s.digest for s in view.studies.values() if s.kind != FLAIM and s.state in ACTIVE}
-    turns = [study.turn or 0 for study in view.studies.values()]
     for item in others:
         running |= {d for d, standing in item.studies.items() if standing.state in ACTIVE}
-        turns += [standing.turn or 0 for standing in item.studies.values()]
-    turn = max(turns, default=0)
+    last = _last_turn(view, others)
     for study in _queued(view):
         ready = [item.studies.get(study.digest) for item in others]
         if study.kind == FLAIM or len(running) >= places:
             continue
         if all(standing and standing.state is State.QUEUED for standing in ready):
-            turn += 1
+            # Each of the others starts what has a later turn than it knows of that study.
+            turn = 1 + max(last, *(standing.turn or 0 for standing in ready if standing))
+            if turn > last + _FARTHEST:
+                continue
+            last = turn
             running.add(study.digest)
             yield Start(study.digest, turn)
+
+
+def _last_turn(view: View, others: Sequence[Statement]) -> int:
+    """The last turn that this server knows, or (its disk may be lost) that both others do.
+
+    One other's word is not enough: it could use up all numbers, and no study would have a turn ever again.
+    """
+    own = max((study.turn or 0 for study in view.studies.values()), default=0)
+    told = [max((s.turn or 0 for s in item.studies.values()), default=0) for item in others]
+    return max(own, min(told, default=0))
 
 
 def _queued(view: View) -> list[Study]:

@@ -86,14 +86,20 @@ def check_proposal(document: Mapping[str, object], identity: Identity) -> Propos
         _check_feasible(config)
     except (PartyError, MechanismError) as error:
         raise Refused(str(error)) from error
+    except Exception as error:
+        # Another server's words must not end this one, whatever a library finds in them.
+        what = f"cannot be read ({type(error).__name__}); expected what `syncret certs merge` makes"
+        raise Refused(f"{SOURCE} {what}") from error
     return Proposal(config, kept)
 
 
 def _own_part_out(text: str) -> Config:
     """The configuration without what another one decides for this server. Raises ConfigError."""
     try:
+        # JSON has strings that no file can hold (half a surrogate pair), and TOML numbers of any length.
+        text.encode()
         document = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigError(SOURCE, "", f"is not valid TOML: {error}") from error
     document.pop("compute", None)
     run = document.get("run")

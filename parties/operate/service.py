@@ -59,6 +59,8 @@ POLL_S = 1.0
 _FETCH_AGAIN_S = 10.0
 _MOST_REFUSED = 500
 """Of studies that were looked at and not taken, the latest."""
+_MOST_PROPOSED = 200
+"""Studies that wait for this operator; while there are so many, no more are taken from other servers."""
 _SETTLED = 500
 """Studies that are over and still told of, the latest."""
 
@@ -352,9 +354,9 @@ class Service:
             case Start():
                 await self._start(study, act.turn)
             case End():
-                # Heard from one that has itself heard it, it says already whose it is.
-                text, names = act.reason, [server.name for server in self.identity.servers]
-                if not any(name in text for name in names):
+                # What another server says of a third one stays its word.
+                text = act.reason
+                if not text.startswith(f"cancelled by {act.by}"):
                     text = f"{act.by}: {text or act.state}"
                 await self._end(study, act.state, text, act.by)
             case Help():
@@ -366,12 +368,12 @@ class Service:
         peer = self.peers[act.pid]
         self._fetched[act.digest] = time.monotonic() + _FETCH_AGAIN_S
         try:
+            self._check_room(peer)
             document = await peer.study(act.digest)
             proposal = await asyncio.to_thread(check_proposal, document, self.identity)
             if proposal.config.digest() != act.digest:
                 raise Refused("what came is another configuration than was announced")
-            proposer = str(document.get("proposer", peer.server.name))
-            await self._take_in(proposal, proposer[:80], peer.server.name)
+            await self._take_in(proposal, self._proposer(document, peer), peer.server.name)
         except Refused as error:
             self.refused[act.digest] = str(error)
             if len(self.refused) > _MOST_REFUSED:
@@ -381,6 +383,20 @@ class Service:
             raise
         except PartyError as error:
             logger.warning("%s", error)
+
+    def _check_room(self, peer: Peer) -> None:
+        """Raises PartyError where too many studies wait for this operator: a server could propose for ever."""
+        waiting = sum(study.state is State.PROPOSED for study in self.studies.values())
+        if waiting >= _MOST_PROPOSED:
+            raise PartyError(
+                f"a study that {peer.server.name} proposed is not looked at: {waiting} wait for approval here; "
+                "expected that some of them are approved or cancelled first"
+            )
+
+    def _proposer(self, document: Mapping[str, object], peer: Peer) -> str:
+        """Whose study it is, by the word of ``peer``, which the history names; one of the three at least."""
+        said, names = document.get("proposer"), [server.name for server in self.identity.servers]
+        return said if isinstance(said, str) and said in names else peer.server.name
 
     async def _take_in(self, proposal: Proposal, proposer: str, actor: str) -> None:
         place = await asyncio.to_thread(keep, self.identity, proposal)

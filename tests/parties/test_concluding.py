@@ -102,6 +102,18 @@ def test_conclude_keeps_to_the_smallest_limit() -> None:
     assert starts == [Start(digest(1), 1), Start(digest(2), 2)]
 
 
+def test_conclude_lets_no_server_use_up_the_turns() -> None:
+    most = (1 << 31) - 1
+    own = [study(number, State.QUEUED, approvals=ALL) for number in (1, 2)]
+    queued = {item.digest: Standing(State.QUEUED, 4, approved=True) for item in own}
+    others = {digest(3): Standing(State.FINISHED, most)}
+    heard = {1: said(1, queued), 2: said(2, queued | others)}
+    assert conclude(view(own, heard)) == [Start(digest(1), 5), Start(digest(2), 6)]
+    # Of the study itself: that one does not start, another one does.
+    liar = queued | {digest(1): Standing(State.QUEUED, most, approved=True)}
+    assert conclude(view(own, {1: said(1, queued), 2: said(2, liar)})) == [Start(digest(2), 5)]
+
+
 def test_conclude_ends_what_ended_elsewhere() -> None:
     own = study(1, State.RUNNING, approvals=ALL, turn=3)
     failed = {1: said(1, {digest(1): Standing(State.FAILED, 3, True, False, "no disk")})}

@@ -25,6 +25,7 @@ from parties.operate.proposals import MOST_BYTES, Refused, new_card
 from parties.operate.service import NoStudy, NotNow, Service
 from parties.operate.service_app import service_application
 from parties.operate.service_database import database_url, opened
+from parties.operate.statement import Standing
 from parties.tls import Authority
 from tests.parties.serving import SERVERS, make_identities
 from tests.parties.small import write_small
@@ -220,7 +221,7 @@ async def test_a_failure_at_one_server_ends_it_at_all_and_three_approvals_try_ag
     await three.until_states(digest, "running")
     three.processes["beta", digest].end(State.FAILED, "the disk is full")
     await three.until_states(digest, "failed")
-    assert three.services[0].studies[digest].reason == "beta: the disk is full"
+    assert three.services[0].studies[digest].reason.endswith("beta: the disk is full")
     assert three.processes["alpha", digest].stopped
     for service in three.services[:2]:
         await service.approve(digest, "operator")
@@ -238,8 +239,9 @@ async def test_one_operator_cancels_for_all_and_the_sealing_keys_go(three: Three
     assert all(seal.exists() for seal in seals)
     await three.services[2].cancel(digest, "operator", "wrong columns")
     await three.until_states(digest, "cancelled")
-    reasons = {service.studies[digest].reason for service in three.services}
-    assert reasons == {"cancelled by gamma: wrong columns"}
+    for service in three.services:
+        # Heard from alpha or beta, it is said so.
+        assert service.studies[digest].reason.endswith("cancelled by gamma: wrong columns")
     await three.until(lambda: not any(seal.exists() for seal in seals))
     with pytest.raises(NotNow, match="it is cancelled"):
         await three.services[0].approve(digest, "operator")
@@ -346,6 +348,62 @@ async def test_another_server_names_why_it_takes_a_study_not(
     await three.until(lambda: peer.statement and study.digest in peer.statement.refused)
     assert peer.statement is not None
     assert "no sealing key that waits" in peer.statement.refused[study.digest]
+
+
+@pytest.mark.parametrize(
+    ("evil", "says"),
+    [
+        ({"config": "x = " + "1" * 5000}, "not valid TOML"),
+        ({"config": "x = '\ud800'"}, "not valid TOML"),
+        ({"proposer": "\ud800"}, ""),
+        ({"proposer": "alpha\x1b[2J\n"}, ""),
+        ({"proposer": ["beta"]}, ""),
+    ],
+)
+async def test_no_proposal_of_another_server_ends_this_one(
+    three: Three, monkeypatch: pytest.MonkeyPatch, evil: dict[str, Any], says: str
+) -> None:
+    good = await three.proposal("stays")
+    monkeypatch.setattr(three.services[2], "proposal", lambda digest: good | evil)
+    digest = load_config(three.folder / "study-stays" / "stays.toml").digest()
+    statement = three.services[2].statement
+
+    def announced() -> Any:
+        return replace(statement(), studies={digest: Standing(State.PROPOSED)})
+
+    monkeypatch.setattr(three.services[2], "statement", announced)
+    for service in three.services[:2]:
+        if says:
+            await three.until(lambda s=service: says in s.refused.get(digest, ""))
+        else:
+            await three.until(lambda s=service: digest in s.studies)
+            assert service.studies[digest].proposer == "gamma"
+    monkeypatch.undo()
+    assert await three.services[0].cards("distaim")
+
+
+async def test_a_server_cannot_fill_another_ones_book(
+    three: Three, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(service_module, "_MOST_PROPOSED", 1)
+    first = await three.propose("first")
+    second = await three.services[2].propose(await three.proposal("second"), "operator")
+    await three.until(lambda: "1 wait for approval here" in caplog.text)
+    assert second.digest not in three.services[0].studies
+    monkeypatch.setattr(service_module, "_FETCH_AGAIN_S", 0.1)
+    for service in three.services[:2]:
+        service._fetched.clear()
+        await service.approve(first, "operator")
+    await three.until_states(second.digest, "proposed")
+
+
+async def test_what_a_server_says_of_a_third_one_stays_its_word(three: Three) -> None:
+    digest = await three.approved("stays")
+    await three.until_states(digest, "running")
+    three.processes["gamma", digest].end(State.FAILED, "cancelled by beta: it does not like alpha")
+    await three.until_states(digest, "failed")
+    for service in three.services[:2]:
+        assert "gamma: cancelled by beta" in service.studies[digest].reason
 
 
 async def test_a_service_goes_on_with_what_its_database_has(three: Three, tmp_path: Path) -> None:
