@@ -1,7 +1,7 @@
 """The tables of a service's database, in SQLAlchemy Core; `parties.operate.migrations` brings a database to them.
 
 What is in it is public or of this server's own administration: studies as they were proposed, who approved them, what
-happened when, who may take part. No share, no key, no count: those stay in a study's own folder. Times are UTC.
+happened when. No share, no key, no count: those stay in a study's own folder. Times are UTC.
 """
 
 import datetime
@@ -96,15 +96,3 @@ EVENTS = Table(
     Column("text", Text, nullable=False, default=""),
 )
 """Who did what when."""
-
-OWNERS = Table(
-    "owners",
-    METADATA,
-    Column("digest", String(64), ForeignKey(STUDIES.c.digest), primary_key=True),
-    Column("owner", String(200), primary_key=True),
-    Column("opens_at", Utc, nullable=True),
-    Column("closes_at", Utc, nullable=True),
-    Column("revoked_at", Utc, nullable=True),
-    Column("reason", Text, nullable=False, default=""),
-)
-"""Who may take part in a study, from when to when, and who not any more."""

@@ -1,4 +1,4 @@
-"""Studies, approvals, events and owners."""
+"""Studies, approvals and events."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -51,12 +51,3 @@ def upgrade() -> None:
         sa.Column("text", sa.Text, nullable=False),
     )
     op.create_index("ix_events_digest", "events", ["digest"])
-    op.create_table(
-        "owners",
-        sa.Column("digest", sa.String(64), sa.ForeignKey("studies.digest"), primary_key=True),
-        sa.Column("owner", sa.String(200), primary_key=True),
-        sa.Column("opens_at", _MOMENT, nullable=True),
-        sa.Column("closes_at", _MOMENT, nullable=True),
-        sa.Column("revoked_at", _MOMENT, nullable=True),
-        sa.Column("reason", sa.Text, nullable=False),
-    )
