@@ -63,7 +63,7 @@ def _studies(statuses: Sequence[Status]) -> Metric:
 
 
 class _Service(Collector):
-    """Of a service: its studies by state, the two others, its ports."""
+    """Of a service: its studies by state and how often they were started again, the two others, its ports."""
 
     def __init__(self, status: Status) -> None:
         self._status = status
@@ -105,6 +105,20 @@ class _Service(Collector):
         for port, count in status["refused_connections"].items():
             refused.add_metric([name, port], count)
         yield refused
+        yield _restarts(status)
+
+
+def _restarts(status: Status) -> Metric:
+    """Of the studies whose processes the service runs."""
+    text = "How often the service has started the study's process again."
+    family = CounterMetricFamily("syncret_study_restarts", text, labels=_BASE)
+    counts: Counter[str] = Counter()
+    for study in status["studies"]:
+        if study["process"] is not None:
+            counts[study["run"]] += study["process"]["restarts"]
+    for run, count in counts.items():
+        family.add_metric([run, status["service"]], count)
+    return family
 
 
 def _samples(status: Status) -> Iterator[tuple[str, Sequence[str], float | None]]:

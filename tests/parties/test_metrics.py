@@ -59,7 +59,10 @@ def samples(text: str) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
 
 SERVICE = {
     "service": "alpha",
-    "studies": [{"state": "running"}, {"state": "finished"}],
+    "studies": [
+        {"run": "stays", "state": "running", "process": {"restarts": 3}},
+        {"run": "visits", "state": "finished", "process": None},
+    ],
     "peers": [{"name": "beta", "there": True, "round_trip_s": 0.02}],
     "refused_connections": {"mesh": 1, "ingest": 0},
     "process": {"memory_bytes": 1 << 27},
@@ -114,6 +117,9 @@ def test_render_of_a_service_has_its_studies_and_the_others() -> None:
     assert found["syncret_service_memory_bytes", (("party", "alpha"),)] == 1 << 27
     name = "syncret_service_refused_connections_total"
     assert found[name, (("party", "alpha"), ("port", "mesh"))] == 1
+    restarts = {key: value for key, value in found.items() if "restarts" in key[0]}
+    study = (("party", "alpha"), ("study", "stays"))
+    assert restarts == {("syncret_study_restarts_total", study): 3}
 
 
 def test_render_of_nothing_has_no_study() -> None:
