@@ -166,7 +166,7 @@ def study_document(service: Service, study: Study) -> dict[str, object]:
         "columns": len(config.domain.names),
         "owners": _owners(config),
         "servers": _standings(service, study),
-        "folder": str(service.place(study).path),
+        "folder": str(service.place(study).path.absolute()),
         "process": worker
         and {
             "id": worker.process,

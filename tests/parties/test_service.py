@@ -23,7 +23,7 @@ from parties.operate.book import Book, State, now
 from parties.operate.identity import Identity, ServerFile, join
 from parties.operate.proposals import MOST_BYTES, Refused, new_card
 from parties.operate.service import NoStudy, NotNow, Service
-from parties.operate.service_app import service_application
+from parties.operate.service_app import service_application, study_document
 from parties.operate.service_database import database_url, opened
 from parties.operate.statement import Standing
 from parties.tls import Authority
@@ -469,6 +469,18 @@ async def test_api_shows_studies_and_what_differs_from_others_of_the_name(three:
         metrics = await (await client.get("/metrics")).text()
         assert 'syncret_service_studies{party="alpha",state="proposed"} 2.0' in metrics
         assert (await client.get("/readyz")).status == 200
+
+
+async def test_api_names_a_studys_folder_whole_where_the_services_own_is_relative(
+    three: Three, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alpha = three.services[0]
+    digest = await three.propose("stays")
+    monkeypatch.chdir(alpha.identity.folder.parent)
+    alpha.identity = replace(alpha.identity, folder=Path(alpha.identity.folder.name))
+    folder = Path(str(study_document(alpha, alpha.studies[digest])["folder"]))
+    assert folder.is_absolute()
+    assert (folder / "study" / "stays.toml").is_file()
 
 
 async def test_api_refuses_bad_input_with_words(three: Three) -> None:
