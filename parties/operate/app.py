@@ -60,7 +60,8 @@ class Orders:
     @property
     def known(self) -> tuple[str, ...]:
         """The names of those that it can."""
-        return tuple(name for name in ("close", "finish", "cancel") if getattr(self, name))
+        names = ("close", "finish", "revoke", "cancel")
+        return tuple(name for name in names if getattr(self, name))
 
 
 def application(

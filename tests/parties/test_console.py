@@ -79,7 +79,9 @@ def served(folder: Path, board: Board) -> Iterator[Server]:
     port = listening.getsockname()[1]
     server = Server(folder, board, Loopback(port), port)
     orders = Orders(
-        close=lambda: server.told.append("close"), cancel=lambda: server.told.append("cancel")
+        close=lambda: server.told.append("close"),
+        cancel=lambda: server.told.append("cancel"),
+        revoke=lambda owner: server.told.append(f"revoke {owner}"),
     )
 
     def console() -> web.Application:
@@ -188,6 +190,24 @@ def test_console_takes_an_order_from_its_own_form_once_asked(server: Server) -> 
     response, _ = server.ask(f"{HERE}/cancel", "POST", f"csrf={found[1]}", cookie=own)
     assert response.status == 409
     assert server.told == ["close"]
+
+
+def test_console_turns_away_the_owner_that_its_form_names(server: Server) -> None:
+    own = server.enter().split(";")[0]
+    server.board.sources.owners = lambda: [Owner("north", OwnerState.HERE)]
+    _, text = server.ask(f"{HERE}/revoke", cookie=own)
+    found = re.search(r'name="csrf" value="([^"]+)"', text)
+    assert found is not None
+    assert '<option value="north">' in text
+    for bad in ("", "&owner=", "&owner=..%2fnorth", "&owner=%3Cb%3E", "&digest=north"):
+        response, text = server.ask(f"{HERE}/revoke", "POST", f"csrf={found[1]}{bad}", cookie=own)
+        assert response.status == 409
+        assert "no data owner" in text
+    assert server.told == []
+    body = f"csrf={found[1]}&digest=x&owner=north"
+    response, _ = server.ask(f"{HERE}/revoke", "POST", body, cookie=own)
+    assert response.headers["Location"] == f"{HERE}?did=revoke"
+    assert server.told == ["revoke north"]
 
 
 def test_console_hands_out_what_is_public_and_only_in_the_end(server: Server) -> None:

@@ -233,6 +233,11 @@ def test_an_operator_approves_and_follows_a_study_in_a_browser(
         # What only its process knows is on the page as soon as that runs.
         page.get_by_text("0 of 3 here; 3 more needed").wait_for()
         assert page.get_by_role("link", name="Take no more owners").is_visible()
+        page.get_by_role("link", name="Turn an owner away").click()
+        page.get_by_label("The owner's name").fill("stranger")
+        page.get_by_role("button", name="Turn an owner away").click()
+        asked = "Asked by alpha, not yet by beta and gamma: turn stranger away."
+        page.get_by_text(asked).wait_for()
         three.submit("looked-at")
         page.frame_locator("iframe").get_by_text("Privacy: epsilon").wait_for()
         with page.expect_download() as waiting:

@@ -159,7 +159,8 @@ class _Pages:
             )
         shown = await self._shown(request)
         order, form = self._order(request, shown), await request.post()
-        fields = {name: str(form[name]) for name in ("digest", "reason") if form.get(name)}
+        taken = ("owner",) if order.asks_owner else ("digest", "reason")
+        fields = {name: str(form[name]) for name in taken if form.get(name)}
         answer = await self._upstream.order(shown.key, order.name, fields)
         if not answer.taken:
             raise web.HTTPConflict(text=answer.text)

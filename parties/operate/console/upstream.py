@@ -33,7 +33,7 @@ _LINE = 1 << 22
 APPROVE, CANCEL = "approve", "cancel"
 _ORDERS = {State.PROPOSED: (APPROVE,), State.FAILED: (APPROVE,)}
 """What a service can be told of a study in this state, besides ``cancel``, which ends one that is not over."""
-_PASSED_ON = ("close", "finish")
+_PASSED_ON = ("close", "finish", "revoke")
 """What a study's process is told through its service. Were it told to stop, it would be started again."""
 _SERVERS = "servers"
 """The folder in a service's that has the public files of the servers that it knows."""
@@ -114,7 +114,7 @@ class Party:
 
     async def order(self, key: str, name: str, fields: Mapping[str, str]) -> Answer:
         """See ``Upstream``."""
-        return await _post(self.folder, f"/{_quoted(name)}", {})
+        return await _post(self.folder, f"/{_quoted(name)}", fields)
 
     async def changes(self, key: str | None) -> AsyncIterator[None]:
         """See ``Upstream``."""
@@ -139,7 +139,7 @@ class Studies:
         study = await _get(self.folder, f"/studies/{_quoted(key or '')}")
         if "digest" not in study:
             return None
-        # Its own word for the folder may be relative to where the service was started.
+        # Its own word for the folder is another one where it runs in a container.
         work = StudyFolder(self.folder, study["run"], study["digest"]).work
         status = await self._status(study["digest"], work)
         state = State(study["state"])

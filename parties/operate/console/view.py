@@ -54,6 +54,7 @@ class Order:
     did: str
     tone: str = ""
     asks_reason: bool = False
+    asks_owner: bool = False
 
 
 ORDERS = {
@@ -76,6 +77,17 @@ ORDERS = {
             "Once the operators of all servers have asked for it, no further round begins, and what that would have "
             "cost is not charged. The table is made of what was measured so far. This cannot be taken back.",
             "This server asks to end with the rounds that are done.",
+        ),
+        Order(
+            "revoke",
+            "Turn an owner away",
+            "This server takes nothing more of it; what it has sent is taken out once all operators ask for it.",
+            "Turn a data owner away?",
+            "This server takes nothing of it from now on. Once the operators of all servers have asked for it, what it "
+            "has sent is taken out of the count and deleted, unless a round has used it. This cannot be taken back.",
+            "This server turns the owner away, and asks to take out what it has sent.",
+            "bad",
+            asks_owner=True,
         ),
         Order(
             "cancel",
@@ -103,6 +115,7 @@ SERVICE_ORDERS = {
         ),
         ORDERS["close"],
         ORDERS["finish"],
+        ORDERS["revoke"],
         Order(
             "cancel",
             "End this study for good",
