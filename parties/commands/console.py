@@ -19,7 +19,7 @@ _HOST = "127.0.0.1"
 
 
 @click.command(epilog="Example: syncret console /var/lib/syncret/stays-2026")
-@click.argument("directory", metavar="DIR", type=click.Path(path_type=Path), default=Path())
+@click.argument("directory", metavar="[DIR]", type=click.Path(path_type=Path), default=Path())
 @click.option("--port", type=click.IntRange(0, 65535), default=0, help="By default a free one.")
 @click.option("--open", "opened", is_flag=True, help="Open this user's browser, too.")
 @common_options

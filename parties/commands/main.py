@@ -16,8 +16,8 @@ _COMMANDS = {
     "budget": "Show what your tables have spent, and set what they may.",
     "bundle": "Put what an audit reads of a run into one file.",
     "certs": "Make keys, cards and certificates, each where it belongs.",
-    "console": "Show a server in a browser on this host.",
     "close": "Take no further data owners in a run.",
+    "console": "Show a server, or a service of studies, in a browser on this host.",
     "demo": "Try it: three servers and 24 data owners on this machine.",
     "domain": "Draft a config from a table.",
     "finish": "End a run with the rounds that are done.",
@@ -29,23 +29,23 @@ _COMMANDS = {
     "forget": "Delete what is secret of a run that will not be finished.",
     "kit": "Make what each server and data owner of a study needs, as folders.",
     "owners": "",
-    "party": "Run one of the three compute servers.",
+    "party": "Run one of the three compute servers, for one study.",
     "plan": "Say what a run takes, and what noise it has, before it is run.",
     "restore": "Make a server's folder of a backup.",
     "revoke": "Turn a data owner away from a run.",
     "run": "Run DistAIM or central AIM on this machine, with one table for all owners.",
     "sample": "Draw more rows from the model of a finished run.",
-    "status": "Show what a server is at.",
-    "serve": "Run a server on fixed ports that takes studies one after the other or side by side.",
-    "study": "Propose, look at, approve and end studies of a server that runs.",
+    "serve": "Run a service: a server that takes studies, one after the other or side by side.",
+    "status": "Show what a server, or a service, is at.",
+    "study": "Propose, look at, approve, close and end studies of a service.",
     "submit": "Take part in a run of DistAIM with your own table.",
     "worker": "",
 }
 """What each is for, for the list of them; "" is hidden."""
 _OF_SERVERS = (
     "bench",
-    "console",
     "close",
+    "console",
     "demo",
     "finish",
     "flaim",
@@ -98,7 +98,8 @@ class _Commands(click.Group):
 def cli() -> None:
     """Differentially private synthetic tables from data that several owners hold and may not pool.
 
-    Three compute servers run DistAIM on secret shares of the owners' counts; no server ever sees a count.
+    DistAIM: three compute servers work on secret shares of the owners' rows or counts; none of them ever sees one.
+    FLAIM: one server learns sums of the owners' counts. `syncret COMMAND --help` ends with an example.
     """
 
 

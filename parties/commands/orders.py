@@ -27,7 +27,8 @@ def close(directory: Path, as_json: bool) -> None:
     """Take no further data owners in the run of the server in DIR, and begin with those that are complete.
 
     It takes effect when the operators of all three servers have asked it, and clients.minimum owners are complete; an
-    owner that comes later is told. FLAIM has one server, whose operator's word is enough.
+    owner that comes later is told. FLAIM has one server, whose operator's word is enough. Of a service of studies it is
+    `syncret study close`.
     """
     _ask(directory, "close", as_json=as_json)
 
@@ -39,7 +40,8 @@ def finish(directory: Path, as_json: bool) -> None:
     """End the run of the server in DIR with the rounds that are done: no further one begins.
 
     It takes effect when the operators of all three servers have asked it, after the round that is under way; what
-    further rounds would have cost is not charged. The synthetic table is made of what was measured.
+    further rounds would have cost is not charged. The synthetic table is made of what was measured. Of a service of
+    studies it is `syncret study finish`.
     """
     _ask(directory, "finish", as_json=as_json)
 
@@ -52,7 +54,8 @@ def revoke(directory: Path, owner: str, as_json: bool) -> None:
     """Turn the data owner called OWNER in its certificate away from the run of the server in DIR, for good.
 
     This server takes nothing of it from now on. When the operators of all three servers have asked it, what it has sent
-    is taken out of the count and deleted, unless a round has used it.
+    is taken out of the count and deleted, unless a round has used it. Of a service of studies it is `syncret study
+    revoke`.
     """
     _ask(directory, "revoke", {"owner": owner}, as_json=as_json)
 
@@ -63,6 +66,9 @@ def _ask(
     folder, *more = server_folders(directory)
     if more:
         raise click.UsageError(f"one server at a time: give {folder}, or another one's folder")
+    if "service" in ask(folder):
+        text = f"{folder} is a service's, of several studies: syncret study {name} STUDY --dir {folder}"
+        raise click.UsageError(text)
     taken, answer = order(folder, name, body)
     if not taken:
         error = answer.get("error", {})
@@ -88,7 +94,6 @@ def _is_asked(asked: Mapping[str, Any], name: str, body: Mapping[str, object] | 
 
 
 def _json(status: Mapping[str, Any]) -> str:
-
     return json.dumps(status["asked"])
 
 

@@ -23,7 +23,7 @@ _PLACES = ("party-*", "parties/*", "run", "studies/*/run")
 
 
 @click.command(epilog="Example: syncret status /var/lib/syncret/stays-2026 --watch")
-@click.argument("directory", metavar="DIR", type=click.Path(path_type=Path), default=Path())
+@click.argument("directory", metavar="[DIR]", type=click.Path(path_type=Path), default=Path())
 @click.option("--watch", is_flag=True, help="Go on showing it until the server ends.")
 @common_options
 def status(directory: Path, watch: bool, as_json: bool) -> None:

@@ -24,7 +24,7 @@ _SHORT = 12
 
 @click.group(epilog="Example: syncret study list --dir /var/lib/syncret")
 def study() -> None:
-    """Propose, look at, approve and end studies of the service that runs on this host (`syncret serve`).
+    """Propose, look at, approve, close and end studies of the service that runs on this host (`syncret serve`).
 
     STUDY is a digest, 8 of its digits or more, or the name of a run. All of them have --json.
     """
@@ -47,7 +47,13 @@ def study() -> None:
     show_default=True,
     help="A new folder, for owners and auditors.",
 )
-@click.option("--days", type=click.FloatRange(min=0, max=36_500, min_open=True), default=365)
+@click.option(
+    "--days",
+    type=click.FloatRange(min=0, max=36_500, min_open=True),
+    default=365,
+    show_default=True,
+    help="For how long the servers' certificates are valid.",
+)
 @common_options
 def propose(
     config: Path, folder: Path, authority: Path, out: Path, days: float, as_json: bool
@@ -101,7 +107,10 @@ def _proposal(config: Config) -> dict[str, object]:
     return {"config": config.resolved_toml(), "certificates": certificates}
 
 
-@study.command(epilog="Example: syncret study card --dir /var/lib/syncret")
+@study.command(
+    short_help="Make a card of this server, to be merged by hand.",
+    epilog="Example: syncret study card --dir /var/lib/syncret",
+)
 @folder_option
 @click.option("--flaim", is_flag=True, help="Of FLAIM's server.")
 @common_options
@@ -138,7 +147,10 @@ def list_command(folder: Path, state: str | None, as_json: bool) -> None:
         _lines([text])
 
 
-@study.command(epilog="Example: syncret study show 3f1c9a55e0b7")
+@study.command(
+    short_help="Show one study, its history and what differs.",
+    epilog="Example: syncret study show 3f1c9a55e0b7",
+)
 @_STUDY
 @folder_option
 @common_options
@@ -151,7 +163,10 @@ def show(study: str, folder: Path, as_json: bool) -> None:
     _lines([*_header(document), *_details(document), *_differences(document), *_history(document)])
 
 
-@study.command(epilog="Example: syncret study approve 3f1c9a55e0b7... (all 64 digits)")
+@study.command(
+    short_help="Approve a study, by its digest or its twelve words.",
+    epilog="Example: syncret study approve 3f1c9a55e0b7... (all 64 digits)",
+)
 @click.argument("digest")
 @folder_option
 @common_options
@@ -168,7 +183,10 @@ def approve(digest: str, folder: Path, as_json: bool) -> None:
     _ordered(asked(folder, "POST", f"{_target(name)}/approve", {"digest": digest}), as_json)
 
 
-@study.command(epilog="Example: syncret study cancel 3f1c9a55e0b7 --reason 'wrong columns'")
+@study.command(
+    short_help="End a study for all three servers, for good.",
+    epilog="Example: syncret study cancel 3f1c9a55e0b7 --reason 'wrong columns'",
+)
 @_STUDY
 @click.option("--reason", default="", help="What the others are told.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
@@ -185,7 +203,10 @@ def cancel(study: str, reason: str, yes: bool, folder: Path, as_json: bool) -> N
     _ordered(asked(folder, "POST", target, {"reason": reason}), as_json)
 
 
-@study.command(epilog="Example: syncret study close 3f1c9a55e0b7")
+@study.command(
+    short_help="Take no more owners of a study that runs.",
+    epilog="Example: syncret study close 3f1c9a55e0b7",
+)
 @_STUDY
 @folder_option
 @common_options
@@ -197,7 +218,10 @@ def close(study: str, folder: Path, as_json: bool) -> None:
     _tell(study, "close", folder, as_json)
 
 
-@study.command(epilog="Example: syncret study finish 3f1c9a55e0b7")
+@study.command(
+    short_help="End a study that runs with the rounds that are done.",
+    epilog="Example: syncret study finish 3f1c9a55e0b7",
+)
 @_STUDY
 @folder_option
 @common_options
@@ -206,7 +230,10 @@ def finish(study: str, folder: Path, as_json: bool) -> None:
     _tell(study, "finish", folder, as_json)
 
 
-@study.command(epilog="Example: syncret study revoke 3f1c9a55e0b7 north")
+@study.command(
+    short_help="Turn a data owner away from a study that runs.",
+    epilog="Example: syncret study revoke 3f1c9a55e0b7 north",
+)
 @_STUDY
 @click.argument("owner")
 @folder_option

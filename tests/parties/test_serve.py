@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from parties import cards
 from parties.ceremony import CERTIFICATES, admit, merge
@@ -292,6 +293,11 @@ def test_commands_show_what_there_is_and_say_what_is_wrong(three: Cluster, says:
         assert words in says("study", *arguments, status=status)
     nobody = ("study", "list", "--dir", str(three.folder / "nobody"))
     assert "no service runs" in says(*nobody, status=Status.NOT_RUNNING)
+    alpha = str(three.serves[0].folder)
+    for order in (["close", alpha], ["finish", alpha], ["revoke", alpha, "north"]):
+        refused = CliRunner().invoke(cli, order)
+        assert refused.exit_code == Status.USAGE
+        assert f"syncret study {order[0]} STUDY" in refused.output
     twelve = str(three.serves[0].get(f"/studies/{digest}")["words"])
     assert "not approved yet by beta and gamma" in says("study", "approve", twelve)
     for one in (digest, same):
