@@ -76,9 +76,12 @@ class ProductVerifier:
         # Until all three have said that they found everything right, nothing else may be opened.
         self._failed = True
         with ctx.step(proofs_of(ctx.cost.step), round=ctx.cost.round) as inner:
-            records = {ring: _in_order(found) for ring, found in _in_order_of_rings(self._records)}
-            structures = await self._begin(inner, records)
-            self._records, self._shown = {}, {}
+            # What comes in from here on waits for the next time: it is in no word that was said.
+            taken, shown, self._records, self._shown = self._records, self._shown, {}, {}
+            outline = _outline(taken, shown)
+            records = {ring: _in_order(found) for ring, found in _in_order_of_rings(taken)}
+            structures = await self._begin(inner, outline, records, shown)
+            del taken, shown
             # Of bits, all three provers' gates are the same.
             gates = Gates(records.pop(BITS)) if BITS in records else None
             _one_thread_a_product()
@@ -97,16 +100,20 @@ class ProductVerifier:
         self._failed = False
 
     async def _begin(
-        self, ctx: Context, records: dict[Ring, list[Record]]
+        self,
+        ctx: Context,
+        outline: bytes,
+        records: dict[Ring, list[Record]],
+        shown: dict[bytes, tuple[Payload, Payload]],
     ) -> dict[Ring, list[NDArray[np.bool_]]]:
         """All have received what is to be checked, it is the same, and what was shown is what its holders have.
 
         No challenge is told before: right awaits left's word here, so that what left was sent is fixed by then. Returns
         what the holders of each component have said of it (``records.flags``), by ring, and is the same at all.
         """
-        mine = _Word.of(self._outline(), records)
+        mine = _Word.of(outline, records)
         same = mine.encoded()
-        held, received = (self._digest_of_shown(which) for which in (0, 1))
+        held, received = (_digest_of_shown(shown, which) for which in (0, 1))
         before = np.concatenate((same, np.frombuffer(held, np.uint8)))
         answers = await ctx.round(
             {ctx.prev_pid: before, ctx.next_pid: same},
@@ -139,22 +146,25 @@ class ProductVerifier:
             if answers[peer].tobytes() != _FINE.tobytes():
                 raise CheckFailed(f"party {peer} did not find right what was multiplied")
 
-    def _outline(self) -> bytes:
-        """A digest of what there is to check: places, rings and sizes."""
-        digest = hashlib.sha256()
-        for ring in sorted(self._records, key=lambda ring: ring.name):
-            for place in sorted(self._records[ring]):
-                size = self._records[ring][place].z_sh.size
-                digest.update(f"{ring.name} {size} ".encode() + place)
-        for place in sorted(self._shown):
-            digest.update(f"shown {self._shown[place][0].size} ".encode() + place)
-        return digest.digest()
 
-    def _digest_of_shown(self, which: int) -> bytes:
-        digest = hashlib.sha256()
-        for place in sorted(self._shown):
-            digest.update(self._shown[place][which].data)
-        return digest.digest()
+def _outline(
+    taken: dict[Ring, dict[bytes, Record]], shown: dict[bytes, tuple[Payload, Payload]]
+) -> bytes:
+    """A digest of what there is to check: places, rings and sizes."""
+    digest = hashlib.sha256()
+    for ring, found in _in_order_of_rings(taken):
+        for place in sorted(found):
+            digest.update(f"{ring.name} {found[place].z_sh.size} ".encode() + place)
+    for place in sorted(shown):
+        digest.update(f"shown {shown[place][0].size} ".encode() + place)
+    return digest.digest()
+
+
+def _digest_of_shown(shown: dict[bytes, tuple[Payload, Payload]], which: int) -> bytes:
+    digest = hashlib.sha256()
+    for place in sorted(shown):
+        digest.update(shown[place][which].data)
+    return digest.digest()
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -261,6 +261,35 @@ def test_nothing_is_opened_after_a_check_that_failed() -> None:
     assert any("after a check that failed" in str(error) for error in seen.errors)
 
 
+def test_what_comes_in_while_a_check_runs_waits_for_the_next_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A product and a masked value made beside a check are in no word of it, and may not be forgotten with it."""
+    begin, late, beside = ProductVerifier._begin, list[int](), dict[ProductVerifier, Context]()
+
+    async def meanwhile(self: ProductVerifier, *arguments: object) -> object:
+        said = await begin(self, *arguments)  # type: ignore[arg-type]
+        if ctx := beside.pop(self, None):
+            await squares(ctx, R32)
+            await base.open_masked(ctx, base.random(ctx, R32, (1,)))
+            late.append(ctx.pid)
+        return said
+
+    async def program(ctx: Context) -> object:
+        ctx.verifier = verifier = ProductVerifier()
+        beside[verifier] = ctx.child()
+        opened = await base.open_value(ctx, await squares(ctx, R32), "value")
+        assert repr(verifier) == "ProductVerifier(1 values, 1 shown)"
+        await verifier.settle(ctx)
+        assert repr(verifier) == "ProductVerifier(0 values, 0 shown)"
+        return opened
+
+    monkeypatch.setattr(ProductVerifier, "_begin", meanwhile)
+    squared = R32.encode((np.arange(-3, 9) * 1001) ** 2)
+    assert np.array_equal(run_parties(program).results[0], squared)
+    assert sorted(late) == [0, 1, 2]
+
+
 def test_settle_refuses_sums_of_products_of_bits() -> None:
     async def program(ctx: Context) -> Share:
         x_bsh = share_of(ctx, X, BITS)
