@@ -16,6 +16,7 @@ import logging
 import socket
 import ssl
 from collections.abc import Callable
+from functools import partial
 
 from protocols.mesh import Inlet
 
@@ -138,12 +139,15 @@ class Handed:
         factory: Callable[[], asyncio.BaseProtocol],
         context: ssl.SSLContext,
         handshake_s: float,
+        most: int | None = None,
     ) -> None:
+        """``most`` handshakes go on at once, where that is given; one more ends the oldest."""
         self._inlet = inlet
         self._factory = factory
         self._context = context
         self._handshake_s = handshake_s
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._most = most
+        self._tasks: dict[asyncio.Task[None], None] = {}
         self._accepting = asyncio.ensure_future(self._accept())
 
     def close(self) -> None:
@@ -160,9 +164,21 @@ class Handed:
     async def _accept(self) -> None:
         while True:
             connection = await self._inlet.accept()
+            if self._most is not None and len(self._tasks) >= self._most:
+                oldest = next(iter(self._tasks))
+                del self._tasks[oldest]
+                oldest.cancel()
             task = asyncio.ensure_future(self._greet(connection))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._tasks[task] = None
+            task.add_done_callback(partial(self._greeted, connection))
+            # While more are waiting, accepting gives nobody else a turn.
+            await asyncio.sleep(0)
+
+    def _greeted(self, connection: socket.socket, task: "asyncio.Task[None]") -> None:
+        self._tasks.pop(task, None)
+        if task.cancelled():
+            # Perhaps before it began.
+            connection.close()
 
     async def _greet(self, connection: socket.socket) -> None:
         loop = asyncio.get_running_loop()
@@ -176,6 +192,3 @@ class Handed:
         except (OSError, TimeoutError) as error:
             logger.debug("a connection did not get through TLS: %s", error)
             connection.close()
-        except asyncio.CancelledError:
-            connection.close()
-            raise

@@ -22,6 +22,7 @@ from parties.tls import server_context
 from parties.version import ingest_headers
 
 _HANDSHAKE_S = 10.0
+_MOST_HANDSHAKES = 128
 _LINGER_S = 1.0
 _MOST = 64
 """Studies that are spoken for at once; the one that was asked for longest ago goes."""
@@ -69,7 +70,9 @@ class _Place:
         inlet = Waiting()
         self.put = inlet.put
         self._server = web.Server(self._answer, access_log=None)
-        self._handed = Handed(inlet, self._server, server_context(files), _HANDSHAKE_S)
+        self._handed = Handed(
+            inlet, self._server, server_context(files), _HANDSHAKE_S, _MOST_HANDSHAKES
+        )
         self._ending: asyncio.Task[None] | None = None
 
     def close(self) -> None:

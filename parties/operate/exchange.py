@@ -32,6 +32,7 @@ SERVICE_NAME = "service.syncret.invalid"
 FRESH_S = 10.0
 """How long what a server has said counts."""
 _HANDSHAKE_S = 5.0
+_MOST_HANDSHAKES = 64
 _ASK_S = 4.0
 _REPEAT_S = 60.0
 """How often the same trouble with a server is said again."""
@@ -77,7 +78,7 @@ class Exchange:
         manager = self._runner.server
         if manager is None:
             raise RuntimeError("the HTTP server was not set up")
-        self._handed = Handed(self._inlet, manager, context, _HANDSHAKE_S)
+        self._handed = Handed(self._inlet, manager, context, _HANDSHAKE_S, _MOST_HANDSHAKES)
 
     async def close(self) -> None:
         """End it and its connections."""

@@ -80,13 +80,17 @@ class Front:
                 await asyncio.sleep(_LONGEST_PAUSE_S)
                 continue
             if len(self._greeting) >= MOST_GREETING:
-                next(iter(self._greeting)).cancel()
+                oldest = next(iter(self._greeting))
+                del self._greeting[oldest]
+                oldest.cancel()
             task = asyncio.ensure_future(self._route(connection, str(peer[0])))
             self._greeting[task] = None
             task.add_done_callback(partial(self._greeted, connection))
+            # While more are waiting, accepting gives nobody else a turn, nor closes who was cancelled.
+            await asyncio.sleep(0)
 
     def _greeted(self, connection: socket.socket, task: "asyncio.Task[None]") -> None:
-        del self._greeting[task]
+        self._greeting.pop(task, None)
         if task.cancelled():
             connection.close()
 

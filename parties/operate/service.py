@@ -271,7 +271,7 @@ class Service:
         if len(found) != 1:
             what = "no study" if not found else f"{len(found)} studies"
             raise NoStudy(
-                f"{what} here by the name {name[:64]!r}; expected a digest, 8 of its digits or more, or a run's name"
+                f"{what} here by the name {name[:64]!r} (a digest, 8 of its digits or more, or a run's name)"
             )
         return found[0]
 

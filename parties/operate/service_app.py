@@ -39,7 +39,7 @@ from parties.config.differences import differences
 from parties.errors import PartyError
 from parties.operate.app import as_json, event_stream, failure, listed, same_site, send_event
 from parties.operate.asking import ask
-from parties.operate.book import DISTAIM, FLAIM, OVER, State, Study
+from parties.operate.book import ACTIVE, DISTAIM, FLAIM, OVER, State, Study
 from parties.operate.metrics import render
 from parties.operate.process import process_dict
 from parties.operate.proposals import MOST_BYTES, Refused, study_config
@@ -106,7 +106,7 @@ async def _refusals(request: web.Request, handler: Handler) -> web.StreamRespons
     try:
         return await handler(request)
     except NoStudy as error:
-        return failure(HTTPStatus.NOT_FOUND, str(error), "one of GET /studies")
+        return failure(HTTPStatus.NOT_FOUND, str(error), "one of those that are listed")
     except NotNow as error:
         return failure(HTTPStatus.CONFLICT, str(error), "another order")
     except Refused as error:
@@ -394,9 +394,17 @@ async def _cards(request: web.Request) -> web.Response:
 # What a study's own process is asked and told.
 
 
+def _at_work(service: Service, name: str) -> Study:
+    """A study that has a process. Raises NoStudy, NotNow."""
+    study = service.find(name)
+    if study.state not in ACTIVE:
+        raise NotNow(f"{study.run} is {study.state}, and takes this order while it runs")
+    return study
+
+
 async def _tell(request: web.Request) -> web.StreamResponse:
     service, order = request.app[SERVICE], request.match_info["order"]
-    study = service.find(request.match_info["id"])
+    study = _at_work(service, request.match_info["id"])
     response = await _passed_on(request, service.place(study).work, f"/{order}")
     if response.status < HTTPStatus.MULTIPLE_CHOICES:
         await service.asked(study.digest, actor(request), order)
@@ -405,7 +413,7 @@ async def _tell(request: web.Request) -> web.StreamResponse:
 
 async def _revoke(request: web.Request) -> web.StreamResponse:
     service, body = request.app[SERVICE], await _body(request)
-    study = service.find(request.match_info["id"])
+    study = _at_work(service, request.match_info["id"])
     response = await _passed_on(request, service.place(study).work, "/revoke", body)
     if response.status < HTTPStatus.MULTIPLE_CHOICES:
         await service.asked(study.digest, actor(request), f"revoke {body.get('owner')}")

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from parties.config import Address
 from parties.errors import ConfigError
-from parties.inlets import INGEST, MESH, Handed, Inlets, hand_over, study_name
+from parties.inlets import INGEST, MESH, Handed, Inlets, Waiting, hand_over, study_name
 from parties.operate import front as front_module
 from parties.operate.front import Front
 from parties.operate.hello import MOST_BYTES, Hello, Seen
@@ -187,6 +187,44 @@ async def test_front_bears_connections_that_say_nothing(monkeypatch: pytest.Monk
                 assert await asyncio.wait_for(reader.read(), 4) == b""
             writer.transport.abort()
         assert not front._greeting
+
+
+async def test_front_keeps_to_its_places_when_thousands_come_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(front_module, "MOST_GREETING", 8)
+    async with two_studies() as (front, port):
+        silent = [socket.create_connection(("127.0.0.1", port)) for _ in range(200)]
+        await asyncio.sleep(0.3)
+        assert len(front._greeting) <= 8
+        assert sum(_is_open(connection) for connection in silent) <= 8
+        for connection in silent:
+            connection.close()
+
+
+def _is_open(connection: socket.socket) -> bool:
+    connection.setblocking(False)
+    try:
+        return connection.recv(1) != b""
+    except BlockingIOError:
+        return True
+    except ConnectionError:
+        return False
+
+
+async def test_handed_ends_the_oldest_of_too_many_handshakes() -> None:
+    waiting, context = Waiting(), server_context(certificates()[PARTIES[0]])
+    handed = Handed(waiting, asyncio.Protocol, context, 60.0, 4)
+    pairs = [socket.socketpair() for _ in range(9)]
+    for _, theirs in pairs:
+        theirs.setblocking(False)
+        waiting.put(theirs)
+    await asyncio.sleep(0.2)
+    assert [_is_open(ours) for ours, _ in pairs] == [False] * 5 + [True] * 4
+    handed.close()
+    await handed.wait_closed()
+    for ours, _ in pairs:
+        ours.close()
 
 
 async def test_front_takes_a_greeting_that_comes_in_pieces() -> None:

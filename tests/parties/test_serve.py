@@ -287,7 +287,7 @@ def test_commands_show_what_there_is_and_say_what_is_wrong(three: Cluster, says:
         (("show", digest[:4]), Status.USAGE, "8 of its digits"),
         (("approve", digest[:12]), Status.USAGE, "not this study's"),
         (("approve", same[:16] + digest[16:]), Status.USAGE, "no study here"),
-        (("close", digest), Status.NETWORK, "process does not answer"),
+        (("close", digest), Status.USAGE, "shown is proposed, and takes this order while it runs"),
         (("list", "--state", "asleep"), Status.USAGE, "no state is called"),
     ):
         assert words in says("study", *arguments, status=status)

@@ -505,7 +505,7 @@ async def test_api_refuses_bad_input_with_words(three: Three) -> None:
             ("POST", f"/studies/{digest}/cancel", b'{"reason": 7}', 422),
             ("POST", f"/studies/{digest}/cancel", json.dumps({"reason": "x" * 201}), 422),
             ("POST", f"/studies/{digest}/cancel", json.dumps({"reason": "a\x1b[2J"}), 422),
-            ("POST", f"/studies/{digest}/close", b"{}", 503),
+            ("POST", f"/studies/{digest}/close", b"{}", 409),
             ("POST", f"/studies/{digest}/explode", b"{}", 404),
             ("POST", "/cards", b'{"kind": "other"}', 422),
         ):
