@@ -30,7 +30,7 @@ from protocols.verify_rings import RingProducts, prove_ring_products
 _DIGEST_BYTES = 32
 BATCH_ELEMENTS = 1 << 23
 """What is proved of a ring at a time: a proof needs some 40 bytes for each of these, in each of three roles."""
-_FINE = np.ones(1, np.uint8)
+_FINE = b"\1"
 
 
 class ProductVerifier:
@@ -141,9 +141,10 @@ class ProductVerifier:
     async def _end(self, ctx: Context) -> None:
         """All three have found everything right. Who has not says nothing, and the others open nothing."""
         peers = ctx.next_pid, ctx.prev_pid
-        answers = await ctx.round(dict.fromkeys(peers, _FINE), dict.fromkeys(peers, _FINE.size))
+        said = np.frombuffer(_FINE, np.uint8)
+        answers = await ctx.round(dict.fromkeys(peers, said), dict.fromkeys(peers, said.size))
         for peer in peers:
-            if answers[peer].tobytes() != _FINE.tobytes():
+            if answers[peer].tobytes() != _FINE:
                 raise CheckFailed(f"party {peer} did not find right what was multiplied")
 
 

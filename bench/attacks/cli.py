@@ -3,7 +3,6 @@
 import json
 import sys
 from collections import Counter
-from dataclasses import asdict
 
 import click
 
@@ -58,7 +57,7 @@ def attacks(
             click.echo(f"{name}: {_count(results, name)}", err=True)
     wrong = [result for result in results if not result.as_it_should_be]
     if as_json:
-        click.echo(json.dumps({"ok": not wrong, "attacks": [asdict(r) for r in results]}))
+        click.echo(json.dumps({"ok": not wrong, "attacks": [r.to_dict() for r in results]}))
     else:
         click.echo(_table(results))
         click.echo(f"{len(results)} attacks, {len(wrong)} that came out otherwise than they should")

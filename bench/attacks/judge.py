@@ -5,14 +5,14 @@ Provides ``Result``, ``generic`` and ``structured``. Public: everything.
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from bench.attacks.deviations import GENERIC, STRUCTURED, AtMessage, Attack
 from bench.attacks.mesh import Outcome, Program, run
 from bench.attacks.programs import PROGRAMS
 
 ABORTED, WAITING, HARMLESS, SUCCEEDED = "aborted", "waiting", "harmless", "succeeded"
-"""Ended before an opening; waiting for a message until the deadline; nothing else was opened; something else was."""
+"""An honest party ended it; waiting for a message until the deadline; all ended, as ever; something else was opened."""
 SEMI_HONEST, MALICIOUS = "semi-honest", "malicious"
 
 
@@ -21,7 +21,7 @@ class Result:
     """An attack by party ``deviating``: on which ``program``, by what, and what came of it.
 
     ``step`` and ``message``: which of its messages it changed; None where it computed with other numbers. ``noticed``:
-    by whom, and in whose words.
+    by whom, and in whose words. ``opened``: whether an honest party opened anything.
     """
 
     attack: str
@@ -32,11 +32,27 @@ class Result:
     message: int | None
     outcome: str
     noticed: str = ""
+    opened: bool = False
 
     @property
     def as_it_should_be(self) -> bool:
-        """No attack succeeds in malicious mode; those that are controls do in the other one."""
-        return (self.outcome == SUCCEEDED) == (self.security == SEMI_HONEST)
+        """Every attack ends the run in malicious mode; those that are controls succeed in the other one.
+
+        What is harmless in malicious mode was not carried out, or not noticed: neither shows that anything is proved.
+        """
+        if self.security == SEMI_HONEST:
+            return self.outcome == SUCCEEDED
+        return self.outcome in (ABORTED, WAITING)
+
+    def to_dict(self) -> dict[str, object]:
+        """For JSON, with what is asked of an attack in one word each."""
+        return asdict(self) | {
+            "name": self.attack,
+            "mode": self.security,
+            "aborted": self.outcome in (ABORTED, WAITING),
+            "before_opening": self.outcome in (ABORTED, WAITING) and not self.opened,
+            "learnt": self.outcome == SUCCEEDED,
+        }
 
 
 def judged(outcome: Outcome, honest: Outcome) -> str:
@@ -88,7 +104,8 @@ def _result(
     honest: Outcome,
 ) -> Result:
     found = judged(outcome, honest)
-    return Result(attack, security, program, pid, step, number, found, _noticed(outcome))
+    opened = any(outcome.opened.values())
+    return Result(attack, security, program, pid, step, number, found, _noticed(outcome), opened)
 
 
 def _sent_by(program: Program, pid: int, *, malicious: bool = True) -> list[tuple[str, int]]:
@@ -122,7 +139,8 @@ def _computed(
     if attack.wanted is not None and not malicious:
         # What it is after is what it says, whatever an honest run would have chosen.
         got = all(v == [attack.wanted] for v in outcome.opened.values()) and outcome.finished
-        return Result(name, security, attack.aim, 0, None, None, SUCCEEDED if got else HARMLESS)
+        found = SUCCEEDED if got else HARMLESS
+        return Result(name, security, attack.aim, 0, None, None, found, opened=outcome.finished)
     return _result(name, security, attack.aim, 0, None, None, outcome, honest)
 
 

@@ -79,6 +79,8 @@ class _Party:
         number = len(self.sent)
         self.sent.append((cost.step, payload.size))
         if self._deviation is not None:
+            # What cannot be written to is a constant of the program, and not this party's alone.
+            payload = payload if payload.flags.writeable else payload.copy()
             changed = self._deviation(Message(number, cost.step, payload))
             if changed is None:
                 return

@@ -1,12 +1,22 @@
 """`syncret bench attacks`: what succeeds where nothing is proved ends the run where all is."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from click.testing import CliRunner
 
 from bench.attacks.deviations import AtMessage
-from bench.attacks.judge import ABORTED, SUCCEEDED, WAITING, generic, spread
+from bench.attacks.judge import (
+    ABORTED,
+    HARMLESS,
+    MALICIOUS,
+    SUCCEEDED,
+    WAITING,
+    Result,
+    generic,
+    spread,
+)
 from bench.attacks.mesh import run
 from bench.attacks.programs import PROGRAMS
 from bench.cli import bench
@@ -29,6 +39,11 @@ def test_structured_attacks_succeed_in_semi_honest_mode_and_are_noticed_in_malic
         ("malicious", ABORTED),
     ]
     assert "select." in str(found[1]["noticed"])
+    said = ("name", "mode", "aborted", "before_opening", "learnt")
+    assert [found[0][word] for word in said] == [name, "semi-honest", False, False, True]
+    # D moves a highest bit, which no product is made of: it lies in the opening, and one party has the right value.
+    before = name != "D"
+    assert [found[1][word] for word in said] == [name, "malicious", True, before, False]
 
 
 @pytest.mark.parametrize("name", ["B", "C-counts"])
@@ -43,6 +58,28 @@ def test_noise_that_one_party_shapes_is_noticed(name: str) -> None:
 def test_every_changed_message_ends_the_run_or_changes_nothing(program: str) -> None:
     for result in generic([program], ["flip-kept", "constant", "zeros"], 2):
         assert result.outcome in (ABORTED, WAITING), result
+
+
+@pytest.mark.parametrize("pid", range(3))
+def test_a_party_that_takes_back_its_last_word_ends_the_run(pid: int) -> None:
+    """The word is a constant of the program: who changes its own may not change the others' in this process."""
+    sent = run(PROGRAMS["carries"], malicious=True, deviating=pid).sent
+    last = [number for number, (_, size) in enumerate(sent) if size == 1]
+    assert len(last) == 2
+    for number in last:
+        seen = run(
+            PROGRAMS["carries"],
+            malicious=True,
+            deviating=pid,
+            deviation=AtMessage("flip-kept", number),
+        )
+        assert "did not find right" in str(seen.errors)
+
+
+def test_an_attack_that_changes_nothing_is_no_success_of_proofs() -> None:
+    found = Result("A", MALICIOUS, "select", 0, None, None, HARMLESS)
+    assert not found.as_it_should_be
+    assert replace(found, outcome=WAITING).as_it_should_be
 
 
 def test_changes_succeed_where_nothing_is_proved(monkeypatch: pytest.MonkeyPatch) -> None:

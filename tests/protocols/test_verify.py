@@ -157,6 +157,29 @@ def test_two_wrong_gates_do_not_make_up_for_one_another() -> None:
     assert any(isinstance(error, CheckFailed) for error in seen.errors)
 
 
+@pytest.mark.parametrize("ring", COUNTS, ids=lambda ring: ring.name)
+def test_two_wrong_products_do_not_make_up_for_one_another(ring: Ring) -> None:
+    """One more here and one less there: only coefficients that nobody could foresee tell them from right ones."""
+
+    def moved(payload: np.ndarray) -> np.ndarray:
+        sent = ring.from_wire(payload, (12,))
+        difference = ring.encode(np.array([1, -1] + [0] * 10))
+        return ring.to_wire(ring.add(sent, difference)).copy()
+
+    seen = deviate(verified(partial(squares, ring=ring)), 1, 0, moved)
+    assert any(isinstance(error, CheckFailed) for error in seen.errors)
+    assert seen.opened == [0, 0]
+
+
+def test_a_place_is_one_values_alone() -> None:
+    """Of two values at one place only the second would be proved."""
+    x_sh = Share(R32, 0, *(R32.zeros((1,)) for _ in range(2)))
+    verifier = ProductVerifier()
+    verifier.reshared(b"here", (), x_sh, x_sh)
+    with pytest.raises(ValueError, match="one place"):
+        verifier.reshared(b"here", (), x_sh, x_sh)
+
+
 # What everybody knows to be zero is left out of proofs.
 
 
