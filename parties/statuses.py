@@ -20,6 +20,7 @@ from parties.errors import (
     NotEnrolled,
     PartyError,
     RoundTransportError,
+    SealError,
     StoreError,
     SubmitError,
     TooLate,
@@ -108,6 +109,7 @@ class Failure:
 _STATUSES: tuple[tuple[type[BaseException], Status], ...] = (
     (ConfigError, Status.CONFIG),
     (CertificateError, Status.CERTIFICATE),
+    (SealError, Status.CERTIFICATE),
     (StoreError, Status.STORAGE),
     (TooFewClients, Status.CLIENTS),
     (AuditFailed, Status.AUDIT),

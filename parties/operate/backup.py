@@ -227,7 +227,8 @@ def _unpack(file: Path, folder: Path, opener: Opener) -> Manifest:
 def _plain(file: Path, entry: tarfile.TarInfo) -> Sequence[str]:
     """A file's place in a copy; links, and names that lead out of it, are in none that we made."""
     parts = PurePosixPath(entry.name).parts
-    known = parts[:1] in ((_FOLDER,), (_KEYS,)) or parts == (_REGISTER,)
+    below = len(parts) > 1 and parts[0] in (_FOLDER, _KEYS)
+    known = below or parts == (_REGISTER,)
     if not entry.isreg() or not known or any(part in ("..", "/") for part in parts):
         raise _foreign(file, entry)
     return parts
@@ -242,13 +243,26 @@ def _manifest(file: Path, archive: tarfile.TarFile, entry: tarfile.TarInfo | Non
     content = None
     if entry is not None and entry.name == _MANIFEST and entry.size <= _MOST_MANIFEST:
         content = archive.extractfile(entry)
-    document = json.loads(content.read()) if content is not None else {}
-    if document.get("form") != FORM:
-        raise StoreError(
-            file, f"is of form {document.get('form')}; expected {FORM}, that of syncret {version()}"
-        )
-    stores = tuple(Kept(**kept) for kept in document.pop("stores"))
-    return Manifest(**document, stores=stores)
+    said = content.read() if content is not None else b"{}"
+    try:
+        document = json.loads(said)
+        form = document.get("form")
+        if form == FORM:
+            stores = tuple(Kept(**kept) for kept in document.pop("stores"))
+            if not any(_leads_out(kept.path) for kept in stores):
+                return Manifest(**document, stores=stores)
+    except (ValueError, RecursionError, TypeError, KeyError, AttributeError) as error:
+        # Whoever has the public key can write one.
+        raise StoreError(file, "has a manifest that none of ours has; expected a backup") from error
+    if form == FORM:
+        raise StoreError(file, "says that a run is outside of its folder; expected a backup")
+    raise StoreError(
+        file, f"is of form {str(form)[:20]}; expected {FORM}, that of syncret {version()}"
+    )
+
+
+def _leads_out(name: object) -> bool:
+    return not isinstance(name, str) or bool({"..", "/"} & set(PurePosixPath(name).parts))
 
 
 def _ended(file: Path, manifest: Manifest, register: Path, *, behind: bool) -> list[Kept]:

@@ -108,7 +108,8 @@ async def _refusals(request: web.Request, handler: Handler) -> web.StreamRespons
     except NoStudy as error:
         return failure(HTTPStatus.NOT_FOUND, str(error), "one of those that are listed")
     except NotNow as error:
-        return failure(HTTPStatus.CONFLICT, str(error), "another order")
+        what, _, expected = str(error).partition("; expected ")
+        return failure(HTTPStatus.CONFLICT, what, expected)
     except Refused as error:
         return failure(HTTPStatus.UNPROCESSABLE_ENTITY, str(error), "a study of these servers")
 
@@ -398,7 +399,7 @@ def _at_work(service: Service, name: str) -> Study:
     """A study that has a process. Raises NoStudy, NotNow."""
     study = service.find(name)
     if study.state not in ACTIVE:
-        raise NotNow(f"{study.run} is {study.state}, and takes this order while it runs")
+        raise NotNow(f"{study.run} is {study.state}; expected one that runs")
     return study
 
 

@@ -228,9 +228,11 @@ def test_a_damaged_backup_leaves_nothing(folder: Path, tmp_path: Path) -> None:
         assert sorted(tmp_path.iterdir()) == before
 
 
-def forged(path: Path, *entries: tarfile.TarInfo) -> Path:
+MANIFEST = {"folder": "x", "made_at": "", "syncret": "", "stores": [], "keys": False, "form": 1}
+
+
+def forged(path: Path, *entries: tarfile.TarInfo, said: object = MANIFEST) -> Path:
     """A file of somebody who has the public key."""
-    said = {"folder": "x", "made_at": "", "syncret": "", "stores": [], "keys": False, "form": 1}
     with path.open("wb") as file:
         sink = Sink(file, OWN)
         with tarfile.open(fileobj=sink, mode="w|") as archive:
@@ -250,11 +252,31 @@ def link(name: str, to: str, kind: bytes) -> tarfile.TarInfo:
 
 
 @pytest.mark.parametrize(
+    "said",
+    [
+        [],
+        {"form": 1},
+        {"form": 2},
+        MANIFEST | {"more": 1},
+        MANIFEST | {"stores": [7]},
+        MANIFEST | {"stores": [{"path": "../../x/store", "config": "", "store": "", "charges": 0}]},
+        MANIFEST | {"stores": [{"path": "/x/store", "config": "", "store": "", "charges": 0}]},
+        MANIFEST | {"stores": [{"path": 7, "config": "", "store": "", "charges": 0}]},
+    ],
+)
+def test_restore_takes_no_manifest_that_none_of_ours_has(tmp_path: Path, said: object) -> None:
+    with pytest.raises(StoreError, match=r"expected (a backup|1)"):
+        restored(forged(tmp_path / "copy", said=said), tmp_path / "again")
+    assert not (tmp_path / "again").exists()
+
+
+@pytest.mark.parametrize(
     "entry",
     [
         tarfile.TarInfo("folder/../../outside"),
         tarfile.TarInfo("/etc/outside"),
         tarfile.TarInfo("elsewhere/file"),
+        tarfile.TarInfo("folder"),
         tarfile.TarInfo("register.sqlite/x"),
         link("folder/link", "/etc/passwd", tarfile.SYMTYPE),
         link("folder/link", "manifest.json", tarfile.LNKTYPE),

@@ -287,7 +287,7 @@ def test_commands_show_what_there_is_and_say_what_is_wrong(three: Cluster, says:
         (("show", digest[:4]), Status.USAGE, "8 of its digits"),
         (("approve", digest[:12]), Status.USAGE, "not this study's"),
         (("approve", same[:16] + digest[16:]), Status.USAGE, "no study here"),
-        (("close", digest), Status.USAGE, "shown is proposed, and takes this order while it runs"),
+        (("close", digest), Status.USAGE, "shown is proposed; expected one that runs"),
         (("list", "--state", "asleep"), Status.USAGE, "no state is called"),
     ):
         assert words in says("study", *arguments, status=status)
@@ -302,7 +302,8 @@ def test_commands_show_what_there_is_and_say_what_is_wrong(three: Cluster, says:
     assert "not approved yet by beta and gamma" in says("study", "approve", twelve)
     for one in (digest, same):
         assert "cancelled" in says("study", "cancel", one, "--yes")
-    assert "expected one that is" in says("study", "approve", digest, status=Status.USAGE)
+    again = says("study", "approve", digest, status=Status.USAGE)
+    assert "it is cancelled; expected one that is proposed, or has failed\n" in again
 
 
 def test_card_is_for_a_coordinator_who_merges_by_hand(

@@ -13,6 +13,7 @@ from parties.errors import (
     ConfigError,
     FlaimProtocolError,
     RoundTimeout,
+    SealError,
     StoreError,
     SubmitError,
 )
@@ -34,6 +35,7 @@ from tests.parties.support import make_config
         (ConfigurationError("port"), Status.CONFIG),
         (DataError("line 3"), Status.DATA),
         (CertificateError("expired"), Status.CERTIFICATE),
+        (SealError("copy: does not open"), Status.CERTIFICATE),
         (PeerClosed("party 1 has left", 1), Status.NETWORK),
         (SubmitError("refused"), Status.NETWORK),
         (StoreError.__new__(StoreError), Status.STORAGE),
