@@ -27,6 +27,8 @@ from parties.operate.tables import SERVICE
 VARIABLE = "SYNCRET_DATABASE"
 FILE = "service.sqlite"
 _CONNECT_S = 5
+_SECRETS = frozenset({"password", "sslpassword"})
+"""Parameters of PostgreSQL's URLs that are secret."""
 _MIGRATIONS = "parties.operate.migrations"
 _OTHER_WAYS = (
     f"expected it in {VARIABLE} or in a file (--database-file), or the password in ~/.pgpass"
@@ -42,7 +44,7 @@ def database_url(
     """
     if option is not None:
         url = _parsed(option, "--database")
-        if url.password is not None:
+        if url.password is not None or _SECRETS & url.query.keys():
             raise ConfigError("service", "--database", f"has a password in it; {_OTHER_WAYS}")
         return url
     if file is not None:
@@ -80,7 +82,8 @@ def _parsed(text: str, where: str) -> URL:
 @contextlib.contextmanager
 def opened(url: URL, server: str) -> Iterator[Engine]:
     """An engine on the database of ``server`` (its key's hash), migrated. Raises StoreError."""
-    shown = Path(url.render_as_string(hide_password=True))
+    # A password may be among the parameters, too.
+    shown = Path(url.set(query={}).render_as_string(hide_password=True))
     sqlite = url.get_backend_name() == "sqlite"
     if sqlite:
         _make_private(Path(str(url.database)))

@@ -138,9 +138,12 @@ def test_sqlite_is_its_owners_alone(tmp_path: Path) -> None:
 SECRET = "open-sesame"
 
 
-def test_database_url_refuses_a_password_that_every_user_of_the_host_sees(tmp_path: Path) -> None:
+@pytest.mark.parametrize("at", [f"me:{SECRET}@host/db", f"me@host/db?password={SECRET}"])
+def test_database_url_refuses_a_password_that_every_user_of_the_host_sees(
+    tmp_path: Path, at: str
+) -> None:
     with pytest.raises(ConfigError, match=VARIABLE) as caught:
-        database_url(tmp_path, f"postgresql://me:{SECRET}@host/db")
+        database_url(tmp_path, f"postgresql://{at}")
     assert SECRET not in str(caught.value)
 
 
@@ -167,10 +170,9 @@ def test_database_url_says_what_it_expects(tmp_path: Path, text: str) -> None:
     assert SECRET not in str(caught.value)
 
 
-def test_opened_says_that_nobody_answers_and_no_password(tmp_path: Path) -> None:
-    url = database_url(
-        tmp_path, variable=f"postgresql://me:{SECRET}@127.0.0.1:1/db?host={tmp_path}"
-    )
+@pytest.mark.parametrize("at", [f"me:{SECRET}@127.0.0.1:1/db?", f"/db?password={SECRET}&"])
+def test_opened_says_that_nobody_answers_and_no_password(tmp_path: Path, at: str) -> None:
+    url = database_url(tmp_path, variable=f"postgresql://{at}host={tmp_path}")
     with pytest.raises(StoreError, match="does not answer") as caught, opened(url, SERVER):
         pass
     problem: BaseException | None = caught.value
