@@ -171,6 +171,17 @@ def test_two_wrong_products_do_not_make_up_for_one_another(ring: Ring) -> None:
     assert seen.opened == [0, 0]
 
 
+def test_a_carry_out_of_range_is_refused() -> None:
+    """Carries are numbers of so many bits; with more of them a false sum could be made to hold modulo the prime."""
+    program = PROGRAMS["squares-32"]
+    said = [
+        str(error)
+        for number in range(messages_of(program, 1))
+        for error in deviate(verified(program), 1, number, flip_last).errors
+    ]
+    assert any("a number out of range" in words for words in said)
+
+
 def test_a_place_is_one_values_alone() -> None:
     """Of two values at one place only the second would be proved."""
     x_sh = Share(R32, 0, *(R32.zeros((1,)) for _ in range(2)))
@@ -416,6 +427,25 @@ def test_view_of_proofs_without_masks_is_rejected(monkeypatch: pytest.MonkeyPatc
     rows = np.array([proof_messages(1, variant) for variant in range(120)])
     bits = np.unpackbits(rows.view(np.uint8), axis=1, bitorder="little")
     assert find_leak(bits[:, np.arange(bits.shape[1]) % 64 < F61.exponent])
+
+
+def quotients_shown(variant: int) -> np.ndarray:
+    """What party 1 receives of the proof of party 0's products in Z_2^32: its part of q, an element a product."""
+
+    async def program(ctx: Context) -> None:
+        ctx.verifier = ProductVerifier()
+        await squares(ctx, R32)
+        await ctx.verifier.settle(ctx)
+
+    received = run_parties(program, variant=variant, known_to=1).received(1)
+    # The first message is the product's, of the same size.
+    (found,) = (message for message in received[1:] if len(message) == 4 * 12)
+    return np.frombuffer(found, np.uint8)
+
+
+def test_view_of_quotients_is_uniform() -> None:
+    rows = np.array([quotients_shown(variant) for variant in range(60)])
+    assert find_leak(np.unpackbits(rows, axis=1, bitorder="little")) is None
 
 
 @pytest.mark.parametrize("count", [1, 100, 2048, 5000])
