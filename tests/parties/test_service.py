@@ -471,6 +471,16 @@ async def test_api_shows_studies_and_what_differs_from_others_of_the_name(three:
         assert (await client.get("/readyz")).status == 200
 
 
+async def test_api_counts_how_often_a_studys_process_was_started_again(three: Three) -> None:
+    alpha = three.services[0]
+    digest = await three.approved("stays")
+    await three.until_states(digest, "running")
+    three.processes["alpha", digest].restarts = 2
+    async with api(alpha) as client:
+        metrics = await (await client.get("/metrics")).text()
+    assert 'syncret_study_restarts_total{party="alpha",study="stays"} 2.0' in metrics
+
+
 async def test_api_names_a_studys_folder_whole_where_the_services_own_is_relative(
     three: Three, monkeypatch: pytest.MonkeyPatch
 ) -> None:
