@@ -11,8 +11,10 @@ from parties.audit.replay import replay_folder
 from parties.audit.run import audit_folder
 from parties.config import CertificateFiles
 from parties.distaim.circumstances import Circumstances
+from parties.distaim.notes import TOTAL
 from protocols.context import Payload, StepCost, Transport
 from protocols.errors import CheckFailed, PeerClosed
+from protocols.steps import COUNT_FACTORS
 from tests.parties.audit_runs import collect
 from tests.parties.mesh import EVERYONE, Cluster, make_uniform
 from tests.parties.support import make_config
@@ -119,6 +121,20 @@ async def test_a_server_that_deviates_ends_the_run_before_the_opening(
     assert audit_folder(collect(cluster, cluster.folder / "run")).ok
     spent = [r for r in records(cluster, honest[0]) if r["kind"] == "ledger"]
     assert len(spent) >= charged[0]
+
+
+async def test_a_total_that_was_not_proved_is_not_kept(
+    tmp_path: Path, certificates: dict[str, CertificateFiles], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a restart nobody could prove it any more, and it would be measured."""
+    fixed = {"run.security": "malicious", "run.input": "rows", "run.rounds": 1}
+    cluster = Cluster(make_config(fixed), tmp_path, certificates)
+    with monkeypatch.context() as patch:
+        deviate(patch, 1, COUNT_FACTORS.name)
+        ended = await cluster.run(owners=EVERYONE)
+    assert any(isinstance(error, CheckFailed) for error in (ended[0], ended[2]))
+    for honest in (0, 2):
+        assert not [r for r in records(cluster, honest) if r.get("what") == TOTAL.what]
 
 
 async def test_a_server_that_deviates_is_not_noticed_in_semi_honest_mode(
