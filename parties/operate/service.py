@@ -26,7 +26,6 @@ from parties.inlets import study_name
 from parties.operate.afterword import Afterword
 from parties.operate.book import ACTIVE, DISTAIM, OVER, Book, Entry, State, Study, now
 from parties.operate.concluding import (
-    Act,
     Approved,
     End,
     Fetch,
@@ -177,7 +176,9 @@ class Service:
             await listen_to(self.peers)
             try:
                 async with self._lock:
-                    await self._step()
+                    fetches = await self._step()
+                # Without the lock: another server may take its time, and orders do not wait for it.
+                await asyncio.gather(*(self._fetch(act) for act in fetches))
             except StoreError as error:
                 # The database, or the disk; nothing was done that is not in it.
                 logger.warning("%s", error)
@@ -331,17 +332,19 @@ class Service:
             self.workers,
         )
 
-    async def _step(self) -> None:
-        """All that follows now. Raises StoreError."""
+    async def _step(self) -> list[Fetch]:
+        """Do all that follows now, but for what has to be fetched. Raises StoreError."""
         await self._see_workers()
+        fetches = []
         for act in conclude(self._view()):
-            await self._do(act)
+            if isinstance(act, Fetch):
+                fetches.append(act)
+            else:
+                await self._do(act)
             self._touch()
+        return fetches
 
-    async def _do(self, act: Act) -> None:
-        if isinstance(act, Fetch):
-            await self._fetch(act)
-            return
+    async def _do(self, act: Approved | Queue | Start | End | Help) -> None:
         study = self.studies[act.digest]
         match act:
             case Approved():
@@ -364,7 +367,7 @@ class Service:
                 self._work(study)
 
     async def _fetch(self, act: Fetch) -> None:
-        """A study that another server has."""
+        """A study that another server has. Raises StoreError."""
         peer = self.peers[act.pid]
         self._fetched[act.digest] = time.monotonic() + _FETCH_AGAIN_S
         try:
@@ -373,7 +376,10 @@ class Service:
             proposal = await asyncio.to_thread(check_proposal, document, self.identity)
             if proposal.config.digest() != act.digest:
                 raise Refused("what came is another configuration than was announced")
-            await self._take_in(proposal, self._proposer(document, peer), peer.server.name)
+            async with self._lock:
+                if act.digest not in self.studies:
+                    proposer = self._proposer(document, peer)
+                    await self._take_in(proposal, proposer, peer.server.name)
         except Refused as error:
             self.refused[act.digest] = str(error)
             if len(self.refused) > _MOST_REFUSED:

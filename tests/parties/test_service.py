@@ -20,6 +20,7 @@ from parties.operate import service as service_module
 from parties.operate import statement as statement_module
 from parties.operate.afterword import said_of
 from parties.operate.book import Book, State, now
+from parties.operate.exchange import Peer
 from parties.operate.identity import Identity, ServerFile, join
 from parties.operate.proposals import MOST_BYTES, Refused, new_card
 from parties.operate.service import NoStudy, NotNow, Service
@@ -395,6 +396,24 @@ async def test_a_server_cannot_fill_another_ones_book(
         service._fetched.clear()
         await service.approve(first, "operator")
     await three.until_states(second.digest, "proposed")
+
+
+async def test_orders_do_not_wait_for_a_server_that_answers_slowly(
+    three: Three, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    digest = await three.propose("first")
+    asked = asyncio.Event()
+
+    async def never(peer: Peer, digest: str) -> Any:
+        asked.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(Peer, "study", never)
+    await three.services[2].propose(await three.proposal("second"), "operator")
+    async with asyncio.timeout(5):
+        await asked.wait()
+        for service in three.services:
+            await service.approve(digest, "operator")
 
 
 async def test_what_a_server_says_of_a_third_one_stays_its_word(three: Three) -> None:
