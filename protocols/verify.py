@@ -129,11 +129,13 @@ class ProductVerifier:
         )
         # Of three components each is known to two: own to the party before, next to the one after, the third to both.
         pairs = ((mine.own, prior.next), (mine.next, after.own), (after.next, prior.own))
-        if not (mine.outline == after.outline == prior.outline) or not all(
-            np.array_equal(x, y) for x, y in pairs
-        ):
+        words = {ctx.next_pid: after, ctx.prev_pid: prior}
+        other = [ctx.party(peer) for peer in words if words[peer].outline != mine.outline]
+        if other or not all(np.array_equal(x, y) for x, y in pairs):
+            who = " and ".join(f"party {party}" for party in other) or "one of the two others"
             raise CheckFailed(
-                f"the parties have other products to check before step {ctx.cost.step!r}"
+                f"party {ctx.party(ctx.pid)} finds in step {ctx.cost.step!r} that by the word of {who}"
+                " there are other products to check"
             )
         by_component = {ctx.pid: mine.own, ctx.next_pid: mine.next, ctx.prev_pid: after.next}
         return _by_ring(records, [by_component[component] for component in range(3)])
@@ -145,7 +147,7 @@ class ProductVerifier:
         answers = await ctx.round(dict.fromkeys(peers, said), dict.fromkeys(peers, said.size))
         for peer in peers:
             if answers[peer].tobytes() != _FINE:
-                raise CheckFailed(f"party {peer} did not find right what was multiplied")
+                raise CheckFailed(f"party {ctx.party(peer)} did not find right what was multiplied")
 
 
 def _outline(
