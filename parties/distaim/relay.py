@@ -116,6 +116,8 @@ class _Peer:
         self._slots = asyncio.Semaphore(max(1, min(_AT_ONCE, _TOGETHER_BYTES // post.largest)))
         self._awake = asyncio.Event()
         self._pause_s, self._until, self._failed_at = FIRST_PAUSE_S, 0.0, 0.0
+        self._said = ""
+        """Why parts wait, as it was logged."""
         self._session: aiohttp.ClientSession | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -179,7 +181,7 @@ class _Peer:
             self._queue.put_nowait(client)
             self._tried(client)
         else:
-            self._pause_s = FIRST_PAUSE_S
+            self._pause_s, self._said = FIRST_PAUSE_S, ""
             self._tried(client)
             del self._tries[client]
             if self._outbox.waits(client, self._pid):
@@ -192,7 +194,9 @@ class _Peer:
         """Nobody is tried for a while, which grows with each failure; tries that began before one count with it."""
         if started < self._failed_at:
             return
-        logger.warning("%s: parts wait: %s", self._party.name, error)
+        if self._said != (said := str(error)):
+            logger.warning("%s: parts wait: %s", self._party.name, said)
+            self._said = said
         self._failed_at = time.monotonic()
         self._until = self._failed_at + self._pause_s
         self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)

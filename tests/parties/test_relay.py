@@ -159,6 +159,20 @@ async def test_parts_for_a_server_that_is_away_wait_and_survive_a_restart(
         assert sorted(receipts) == [1, 2]
 
 
+async def test_why_parts_wait_is_logged_once(
+    asker: Asker,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(relay, "FIRST_PAUSE_S", 0.05)
+    monkeypatch.setattr(relay, "LONGEST_PAUSE_S", 0.05)
+    async with running_servers(asker.config, tmp_path, asker.certificates, (0, 1)):
+        await asker.upload(0, sealed_upload(asker.config))
+        await asyncio.sleep(0.5)
+    assert caplog.text.count("party-2: parts wait: cannot be reached") == 1
+
+
 async def test_a_delivery_that_was_not_noted_is_made_again_and_counts_once(
     asker: Asker, tmp_path: Path
 ) -> None:
