@@ -209,6 +209,9 @@ def _context(files: CertificateFiles, protocol: int) -> ssl.SSLContext:
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.check_hostname = False
     context.verify_mode = ssl.CERT_REQUIRED
+    if protocol == ssl.PROTOCOL_TLS_SERVER:
+        # Nobody resumes a connection, and two tickets weigh as much as the rest of a handshake.
+        context.num_tickets = 0
     try:
         context.load_verify_locations(files.ca)
         context.load_cert_chain(files.cert, files.key)

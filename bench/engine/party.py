@@ -161,7 +161,7 @@ async def _repeat(runtime: PartyRuntime, recorder: CountingTranscript, orders: O
             await _run(orders, job, c)
         seconds.append(time.perf_counter() - started)
         busy += time.process_time() - used
-        rounds = c.cost.rounds
+        rounds = c.cost.rounds + c.cost.apart
     peak = memory("VmHWM") - before
     await _meet(ctx)
     await _flushed(runtime, recorder)

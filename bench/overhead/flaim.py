@@ -48,7 +48,7 @@ from parties.flaim.simulation import Traffic, simulate
 GREETING_BYTES = 2 * (HEADER_BYTES + FRAME_BYTES + RECORD_OVERHEAD_BYTES) + 104 + 40
 """HELLO and WELCOME, framed and sealed."""
 GOODBYE_BYTES = HEADER_BYTES + FRAME_BYTES + RECORD_OVERHEAD_BYTES
-HANDSHAKE_BYTES = 3_500
+HANDSHAKE_BYTES = 2_620
 """A connection's TLS handshake and goodbye with our certificates, both directions; a few bytes vary with signatures."""
 CONNECTION_BYTES = GREETING_BYTES + GOODBYE_BYTES + HANDSHAKE_BYTES
 """What one connection takes whatever is said on it. A client that comes back for a round has it again."""

@@ -35,7 +35,7 @@ FRAME_BYTES = 4
 """The size in front of each message of a SecAgg session (`parties.secagg.frames`)."""
 UPLOAD_RECEIVED_BYTES = 866
 """The answer to an upload: a receipt that three servers have signed; digits of a round's number vary."""
-UPLOAD_CONNECTION_BYTES = 4_985
+UPLOAD_CONNECTION_BYTES = 3_810
 """TLS handshake with the study's name and both certificates, HTTP heads, records but a long body's; a few vary."""
 MB = 1e6
 

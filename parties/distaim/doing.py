@@ -13,6 +13,7 @@ from parties.distaim.steps import (
     CLIENTS_COUNT,
     ESTIMATE,
     FINISH,
+    OF_PROOFS,
 )
 from parties.progress import round_text
 from protocols.context import Costs
@@ -51,6 +52,7 @@ _WORDS: Mapping[str, str] = {
     MEASURE_NOISE.name: "making noise",
     MEASURE_OPEN.name: "measuring",
     FINISH.name: "writing model and table",
+    **{step.name: "proving what was computed" for step in OF_PROOFS},
 }
 _OF_THE_LEAD = (ESTIMATE.name, FINISH.name)
 

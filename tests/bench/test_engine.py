@@ -14,7 +14,7 @@ from bench.engine import floor, report
 from bench.engine import measure as engine
 from bench.engine.goals import judged
 from bench.engine.measure import Peer, Result
-from bench.engine.tasks import MALICIOUS, TASKS, adult_plan, group_sizes
+from bench.engine.tasks import MALICIOUS, TASKS, TRUNCATED_BITS, adult_plan, group_sizes
 from bench.networks import Network
 from protocols import costs
 from protocols.context import Context
@@ -96,7 +96,7 @@ def test_measure_counts_what_the_sockets_carried(loopback: Network, task: str, s
     if task == "multiply":
         assert (found.bytes_per_party, found.rounds, messages) == (8 * size, 1, 1)
     if task == "truncate":
-        expected = costs.truncate(size, 8)
+        expected = costs.truncate(size, 8, TRUNCATED_BITS)
         assert (found.bytes_per_party, found.rounds) == (sum(expected.sent) / 3, expected.rounds)
     if task == "distributed_noise":
         assert (found.bytes_per_party, found.rounds) == (8 * size + 32, 2)

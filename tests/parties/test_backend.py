@@ -22,7 +22,7 @@ async def test_select_refuses_a_selection_from_before_a_restart_that_is_no_candi
     with Store(tmp_path / "party-0", "0" * 64) as store:
         transcript = Transcript(tmp_path / "t.jsonl", sign=lambda head: head, header={})
         backend = MpcBackend(
-            SimpleNamespace(pid=0),  # type: ignore[arg-type]
+            SimpleNamespace(pid=0, verifier=None),  # type: ignore[arg-type]
             workload,
             plan,
             arrivals=SimpleNamespace(),  # type: ignore[arg-type]

@@ -20,6 +20,7 @@ from parties.distaim.settled import Final
 from parties.distaim.steps import CLIENTS_CHECK, CLIENTS_COMPARE, PASSED, Checked
 from parties.distaim.stored import Standing, StoredSubmission, Total
 from parties.distaim.withdrawal import SignedWithdrawal
+from parties.orders import Orders
 from parties.signing import Issuer
 from protocols import base
 from protocols.context import Context
@@ -294,6 +295,7 @@ def test_count_in_adds_forms_to_one_total_each_with_its_own_steps() -> None:
             closed=asyncio.Event(),
             circumstances=Circumstances(),
             authority=NOBODY,
+            orders=Orders(),
         )
         total = await arrivals.count_in(0)
         assert held.saved == [total]
@@ -371,6 +373,7 @@ def count_in_as_they_come(form: InputForm, *, withdrawn: int = -1) -> tuple[Tota
             closed=asyncio.Event(),
             circumstances=Circumstances(),
             authority=NOBODY,
+            orders=Orders(),
         )
         return await arrivals.count_in(0)
 
