@@ -1,10 +1,8 @@
 """The command `certs`: keys, cards and certificates, each made where it belongs; all in one place only for trials."""
 
-import json
 import math
 import secrets
-import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 
 import click
@@ -12,6 +10,7 @@ import click
 from parties.cards import CARD, REQUEST, Request, own_card, own_request, read_out, words
 from parties.ceremony import CERTIFICATES, admit, merge
 from parties.commands.fingerprint import lines_of, record_of
+from parties.commands.printing import print_json, print_lines, say
 from parties.commands.running import common_options
 from parties.config import Address, Config
 from parties.files import write_new
@@ -113,10 +112,10 @@ def card(
         raise click.UsageError("there is no card yet: give --mesh and --ingest, or --address")
     made, new = own_card(name, ends or None, keys=keys, path=path)
     if as_json:
-        _json(made.fields() | {"words": words(made.key), "card": str(path), "new": new})
+        print_json(made.fields() | {"words": words(made.key), "card": str(path), "new": new})
         return
-    _lines(made.lines())
-    _say(
+    print_lines(made.lines())
+    say(
         f"{path}: {'made' if new else 'as it was'}. Send it to the coordinator, and read the words to everybody who "
         f"asks. What is in {keys} stays on this host."
     )
@@ -137,10 +136,10 @@ def request(name: str, keys: Path, as_json: bool) -> None:
     path = _file_for(name, REQUEST)
     made, new = own_request(name, keys=keys, path=path)
     if as_json:
-        _json(made.fields() | {"words": words(made.key), "request": str(path), "new": new})
+        print_json(made.fields() | {"words": words(made.key), "request": str(path), "new": new})
         return
-    _lines(_request_lines(made))
-    _say(
+    print_lines(_request_lines(made))
+    say(
         f"{path}: {'made' if new else 'as it was'}. Send it to the coordinator, and read out the words when asked. "
         f"What is in {keys} stays here."
     )
@@ -161,10 +160,12 @@ def authority(directory: Path, days: float, as_json: bool) -> None:
     made = Authority.make(directory, days) if new else Authority.load(directory)
     digest = authority_digest(made.certificate)
     if as_json:
-        _json({"authority": str(directory), "digest": digest, "words": words(digest), "new": new})
+        print_json(
+            {"authority": str(directory), "digest": digest, "words": words(digest), "new": new}
+        )
         return
-    _lines([f"the authority in {directory}", *read_out(digest)])
-    _say("Its key admits data owners and cannot pass for a server. Keep it to yourself.")
+    print_lines([f"the authority in {directory}", *read_out(digest)])
+    say("Its key admits data owners and cannot pass for a server. Keep it to yourself.")
 
 
 @certs.command(
@@ -189,10 +190,10 @@ def merge_command(
     config = merge(study, cards, authority=authority, out=out, valid_days=days)
     path = out / study.name
     if as_json:
-        _json({"file": str(path), **record_of(config)})
+        print_json({"file": str(path), **record_of(config)})
         return
-    _lines(lines_of(config))
-    _say(_next_steps(config, path))
+    print_lines(lines_of(config))
+    say(_next_steps(config, path))
 
 
 @certs.command(
@@ -218,11 +219,11 @@ def admit_command(
             owner.fields() | {"words": words(owner.key), "certificate": str(path)}
             for path, owner in made.items()
         ]
-        _json({"admitted": owners})
+        print_json({"admitted": owners})
         return
     for owner in made.values():
-        _lines(_request_lines(owner))
-    _say(
+        print_lines(_request_lines(owner))
+    say(
         f"{', '.join(map(str, made))}: give each to its owner, who puts it into the study's folder {CERTIFICATES}, "
         "once the owner has read you the words above."
     )
@@ -246,10 +247,10 @@ def backup_key(name: str, as_json: bool) -> None:
     write_new(private, key.pem(), secret=True)
     write_new(public, f"{key.public}\n".encode())
     if as_json:
-        _json({"private": str(private), "public": str(public)})
+        print_json({"private": str(private), "public": str(public)})
         return
-    _lines([f"{private}: keep it elsewhere: syncret restore wants it (--key)"])
-    _lines([f"{public}: for syncret backup --for"])
+    print_lines([f"{private}: keep it elsewhere: syncret restore wants it (--key)"])
+    print_lines([f"{public}: for syncret backup --for"])
 
 
 @certs.command(
@@ -278,10 +279,10 @@ def trial(
         parties = ("party-0", "party-1", "party-2")
     made = make_certificates(directory, parties, clients, valid_days=days)
     if as_json:
-        _json({n: {"cert": str(f.cert), "key": str(f.key)} for n, f in made.items()})
+        print_json({n: {"cert": str(f.cert), "key": str(f.key)} for n, f in made.items()})
         return
-    _lines([f"{name}: {files.cert} {files.key}" for name, files in made.items()])
-    _say(f"{directory / 'ca.crt'}: the authority (its key is beside it: keep it safe)")
+    print_lines([f"{name}: {files.cert} {files.key}" for name, files in made.items()])
+    say(f"{directory / 'ca.crt'}: the authority (its key is beside it: keep it safe)")
 
 
 @certs.command(
@@ -322,11 +323,13 @@ def operator(
     made = make_operator(directory, name, hosts=hosts, days=days, password=password)
     if as_json:
         paths = {key: str(getattr(made, key)) for key in ("cert", "key", "bundle")}
-        _json({"name": name, "fingerprint": made.fingerprint, **paths, "password": password})
+        print_json({"name": name, "fingerprint": made.fingerprint, **paths, "password": password})
         return
     key = "readers" if reader else "clients"
-    _lines(["[admin]", 'address = "0.0.0.0:7444"', f'{key} = ["{made.fingerprint}"]  # {name}'])
-    _say(
+    print_lines(
+        ["[admin]", 'address = "0.0.0.0:7444"', f'{key} = ["{made.fingerprint}"]  # {name}']
+    )
+    say(
         f"These lines belong into {directory / 'settings.toml'}; of further ones add the fingerprint to {key}. "
         f"{made.bundle} has the password {password}"
     )
@@ -360,15 +363,3 @@ def _next_steps(config: Config, path: Path) -> str:
             f"  each data owner, once it has its certificate in {folder / CERTIFICATES}: {owners}",
         )
     )
-
-
-def _json(document: Mapping[str, object]) -> None:
-    click.echo(json.dumps(document, indent=2))
-
-
-def _lines(lines: list[str]) -> None:
-    click.echo("\n".join(lines))
-
-
-def _say(text: str) -> None:
-    click.echo(text, file=sys.stderr)

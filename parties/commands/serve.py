@@ -1,15 +1,13 @@
 """The command `serve`: a server that runs on fixed ports and takes studies one after the other or side by side."""
 
-import json
 import logging
 import os
-import sys
-from collections.abc import Mapping
 from pathlib import Path
 
 import click
 
 from parties.cards import words
+from parties.commands.printing import print_json, say
 from parties.commands.running import (
     common_options,
     log_option,
@@ -150,10 +148,10 @@ def init_command(
     path = out or Path(f"{name}.server")
     write_whole(path, (folder / f"{name}.server").read_bytes())
     if as_json:
-        _json({"server": str(path), "key": made.key, **_public(made)})
+        print_json({"server": str(path), "key": made.key, **_public(made)})
         return
     click.echo("\n".join(made.lines()))
-    _say(
+    say(
         f"{path}: send it to the operators of the two other servers, and read the words to them. What is in {folder} "
         "stays on this host."
     )
@@ -175,12 +173,14 @@ def join_command(files: tuple[Path, ...], folder: Path, as_json: bool) -> None:
     """
     identity = join(folder, files)
     if as_json:
-        _json({"pid": identity.pid, "servers": [_public(server) for server in identity.servers]})
+        print_json(
+            {"pid": identity.pid, "servers": [_public(server) for server in identity.servers]}
+        )
         return
     for pid, server in enumerate(identity.servers):
         lines = server.lines()
         click.echo("\n".join([f"server {pid}: {lines[0]}", *lines[1:]]))
-    _say(f"this is server {identity.pid}, {identity.own.name}. Next: syncret serve --dir {folder}")
+    say(f"this is server {identity.pid}, {identity.own.name}. Next: syncret serve --dir {folder}")
 
 
 def _public(server: ServerFile) -> dict[str, str]:
@@ -215,11 +215,3 @@ def _log_to(progress: Progress) -> None:
     root = logging.getLogger("syncret")
     root.setLevel(logging.INFO)
     root.addHandler(_ToProgress(progress))
-
-
-def _json(document: Mapping[str, object]) -> None:
-    click.echo(json.dumps(document, indent=2))
-
-
-def _say(text: str) -> None:
-    click.echo(text, file=sys.stderr)

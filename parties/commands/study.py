@@ -1,6 +1,5 @@
 """The command `study`: what an operator does with the studies of a running service."""
 
-import json
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,6 +11,7 @@ import click
 
 from parties.cards import read_out
 from parties.ceremony import merge
+from parties.commands.printing import print_json, print_lines, say
 from parties.commands.running import common_options
 from parties.commands.service_options import asked, folder_option
 from parties.config import Config, load_config
@@ -70,10 +70,10 @@ def propose(
         loaded = load_config(path)
     answer = asked(folder, "POST", "/studies", _proposal(loaded))
     if as_json:
-        _json(answer | {"file": str(path)})
+        print_json(answer | {"file": str(path)})
         return
-    _lines(_header(answer))
-    _say(
+    print_lines(_header(answer))
+    say(
         f"{path}: proposed. Each operator compares the words and approves: syncret study approve {answer['digest']}"
     )
 
@@ -122,9 +122,9 @@ def card(folder: Path, flaim: bool, as_json: bool) -> None:
     path = Path(f"{status['service']}.card")
     write_new(path, text.encode())
     if as_json:
-        _json({"card": str(path)})
+        print_json({"card": str(path)})
         return
-    _say(f"{path}: for one study; send it to the coordinator (`syncret certs merge`)")
+    say(f"{path}: for one study; send it to the coordinator (`syncret certs merge`)")
 
 
 @study.command("list", epilog="Example: syncret study list --json")
@@ -136,15 +136,15 @@ def list_command(folder: Path, state: str | None, as_json: bool) -> None:
     target = "/studies" if state is None else f"/studies?state={quote(state)}"
     studies, status = asked(folder, "GET", target)["studies"], asked(folder, "GET", "/status")
     if as_json:
-        _json({"studies": studies, "peers": status["peers"], "service": status["service"]})
+        print_json({"studies": studies, "peers": status["peers"], "service": status["service"]})
         return
     if studies:
         heads = ("digest", "run", "state", "epsilon", "approved by", "")
         _table([heads, *(_row(item) for item in studies)])
     else:
-        _lines(["no studies" if state is None else f"no studies are {state}"])
+        print_lines(["no studies" if state is None else f"no studies are {state}"])
     for text in _troubles(status):
-        _lines([text])
+        print_lines([text])
 
 
 @study.command(
@@ -158,9 +158,11 @@ def show(study: str, folder: Path, as_json: bool) -> None:
     """Show one study: what it is, who has approved it, what happened, and what differs from others of its name."""
     document = asked(folder, "GET", _target(study))
     if as_json:
-        _json(document)
+        print_json(document)
         return
-    _lines([*_header(document), *_details(document), *_differences(document), *_history(document)])
+    print_lines(
+        [*_header(document), *_details(document), *_differences(document), *_history(document)]
+    )
 
 
 @study.command(
@@ -251,9 +253,9 @@ def _tell(
 ) -> None:
     answer = asked(folder, "POST", f"{_target(study)}/{order}", body or {})
     if as_json:
-        _json(answer)
+        print_json(answer)
     else:
-        _say(f"{study}: asked to {order}; it takes effect when all its operators have asked it")
+        say(f"{study}: asked to {order}; it takes effect when all its operators have asked it")
 
 
 def _target(name: str) -> str:
@@ -265,9 +267,9 @@ def _target(name: str) -> str:
 
 def _ordered(document: Mapping[str, Any], as_json: bool) -> None:
     if as_json:
-        _json(document)
+        print_json(document)
     else:
-        _lines([_sentence(document)])
+        print_lines([_sentence(document)])
 
 
 def _sentence(document: Mapping[str, Any]) -> str:
@@ -357,15 +359,3 @@ def _troubles(status: Mapping[str, Any]) -> list[str]:
     for digest, reason in status["refused"].items():
         lines.append(f"{digest[:_SHORT]} is not taken here: {reason}")
     return lines
-
-
-def _json(document: Mapping[str, object]) -> None:
-    click.echo(json.dumps(document, indent=2))
-
-
-def _lines(lines: Sequence[str]) -> None:
-    click.echo("\n".join(lines))
-
-
-def _say(text: str) -> None:
-    click.echo(text, file=sys.stderr)
