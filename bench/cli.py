@@ -11,6 +11,7 @@ import click
 from bench.attacks.cli import attacks
 from bench.engine.cli import engine
 from bench.intake import intake
+from bench.load.cli import load
 from bench.overhead.cli import overhead
 from bench.quality.cli import quality
 from bench.secagg.cli import secagg
@@ -55,5 +56,5 @@ def bench() -> None:
     """Measure Syncret on this machine."""
 
 
-for command in (engine, secagg, overhead, utility, quality, intake, attacks):
+for command in (engine, secagg, overhead, utility, quality, intake, attacks, load):
     bench.add_command(command)

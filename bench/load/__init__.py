@@ -1,0 +1,1 @@
+"""Syncret under load and under attack: many owners, garbage, faults, long runs."""

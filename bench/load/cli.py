@@ -1,0 +1,8 @@
+"""`syncret bench load`: what the servers bear. One module for each command."""
+
+import click
+
+
+@click.group(epilog="Each command's --help has an example.")
+def load() -> None:
+    """Measure what Syncret bears: load, garbage, faults, long runs."""
