@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mechanisms.accounting import LOCAL, MEASURE, SELECT, Ledger, Schedule
+from mechanisms.descent import Target, merge
 from mechanisms.errors import (
     BudgetExceeded,
     EstimationError,
@@ -33,7 +34,6 @@ from mechanisms.flaim_client import selectable
 from mechanisms.flaim_messages import Brief, Layout
 from mechanisms.flaim_settings import FlaimSettings
 from mechanisms.model import Model
-from mechanisms.pgm import Target, merge
 from mechanisms.sampling import RandomBytes
 from mechanisms.scores import MAX_CANDIDATES
 from mechanisms.totals import NoisyTotal, rows_per_client

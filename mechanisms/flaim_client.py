@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mechanisms.accounting import LOCAL, MEASURE, SELECT, Ledger
+from mechanisms.descent import Target
 from mechanisms.errors import BudgetExceeded, FlaimError
 from mechanisms.events import GRID_SLACK, DiscreteGaussianEvent, Event, ExponentialEvent
 from mechanisms.exact_noise import MAX_SIGMA, discrete_gaussian_noise
@@ -30,7 +31,7 @@ from mechanisms.flaim_messages import Brief, Layout
 from mechanisms.flaim_settings import FlaimSettings, SumNoise
 from mechanisms.junction_tree import model_cells
 from mechanisms.model import Model
-from mechanisms.pgm import CELLS_PER_MB, Target, tilt
+from mechanisms.pgm import CELLS_PER_MB, tilt
 from mechanisms.sampling import RandomBytes, random_uint64
 from mechanisms.scores import ANSWER_BITS, FRACTION_BITS, score_gain, score_offset, select_index
 from mechanisms.workload import Workload, count_marginals

@@ -92,6 +92,24 @@ class JunctionTree:
 
         Not numbers where a potential is none.
         """
+        placed = self._placed(potentials)
+        beliefs = self._in_products(placed)
+        return self._in_logarithms(placed) if beliefs is None else beliefs
+
+    def log_partition(self, potentials: Mapping[Clique, Table]) -> float:
+        """The logarithm of the sum over all rows of the domain of e to the sum of the log potentials there."""
+        beliefs = [np.zeros(shape) for shape in self.shapes]
+        for belief, tables in zip(beliefs, self._placed(potentials), strict=True):
+            for table in tables:
+                belief += table
+        for edge in reversed(self._edges):
+            message = _log_sum(beliefs[edge.child], edge.child_axes)
+            beliefs[edge.parent] += message.reshape(edge.parent_shape)
+        roots = (belief for belief, j in zip(beliefs, self.parents, strict=True) if j < 0)
+        return math.fsum(float(_log_sum(root, tuple(range(root.ndim)))) for root in roots)
+
+    def _placed(self, potentials: Mapping[Clique, Table]) -> list[list[Table]]:
+        """The potentials that go onto each clique of the tree."""
         placed: list[list[Table]] = [[] for _ in self.shapes]
         gathered = dict(potentials)
         for clique, (above, axes) in reversed(self._above.items()):
@@ -103,8 +121,7 @@ class JunctionTree:
             else:
                 # Small tables are joined before they are spread over a large one.
                 gathered[above] = gathered[above] + table if above in gathered else table
-        beliefs = self._in_products(placed)
-        return self._in_logarithms(placed) if beliefs is None else beliefs
+        return placed
 
     def answers(self, marginals: Sequence[Table]) -> dict[Clique, Table]:
         """The marginals of all contained cliques out of the tree's."""

@@ -1,6 +1,6 @@
 """How far a synthetic table or a model is from a real table.
 
-Provides ``query_errors``, ``workload_error`` and ``nll``.
+Provides ``query_errors``, ``workload_error``, ``nll`` and ``raw_nll``.
 
 Secret: whatever real table they are given; what they return is not private, it is for tests, trials
 and owners who may look.
@@ -12,10 +12,13 @@ and 2; negative log-likelihood).
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 import numpy as np
 from numpy.typing import NDArray
 
+from mechanisms.domain import Clique, Domain
+from mechanisms.inference import JunctionTree
 from mechanisms.model import Model
 from mechanisms.workload import Workload, count_marginals
 
@@ -66,6 +69,23 @@ def nll(model: Model, codes: NDArray[np.int32]) -> float:
         math.log(UNIFORM_SHARE) + uniform,
     )
     return float(-mixed.mean())
+
+
+def raw_nll(
+    domain: Domain, potentials: Mapping[Clique, NDArray[np.float64]], codes: NDArray[np.int32]
+) -> float:
+    """The mean negative log-likelihood of a row, in nats, neither smoothed nor floored.
+
+    The distribution is that whose logarithm is the sum of ``potentials``, up to a constant. It is nowhere 0, however
+    small: a model may be thousands of nats from a row that it has never seen.
+    Shapes: potentials as domain.sizes(clique); codes (rows, columns). Raises: ``ValueError`` without rows.
+    """
+    if not len(codes):
+        raise ValueError("the likelihood of no rows is not defined")
+    total = np.zeros(len(codes))
+    for clique, table in potentials.items():
+        total += table[tuple(codes[:, [domain.index(name) for name in clique]].T)]
+    return JunctionTree(domain, list(potentials)).log_partition(potentials) - float(total.mean())
 
 
 def _normalised(counts: NDArray[np.generic]) -> NDArray[np.float64]:

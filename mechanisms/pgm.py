@@ -15,15 +15,14 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TypeAlias
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mechanisms.accounting import Schedule
 from mechanisms.aim import Estimate, Measurement, rows_counted
+from mechanisms.descent import Descent, OnIteration, Tables, Target, merge, mirror_descent
 from mechanisms.domain import Clique, Domain
 from mechanisms.errors import EstimationError
 from mechanisms.inference import JunctionTree
@@ -31,20 +30,8 @@ from mechanisms.junction_tree import model_cells
 from mechanisms.model import LOG_FLOOR, Model
 from mechanisms.workload import Workload
 
-# Mirror descent's line search: the first step in units of the least variance, what a step that
-# lowered the loss enough is multiplied by, and what one that did not.
-FIRST_STEP = 4.0
-LENGTHEN = 1.1
-SHORTEN = 0.5
-ENOUGH = 0.5
-
 # A cell is a double.
 CELLS_PER_MB = 2**20 / 8
-
-Tables: TypeAlias = dict[Clique, NDArray[np.float64]]
-
-# Called in the computing thread before each iteration and after the last: how many are done, of how many.
-OnIteration: TypeAlias = Callable[[int, int], object]
 
 
 def _unheard(done: int, of: int) -> None:
@@ -56,8 +43,9 @@ class PgmEstimator:
 
     ``iterations`` of mirror descent for an estimate, ``final_iterations`` for the final one. A model
     may take (budget used / budget) x ``max_model_mb`` MB in the round it is used for; candidates that
-    would grow it further are not allowed. ``model`` is the last one, None before the first estimate;
-    ``on_iteration`` may be set by whoever wants to know how far one is.
+    would grow it further are not allowed. ``model`` is the last one, None before the first estimate, and
+    ``potentials`` its log potentials; ``on_iteration`` may be set by whoever wants to know how far one is.
+    ``descent`` is how potentials are improved.
     """
 
     def __init__(
@@ -68,15 +56,17 @@ class PgmEstimator:
         iterations: int = 100,
         final_iterations: int = 1000,
         max_model_mb: float = 80.0,
+        descent: Descent = mirror_descent,
     ) -> None:
         self.model: Model | None = None
+        self.potentials: Tables = {}
         self.on_iteration: OnIteration = _unheard
         self._workload = workload
         self._plan = plan
         self._iterations = iterations
         self._final_iterations = final_iterations
         self._max_model_mb = max_model_mb
-        self._potentials: Tables = {}
+        self._descent = descent
 
     async def estimate(
         self, measurements: Sequence[Measurement], *, round: int, final: bool
@@ -86,19 +76,24 @@ class PgmEstimator:
 
     def _estimate(self, measurements: Sequence[Measurement], round: int, final: bool) -> Estimate:
         iterations = self._final_iterations if final else self._iterations
-        self.model, self._potentials = fit(
-            self._workload,
-            measurements,
+        self.model, self.potentials = fit_targets(
+            self._workload.domain,
+            merge(self.targets(measurements)),
             iterations=iterations,
-            start=self._potentials,
+            start=self.potentials,
             on_iteration=self.on_iteration,
+            descent=self._descent,
         )
         answers = self.model.answers_q32(self._workload.candidates)
         limit_mb = self._max_model_mb * self._plan.spent_after(round) / self._plan.rho
         allowed = allowed_candidates(
-            self._workload, self.model, self._potentials, limit_mb * CELLS_PER_MB
+            self._workload, self.model, self.potentials, limit_mb * CELLS_PER_MB
         )
         return Estimate(allowed, answers)
+
+    def targets(self, measurements: Sequence[Measurement]) -> Iterator[tuple[Clique, Target]]:
+        """What the model is fitted to; see ``fit``."""
+        return _targets(self._workload, measurements)
 
 
 class FederatedEstimator:
@@ -106,8 +101,8 @@ class FederatedEstimator:
 
     Many queries are measured in a round, each of which leaves the model small and which together may not:
     a target enters the model in the order measured, if the tree of those before it stays below the limit with
-    it, ``spent`` x ``max_model_mb``. One that has to wait enters when the limit has grown. ``on_iteration`` as in
-    ``PgmEstimator``.
+    it, ``spent`` x ``max_model_mb``. One that has to wait enters when the limit has grown. ``potentials``,
+    ``on_iteration`` and ``descent`` as in ``PgmEstimator``.
     """
 
     def __init__(
@@ -117,13 +112,17 @@ class FederatedEstimator:
         iterations: int = 100,
         final_iterations: int = 1000,
         max_model_mb: float = 80.0,
+        descent: Descent = mirror_descent,
     ) -> None:
+        self.potentials: Tables = {}
         self.on_iteration: OnIteration = _unheard
         self._workload = workload
         self._iterations = iterations
         self._final_iterations = final_iterations
         self._max_model_mb = max_model_mb
-        self._potentials: Tables = {}
+        self._descent = descent
+        # Those of targets that do not fit any more, too: they may come back.
+        self._start: Tables = {}
 
     async def estimate(
         self, targets: Sequence[tuple[int, Target]], *, spent: float, final: bool
@@ -139,14 +138,15 @@ class FederatedEstimator:
         fitting = _fitting(self._workload.domain, merged, limit_mb)
         if not fitting:
             raise EstimationError("nothing was measured that fits into a model")
-        model, potentials = fit_targets(
+        model, self.potentials = fit_targets(
             self._workload.domain,
             fitting,
             iterations=self._final_iterations if final else self._iterations,
-            start=self._potentials,
+            start=self._start,
             on_iteration=self.on_iteration,
+            descent=self._descent,
         )
-        self._potentials |= potentials
+        self._start |= self.potentials
         return model, allowed_candidates(self._workload, model, fitting, limit_mb * CELLS_PER_MB)
 
 
@@ -183,30 +183,6 @@ def misfit(workload: Workload, measurements: Sequence[Measurement], model: Model
     return loss / sum(target.mean.size for target in targets.values())
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Target:
-    """What was measured of one clique: the (weighted) mean of its normalised counts, and the weight.
-
-    ``mean`` float64 of the clique's shape; ``weight`` is one over the variance of each of its entries.
-    """
-
-    mean: NDArray[np.float64]
-    weight: float
-
-
-def merge(measured: Iterable[tuple[Clique, Target]]) -> dict[Clique, Target]:
-    """One target for each clique: the mean of all that was measured of it, by weight."""
-    targets: dict[Clique, Target] = {}
-    for clique, target in measured:
-        if before := targets.get(clique):
-            both = before.weight + target.weight
-            mean = (before.mean * before.weight + target.mean * target.weight) / both
-            targets[clique] = Target(mean, both)
-        else:
-            targets[clique] = target
-    return targets
-
-
 def fit_targets(
     domain: Domain,
     targets: Mapping[Clique, Target],
@@ -214,6 +190,7 @@ def fit_targets(
     iterations: int,
     start: Mapping[Clique, NDArray[np.float64]] | None = None,
     on_iteration: OnIteration = _unheard,
+    descent: Descent = mirror_descent,
 ) -> tuple[Model, Tables]:
     """The model that minimises sum weight_q ||mu_q - mean_q||^2 / 2, and its log potentials.
 
@@ -222,7 +199,7 @@ def fit_targets(
     tree = JunctionTree(domain, list(targets))
     begin = start or {}
     potentials = {q: begin.get(q, np.zeros_like(t.mean)) for q, t in targets.items()}
-    potentials, marginals = _mirror_descent(tree, targets, potentials, iterations, on_iteration)
+    potentials, marginals = descent(tree, targets, potentials, iterations, on_iteration)
     return Model(domain, tree.cliques, tree.parents, tuple(marginals)), potentials
 
 
@@ -245,16 +222,6 @@ def tilt(model: Model, clique: Clique, target: Target, *, iterations: int) -> Mo
     return Model(model.domain, tree.cliques, tree.parents, tuple(marginals))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Point:
-    """The loss at some potentials, its gradient, and the marginals of the targets and the tree."""
-
-    loss: float
-    gradient: Tables
-    answers: Tables
-    marginals: list[NDArray[np.float64]]
-
-
 def _targets(
     workload: Workload, measurements: Sequence[Measurement]
 ) -> Iterator[tuple[Clique, Target]]:
@@ -263,48 +230,6 @@ def _targets(
         clique, total = workload.candidates[m.candidate], rows.at(m.clients)
         mean = m.noisy.reshape(workload.domain.sizes(clique)) / total
         yield clique, Target(mean, (total / m.sigma) ** 2 / m.merged)
-
-
-def _mirror_descent(
-    tree: JunctionTree,
-    targets: Mapping[Clique, Target],
-    potentials: Tables,
-    iterations: int,
-    on_iteration: OnIteration,
-) -> tuple[Tables, list[NDArray[np.float64]]]:
-    """McKenna et al. 2019, Algorithm 1, with a line search on each step."""
-    step = FIRST_STEP / max(target.weight for target in targets.values())
-    here = _evaluate(tree, targets, potentials)
-    for number in range(iterations):
-        on_iteration(number, iterations)
-        moved = {q: theta - step * here.gradient[q] for q, theta in potentials.items()}
-        there = _evaluate(tree, targets, moved)
-        # What the loss would lose if it were linear in the marginals between the two points.
-        expected = sum(
-            float(np.vdot(slope, here.answers[q] - there.answers[q]))
-            for q, slope in here.gradient.items()
-        )
-        # Written so that a loss which is not a number counts as no decrease.
-        if here.loss - there.loss >= ENOUGH * expected:
-            potentials, here = moved, there
-            step *= LENGTHEN
-        else:
-            step *= SHORTEN
-    on_iteration(iterations, iterations)
-    if not np.isfinite(here.loss):
-        raise EstimationError("the model's marginals are not finite; the measurements are unusable")
-    return potentials, here.marginals
-
-
-def _evaluate(tree: JunctionTree, targets: Mapping[Clique, Target], potentials: Tables) -> _Point:
-    marginals = tree.marginals(potentials)
-    answers = tree.answers(marginals)
-    # With g = weight (mu - y) the loss, weight ||mu - y||^2 / 2, is ||g||^2 / (2 weight).
-    gradient = {q: target.weight * (answers[q] - target.mean) for q, target in targets.items()}
-    loss = sum(
-        float(np.vdot(slope, slope)) / (2 * targets[q].weight) for q, slope in gradient.items()
-    )
-    return _Point(loss, gradient, answers, marginals)
 
 
 def _fitting(

@@ -17,7 +17,15 @@ from bench.splits import NATURAL
 from bench.utility.grid import SWEEPS, settings_of
 from bench.utility.report import SPLITS_FILE, write_report
 from bench.utility.runs import Result
-from bench.utility.settings import ESTIMATED, FLAIM_METHODS, METHODS, PUBLIC, Settings
+from bench.utility.settings import (
+    ESTIMATED,
+    ESTIMATORS,
+    FLAIM_METHODS,
+    METHODS,
+    OURS,
+    PUBLIC,
+    Settings,
+)
 from bench.utility.splits import measure_splits
 from bench.utility.store import Entry, Store
 from bench.utility.sweep import Job, run_all
@@ -120,6 +128,13 @@ class _Numbers(click.ParamType[tuple[float, ...]]):
     show_default=True,
     help="FLAIM: clients declare their rows, as in the paper, or they are estimated.",
 )
+@click.option(
+    "--estimator",
+    type=click.Choice(ESTIMATORS),
+    default=OURS,
+    show_default=True,
+    help="How models are fitted: as everywhere, as in the authors' code, or until the loss is that of noise.",
+)
 @click.option("--mpc", is_flag=True, help="distaim as processes over mutual TLS, not in plaintext.")
 @click.option("--iterations", type=int, default=100, show_default=True, help="Of PGM, a round.")
 @click.option("--final-iterations", type=int, default=1000, show_default=True, help="At the end.")
@@ -171,6 +186,7 @@ def utility(
     tau: str | None,
     combine: bool | None,
     sizes: str,
+    estimator: str,
     mpc: bool,
     iterations: int,
     final_iterations: int,
@@ -202,6 +218,7 @@ def utility(
                 "tau": tau,
                 "combine": combine,
                 "sizes": sizes,
+                "estimator": estimator,
             }
             axes = {
                 "dataset": datasets,

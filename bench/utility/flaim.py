@@ -6,6 +6,7 @@ Provides `run_flaim`. Secret: nothing; see `bench.utility.runs`. Sums are those 
 
 import numpy as np
 
+from bench.utility.paper_fit import flaim_estimator
 from bench.utility.problem import Outcome, Problem
 from bench.utility.settings import Settings
 from mechanisms.accounting import rho_from_epsilon_delta
@@ -38,8 +39,10 @@ async def run_flaim(settings: Settings, posed: Problem, rng: np.random.Generator
         raise ValueError("FLAIM needs a table that is split among clients")
     codes, partition = posed.dataset.train, posed.partition
     tables = [codes[partition.rows_of(client)] for client in range(partition.clients)]
+    how = flaim_settings(settings)
+    estimator = flaim_estimator(settings, posed.workload, how, rows=len(codes))
     outcome = await simulate(
-        tables, posed.workload, flaim_settings(settings), seed=int(rng.integers(2**62))
+        tables, posed.workload, how, seed=int(rng.integers(2**62)), estimator=estimator
     )
-    result = outcome.result
-    return Outcome(outcome.model, outcome.total, result.rounds_done, result.single_choosers)
+    result, judged = outcome.result, (outcome.model, estimator.potentials)
+    return Outcome(outcome.model, outcome.total, result.rounds_done, judged, result.single_choosers)

@@ -16,13 +16,13 @@ from numpy.typing import NDArray
 
 from bench.utility.flaim import run_flaim
 from bench.utility.mpc import run_distaim
+from bench.utility.paper_fit import aim_estimator, judged
 from bench.utility.problem import Outcome, Problem
 from bench.utility.settings import Settings
 from mechanisms.accounting import Ledger, Schedule, fixed_rounds_plan, rho_from_epsilon_delta
 from mechanisms.aim import Measurement, run_aim
 from mechanisms.annealing import AnnealedPlan
 from mechanisms.events import noise_deviation
-from mechanisms.pgm import PgmEstimator
 from mechanisms.plaintext import PlaintextBackend, measure_fine
 from mechanisms.resolving import coarse_codes, coarse_measurement, resolve
 from mechanisms.sampling import RandomBytes
@@ -54,7 +54,7 @@ async def run_method(settings: Settings, posed: Problem, rng: np.random.Generato
         random_bytes=rng.bytes,
         measured=len(history),
     )
-    return await _run_aim(settings, workload, plan, backend, history)
+    return await _run_aim(settings, posed, workload, plan, backend, history)
 
 
 def _measured(
@@ -76,22 +76,17 @@ def _measured(
 
 async def _run_aim(
     settings: Settings,
+    posed: Problem,
     workload: Workload,
     plan: Schedule,
     backend: PlaintextBackend,
     history: Sequence[Measurement],
 ) -> Outcome:
-    estimator = PgmEstimator(
-        workload,
-        plan,
-        iterations=settings.iterations,
-        final_iterations=settings.final_iterations,
-        max_model_mb=settings.max_model_mb,
-    )
+    estimator = aim_estimator(settings, workload, plan, rows=len(posed.dataset.train))
     result = await run_aim(workload, plan, backend, estimator, max_rows=MAX_ROWS, history=history)
     if estimator.model is None:
         raise RuntimeError("the final estimate made no model")
-    return Outcome(estimator.model, result.total, result.rounds_done)
+    return Outcome(estimator.model, result.total, result.rounds_done, judged(estimator))
 
 
 def _schedule(settings: Settings, workload: Workload) -> Schedule:

@@ -38,7 +38,8 @@ async def run_distaim(settings: Settings, posed: Problem) -> Outcome:
         model = Model.load(folder.path / "model")
     if report.synthetic_rows is None:
         raise RuntimeError("the run wrote no synthetic table")
-    return Outcome(model, report.synthetic_rows, len(report.selected))
+    # The servers keep no potentials.
+    return Outcome(model, report.synthetic_rows, len(report.selected), (model, None))
 
 
 def _trial(settings: Settings, posed: Problem) -> Trial:

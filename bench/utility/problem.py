@@ -11,6 +11,7 @@ from bench.datasets import SYNTHFS, Dataset, load
 from bench.splits import owners_of
 from bench.synthfs import SynthFs
 from bench.utility.settings import Settings
+from mechanisms.descent import Tables
 from mechanisms.model import Model
 from mechanisms.workload import Workload, draw_workload
 from parties.trial.partition import Partition
@@ -53,9 +54,13 @@ def _table(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Outcome:
-    """A model, how many rows it stands for, and how the run went; see `bench.utility.runs.Result`."""
+    """A model, how many rows it stands for, and how the run went; see `bench.utility.runs.Result`.
+
+    `judged`: the model whose likelihood is taken and its log potentials, None where they are not at hand.
+    """
 
     model: Model
     total: int
     rounds_done: int
+    judged: tuple[Model, Tables | None]
     single_choosers: int | None = None

@@ -9,7 +9,8 @@ repeat, so that a result can be repeated on the same machine; noise that protect
 Source: FLAIM paper, section 5. `workload_error` is the average L1 distance, 0 to 2, between normalised marginals of
 synthetic and training rows over the workload's queries; `closure_error` the same over the queries and their subsets;
 `nll` the mean negative log-likelihood of the held-out rows under the model, in nats, mixed with a uniform distribution
-of weight 1e-6 (`mechanisms.metrics.nll`); `auc` that of `bench.metrics`. Limits: exact inference only.
+of weight 1e-6 (`mechanisms.metrics.nll`), `nll_raw` without that mixture, as the paper has it; `auc` that of
+`bench.metrics`. Limits: exact inference only.
 """
 
 import asyncio
@@ -23,7 +24,7 @@ from bench.metrics import auc_on_held_out, closure_error
 from bench.utility.methods import run_method
 from bench.utility.problem import problem
 from bench.utility.settings import Settings
-from mechanisms.metrics import nll, table_answers, workload_error
+from mechanisms.metrics import nll, raw_nll, table_answers, workload_error
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +45,7 @@ class Result:
     rows: int
     model_mb: float
     single_choosers: int | None = None
+    nll_raw: float | None = None
 
     @classmethod
     def from_dict(cls, values: Mapping[str, object]) -> "Result":
@@ -69,18 +71,22 @@ def measure(
     synthetic = model.sample(outcome.total, np.random.default_rng([*seed, 1]))
     real, written = (table_answers(workload, codes) for codes in (dataset.train, synthetic))
     answers = model.answers_q32(workload.candidates).astype(np.float64)
-    auc = None
+    judged, potentials = outcome.judged
+    auc = raw = None
+    if potentials is not None:
+        raw = raw_nll(dataset.domain, potentials, dataset.test)
     if dataset.label is not None:
         auc = auc_on_held_out(synthetic, dataset.test, dataset.label)
     return Result(
         workload_error=workload_error(workload, real, written),
         closure_error=closure_error(workload, real, written),
         model_error=workload_error(workload, real, answers),
-        nll=nll(model, dataset.test),
+        nll=nll(judged, dataset.test),
         auc=auc,
         seconds=seconds,
         rounds_done=outcome.rounds_done,
         rows=outcome.total,
         model_mb=model.cells * 8 / 2**20,
         single_choosers=outcome.single_choosers,
+        nll_raw=raw,
     )

@@ -27,6 +27,8 @@ _COUNTS = [
 ]
 FLAIM_METHODS = ("naive", "oracle", "private", "random", "naivebayes")
 PUBLIC, ESTIMATED = "public", "estimated"
+OURS, PAPER, STOPPING = "ours", "paper", "stopping"
+ESTIMATORS = (OURS, PAPER, STOPPING)
 METHODS = ("aim", "distaim", *FLAIM_METHODS)
 """Central AIM; DistAIM; FLAIM's variants (naive, oracle, private) and the baselines random and naivebayes."""
 
@@ -37,8 +39,9 @@ class Settings:
 
     `beta` is for the partition label-skew, `skew` for the table synthfs. `tau` and `combine` None are as the method has
     them; others make Figure 2's ablations. `sizes` is FLAIM's: public, as in the paper, or estimated, its default
-    elsewhere. `rounds` is ignored when `annealed`. `mpc` is for distaim: with it the three servers and the owners run
-    as processes; without, the same loop on counts in the clear.
+    elsewhere. `estimator` is how models are fitted (`bench.utility.paper_fit`): by ours, as in the authors' code, or by
+    ours until the loss is that of noise. `rounds` is ignored when `annealed`. `mpc` is for distaim: with it the three
+    servers and the owners run as processes; without, the same loop on counts in the clear.
 
     Raises DatasetError for an unknown method, dataset or partition; ValueError for a number out of range.
     """
@@ -59,6 +62,7 @@ class Settings:
     tau: str | None = None
     combine: bool | None = None
     sizes: str = PUBLIC
+    estimator: str = OURS
     mpc: bool = False
     queries: int = 64
     degree: int = 3
@@ -74,6 +78,7 @@ class Settings:
             ("method", self.method, METHODS),
             ("partition", self.partition, SPLITS),
             ("sizes", self.sizes, (PUBLIC, ESTIMATED)),
+            ("estimator", self.estimator, ESTIMATORS),
         ):
             if value not in known:
                 raise DatasetError(f"unknown {what} {value!r}; expected one of {', '.join(known)}")
@@ -84,6 +89,8 @@ class Settings:
             )
         if self.mpc and self.method != "distaim":
             raise DatasetError(f"mpc is for distaim; {self.method} has no servers that compute")
+        if self.mpc and self.estimator != OURS:
+            raise DatasetError("mpc is with our own estimator; expected estimator = 'ours'")
         if not self.flaim and (self.tau is not None or self.combine is not None):
             raise DatasetError(
                 f"tau and combine are settings of FLAIM's variants, not of {self.method}"
@@ -122,6 +129,10 @@ class Settings:
             ignored.add("rounds")
         if not self.flaim or self.sizes == PUBLIC:
             ignored.add("sizes")
+        if self.estimator == OURS:
+            ignored.add("estimator")
+        if self.estimator == PAPER:
+            ignored |= {"iterations", "final_iterations"}
         return {name: value for name, value in asdict(self).items() if name not in ignored}
 
     def digest(self) -> str:

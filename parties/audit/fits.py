@@ -8,8 +8,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
+from mechanisms.descent import Tables
 from mechanisms.model import Model
-from mechanisms.pgm import Tables, fit
+from mechanisms.pgm import fit
 from parties.audit.evidence import Evidence
 from parties.audit.privacy import Terms
 from parties.audit.released import Released, released

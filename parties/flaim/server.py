@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mechanisms.accounting import Ledger, LedgerEntry
+from mechanisms.descent import Target
 from mechanisms.errors import BudgetExceeded
 from mechanisms.events import Event
 from mechanisms.flaim import (
@@ -39,7 +40,7 @@ from mechanisms.flaim import (
 )
 from mechanisms.flaim_settings import FlaimSettings
 from mechanisms.model import Model
-from mechanisms.pgm import FederatedEstimator, Target
+from mechanisms.pgm import FederatedEstimator
 from mechanisms.workload import Workload
 from parties.board import About, Board, Phase, Watched
 from parties.config import CertificateFiles, Config

@@ -23,6 +23,7 @@ from cryptography.hazmat.primitives.ciphers.modes import CTR
 from numpy.typing import NDArray
 
 from mechanisms.accounting import Ledger, LedgerEntry
+from mechanisms.descent import OnIteration, Target
 from mechanisms.flaim import (
     FlaimResult,
     FlaimRound,
@@ -36,7 +37,7 @@ from mechanisms.flaim_client import FlaimClient, true_answers
 from mechanisms.flaim_messages import Brief, Layout, decode_choices, encode_choices
 from mechanisms.flaim_settings import FlaimSettings, SumNoise
 from mechanisms.model import Model
-from mechanisms.pgm import FederatedEstimator, OnIteration, Target
+from mechanisms.pgm import FederatedEstimator
 from mechanisms.sampling import RandomBytes
 from mechanisms.workload import Workload
 from parties.config import FlaimSection
@@ -88,6 +89,7 @@ async def simulate(
     seed: int | None = None,
     threat: ThreatModel | None = None,
     drops: Mapping[tuple[int, int], Stage | None] | None = None,
+    estimator: FederatedEstimator | None = None,
     on_round: Callable[[FlaimRound], None] = lambda done: None,
     on_iteration: OnIteration = lambda done, of: None,
 ) -> FlaimOutcome:
@@ -95,7 +97,8 @@ async def simulate(
 
     ``seed`` None: the operating system's randomness; a number: repeatable, for experiments only. ``threat``: what the
     neighbour graph of a sum has to withstand. ``drops``: (round, client) is silent from that stage of the round's
-    sums on, None: from before it chooses. ``on_iteration`` is told how far a model's fit is.
+    sums on, None: from before it chooses. ``estimator`` is used in place of the one that the settings describe.
+    ``on_iteration`` is told how far a model's fit is.
 
     Raises ``FlaimError`` if a table does not fit, and as ``run_flaim``.
     """
@@ -108,8 +111,22 @@ async def simulate(
         FlaimClient(table, workload, settings, random_bytes=streams("client", k), oracle=oracle)
         for k, table in enumerate(tables)
     ]
+    if estimator is None:
+        estimator = FederatedEstimator(
+            workload,
+            iterations=settings.round_iterations,
+            final_iterations=settings.final_iterations,
+            max_model_mb=settings.max_model_mb,
+        )
     world = _World(
-        clients, workload, settings, secagg, streams, _threat(threat, settings), drops or {}
+        clients,
+        workload,
+        settings,
+        secagg,
+        streams,
+        _threat(threat, settings),
+        drops or {},
+        estimator,
     )
     world.estimator.on_iteration = on_iteration
     ledger = Ledger(settings.rho)
@@ -135,6 +152,7 @@ class _World:
         streams: Streams,
         threat: ThreatModel,
         drops: Mapping[tuple[int, int], Stage | None],
+        estimator: FederatedEstimator,
     ) -> None:
         self.seconds: dict[str, float] = defaultdict(float)
         # (round, client): bytes sent, received, and of secagg in both directions.
@@ -146,12 +164,7 @@ class _World:
         self._secagg = secagg
         self._streams = streams
         self._drops = drops
-        self.estimator = FederatedEstimator(
-            workload,
-            iterations=settings.round_iterations,
-            final_iterations=settings.final_iterations,
-            max_model_mb=settings.max_model_mb,
-        )
+        self.estimator = estimator
         self._section = FlaimSection(
             grouping=settings.grouping,
             noise=settings.noise,

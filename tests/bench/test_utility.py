@@ -1,5 +1,6 @@
 """The utility benchmark: settings and their digests, metrics, methods, the store, sweeps and the command."""
 
+import asyncio
 import importlib.util
 import json
 import re
@@ -26,6 +27,7 @@ from bench.utility.flaim import flaim_settings
 from bench.utility.grid import SWEEPS, default, everybody, settings_of
 from bench.utility.methods import _schedule, arrival_counts
 from bench.utility.mpc import _trial
+from bench.utility.paper_fit import PaperEstimator, judged
 from bench.utility.problem import Outcome, Problem, problem
 from bench.utility.report import write_report
 from bench.utility.runs import Result, measure
@@ -33,6 +35,7 @@ from bench.utility.settings import METHODS, Settings
 from bench.utility.store import Entry, Store
 from bench.utility.sweep import run_all
 from mechanisms.accounting import rho, rho_from_epsilon_delta
+from mechanisms.aim import Measurement
 from mechanisms.domain import Categorical, Domain
 from mechanisms.metrics import nll, table_answers, workload_error
 from mechanisms.model import Model
@@ -229,6 +232,44 @@ def test_measure_is_better_than_nothing_and_repeatable(small: Dataset, method: s
     assert replace(other, seconds=0) != replace(result, seconds=0)
 
 
+@pytest.mark.parametrize("estimator", ["paper", "stopping"])
+@pytest.mark.parametrize("method", ["aim", "naive", "private"])
+def test_other_estimators_are_about_as_good_and_have_a_digest_of_their_own(
+    small: Dataset, method: str, estimator: str
+) -> None:
+    ours = measure(settings(method, epsilon=8.0), 0)
+    other = settings(method, epsilon=8.0, estimator=estimator)
+    theirs = measure(other, 0)
+    assert theirs != ours
+    assert other.digest() != settings(method, epsilon=8.0).digest()
+    assert theirs.model_error < 2 * ours.model_error + 0.05
+    assert theirs.nll_raw is not None
+    # The smoothed likelihood of a row that the model has hardly any room for is better.
+    assert theirs.nll_raw > theirs.nll - 1e-5
+
+
+def test_the_papers_estimator_normalises_by_a_marginals_own_sum_and_judges_the_model_before(
+    small: Dataset,
+) -> None:
+    workload = problem(settings()).workload
+    plan = _schedule(settings(), workload)
+    estimator = PaperEstimator(workload, plan, rows=500, max_model_mb=80.0)
+    cells = {i: workload.slice(i) for i in workload.one_way}
+    measured = [
+        Measurement(0, i, np.arange(1.0, 1 + part.stop - part.start), 2.0, 1)
+        for i, part in cells.items()
+    ]
+    for clique, target in estimator.targets(measured):
+        assert target.mean.sum() == pytest.approx(1)
+        assert target.weight == (500 / 2.0) ** 2
+        assert target.mean.shape == workload.domain.sizes(clique)
+    for final in (False, True):
+        before = estimator.model
+        asyncio.run(estimator.estimate(measured, round=1, final=final))
+    assert before is not None
+    assert judged(estimator)[0] is before
+
+
 def test_measure_holds_errors_against_training_rows_and_the_rest_against_held_out_ones(
     small: Dataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -243,7 +284,7 @@ def test_measure_holds_errors_against_training_rows_and_the_rest_against_held_ou
     model = Model(small.domain, workload.maximal, (-1, -1), marginals)
 
     async def fixed(*_: object) -> Outcome:
-        return Outcome(model, 70, 3)
+        return Outcome(model, 70, 3, (model, None))
 
     monkeypatch.setattr("bench.utility.runs.run_method", fixed)
     chosen = settings()

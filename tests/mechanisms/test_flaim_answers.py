@@ -8,10 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from mechanisms.descent import Target
 from mechanisms.domain import Clique
 from mechanisms.flaim_answers import allowed_answers, candidate_totals, moved_answers
 from mechanisms.model import Model
-from mechanisms.pgm import Target, fit_targets, tilt
+from mechanisms.pgm import fit_targets, tilt
 from mechanisms.workload import draw_workload
 from tests.mechanisms.tables import domain_of
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from mechanisms.accounting import DiscreteGaussianEvent, ExponentialEvent
+from mechanisms.descent import Target
 from mechanisms.errors import BudgetExceeded, FlaimError
 from mechanisms.events import GRID_SLACK
 from mechanisms.flaim_answers import candidate_totals
@@ -18,7 +19,7 @@ from mechanisms.flaim_messages import Brief, Layout
 from mechanisms.flaim_settings import FlaimSettings
 from mechanisms.metrics import table_answers
 from mechanisms.model import Model
-from mechanisms.pgm import Target, fit_targets
+from mechanisms.pgm import fit_targets
 from mechanisms.scores import SCORE_BITS
 from mechanisms.workload import draw_workload
 from tests.mechanisms.tables import domain_of, random_codes, random_stream

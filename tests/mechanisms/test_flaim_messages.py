@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mechanisms.descent import Target
 from mechanisms.errors import FlaimError
 from mechanisms.flaim_messages import (
     Brief,
@@ -17,7 +18,7 @@ from mechanisms.flaim_messages import (
     one_way_cells,
 )
 from mechanisms.model import Model
-from mechanisms.pgm import Target, fit_targets
+from mechanisms.pgm import fit_targets
 from mechanisms.workload import draw_workload
 from tests.mechanisms.tables import domain_of
 

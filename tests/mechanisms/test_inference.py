@@ -71,3 +71,18 @@ def test_marginals_are_no_numbers_when_a_potential_is_none() -> None:
     tree = JunctionTree(DOMAIN, [("c0", "c1"), ("c1", "c2")])
     found = tree.marginals({("c0", "c1"): np.full((3, 2), np.nan)})
     assert all(np.isnan(marginal).all() for marginal in found)
+
+
+@settings(max_examples=40, deadline=None)
+@given(cliques_of_domain, st.integers(0, 2**32), st.sampled_from([0.1, 3.0, 700.0]))
+def test_the_log_partition_is_that_of_the_whole_distribution(
+    contained: list[Clique], seed: int, spread: float
+) -> None:
+    rng = np.random.default_rng(seed)
+    potentials = {q: rng.normal(0, spread, DOMAIN.sizes(q)) for q in contained}
+    total = np.zeros(DOMAIN.shape)
+    for clique, potential in potentials.items():
+        axes = tuple(i for i, name in enumerate(DOMAIN.names) if name not in clique)
+        total += np.expand_dims(potential, axes)
+    exact = total.max() + np.log(np.exp(total - total.max()).sum())
+    assert JunctionTree(DOMAIN, contained).log_partition(potentials) == pytest.approx(exact)

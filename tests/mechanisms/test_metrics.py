@@ -5,7 +5,14 @@ import math
 import numpy as np
 import pytest
 
-from mechanisms.metrics import UNIFORM_SHARE, nll, query_errors, table_answers, workload_error
+from mechanisms.metrics import (
+    UNIFORM_SHARE,
+    nll,
+    query_errors,
+    raw_nll,
+    table_answers,
+    workload_error,
+)
 from mechanisms.model import Model
 from mechanisms.workload import Workload
 from tests.mechanisms.tables import domain_of
@@ -49,3 +56,16 @@ def test_nll_is_finite_when_a_row_is_impossible() -> None:
     assert nll(model, np.array([[0, 0]], np.int32)) == pytest.approx(expected)
     with pytest.raises(ValueError, match="no rows"):
         nll(model, np.zeros((0, 2), np.int32))
+
+
+def test_raw_nll_is_that_of_the_potentials_wherever_a_row_lies() -> None:
+    domain = domain_of(2, 3)
+    # 2,000 nats below the others: a double's probability of it is 0.
+    potentials = {("c0",): np.array([0.0, -2000.0]), ("c1",): np.zeros(3)}
+    usual, never = (np.array([[code, 1]], np.int32) for code in (0, 1))
+    assert raw_nll(domain, potentials, usual) == pytest.approx(math.log(3))
+    assert raw_nll(domain, potentials, never) == pytest.approx(2000 + math.log(3))
+    both = np.concatenate([usual, never])
+    assert raw_nll(domain, potentials, both) == pytest.approx(1000 + math.log(3))
+    with pytest.raises(ValueError, match="no rows"):
+        raw_nll(domain, potentials, both[:0])

@@ -8,10 +8,11 @@ from numpy.typing import NDArray
 
 from mechanisms.accounting import Plan, fixed_rounds_plan
 from mechanisms.aim import Measurement
+from mechanisms.descent import Target
 from mechanisms.errors import EstimationError
 from mechanisms.metrics import table_answers, workload_error
 from mechanisms.model import Model
-from mechanisms.pgm import FederatedEstimator, PgmEstimator, Target, fit, misfit, tilt
+from mechanisms.pgm import FederatedEstimator, PgmEstimator, fit, misfit, tilt
 from mechanisms.workload import Workload, draw_workload
 from tests.mechanisms.tables import domain_of, random_codes
 

@@ -1,0 +1,128 @@
+"""Mirror descent on the marginals of a junction tree: what a model is fitted to, and how.
+
+Provides ``Target`` and ``merge``; ``Descent``, a way from potentials to better ones; ``mirror_descent``, ours; and
+``evaluate`` for who brings another one.
+
+Public: everything; it is post-processing of released measurements.
+
+Source: McKenna et al., ICML 2019, Algorithm 1. The step rule is our own, see README.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mechanisms.domain import Clique
+from mechanisms.errors import EstimationError
+from mechanisms.inference import JunctionTree
+
+# The line search: the first step in units of the least variance, what a step that lowered the loss enough is multiplied
+# by, and what one that did not.
+FIRST_STEP = 4.0
+LENGTHEN = 1.1
+SHORTEN = 0.5
+ENOUGH = 0.5
+
+Tables: TypeAlias = dict[Clique, NDArray[np.float64]]
+
+# Called in the computing thread before each iteration and after the last: how many are done, of how many.
+OnIteration: TypeAlias = Callable[[int, int], object]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Target:
+    """What was measured of one clique: the (weighted) mean of its normalised counts, and the weight.
+
+    ``mean`` float64 of the clique's shape; ``weight`` is one over the variance of each of its entries.
+    """
+
+    mean: NDArray[np.float64]
+    weight: float
+
+
+def merge(measured: Iterable[tuple[Clique, Target]]) -> dict[Clique, Target]:
+    """One target for each clique: the mean of all that was measured of it, by weight."""
+    targets: dict[Clique, Target] = {}
+    for clique, target in measured:
+        if before := targets.get(clique):
+            both = before.weight + target.weight
+            mean = (before.mean * before.weight + target.mean * target.weight) / both
+            targets[clique] = Target(mean, both)
+        else:
+            targets[clique] = target
+    return targets
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Point:
+    """The loss at some potentials, its gradient, and the marginals of the targets and the tree."""
+
+    loss: float
+    gradient: Tables
+    answers: Tables
+    marginals: list[NDArray[np.float64]]
+
+
+class Descent(Protocol):
+    """A way to minimise sum weight_q ||mu_q - mean_q||^2 / 2 over the potentials of ``targets``' cliques."""
+
+    def __call__(
+        self,
+        tree: JunctionTree,
+        targets: Mapping[Clique, Target],
+        potentials: Tables,
+        iterations: int,
+        on_iteration: OnIteration,
+    ) -> tuple[Tables, list[NDArray[np.float64]]]:
+        """The potentials after so many iterations from ``potentials``, and the tree's marginals under them.
+
+        Raises ``EstimationError`` if inference overflows.
+        """
+
+
+def mirror_descent(
+    tree: JunctionTree,
+    targets: Mapping[Clique, Target],
+    potentials: Tables,
+    iterations: int,
+    on_iteration: OnIteration,
+) -> tuple[Tables, list[NDArray[np.float64]]]:
+    """McKenna et al. 2019, Algorithm 1, with a line search on each step."""
+    step = FIRST_STEP / max(target.weight for target in targets.values())
+    here = evaluate(tree, targets, potentials)
+    for number in range(iterations):
+        on_iteration(number, iterations)
+        moved = {q: theta - step * here.gradient[q] for q, theta in potentials.items()}
+        there = evaluate(tree, targets, moved)
+        # What the loss would lose if it were linear in the marginals between the two points.
+        expected = sum(
+            float(np.vdot(slope, here.answers[q] - there.answers[q]))
+            for q, slope in here.gradient.items()
+        )
+        # Written so that a loss which is not a number counts as no decrease.
+        if here.loss - there.loss >= ENOUGH * expected:
+            potentials, here = moved, there
+            step *= LENGTHEN
+        else:
+            step *= SHORTEN
+    on_iteration(iterations, iterations)
+    if not np.isfinite(here.loss):
+        raise EstimationError("the model's marginals are not finite; the measurements are unusable")
+    return potentials, here.marginals
+
+
+def evaluate(tree: JunctionTree, targets: Mapping[Clique, Target], potentials: Tables) -> Point:
+    """The loss and its gradient at some potentials. Shapes: potentials as the targets."""
+    marginals = tree.marginals(potentials)
+    answers = tree.answers(marginals)
+    # With g = weight (mu - y) the loss, weight ||mu - y||^2 / 2, is ||g||^2 / (2 weight).
+    gradient = {q: target.weight * (answers[q] - target.mean) for q, target in targets.items()}
+    loss = sum(
+        float(np.vdot(slope, slope)) / (2 * targets[q].weight) for q, slope in gradient.items()
+    )
+    return Point(loss, gradient, answers, marginals)
