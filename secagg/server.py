@@ -300,7 +300,12 @@ class SecAggServer:
         """Stage 4, signed sessions: to each who signed the witnesses' signatures."""
         self.stage = Stage.REVEAL
         signatures, witnesses = self._signatures, self.parameters.graph.witnesses
-        body = wire.encode_list({v: signatures[v] for v in witnesses if v in signatures})
+        signed = {v: signatures[v] for v in witnesses if v in signatures}
+        if len(signed) < self.parameters.threshold:
+            raise TooFewShares(
+                f"{len(signed)} witnesses signed the survivors; expected at least {self.parameters.threshold}"
+            )
+        body = wire.encode_list(signed)
         return self._each(Kind.SIGNATURES, lambda _: body)
 
     def _finish(self) -> Outgoing:

@@ -38,7 +38,7 @@ from parties.errors import ConfigError
 from parties.flaim.notes import FINISHED, JOINED, LEFT, PROTOCOL, ROUND, SELECTED
 from parties.flaim.report import parameters_of
 from parties.flaim.steps import CHOICES, OPENED, STEPS, SUMS
-from parties.flaim.sums import section_of, settings_of
+from parties.flaim.sums import is_malicious, section_of, settings_of
 from parties.report.content import Privacy, RunReport
 from parties.report.result import workload_size
 from parties.secagg import steps as secagg
@@ -348,7 +348,8 @@ def ledger(evidence: Evidence, terms: FlaimTerms) -> str:
 def clients(evidence: Evidence, terms: FlaimTerms) -> str:
     """Those who take part are clients of the run with one certificate round_, enough of them where a sum was opened.
 
-    Where it was taken over everybody, each of them sent a masked vector.
+    Where it was taken over everybody, each of them sent a masked vector, and in malicious mode its signature of who
+    had survived.
     """
     certificates: dict[str, str] = {}
     seen: set[str] = set()
@@ -360,6 +361,7 @@ def clients(evidence: Evidence, terms: FlaimTerms) -> str:
         for round_ in rounds_of(attempt, terms):
             here: set[str] = set()
             masked: set[int] = set()
+            signed: set[int] = set()
             for entry in round_.entries:
                 if entry.kind == "client":
                     _same_certificate(entry, "digest", certificates, terms)
@@ -375,6 +377,8 @@ def clients(evidence: Evidence, terms: FlaimTerms) -> str:
                         here.discard(name)
                 elif entry.kind == "received" and entry.text("step") == secagg.MASKED:
                     masked.add(entry.number("peer"))
+                elif entry.kind == "received" and entry.text("step") == secagg.SIGNATURE:
+                    signed.add(entry.number("peer"))
                 elif entry.kind == "opened" and entry.record["what"] == SUMS:
                     union = terms.settings.grouping == "union"
                     # By query a client may have dropped out of one sum before another.
@@ -382,6 +386,11 @@ def clients(evidence: Evidence, terms: FlaimTerms) -> str:
                     require(
                         not (union and silent),
                         f"line {entry.line}: {min(silent, default='')!r} is counted without a masked vector",
+                    )
+                    unsigned = here - {n for i, n in enumerate(terms.names) if i in signed}
+                    require(
+                        not (is_malicious(terms.config) and unsigned),
+                        f"line {entry.line}: {min(unsigned, default='')!r} is counted and has not signed who survived",
                     )
                     least = terms.settings.min_participants if union else 1
                     require(

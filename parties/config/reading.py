@@ -163,13 +163,18 @@ def read_flaim(document: Mapping[str, object]) -> FlaimSection | None:
     if "flaim" not in document:
         return None
     return _section(
-        FlaimSection, document, "flaim", convert={"address": address, "clients": _names}
+        FlaimSection,
+        document,
+        "flaim",
+        convert={"address": address, "clients": _names, "client_keys": _names},
     )
 
 
 def flaim_dict(section: FlaimSection) -> dict[str, object]:
     """[flaim] as its TOML table."""
     values = section_dict(section) | {"clients": list(section.clients)}
+    del values["client_keys"]
+    values |= {"client_keys": list(section.client_keys)} if section.client_keys else {}
     return values | ({} if section.address is None else {"address": str(section.address)})
 
 

@@ -353,7 +353,8 @@ class FlaimSection:
     A round needs ``minimum`` clients behind every sum; of a round's clients the fractions ``corrupt`` (one client at
     least) and ``dropouts`` are what its SecAgg withstands. ``server`` and ``clients`` are the names in their
     certificates, ``key`` is the hash of the server's public key, as [[party]]'s, ``address`` where it listens; a trial
-    on one machine makes its own. A client bears ``idle_s`` seconds of silence between rounds.
+    on one machine makes its own. ``client_keys`` are the hashes of the clients' public keys, in their order, by which
+    run.security = "malicious" goes where they are given. A client bears ``idle_s`` seconds of silence between rounds.
     """
 
     variant: str = "private"
@@ -369,6 +370,7 @@ class FlaimSection:
     key: str | None = None
     address: Address | None = None
     clients: tuple[str, ...] = ()
+    client_keys: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         check_choice("flaim.variant", self.variant, FLAIM_VARIANTS)
@@ -389,6 +391,14 @@ class FlaimSection:
             len(set(names)) == len(names),
             "flaim.clients",
             "has a name twice, or the server's; expected different names",
+        )
+        for key in self.client_keys:
+            check_key("flaim.client_keys", key)
+        check(
+            not self.client_keys or len(set(self.client_keys)) == len(self.clients),
+            "flaim.client_keys",
+            f"has {len(set(self.client_keys))} different keys; expected one of each of the {len(self.clients)} "
+            "flaim.clients, in their order, or none",
         )
 
     @property

@@ -14,7 +14,7 @@ from mechanisms.errors import FinishedEarly, RoundLost
 from parties.config import Config
 from parties.enrolment import Enrolment, close_enrolment, patience_s, until_text
 from parties.errors import FlaimProtocolError
-from parties.flaim.connections import Connections
+from parties.flaim.members import Members
 from parties.orders import Orders
 from parties.progress import Progress
 from parties.reminder import Reminder
@@ -34,7 +34,7 @@ class Attendance:
     """
 
     config: Config
-    connections: Connections
+    members: Members
     enrolment: Enrolment
     orders: Orders
     progress: Progress
@@ -46,7 +46,7 @@ class Attendance:
     @property
     def here(self) -> int:
         """How many are connected."""
-        return len(self.connections.present)
+        return len(self.members.present)
 
     @property
     def needed(self) -> int:
@@ -123,17 +123,17 @@ class Attendance:
             )
             if self.reminder.due(text):
                 self.progress.event("waiting", text, done=self.here)
-            await self.connections.change(min(left, _LOOK_S))
+            await self.members.change(min(left, _LOOK_S))
             self._turn_away()
 
     def _turn_away(self) -> None:
         """Hang up on clients that the operator has revoked meanwhile."""
-        for member in list(self.connections.present.values()):
+        for member in list(self.members.present.values()):
             if (away := self.enrolment.identity(member.name)) is not None:
-                self.connections.expel(member, FlaimProtocolError(member.name, away.what))
+                self.members.expel(member, FlaimProtocolError(member.name, away.what))
 
     def _missing(self) -> str:
-        names, present = self.connections.names, self.connections.present
+        names, present = self.members.names, self.members.present
         return _listed([name for number, name in enumerate(names) if number not in present])
 
 

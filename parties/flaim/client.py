@@ -44,7 +44,9 @@ from parties.flaim.messages import (
     Welcome,
 )
 from parties.flaim.refusals import sent_away
+from parties.flaim.roster import Own
 from parties.flaim.session import ClientSession, SharedBriefs
+from parties.flaim.sums import is_malicious
 from parties.inlets import study_name
 from parties.ledger import LEDGER, DurableLedger
 from parties.progress import Progress
@@ -92,6 +94,7 @@ class _Client:
     files: CertificateFiles
     server: str
     rows: int | None
+    card: bytes
     session: ClientSession
     report: ClientReport
     progress: Progress
@@ -143,6 +146,7 @@ async def run_client(
             check_enrolled(config, name)
         if spend is not None:
             await asyncio.to_thread(spend, database.identity)
+        own = Own.make(config, files) if is_malicious(config) else None
         session = ClientSession(
             config,
             workload,
@@ -151,6 +155,7 @@ async def run_client(
             server=section.server,
             random_bytes=secrets.token_bytes,
             decode=briefs,
+            own=own,
         )
         report = ClientReport(name, rho_total=settings.rho)
         client = _Client(
@@ -159,6 +164,7 @@ async def run_client(
             files,
             section.server,
             inner.declared_rows,
+            b"" if own is None else own.card.pack(),
             session,
             report,
             progress,
@@ -291,6 +297,7 @@ async def _greet(
         bytes.fromhex(client.workload.digest()),
         client.rows,
         version(),
+        client.card,
     )
     await _write(client, writer, Message(MessageKind.HELLO, 0, hello.pack()).pack())
     try:

@@ -1,4 +1,4 @@
-"""FLAIM's clients as the server's loop sees them: a `mechanisms.flaim.Federation` over real connections.
+"""FLAIM's clients as the server's loop sees them: a `mechanisms.flaim.Federation` of real `Members`.
 
 Provides ``NetworkFederation``, and ``side_by_side``, the order of a round's sums. Each sum is a SecAgg session of its
 own among the participants that are asked for it, with fresh keys; its messages run over the clients' connections. Sums
@@ -38,7 +38,7 @@ from mechanisms.workload import Workload
 from parties.config import Config
 from parties.errors import FlaimProtocolError, RoundTimeout
 from parties.flaim import notes
-from parties.flaim.connections import Connections, Conversation
+from parties.flaim.members import Conversation, Members
 from parties.flaim.messages import (
     HEADER_BYTES,
     Message,
@@ -50,6 +50,7 @@ from parties.flaim.messages import (
     unpack_reason,
 )
 from parties.flaim.record import Record
+from parties.flaim.roster import session_id
 from parties.flaim.steps import AGGREGATE, CHOOSE
 from parties.flaim.sums import secagg_noise, section_of, session, smallest_sum
 from parties.secagg.server import play
@@ -83,7 +84,7 @@ class NetworkFederation:
         config: Config,
         workload: Workload,
         settings: FlaimSettings,
-        connections: Connections,
+        members: Members,
         record: Record,
         *,
         wait: Callable[[int], Awaitable[None]],
@@ -95,7 +96,7 @@ class NetworkFederation:
         self._workload = workload
         self._settings = settings
         self._section = section_of(config)
-        self._connections = connections
+        self._members = members
         self._record = record
         self._stage_s = config.timeouts.receive_s
         self._round = 0
@@ -109,14 +110,14 @@ class NetworkFederation:
     @property
     def population(self) -> Sequence[Participant]:
         """All clients that were ever here; see ``Federation``."""
-        for number, member in self._connections.present.items():
+        for number, member in self._members.present.items():
             self._known[number] = Participant(number, member.rows)
         return [self._known[number] for number in sorted(self._known)]
 
     async def begin_round(self, round: int) -> Sequence[int]:
         """Draw the round's participants among the clients that are here once there are enough; see ``Federation``."""
         await self._wait(round)
-        present = sorted(self._connections.present)
+        present = sorted(self._members.present)
         self._round, self._participants = round, ()
         self._certificates, self._dropped = {}, set()
         drawn = draw_participants(present, self._settings, secrets.token_bytes)
@@ -125,7 +126,7 @@ class NetworkFederation:
             notes.ROUND, round=round, clients=len(drawn), present=len(present)
         )
         for number in drawn:
-            self._certificates[number] = self._connections.present[number].certificate
+            self._certificates[number] = self._members.present[number].certificate
             self._record.took_part(number, round, certificate=self._certificates[number])
         return self._participants
 
@@ -135,7 +136,7 @@ class NetworkFederation:
         chosen_by: dict[int, tuple[int, ...]] = {}
         with (
             self._record.step(CHOOSE, brief.round),
-            self._connections.conversation(self._participants, round=brief.round) as talk,
+            self._members.conversation(self._participants, round=brief.round) as talk,
         ):
             for place in talk.present:
                 talk.post(place, message)
@@ -177,7 +178,7 @@ class NetworkFederation:
     async def _sum(self, request: SumRequest) -> "_Opening | None":
         layout = request.layout
         noise = self._settings.sum_noise(layout.sigma)
-        with self._connections.conversation(request.members, round=layout.round) as talk:
+        with self._members.conversation(request.members, round=layout.round) as talk:
             # Some may have left since they chose, while others still did.
             for place in sorted(set(range(len(talk.numbers))) - set(talk.present)):
                 if talk.numbers[place] not in self._dropped:
@@ -194,16 +195,25 @@ class NetworkFederation:
         self, talk: Conversation, request: SumRequest, noise: SumNoise
     ) -> "_Opening":
         """One SecAgg session. Raises RoundAborted, ParameterError."""
-        layout = request.layout
+        layout, known = request.layout, self._members.roster
+        roster = None if known is None else known.identities(request.members)
         parameters = session(
-            self._config, self._workload, layout, noise, random_bytes=secrets.token_bytes
+            self._config,
+            self._workload,
+            layout,
+            noise,
+            random_bytes=secrets.token_bytes,
+            session_id=None if roster is None else session_id(self._config, layout, roster),
+            roster=roster,
         )
         body = layout.encode()
         for place in talk.present:
+            if roster is not None:
+                talk.introduce(place)
             task = Message(MessageKind.LAYOUT, layout.round, pack_task(place, body))
             talk.post(place, task.pack())
         talk.allow(wire.max_body(parameters) + wire.OVERHEAD_BYTES)
-        server = SecAggServer(parameters)
+        server = SecAggServer(parameters, roster=roster)
         channel = _SessionChannel(self, talk)
         await play(server, channel, present=talk.present, stage_s=self._stage_s)
         survivors = tuple(talk.numbers[place] for place in sorted(server.survivors))

@@ -4,13 +4,14 @@ Provides ``Message`` with ``pack`` and ``unpack``, the bodies that are not `mech
 ``Welcome``, reasons; REFUSED's is in `parties.flaim.refusals`), and ``is_secagg``. Frames on the connection are those
 of `parties.secagg.frames`: a size in 4 bytes, then one message. A message of this module is
 
-    "FLAM" | version 2 | kind 1 | round 4 | body
+    "FLAM" | version 3 | kind 1 | round 4 | body
 
 with big-endian integers. In a round a sampled client gets BRIEF and answers CHOICES; for each sum it gets LAYOUT and
 then the messages of one SecAgg session, ANNOUNCE to FINISHED. With `grouping = "query"` a query's only chooser, or one
-of two, answers LAYOUT with PLAIN: its counts, for the server to add noise to. Other secrets are not here but
-a client's link key; choices are private by the mechanism that made them. Authenticity is TLS's. Every size is bounded
-before anything is read.
+of two, answers LAYOUT with PLAIN: its counts, for the server to add noise to. In malicious mode HELLO ends with the
+client's card, and MEMBERS, who is in the sum, comes before LAYOUT; before that ROSTER, with the cards of those whom the
+client has not been shown yet (`parties.flaim.roster`). Other secrets are not here but a client's link key; choices are
+private by the mechanism that made them. Authenticity is TLS's. Every size is bounded before anything is read.
 """
 
 import enum
@@ -24,7 +25,7 @@ from parties.errors import FlaimProtocolError
 from secagg import wire
 
 MAGIC = b"FLAM"
-VERSION = 2
+VERSION = 3
 KEY_BYTES = 32
 MAX_REASON_BYTES = 256
 TERMS_BYTES = 1 << 20
@@ -52,6 +53,8 @@ class MessageKind(enum.IntEnum):
     GOODBYE = 8
     PLAIN = 9
     TERMS = 10
+    ROSTER = 11
+    MEMBERS = 12
 
 
 PLACE_BYTES = 4
@@ -97,28 +100,29 @@ def is_secagg(data: bytes) -> bool:
 class Hello:
     """What a client says first: digests (32 bytes) of its config and its workload, its version.
 
-    ``rows`` is the size of its table where sizes are public, else None.
+    ``rows`` is the size of its table where sizes are public, else None; ``card`` its packed card in malicious mode.
     """
 
     config: bytes
     workload: bytes
     rows: int | None
     version: str
+    card: bytes = b""
 
     def pack(self) -> bytes:
         """As a HELLO's body."""
         rows = NO_ROWS if self.rows is None else self.rows
         version = self.version.encode()[:32].ljust(32, b"\0")
-        return _HELLO.pack(self.config, self.workload, rows, version)
+        return _HELLO.pack(self.config, self.workload, rows, version) + self.card
 
     @classmethod
     def unpack(cls, body: bytes, peer: str) -> "Hello":
         """The inverse of ``pack``. Raises FlaimProtocolError."""
-        if len(body) != _HELLO.size:
+        if len(body) < _HELLO.size:
             raise FlaimProtocolError(peer, f"a greeting of {len(body)} bytes")
-        config, workload, rows, version = _HELLO.unpack(body)
-        text = version.rstrip(b"\0").decode(errors="replace")
-        return cls(config, workload, None if rows == NO_ROWS else rows, _printable(text))
+        config, workload, rows, version = _HELLO.unpack_from(body)
+        text = _printable(version.rstrip(b"\0").decode(errors="replace"))
+        return cls(config, workload, None if rows == NO_ROWS else rows, text, body[_HELLO.size :])
 
 
 @dataclass(frozen=True, slots=True, repr=False)

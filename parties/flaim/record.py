@@ -1,6 +1,6 @@
 """What the FLAIM server writes down: its transcript, and bytes and seconds by step.
 
-Provides ``Record``, a `parties.flaim.connections.ConnectionLog`. The transcript (`protocols.transcript`) has every
+Provides ``Record``, a `parties.flaim.members.MemberLog`. The transcript (`protocols.transcript`) has every
 message to and from a client, every opening, every charge before what it pays for, who took part in which round and who
 left why, and what each step cost. Messages stand in it by digests under a key that the two ends of their link share.
 Public: all of it but those keys.
@@ -83,7 +83,7 @@ class Record:
     def message(
         self, *, sent: bool, client: int, round: int | None, data: bytes, key: bytes
     ) -> None:
-        """See ``ConnectionLog``."""
+        """See ``MemberLog``."""
         self._label += 1
         direction, step = "sent" if sent else "received", step_of(data)
         self.transcript.message(
@@ -103,7 +103,7 @@ class Record:
             self._costs.received += len(data)
 
     def connection(self, *, name: str, certificate: bytes, what: str, reason: str = "") -> None:
-        """See ``ConnectionLog``."""
+        """See ``MemberLog``."""
         digest = hashlib.sha256(certificate).hexdigest()
         self.transcript.note(what, client=name, certificate=digest, reason=reason)
 

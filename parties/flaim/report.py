@@ -11,9 +11,9 @@ from typing import Any
 
 from mechanisms.accounting import LedgerEntry
 from mechanisms.workload import Workload
-from parties.config import Config, FlaimSection
+from parties.config import Config
 from parties.flaim.guarantee import Replaced, unit
-from parties.flaim.sums import section_of, settings_of
+from parties.flaim.sums import is_malicious, section_of, settings_of
 from parties.report.about import about, ended
 from parties.report.content import (
     TRIAL_TRUST,
@@ -134,7 +134,9 @@ def _guarantee(config: Config, result: Mapping[str, Any]) -> dict[str, object]:
     private = section.variant not in ("oracle",)
     outside = full if private else "none: variant oracle looks at the pooled table"
     if section.noise == "distributed" and private:
-        server = f"{full}, with up to {_corrupt(section)} in league with it"
+        server = f"{full}, with up to {_corrupt(config)} in league with it"
+        if is_malicious(config):
+            server += ", whatever it does"
     elif result["sums"]["plain"]:
         server = "none: it saw sums before their noise, and some clients' counts bare"
     else:
@@ -158,18 +160,37 @@ def _replaced(config: Config, result: Mapping[str, Any]) -> Replaced | None:
     return Replaced.of(section_of(config), events, delta=config.run.delta)
 
 
-def _corrupt(section: FlaimSection) -> str:
-    return f"{section.corrupt:.0%} of a sum's clients (or one of them)"
+def _corrupt(config: Config) -> str:
+    of = "the run's" if is_malicious(config) else "a sum's"
+    return f"{section_of(config).corrupt:.0%} of {of} clients (or one of them)"
+
+
+def _sums_trust(config: Config, least: int) -> str:
+    over = (
+        f"Counts left the clients masked, in sums over at least {least} of them: the server learnt"
+    )
+    if is_malicious(config):
+        return (
+            f"{over} one sum at most with a client's counts at a time, and nothing else of them, whatever it did, as "
+            f"long as at most {_corrupt(config)} told it what they know: each client checked that the others are the "
+            "run's, by their certificates, and that they were shown the same list of survivors. That rests on the "
+            "authority that issued the certificates"
+            + (
+                ", but for the keys, which the configuration has (flaim.client_keys)."
+                if section_of(config).client_keys
+                else ", which could have made others of the same names (no flaim.client_keys)."
+            )
+        )
+    return (
+        f"{over} sums and nothing else of them, provided it followed the protocol and at most {_corrupt(config)} told "
+        "it what they know."
+    )
 
 
 def _trust(config: Config, result: Mapping[str, Any]) -> tuple[str, ...]:
     section = section_of(config)
     least = result["sums"]["least_survivors"] or section.minimum
-    sums = (
-        f"Counts left the clients masked, in sums over at least {least} of them: the server learnt sums and nothing "
-        f"else of them, provided it followed the protocol and at most {_corrupt(section)} told "
-        "it what they know."
-    )
+    sums = _sums_trust(config, least)
     if section.noise == "distributed":
         noise = (
             "Every client added noise before it masked its counts: no sum without noise was ever anywhere. The "

@@ -55,13 +55,13 @@ from parties.flaim.connections import Connections
 from parties.flaim.feasible import check_flaim
 from parties.flaim.federation import NetworkFederation
 from parties.flaim.history import History
+from parties.flaim.members import Meeting, Members
 from parties.flaim.quality import keep_quality
 from parties.flaim.record import Record
 from parties.flaim.refusals import refusal_of
 from parties.flaim.result import RESULT, ServerFacts, flaim_document
 from parties.flaim.steps import AGGREGATE, CHOOSE
-from parties.flaim.watching import watch_connections, watch_orders, watch_run
-from parties.inlets import Inlets
+from parties.flaim.watching import watch_members, watch_orders, watch_run
 from parties.ledger import LEDGER, DurableLedger, adopt_charges
 from parties.orders import Orders
 from parties.places import register_file
@@ -92,14 +92,15 @@ async def run_server(
     progress: Progress,
     closed: asyncio.Event,
     register: Path | None = None,
-    inlets: Inlets | None = None,
+    meet: Meeting = Connections,
     board: Board | None = None,
     orders: Orders | None = None,
 ) -> None:
     """Serve the run of ``config`` in ``directory`` until it is finished.
 
     ``closed`` is set by whoever knows that no more clients will come; ``register`` is the file of this server's
-    studies, if it has not its usual place; ``inlets`` take the place of a port; ``board`` is told what goes on;
+    studies, if it has not its usual place; ``meet`` makes its members: over TLS, or what else carries
+    messages; ``board`` is told what goes on;
     ``orders`` is what its operator asks, now or later, and is done before the next round. Raises ConfigError,
     CertificateError, StoreError (with StudyReleased where another folder has released this configuration), CheckFailed
     (of a transcript that is none), TooFewClients, MechanismError (the budget is spent already, among others); the
@@ -156,7 +157,7 @@ async def run_server(
             closed,
             earlier,
             registered.check_client,
-            inlets,
+            meet,
             board,
             orders,
             Enrolment.of(config, orders, database),
@@ -251,50 +252,49 @@ class _Run:
     closed: asyncio.Event
     earlier: float
     admit: Callable[[str], object]
-    inlets: Inlets | None
+    meet: Meeting
     board: Board
     orders: Orders
     enrolment: Enrolment
-    connections: Connections | None = None
+    members: Members | None = None
     document: dict[str, object] = field(default_factory=dict)
     seconds: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
 
     @property
     def present(self) -> list[str]:
         """The clients that are connected."""
-        members = self.connections.present.values() if self.connections else ()
-        return [member.name for member in members]
+        present = self.members.present.values() if self.members else ()
+        return [member.name for member in present]
 
     async def serve(self, files: CertificateFiles) -> None:
         """Open the connections, wait, run, write, say goodbye."""
-        connections = Connections(
+        members = self.meet(
             self.config,
             files,
             workload_digest=self.workload.digest(),
             log=self.record,
-            on_change=lambda: self._arrived(connections),
+            on_change=lambda: self._arrived(members),
             admit=self.admit,
-            inlets=self.inlets,
             rejected=self.board.rejected,
             enrolment=self.enrolment,
             known=[one.client for one in self.history.population],
         )
-        self.connections = connections
-        watch_connections(self.board, connections)
-        async with connections:
+        self.members = members
+        watch_members(self.board, members)
+        async with members:
             address = self.config.require_flaim().address
             self.progress.event("listening", f"taking clients at {address}")
             try:
-                await self._inside(connections)
+                await self._inside(members)
             except BaseException as error:
-                connections.dismiss(refusal_of(error))
+                members.dismiss(refusal_of(error))
                 raise
 
-    def _arrived(self, connections: Connections) -> None:
-        here, expected = len(connections.present), len(connections.names)
+    def _arrived(self, members: Members) -> None:
+        here, expected = len(members.present), len(members.names)
         self.progress.event("clients", f"{here} of {expected} clients are connected", done=here)
 
-    async def _inside(self, connections: Connections) -> None:
+    async def _inside(self, members: Members) -> None:
         started = time.perf_counter()
         before = self.history.rounds
         if self.earlier:
@@ -309,7 +309,7 @@ class _Run:
         schedule = self.settings.schedule(len(self.workload.domain.columns))
         # Nobody is waited for where only the model is left to be made.
         ready = bool(before) and next_round(self.settings, before) > schedule.rounds
-        attendance = self._attendance(connections)
+        attendance = self._attendance(members)
         if not ready:
             await attendance.gather()
         self.seconds["join"] = time.perf_counter() - started
@@ -318,7 +318,7 @@ class _Run:
             self.config,
             self.workload,
             self.settings,
-            connections,
+            members,
             self.record,
             wait=self._wait(attendance),
             known=self.history.population,
@@ -348,17 +348,17 @@ class _Run:
             notes.FINISHED, rounds=result.rounds_done, clients=len(federation.population)
         )
         # Before the result, which counts the bytes of these messages too.
-        connections.farewell("the run is finished")
-        names = connections.names
+        members.farewell("the run is finished")
+        names = members.names
         self.seconds["total"] = time.perf_counter() - started
         facts = ServerFacts(
             clients=len(federation.population),
-            clients_sent={names[i]: count for i, count in sorted(connections.received.items())},
-            clients_received={names[i]: count for i, count in sorted(connections.sent.items())},
+            clients_sent={names[i]: count for i, count in sorted(members.received.items())},
+            clients_received={names[i]: count for i, count in sorted(members.sent.items())},
             by_kind=self.record.by_kind,
             steps={name: asdict(cost) for name, cost in self.record.by_step.items()},
             sums=asdict(federation.tally),
-            lost={names[i]: reason for i, reason in sorted(connections.lost.items())},
+            lost={names[i]: reason for i, reason in sorted(members.lost.items())},
             earlier_rho=self.earlier,
             seconds=dict(self.seconds),
             opened=self.record.opened,
@@ -374,10 +374,10 @@ class _Run:
         step, number = self.record.at
         return f"round {number} of {self.settings.rounds}: {_WORDS.get(step, step)}"
 
-    def _attendance(self, connections: Connections) -> Attendance:
+    def _attendance(self, members: Members) -> Attendance:
         return Attendance(
             self.config,
-            connections,
+            members,
             self.enrolment,
             self.orders,
             self.progress,

@@ -5,13 +5,16 @@ before it looks at a row, and one `secagg.SecAggClient` for each sum, with a pol
 the server asks for beyond that config, the session's minima or the budget is refused, and nothing is sent.
 
     BRIEF    -> CHOICES                 what this client chose, private by the exponential mechanism
+    ROSTER   -> nothing                 in malicious mode: cards of other clients, checked
+    MEMBERS  -> nothing                 the same: who is in the next sum
     LAYOUT   -> nothing, or PLAIN       its vector is counted; plain where grouping = "query" and it is nearly alone;
                                         OUT where it has none of what this client chose
     secagg   -> secagg                  the session that takes the sum
     SKIPPED  -> nothing                 the round was given up
 
-Secret: the rows, vectors and keys. Public: answers are private, masked or about nobody's rows. Known limits: a client
-of a semi-honest server; noise = "server" is added by the server, and nobody but the server can say that it was.
+Secret: the rows, vectors and keys. Public: answers are private, masked or about nobody's rows. Known limits:
+noise = "server" is added by the server, and nobody but the server can say that it was. With run.security = "malicious"
+sums are of signed sessions alone, and the noise is the clients'.
 """
 
 import threading
@@ -25,6 +28,7 @@ from mechanisms.workload import Workload
 from parties.config import Config
 from parties.errors import FlaimProtocolError
 from parties.flaim.messages import (
+    HEADER_BYTES,
     SMALL_BYTES,
     Message,
     MessageKind,
@@ -34,7 +38,8 @@ from parties.flaim.messages import (
     unpack_task,
 )
 from parties.flaim.refusals import sent_away
-from parties.flaim.sums import frame_bytes, policy, section_of, smallest_sum
+from parties.flaim.roster import ROSTER_BYTES, Own, session_id, unpack_members
+from parties.flaim.sums import frame_bytes, is_malicious, policy, section_of, smallest_sum
 from secagg.client import Awaits, SecAggClient
 from secagg.errors import ParameterError, PeerAborted, ProtocolViolation, RoundAborted
 
@@ -84,11 +89,15 @@ class ClientSession:
         server: str,
         random_bytes: Callable[[int], bytes],
         decode: Callable[[bytes], Brief] | None = None,
+        own: Own | None = None,
     ) -> None:
         """``ledger`` becomes the client's own. ``server`` is the server's name, for messages.
 
-        ``decode`` stands in for `Brief.decode` where several clients share a process (``SharedBriefs``).
+        ``decode`` stands in for `Brief.decode` where several clients share a process (``SharedBriefs``). ``own`` is
+        what malicious mode needs, and it alone. Raises ValueError.
         """
+        if is_malicious(config) != (own is not None):
+            raise ValueError("run.security = 'malicious' and this client's own card come together")
         client.ledger = ledger
         self.over = False
         self.tally = Tally()
@@ -99,6 +108,7 @@ class ClientSession:
         self._server = server
         self._random_bytes = random_bytes
         self._decode = decode or (lambda body: Brief.decode(body, workload))
+        self._own = own
         self._sum: SecAggClient | None = None
         self._clients = config.clients.expected
         self._largest_brief = _largest_brief(config, workload)
@@ -108,7 +118,8 @@ class ClientSession:
     @property
     def limit(self) -> int:
         """The largest message that the server may send now."""
-        return max(self._largest_brief, SMALL_BYTES, frame_bytes(self._clients))
+        roster = 0 if self._own is None else HEADER_BYTES + ROSTER_BYTES
+        return max(self._largest_brief, SMALL_BYTES, frame_bytes(self._clients), roster)
 
     @property
     def busy(self) -> bool:
@@ -141,6 +152,13 @@ class ClientSession:
                 return self._choose(message)
             case MessageKind.LAYOUT:
                 return self._count(message)
+            case MessageKind.ROSTER if self._own is not None:
+                self._own.learn(message.body, self._server)
+                return None
+            case MessageKind.MEMBERS if self._own is not None:
+                self._idle("MEMBERS")
+                self._own.members = unpack_members(message.body, self._server)
+                return None
             case MessageKind.SKIPPED:
                 self._give_up()
                 return None
@@ -175,6 +193,12 @@ class ClientSession:
             # This process did not choose (one before it did): zeros would count as this client's rows.
             self._give_up()
             return Message(MessageKind.OUT, 0, pack_reason("chose none of this")).pack()
+        # Before anything is charged or counted: who is in this sum, by their own certificates.
+        own, named = self._own, None
+        roster = None if own is None else own.keys(layout, place or 0, self._server)
+        if own is not None and roster is not None:
+            named = session_id(self._config, layout, roster)
+            own.once(named, self._server)
         noise = self._client.noise_of(layout)
         counts = self._client.count(layout)
         self.tally.sums += 1
@@ -183,12 +207,19 @@ class ClientSession:
         if place is None:
             return Message(MessageKind.PLAIN, message.round, pack_plain(counts)).pack()
         try:
-            demanded = policy(self._config, self._workload, layout, noise)
+            demanded = policy(self._config, self._workload, layout, noise, session_id=named)
         except ParameterError as error:
             raise FlaimProtocolError(
                 self._server, f"asks for a sum that no session can take: {error}"
             ) from error
-        self._sum = SecAggClient(place, counts, demanded, random_bytes=self._random_bytes)
+        self._sum = SecAggClient(
+            place,
+            counts,
+            demanded,
+            identity=None if own is None else own.identity,
+            roster=roster,
+            random_bytes=self._random_bytes,
+        )
         return None
 
     def _check_size(self, layout: Layout, *, plain: bool) -> None:

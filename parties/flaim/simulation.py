@@ -45,6 +45,7 @@ from parties.flaim.steps import AGGREGATE, CHOOSE
 from parties.flaim.sums import secagg_noise, session_of, smallest_sum
 from secagg import Parameters, Stage, ThreatModel, run_round
 from secagg.errors import ParameterError, RoundAborted
+from secagg.keys import Identity
 from secagg.noise import NoiseKind, discrete_gaussian
 
 Streams = Callable[..., RandomBytes]
@@ -86,6 +87,7 @@ async def simulate(
     settings: FlaimSettings,
     *,
     secagg: bool = False,
+    signed: bool = False,
     seed: int | None = None,
     threat: ThreatModel | None = None,
     drops: Mapping[tuple[int, int], Stage | None] | None = None,
@@ -95,6 +97,7 @@ async def simulate(
 ) -> FlaimOutcome:
     """Runs FLAIM on one table of codes (rows, columns) for each client.
 
+    ``signed``: sums as against a server that may do anything, of which ``settings`` have the corrupt clients.
     ``seed`` None: the operating system's randomness; a number: repeatable, for experiments only. ``threat``: what the
     neighbour graph of a sum has to withstand. ``drops``: (round, client) is silent from that stage of the round's
     sums on, None: from before it chooses. ``estimator`` is used in place of the one that the settings describe.
@@ -111,6 +114,7 @@ async def simulate(
         FlaimClient(table, workload, settings, random_bytes=streams("client", k), oracle=oracle)
         for k, table in enumerate(tables)
     ]
+    everybody = len(clients) if signed else None
     if estimator is None:
         estimator = FederatedEstimator(
             workload,
@@ -124,9 +128,10 @@ async def simulate(
         settings,
         secagg,
         streams,
-        _threat(threat, settings),
+        _threat(threat, settings, everybody),
         drops or {},
         estimator,
+        everybody,
     )
     world.estimator.on_iteration = on_iteration
     ledger = Ledger(settings.rho)
@@ -153,6 +158,7 @@ class _World:
         threat: ThreatModel,
         drops: Mapping[tuple[int, int], Stage | None],
         estimator: FederatedEstimator,
+        everybody: int | None,
     ) -> None:
         self.seconds: dict[str, float] = defaultdict(float)
         # (round, client): bytes sent, received, and of secagg in both directions.
@@ -165,6 +171,7 @@ class _World:
         self._streams = streams
         self._drops = drops
         self.estimator = estimator
+        self._everybody = everybody
         self._section = FlaimSection(
             grouping=settings.grouping,
             noise=settings.noise,
@@ -220,6 +227,7 @@ class _World:
         noise = self._settings.sum_noise(layout.sigma)
         if len(request.members) < smallest_sum(self._section, one_way=layout.one_way):
             return self._plain(layout, counts, noise)
+        people = self._identities(request)
         try:
             parameters = session_of(
                 self._section,
@@ -228,11 +236,13 @@ class _World:
                 noise,
                 high=self._settings.max_client_rows,
                 random_bytes=self._streams("session", layout.round, layout.group),
+                roster=None if people is None else [one.public for one in people],
+                everybody=self._everybody,
             )
         except ParameterError:
             return None
         if self._secagg:
-            return self._by_secagg(parameters, request, counts, noise)
+            return self._by_secagg(parameters, request, counts, noise, people)
         survivors = [k for k in counts if self._survives(layout, k)]
         if len(survivors) < parameters.min_survivors:
             return None
@@ -244,6 +254,7 @@ class _World:
         request: SumRequest,
         counts: Mapping[int, NDArray[np.int64]],
         noise: SumNoise,
+        people: Sequence[Identity] | None,
     ) -> Sums | None:
         layout, members = request.layout, request.members
         drops = {
@@ -257,6 +268,7 @@ class _World:
                 parameters,
                 [counts.get(k, nothing) for k in members],
                 drops=drops,
+                identities=people,
                 random_bytes=self._streams("secagg", layout.round, layout.group),
                 server_random_bytes=self._streams("noise", layout.round, layout.group),
             )
@@ -267,6 +279,12 @@ class _World:
             self._count(layout.round, k, sent=sent, received=received, secagg=sent + received)
         survivors = tuple(members[place] for place in sorted(report.server.survivors))
         return Sums(report.server.result, survivors, noise.deviation(len(survivors)))
+
+    def _identities(self, request: SumRequest) -> list[Identity] | None:
+        """The keys that members sign with, where they do."""
+        if self._everybody is None:
+            return None
+        return [Identity(self._streams("identity", k)(32)) for k in request.members]
 
     def _by_addition(
         self, layout: Layout, counts: Mapping[int, NDArray[np.int64]], noise: SumNoise
@@ -316,12 +334,14 @@ class _World:
             self.seconds[phase] += time.perf_counter() - started
 
 
-def _threat(threat: ThreatModel | None, settings: FlaimSettings) -> ThreatModel:
+def _threat(
+    threat: ThreatModel | None, settings: FlaimSettings, everybody: int | None
+) -> ThreatModel:
     """The given threat, or one with the settings' corrupt clients. Raises ``ValueError`` if the two disagree."""
     if threat is None:
-        share = settings.corrupt / settings.min_participants
+        share = settings.corrupt / (everybody or settings.min_participants)
         return ThreatModel(corrupt=share if settings.noise == "distributed" else 0.05)
-    corrupt = threat.corrupt_clients(settings.min_participants)
+    corrupt = threat.corrupt_clients(everybody or settings.min_participants)
     if settings.noise == "distributed" and corrupt != settings.corrupt:
         raise ValueError(
             f"corrupt = {settings.corrupt} of min_participants = {settings.min_participants}, but the threat's "

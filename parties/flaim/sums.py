@@ -10,23 +10,29 @@ one can have more. With 5 corrupt of 100, a sum over 20 has more than the one th
 four; 0.25 covers all five. With distributed noise the honest survivors have to be as many as the noise was made for,
 however many corrupt ones survive: the minimum of survivors grows with n. Where no neighbour graph of n clients
 withstands the configured dropouts as well, everybody is everybody's neighbour and fewer dropouts are survived; that
-costs rounds, never secrets. Source: `secagg` README.
+costs rounds, never secrets.
+
+With run.security = "malicious" the server may do anything: sessions are signed (`parties.flaim.roster`), in a complete
+graph, and since such a server chooses who is in a sum, ``corrupt`` is a fraction of the run's clients then, all of whom
+may be in one sum. Every client adds noise: of exact sums over sets of a server's choice the difference of two is one
+client's counts. Source: `secagg` README.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from mechanisms.accounting import rho_from_epsilon_delta
 from mechanisms.flaim_messages import Layout
 from mechanisms.flaim_settings import FlaimSettings, SumNoise
 from mechanisms.workload import Workload
 from parties.budget import ROW, ROW_OF_KNOWN, Release
-from parties.config import ANNEALED, Config, FlaimSection
+from parties.config import ANNEALED, MALICIOUS, Config, FlaimSection
 from parties.errors import ConfigError
 from secagg import ClientPolicy, Parameters, ThreatModel, choose
 from secagg.errors import ParameterError
+from secagg.graph import Adversary
 from secagg.noise import NoiseKind, SessionNoise, server_noise
-from secagg.parameters import SESSION_BYTES
+from secagg.parameters import DIGEST_BYTES, SESSION_BYTES, roster_digest
 
 SMALLEST_SESSION = 3
 """Of two clients each knows the other's vector from the sum."""
@@ -41,6 +47,7 @@ def settings_of(config: Config) -> FlaimSettings:
     """The run that ``config`` describes. Raises ConfigError where it cannot be carried out."""
     run, section = config.run, section_of(config)
     config.check_bins()
+    _check_malicious(config, section)
     if section.minimum > config.clients.expected:
         raise ConfigError(
             config.source,
@@ -60,7 +67,7 @@ def settings_of(config: Config) -> FlaimSettings:
             measure_share=run.measure_share,
             grouping=section.grouping,
             noise=section.noise,
-            corrupt=_corrupt(section, section.minimum),
+            corrupt=_corrupt(section, section.minimum, everybody(config)),
             sizes=section.sizes,
             max_client_rows=config.clients.rows_per_client,
             iterations=run.iterations,
@@ -87,21 +94,43 @@ def release_of(config: Config) -> Release:
     )
 
 
-def _corrupt(section: FlaimSection, clients: int) -> int:
-    """The corrupt ones among ``clients``, rounded up; one at least."""
-    return ThreatModel(corrupt=section.corrupt).corrupt_clients(clients)
+def is_malicious(config: Config) -> bool:
+    """Whether the server may do anything (run.security)."""
+    return config.run.security == MALICIOUS
+
+
+def everybody(config: Config) -> int | None:
+    """The run's clients, where a server that may do anything chooses among them whom a sum is over; else None."""
+    return config.clients.expected if is_malicious(config) else None
+
+
+def _corrupt(section: FlaimSection, clients: int, everybody: int | None) -> int:
+    """The corrupt ones among the ``clients`` of a sum, rounded up; one at least."""
+    return ThreatModel(corrupt=section.corrupt).corrupt_clients(everybody or clients)
+
+
+def _check_malicious(config: Config, section: FlaimSection) -> None:
+    if is_malicious(config) and section.noise != "distributed":
+        raise ConfigError(
+            config.source,
+            "flaim.noise",
+            f"is {section.noise!r}: a server that may do anything would see exact sums over clients of its choice, and "
+            "subtract them; expected 'distributed' with run.security = 'malicious'",
+        )
 
 
 def _check_honest(config: Config, section: FlaimSection) -> None:
     """Raises ConfigError if a sum over the minimum of clients, or more, would have fewer than two honest ones."""
     for clients in range(section.minimum, config.clients.expected + 1):
-        corrupt = _corrupt(section, clients)
+        corrupt = _corrupt(section, clients, everybody(config))
         if clients - corrupt < 2:
+            of = "run" if is_malicious(config) else "sum"
             raise ConfigError(
                 config.source,
                 "flaim.corrupt",
-                f"is {section.corrupt:g}, which is {corrupt} of the {clients} clients of a sum; expected two honest "
-                "ones in every sum, or it shows the vector of the only one: lower it, or raise flaim.minimum",
+                f"is {section.corrupt:g}, which is {corrupt} clients of a {of}, where one may be over {clients}; "
+                "expected two honest ones in every sum, or it shows the vector of the only one: lower it, or raise "
+                "flaim.minimum",
             )
 
 
@@ -117,8 +146,13 @@ def session(
     noise: SumNoise,
     *,
     random_bytes: Callable[[int], bytes],
+    session_id: bytes | None = None,
+    roster: Sequence[bytes] | None = None,
 ) -> Parameters:
-    """The session for a sum laid out as ``layout``, of ``layout.clients``. Raises ParameterError."""
+    """The session for a sum laid out as ``layout``, of ``layout.clients``; signed by those of a ``roster``.
+
+    Raises ParameterError.
+    """
     return session_of(
         section_of(config),
         workload,
@@ -126,6 +160,9 @@ def session(
         noise,
         high=config.clients.rows_per_client,
         random_bytes=random_bytes,
+        session_id=session_id,
+        roster=roster,
+        everybody=everybody(config),
     )
 
 
@@ -137,38 +174,52 @@ def session_of(
     *,
     high: int,
     random_bytes: Callable[[int], bytes],
+    session_id: bytes | None = None,
+    roster: Sequence[bytes] | None = None,
+    everybody: int | None = None,
 ) -> Parameters:
-    """As ``session``, of [flaim] and the largest count alone. Raises ParameterError."""
+    """As ``session``, of [flaim], the largest count and the run's clients. Raises ParameterError."""
     clients = layout.clients
-    neighbours, threshold = graph(section, clients)
+    neighbours, threshold = graph(section, clients, everybody)
     return Parameters(
-        session=random_bytes(SESSION_BYTES),
+        session=session_id or random_bytes(SESSION_BYTES),
         graph_seed=random_bytes(SESSION_BYTES),
         clients=clients,
         neighbours=neighbours,
         threshold=threshold,
-        min_survivors=least_survivors(section, layout, neighbours, threshold),
+        min_survivors=least_survivors(section, layout, neighbours, threshold, everybody),
         length=layout.cells(workload),
         low=0,
         high=high,
         scale=noise.scale,
         noise=secagg_noise(noise),
+        roster_digest=bytes(DIGEST_BYTES) if roster is None else roster_digest(roster),
     )
 
 
-def graph(section: FlaimSection, clients: int) -> tuple[int, int]:
+def graph(section: FlaimSection, clients: int, everybody: int | None) -> tuple[int, int]:
     """Neighbours and threshold of a session of ``clients``. Raises ParameterError."""
+    corrupt = _corrupt(section, clients, everybody)
+    if everybody is not None:
+        # A sparse graph follows from a seed, which a server that chooses the clients could try until it likes one. In
+        # a complete one, c < 2t - k.
+        neighbours, threshold = clients - 1, (clients - 1 + corrupt) // 2 + 1
+        if threshold > neighbours:
+            raise ParameterError(f"{corrupt} corrupt clients among {clients} are too many")
+        return neighbours, threshold
     try:
         return choose(clients, ThreatModel(section.corrupt, section.dropouts))
     except ParameterError:
         # Everybody's neighbours; a threshold above the corrupt ones is secure with any number of dropouts.
-        threshold = _corrupt(section, clients) + 1
+        threshold = corrupt + 1
         if threshold > clients - 1:
             raise
         return clients - 1, threshold
 
 
-def least_survivors(section: FlaimSection, layout: Layout, neighbours: int, threshold: int) -> int:
+def least_survivors(
+    section: FlaimSection, layout: Layout, neighbours: int, threshold: int, everybody: int | None
+) -> int:
     """The fewest survivors of ``layout.clients`` whose sum is opened."""
     clients = layout.clients
     least = max(smallest_sum(section, one_way=layout.one_way), threshold + 1)
@@ -177,8 +228,8 @@ def least_survivors(section: FlaimSection, layout: Layout, neighbours: int, thre
         dropped = ThreatModel(dropouts=section.dropouts).dropped_clients(clients)
         least = max(least, clients - dropped)
     if section.noise == "distributed":
-        honest = section.minimum - _corrupt(section, section.minimum)
-        least = max(least, honest + _corrupt(section, clients))
+        honest = section.minimum - _corrupt(section, section.minimum, everybody)
+        least = max(least, honest + _corrupt(section, clients, everybody))
     return least
 
 
@@ -189,27 +240,39 @@ def secagg_noise(noise: SumNoise) -> SessionNoise:
     return server_noise(noise.sigma)
 
 
-def policy(config: Config, workload: Workload, layout: Layout, noise: SumNoise) -> ClientPolicy:
+def policy(
+    config: Config,
+    workload: Workload,
+    layout: Layout,
+    noise: SumNoise,
+    *,
+    session_id: bytes | None = None,
+) -> ClientPolicy:
     """What a client insists on in the session for ``layout``, from its own config.
 
     The threat model's fraction of corrupt clients is checked on the announced numbers; dropouts endanger a sum, not
     a vector, unless the graph is sparse, where they are checked as well. Raises ParameterError.
     """
-    section, clients = section_of(config), layout.clients
-    neighbours, threshold = graph(section, clients)
+    section, clients, among = section_of(config), layout.clients, everybody(config)
+    neighbours, threshold = graph(section, clients, among)
     complete = neighbours == clients - 1
+    threat = ThreatModel(section.corrupt, 0.0 if complete else section.dropouts)
+    if among is not None:
+        corrupt = _corrupt(section, clients, among)
+        threat = ThreatModel(corrupt / clients, 0.0, Adversary.MALICIOUS)
     return ClientPolicy(
         length=layout.cells(workload),
         low=0,
         high=config.clients.rows_per_client,
         min_clients=max(clients, smallest_sum(section, one_way=layout.one_way)),
-        min_survivors=least_survivors(section, layout, neighbours, threshold),
+        min_survivors=least_survivors(section, layout, neighbours, threshold, among),
         min_neighbours=neighbours,
         min_threshold=threshold,
         scale=noise.scale,
         noise=secagg_noise(noise),
         max_clients=clients,
-        threat=ThreatModel(section.corrupt, 0.0 if complete else section.dropouts),
+        threat=threat,
+        session=session_id,
     )
 
 

@@ -22,7 +22,7 @@ from parties.flaim.quality import keep_quality
 from parties.flaim.result import RESULT, ServerFacts, flaim_document
 from parties.flaim.simulation import FlaimOutcome, simulate
 from parties.flaim.steps import AGGREGATE, CHOICES, CHOOSE, SUMS
-from parties.flaim.sums import section_of, settings_of, smallest_sum
+from parties.flaim.sums import is_malicious, section_of, settings_of, smallest_sum
 from parties.progress import Progress
 from parties.pulse import Pulse
 from parties.report.content import Opened
@@ -56,6 +56,7 @@ async def run_simulation(trial: Trial, folder: Folder, *, progress: Progress) ->
                 trial.workload,
                 settings,
                 secagg=True,
+                signed=is_malicious(trial.config),
                 threat=ThreatModel(section.corrupt, section.dropouts),
                 on_round=on_round,
                 on_iteration=pulse.iteration,

@@ -1,12 +1,12 @@
 """What the board of FLAIM's server is told from: who is connected, what is spent, what steps cost.
 
-Provides ``watch_run``, ``watch_connections`` and ``owners_of``. Public: all of it.
+Provides ``watch_run``, ``watch_members`` and ``owners_of``. Public: all of it.
 """
 
 from collections.abc import Sequence
 
 from parties.board import Board, Owner, OwnerState, Spent, StepSum
-from parties.flaim.connections import Connections
+from parties.flaim.members import Members
 from parties.flaim.record import Record
 from parties.ledger import DurableLedger
 from parties.orders import Orders
@@ -37,22 +37,22 @@ def watch_orders(board: Board, orders: Orders, server: str) -> None:
     board.sources.asked = lambda: orders.shown([server])
 
 
-def watch_connections(board: Board, connections: Connections) -> None:
+def watch_members(board: Board, members: Members) -> None:
     """From now on ``board`` shows who is connected."""
-    board.sources.owners = lambda: owners_of(connections)
+    board.sources.owners = lambda: owners_of(members)
 
 
-def owners_of(connections: Connections) -> Sequence[Owner]:
+def owners_of(members: Members) -> Sequence[Owner]:
     """Everybody whom the configuration names: connected, gone, or not seen yet."""
-    # Copies, each made in one go: connections come and go beside the thread that looks.
-    present, lost = set(connections.present), dict(connections.lost)
+    # Copies, each made in one go: members come and go beside the thread that looks.
+    present, lost = set(members.present), dict(members.lost)
     return [
         Owner(name, OwnerState.HERE)
         if number in present
         else Owner(name, OwnerState.GONE, reason=lost[number])
         if number in lost
         else Owner(name, OwnerState.ABSENT)
-        for number, name in enumerate(connections.names)
+        for number, name in enumerate(members.names)
     ]
 
 

@@ -5,12 +5,14 @@ that may pass. Secret: what the run in its folder has. Public: its events.
 """
 
 import asyncio
+from functools import partial
 from pathlib import Path
 
 from parties.board import About
 from parties.config import Config
 from parties.distaim.estimation import LEAD
 from parties.distaim.server import run_party
+from parties.flaim.connections import Connections
 from parties.flaim.server import run_server
 from parties.inlets import Inlets
 from parties.operate.app import Orders
@@ -48,7 +50,7 @@ async def run_study(
                 progress=progress,
                 closed=closed,
                 register=register,
-                inlets=inlets,
+                meet=partial(Connections, inlets=inlets),
                 board=board,
                 orders=asked,
             )

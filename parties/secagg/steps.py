@@ -11,7 +11,7 @@ from secagg import wire
 UNKNOWN = "unknown"
 """What a message of no kind is called; a client may send anything."""
 STEPS: Mapping[wire.Kind, str] = {kind: f"secagg.{kind.name.lower()}" for kind in wire.Kind}
-MASKED = STEPS[wire.Kind.MASKED]
+MASKED, SIGNATURE = STEPS[wire.Kind.MASKED], STEPS[wire.Kind.SIGNATURE]
 SESSION = "secagg"
 """The step that a session's sum is opened in."""
 SUM = "secagg.sum"

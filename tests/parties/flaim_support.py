@@ -17,10 +17,11 @@ from parties.config import CertificateFiles, Config, config_from_dict
 from parties.database import Database
 from parties.flaim.client import ClientReport, run_client
 from parties.flaim.messages import Hello, Message, MessageKind
+from parties.flaim.roster import Own
 from parties.flaim.server import run_server
 from parties.flaim.session import ClientSession
 from parties.flaim.steps import step_of
-from parties.flaim.sums import settings_of
+from parties.flaim.sums import is_malicious, settings_of
 from parties.ledger import LEDGER, DurableLedger
 from parties.orders import Orders
 from parties.secagg.frames import close, read_frame, write_frame
@@ -37,6 +38,8 @@ EVERY_STAGE = (
     "secagg.inbox",
     "secagg.survivors",
 )
+
+MALICIOUS = {"run.security": "malicious", "flaim.noise": "distributed"}
 
 
 def flaim_config(
@@ -172,6 +175,7 @@ def following(
         reader, writer = await connect(config, certificates[name])
         try:
             with Database(folder / name, config.digest(), [LEDGER]) as database:
+                own = Own.make(config, certificates[name]) if is_malicious(config) else None
                 session = ClientSession(
                     config,
                     workload,
@@ -179,8 +183,10 @@ def following(
                     DurableLedger(database, settings.rho),
                     server=SERVER,
                     random_bytes=np.random.bytes,
+                    own=own,
                 )
-                await greet(config, reader, writer, rows=client.declared_rows)
+                card = b"" if own is None else own.card.pack()
+                await greet(config, reader, writer, rows=client.declared_rows, card=card)
                 while not session.over:
                     data = await read_frame(reader, SERVER, limit=1 << 20, timeout_s=30)
                     kind = step_of(data)
@@ -241,11 +247,16 @@ async def connect(
 
 
 async def greet(
-    config: Config, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, rows: int | None
+    config: Config,
+    reader: asyncio.StreamReader,
+    writer: asyncio.StreamWriter,
+    *,
+    rows: int | None,
+    card: bytes = b"",
 ) -> Message:
     """Say hello; returns the answer."""
-    workload = config.build_workload()
-    hello = Hello(bytes.fromhex(config.digest()), bytes.fromhex(workload.digest()), rows, "test")
+    digests = bytes.fromhex(config.digest()), bytes.fromhex(config.build_workload().digest())
+    hello = Hello(*digests, rows, "test", card)
     await write_frame(
         writer, Message(MessageKind.HELLO, 0, hello.pack()).pack(), SERVER, timeout_s=10
     )

@@ -28,6 +28,7 @@ from protocols.transcript import Transcript
 from tests.parties.audit_runs import Lines
 from tests.parties.flaim_support import (
     EVERY_STAGE,
+    MALICIOUS,
     NAMES,
     SERVER,
     flaim_config,
@@ -96,6 +97,7 @@ def assert_clean(run: Path) -> Audit:
     [
         {},
         {"flaim.noise": "distributed"},
+        MALICIOUS,
         {"flaim.variant": "naive", "flaim.local_rounds": 2},
         {"flaim.variant": "random", "flaim.grouping": "query"},
         {"flaim.variant": "naivebayes", "flaim.sizes": "public"},
@@ -105,6 +107,7 @@ def assert_clean(run: Path) -> Audit:
     ids=[
         "private",
         "distributed",
+        "malicious",
         "naive",
         "random-by-query",
         "naivebayes",
@@ -349,6 +352,19 @@ def test_audit_catches(name: str, honest: Path, certificates: Certificates, tmp_
     assert expected in failed(audit), [c for c in audit.checks if c.status == "fail"]
     assert not audit.ok
     render_audit(audit)
+
+
+async def test_audit_catches_a_sum_that_a_client_has_not_signed_for(
+    certificates: Certificates, tmp_path: Path
+) -> None:
+    config = flaim_config(certificates, MALICIOUS)
+    await play(config, certificates, tmp_path)
+    run = collect(config, tmp_path, certificates)
+    assert_clean(run)
+    change = setting("received", "step", "secagg.reveal", step="secagg.signature")
+    edit_server(run, change, certificates[SERVER])
+    audit = audit_folder(run)
+    assert "clients" in failed(audit)
 
 
 def _cut(run: Path) -> None:

@@ -11,8 +11,8 @@ import pytest
 from mechanisms.flaim import SumRequest
 from mechanisms.flaim_messages import Layout
 from parties.errors import FlaimProtocolError
-from parties.flaim.connections import Connections, Conversation, Member
 from parties.flaim.federation import SIDE_BY_SIDE, side_by_side
+from parties.flaim.members import Conversation, Link, Member, Members
 
 
 def requests_of(*members: Sequence[int]) -> list[SumRequest]:
@@ -98,10 +98,10 @@ async def test_side_by_side_leaves_nothing_running_where_one_fails() -> None:
 
 
 async def test_conversation_keeps_no_more_than_two_messages_that_nobody_has_read() -> None:
-    # The writer is not used: nothing is sent.
-    member = Member(4, "clinic-e", None, b"", cast("asyncio.StreamWriter", None), b"")
-    connections = cast("Connections", SimpleNamespace(present={4: member}))
-    talk = Conversation(connections, [4], 1)
+    # The link is not used: nothing is sent.
+    member = Member(4, "clinic-e", None, b"", cast("Link", None), b"")
+    members = cast("Members", SimpleNamespace(present={4: member}))
+    talk = Conversation(members, [4], 1)
     talk.put(member, b"a")
     talk.put(member, b"b")
     with pytest.raises(FlaimProtocolError, match="more than it was asked for"):
