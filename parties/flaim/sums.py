@@ -124,13 +124,14 @@ def _check_honest(config: Config, section: FlaimSection) -> None:
     for clients in range(section.minimum, config.clients.expected + 1):
         corrupt = _corrupt(section, clients, everybody(config))
         if clients - corrupt < 2:
-            of = "run" if is_malicious(config) else "sum"
+            of = f"of the {clients} clients of a sum"
+            if is_malicious(config):
+                of = f"of the run's clients, who may all be among the {clients} of a sum"
             raise ConfigError(
                 config.source,
                 "flaim.corrupt",
-                f"is {section.corrupt:g}, which is {corrupt} clients of a {of}, where one may be over {clients}; "
-                "expected two honest ones in every sum, or it shows the vector of the only one: lower it, or raise "
-                "flaim.minimum",
+                f"is {section.corrupt:g}, which is {corrupt} {of}; expected two honest ones in every sum, or it shows "
+                "the vector of the only one: lower it, or raise flaim.minimum",
             )
 
 
