@@ -55,6 +55,11 @@ def with_verifier(verified: bool = True) -> Iterator[None]:
         _VERIFIED.reset(before)
 
 
+def is_verified() -> bool:
+    """Whether formulas are those of contexts with a verifier here."""
+    return _VERIFIED.get()
+
+
 @dataclass(frozen=True, slots=True)
 class Cost:
     """Rounds, and bytes sent by roles 0, 1 and 2."""

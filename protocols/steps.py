@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Generic, TypeVar
 
-from protocols import costs
+from protocols import costs, link_costs
 from protocols.costs import Cost
 from protocols.count_bits import whole_words
+from protocols.link_plan import ORDER, Linking
 from protocols.row_layout import Recoding
 from protocols.row_plan import CountPlan
 from protocols.select_spec import FRACTION_BITS, integer_bits
@@ -138,7 +139,24 @@ class Counting:
         return sum((cost(self.plan, len(s)) for s in self.plan.segments(self.rows)), Cost())
 
 
+@dataclass(frozen=True, slots=True)
+class Linked:
+    """One join; ``levels`` are how many words of 64 comparisons each of the sort's openings had, in their order."""
+
+    link: Linking
+    levels: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Aligned:
+    """So many sources of so many rows each that are in one order already."""
+
+    rows: int
+    sources: int
+
+
 CHOICE = MayOpen("select.index", charge="select", itemsize=8)
+COMPARISONS = MayOpen(ORDER, charge=None, itemsize=8)
 COUNTS = MayOpen("measure.counts", charge="measure", itemsize=4)
 
 SELECT: Step[Selection] = Step("select", Phase.SELECTION, first_round=1)
@@ -188,6 +206,29 @@ COUNT_CELLS: Step[Counting] = Step(
     cost=lambda c: c.by_segment(lambda plan, _: costs.lift_half(plan.cells)),
 )
 
+# Joining takes each of these once. What the sort opens is the order of rows that nobody knows the order of.
+LINK_SHUFFLE: Step[Linked] = Step(
+    "link.shuffle",
+    Phase.ARRIVALS,
+    cost=lambda k: link_costs.shuffle(k.link.total, k.link.row_words),
+)
+LINK_SORT: Step[Linked] = Step(
+    "link.sort",
+    Phase.ARRIVALS,
+    cost=lambda k: link_costs.sort(k.link.sort_bits, k.levels),
+    opens=COMPARISONS,
+)
+LINK_JOIN: Step[Linked] = Step("link.join", Phase.ARRIVALS, cost=lambda k: link_costs.runs(k.link))
+LINK_RETURN: Step[Linked] = Step(
+    "link.return",
+    Phase.ARRIVALS,
+    cost=lambda k: link_costs.shuffle(k.link.total, k.link.back_words),
+)
+# Instead, where sources are aligned.
+LINK_ALIGN: Step[Aligned] = Step(
+    "link.align", Phase.ARRIVALS, cost=lambda a: link_costs.align(a.rows, a.sources)
+)
+
 PROOFS = "verify"
 
 
@@ -198,5 +239,6 @@ def proofs_of(step: str) -> str:
 
 OF_SELECTION = (SELECT, SELECT_BITS, SELECT_ABS_ERROR, SELECT_CHOOSE)
 OF_MEASUREMENT = (MEASURE, MEASURE_NOISE, MEASURE_OPEN)
+OF_LINKING = (LINK_SHUFFLE, LINK_SORT, LINK_JOIN, LINK_RETURN)
 OF_RECODING = (COUNT_RECODE,)
 OF_COUNTING = (COUNT_ROWS, COUNT_FACTORS, COUNT_CELLS)
