@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from protocols.bitslice import words_for
 
 MAX_SOURCES = 5
-ORDER = "link.order"
-"""What the comparisons are called that the sort opens."""
 
 
 @dataclass(frozen=True, slots=True)

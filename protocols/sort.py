@@ -18,9 +18,9 @@ from protocols.base import open_value, reshare
 from protocols.bitslice import to_bits
 from protocols.context import Context
 from protocols.errors import CheckFailed
-from protocols.link_plan import ORDER
 from protocols.row_words import to_planes_of
 from protocols.shares import Share, concatenate, joined, product
+from protocols.steps import COMPARISONS
 
 PIVOTS = 3
 SMALL = 16
@@ -58,7 +58,7 @@ async def _compared(
     found = await ctx.gather(
         *((lambda c, b=b: is_less(c, keys_bsh[left[b]], keys_bsh[right[b]], bits)) for b in blocks)
     )
-    opened = await open_value(ctx, concatenate(*found), ORDER)
+    opened = await open_value(ctx, concatenate(*found), COMPARISONS.what)
     return to_bits(opened, len(left)).astype(np.bool_)
 
 

@@ -17,7 +17,7 @@ from typing import Generic, TypeVar
 from protocols import costs, link_costs
 from protocols.costs import Cost
 from protocols.count_bits import whole_words
-from protocols.link_plan import ORDER, Linking
+from protocols.link_plan import Linking
 from protocols.row_layout import Recoding
 from protocols.row_plan import CountPlan
 from protocols.select_spec import FRACTION_BITS, integer_bits
@@ -156,7 +156,7 @@ class Aligned:
 
 
 CHOICE = MayOpen("select.index", charge="select", itemsize=8)
-COMPARISONS = MayOpen(ORDER, charge=None, itemsize=8)
+COMPARISONS = MayOpen("link.order", charge=None, itemsize=8)
 COUNTS = MayOpen("measure.counts", charge="measure", itemsize=4)
 
 SELECT: Step[Selection] = Step("select", Phase.SELECTION, first_round=1)

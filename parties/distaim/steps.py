@@ -12,8 +12,11 @@ from typing import Never
 from parties.published import SIZE
 from protocols.costs import Cost, check_owners
 from protocols.steps import (
+    LINK_ALIGN,
+    LINK_SORT,
     MEASURE,
     OF_COUNTING,
+    OF_LINKING,
     OF_MEASUREMENT,
     OF_RECODING,
     OF_SELECTION,
@@ -136,12 +139,13 @@ CLIENTS_VERIFY: Step[Messages] = Step(
     proofs_of(CLIENTS_COUNT.name), Phase.ARRIVALS, problem=_proved
 )
 PREPARE_VERIFY: Step[Messages] = Step(proofs_of(PREPARE.name), Phase.ARRIVALS, problem=_proved)
+LINK_VERIFY: Step[Messages] = Step(proofs_of(LINK_SORT.name), Phase.ARRIVALS, problem=_proved)
 SELECT_VERIFY: Step[Messages] = Step(
     proofs_of(SELECT.name), Phase.CHOICE, first_round=1, problem=_proved
 )
 MEASURE_VERIFY: Step[Messages] = Step(proofs_of(MEASURE.name), Phase.MEASUREMENT, problem=_proved)
 
-OF_PROOFS = (CLIENTS_VERIFY, PREPARE_VERIFY, SELECT_VERIFY, MEASURE_VERIFY)
+OF_PROOFS = (CLIENTS_VERIFY, PREPARE_VERIFY, LINK_VERIFY, SELECT_VERIFY, MEASURE_VERIFY)
 """In malicious mode: what is opened, or kept, was proved before."""
 OF_MESSAGES: tuple[Step[Messages], ...] = (AGREE, ESTIMATE, CLIENTS_RESUME, CLIENTS_AGREE, FINISH)
 OF_BATCHES: tuple[Step[Batches], ...] = (CLIENTS_COMPARE,)
@@ -153,6 +157,8 @@ _ALL: tuple[Step[Never], ...] = (
     *OF_PROOFS,
     *OF_BATCHES,
     *OF_CHECKS,
+    *OF_LINKING,
+    LINK_ALIGN,
     *OF_RECODING,
     *OF_COUNTING,
     *OF_SELECTION,

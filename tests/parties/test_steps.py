@@ -11,7 +11,7 @@ import protocols.steps
 from mechanisms import accounting
 from parties.distaim.steps import DONE, OPENED_IN, PASSED, STEPS, WORKING, Batches, Messages
 from protocols.costs import Cost
-from protocols.steps import CHOICE, COUNTS, Step
+from protocols.steps import CHOICE, COMPARISONS, COUNTS, Step
 
 ROOT = Path(__file__).resolve().parents[2]
 VOCABULARY = {"protocols/steps.py", "parties/distaim/steps.py"}
@@ -100,12 +100,12 @@ def test_step_has_one_way_to_be_judged(step: Step) -> None:
     assert step.first_round == (1 if step.name.startswith("select") else 0)
 
 
-def test_openings_are_choices_and_noisy_counts_each_paid_for_by_a_step_and_bits_of_owners() -> None:
-    assert set(OPENED_IN) == {CHOICE.what, COUNTS.what, PASSED.what}
+def test_openings_are_paid_for_by_a_step_or_the_same_for_all_data() -> None:
+    assert set(OPENED_IN) == {CHOICE.what, COUNTS.what, PASSED.what, COMPARISONS.what}
     assert (CHOICE.charge, COUNTS.charge) == (accounting.SELECT, accounting.MEASURE)
     for what, (step, opening) in OPENED_IN.items():
         assert opening.what == what
-        if opening is PASSED:
+        if opening in (PASSED, COMPARISONS):
             assert opening.charge is None
         else:
             assert step.name.startswith(f"{opening.charge}.")
