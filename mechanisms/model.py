@@ -15,10 +15,13 @@ from __future__ import annotations
 
 import json
 import math
+import struct
 import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from operator import index
 from pathlib import Path
+from tokenize import TokenError
 from zipfile import BadZipFile
 
 import numpy as np
@@ -33,6 +36,13 @@ LOG_FLOOR = 100.0
 # What reading a file raises that is missing, or not what ``Model.save`` wrote.
 _DAMAGES = (
     OSError,
+    AttributeError,
+    IndexError,
+    MemoryError,
+    OverflowError,
+    RecursionError,
+    TokenError,
+    struct.error,
     ValueError,
     KeyError,
     TypeError,
@@ -192,7 +202,12 @@ class Model:
             if not all(np.isfinite(m).all() and (m >= 0).all() for m in marginals):
                 raise ValueError("a probability is negative or not finite")
             cliques = tuple(tuple(clique) for clique in tree["cliques"])
-            return cls(Domain.from_dict(tree["domain"]), cliques, tuple(tree["parents"]), marginals)
+            return cls(
+                Domain.from_dict(tree["domain"]),
+                cliques,
+                tuple(map(index, tree["parents"])),
+                marginals,
+            )
         except _DAMAGES as error:
             raise EstimationError(f"{folder}: is not a saved model: {error}") from error
 

@@ -12,7 +12,6 @@ import contextlib
 import re
 import secrets
 import shutil
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from parties.cards import Card, Request, load_card, load_request, public_key
 from parties.config import Config, apply_overrides, load_config
 from parties.errors import CertificateError, ConfigError, StoreError
 from parties.files import disk_errors, write_new, write_whole
+from parties.texts import toml_of
 from parties.tls import Authority, for_servers, load_certificate, public_pem
 from protocols.mesh import key_hash
 
@@ -145,7 +145,7 @@ def _added_tables(study: Path, servers: Sequence[Card]) -> dict[str, object]:
 def _document(study: Path) -> tuple[str, dict[str, object]]:
     with disk_errors(study, "read"):
         text = study.read_bytes().decode()
-    return text, tomllib.loads(text)
+    return text, toml_of(text)
 
 
 def _flaim_table(study: Path) -> Mapping[str, object]:
@@ -168,8 +168,8 @@ def _merged_text(study: Path, tables: Mapping[str, object]) -> bytes:
     apply_overrides(document, tables)
     # Lines may end up elsewhere, as in a text of several lines that looks like a table.
     try:
-        same = tomllib.loads(text) == document
-    except tomllib.TOMLDecodeError:
+        same = toml_of(text) == document
+    except ValueError:
         same = False
     if not same:
         raise ConfigError(

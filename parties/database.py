@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Any, Self, TypeAlias
 
 from parties.errors import StoreError
-from parties.files import disk_errors, open_private
+from parties.files import database_errors, disk_errors, open_private
 from parties.migration import Step, migrate
 
 FILE = "store.sqlite"
@@ -52,7 +52,7 @@ class Database:
             self._held = open_private(directory / "lock")
         try:
             self._take_lock()
-            with disk_errors(self._path, "opened"):
+            with database_errors(self._path, "opened"):
                 self._db = self._connect()
             try:
                 self._prepare(config_digest, schema, version, steps)
@@ -79,7 +79,7 @@ class Database:
     def _prepare(
         self, config_digest: str, schema: Sequence[str], version: int, steps: Mapping[int, Step]
     ) -> None:
-        with disk_errors(self._path, "opened"):
+        with database_errors(self._path, "opened"):
             self._db.execute("PRAGMA journal_mode=WAL")
             self._db.execute("PRAGMA synchronous=FULL")
             # What is deleted leaves no trace in pages that are free.
@@ -137,7 +137,7 @@ class Database:
 
     def scrub(self) -> None:
         """Write the database anew, without what was deleted from it, and empty its log."""
-        with self._lock, disk_errors(self._path):
+        with self._lock, database_errors(self._path):
             self._db.execute("VACUUM")
             self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
@@ -150,7 +150,7 @@ class Database:
     @contextlib.contextmanager
     def transaction(self) -> Iterator[None]:
         """What is entered within is, all or nothing, durable at the end. Nests: the outermost one commits."""
-        with self._lock, disk_errors(self._path):
+        with self._lock, database_errors(self._path):
             if self._db.in_transaction:
                 yield
                 return
@@ -166,7 +166,7 @@ class Database:
     @contextlib.contextmanager
     def hasty(self) -> Iterator[None]:
         """As ``transaction``; it survives a kill at once, a power failure only after the next durable entry."""
-        with self._lock, disk_errors(self._path):
+        with self._lock, database_errors(self._path):
             self._db.execute("PRAGMA synchronous=NORMAL")
             try:
                 with self.transaction():
@@ -187,7 +187,7 @@ class Database:
 
     def rows(self, query: str, *values: object) -> list[Row]:
         """All rows of a query."""
-        with self._lock, disk_errors(self._path, "read"):
+        with self._lock, database_errors(self._path, "read"):
             return self._db.execute(query, values).fetchall()
 
     def row(self, query: str, *values: object) -> Row | None:

@@ -117,6 +117,16 @@ def disk_errors(path: Path, done: str = "written") -> Iterator[None]:
         raise _refused(error, next(inside, path), done) from error
 
 
+@contextlib.contextmanager
+def database_errors(path: Path, done: str = "written") -> Iterator[None]:
+    """As ``disk_errors``, of a database: of a damaged one SQLite may quote bytes that are no text."""
+    with disk_errors(path, done):
+        try:
+            yield
+        except UnicodeDecodeError as error:
+            raise sqlite3.DatabaseError("it is damaged") from error
+
+
 def _refused(error: Exception, path: Path, done: str) -> StoreError:
     reason = getattr(error, "strerror", None) or str(error)
     expected = _EXPECTED.get(done, _WRITABLE)

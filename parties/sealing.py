@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from cryptography.exceptions import InvalidTag, UnsupportedAlgorithm
+from cryptography.exceptions import InternalError, InvalidTag, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hpke, serialization
 from cryptography.hazmat.primitives.asymmetric.mlkem import MLKEM768PrivateKey, MLKEM768PublicKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
@@ -159,7 +159,7 @@ class SealKey:
         data = read_private(path, "sealing key", "the file that `syncret certs card` made")
         try:
             keys = [serialization.load_pem_private_key(block, None) for block in _PEM.findall(data)]
-        except (ValueError, TypeError, UnsupportedAlgorithm):
+        except (ValueError, TypeError, UnsupportedAlgorithm, InternalError):
             keys = []
         match keys:
             case [MLKEM768PrivateKey() as mlkem, X25519PrivateKey() as x25519]:

@@ -116,8 +116,10 @@ class SharedDatabase:
                     yield db
             except sqlite3.OperationalError:
                 raise
-            except sqlite3.DatabaseError as error:
-                raise self._damaged(str(error)) from error
+            except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
+                # SQLite may quote bytes of what is damaged, which are no text.
+                why = "it cannot be read" if isinstance(error, UnicodeDecodeError) else str(error)
+                raise self._damaged(why) from error
 
     def _damaged(self, why: str) -> StoreError:
         return StoreError(

@@ -16,6 +16,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
+from parties.certificates import from_der
 from parties.errors import CertificateError
 from parties.pins import Pinned
 from parties.tls import common_name, load_certificate
@@ -56,7 +57,7 @@ class Issuer:
     def of(cls, certificate: bytes) -> Self:
         """From its DER bytes. Raises CertificateError."""
         try:
-            return cls(x509.load_der_x509_certificate(certificate))
+            return cls(from_der(certificate))
         except ValueError as error:
             raise CertificateError("the authority's certificate cannot be read") from error
 
@@ -67,7 +68,7 @@ class Issuer:
         key.
         """
         holder = self.holder(certificate)
-        found = x509.load_der_x509_certificate(certificate)
+        found = from_der(certificate)
         now = datetime.datetime.now(datetime.UTC)
         if not found.not_valid_before_utc <= now <= found.not_valid_after_utc:
             raise CertificateError(f"the certificate of {holder.name!r} is not valid now")
@@ -76,7 +77,7 @@ class Issuer:
     def holder(self, certificate: bytes) -> Signatory:
         """As ``signatory``, whenever the certificate was valid: the same answer at every time and at every host."""
         try:
-            found = x509.load_der_x509_certificate(certificate)
+            found = from_der(certificate)
             found.verify_directly_issued_by(self.certificate)
         except (ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm) as error:
             raise CertificateError("the certificate is none of the run's authority") from error

@@ -26,6 +26,7 @@ from parties.errors import (
     TooLate,
 )
 from parties.extras import SERVER
+from parties.texts import legible
 from protocols.errors import ChannelError, ConfigurationError, ProtocolError
 
 
@@ -132,7 +133,15 @@ _STATUSES: tuple[tuple[type[BaseException], Status], ...] = (
 
 
 def describe(error: BaseException) -> Failure:
-    """The status and message that ``error``, or the first of a group, ends a command with."""
+    """The status and message that ``error``, or the first of a group, ends a command with.
+
+    Whatever a file or another party had in it: the message does nothing to a terminal, and has an end.
+    """
+    found = _described(error)
+    return Failure(found.status, legible(found.message))
+
+
+def _described(error: BaseException) -> Failure:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     if isinstance(error, Stopped | ChildFailed | FlaimRefused | ServiceRefused):

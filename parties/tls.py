@@ -23,11 +23,12 @@ from pathlib import Path
 from typing import Self, cast
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.exceptions import InternalError, InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from parties.certificates import from_der, from_pem
 from parties.config import NAME_PATTERN, CertificateFiles
 from parties.errors import CertificateError, StoreError
 from parties.files import disk_errors, write_new
@@ -68,7 +69,7 @@ def _read(path: Path, what: str) -> bytes:
 def load_certificate(path: Path, what: str) -> x509.Certificate:
     """The certificate in a PEM file, which errors call ``what``. Raises CertificateError."""
     try:
-        return x509.load_pem_x509_certificate(_read(path, what))
+        return from_pem(_read(path, what))
     except ValueError as error:
         raise CertificateError(
             f"{path}: {what} is not an X.509 certificate; expected a PEM file"
@@ -91,7 +92,7 @@ def load_key(path: Path) -> ed25519.Ed25519PrivateKey | ec.EllipticCurvePrivateK
     data = read_private(path, "private key", "a PEM file")
     try:
         key = serialization.load_pem_private_key(data, password=None)
-    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
+    except (ValueError, TypeError, UnsupportedAlgorithm, InternalError) as error:
         raise CertificateError(
             f"{path}: not a private key without passphrase; expected a PEM file"
         ) from error
@@ -201,7 +202,7 @@ def peer_key(connection: ssl.SSLObject | ssl.SSLSocket) -> str:
     certificate = connection.getpeercert(binary_form=True)
     if not certificate:
         raise CertificateError("the peer presented no certificate")
-    return key_hash(x509.load_der_x509_certificate(certificate))
+    return key_hash(from_der(certificate))
 
 
 def _context(files: CertificateFiles, protocol: int) -> ssl.SSLContext:

@@ -27,6 +27,7 @@ from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
 
 from parties.errors import SealError
 from parties.sealing import SealKey, SealTo
+from parties.texts import json_of
 
 MAGIC = b"syncret vault 1\n"
 SEGMENT_BYTES = 1 << 20
@@ -196,7 +197,7 @@ def read_header(file: IO[bytes]) -> tuple[bytes, dict[str, object]]:
         raise SealError("is no backup of this version; expected a file that `syncret backup` made")
     line = file.readline(_LONGEST_HEADER)
     try:
-        said = json.loads(line)
+        said = json_of(line)
     except ValueError as error:
         raise _damaged() from error
     if not isinstance(said, dict) or not line.endswith(b"\n"):

@@ -2,7 +2,13 @@
 
 import click
 
+from bench.load.fuzzing.cli import fuzz
+
 
 @click.group(epilog="Each command's --help has an example.")
 def load() -> None:
     """Measure what Syncret bears: load, garbage, faults, long runs."""
+
+
+for command in (fuzz,):
+    load.add_command(command)

@@ -6,7 +6,6 @@ is marked: a draft, which was read from the table.
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ from parties.api.tables import TableLike, table_of
 from parties.config import Config, apply_overrides, config_from_dict, load_config
 from parties.distaim.drafts import text_with_offers
 from parties.errors import ConfigError
+from parties.texts import toml_of
 
 _NAME = "draft"
 
@@ -42,8 +42,8 @@ class Draft:
     def to_dict(self) -> dict[str, Any]:
         """The tables of the text, which can be changed and given as a config, too. Raises ConfigError."""
         try:
-            return tomllib.loads(self.text)
-        except tomllib.TOMLDecodeError as error:
+            return toml_of(self.text)
+        except ValueError as error:
             raise ConfigError(_NAME, "", f"is not valid TOML: {error}") from error
 
     def write(self, path: str | Path) -> None:

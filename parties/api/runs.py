@@ -8,7 +8,6 @@ its report says were computed from the real table.
 from __future__ import annotations
 
 import contextlib
-import json
 import secrets
 import shutil
 import tempfile
@@ -33,6 +32,7 @@ from parties.extras import need_server
 from parties.files import disk_errors
 from parties.fitted import load_model
 from parties.published import TABLE
+from parties.texts import json_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -101,7 +101,7 @@ class Run:
                 for name in ("report.json", "report.html")
             )
         try:
-            return Report(json.loads(text), html)
+            return Report(json_of(text), html)
         except ValueError as error:
             raise StoreError(self.folder / "report.json", f"is no report: {error}") from error
 

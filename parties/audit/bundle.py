@@ -11,6 +11,8 @@ files, counted as they come. Public: everything in a bundle; keys are never put 
 import contextlib
 import gzip
 import io
+import lzma
+import struct
 import tarfile
 import tempfile
 import zipfile
@@ -41,7 +43,11 @@ _DAMAGES = (
     tarfile.TarError,
     zipfile.BadZipFile,
     zlib.error,
+    lzma.LZMAError,
+    struct.error,
     EOFError,
+    IndexError,
+    OverflowError,
     NotImplementedError,
     RuntimeError,
     ValueError,

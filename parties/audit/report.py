@@ -28,6 +28,7 @@ from parties.distaim.report import implementation_delta
 from parties.report.about import about, ended
 from parties.report.content import Communication, Opened, Privacy, RunReport
 from parties.report.result import parameters, selected, workload_size
+from parties.texts import json_of
 
 NAME = "report.json"
 UNJUDGED = Communication(0.0, 0.0, {}, 0.0)
@@ -122,7 +123,7 @@ def read(evidence: Evidence) -> Mapping[str, object]:
     if not path.exists():
         raise NotApplicable(f"There is no {NAME} in the folder.")
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
+        document = json_of(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise Failed(f"{NAME} is no report: {type(error).__name__}") from error
     if not isinstance(document, dict):

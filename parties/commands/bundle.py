@@ -11,6 +11,7 @@ from parties.commands.running import common_options
 from parties.config import Config, check_terms, load_config
 from parties.errors import ConfigError, StoreError
 from parties.files import disk_errors
+from parties.texts import json_of
 
 _PATH = click.Path(path_type=Path)
 _CONFIG = "config.toml"
@@ -100,7 +101,7 @@ def _report_of(run: Path) -> Mapping[str, object] | None:
     if not path.exists():
         return None
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
+        document = json_of(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise StoreError(path, f"is no report: {error}; expected what the run wrote") from error
     if not isinstance(document, dict):

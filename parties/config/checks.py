@@ -20,7 +20,8 @@ def check(condition: bool, key: str, message: str) -> None:
 
 def check_number(key: str, value: float, *, low: float, high: float = math.inf) -> None:
     """Refuse a value that is not finite, below ``low`` or above ``high``."""
-    check(math.isfinite(value) and low <= value <= high, key, f"is {value}; {_range(low, high)}")
+    finite = isinstance(value, int) or math.isfinite(value)
+    check(finite and low <= value <= high, key, f"is {value}; {_range(low, high)}")
 
 
 def _range(low: float, high: float) -> str:

@@ -57,7 +57,8 @@ def _flat(prefix: str, value: object) -> Iterator[tuple[str, str]]:
 
 def _named(items: Sequence[object]) -> bool:
     names = [item.get("name") for item in items if isinstance(item, Mapping)]
-    return bool(items) and len(set(names)) == len(items) and all(isinstance(n, str) for n in names)
+    texts = {name for name in names if isinstance(name, str)}
+    return bool(items) and len(texts) == len(items)
 
 
 def _short(text: str) -> str:

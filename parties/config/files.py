@@ -1,7 +1,6 @@
 """Configs from where they are: a file, a command's options, the agreed part in a transcript."""
 
 import re
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -10,6 +9,7 @@ from mechanisms.reading import read_text
 from parties.config.sections import ANNEALED
 from parties.config.whole import Config, apply_overrides, config_from_dict
 from parties.errors import ConfigError
+from parties.texts import toml_of
 
 
 def overrides(given: Mapping[str, object]) -> dict[str, object]:
@@ -36,8 +36,8 @@ def load_config(path: Path, overrides: Mapping[str, object] | None = None) -> Co
             str(path), "", f"cannot be read: {error.strerror or error}; expected a TOML config"
         ) from error
     try:
-        document = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+        document = toml_of(text)
+    except ValueError as error:
         raise ConfigError(str(path), "", f"is not valid TOML: {error}") from error
     apply_overrides(document, overrides or {})
     _read_implied(document, path)

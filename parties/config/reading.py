@@ -276,7 +276,10 @@ def _integer(key: str, value: object, or_else: str = "") -> int:
 def _number(key: str, value: object) -> float:
     if not isinstance(value, int | float) or isinstance(value, bool):
         raise ConfigError("", key, f"is {_kind(value)}; expected a number")
-    return float(value)
+    try:
+        return float(value)
+    except OverflowError as error:
+        raise ConfigError("", key, "is larger than any number has to be") from error
 
 
 def _boolean(key: str, value: object) -> bool:

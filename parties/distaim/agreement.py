@@ -21,6 +21,7 @@ from parties.config.differences import MAX_BYTES, agreed_bytes, differences_text
 from parties.distaim.store import Store
 from parties.distaim.stored import Checkpoint
 from parties.ledger import DurableLedger
+from parties.texts import json_of
 from parties.version import WIRE_VERSION, version
 from protocols.context import MAX_PUBLIC_BYTES, Context
 from protocols.echo import echo
@@ -167,9 +168,10 @@ async def agree(
         peer, differs = f"party {pid} ({names[pid]})", differences.get(pid, "")
         identity.check(documents[pid].get("identity"), peer=peer, differences=differs)
     await echo(ctx, dict(enumerate(replies)))
-    states = [_state(document, pid, rounds) for pid, document in enumerate(documents)]
-    for pid, state in enumerate(states):
-        _check_charges(state.entries, pid, rounds, budget)
+    states = [
+        _permitted(_state(document, pid, rounds), pid, rounds, budget)
+        for pid, document in enumerate(documents)
+    ]
     checkpoints, selections = _held_by_two(states, initial)
     lost = _settle(store, states[ctx.pid], checkpoints, selections)
     ledger = DurableLedger(store)
@@ -219,7 +221,7 @@ class _State:
 
 def _document(reply: bytes, pid: int) -> Mapping[str, object]:
     try:
-        document = json.loads(reply)
+        document = json_of(reply)
     except ValueError as error:
         raise ProtocolViolation(f"party {pid} sent a state that is not JSON", pid) from error
     if not isinstance(document, dict):
@@ -234,7 +236,7 @@ def _state(document: Mapping[str, object], pid: int, rounds: int) -> _State:
         entries = [LedgerEntry.from_dict(item) for item in _list(document, "ledger")]
         table = document.get("selections")
         chosen = {int(k): int(v) for k, v in (table if isinstance(table, dict) else {}).items()}
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, OverflowError, RecursionError) as error:
         raise ProtocolViolation(f"party {pid} sent a malformed state: {error}", pid) from error
     return _State(
         {(checkpoint.round, checkpoint.candidate): checkpoint for checkpoint in checkpoints},
@@ -243,12 +245,18 @@ def _state(document: Mapping[str, object], pid: int, rounds: int) -> _State:
     )
 
 
-def _check_charges(entries: Sequence[LedgerEntry], pid: int, rounds: int, budget: float) -> None:
+def read_state(reply: bytes, pid: int, *, rounds: int, budget: float) -> tuple[LedgerEntry, ...]:
+    """What server ``pid`` has charged, of what it says of itself. Raises ProtocolViolation for what none can say."""
+    return _permitted(_state(_document(reply, pid), pid, rounds), pid, rounds, budget).entries
+
+
+def _permitted(state: _State, pid: int, rounds: int, budget: float) -> _State:
     """Raises ProtocolViolation for a charge that nobody can have made: it would be adopted, and stay."""
-    for entry in entries:
+    for entry in state.entries:
         known = entry.round <= rounds and entry.step in (SELECT.name, MEASURE.name)
         if not known or entry.rho != rho(entry.event) or entry.rho > budget:
             raise ProtocolViolation(f"party {pid} claims a charge that no plan has", pid)
+    return state
 
 
 def _held_by_two(

@@ -6,7 +6,6 @@ shown the receipt, and nothing is sent. The seeds, which make the shares, are go
 its digest of what was shared.
 """
 
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any
 
 from parties.errors import StoreError
 from parties.files import disk_errors, write_json
+from parties.texts import json_of
 
 _COMPLETE, _WITHDRAWN = "complete", "withdrawn"
 
@@ -85,8 +85,17 @@ def withdrawn_by(path: Path, config: str, client: str) -> Withdrawn | None:
     document = _document(path, _WITHDRAWN)
     if document is None:
         return None
-    values = document[_WITHDRAWN]
-    found = Withdrawn(**{**values, "submissions": tuple(values["submissions"])})
+    match document[_WITHDRAWN]:
+        case {
+            "config": str() as its_config,
+            "client": str() as its_client,
+            "version": int() as version,
+            "submissions": list() as submissions,
+            "proof": str() as proof,
+        }:
+            found = Withdrawn(its_config, its_client, version, tuple(submissions), proof)
+        case _:
+            raise StoreError(path, "is not the state of a submission; expected another file name")
     if (found.config, found.client) != (config, client):
         raise StoreError(path, "is of another run or client; expected another file")
     return found
@@ -98,7 +107,7 @@ def _document(path: Path, kind: str) -> Mapping[str, Any] | None:
         return None
     try:
         with disk_errors(path, "read"):
-            document = json.loads(path.read_text(encoding="utf-8"))
+            document = json_of(path.read_text(encoding="utf-8"))
     except ValueError:
         return None  # Whoever reads it as the state of an incomplete one will say so.
     whole = isinstance(document, dict) and isinstance(document.get(kind), dict)

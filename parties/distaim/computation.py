@@ -55,6 +55,7 @@ from parties.progress import WORKING, Progress, round_text
 from parties.published import Published
 from parties.reminder import Reminder
 from parties.signing import Issuer
+from parties.texts import json_of
 from protocols.context import Context
 from protocols.echo import echo
 from protocols.errors import CheckFailed, ProtocolViolation
@@ -395,8 +396,13 @@ def _published(message: bytes) -> Published:
 async def _traffic(server: ComputeServer, ctx: Context, costs: CostsFile) -> dict[str, object]:
     """What all three sent by step and passed on, and their data owners' bytes: public sizes, told to one another."""
     mine = server.circumstances.keep_json("traffic", lambda: _own_traffic(server.store, costs))
-    replies = [json.loads(reply) for reply in await ctx.exchange(json.dumps(mine).encode())]
+    return read_traffic(await ctx.exchange(json.dumps(mine).encode()))
+
+
+def read_traffic(told: Sequence[bytes]) -> dict[str, object]:
+    """What the three servers tell of their traffic, in one. Raises CheckFailed where one tells something else."""
     try:
+        replies = [json_of(reply) for reply in told]
         steps = {step: None for reply in replies for step in reply["sent"]}
         return {
             "sent_by_step": {
@@ -409,7 +415,7 @@ async def _traffic(server: ComputeServer, ctx: Context, costs: CostsFile) -> dic
             },
             "passed_on_bytes": [int(reply["passed_on"]) for reply in replies],
         }
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise CheckFailed("a server told its traffic in a form that is not understood") from error
 
 

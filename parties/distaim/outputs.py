@@ -10,7 +10,6 @@ Every file is complete or not there. All of it is public: costs are sizes and ti
     quality.json       at the lead: how good it is, as far as what was opened says (`parties.report.quality`)
 """
 
-import json
 import secrets
 import time
 from collections import Counter
@@ -31,6 +30,7 @@ from parties.config import Config
 from parties.distaim.stored import Standing
 from parties.files import disk_errors, replacing, write_json
 from parties.published import MODEL, TABLE, Published, published
+from parties.texts import json_of
 from protocols.context import Costs
 from protocols.durable import sync
 
@@ -71,7 +71,7 @@ class CostsFile:
 def read_attempts(path: Path) -> list[dict[str, Any]]:
     """The attempts in a costs file; none where there is no file or no such file."""
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
+        document = json_of(path.read_text(encoding="utf-8"))
         return list(document["attempts"])
     except (OSError, ValueError, KeyError, TypeError):
         return []

@@ -7,7 +7,6 @@ and an upload is what its digest says. Public: the receipts.
 
 import base64
 import hashlib
-import json
 import secrets
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -25,6 +24,7 @@ from parties.distaim.submission import MAX_VERSION, Submission
 from parties.errors import StoreError, SubmitError
 from parties.files import disk_errors, write_json
 from parties.sealing import KEY_BYTES
+from parties.texts import json_of
 from protocols.upload import UploadSeeds
 
 
@@ -93,7 +93,7 @@ class State:
         try:
             with disk_errors(path, "read"):
                 text = path.read_text(encoding="utf-8")
-            known = json.loads(text)
+            known = json_of(text)
             state = cls(**known)
             state = replace(state, boxes=tuple(state.boxes), receipts=tuple(state.receipts))
             state.check()

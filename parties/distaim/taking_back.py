@@ -18,6 +18,7 @@ from parties.distaim.standing import Heard, ask_server
 from parties.distaim.submission import MAX_VERSION
 from parties.distaim.withdrawal import SignedWithdrawal, Withdrawal
 from parties.errors import CertificateError
+from parties.texts import json_of
 from parties.tls import certificate_bytes, load_identity, signer
 
 _PAUSE_S = 0.3
@@ -55,13 +56,11 @@ class TakenBack:
 
     @classmethod
     def from_proof(cls, proof: str, version: int) -> Self:
-        """What all three have signed before. Raises ValueError, KeyError or TypeError on anything else."""
-        document = json.loads(proof)
-        confirmed = {
-            name: (int(said["version"]), Receipt.from_dict({k: said[k] for k in _SIGNED}))
-            for name, said in document["servers"].items()
-        }
-        return cls(document["client"], version, confirmed)
+        """What all three have signed before. Raises ValueError on anything else."""
+        match json_of(proof):
+            case {"client": str() as client, "servers": dict() as servers}:
+                return cls(client, version, {name: _confirmed(s) for name, s in servers.items()})
+        raise ValueError("not a proof: expected client and servers")
 
     def to_dict(self) -> dict[str, object]:
         """For JSON."""
@@ -74,6 +73,13 @@ class TakenBack:
             "waiting": sorted(self.waiting),
             "problems": dict(sorted(self.problems.items())),
         }
+
+
+def _confirmed(said: object) -> tuple[int, Receipt]:
+    match said:
+        case {"version": int() as version, **signed}:
+            return version, Receipt.from_dict(signed)
+    raise ValueError("not a proof: expected version, party, key and signature")
 
 
 def sign_withdrawal(config: Config, files: CertificateFiles, version: int) -> SignedWithdrawal:

@@ -94,6 +94,13 @@ class Recording:
 
 def read_tape(path: Path) -> Recording:
     """What a tape holds up to where it breaks off. Raises CheckFailed where it is no tape, OSError."""
+    try:
+        return _read(path)
+    except ValueError as error:
+        raise CheckFailed(f"{path} is damaged: a name in it cannot be read") from error
+
+
+def _read(path: Path) -> Recording:
     data = memoryview(path.read_bytes())
     first = bytes(data[: len(_MAGIC)])
     if not _MAGIC.startswith(first):

@@ -14,6 +14,7 @@ from typing import Any
 
 from parties.errors import PartyError, StoreError
 from parties.operate.sockets import NAME, connected
+from parties.texts import json_of
 
 _TIMEOUT_S, _CALL_S = 10.0, 60.0
 _EVENTS_S = 60.0
@@ -88,7 +89,7 @@ def events(folder: Path) -> Iterator[dict[str, Any]]:
 
 
 def _document(data: bytes) -> dict[str, Any]:
-    document = json.loads(data)
+    document = json_of(data)
     if not isinstance(document, dict):
         raise ValueError("its answer is no JSON object")
     return document

@@ -30,6 +30,7 @@ from parties.errors import SealError, StoreError
 from parties.files import disk_errors, replacing
 from parties.operate.snapshot import Moved, Snapshot, database, snapshot
 from parties.register import Register
+from parties.texts import json_of
 from parties.vault import Opener, Sink, Source
 from parties.version import version
 from protocols.durable import sync
@@ -245,13 +246,13 @@ def _manifest(file: Path, archive: tarfile.TarFile, entry: tarfile.TarInfo | Non
         content = archive.extractfile(entry)
     said = content.read() if content is not None else b"{}"
     try:
-        document = json.loads(said)
+        document = json_of(said)
         form = document.get("form")
         if form == FORM:
-            stores = tuple(Kept(**kept) for kept in document.pop("stores"))
+            stores = tuple(_kept(kept) for kept in document.pop("stores"))
             if not any(_leads_out(kept.path) for kept in stores):
-                return Manifest(**document, stores=stores)
-    except (ValueError, RecursionError, TypeError, KeyError, AttributeError) as error:
+                return _told(document, stores)
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
         # Whoever has the public key can write one.
         raise StoreError(file, "has a manifest that none of ours has; expected a backup") from error
     if form == FORM:
@@ -259,6 +260,32 @@ def _manifest(file: Path, archive: tarfile.TarFile, entry: tarfile.TarInfo | Non
     raise StoreError(
         file, f"is of form {str(form)[:20]}; expected {FORM}, that of syncret {version()}"
     )
+
+
+def _told(document: Mapping[str, object], stores: tuple[Kept, ...]) -> Manifest:
+    """Raises ValueError for what none of ours says."""
+    match document:
+        case {
+            "folder": str() as folder,
+            "made_at": str() as made_at,
+            "syncret": str() as made_by,
+            "keys": bool() as keys,
+        } if len(document) == 5:
+            return Manifest(folder, made_at, made_by, stores, keys)
+    raise ValueError("a copy is told otherwise")
+
+
+def _kept(said: Mapping[str, object]) -> Kept:
+    """Raises ValueError for what none of ours says."""
+    match said:
+        case {
+            "path": str() as path,
+            "config": str() as config,
+            "store": str() as store,
+            "charges": int() as charges,
+        } if len(said) == 4:
+            return Kept(path, config, store, charges)
+    raise ValueError("a store is told otherwise")
 
 
 def _leads_out(name: object) -> bool:

@@ -23,6 +23,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from parties.cards import read_out
+from parties.certificates import from_der
 from parties.config import Address, CertificateFiles
 from parties.errors import CertificateError, ConfigError, StoreError
 from parties.files import disk_errors, write_new, write_whole
@@ -83,7 +84,7 @@ class ServerFile:
         """From a file. Raises CertificateError, naming it: damaged, altered, of another version."""
         values = _checked(path)
         try:
-            certificate = x509.load_der_x509_certificate(_decoded(values["certificate"]))
+            certificate = from_der(_decoded(values["certificate"]))
             loaded = cls(
                 values["name"],
                 Address.parse(values["mesh"]),

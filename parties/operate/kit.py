@@ -13,10 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from string import Template
 
-from cryptography import x509
-
 from parties.cards import load_card
 from parties.ceremony import CERTIFICATES
+from parties.certificates import from_pem
 from parties.config import Config, load_config
 from parties.config.checks import check_name, check_names
 from parties.errors import CertificateError, ConfigError, StoreError
@@ -160,7 +159,7 @@ def _certificates(config: Config, names: Sequence[str]) -> Files:
         if path.exists():
             data = _public(path)
             try:
-                x509.load_pem_x509_certificate(data)
+                from_pem(data)
             except ValueError as error:
                 raise CertificateError(f"{path}: is no certificate; expected PEM") from error
             files[f"study/{CERTIFICATES}/{path.name}"] = data

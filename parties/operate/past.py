@@ -5,7 +5,6 @@ records and the store, which are read and not changed. Public: all that it shows
 """
 
 import contextlib
-import json
 import math
 import sqlite3
 from collections.abc import Iterator, Sequence
@@ -21,11 +20,13 @@ from parties.errors import StoreError
 from parties.files import disk_errors
 from parties.flaim.result import RESULT
 from parties.operate.retention import TRANSCRIPT, TRANSCRIPTS, removed_at
+from parties.texts import json_of
 from protocols.transcript import END
 
 _TAIL = 1 << 16
 """Bytes at the end of a transcript in which its last record is looked for."""
 _LONGEST_HEADER = 1 << 26
+_LATEST = 253_402_300_800
 
 
 def past_status(folder: Path) -> dict[str, object]:
@@ -100,12 +101,17 @@ def _header(path: Path) -> dict[str, Any]:
     with disk_errors(path, "read"), path.open("rb") as file:
         line = file.readline(_LONGEST_HEADER)
     try:
-        header = json.loads(line)
+        header = json_of(line)
     except ValueError as error:
         raise _unknown(path) from error
-    if not isinstance(header, dict) or not isinstance(header.get("time"), int | float):
+    if not isinstance(header, dict) or not _is_time(header.get("time")):
         raise _unknown(path)
     return header
+
+
+def _is_time(value: object) -> bool:
+    """Whether these are seconds since the epoch, up to the year 9999."""
+    return isinstance(value, int | float) and 0 <= value < _LATEST
 
 
 def _unknown(path: Path) -> StoreError:
@@ -118,7 +124,7 @@ def _last_seal(path: Path) -> str | None:
         file.seek(max(0, path.stat().st_size - _TAIL))
         lines = file.read().splitlines()
     with contextlib.suppress(ValueError):
-        record = json.loads(lines[-1]) if lines else None
+        record = json_of(lines[-1]) if lines else None
         if isinstance(record, dict) and record.get("kind") == "seal":
             return str(record.get("reason"))
     return None

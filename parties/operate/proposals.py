@@ -25,6 +25,7 @@ from cryptography.exceptions import InvalidSignature
 from mechanisms.errors import MechanismError
 from parties.cards import SEAL, own_card
 from parties.ceremony import CERTIFICATES, TLS
+from parties.certificates import from_pem
 from parties.config import Config, config_from_dict
 from parties.distaim.feasible import check_feasible
 from parties.errors import CertificateError, ConfigError, PartyError
@@ -166,7 +167,7 @@ def _pinned(config: Config) -> list[Pinned]:
 
 def _certificate(texts: Mapping[str, str], name: str) -> x509.Certificate:
     try:
-        return x509.load_pem_x509_certificate(texts[name].encode())
+        return from_pem(texts[name].encode())
     except KeyError as error:
         raise CertificateError(f"{name}: is not among the certificates") from error
     except ValueError as error:

@@ -30,6 +30,7 @@ from parties.flaim.result import RESULT
 from parties.operate.settings import KeepSection, load_settings
 from parties.published import MODEL, TABLE
 from parties.report.quality import QUALITY
+from parties.texts import json_of
 from protocols.durable import sync
 
 logger = logging.getLogger("syncret.retention")
@@ -133,7 +134,7 @@ def _note(run: Path) -> Mapping[str, object]:
     with disk_errors(path, "read"):
         text = path.read_text()
     with contextlib.suppress(ValueError):
-        found = json.loads(text)
+        found = json_of(text)
         return found if isinstance(found, dict) else {}
     return {}
 

@@ -3,7 +3,6 @@
 Provides ``accounting``. Secret: nothing; see `parties.report.content`.
 """
 
-import json
 from collections import Counter
 from collections.abc import Mapping
 
@@ -11,6 +10,7 @@ from parties.report import page
 from parties.report import pictures as draw
 from parties.report.parts import fold, items, number, optional, pairs, picture, section, tables
 from parties.report.pictures import format_bytes
+from parties.texts import json_of
 
 _TITLE = "<h2>Accounting</h2>"
 _LEAD = '<p class="quiet">What an auditor looks at; report.json has all of it for programs.</p>'
@@ -53,7 +53,7 @@ def _event(value: object) -> str:
     """A ledger's event in words where it is a JSON table, as it is otherwise."""
     text = str(value)
     try:
-        event = json.loads(text)
+        event = json_of(text)
     except ValueError:
         return text
     if not isinstance(event, dict):

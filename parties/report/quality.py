@@ -6,7 +6,6 @@ adds, which is computed from the real table without noise.
 """
 
 import itertools
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -28,6 +27,7 @@ from mechanisms.workload import Workload
 from parties.config import ANNEALED, Config
 from parties.errors import StoreError
 from parties.files import write_json
+from parties.texts import json_of
 
 QUALITY = "quality.json"
 """In the folder of the server that wrote the table, or of the trial."""
@@ -204,7 +204,9 @@ def read_quality(directory: Path) -> dict[str, Any] | None:
     if not path.exists():
         return None
     try:
-        document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        document: dict[str, Any] = json_of(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise StoreError(path, f"cannot be read: {error}; expected what a run left") from error
+    if not isinstance(document, dict):
+        raise StoreError(path, "is no table; expected what a run left")
     return document

@@ -4,7 +4,6 @@ Provides ``read_result``, ``read_table_of`` and ``read_synthetic``, and ``parame
 ``selected``, which every method's report has. Public: everything.
 """
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,15 +22,18 @@ from mechanisms.workload import Workload
 from parties.config import Config
 from parties.errors import StoreError
 from parties.report.content import Parameters, Selected, WorkloadSize
+from parties.texts import json_of
 
 
 def read_result(directory: Path) -> dict[str, Any]:
     """A server's result.json. Raises StoreError."""
     path = directory / "result.json"
     try:
-        document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        document: dict[str, Any] = json_of(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise StoreError(path, f"is not a result: {error}; expected a finished run") from error
+    if not isinstance(document, dict):
+        raise StoreError(path, "is not a result: it is no table; expected a finished run")
     return document
 
 

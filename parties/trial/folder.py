@@ -4,7 +4,6 @@ Provides ``Folder`` and ``default_place``. Secret: keys, shares and tables below
 folders of mode 0700.
 """
 
-import json
 import os
 import time
 from collections.abc import Mapping, Sequence
@@ -12,6 +11,7 @@ from pathlib import Path
 
 from parties.errors import StoreError
 from parties.files import disk_errors, write_json
+from parties.texts import json_of
 
 SERVERS = ("0", "1", "2")
 """Names of the folders of DistAIM's servers."""
@@ -110,7 +110,7 @@ class Folder:
 
     def _read_mark(self) -> Mapping[str, object] | None:
         try:
-            mark = json.loads((self.path / _MARK).read_text(encoding="utf-8"))
+            mark = json_of((self.path / _MARK).read_text(encoding="utf-8"))
         except (FileNotFoundError, NotADirectoryError):
             return None
         except (OSError, ValueError) as error:

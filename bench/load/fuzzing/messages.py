@@ -1,0 +1,528 @@
+"""Messages: what servers, clients and owners say to one another, for the code that reads them.
+
+Provides ``message_targets``. A message that carries a checksum gets a new one after it was damaged: else nothing behind
+it would be reached. Signatures are not made anew, but for the owners', who may sign anything.
+"""
+
+import hashlib
+import json
+import struct
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from bench.load.fuzzing.corpus import OWNERS, PARTIES, SERVER, Corpus, codes_of
+from bench.load.fuzzing.mutate import Mutator
+from bench.load.fuzzing.target import OURS, Target
+from mechanisms.domain import Domain
+from mechanisms.flaim_client import FlaimClient
+from mechanisms.flaim_messages import Brief, Layout, decode_choices, encode_choices
+from mechanisms.model import Model
+from mechanisms.workload import Workload
+from parties.config import Config
+from parties.config.differences import differences_text
+from parties.distaim import agreement
+from parties.distaim.computation import read_traffic
+from parties.distaim.inputs import input_forms
+from parties.distaim.link import refusal_text
+from parties.distaim.listing import Listed, Listing, Whose, parse_resumed
+from parties.distaim.receipts import ReceiptMaker, check_receipt, receipts_in
+from parties.distaim.sealed import SignedUpload, Sizes, open_part
+from parties.distaim.submission import FieldError
+from parties.distaim.taking_back import TakenBack, sign_withdrawal
+from parties.distaim.withdrawal import SignedWithdrawal
+from parties.flaim import messages as flaim
+from parties.flaim.refusals import Refusal, Refused
+from parties.flaim.session import ClientSession
+from parties.flaim.sums import settings_of
+from parties.operate.book import State
+from parties.operate.hello import Hello
+from parties.operate.proposals import check_proposal
+from parties.operate.statement import Standing, Statement
+from parties.published import Published
+from parties.sealing import SealKey
+from parties.signing import Issuer
+from parties.tls import certificate_bytes
+from secagg import wire
+from secagg.client import SecAggClient
+from secagg.parameters import Parameters
+from secagg.server import SecAggServer
+from secagg.simulation import policy_for
+
+_CLIENTS = 5
+_MESSAGES = 400
+"""After so many damaged messages a session begins anew: those that get through bring it on."""
+
+
+def message_targets(corpus: Corpus) -> Iterator[tuple[str, Callable[[], Target]]]:
+    """By name: what makes the target, with what that needs of the corpus."""
+    for name, make in _MAKERS.items():
+        yield name, partial(make, corpus)
+
+
+# Secure aggregation.
+
+
+def _parameters() -> Parameters:
+    return Parameters(
+        session=hashlib.sha256(b"session").digest(),
+        graph_seed=hashlib.sha256(b"graph").digest(),
+        clients=_CLIENTS,
+        neighbours=_CLIENTS - 1,
+        threshold=3,
+        min_survivors=4,
+        length=9,
+        low=0,
+        high=1000,
+    )
+
+
+def _new_client(number: int) -> SecAggClient:
+    values = np.arange(9, dtype=np.int64)
+    return SecAggClient(number, values, policy_for(_parameters()))
+
+
+def _round() -> tuple[list[bytes], list[bytes]]:
+    """All messages of a round: up and down."""
+    server, clients = SecAggServer(_parameters()), [_new_client(u) for u in range(_CLIENTS)]
+    up, down, waiting = [], [], server.start()
+    while waiting:
+        u, message = waiting.pop(0)
+        down.append(message)
+        answer = clients[u].receive(message)
+        if answer is not None:
+            up.append(answer)
+            waiting += server.receive(u, answer)
+    return up, down
+
+
+def _checked(draw: Mutator, data: bytes) -> bytes:
+    """Damaged within, of the right length and with the right checksum; sometimes damaged as it is."""
+    if draw.draw.random() < 0.2:
+        return draw.several(draw.damage, data)
+    head = wire.OVERHEAD_BYTES - 16
+    body = draw.several(draw.damage, data[head:-16]) if draw.draw.random() < 0.8 else data[head:-16]
+    front = bytearray(data[: head - 4])
+    if draw.draw.random() < 0.3:
+        front[draw.draw.randrange(5, len(front))] ^= 1 << draw.draw.randrange(8)
+    whole = bytes(front) + len(body).to_bytes(4, "big")
+    return whole + body + hashlib.sha256(whole + body).digest()[:16]
+
+
+class _Sessions:
+    """A server or client at any of its stages, which it has come to by real messages."""
+
+    def __init__(self, *, servers: bool) -> None:
+        self._servers = servers
+        self._number = 0
+        self._begin()
+
+    def _begin(self) -> None:
+        self._clients = [_new_client(u) for u in range(_CLIENTS)]
+        self._server = SecAggServer(_parameters())
+        self._left = _MESSAGES
+        self._number += 1
+        waiting = self._server.start()
+        # So many messages are real; the last one is left out, so that the stage is not over.
+        for _ in range(self._number * 7 % 50):
+            if len(waiting) < 2:
+                break
+            u, message = waiting.pop(0)
+            answer = self._clients[u].receive(message)
+            if answer is not None:
+                waiting += self._server.receive(u, answer)
+
+    def read(self, data: bytes) -> object:
+        self._left -= 1
+        ended = self._server.over if self._servers else self._clients[-1].awaits.value is None
+        if self._left <= 0 or ended:
+            self._begin()
+        # Mostly over the channel that the message belongs to: sender and recipient stand in its envelope.
+        ends = (data[6:10], data[10:14])
+        end = int.from_bytes(ends[not self._servers], "big")
+        number = end if end < _CLIENTS else self._left % _CLIENTS
+        if self._servers:
+            return self._server.receive(number, data)
+        return self._clients[number].receive(data)
+
+
+def _secagg_server(_: Corpus) -> Target:
+    return Target(
+        "secagg-server", _round()[0], _Sessions(servers=True).read, _checked, share=170, fresh=False
+    )
+
+
+def _secagg_client(_: Corpus) -> Target:
+    return Target(
+        "secagg-client",
+        _round()[1],
+        _Sessions(servers=False).read,
+        _checked,
+        share=130,
+        fresh=False,
+    )
+
+
+# FLAIM.
+
+
+def _model(workload: Workload) -> Model:
+    domain: Domain = workload.domain
+    cliques = tuple((name,) for name in domain.names)
+    marginals = tuple(np.full(domain.sizes(q), 1 / domain.size(q)) for q in cliques)
+    return Model(domain, cliques, (-1,) * len(cliques), marginals)
+
+
+def _flaim_messages(workload: Workload) -> list[bytes]:
+    """One of each kind, packed."""
+    candidates = len(workload.candidates)
+    allowed, model = np.ones(candidates, np.bool_), _model(workload)
+    one_way = np.full(sum(workload.domain.shape), 0.2)
+    layout = Layout(1, 0, 3, 4.0, True, (4,)).encode()
+    kinds = flaim.MessageKind
+    bodies = [
+        (kinds.HELLO, flaim.Hello(bytes(32), bytes(32), 60, "1").pack()),
+        (kinds.WELCOME, flaim.Welcome(1, 3, bytes(32)).pack()),
+        (kinds.REFUSED, Refused(Refusal.MISFIT, "another config").pack()),
+        (kinds.BRIEF, Brief(workload, 1, 0.1, 3.0, 1.0, 60, allowed, model, None).encode()),
+        (kinds.BRIEF, Brief(workload, 2, 0.1, 3.0, 1.0, 60, allowed, None, one_way).encode()),
+        (kinds.CHOICES, encode_choices(1, (4,))),
+        (kinds.LAYOUT, flaim.pack_task(0, layout)),
+        (kinds.LAYOUT, flaim.pack_task(None, layout)),
+        (kinds.OUT, flaim.pack_reason("too slow")),
+        (kinds.SKIPPED, flaim.pack_reason("few")),
+        (kinds.GOODBYE, flaim.pack_reason("done")),
+        (kinds.PLAIN, flaim.pack_plain(np.arange(9))),
+    ]
+    return [flaim.Message(kind, 1, body).pack() for kind, body in bodies]
+
+
+def _flaim_message(corpus: Corpus) -> Target:
+    workload = corpus.workload
+
+    def read(data: bytes) -> object:
+        if flaim.is_secagg(data):
+            return wire.open_envelope(data, 1 << 20)
+        message = flaim.Message.unpack(data, "peer")
+        kinds, body = flaim.MessageKind, message.body
+        match message.kind:
+            case kinds.HELLO:
+                return flaim.Hello.unpack(body, "peer")
+            case kinds.WELCOME:
+                return flaim.Welcome.unpack(body, "peer")
+            case kinds.REFUSED:
+                return Refused.unpack(body, "peer")
+            case kinds.BRIEF:
+                brief = Brief.decode(body, workload)
+                return brief.totals if brief.model is not None else brief
+            case kinds.LAYOUT:
+                return Layout.decode(flaim.unpack_task(body, "peer")[1], workload).cells(workload)
+            case kinds.CHOICES:
+                return decode_choices(body, workload, round=1, count=2)
+            case kinds.PLAIN:
+                return flaim.unpack_plain(body, 9, 1000, "peer")
+        return flaim.unpack_reason(body)
+
+    seeds = _flaim_messages(workload)
+    return Target("flaim-message", seeds, read, _damaged, share=200)
+
+
+def _damaged(draw: Mutator, data: bytes) -> bytes:
+    return draw.several(draw.damage, data)
+
+
+def _flaim_client(corpus: Corpus) -> Target:
+    config, workload = corpus.flaim, corpus.flaim.build_workload()
+    settings, left, sessions = settings_of(config), 0, list[ClientSession]()
+
+    def read(data: bytes) -> object:
+        nonlocal left
+        if left <= 0 or sessions[0].over:
+            client = FlaimClient(codes_of(0), workload, settings, random_bytes=np.random.bytes)
+            made = ClientSession(
+                config,
+                workload,
+                client,
+                client.ledger,
+                server=SERVER,
+                random_bytes=np.random.bytes,
+            )
+            sessions[:], left = [made], _MESSAGES
+        left -= 1
+        return sessions[0].receive(data)
+
+    seeds = [*_flaim_messages(workload), *_round()[1]]
+    return Target("flaim-client", seeds, read, _damaged, share=60, fresh=False)
+
+
+# Owners' uploads.
+
+
+def _headers(draw: Mutator, data: bytes) -> bytes:
+    return draw.json(data)
+
+
+def _texts(data: bytes) -> Mapping[str, str]:
+    """Headers, as HTTP could bring them: names and values are texts."""
+    try:
+        document = json.loads(data)
+    except (ValueError, RecursionError):
+        return {}
+    return {str(k): str(v) for k, v in document.items()} if isinstance(document, dict) else {}
+
+
+def _upload_headers(corpus: Corpus) -> Target:
+    signed, run = corpus.prepared.upload, corpus.config.run.id
+    authority = Issuer.load(corpus.certificates[PARTIES[0]].ca)
+    seed = json.dumps(signed.headers_between_servers()).encode()
+
+    def read(data: bytes) -> object:
+        upload = SignedUpload.between_servers(run, _texts(data))
+        upload.check(authority)
+        return upload
+
+    return Target("upload-headers", [seed], read, _headers, (*OURS, FieldError), share=40)
+
+
+def _withdrawal_headers(corpus: Corpus) -> Target:
+    config, files = corpus.config, corpus.certificates[OWNERS[0]]
+    signed = sign_withdrawal(config, files, 1)
+    seed = json.dumps(signed.headers()).encode()
+
+    def read(data: bytes) -> object:
+        return SignedWithdrawal.of_owner(
+            config.run.id, config.digest(), OWNERS[0], signed.certificate, _texts(data)
+        )
+
+    return Target("withdrawal", [seed], read, _headers, (*OURS, FieldError), share=20)
+
+
+def _owners_certificate(corpus: Corpus) -> Target:
+    files = corpus.certificates[OWNERS[0]]
+    authority, certificate = Issuer.load(files.ca), certificate_bytes(files)
+    return Target("owners-certificate", [certificate], authority.signatory, _damaged, share=20)
+
+
+def _part(corpus: Corpus) -> Target:
+    """A server's part of an upload, whose sizes were judged before: its box, or the common part, is damaged."""
+    config, prepared = corpus.config, corpus.prepared
+    upload, form = prepared.upload.upload, input_forms(config, corpus.workload)["seeded"]
+    sizes = Sizes.of(form, upload.submission.capacity)
+    key = SealKey.load(corpus.certificates[PARTIES[1]].seal)
+
+    def read(data: bytes) -> object:
+        return open_part(1, key, upload, sizes.received(1, data))
+
+    def damage(draw: Mutator, data: bytes) -> bytes:
+        return draw.several(draw.damage, data)[: len(data)].ljust(len(data), b"\0")
+
+    content = prepared.sealed.part(1).content
+    return Target("part", [content], read, damage, share=3)
+
+
+# Between servers.
+
+
+def _json(draw: Mutator, data: bytes) -> bytes:
+    return draw.json(data)
+
+
+def _listing(corpus: Corpus) -> Target:
+    config, files = corpus.config, corpus.certificates[OWNERS[1]]
+    whose = Whose(config.run.id, config.digest(), Issuer.load(files.ca))
+    upload = Listed(OWNERS[0], corpus.prepared.upload.upload.digest(), 1)
+    withdrawn = (sign_withdrawal(config, files, 1),)
+    seed = Listing(True, frozenset([upload]), withdrawn).to_bytes()
+
+    def read(data: bytes) -> object:
+        return Listing.parse(data, 1, whose)
+
+    return Target("listing", [seed], read, _json, share=50)
+
+
+def _resumed(corpus: Corpus) -> Target:
+    digest = corpus.config.digest()
+    document = {"totals": [[0, digest], [1, digest]], "final": [[OWNERS[0], digest, 1]]}
+
+    def read(data: bytes) -> object:
+        return parse_resumed(data, 1)
+
+    return Target("resumed", [json.dumps(document).encode()], read, _json, share=50)
+
+
+_CHARGE = {
+    "round": 0,
+    "step": "measure",
+    "event": json.dumps({"kind": "gaussian", "sensitivity": 1.0, "sigma": 4.0}),
+    "rho": 0.03125,
+}
+
+
+def _state(corpus: Corpus) -> Target:
+    """What a server says of where the run stands; it is compared and kept by `agreement.agree`."""
+    noisy = np.arange(6, dtype="<f8").tobytes()
+    from parties.distaim.stored import Checkpoint
+
+    checkpoint = Checkpoint(0, 0, 4.0, 3, np.frombuffer(noisy, "<f8").astype(np.float64))
+    document = {
+        "identity": {"config": corpus.config.digest()},
+        "nonce": "ab" * 16,
+        "checkpoints": [checkpoint.to_dict()],
+        "ledger": [_CHARGE],
+        "selections": {"1": 4},
+    }
+
+    def read(data: bytes) -> object:
+        return agreement.read_state(data, 1, rounds=2, budget=1.0)
+
+    return Target("state", [json.dumps(document).encode()], read, _json, share=50)
+
+
+def _traffic(_: Corpus) -> Target:
+    document = {
+        "sent": {"select.index": 4096, "measure.noise": 17},
+        "passed_on": 12,
+        "clients": 3,
+        "from_clients": 5000,
+        "to_clients": 100,
+    }
+
+    def read(data: bytes) -> object:
+        return read_traffic([data, data, json.dumps(document).encode()])
+
+    return Target("traffic", [json.dumps(document).encode()], read, _json, share=30)
+
+
+def _published(_: Corpus) -> Target:
+    seed = Published("ab" * 32, "cd" * 32, 60)
+
+    def read(data: bytes) -> object:
+        return Published.from_bytes(data)
+
+    return Target("published", [seed.to_bytes()], read, _damaged, (*OURS, ValueError), share=10)
+
+
+def _differences(corpus: Corpus) -> Target:
+    config: Config = corpus.config
+
+    def read(data: bytes) -> object:
+        return differences_text(config, data, PARTIES[1])
+
+    seed = json.dumps(config.agreed()).encode()
+    return Target("other-configuration", [seed], read, _json, share=10)
+
+
+def _statement(corpus: Corpus) -> Target:
+    digest = corpus.config.digest()
+    standing = Standing(State.PROPOSED, None, True, False, "waits")
+    said = Statement(PARTIES[0], 2, 1, {digest: standing}, {"ab" * 32: "too large"}, {digest: 4})
+
+    def read(data: bytes) -> object:
+        document = json.loads(data)
+        return Statement.from_dict(document) if isinstance(document, dict) else None
+
+    refuses = (*OURS, ValueError, RecursionError)  # Of JSON: who asks another server catches them.
+    return Target(
+        "statement", [json.dumps(said.to_dict()).encode()], read, _json, refuses, share=40
+    )
+
+
+def _proposal(corpus: Corpus) -> Target:
+    identity, (toml, texts) = corpus.identity, corpus.proposal
+    seed = json.dumps({"config": toml, "certificates": texts}).encode()
+
+    def read(data: bytes) -> object:
+        document = json.loads(data)
+        return check_proposal(document, identity) if isinstance(document, dict) else None
+
+    def damage(draw: Mutator, data: bytes) -> bytes:
+        if draw.draw.random() < 0.3:
+            return draw.json(data)
+        config = draw.several(draw.spoil, toml.encode())
+        document = {"config": config.decode(errors="surrogateescape"), "certificates": texts}
+        return json.dumps(document).encode()
+
+    return Target("proposal", [seed], read, damage, (*OURS, ValueError, RecursionError), share=2)
+
+
+def _hello(_: Corpus) -> Target:
+    name = b"ab" * 16 + b".syncret.invalid"
+    entry = b"\0" + struct.pack(">H", len(name)) + name
+    extension = struct.pack(">HHH", 0, len(entry) + 2, len(entry)) + entry
+    extensions = struct.pack(">HH", 43, 3) + b"\2\3\4" + extension
+    body = b"\3\3" + b"\1" * 32 + b"\x20" + b"\2" * 32 + b"\0\4\x13\1\x13\2" + b"\1\0"
+    body += struct.pack(">H", len(extensions)) + extensions
+    message = b"\1" + len(body).to_bytes(3, "big") + body
+    seed = b"\x16\3\1" + struct.pack(">H", len(message)) + message
+    return Target("client-hello", [seed], Hello.look, _damaged, share=50)
+
+
+# To owners.
+
+
+def _answer(corpus: Corpus) -> Target:
+    """What a server answers to an owner: receipts, or why not."""
+    upload, config = corpus.prepared.upload.upload, corpus.config
+    maker = ReceiptMaker.load(PARTIES[0], corpus.certificates[PARTIES[0]])
+    answers: list[dict[str, object]] = [
+        {"receipts": [maker.make(upload).to_dict()]},
+        {"error": {"what": "no", "where": "path", "expected": "another", "reason": "x"}},
+    ]
+
+    def read(data: bytes) -> object:
+        document = json.loads(data)
+        if not isinstance(document, dict):
+            return None
+        if "receipts" not in document:
+            return refusal_text(422, document)
+        for receipt in receipts_in(document):
+            check_receipt(receipt, upload, config)
+        return None
+
+    refuses = (*OURS, ValueError, RecursionError)
+    seeds = [json.dumps(answer).encode() for answer in answers]
+    return Target("answer", seeds, read, _json, refuses, share=30)
+
+
+def _proof(corpus: Corpus) -> Target:
+    maker = ReceiptMaker.load(PARTIES[0], corpus.certificates[PARTIES[0]])
+    receipt = maker.make(corpus.prepared.upload.upload)
+    seed = TakenBack(OWNERS[0], 1, {PARTIES[0]: (1, receipt)}).proof.encode()
+
+    def read(data: bytes) -> object:
+        return TakenBack.from_proof(data.decode(errors="surrogateescape"), 1)
+
+    refuses = (*OURS, ValueError, KeyError, TypeError)
+    return Target("proof", [seed], read, _json, refuses, share=10)
+
+
+def folder_of(corpus: Corpus, name: str) -> Path:
+    """An empty folder for a target's own files."""
+    path = corpus.path(f"fuzzing/{name}")
+    path.mkdir()
+    return path
+
+
+_MAKERS: dict[str, Callable[[Corpus], Target]] = {
+    "secagg-server": _secagg_server,
+    "secagg-client": _secagg_client,
+    "flaim-message": _flaim_message,
+    "flaim-client": _flaim_client,
+    "upload-headers": _upload_headers,
+    "withdrawal": _withdrawal_headers,
+    "owners-certificate": _owners_certificate,
+    "part": _part,
+    "listing": _listing,
+    "resumed": _resumed,
+    "state": _state,
+    "traffic": _traffic,
+    "published": _published,
+    "other-configuration": _differences,
+    "statement": _statement,
+    "proposal": _proposal,
+    "client-hello": _hello,
+    "answer": _answer,
+    "proof": _proof,
+}

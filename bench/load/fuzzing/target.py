@@ -1,0 +1,147 @@
+"""Something that reads what somebody else has made, and what is wrong when it does.
+
+Provides ``Target``, ``Find`` and ``judged``. A reader takes an input or refuses it, with an error of its own class
+whose words a person can read, within ``LIMIT_S`` and without more memory than the process may have (``bounded``). Any
+other end is a find. Public: everything; inputs are of generated data.
+"""
+
+import hashlib
+import resource
+import signal
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from types import FrameType
+
+from bench.load.fuzzing.mutate import Mutator
+from bench.process_memory import memory
+from mechanisms.errors import MechanismError
+from parties.errors import PartyError
+from parties.statuses import describe
+from parties.texts import LONGEST
+from protocols.errors import ProtocolError
+from secagg.errors import SecAggError
+
+OURS: tuple[type[Exception], ...] = (PartyError, MechanismError, ProtocolError, SecAggError)
+"""The roots of the packages' trees of errors."""
+LIMIT_S = 10.0
+"""Of one input; readers take milliseconds, and the machine may be busy."""
+_MOST_GROWTH = 1 << 31
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """``read`` takes an input or raises one of ``refuses``; ``damage`` makes inputs of the ``seeds``.
+
+    ``share`` is how many of a thousand inputs in all it gets, by how long it takes; what is not ``fresh`` reads one
+    message after the other, so that a seed may come at the wrong time.
+    """
+
+    name: str
+    seeds: Sequence[bytes]
+    read: Callable[[bytes], object]
+    damage: Callable[[Mutator, bytes], bytes]
+    refuses: tuple[type[Exception], ...] = OURS
+    share: float = 1.0
+    fresh: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Find:
+    """An input of ``target`` that came to another end than it should: ``what``."""
+
+    target: str
+    what: str
+    data: bytes = field(repr=False)
+
+    @property
+    def kind(self) -> str:
+        """Where, and which error: not its words."""
+        return self.what.split(": ")[0]
+
+    @property
+    def name(self) -> str:
+        """Of the file that keeps the input."""
+        return hashlib.sha256(self.data).hexdigest()[:16]
+
+
+class _TooSlowError(BaseException):
+    """Nobody catches it by mistake."""
+
+
+def judged(target: Target, data: bytes) -> tuple[Find | None, bool]:
+    """What is wrong with how ``target`` reads ``data``, None where nothing is; and whether it was refused."""
+    try:
+        with _deadline():
+            target.read(data)
+    except target.refuses as error:
+        fault = _fault_of(describe(error).message)
+        said = Find(target.name, f"{type(error).__name__}: {fault}", data)
+        return (said if fault else None), True
+    except _TooSlowError:
+        return Find(target.name, f"takes longer than {LIMIT_S:g} s", data), False
+    except Exception as error:  # noqa: BLE001  # that is what is looked for
+        return Find(target.name, _where(error), data), False
+    return None, False
+
+
+def refused_seed(target: Target) -> Find | None:
+    """A seed that is not taken as it is: nothing that is made of it would say much."""
+    for seed in target.seeds if target.fresh else ():
+        try:
+            target.read(seed)
+        except Exception as error:  # noqa: BLE001  # whatever it is, the seed is none
+            return Find(target.name, f"a real one is refused: {_where(error)}", seed)
+    return None
+
+
+@contextmanager
+def bounded() -> Iterator[None]:
+    """This process may grow by 2 GiB: beyond, memory runs out here and not on the machine."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (memory("VmSize") + _MOST_GROWTH, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+
+
+@contextmanager
+def _deadline() -> Iterator[None]:
+    def late(number: int, frame: FrameType | None) -> None:
+        raise _TooSlowError
+
+    before = signal.signal(signal.SIGALRM, late)
+    left, _ = signal.setitimer(signal.ITIMER_REAL, LIMIT_S)
+    started = time.monotonic()
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+        if left:  # Of whoever has set one around this, such as a test's deadline.
+            signal.setitimer(signal.ITIMER_REAL, max(0.01, left - (time.monotonic() - started)))
+
+
+def _fault_of(words: str) -> str:
+    """What is wrong with an error's words; nothing where nothing is."""
+    if not words.strip():
+        return "says nothing"
+    if len(words) > LONGEST + 3:
+        return f"says {len(words)} characters"
+    odd = [letter for letter in words if not letter.isprintable() and letter != "\n"]
+    return f"says {odd[0]!r}, which would reach a terminal" if odd else ""
+
+
+def _where(error: Exception) -> str:
+    """An error that is none of ours: class, place, the beginning of its words."""
+    trace, place = error.__traceback__, ""
+    while trace is not None:
+        name = trace.tb_frame.f_code.co_filename
+        if any(
+            f"/{package}/" in name for package in ("parties", "protocols", "secagg", "mechanisms")
+        ):
+            place = f"{'/'.join(name.split('/')[-2:])}:{trace.tb_lineno}"
+        trace = trace.tb_next
+    return f"{type(error).__name__} in {place or 'a library'}: {str(error)[:120]!r}"
