@@ -1,9 +1,10 @@
 """Pieces of the benchmarks' pages: tables in Markdown and figures as text.
 
-Provides ``markdown_table``, ``mb``, ``size``, ``times`` and ``listed``. Public.
+Provides ``markdown_table``, ``mb``, ``size``, ``times``, ``spread`` and ``listed``. Public.
 """
 
 from collections.abc import Collection, Iterable, Sequence
+from statistics import fmean, stdev
 
 
 def markdown_table(
@@ -15,6 +16,14 @@ def markdown_table(
     return "\n".join(
         f"| {' | '.join(map(str, cells))} |" for cells in ([heads], list(rules), *rows)
     )
+
+
+def spread(values: Sequence[float], digits: int) -> str:
+    """The mean of ``values`` and their deviation; "-" without any."""
+    if not values:
+        return "-"
+    around = f" ± {stdev(values):.{digits}f}" if len(values) > 1 else ""
+    return f"{fmean(values):.{digits}f}{around}"
 
 
 def mb(value: float | None) -> str:

@@ -7,9 +7,8 @@ formula, from the records of `syncret bench overhead` beside the report; without
 
 from collections.abc import Sequence
 from pathlib import Path
-from statistics import fmean, stdev
 
-from bench.markdown import markdown_table
+from bench.markdown import markdown_table, spread
 from bench.overhead.client_tables import Document, is_papers_population, results_of
 from bench.overhead.jobs import FORMULA, Records
 from bench.utility import grid
@@ -68,16 +67,11 @@ def _cells(entries: Sequence[Entry]) -> tuple[str, ...]:
         return "not run", "", "", "0"
     aucs = [entry.result.auc for entry in entries if entry.result.auc is not None]
     return (
-        _spread([entry.result.workload_error for entry in entries], 3),
-        _spread([entry.result.nll for entry in entries], 2),
-        _spread(aucs, 3) if aucs else "-",
+        spread([entry.result.workload_error for entry in entries], 3),
+        spread([entry.result.nll for entry in entries], 2),
+        spread(aucs, 3) if aucs else "-",
         str(len(entries)),
     )
-
-
-def _spread(values: Sequence[float], digits: int) -> str:
-    around = f" ± {stdev(values):.{digits}f}" if len(values) > 1 else ""
-    return f"{fmean(values):.{digits}f}{around}"
 
 
 def _bytes(documents: Sequence[Document], dataset: str, rounds: int) -> tuple[str, str]:

@@ -1,7 +1,7 @@
 """Tables and pictures of the utility benchmark, from all the runs of a store.
 
-Provides `write_report`. Public: everything. Every figure is computed from the stored runs; the paper's are quoted
-beside them, where they are known here (`PAPER`). What the store does not have is said to be missing.
+Provides `write_report`. Public: everything. Every figure is computed from the stored runs; the paper's are beside them
+(`bench.utility.beside_paper`). What the store does not have is said to be missing.
 
 Source of the comparison: FLAIM paper, Tables 1, 2 and 5, Figures 1 to 3.
 """
@@ -19,9 +19,10 @@ from matplotlib.figure import Figure
 
 from bench.datasets import SYNTHFS
 from bench.fetch import DatasetError
-from bench.markdown import markdown_table
+from bench.markdown import markdown_table, spread
 from bench.splits import NATURAL
 from bench.utility import grid
+from bench.utility.beside_paper import beside_paper
 from bench.utility.everybody import everybody_section
 from bench.utility.flaim import flaim_settings
 from bench.utility.settings import METHODS, Settings
@@ -30,15 +31,6 @@ from mechanisms.accounting import epsilon_from_rho
 from mechanisms.replacement import rho_of_replacing
 from parties.errors import StoreError
 from parties.files import disk_errors, write_whole
-
-PAPER: Mapping[tuple[str, str], tuple[float, float]] = {
-    ("adult", "naive"): (0.80, 29.28),
-    ("adult", "oracle"): (0.62, 23.91),
-    ("adult", "private"): (0.43, 21.74),
-    ("adult", "distaim"): (0.42, 21.41),
-    ("adult", "aim"): (0.20, 19.30),
-}
-"""The paper's workload error and negative log-likelihood at K = 100, clustering, T = 10, epsilon = 1."""
 
 _COLOURS = {
     "aim": "#555555",
@@ -54,7 +46,7 @@ SPLITS_FILE = "utility-splits.json"
 
 def write_report(store: Store, folder: Path) -> None:
     """Write utility.md and its pictures into `folder`. Raises DatasetError where that cannot be written."""
-    tables = (_head, _methods, _partitions, _rounds)
+    tables = (_head, beside_paper, _methods, _partitions, _rounds)
     parts = [*(table(store) for table in tables), everybody_section(store, folder), _splits(folder)]
     try:
         with disk_errors(folder):
@@ -111,16 +103,12 @@ def _methods(store: Store) -> str:
         for dataset, method in product(grid.TABLES, METHODS)
         if (entries := store.all_of(grid.default(dataset, method)))
     ]
-    heads = (
-        "table | method | repeats | error | closure | NLL | AUC | seconds | paper: error"
-        " | paper: NLL"
-    )
+    heads = "table | method | repeats | error | closure | NLL | AUC | seconds"
     lines = [
-        "## Tables 1 and 2: methods",
+        "## Methods at epsilon = 1, T = 10",
         "",
         markdown_table(heads, rows),
         "",
-        "The paper's figures are given where they are known here; an empty cell is no statement about the paper.",
         "`random` has models of 8 MB at most, everything else of 80. The seconds are those of one process on the",
         "machine that ran it, whatever else that did.",
         "",
@@ -129,8 +117,6 @@ def _methods(store: Store) -> str:
 
 
 def _method_row(dataset: str, method: str, entries: Sequence[Entry]) -> tuple[str, ...]:
-    paper = PAPER.get((dataset, method))
-    error, likelihood = ("", "") if paper is None else (f"{figure:.2f}" for figure in paper)
     return (
         dataset,
         method,
@@ -140,8 +126,6 @@ def _method_row(dataset: str, method: str, entries: Sequence[Entry]) -> tuple[st
         _spread(entries, "nll", 2),
         _spread(entries, "auc", 3),
         f"{_mean(entries, 'seconds'):.0f}",
-        error,
-        likelihood,
     )
 
 
@@ -168,7 +152,7 @@ def _partitions(store: Store) -> str:
 
 def _rounds(store: Store) -> str:
     """Errors and likelihoods by T, of which the overhead tables take the best (Table 3)."""
-    title = "## Table 3: by the number of rounds T\n\n"
+    title = "## By the number of rounds T\n\n"
     runs_of = {
         (dataset, method, number): entries
         for dataset in grid.TABLES
@@ -227,11 +211,7 @@ def _mean(entries: Sequence[Entry], name: str) -> float:
 
 
 def _spread(entries: Sequence[Entry], name: str, digits: int) -> str:
-    values = _values(entries, name)
-    if not values:
-        return "-"
-    around = f" ± {stdev(values):.{digits}f}" if len(values) > 1 else ""
-    return f"{fmean(values):.{digits}f}{around}"
+    return spread(_values(entries, name), digits)
 
 
 _Make = Callable[[float, str], Settings]
@@ -420,7 +400,7 @@ def _list3(store: Store) -> str:
 
 _TITLES = {
     "fig1": "Figure 1: SynthFS by its skew",
-    "fig2": "Figure 2: what each part of the private variant does",
+    "fig2": "What each part of private does, epsilon = 1, T = 10 (the paper's Figure 2: over T, epsilon = 5)",
     "fig3": "Figure 3: Adult by epsilon, rounds, participation, label skew and local rounds",
 }
 _PICTURES: Mapping[str, Callable[[Store], Figure | None]] = {

@@ -22,11 +22,13 @@ from bench.overhead.client import Subject
 from bench.overhead.formula import upload_payload, upload_wire
 from bench.overhead.jobs import ClientJob, Record, Records
 from bench.splits import owners_of
+from bench.utility.beside_paper import beside_paper
 from bench.utility.cli import utility
 from bench.utility.flaim import flaim_settings
 from bench.utility.grid import SWEEPS, default, everybody, settings_of
 from bench.utility.methods import _schedule, arrival_counts
 from bench.utility.mpc import _trial
+from bench.utility.paper import verdict
 from bench.utility.paper_fit import PaperEstimator, judged
 from bench.utility.problem import Outcome, Problem, problem
 from bench.utility.report import write_report
@@ -555,13 +557,42 @@ def test_report_says_what_is_missing_and_quotes_the_paper(tmp_path: Path) -> Non
     write_report(store, tmp_path)
     text = (tmp_path / "utility.md").read_text(encoding="utf-8")
     assert "| adult | aim | 2 | 0.300 ± 0.071 |" in text
-    assert "| 0.20 | 19.30 |" in text
+    assert "| adult | aim | 0.2 | 0.300 ± 0.071 | agree |" in text
+    assert "| credit | aim | 0.07 |  | cannot be compared: no table |" in text
     # What epsilon is for, where the paper's sizes are public.
     assert "epsilon is for tables of the same declared sizes" in text
     assert "rho is 2.2 times as much with naive, oracle and private, epsilon = 1.54" in text
     assert "Not run." not in text
     pictures = sorted(path.name for path in tmp_path.glob("*.png"))
     assert pictures == [f"utility-fig{i}.png" for i in (1, 2, 3)]
+
+
+def test_verdicts_go_by_the_papers_digits_and_our_deviations() -> None:
+    assert verdict(0.06, [0.0551, 0.0552]) == "agree"
+    assert verdict(0.42, [0.344, 0.344]) == "better"
+    assert verdict(0.42, [0.30, 0.388]) == "agree"
+    assert verdict(20.0, [21.5]) == "worse"
+    assert verdict(20.0, []) == "not run"
+
+
+def test_ranks_are_of_tables_and_repeats_that_all_methods_were_run_on(tmp_path: Path) -> None:
+    store = Store(tmp_path / "results.jsonl")
+    errors = {"naive": 0.9, "oracle": 0.6, "private": 0.4, "distaim": 0.4, "aim": 0.2}
+    store.add(
+        Entry(
+            Settings(dataset="adult", method=method, annealed=True),
+            0,
+            replace(RESULT, workload_error=error, nll=20 + error),
+        )
+        for method, error in errors.items()
+    )
+    # A repeat without the others is in no rank.
+    lonely = Entry(Settings(dataset="adult", method="naive", annealed=True), 1, RESULT)
+    store.add([lonely])
+    text = beside_paper(store)
+    assert "| naive | 4.65/4.75 | 5/5 |" in text
+    assert "| distaim | 2/2.5 | 2.5/2.5 |" in text
+    assert "| aim | 1/1 | 1/1 |" in text
 
 
 def test_every_sweep_has_settings_that_are_valid() -> None:
@@ -574,6 +605,9 @@ def test_every_sweep_has_settings_that_are_valid() -> None:
         "fig2": 20,
         "fig3": 94,
         "rows": 21,
+        "paper1": 24,
+        "paper2": 30,
+        "paper6": 80,
     }
     with pytest.raises(DatasetError, match="unknown sweep 'table9'"):
         settings_of(["table9"])
