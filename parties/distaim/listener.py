@@ -78,7 +78,10 @@ class _Connection(web.RequestHandler):
         """The refusal for ``exc``."""
         if request.writer.output_size > 0:
             raise ConnectionError("a response is on its way already")
-        if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        if isinstance(exc, ConnectionError):
+            # Who has hung up in the middle of a request is no failure of this server's, and hears no answer.
+            status, what, expected = 400, "the request is not whole", "all of it"
+        elif status >= HTTPStatus.INTERNAL_SERVER_ERROR:
             logger.error("a request failed", exc_info=exc)
             what, expected = "the server failed", "nothing else; tell the server's operator"
         else:

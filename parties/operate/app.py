@@ -247,6 +247,9 @@ async def as_json(request: web.Request, handler: Handler) -> web.StreamResponse:
         return failure(error.status, where, "GET /status, /events, /metrics, /healthz or /readyz")
     except StoreError as error:
         return failure(503, error.message, "a store that can be read")
+    except ConnectionError:
+        # Who has hung up in the middle of a request is no failure of this server's, and hears no answer.
+        return failure(400, "the request is not whole", "all of it")
     except Exception:
         logger.exception("a request to the admin API failed")
         return failure(500, "the server failed", "nothing else; its log shows where")

@@ -13,6 +13,7 @@ from bench.load.fuzzing.cli import all_targets, corpus_folder
 from bench.load.fuzzing.corpus import Corpus
 from bench.load.fuzzing.loop import run_target
 from bench.load.fuzzing.mutate import Mutator
+from bench.load.fuzzing.servers import SCENES, play
 from bench.load.fuzzing.target import Target, judged
 from parties.commands.main import cli
 from parties.errors import StoreError
@@ -43,6 +44,14 @@ def targets() -> Iterator[Targets]:
 @pytest.mark.filterwarnings("ignore")
 def test_damaged_inputs_are_taken_or_refused(targets: Targets, name: str) -> None:
     sums = run_target(targets(name), SLOW.get(name, 60), seed=1)
+    assert sums.finds == []
+
+
+@pytest.mark.parametrize("name", SCENES)
+async def test_servers_serve_honest_peers_beside_those_who_send_damage(
+    tmp_path: Path, name: str
+) -> None:
+    sums = await play(name, Corpus(tmp_path), 150, 1, on_input=lambda: None)
     assert sums.finds == []
 
 

@@ -1,5 +1,6 @@
 """`syncret bench load fuzz`: damaged inputs for everything that reads what somebody else has made."""
 
+import asyncio
 import json
 import sys
 import tempfile
@@ -17,6 +18,7 @@ from bench.load.fuzzing.corpus import Corpus
 from bench.load.fuzzing.files import file_targets
 from bench.load.fuzzing.loop import Sums, run_target
 from bench.load.fuzzing.messages import message_targets
+from bench.load.fuzzing.servers import SCENES, SHARE, play
 from bench.load.fuzzing.target import Find, Target
 from bench.markdown import markdown_table
 
@@ -48,11 +50,16 @@ def fuzz_all(
         warnings.simplefilter("ignore")  # Of zip files that have a name twice, say.
         corpus = Corpus(Path(folder))
         targets = [make() for name, make in all_targets(corpus) if name in names]
-        whole = sum(target.share for target in targets)
+        scenes = [name for name in SCENES if name in names]
+        whole = sum(target.share for target in targets) + SHARE * len(scenes)
         found = []
         for target in targets:
             count = max(1, round(frames * target.share / whole))
             found.append(run_target(target, count, seed, on_input=begun(target.name, count)))
+        for name in scenes:
+            count = max(1, round(frames * SHARE / whole))
+            playing = play(name, corpus, count, seed, on_input=begun(name, count))
+            found.append(asyncio.run(playing))
         return found
 
 
@@ -66,7 +73,7 @@ def keep(finds: Sequence[Find], folder: Path) -> None:
 
 
 def _names() -> tuple[str, ...]:
-    return tuple(name for name, _ in all_targets(Corpus(Path())))
+    return (*(name for name, _ in all_targets(Corpus(Path()))), *SCENES)
 
 
 @click.command(epilog=_EXAMPLE)
@@ -94,11 +101,11 @@ def _names() -> tuple[str, ...]:
 def fuzz(
     frames: int, seed: int, names: tuple[str, ...], finds: Path | None, *, as_json: bool
 ) -> None:
-    """Read damaged messages and files: none may end in a crash, a hang, growing memory or words nobody can read.
+    """Damage messages and files: none may end in a crash, a hang, growing memory, or words that nobody can read.
 
     Inputs are real messages and files of a run on this machine, damaged by bits, lengths, fields, types, truncation,
-    nesting, repetition, huge numbers, odd text. A reader may take an input, or refuse it by an error of its own. The
-    exit status is 1 where one came to another end.
+    nesting, repetition, huge numbers, odd text. A reader may take an input, or refuse it by an error of its own; a
+    server has to go on serving honest peers. The exit status is 1 where anything came to another end.
     """
     with Progress(console=Console(stderr=True), disable=not sys.stderr.isatty()) as bars:
 

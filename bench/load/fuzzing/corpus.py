@@ -69,8 +69,8 @@ class Corpus:
                 "input": "counts",
             },
             "workload": {"degree": 2, "count": "all"},
-            "clients": {"expected": 3, "rows_per_client": 100, "wait_s": 60.0},
-            "timeouts": {"connect_s": 20.0, "receive_s": 10.0, "submit_s": 20.0},
+            "clients": {"expected": 3, "rows_per_client": 100, "wait_s": 600.0},
+            "timeouts": {"connect_s": 600.0, "receive_s": 10.0, "submit_s": 20.0},
             "column": [
                 {"name": "sex", "kind": "categorical", "categories": ["f", "m"]},
                 {"name": "ward", "kind": "categorical", "categories": ["x", "y", "z"]},

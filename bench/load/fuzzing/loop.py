@@ -14,8 +14,8 @@ from bench.process_memory import memory
 
 _WARM = 0.3
 """The part of a target's inputs after which its memory is not to grow."""
-_GROWTH_BYTES = 48 << 20
-_MOST_FINDS = 20
+GROWTH_BYTES = 48 << 20
+MOST_FINDS = 20
 
 
 @dataclass(slots=True)
@@ -56,12 +56,12 @@ def run_target(
             if find is not None and find.kind not in seen:
                 seen.add(find.kind)
                 sums.finds.append(find)
-                if len(sums.finds) >= _MOST_FINDS:
+                if len(sums.finds) >= MOST_FINDS:
                     break
     gc.collect()
     sums.seconds = time.perf_counter() - started
     sums.grown_bytes = max(0, memory("VmRSS") - before)
-    if sums.grown_bytes > _GROWTH_BYTES:
+    if sums.grown_bytes > GROWTH_BYTES:
         what = f"memory grows: {sums.grown_bytes >> 20} MiB in {inputs - warm} inputs"
         sums.finds.append(Find(target.name, what, b""))
     return sums

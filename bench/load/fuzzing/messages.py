@@ -45,6 +45,7 @@ from parties.published import Published
 from parties.sealing import SealKey
 from parties.signing import Issuer
 from parties.tls import certificate_bytes
+from parties.version import version
 from secagg import wire
 from secagg.client import SecAggClient
 from secagg.parameters import Parameters
@@ -197,6 +198,15 @@ def _flaim_messages(workload: Workload) -> list[bytes]:
         (kinds.PLAIN, flaim.pack_plain(np.arange(9))),
     ]
     return [flaim.Message(kind, 1, body).pack() for kind, body in bodies]
+
+
+def flaim_seeds(config: Config) -> list[bytes]:
+    """What FLAIM's server may be sent: a greeting of a client of this run first, and one message of each kind."""
+    workload = config.build_workload()
+    digests = bytes.fromhex(config.digest()), bytes.fromhex(workload.digest())
+    hello = flaim.Hello(*digests, None, version()).pack()
+    greeting = flaim.Message(flaim.MessageKind.HELLO, 0, hello).pack()
+    return [greeting, *_flaim_messages(workload), *_round()[0]]
 
 
 def _flaim_message(corpus: Corpus) -> Target:

@@ -82,7 +82,7 @@ def judged(target: Target, data: bytes) -> tuple[Find | None, bool]:
     except _TooSlowError:
         return Find(target.name, f"takes longer than {LIMIT_S:g} s", data), False
     except Exception as error:  # noqa: BLE001  # that is what is looked for
-        return Find(target.name, _where(error), data), False
+        return Find(target.name, where(error), data), False
     return None, False
 
 
@@ -92,7 +92,7 @@ def refused_seed(target: Target) -> Find | None:
         try:
             target.read(seed)
         except Exception as error:  # noqa: BLE001  # whatever it is, the seed is none
-            return Find(target.name, f"a real one is refused: {_where(error)}", seed)
+            return Find(target.name, f"a real one is refused: {where(error)}", seed)
     return None
 
 
@@ -134,7 +134,7 @@ def _fault_of(words: str) -> str:
     return f"says {odd[0]!r}, which would reach a terminal" if odd else ""
 
 
-def _where(error: Exception) -> str:
+def where(error: Exception) -> str:
     """An error that is none of ours: class, place, the beginning of its words."""
     trace, place = error.__traceback__, ""
     while trace is not None:
