@@ -30,6 +30,7 @@ Grouping: TypeAlias = Literal["union", "query"]
 NoiseMaker: TypeAlias = Literal["server", "distributed"]
 Sizes: TypeAlias = Literal["estimated", "public"]
 Tau: TypeAlias = Literal["none", "oracle", "proxy"]
+Settles: TypeAlias = Literal["sum", "any"]
 
 FLAIM_VARIANTS: tuple[FlaimVariant, ...] = get_args(FlaimVariant)
 
@@ -74,7 +75,8 @@ class FlaimSettings:
     those who chose it. ``noise`` server or distributed, the latter with ``corrupt`` clients of a sum (one at least)
     in league with the server: the noise of the other ``min_participants`` - ``corrupt`` has deviation sigma.
     ``sizes`` estimated: the mean of noisy totals is used for everybody; public: owners declare how many rows they
-    have, and the guarantee is for tables of the same declared size.
+    have, and the guarantee is for tables of the same declared size. ``settles``: an annealed round is followed by a
+    finer one if what it chose moved the model by no more than noise would: all of it in sum, or any single query.
 
     ``tau``: what is taken from a client's score for heterogeneity: nothing, the true one (not private: an
     experiment), or the mean over the columns of the distance from noisy one-way marginals. ``combine``:
@@ -98,6 +100,7 @@ class FlaimSettings:
     noise: NoiseMaker = "server"
     corrupt: int = 1
     sizes: Sizes = "estimated"
+    settles: Settles = "sum"
     tau: Tau = "none"
     combine: bool = False
     weighted: bool = False
@@ -112,6 +115,7 @@ class FlaimSettings:
             ("grouping", get_args(Grouping)),
             ("noise", get_args(NoiseMaker)),
             ("sizes", get_args(Sizes)),
+            ("settles", get_args(Settles)),
             ("tau", get_args(Tau)),
         ):
             if getattr(self, name) not in values:

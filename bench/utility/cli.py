@@ -18,12 +18,16 @@ from bench.utility.grid import SWEEPS, settings_of
 from bench.utility.report import SPLITS_FILE, write_report
 from bench.utility.runs import Result
 from bench.utility.settings import (
+    ANY,
+    CLIENTS,
     ESTIMATED,
     ESTIMATORS,
     FLAIM_METHODS,
     METHODS,
     OURS,
     PUBLIC,
+    SERVER,
+    SUM,
     Settings,
 )
 from bench.utility.splits import measure_splits
@@ -135,6 +139,20 @@ class _Numbers(click.ParamType[tuple[float, ...]]):
     show_default=True,
     help="How models are fitted: as everywhere, as in the authors' code, or until the loss is that of noise.",
 )
+@click.option(
+    "--settles",
+    type=click.Choice([SUM, ANY]),
+    default=SUM,
+    show_default=True,
+    help="FLAIM annealed: finer rounds once the chosen queries have settled in sum, or any of them.",
+)
+@click.option(
+    "--drawn",
+    type=click.Choice([CLIENTS, SERVER]),
+    default=CLIENTS,
+    show_default=True,
+    help="random: each client draws its query, or the server one for all clients of a round.",
+)
 @click.option("--mpc", is_flag=True, help="distaim as processes over mutual TLS, not in plaintext.")
 @click.option("--iterations", type=int, default=100, show_default=True, help="Of PGM, a round.")
 @click.option("--final-iterations", type=int, default=1000, show_default=True, help="At the end.")
@@ -187,6 +205,8 @@ def utility(
     combine: bool | None,
     sizes: str,
     estimator: str,
+    settles: str,
+    drawn: str,
     mpc: bool,
     iterations: int,
     final_iterations: int,
@@ -219,6 +239,8 @@ def utility(
                 "combine": combine,
                 "sizes": sizes,
                 "estimator": estimator,
+                "settles": settles,
+                "drawn": drawn,
             }
             axes = {
                 "dataset": datasets,
@@ -258,6 +280,9 @@ def _combined(
         if given["method"] not in FLAIM_METHODS:
             # So that one command can have ablations beside the methods that have none.
             given |= {"tau": None, "combine": None, "local_rounds": 1, "sizes": PUBLIC}
+            given["settles"] = SUM
+        if given["method"] != "random":
+            given["drawn"] = CLIENTS
         if given["method"] != "distaim":
             given["mpc"] = False
         chosen.append(Settings(**given))  # type: ignore[arg-type]  # checked there

@@ -29,6 +29,7 @@ def flaim_settings(settings: Settings) -> FlaimSettings:
         final_iterations=settings.final_iterations,
         max_model_mb=settings.max_model_mb,
         sizes=settings.sizes,
+        settles=settings.settles,
         **{name: value for name, value in given.items() if value is not None},
     )
 
@@ -40,7 +41,7 @@ async def run_flaim(settings: Settings, posed: Problem, rng: np.random.Generator
     codes, partition = posed.dataset.train, posed.partition
     tables = [codes[partition.rows_of(client)] for client in range(partition.clients)]
     how = flaim_settings(settings)
-    estimator = flaim_estimator(settings, posed.workload, how, rows=len(codes))
+    estimator = flaim_estimator(settings, posed.workload, how, rows=len(codes), rng=rng)
     outcome = await simulate(
         tables, posed.workload, how, seed=int(rng.integers(2**62)), estimator=estimator
     )

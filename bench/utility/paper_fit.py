@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.utility.settings import PAPER, STOPPING, Settings
+from bench.utility.settings import PAPER, SERVER, STOPPING, Settings
 from mechanisms.accounting import Schedule
 from mechanisms.aim import Measurement
 from mechanisms.descent import (
@@ -138,6 +138,33 @@ class PaperFederatedEstimator(FederatedEstimator):
         return Target(target.mean / total, target.weight * factor**2)
 
 
+class OneForAll(FederatedEstimator):
+    """An estimator that leaves one candidate to choose, drawn uniformly: FLAIM (Random) as in the authors' code.
+
+    So all clients of a round take the same query, and their sum is of all of them. Otherwise ``FederatedEstimator``.
+    """
+
+    def __init__(self, workload: Workload, how: FlaimSettings, rng: np.random.Generator) -> None:
+        super().__init__(
+            workload,
+            iterations=how.round_iterations,
+            final_iterations=how.final_iterations,
+            max_model_mb=how.max_model_mb,
+        )
+        self._weighted = np.array(workload.weights) > 0
+        self._rng = rng
+
+    async def estimate(
+        self, targets: Sequence[tuple[int, Target]], *, spent: float, final: bool
+    ) -> tuple[Model, NDArray[np.bool_]]:
+        """See ``FederatedEstimator.estimate``."""
+        model, allowed = await super().estimate(targets, spent=spent, final=final)
+        choices = np.flatnonzero(allowed & self._weighted)
+        only = np.zeros_like(allowed)
+        only[self._rng.choice(choices, min(1, len(choices)))] = True
+        return model, only
+
+
 def stopping_descent(
     tree: JunctionTree,
     targets: Mapping[Clique, Target],
@@ -174,9 +201,16 @@ def aim_estimator(
 
 
 def flaim_estimator(
-    settings: Settings, workload: Workload, how: FlaimSettings, *, rows: int
+    settings: Settings,
+    workload: Workload,
+    how: FlaimSettings,
+    *,
+    rows: int,
+    rng: np.random.Generator,
 ) -> FederatedEstimator:
-    """The estimator of a run of FLAIM."""
+    """The estimator of a run of FLAIM. ``rng``: the server's draws."""
+    if settings.drawn == SERVER:
+        return OneForAll(workload, how, rng)
     if settings.estimator == PAPER:
         factor = None if how.weighted else 1 / how.participation
         return PaperFederatedEstimator(

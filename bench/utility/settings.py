@@ -27,6 +27,8 @@ _COUNTS = [
 ]
 FLAIM_METHODS = ("naive", "oracle", "private", "random", "naivebayes")
 PUBLIC, ESTIMATED = "public", "estimated"
+SUM, ANY = "sum", "any"
+CLIENTS, SERVER = "clients", "server"
 OURS, PAPER, STOPPING = "ours", "paper", "stopping"
 ESTIMATORS = (OURS, PAPER, STOPPING)
 METHODS = ("aim", "distaim", *FLAIM_METHODS)
@@ -39,9 +41,10 @@ class Settings:
 
     `beta` is for the partition label-skew, `skew` for the table synthfs. `tau` and `combine` None are as the method has
     them; others make Figure 2's ablations. `sizes` is FLAIM's: public, as in the paper, or estimated, its default
-    elsewhere. `estimator` is how models are fitted (`bench.utility.paper_fit`): by ours, as in the authors' code, or by
-    ours until the loss is that of noise. `rounds` is ignored when `annealed`. `mpc` is for distaim: with it the three
-    servers and the owners run as processes; without, the same loop on counts in the clear.
+    elsewhere. As in the authors' code: `settles` any (annealed FLAIM becomes finer once a single query has settled),
+    `drawn` server (random: the server draws one query for all clients of a round), `estimator` paper; stopping is ours
+    until the loss is that of noise (`bench.utility.paper_fit`). `rounds` is ignored when `annealed`. `mpc` is for
+    distaim: with it the three servers and the owners run as processes; without, the same loop on counts in the clear.
 
     Raises DatasetError for an unknown method, dataset or partition; ValueError for a number out of range.
     """
@@ -62,6 +65,8 @@ class Settings:
     tau: str | None = None
     combine: bool | None = None
     sizes: str = PUBLIC
+    settles: str = SUM
+    drawn: str = CLIENTS
     estimator: str = OURS
     mpc: bool = False
     queries: int = 64
@@ -79,6 +84,8 @@ class Settings:
             ("partition", self.partition, SPLITS),
             ("sizes", self.sizes, (PUBLIC, ESTIMATED)),
             ("estimator", self.estimator, ESTIMATORS),
+            ("settles", self.settles, (SUM, ANY)),
+            ("drawn", self.drawn, (CLIENTS, SERVER)),
         ):
             if value not in known:
                 raise DatasetError(f"unknown {what} {value!r}; expected one of {', '.join(known)}")
@@ -95,6 +102,10 @@ class Settings:
             raise DatasetError(
                 f"tau and combine are settings of FLAIM's variants, not of {self.method}"
             )
+        if self.settles == ANY and not (self.flaim and self.annealed):
+            raise DatasetError("settles = 'any' is for FLAIM's variants, annealed")
+        if self.drawn == SERVER and (self.method != "random" or self.estimator != OURS):
+            raise DatasetError(f"drawn is for random with our own estimator, not for {self.method}")
         if not self.flaim and self.local_rounds != 1:
             raise DatasetError(f"{self.method} has no local rounds; expected local_rounds = 1")
         for name in ("epsilon", "beta", "skew", "max_model_mb"):
@@ -129,6 +140,10 @@ class Settings:
             ignored.add("rounds")
         if not self.flaim or self.sizes == PUBLIC:
             ignored.add("sizes")
+        if self.settles == SUM:
+            ignored.add("settles")
+        if self.drawn == CLIENTS:
+            ignored.add("drawn")
         if self.estimator == OURS:
             ignored.add("estimator")
         if self.estimator == PAPER:

@@ -25,7 +25,7 @@ from bench.splits import owners_of
 from bench.utility.beside_paper import beside_paper
 from bench.utility.cli import utility
 from bench.utility.flaim import flaim_settings
-from bench.utility.grid import SWEEPS, default, everybody, settings_of
+from bench.utility.grid import SWEEPS, annealed, default, everybody, settings_of
 from bench.utility.methods import _schedule, arrival_counts
 from bench.utility.mpc import _trial
 from bench.utility.paper import verdict
@@ -248,6 +248,19 @@ def test_other_estimators_are_about_as_good_and_have_a_digest_of_their_own(
     assert theirs.nll_raw is not None
     # The smoothed likelihood of a row that the model has hardly any room for is better.
     assert theirs.nll_raw > theirs.nll - 1e-5
+
+
+def test_random_drawn_by_the_server_has_one_query_a_round(small: Dataset) -> None:
+    own = measure(settings("random"), 0)
+    drawn = measure(settings("random", drawn="server"), 0)
+    # Each round's query was chosen by everybody who took part.
+    assert own.single_choosers
+    assert drawn.single_choosers == 0
+    assert drawn.workload_error < own.workload_error
+    with pytest.raises(DatasetError, match="drawn is for random"):
+        settings("naive", drawn="server")
+    with pytest.raises(DatasetError, match="annealed"):
+        settings("naive", settles="any")
 
 
 def test_the_papers_estimator_normalises_by_a_marginals_own_sum_and_judges_the_model_before(
@@ -580,14 +593,14 @@ def test_ranks_are_of_tables_and_repeats_that_all_methods_were_run_on(tmp_path: 
     errors = {"naive": 0.9, "oracle": 0.6, "private": 0.4, "distaim": 0.4, "aim": 0.2}
     store.add(
         Entry(
-            Settings(dataset="adult", method=method, annealed=True),
+            annealed("adult", method, 1.0),
             0,
             replace(RESULT, workload_error=error, nll=20 + error),
         )
         for method, error in errors.items()
     )
     # A repeat without the others is in no rank.
-    lonely = Entry(Settings(dataset="adult", method="naive", annealed=True), 1, RESULT)
+    lonely = Entry(annealed("adult", "naive", 1.0), 1, RESULT)
     store.add([lonely])
     text = beside_paper(store)
     assert "| naive | 4.65/4.75 | 5/5 |" in text
@@ -605,7 +618,7 @@ def test_every_sweep_has_settings_that_are_valid() -> None:
         "fig2": 20,
         "fig3": 94,
         "rows": 21,
-        "paper1": 24,
+        "paper1": 20,
         "paper2": 30,
         "paper6": 80,
     }

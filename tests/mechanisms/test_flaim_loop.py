@@ -7,11 +7,13 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from mechanisms.accounting import Ledger
 from mechanisms.flaim import FlaimResult, FlaimRound, Participant, SumRequest, Sums, run_flaim
 from mechanisms.flaim_messages import Brief
 from mechanisms.flaim_settings import FlaimSettings
+from mechanisms.model import Model
 from mechanisms.pgm import FederatedEstimator
 from mechanisms.workload import draw_workload
 from tests.mechanisms.tables import domain_of
@@ -123,6 +125,37 @@ def test_run_flaim_only_makes_the_model_where_all_rounds_are_taken() -> None:
     assert clients.asked == []
     assert again.rounds_done == 3
     assert again.model.answers([("c0",)])[0].sum() == pytest.approx(1)
+
+
+@pytest.mark.parametrize("settles", ["sum", "any"])
+def test_an_annealed_round_is_finer_after_all_or_any_of_the_last_has_settled(
+    settles: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of two queries a client measured one has settled; the other moved the model by much more than noise would."""
+    settings = settings_of("naive", annealed=True, local_rounds=2, settles=settles)
+    heard: list[bool] = []
+    schedule = settings.schedule(COLUMNS)
+    advance = schedule.advance
+
+    def listen(round: int, *, settled: bool) -> None:
+        heard.append(settled)
+        advance(round, settled=settled)
+
+    monkeypatch.setattr(schedule, "advance", listen)
+    # The model leaves one query where it was and moves the other one by twice everything.
+    calls = iter(range(1000))
+
+    def answers(self: Model, cliques: Sequence[tuple[str, ...]]) -> list[NDArray[np.float64]]:
+        still, moved = np.zeros(1), np.full(1, 1e6 * (next(calls) % 2))
+        return [still, moved][: len(list(cliques))]
+
+    monkeypatch.setattr(Model, "answers", answers)
+    ledger = Ledger(settings.rho)
+    clients = Clients(settings, ledger)
+    estimator = FederatedEstimator(WORKLOAD, iterations=2, final_iterations=2)
+    asyncio.run(run_flaim(WORKLOAD, settings, schedule, clients, estimator, ledger))
+    assert heard[0] is False
+    assert set(heard[1:]) == {settles == "any"}
 
 
 def test_run_flaim_does_not_go_on_with_an_annealed_schedule() -> None:
