@@ -179,7 +179,7 @@ def _ranks(store: Store, epsilon: float) -> Mapping[str, tuple[float, float]]:
     found: dict[tuple[str, int], dict[str, Entry]] = {}
     for dataset in grid.ANNEALED_TABLES:
         for method in TABLE6:
-            for entry in store.all_of(grid.annealed(dataset, method, epsilon)):
+            for entry in store.all_of(grid.with_annealing(dataset, method, epsilon)):
                 found.setdefault((dataset, entry.repeat), {})[method] = entry
     whole = [runs for runs in found.values() if len(runs) == len(TABLE6)]
     if not whole:

@@ -60,7 +60,7 @@ def as_theirs(dataset: str, method: str, epsilon: float) -> Settings:
     return Settings(dataset=dataset, method=method, epsilon=epsilon, estimator=PAPER, rounds=rounds)
 
 
-def annealed(dataset: str, method: str, epsilon: float) -> Settings:
+def with_annealing(dataset: str, method: str, epsilon: float) -> Settings:
     """A method with an annealed T, FLAIM's as the authors' code decides."""
     settles = ANY if method in FLAIM_METHODS else SUM
     return Settings(dataset=dataset, method=method, epsilon=epsilon, annealed=True, settles=settles)
@@ -96,7 +96,7 @@ def paper2() -> Iterator[Settings]:
 def paper6() -> Iterator[Settings]:
     """The paper's Table 6: an annealed T on four tables."""
     for epsilon, dataset, method in product(TABLE6_EPSILONS, ANNEALED_TABLES, TABLE6):
-        yield annealed(dataset, method, epsilon)
+        yield with_annealing(dataset, method, epsilon)
 
 
 def figure1() -> Iterator[Settings]:

@@ -25,7 +25,7 @@ from bench.splits import owners_of
 from bench.utility.beside_paper import beside_paper
 from bench.utility.cli import utility
 from bench.utility.flaim import flaim_settings
-from bench.utility.grid import SWEEPS, annealed, default, everybody, settings_of
+from bench.utility.grid import SWEEPS, default, everybody, settings_of, with_annealing
 from bench.utility.methods import _schedule, arrival_counts
 from bench.utility.mpc import _trial
 from bench.utility.paper import verdict
@@ -593,14 +593,14 @@ def test_ranks_are_of_tables_and_repeats_that_all_methods_were_run_on(tmp_path: 
     errors = {"naive": 0.9, "oracle": 0.6, "private": 0.4, "distaim": 0.4, "aim": 0.2}
     store.add(
         Entry(
-            annealed("adult", method, 1.0),
+            with_annealing("adult", method, 1.0),
             0,
             replace(RESULT, workload_error=error, nll=20 + error),
         )
         for method, error in errors.items()
     )
     # A repeat without the others is in no rank.
-    lonely = Entry(annealed("adult", "naive", 1.0), 1, RESULT)
+    lonely = Entry(with_annealing("adult", "naive", 1.0), 1, RESULT)
     store.add([lonely])
     text = beside_paper(store)
     assert "| naive | 4.65/4.75 | 5/5 |" in text
