@@ -11,8 +11,10 @@ import sys
 from bench.networks import ROOT
 
 
-async def start_child(module: str, *arguments: str) -> asyncio.subprocess.Process:
-    """A process of ``module`` with pipes on its input, output and errors."""
+async def start_child(
+    module: str, *arguments: str, limit: int = 1 << 16
+) -> asyncio.subprocess.Process:
+    """A process of ``module`` with pipes on its input, output and errors; lines have ``limit`` bytes at most."""
     return await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
@@ -22,6 +24,7 @@ async def start_child(module: str, *arguments: str) -> asyncio.subprocess.Proces
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
+        limit=limit,
     )
 
 

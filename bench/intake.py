@@ -24,6 +24,7 @@ from bench.overhead.upload import PARTIES, Relay, dialled_config, run_config, se
 from mechanisms.domain import Domain, Integer
 from mechanisms.workload import Workload, draw_workload
 from parties.config import CertificateFiles, load_config
+from parties.distaim.bodies import kept_bytes
 from parties.distaim.submit import submit
 from parties.tls import make_certificates
 from parties.trial.jobs import CONCURRENT
@@ -75,12 +76,7 @@ async def measure_intake(workload: Workload, folder: Path, *, owners: int, form:
         for relay in relays:
             await relay.settled()
     counted = [relay.counted for relay in relays]
-    stored = [
-        file.stat().st_size
-        for pid in range(3)
-        for kept in ("submissions", "outbox")
-        for file in (store_folder(path, pid) / kept).glob("*")
-    ]
+    stored = sum(sum(kept_bytes(store_folder(path, pid)).values()) for pid in range(3))
     return Intake(
         owners,
         form,
@@ -90,7 +86,7 @@ async def measure_intake(workload: Workload, folder: Path, *, owners: int, form:
         sum(one.sent for one in counted) / owners,
         sum(one.received for one in counted) / owners,
         sum(one.connections for one in counted) / owners,
-        sum(stored) / owners,
+        stored / owners,
     )
 
 

@@ -19,8 +19,10 @@ from typing import Any, Self, TypeAlias
 from parties.errors import StoreError
 from parties.files import database_errors, disk_errors, open_private
 from parties.migration import Step, migrate
+from protocols.durable import sync_content
 
 FILE = "store.sqlite"
+_LOG = f"{FILE}-wal"
 Row: TypeAlias = tuple[Any, ...]
 """Of a STRICT table: its schema says what type each column has."""
 _META = "CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT"
@@ -47,6 +49,9 @@ class Database:
         self.directory = directory
         self._path = directory / FILE
         self._lock = threading.RLock()
+        self._flushing = threading.Lock()
+        self._entered = self._flushed = 0
+        """How many hasty transactions have ended, and how many of them are on the disk."""
         with disk_errors(directory, "opened"):
             directory.mkdir(parents=True, exist_ok=True, mode=0o700)
             self._held = open_private(directory / "lock")
@@ -171,8 +176,27 @@ class Database:
             try:
                 with self.transaction():
                     yield
+                self._entered += 1
             finally:
                 self._db.execute("PRAGMA synchronous=FULL")
+
+    def flush(self) -> None:
+        """What was entered before, hastily too, is durable on return; who asks at the same time shares a disk write.
+
+        SQLite's log is written one transaction after the other, so that its last one has those before it on the disk;
+        what has left the log for the database is there durably. Nobody reads or enters later for it.
+        """
+        with self._lock:
+            wanted = self._entered
+        with self._flushing:
+            if self._flushed >= wanted:
+                return
+            with self._lock:
+                reached = self._entered
+            with disk_errors(self._path), contextlib.suppress(FileNotFoundError):
+                # Without a log there is nothing that is not in the database.
+                sync_content(self.directory / _LOG)
+            self._flushed = reached
 
     @property
     def in_transaction(self) -> bool:

@@ -150,6 +150,16 @@ class Register:
                 f"client {client!r} is in a release of this configuration already, of {_when(row[0])}",
             )
 
+    def released_elsewhere(self, study: Study) -> bool:
+        """Whether anything was released of this configuration from another folder."""
+        with self._shared.reading() as db:
+            row = db.execute(
+                "SELECT 1 FROM study WHERE config = ? AND server = ? AND store <> ? "
+                "AND released_at IS NOT NULL LIMIT 1",
+                study.key,
+            ).fetchone()
+        return row is not None
+
     def sharing_seal(self, study: Study) -> Sequence[str]:
         """Folders of other studies that are not over and have the same sealing key."""
         with self._shared.reading() as db:
@@ -179,6 +189,9 @@ def _when(seconds: float) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
 
 
+_ALONE_S = 1.0
+
+
 @dataclass(slots=True, eq=False)
 class Registered:
     """A study in its register."""
@@ -187,6 +200,8 @@ class Registered:
     study: Study
     _known: set[str] = field(default_factory=set)
     _charges: int = -1
+    _alone_until: float = 0.0
+    """As long as that, nobody was released from another folder a moment ago."""
 
     @classmethod
     def begin(cls, path: Path, study: Study) -> "Registered":
@@ -210,7 +225,16 @@ class Registered:
             self._charges = charges
 
     def check_client(self, client: str) -> None:
-        """See ``Register.check_client``."""
+        """See ``Register.check_client``; the register is asked anew after a second.
+
+        It spares an owner a vain upload: what is released is judged by ``release``, within a transaction.
+        """
+        now = time.monotonic()
+        if now < self._alone_until:
+            return
+        if not self.register.released_elsewhere(self.study):
+            self._alone_until = now + _ALONE_S
+            return
         self.register.check_client(self.study, client)
 
     def end(self) -> None:

@@ -67,8 +67,7 @@ class Issuer:
         Raises CertificateError: malformed, of another authority, not valid now, of no client, or of another kind of
         key.
         """
-        holder = self.holder(certificate)
-        found = from_der(certificate)
+        found, holder = self._admitted(certificate)
         now = datetime.datetime.now(datetime.UTC)
         if not found.not_valid_before_utc <= now <= found.not_valid_after_utc:
             raise CertificateError(f"the certificate of {holder.name!r} is not valid now")
@@ -76,6 +75,9 @@ class Issuer:
 
     def holder(self, certificate: bytes) -> Signatory:
         """As ``signatory``, whenever the certificate was valid: the same answer at every time and at every host."""
+        return self._admitted(certificate)[1]
+
+    def _admitted(self, certificate: bytes) -> tuple[x509.Certificate, Signatory]:
         try:
             found = from_der(certificate)
             found.verify_directly_issued_by(self.certificate)
@@ -87,7 +89,7 @@ class Issuer:
         key = found.public_key()
         if not isinstance(key, PublicKey):
             raise CertificateError(f"the certificate of {name!r} has a key of another kind")
-        return Signatory(name, key)
+        return found, Signatory(name, key)
 
 
 def pinned_signatory(pinned: Pinned, public_key: bytes) -> Signatory:

@@ -10,7 +10,7 @@ INGEST_VERSION = 2
 """Of what data owners and servers say to one another over HTTPS, and servers that pass uploads on; 1 did not say it."""
 INGEST_HEADER = "Syncret-Messages"
 
-STORE_VERSION = 1
+STORE_VERSION = 2
 """Of a compute server's store, the database in its folder and the files beside it; 0 are those that do not say."""
 
 

@@ -33,6 +33,7 @@ from parties.config import (
     config_from_dict,
     load_config,
 )
+from parties.distaim.bodies import kept_bytes
 from parties.distaim.inputs.own import OwnInput
 from parties.distaim.listener import start_ingest
 from parties.distaim.store import Store
@@ -377,7 +378,7 @@ async def _one(config: Config, path: Path, files: CertificateFiles, codes: Path)
         for relay in relays:
             await relay.settled()
         counted = [relay.counted for relay in relays]
-    stored = [_folder_bytes(store_folder(path, pid) / "submissions") for pid in range(3)]
+    stored = [kept_bytes(store_folder(path, pid))["submissions"] for pid in range(3)]
     return _upload(config, done, counted, (stored[0], stored[1], stored[2]))
 
 
@@ -395,10 +396,6 @@ def _upload(
         stored,
         done,
     )
-
-
-def _folder_bytes(folder: Path) -> int:
-    return sum(path.stat().st_size for path in folder.iterdir())
 
 
 def main() -> None:

@@ -72,6 +72,8 @@ from protocols.transcript import Transcript, Value
 _FIRST_PAUSE_S = 0.4
 """While data owners come: who comes within it is counted in together, in the rounds that one alone would take."""
 _LOOK_S = 0.1
+_LISTING_SHARE = 0.1
+"""Of a server's time while it waits, at most, that goes into lists."""
 
 
 class Arrivals:
@@ -257,17 +259,19 @@ class Arrivals:
         while not all_ready:
             known = self._known
             self._round = round
+            began = time.monotonic()
             ready = self._circumstances.keep_json("ready", lambda: self._ready(deadline))
             due, all_ready = await self._list(round, ready=ready)
             if self._hold_back(due) and (all_ready or self._batch_is_full):
                 # An owner may have thought better of it meanwhile: counted is what all three have now.
                 self._held = {}
                 due, _ = await self._list(round, ready=ready)
+            listed_s = time.monotonic() - began
             await self._add_all(due, round, last=all_ready)
             if not all_ready:
                 if self._known > known:
                     pause, self._came = _FIRST_PAUSE_S, time.monotonic()
-                pause = min(pause * 1.5, longest)
+                pause = min(max(pause * 1.5, listed_s / _LISTING_SHARE), longest)
                 await self._sleep(pause, deadline)
 
     @property

@@ -65,6 +65,8 @@ from protocols.verify import ProductVerifier
 
 _NONCE_BYTES = 16
 _TOLD_S = 2.0
+_SPOKEN_S = 1.0
+"""While owners come by the dozen, who waits for them speaks once a second."""
 """How often a server says how far it is."""
 
 
@@ -267,11 +269,16 @@ def _on_round(
 
 def _arrivals(server: ComputeServer, ctx: Context, resumed: Resumed) -> Arrivals:
     reminder, lacking = Reminder(), Lacking()
+    spoken = -math.inf
 
     def on_waiting(state: Waiting) -> None:
+        nonlocal spoken
+        if time.monotonic() < spoken + _SPOKEN_S:
+            return
         state = replace(state, incomplete=lacking.settled(state.incomplete))
         said = (state.stored, state.complete, tuple(state.incomplete), state.told)
         if reminder.due(repr(said)):
+            spoken = time.monotonic()
             here = {each.submission.client for each in server.store.submissions()}
             text = waiting_text(server.config, server.pid, state, here)
             server.progress.event("waiting", text, done=state.stored)

@@ -47,7 +47,7 @@ from parties.distaim.link import (
 from parties.distaim.outbox import Outbox, Whereabouts
 from parties.distaim.receipts import ReceiptMaker, Settled
 from parties.distaim.relay import Relay
-from parties.distaim.sealed import Received, SignedUpload, open_part
+from parties.distaim.sealed import Received, SealedUpload, SignedUpload, open_part
 from parties.distaim.settled import Settlements
 from parties.distaim.store import Store
 from parties.distaim.stored import answer_to
@@ -78,6 +78,10 @@ _TOGETHER_BYTES = 1 << 28
 _PATIENCE = 1 / 3
 """Of an owner's deadline: how long its answer waits for the other servers' receipts."""
 _RECEIVED = web.RequestKey("received_bytes", int)
+_COUNTED = web.RequestKey("counted", bool)
+"""Whether its bytes are in the store's account."""
+_JUDGED: web.RequestKey[tuple[SignedUpload, bool]] = web.RequestKey("judged", tuple)
+"""By its headers: the upload, and whether nothing of it is wanted any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,23 +131,29 @@ class Api:
 
     async def expect_submission(self, request: web.Request) -> web.StreamResponse | None:
         """Before an owner sends its body: refuse by the headers, or answer 100 and go on."""
-        return await self._expect(request, lambda: self._judge_upload(request)[1])
+        return await self._expect(request, self._judge_upload)
 
     async def put_submission(self, request: web.Request) -> web.Response:
         """Store this server's part and pass the others on; answer when it is clear how far they got."""
-        upload, known = self._judge_upload(request)
+        # Of who has waited for 100 the headers were judged before.
+        upload, known = request.get(_JUDGED) or self._judge_upload(request)
         client, new = upload.submission.client, False
         if not known:
             with self.store.incoming() as whole:
                 await self._receive(request, whole)
                 async with self._turns:
-                    new = await asyncio.to_thread(self._keep_upload, upload, whole)
-            self.relay.send(client)
+                    new, sealed, pids = await asyncio.to_thread(self._keep_upload, upload, whole)
+            self.relay.send(upload, sealed, pids)
         await self.relay.settle(client, self.judge.config.timeouts.submit_s * _PATIENCE)
         return await asyncio.to_thread(self._standing_of, request, upload, STORED if new else KNOWN)
 
-    def _keep_upload(self, upload: SignedUpload, whole: Incoming) -> bool:
-        """Store all of it, durably; False where this server's part was here. Raises IngestError. Blocks."""
+    def _keep_upload(
+        self, upload: SignedUpload, whole: Incoming
+    ) -> tuple[bool, SealedUpload, list[int]]:
+        """Store all of it, durably: whether this server's part is new, all parts, and who else is to get one.
+
+        Raises IngestError. Blocks.
+        """
         submission = upload.submission
         sealed = self.judge.sizes(submission).split(whole.read())
         if sealed.describe(submission) != upload.upload:
@@ -156,19 +166,20 @@ class Api:
             for pid in range(3)
             if pid not in (self.judge.pid, *standing.receipts, *standing.kept_for)
         ]
-        return self._keep_part(upload, sealed.part(self.judge.pid), Outgoing(whole, others))
+        new = self._keep_part(upload, sealed.part(self.judge.pid), Outgoing(whole, others))
+        return new, sealed, others
 
     def _standing_of(self, request: web.Request, upload: SignedUpload, status: str) -> web.Response:
         """Who has an upload that is stored here, with receipts. Blocks."""
-        submission, standing = (
-            upload.submission,
-            Outbox(self.store).whereabouts(upload.submission.client),
-        )
+        submission = upload.submission
+        standing = Outbox(self.store).whereabouts(submission.client)
+        # Another request may be about to write it to the disk.
+        self.store.flush()
         names = [party.name for party in self.judge.config.require_parties()]
         mine = self.receipts.make(upload.upload)
         by_pid = {**standing.receipts, self.judge.pid: mine}
         code = 201 if status == STORED else 200
-        return web.json_response(
+        response = web.json_response(
             {
                 "run": submission.run,
                 "party": self.judge.party,
@@ -184,6 +195,8 @@ class Api:
             },
             status=code if len(by_pid) == 3 else 202,
         )
+        self._note_traffic(request, submission.client, response)
+        return response
 
     async def get_submission(self, request: web.Request) -> web.Response:
         """Where the upload of the client that asks stands. Raises IngestError (404) where none is here."""
@@ -252,12 +265,14 @@ class Api:
 
     async def expect_part(self, request: web.Request) -> web.StreamResponse | None:
         """As ``expect_submission``, of a server."""
-        return await self._expect(request, lambda: self._judge_part(request)[1])
+        return await self._expect(request, self._judge_part)
 
     async def put_part(self, request: web.Request) -> web.Response:
         """Store this server's part: 201, or 200 where it was here, with its receipt."""
-        upload, stored = self._judge_part(request)
-        if not stored:
+        upload, stored = request.get(_JUDGED) or self._judge_part(request)
+        if stored:
+            await asyncio.to_thread(self.store.flush)
+        else:
             with self.store.incoming() as incoming:
                 await self._receive(request, incoming)
                 async with self._turns:
@@ -293,14 +308,14 @@ class Api:
             return self.store.accept(upload, opened, (own, next_), limit=limit, outgoing=outgoing)
 
     async def _expect(
-        self, request: web.Request, judge: Callable[[], bool]
+        self, request: web.Request, judge: Callable[[web.Request], tuple[SignedUpload, bool]]
     ) -> web.StreamResponse | None:
         try:
             self.judge.check_version(request)
-            known = judge()
+            request[_JUDGED] = judged = judge(request)
         except (IngestError, StoreError) as error:
             return self._refuse(request, error)
-        if known:
+        if judged[1]:
             return None
         await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         request.writer.output_size = 0
@@ -387,18 +402,28 @@ class Api:
         return response
 
     async def _count(self, request: web.Request, response: web.StreamResponse) -> None:
-        """Add the request's bytes to its client's, if it is one. A full disk does not fail the request for that."""
+        """Add the request's bytes to its client's, if it is one and that was not done yet."""
+        if request.get(_COUNTED):
+            return
+        try:
+            client = self.judge.client(request)
+        except IngestError:
+            logger.debug("bytes of somebody who is no client are not counted")
+        else:
+            await asyncio.to_thread(self._note_traffic, request, client, response)
+
+    def _note_traffic(
+        self, request: web.Request, client: str, response: web.StreamResponse
+    ) -> None:
+        """Add the request's bytes to a client's. A full disk does not fail the request for that. Blocks."""
         sent = (
             len(response.body)
             if isinstance(response, web.Response) and isinstance(response.body, bytes)
             else 0
         )
+        request[_COUNTED] = True
         try:
-            client = self.judge.client(request)
-            received = request.get(_RECEIVED, 0)
-            await asyncio.to_thread(self.store.add_traffic, client, received=received, sent=sent)
-        except IngestError:
-            logger.debug("bytes of somebody who is no client are not counted")
+            self.store.add_traffic(client, received=request.get(_RECEIVED, 0), sent=sent)
         except StoreError as error:
             logger.warning("bytes not counted: %s", error)
 

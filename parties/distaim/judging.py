@@ -5,12 +5,14 @@ its certificate, and nothing it says; a server's: its name and its pinned key. W
 certificate and signature are checked. Public: everything here.
 """
 
+import functools
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Self
 
 from aiohttp import web
+from cryptography import x509
 
 from parties.config import CertificateFiles, Config
 from parties.distaim.inputs import InputForm, input_forms
@@ -20,8 +22,9 @@ from parties.distaim.submission import RING_BITS, FieldError, Submission
 from parties.distaim.withdrawal import SignedWithdrawal
 from parties.errors import CertificateError, IngestError
 from parties.signing import Issuer
-from parties.tls import peer_key, peer_name
+from parties.tls import common_name, peer_name
 from parties.version import INGEST_HEADER, INGEST_VERSION, version
+from protocols.mesh import key_hash
 
 _AN_OWNER = "a data owner's certificate of the run's authority"
 _A_SERVER = "the certificate of another server of this run"
@@ -80,9 +83,12 @@ class Judge:
 
     def check_server(self, request: web.Request) -> None:
         """Raises IngestError (403) unless one of the two other servers asks, by its name and its pinned key."""
-        name = _name_of(request, _A_SERVER)
+        try:
+            name, key = _name_and_key(_tls(request).getpeercert(binary_form=True) or b"")
+        except (CertificateError, ValueError) as error:
+            raise IngestError(403, str(error), where=_ASKER, expected=_A_SERVER) from error
         others = [p.pinned for i, p in enumerate(self.config.require_parties()) if i != self.pid]
-        if any(other.other_than(name, peer_key(_tls(request))) is None for other in others):
+        if any(other.other_than(name, key) is None for other in others):
             return
         what = f"{name!r} is none of them, or has another key"
         raise IngestError(403, what, where=_ASKER, expected=_A_SERVER)
@@ -237,6 +243,13 @@ class Judge:
             status = 413 if length > size else 400
             what = f"a body of {length} bytes"
             raise IngestError(status, what, where="header Content-Length", expected=expected)
+
+
+@functools.lru_cache(maxsize=8)
+def _name_and_key(certificate: bytes) -> tuple[str, str]:
+    """The common name and the ``key_hash`` of a certificate (DER); of servers it is the same with each part."""
+    found = x509.load_der_x509_certificate(certificate)
+    return common_name(found, "the server's certificate"), key_hash(found)
 
 
 def _tls(request: web.Request) -> ssl.SSLObject:

@@ -2,7 +2,7 @@
 
 Provides ``Outbox``, in a server's store: whole uploads as their owners sent them, each with the servers that it waits
 for, and ``Whereabouts``, where an upload stands. An upload comes in with the server's own part, in one transaction
-(`parties.distaim.store.Store.accept`); its file goes when nobody waits for it any more. Secret: nothing, everything is
+(`parties.distaim.store.Store.accept`); it goes when nobody waits for it any more. Secret: nothing, everything is
 sealed. Public: who has what.
 """
 
@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from parties.database import Database
+from parties.distaim.bodies import read_body
 from parties.distaim.receipts import Receipt
 from parties.files import disk_errors
 
@@ -22,7 +23,6 @@ TABLES = (
     PRIMARY KEY (client, pid)) STRICT""",
 )
 """``refused`` is why server ``pid`` does not take it; ``sent`` and ``received`` are the bytes of passing it on."""
-FOLDER = "outbox"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +54,7 @@ class Outbox:
         """A client's whole upload; None where nobody waits for it."""
         with self._database.held():
             name = self._path(client)
-            if name is None:
-                return None
-            path = self._database.directory / name
-            with disk_errors(path, "read"):
-                return path.read_bytes()
+            return None if name is None else read_body(self._database, name)
 
     def whereabouts(self, client: str) -> Whereabouts:
         """Where a client's upload stands."""
@@ -132,3 +128,5 @@ class Outbox:
             found = self._database.directory / path
             with disk_errors(found):
                 found.unlink(missing_ok=True)
+            with self._database.hasty():
+                self._database.enter("DELETE FROM body WHERE path = ?", [(path,)])

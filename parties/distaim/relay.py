@@ -11,7 +11,7 @@ import contextlib
 import logging
 import ssl
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 
 import aiohttp
@@ -27,7 +27,7 @@ from parties.distaim.link import (
 )
 from parties.distaim.outbox import Outbox
 from parties.distaim.receipts import check_receipt, receipts_in
-from parties.distaim.sealed import Received, SignedUpload, Sizes
+from parties.distaim.sealed import Received, SealedUpload, SignedUpload, Sizes
 from parties.distaim.store import Store
 from parties.distaim.submission import Submission
 from parties.errors import CertificateError, StoreError
@@ -78,10 +78,10 @@ class Relay:
         for peer in self._peers.values():
             peer.start()
 
-    def send(self, client: str) -> None:
-        """A client's upload is in the outbox: pass it on to whom it waits for."""
-        for peer in self._peers.values():
-            peer.add(client)
+    def send(self, upload: SignedUpload, sealed: SealedUpload, pids: Sequence[int]) -> None:
+        """This upload has come into the outbox: pass it on to the servers ``pids``, for whom it waits."""
+        for pid in pids:
+            self._peers[pid].add(upload.submission.client, (upload, sealed.part(pid)))
 
     def wake(self) -> None:
         """The other servers are there: try again now."""
@@ -113,6 +113,8 @@ class _Peer:
         self._queue: asyncio.Queue[str] = asyncio.Queue()
         self._tries: dict[str, asyncio.Future[None]] = {}
         """Who is queued, and whether the first try is over."""
+        self._fresh: dict[str, tuple[SignedUpload, Received]] = {}
+        """What has just come, for its first try."""
         self._slots = asyncio.Semaphore(max(1, min(_AT_ONCE, _TOGETHER_BYTES // post.largest)))
         self._awake = asyncio.Event()
         self._pause_s, self._until, self._failed_at = FIRST_PAUSE_S, 0.0, 0.0
@@ -126,12 +128,14 @@ class _Peer:
             self.add(client)
         self._spawn(self._work())
 
-    def add(self, client: str) -> None:
+    def add(self, client: str, fresh: tuple[SignedUpload, Received] | None = None) -> None:
         if client not in self._tries:
             self._tries[client] = asyncio.get_running_loop().create_future()
             self._queue.put_nowait(client)
             if self._is_away():
                 self._tried(client)
+            elif fresh is not None:
+                self._fresh[client] = fresh
 
     def tried(self, client: str) -> asyncio.Future[None] | None:
         return self._tries.get(client)
@@ -175,7 +179,7 @@ class _Peer:
         """One try; what failed is queued again."""
         started = time.monotonic()
         try:
-            await self._pass_on(client)
+            await self._pass_on(client, self._fresh.pop(client, None))
         except (_Away, StoreError) as error:
             self._fail(started, error)
             self._queue.put_nowait(client)
@@ -200,17 +204,17 @@ class _Peer:
         self._failed_at = time.monotonic()
         self._until = self._failed_at + self._pause_s
         self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
+        # They may be many by the time that it is back.
+        self._fresh.clear()
         for waiting in self._tries:
             self._tried(waiting)
 
-    async def _pass_on(self, client: str) -> None:
+    async def _pass_on(self, client: str, fresh: tuple[SignedUpload, Received] | None) -> None:
         """Raises _Away, StoreError."""
-        upload = await asyncio.to_thread(self._post.store.upload, client)
-        if upload is None:
+        found = fresh or await asyncio.to_thread(self._in_outbox, client)
+        if found is None:
             return
-        part = await asyncio.to_thread(self._part, upload)
-        if part is None:
-            return
+        upload, part = found
         status, answer, received = await self._put(upload, part)
         if passes(status):
             raise _Away(refusal_text(status, answer))
@@ -239,12 +243,13 @@ class _Peer:
             received=received,
         )
 
-    def _part(self, upload: SignedUpload) -> Received | None:
-        """The other server's part, without the rest; None where nobody waits for it. Blocks."""
-        submission = upload.submission
-        content = self._outbox.content(submission.client)
-        sizes = self._post.sizes(submission)
-        return None if content is None else sizes.split(content).part(self._pid)
+    def _in_outbox(self, client: str) -> tuple[SignedUpload, Received] | None:
+        """A client's upload, and the other server's part of it; None where nobody waits for it. Blocks."""
+        upload = self._post.store.upload(client)
+        content = None if upload is None else self._outbox.content(client)
+        if upload is None or content is None:
+            return None
+        return upload, self._post.sizes(upload.submission).split(content).part(self._pid)
 
     async def _put(
         self, upload: SignedUpload, part: Received

@@ -19,7 +19,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Self
 
@@ -140,11 +140,17 @@ class Upload:
     submission: Submission
     boxes: tuple[str, str, str]
     common: str
+    _digest: str = field(init=False, repr=False, compare=False)
+    """It is asked for a dozen times while an upload is taken in."""
+
+    def __post_init__(self) -> None:
+        parts = (self.submission.digest(), *self.boxes, self.common)
+        digest = hashlib.sha256(_UPLOAD + b"".join(map(bytes.fromhex, parts))).hexdigest()
+        object.__setattr__(self, "_digest", digest)
 
     def digest(self) -> str:
         """Hex SHA-256 of it all: what servers list and receipts confirm."""
-        parts = (self.submission.digest(), *self.boxes, self.common)
-        return hashlib.sha256(_UPLOAD + b"".join(map(bytes.fromhex, parts))).hexdigest()
+        return self._digest
 
     def message(self) -> bytes:
         """What the owner signs."""

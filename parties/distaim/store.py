@@ -2,8 +2,9 @@
 
 A `parties.database.Database` and files beside it. A file is written beside its place, synced and renamed before the row
 that names it is committed, so that after a kill at any moment every row is whole and its file complete; what a kill
-left behind is swept away when the store is opened. The server's privacy ledger is in the same database
-(`parties.ledger`).
+left behind is swept away when the store is opened. Small bodies are in the database, by names as of files: one write to
+the disk makes several durable that come at the same time (`parties.database.Database.flush`). The server's privacy
+ledger is in the same database (`parties.ledger`).
 
 Submissions are kept as their bodies, opened; what has to be passed on, sealed (`parties.distaim.outbox`). Of a client
 there may be several versions, until the three servers have agreed on one (`parties.distaim.listing`).
@@ -26,9 +27,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parties.database import Database
+from parties.distaim.bodies import OUTBOX, SUBMISSIONS, read_body
 from parties.distaim.exclusions import Exclusion
 from parties.distaim.incoming import Incoming, Outgoing
-from parties.distaim.outbox import FOLDER
 from parties.distaim.sealed import SignedUpload
 from parties.distaim.settled import Final, Settlements
 from parties.distaim.stored import Checkpoint, Standing, StoredSubmission, Total
@@ -51,8 +52,8 @@ from protocols.ring import R32
 from protocols.shares import Share
 
 _FILED = {
-    "submission": "submissions",
-    "outbox": FOLDER,
+    "submission": SUBMISSIONS,
+    "outbox": OUTBOX,
     "total": "totals",
     "checkpoint": "checkpoints",
 }
@@ -91,7 +92,9 @@ class Store(Database):
 
         An upload that somebody waits for and that has no file was delivered before the power failed.
         """
-        waiting = self.rows("SELECT path FROM outbox WHERE refused IS NULL")
+        waiting = self.rows(
+            "SELECT path FROM outbox WHERE refused IS NULL AND path NOT IN (SELECT path FROM body)"
+        )
         gone = [row for row in waiting if not (self.directory / row[0]).exists()]
         self.enter("DELETE FROM outbox WHERE path = ? AND refused IS NULL", gone)
         for table in _FILED:
@@ -99,6 +102,13 @@ class Store(Database):
         self._empty("incoming")
 
     def _drop_unnamed(self, table: str) -> None:
+        self._unlink_unnamed(table)
+        self.enter(
+            f"DELETE FROM body WHERE path LIKE ? AND path NOT IN (SELECT path FROM {table})",  # noqa: S608
+            [(f"{_FILED[table]}/%",)],
+        )
+
+    def _unlink_unnamed(self, table: str) -> None:
         named = {row[0] for row in self.rows(f"SELECT path FROM {table}")}  # noqa: S608
         with disk_errors(self.directory, "cleaned"):
             for path in (self.directory / _FILED[table]).iterdir():
@@ -149,6 +159,7 @@ class Store(Database):
             self.enter(
                 "UPDATE submission SET body_digest = '', own_digest = '', next_digest = ''", [()]
             )
+            self.enter("DELETE FROM body", [()])
             for table in _SHARES:
                 if table != "submission":
                     self.enter(f"DELETE FROM {table}", [()])  # noqa: S608
@@ -157,7 +168,7 @@ class Store(Database):
         self.scrub()
 
     def discard_files(self, table: str) -> None:
-        """Delete the files that a table's rows name."""
+        """Delete the files that a table's rows name; small bodies stay."""
         self._empty(_FILED[table])
 
     def _empty(self, name: str) -> None:
@@ -190,7 +201,7 @@ class Store(Database):
         self.admit(client)
         if self.closed_to_clients:
             raise RunClosed(self.directory, f"run {submission.run!r} takes no submissions any more")
-        if not known and self.submission_count() >= limit:
+        if not known and self._is_full(limit):
             raise RunFull(
                 self.directory, f"run {submission.run!r} has its {limit} expected clients already"
             )
@@ -240,26 +251,33 @@ class Store(Database):
         name = _file_name(upload.upload.digest())
         with self.held():
             known = self.check_upload(upload, limit)
-            moved = [] if known else [self._move(body.path, f"submissions/{name}")]
+            kept = [] if known else [(f"{SUBMISSIONS}/{name}", body)]
+            kept += [] if outgoing is None else [(f"{OUTBOX}/{name}", outgoing.whole)]
             try:
-                if outgoing is not None:
-                    moved.append(self._move(outgoing.whole.path, f"{FOLDER}/{name}"))
-                with self.transaction():
+                for place, incoming in kept:
+                    if incoming.small is None:
+                        self._move(incoming.path, place)
+                with self.hasty():
+                    for place, incoming in kept:
+                        if incoming.small is not None:
+                            row = (place, incoming.small)
+                            self.enter("INSERT OR REPLACE INTO body VALUES (?, ?)", [row])
                     if not known:
                         # What was to be passed on of an earlier version is of no use any more.
                         self._drop_outgoing(upload.submission.client)
-                        self._enter_submission(upload, body, components, moved[0])
+                        self._enter_submission(upload, body, components, kept[0][0])
                     if outgoing is not None:
                         client = upload.submission.client
-                        rows = [(client, pid, moved[-1], None) for pid in outgoing.pids]
+                        rows = [(client, pid, kept[-1][0], None) for pid in outgoing.pids]
                         self.enter("INSERT OR REPLACE INTO outbox VALUES (?, ?, ?, ?)", rows)
             except StoreError:
-                self._drop_unnamed("submission")
-                self._drop_unnamed("outbox")
+                self._unlink_unnamed("submission")
+                self._unlink_unnamed("outbox")
                 raise
             if upload.submission.version > 1:
                 self._drop_unnamed("outbox")
-            return not known
+        self.flush()
+        return not known
 
     def _drop_outgoing(self, client: str) -> None:
         """Of a client's upload that is not the newest any more, or was withdrawn: nobody waits for it."""
@@ -306,6 +324,12 @@ class Store(Database):
         """How many clients' submissions are stored."""
         row = self.row("SELECT count(DISTINCT client) FROM submission")
         return 0 if row is None else int(row[0])
+
+    def _is_full(self, limit: int) -> bool:
+        """Whether so many clients' submissions are stored; they are counted only where they may be."""
+        row = self.row("SELECT max(rowid) FROM submission")
+        at_most = 0 if row is None or row[0] is None else int(row[0])
+        return at_most >= limit and self.submission_count() >= limit
 
     def _newest(self, column: str, client: str) -> Any:
         query = f"SELECT {column} FROM submission WHERE client = ? ORDER BY version DESC LIMIT 1"  # noqa: S608
@@ -540,23 +564,22 @@ class Store(Database):
 
     # Files and rows
 
-    def _move(self, source: Path, name: str) -> str:
+    def _move(self, source: Path, name: str) -> None:
         """Rename a synced file to ``name`` in this folder, durably."""
         target = self.directory / name
         with disk_errors(target):
             source.replace(target)
             sync(target.parent)
-        return name
 
     def _write(self, name: str, data: bytes) -> None:
         write_whole(self.directory / name, data, durable=True, secret=True)
 
     def _read(self, name: str, digest: str) -> bytes:
-        path = self.directory / name
-        with disk_errors(path, "read"):
-            data = path.read_bytes()
+        data = read_body(self, name)
         if hashlib.sha256(data).hexdigest() != digest:
-            raise StoreError(path, "is damaged: its SHA-256 is not the one in the database")
+            raise StoreError(
+                self.directory / name, "is damaged: its SHA-256 is not the one in the database"
+            )
         return data
 
     def _read_array(self, name: str, digest: str) -> NDArray[Any]:

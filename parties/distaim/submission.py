@@ -73,7 +73,7 @@ class Submission:
 
     def canonical(self) -> str:
         """Canonical JSON of all fields."""
-        values = {item.name: getattr(self, item.name) for item in fields(self)}
+        values = {name: getattr(self, name) for name in _FIELDS}
         return json.dumps(values, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
 
     def digest(self) -> str:
@@ -107,6 +107,9 @@ class Submission:
     def from_canonical(cls, text: str) -> "Submission":
         """The inverse of ``canonical``. Raises ValueError or TypeError on anything else."""
         return cls(**json.loads(text))
+
+
+_FIELDS = tuple(item.name for item in fields(Submission))
 
 
 class FieldError(ValueError):

@@ -7,6 +7,7 @@ table that is only new needs neither. Public: all of it.
 
 import sqlite3
 
+from parties.distaim.bodies import TABLE as BODY_TABLE
 from parties.distaim.outbox import TABLES as OUTBOX_TABLES
 from parties.distaim.settled import TABLES as SETTLED_TABLES
 from parties.ledger import LEDGER
@@ -28,6 +29,7 @@ SCHEMA = (
     """CREATE TABLE IF NOT EXISTS checkpoint (
     round INTEGER, candidate INTEGER, sigma REAL NOT NULL, clients INTEGER NOT NULL, digest TEXT NOT NULL,
     path TEXT NOT NULL, PRIMARY KEY (round, candidate)) STRICT""",
+    BODY_TABLE,
     *OUTBOX_TABLES,
     *SETTLED_TABLES,
     LEDGER,
@@ -42,4 +44,5 @@ def _first_version(db: sqlite3.Connection) -> str | None:
 
 
 STEPS = {0: _first_version}
-"""How an older store becomes one of ``STORE_VERSION``, by its version."""
+"""How an older store becomes one of ``STORE_VERSION``, by its version. From 1 to 2 nothing changes but that small
+bodies that come from then on are in the table ``body``."""

@@ -24,6 +24,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
 
 from parties.cards import SEAL
+from parties.distaim.bodies import holds_shares
 from parties.distaim.store import Store
 from parties.distaim.tape import FOLDER as TAPE
 from parties.errors import SealError, StoreError
@@ -326,7 +327,7 @@ def _ended(file: Path, manifest: Manifest, register: Path, *, behind: bool) -> l
 def _scrub(folder: Path, kept: Kept) -> None:
     """Of a run that has ended: without its shares, its recording and its sealing key, as when it ended."""
     store = (folder / kept.path).parent
-    if (store / "submissions").exists():
+    if holds_shares(store):
         with Store(store, kept.config) as opened:
             opened.end()
             opened.discard_shares()

@@ -6,6 +6,7 @@ import contextlib
 import functools
 import hashlib
 import resource
+import sqlite3
 import ssl
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
@@ -210,3 +211,11 @@ async def hangs_up_after_a_late_handshake(
         await writer.start_tls(context, server_hostname=name)
         assert await asyncio.wait_for(reader.read(), 2) == b""
     writer.transport.abort()
+
+
+def bodies_in(store: Path, folder: str) -> list[str]:
+    """What a store keeps under ``submissions`` or ``outbox``: names of files, and of small bodies in its database."""
+    with contextlib.closing(sqlite3.connect(store / "store.sqlite")) as db:
+        rows = db.execute("SELECT path FROM body WHERE path LIKE ?", (f"{folder}/%",)).fetchall()
+    files = [path.name for path in (store / folder).glob("*")]
+    return sorted([*files, *(row[0].removeprefix(f"{folder}/") for row in rows)])

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from parties.config import CertificateFiles, Config
-from parties.distaim import ingest, listener
+from parties.distaim import incoming, ingest, listener
 from parties.distaim.exclusions import Exclusion
 from parties.distaim.incoming import Incoming
 from parties.distaim.ingest import Api
@@ -33,6 +33,7 @@ from parties.version import INGEST_HEADER, INGEST_VERSION, ingest_headers, versi
 from protocols.upload import component_digests, parse_upload
 from tests.parties.support import (
     Ready,
+    bodies_in,
     file_size_limit,
     hangs_up_after_a_late_handshake,
     make_config,
@@ -119,7 +120,7 @@ class Server:
         assert list((self.store.directory / "incoming").iterdir()) == []
         clients = [item.submission.client for item in self.store.submissions()]
         for folder in ("submissions", "outbox"):
-            assert len(list((self.store.directory / folder).iterdir())) == len(clients)
+            assert len(bodies_in(self.store.directory, folder)) == len(clients)
         return clients
 
 
@@ -558,7 +559,10 @@ async def test_api_answers_garbage_with_an_error(server: Server, garbage: bytes)
     assert server.stored() == []
 
 
-async def test_put_stores_nothing_when_the_connection_breaks_off(server: Server) -> None:
+async def test_put_stores_nothing_when_the_connection_breaks_off(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(incoming, "SMALL_BYTES", 0)
     headers, content = server.headers(), server.upload().sealed.content
     async with server.connection() as (_, writer):
         writer.write(raw_request(server, headers) + content[:100])

@@ -9,12 +9,16 @@ from pathlib import Path
 import pytest
 
 from parties.database import FILE, Database
+from parties.distaim import incoming
+from parties.distaim.outbox import Outbox
 from parties.distaim.store import Store
 from parties.errors import StoreError
 from parties.ledger import LEDGER, DurableLedger
 from parties.migration import lacks
 from parties.shared import SharedDatabase
 from parties.version import STORE_VERSION, version
+from tests.parties.support import make_submission
+from tests.parties.test_store import put
 
 CONFIG = "c0" * 32
 KIND = b"TEST"
@@ -110,6 +114,21 @@ def test_a_server_s_store_of_the_first_version_is_refused_with_words(tmp_path: P
         Store(tmp_path, CONFIG)
     with pytest.raises(StoreError, match="another form"):  # Nor is it half made over.
         Store(tmp_path, CONFIG)
+
+
+def test_a_server_s_store_of_version_1_keeps_its_bodies_in_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch, Store(tmp_path, CONFIG) as store:
+        patch.setattr(incoming, "SMALL_BYTES", 0)
+        put(store, make_submission("clinic-a"), b"shares of a", outgoing=(1, 2))
+    set_version(tmp_path / FILE, 1, "DROP TABLE body")
+    with Store(tmp_path, CONFIG) as store:
+        put(store, make_submission("clinic-b"), b"shares of b")
+        assert store.read_submission("clinic-a") == b"shares of a"
+        assert store.read_submission("clinic-b") == b"shares of b"
+        assert Outbox(store).content("clinic-a") == b"sealed: shares of a"
+    assert version_at(tmp_path / FILE) == STORE_VERSION
 
 
 def test_a_server_s_store_from_before_versions_is_taken_over(tmp_path: Path) -> None:

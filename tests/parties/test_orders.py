@@ -29,7 +29,7 @@ from parties.orders import Asked, Orders
 from parties.statuses import TooFewClients
 from tests.parties.audit_runs import collect
 from tests.parties.mesh import EVERYONE, Cluster, Recording, make_uniform
-from tests.parties.support import make_codes, make_config
+from tests.parties.support import bodies_in, make_codes, make_config
 from tests.parties.test_withdrawal import counts_of
 
 Certificates = dict[str, CertificateFiles]
@@ -190,8 +190,8 @@ async def test_revoked_owner_is_taken_out_where_all_three_ask_it(
         orders.ask(revoke=[B])
     await operated.until(lambda: all(o.agreed.revoked == {B} for o in operated.orders))
     for pid in range(3):
-        bodies = operated.cluster.directory(pid) / "store" / "submissions"
-        await operated.until(lambda folder=bodies: len(list(folder.iterdir())) == 1)  # type: ignore[misc]
+        store = operated.cluster.directory(pid) / "store"
+        await operated.until(lambda store=store: len(bodies_in(store, "submissions")) == 1)  # type: ignore[misc]
     for orders in operated.orders:
         orders.ask(close=True)
     assert await operated.task == [None] * 3

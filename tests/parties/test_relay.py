@@ -36,6 +36,7 @@ from protocols.upload import check_component
 from tests.parties.support import (
     PARTIES,
     Ready,
+    bodies_in,
     make_config,
     make_upload,
     running_servers,
@@ -124,7 +125,7 @@ async def test_an_upload_to_any_server_reaches_all_three(
             ready.signed.upload.digest()
         }
         # Nothing is kept where it is not needed any more; bytes are counted at who passed them on.
-        assert not any((stores[pid].directory / "outbox").iterdir())
+        assert bodies_in(stores[pid].directory, "outbox") == []
         others = [i for i in range(3) if i != pid]
         sent = sum(len(ready.sealed.part(i).content) for i in others)
         assert [Outbox(stores[i]).passed_on()[0] for i in range(3)] == [
@@ -152,7 +153,7 @@ async def test_parts_for_a_server_that_is_away_wait_and_survive_a_restart(
         async with running_servers(config, tmp_path, certificates, (2,)) as late:
             await until_waiting_for_nobody(stores[0])
             assert late[2].read_submission("clinic-a") == ready.parts.bodies[2]
-        assert not any((stores[0].directory / "outbox").iterdir())
+        assert bodies_in(stores[0].directory, "outbox") == []
         receipts = Outbox(stores[0]).whereabouts("clinic-a").receipts
         for receipt in receipts.values():
             check_receipt(receipt, ready.signed.upload, config)
@@ -196,7 +197,7 @@ async def test_a_refusal_ends_with_its_reason(asker: Asker, tmp_path: Path) -> N
         refused = answer["refused"]
         assert isinstance(refused, dict)
         assert "takes no submissions any more" in refused["party-2"]
-        assert not any((stores[0].directory / "outbox").iterdir())
+        assert bodies_in(stores[0].directory, "outbox") == []
 
 
 # Servers that deviate

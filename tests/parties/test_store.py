@@ -1,11 +1,14 @@
 """The durable store: kill -9, full disk, wrong folder, idempotence; its ledger is in test_ledger."""
 
+import errno
 import json
 import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mechanisms.accounting import ExponentialEvent, LedgerEntry
+from parties import database
+from parties.distaim import incoming
 from parties.distaim.exclusions import Exclusion
 from parties.distaim.incoming import Outgoing
 from parties.distaim.outbox import Outbox, Whereabouts
@@ -25,11 +30,23 @@ from parties.errors import RunClosed, RunFull, StoreError, SubmissionConflict
 from parties.ledger import DurableLedger
 from protocols.ring import R64
 from protocols.shares import Share
-from tests.parties.support import file_size_limit, make_submission, make_total, make_upload
+from tests.parties.support import (
+    bodies_in,
+    file_size_limit,
+    make_submission,
+    make_total,
+    make_upload,
+)
 
 PID = 0
 CONFIG = "c0" * 32
 COMPONENTS = ("aa" * 32, "bb" * 32)
+
+
+@pytest.fixture
+def large_bodies(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every body is kept in a file."""
+    monkeypatch.setattr(incoming, "SMALL_BYTES", 0)
 
 
 @pytest.fixture
@@ -53,11 +70,11 @@ def put(
 ) -> bool:
     """Store a body, of the upload whose common part has the digest of `sealed`, and what is to be passed on."""
     upload = make_upload(submission, sealed)
-    with store.incoming() as incoming, store.incoming() as whole:
-        incoming.write(body)
+    with store.incoming() as part, store.incoming() as whole:
+        part.write(body)
         whole.write(b"sealed: " + body)
         kept = Outgoing(whole, outgoing) if outgoing else None
-        return store.accept(upload, incoming, COMPONENTS, limit=limit, outgoing=kept)
+        return store.accept(upload, part, COMPONENTS, limit=limit, outgoing=kept)
 
 
 def set_many(store: Store, count: int) -> None:
@@ -227,7 +244,7 @@ def test_clients_whose_names_differ_in_case_are_two(store: Store) -> None:
 
 
 @pytest.mark.parametrize("name", ["submissions", "totals", "checkpoints"])
-def test_reading_refuses_damaged_files(store: Store, name: str) -> None:
+def test_reading_refuses_damaged_files(store: Store, name: str, large_bodies: None) -> None:
     put(store, make_submission("clinic-a"), b"one")
     store.save_total(make_total(1, (), np.ones(9, np.uint32)))
     store.save_checkpoint(make_checkpoint())
@@ -282,7 +299,7 @@ def test_outbox_keeps_an_upload_until_nobody_waits_for_it(store: Store) -> None:
     assert outbox.whereabouts("clinic-b") == Whereabouts({2: RECEIPT}, (), {1: "no"})
     assert outbox.waiting(1) == outbox.waiting(2) == []
     assert outbox.passed_on() == (50, 11)
-    assert files_of(store, "outbox") == []
+    assert bodies_in(store.directory, "outbox") == []
 
 
 def test_outbox_takes_an_upload_again_that_was_refused(store: Store) -> None:
@@ -294,7 +311,7 @@ def test_outbox_takes_an_upload_again_that_was_refused(store: Store) -> None:
     assert outbox.content("clinic-a") == b"sealed: one"
 
 
-def test_outbox_is_there_when_the_store_is_opened_again(tmp_path: Path) -> None:
+def test_outbox_is_there_when_the_store_is_opened_again(tmp_path: Path, large_bodies: None) -> None:
     with Store(tmp_path / "s", CONFIG) as store:
         put(store, make_submission("clinic-a"), b"one", outgoing=(1, 2))
         put(store, make_submission("clinic-b"), b"two", outgoing=(1, 2))
@@ -326,7 +343,7 @@ def test_accept_stores_nothing_when_the_disk_is_full(store: Store) -> None:
         assert put(store, make_submission("clinic-b"), b"small") is True
     assert [item.submission.client for item in store.submissions()] == ["clinic-b"]
     assert files_of(store, "incoming") == []
-    assert len(files_of(store, "submissions")) == 1
+    assert len(bodies_in(store.directory, "submissions")) == 1
     assert put(store, make_submission("clinic-a"), bytes(300_000)) is True
 
 
@@ -336,10 +353,11 @@ def test_store_stays_as_it_was_when_the_database_cannot_grow(store: Store) -> No
     with file_size_limit(size):
         with pytest.raises(StoreError, match=r"store\.sqlite: cannot be written"):
             set_many(store, 1000)
-        with pytest.raises(StoreError, match=r"store\.sqlite: cannot be written"):
-            put(store, make_submission("clinic-b"), b"two")
-        # The body's file had its place already when the row was refused.
-        assert len(files_of(store, "submissions")) == 1
+        for body in (b"two", bytes(incoming.SMALL_BYTES + 1)):
+            with pytest.raises(StoreError, match=r"store\.sqlite: cannot be written"):
+                put(store, make_submission("clinic-b"), body)
+        # A large body's file had its place already when the row was refused.
+        assert len(bodies_in(store.directory, "submissions")) == 1
     assert store.submission_count() == 1
     store.set_meta("key", "value")
     assert store.meta("key") == "value"
@@ -447,12 +465,12 @@ def test_checkpoint_from_dict_refuses_other_contents(change: dict[str, object]) 
         Checkpoint.from_dict({**make_checkpoint().to_dict(), **change})
 
 
-def test_files_of_a_store_are_its_owners_alone(store: Store) -> None:
+def test_files_of_a_store_are_its_owners_alone(store: Store, large_bodies: None) -> None:
     put(store, make_submission("clinic-a"), b"one", outgoing=(1,))
     store.save_total(make_total(1, (), np.ones(9, np.uint32)))
     store.save_checkpoint(make_checkpoint())
-    with store.incoming() as incoming:
-        incoming.write(b"on its way")
+    with store.incoming() as body:
+        body.write(b"on its way")
         found = [path for path in store.directory.rglob("*") if path.name != "lock"]
         files = {path.relative_to(store.directory).parts[0] for path in found if path.is_file()}
         assert files >= {
@@ -491,16 +509,25 @@ with Store(Path(sys.argv[1]), "c0" * 32) as store:
         name = f"client-{number}"
         upload = make_upload(make_submission(name))
         with store.incoming() as body, store.incoming() as whole:
-            body.write(name.encode() * 5000)
-            whole.write(b"sealed: " + name.encode() * 5000)
+            # Some are small, and kept in the database; others are not.
+            copies = 10000 if number % 3 else 500
+            body.write(name.encode() * copies)
+            whole.write(b"sealed: " + name.encode() * copies)
             kept = Outgoing(whole, (1, 2))
             store.accept(upload, body, ("a", "b"), limit=10**6, outgoing=kept)
         if number % 2:
             for pid in (1, 2):
                 receipt = Receipt(f"party-{pid}", b"key", b"signature")
-                Outbox(store).delivered(name, pid, receipt, sent=1, received=1)
+                Outbox(store).delivered(
+                    name, pid, receipt, upload=upload.upload.digest(), sent=1, received=1
+                )
         print(number, flush=True)
 """
+
+
+def copies(name: str) -> int:
+    """Of its name in a body of the writer above."""
+    return 10000 if int(name.removeprefix("client-")) % 3 else 500
 
 
 def test_store_holds_all_that_it_confirmed_after_kill_9(tmp_path: Path) -> None:
@@ -520,6 +547,7 @@ def test_store_holds_all_that_it_confirmed_after_kill_9(tmp_path: Path) -> None:
     confirmed = max([confirmed, *(int(line) for line in writer.stdout.read().split())])
     writer.stdout.close()
     writer.wait()
+    assert confirmed >= 25
     with Store(folder, CONFIG) as store:
         # Nothing confirmed is missing; at most the one write that was under way is there besides.
         assert confirmed + 1 <= len(DurableLedger(store).entries) <= confirmed + 2
@@ -533,18 +561,61 @@ def test_store_holds_all_that_it_confirmed_after_kill_9(tmp_path: Path) -> None:
         assert confirmed + 1 <= len(stored) <= confirmed + 2
         for record in stored:
             name = record.submission.client
-            assert store.read_submission(name) == name.encode() * 5000
-        assert len(files_of(store, "submissions")) == len(stored)
+            assert store.read_submission(name) == name.encode() * copies(name)
+        assert len(bodies_in(store.directory, "submissions")) == len(stored)
         # What was accepted is passed on, or waits with all that is to be passed on; nothing else is there.
         outbox = Outbox(store)
         waiting = set(outbox.waiting(1)) | set(outbox.waiting(2))
-        assert len(files_of(store, "outbox")) == len(waiting)
+        assert len(bodies_in(store.directory, "outbox")) == len(waiting)
         for record in stored:
             client = record.submission.client
             standing = outbox.whereabouts(client)
             assert {*standing.receipts, *standing.kept_for} == {1, 2}
             if client in waiting:
-                assert outbox.content(client) == b"sealed: " + client.encode() * 5000
+                assert outbox.content(client) == b"sealed: " + client.encode() * copies(client)
+
+
+def test_what_is_accepted_at_the_same_time_shares_a_write_to_the_disk_that_all_wait_for(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of 24 threads has its answer after a write that began when its row was there."""
+    written: list[int] = []
+    real = database.sync_content
+
+    def slow(path: Path) -> None:
+        there = store.submission_count()
+        time.sleep(0.02)
+        real(path)
+        written.append(there)
+
+    monkeypatch.setattr(database, "sync_content", slow)
+
+    def accept(number: int) -> bool:
+        put(store, make_submission(f"clinic-{number}"), b"one", limit=100)
+        (row,) = store.rows("SELECT rowid FROM submission WHERE client = ?", f"clinic-{number}")
+        return max(written) >= row[0]
+
+    with ThreadPoolExecutor(8) as threads:
+        assert all(threads.map(accept, range(24)))
+    assert len(written) <= 12
+    store.flush()  # There is nothing more to write.
+    assert len(written) <= 12
+
+
+def test_nothing_is_accepted_that_the_disk_did_not_confirm(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor has whoever sends it again a receipt for what is in no disk's hands."""
+
+    def broken(path: Path) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(database, "sync_content", broken)
+        for _ in range(2):
+            with pytest.raises(StoreError, match="Input/output error"):
+                put(store, make_submission("clinic-a"), b"one")
+    assert put(store, make_submission("clinic-a"), b"one") is False
 
 
 def test_store_is_synchronous(store: Store) -> None:
