@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Self
 
 from aiohttp import web
-from cryptography import x509
 
+from parties.certificates import from_der
 from parties.config import CertificateFiles, Config
 from parties.distaim.inputs import InputForm, input_forms
 from parties.distaim.link import OTHER_CONFIG, part_path, run_path
@@ -248,7 +248,7 @@ class Judge:
 @functools.lru_cache(maxsize=8)
 def _name_and_key(certificate: bytes) -> tuple[str, str]:
     """The common name and the ``key_hash`` of a certificate (DER); of servers it is the same with each part."""
-    found = x509.load_der_x509_certificate(certificate)
+    found = from_der(certificate)
     return common_name(found, "the server's certificate"), key_hash(found)
 
 
