@@ -9,12 +9,13 @@ WORKERS ?= 3
 STAMP := $(VENV)/.installed
 CANDIDATES := python3 python3.11 python3.12 python3.13 python3.14 python
 
-.PHONY: help demo test test-slow check fmt bench bench-utility bench-overhead bench-secagg bench-quality docs pictures setup clean
+.PHONY: help demo test test-slow test-flower check fmt bench bench-utility bench-overhead bench-secagg bench-quality docs pictures setup clean
 
 help:
 	@echo "make demo       run DistAIM under MPC on generated data, on this machine"
 	@echo "make test       run the tests"
 	@echo "make test-slow  run the long statistical tests"
+	@echo "make test-flower  run FLAIM on Flower's own engines, as processes (minutes)"
 	@echo "make check      linter, formatter, types, import direction; changes nothing"
 	@echo "make fmt        format the code"
 	@echo "make docs       the guides as a site, in build/site"
@@ -87,6 +88,9 @@ $(FLOWER)/.installed: $(STAMP) constraints-flower.txt
 	$(BIN)/python -m venv --clear $(FLOWER)
 	$(FLOWER)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints-flower.txt -e '.[flower]'
 	@touch $@
+
+test-flower: $(FLOWER)/.installed
+	$(FLOWER)/bin/python -m pytest tests/flower
 
 bench-secagg: $(FLOWER)/.installed
 	$(FLOWER)/bin/syncret bench secagg --with flower --output bench/results

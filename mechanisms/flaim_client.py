@@ -85,6 +85,15 @@ class FlaimClient:
         """The connection is a new one: a server that was started again may count its rounds from 0. Charges stay."""
         self._latest = 0
 
+    @property
+    def place(self) -> tuple[int, int, tuple[int, ...]]:
+        """Where this client is in the run, for ``resume`` in another process of it: rounds, and what it chose."""
+        return self._latest, self._round, self._chosen
+
+    def resume(self, place: tuple[int, int, tuple[int, ...]]) -> None:
+        """Go on where a process before this one was."""
+        self._latest, self._round, self._chosen = place
+
     def chose_of(self, layout: Layout) -> bool:
         """Whether a sum has any of this client's choices of its round, as far as they are not counted yet."""
         return layout.round == self._round and not set(layout.chosen).isdisjoint(self._chosen)

@@ -9,7 +9,8 @@ below ``receive`` are the client's column of the paper's figure:
     survivors    -> _confirm      the list, signed; or, without identities, at once
     signatures   -> _reveal       one share per neighbour: of its seed if it survived, of its mask key if not
 
-Whoever sends nothing any more has dropped out; that needs no call. Secret: the vector, the keys and the seed, forgotten
+Whoever sends nothing any more has dropped out; that needs no call. Where a client's process lasts for one message only,
+``freeze`` and ``thaw`` carry it to the next. Secret: the vector, the keys and the seed, forgotten
 once the vector is masked, and the neighbours' shares, forgotten once they are revealed or the round ends. Public: all
 messages (shares are encrypted until revealed).
 Source: Bonawitz et al. 2017, figure 4; Bell et al. 2020, algorithm 2. Deviations: the graph is not the server's word
@@ -20,6 +21,7 @@ is missing and does not stop its holder.
 """
 
 import hashlib
+import json
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -115,6 +117,71 @@ class SecAggClient:
         self._secrets: _Secrets | None = None
         # By neighbour that sent any: shares of its seed and of its mask key, None where they were damaged.
         self._shares: dict[int, tuple[bytes, bytes] | None] = {}
+
+    def freeze(self) -> bytes:
+        """All that this client is between two messages, for ``thaw`` in another process: secret, and good for once.
+
+        Whoever thaws it twice, to answer the same stage to two servers' liking, has given up its protection.
+        """
+        own, answered = self._secrets, self._answered
+        values = self._values() if callable(self._values) else self._values
+        document = {
+            "client": self.client,
+            "awaits": self.awaits.name,
+            "values": values.astype("<i8").tobytes().hex(),
+            "parameters": None if self._parameters is None else self._parameters.to_bytes().hex(),
+            "answered": None if answered is None else wire.encode_survivors(answered).hex(),
+            "public": [[v, key.cipher.hex(), key.mask.hex()] for v, key in self._public.items()],
+            "secrets": None
+            if own is None
+            else [own.cipher_key.reveal().hex(), own.mask_key.reveal().hex(), own.seed.hex()],
+            "shares": [
+                [v, None if both is None else (both[0] + both[1]).hex()]
+                for v, both in self._shares.items()
+            ],
+        }
+        return json.dumps(document).encode()
+
+    @classmethod
+    def thaw(
+        cls,
+        data: bytes,
+        policy: ClientPolicy,
+        *,
+        identity: Identity | None = None,
+        roster: Sequence[bytes] | None = None,
+        random_bytes: shamir.RandomBytes = secrets.token_bytes,
+    ) -> "SecAggClient":
+        """The client that ``freeze`` wrote down, with what else it was made of; ``data`` is its own, and trusted."""
+        document = json.loads(data)
+        values = np.frombuffer(bytes.fromhex(document["values"]), "<i8")
+        client = cls(
+            document["client"],
+            values,
+            policy,
+            identity=identity,
+            roster=roster,
+            random_bytes=random_bytes,
+        )
+        client.awaits = Awaits[document["awaits"]]
+        if document["parameters"] is not None:
+            client._parameters = Parameters.from_bytes(bytes.fromhex(document["parameters"]))
+        if document["answered"] is not None:
+            shown = bytes.fromhex(document["answered"])
+            client._answered = wire.decode_survivors(shown, client._session.clients)
+        client._public = {
+            v: PublicKeys(bytes.fromhex(cipher), bytes.fromhex(mask), b"")
+            for v, cipher, mask in document["public"]
+        }
+        client._shares = {
+            v: None if both is None else (bytes.fromhex(both)[:32], bytes.fromhex(both)[32:])
+            for v, both in document["shares"]
+        }
+        if document["secrets"] is not None:
+            cipher, mask, seed = (bytes.fromhex(text) for text in document["secrets"])
+            own = client._secrets = _Secrets(AgreementKey(cipher), AgreementKey(mask), seed)
+            own.common = {v: own.cipher_key.agree(k.cipher, v) for v, k in client._public.items()}
+        return client
 
     def __repr__(self) -> str:
         return f"SecAggClient({self.client}, awaits={self.awaits.name})"

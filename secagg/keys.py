@@ -97,6 +97,10 @@ class Identity:
     def __repr__(self) -> str:
         return f"Identity(public={self.public.hex()[:16]})"
 
+    def reveal(self) -> bytes:
+        """The 32 secret bytes, to be kept between two processes of the client."""
+        return self._private.private_bytes_raw()
+
     def sign(self, message: bytes) -> bytes:
         """64 bytes."""
         return self._private.sign(message)

@@ -16,7 +16,7 @@ import hashlib
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Self
+from typing import Any, Self
 
 from cryptography import x509
 
@@ -73,7 +73,7 @@ class Roster:
         self._names, self._keys = section.clients, section.client_keys
         self._config = config.digest()
         self._issuer = issuer
-        self._peer = peer
+        self.peer = peer
         self.cards: dict[int, Card] = {}
 
     def learn(self, number: int, card: Card) -> None:
@@ -81,7 +81,7 @@ class Roster:
         if self.cards.get(number) == card:
             return
         if not 0 <= number < len(self._names):
-            raise FlaimProtocolError(self._peer, f"shows a card of client {number}: there is none")
+            raise FlaimProtocolError(self.peer, f"shows a card of client {number}: there is none")
         name = self._names[number]
         try:
             holder = self._issuer.signatory(card.certificate)
@@ -93,17 +93,17 @@ class Roster:
             holder.verify(card.signature, _signed(self._config, card.identity))
         except CertificateError as error:
             text = f"a card that is not one of client {name!r}: {error}"
-            raise FlaimProtocolError(self._peer, text) from error
+            raise FlaimProtocolError(self.peer, text) from error
         self.cards[number] = card
 
     def identities(self, members: Sequence[int]) -> list[bytes]:
         """The public keys of ``members``, by place. Raises FlaimProtocolError where one is not known, or shared."""
         unknown = [self._names[number] for number in members if number not in self.cards]
         if unknown:
-            raise FlaimProtocolError(self._peer, f"has shown no card of {unknown[0]!r}")
+            raise FlaimProtocolError(self.peer, f"has shown no card of {unknown[0]!r}")
         found = [self.cards[number].identity for number in members]
         if len(set(found)) != len(found):
-            raise FlaimProtocolError(self._peer, "shows two clients with one key")
+            raise FlaimProtocolError(self.peer, "shows two clients with one key")
         return found
 
 
@@ -137,6 +137,27 @@ class Own:
         roster = Roster(config, Issuer.load(files.ca), section.server)
         roster.learn(number, card)
         return cls(number, identity, card, roster)
+
+    def freeze(self) -> dict[str, object]:
+        """As JSON, with the private key: for ``thaw`` in another process of this client."""
+        cards = {number: card.pack().hex() for number, card in self.roster.cards.items()}
+        return {
+            "identity": self.identity.reveal().hex(),
+            "cards": [[number, card] for number, card in cards.items()],
+            "members": list(self.members),
+            "sessions": [session.hex() for session in self.sessions],
+        }
+
+    @classmethod
+    def thaw(cls, config: Config, files: CertificateFiles, document: Mapping[str, Any]) -> Self:
+        """What ``freeze`` wrote, checked again. Raises as ``make``."""
+        own = cls.make(config, files, random_bytes=lambda _: bytes.fromhex(document["identity"]))
+        for number, card in document["cards"]:
+            if number != own.number:
+                own.roster.learn(number, Card.unpack(bytes.fromhex(card), own.roster.peer))
+        own.members = tuple(document["members"])
+        own.sessions = {bytes.fromhex(session) for session in document["sessions"]}
+        return own
 
     def learn(self, body: bytes, peer: str) -> None:
         """Take in a ROSTER's body. Raises FlaimProtocolError."""

@@ -18,12 +18,14 @@ sums are of signed sessions alone, and the noise is the clients'.
 """
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from mechanisms.accounting import Ledger
 from mechanisms.flaim_client import FlaimClient
 from mechanisms.flaim_messages import Brief, Layout, encode_choices
+from mechanisms.flaim_settings import SumNoise
 from mechanisms.workload import Workload
 from parties.config import Config
 from parties.errors import FlaimProtocolError
@@ -40,6 +42,7 @@ from parties.flaim.messages import (
 from parties.flaim.refusals import sent_away
 from parties.flaim.roster import ROSTER_BYTES, Own, session_id, unpack_members
 from parties.flaim.sums import frame_bytes, is_malicious, policy, section_of, smallest_sum
+from secagg import ClientPolicy
 from secagg.client import Awaits, SecAggClient
 from secagg.errors import ParameterError, PeerAborted, ProtocolViolation, RoundAborted
 
@@ -110,6 +113,8 @@ class ClientSession:
         self._decode = decode or (lambda body: Brief.decode(body, workload))
         self._own = own
         self._sum: SecAggClient | None = None
+        # What the sum that is being taken was asked for with, and its roster.
+        self._asked: tuple[Layout, list[bytes] | None] | None = None
         self._clients = config.clients.expected
         self._largest_brief = _largest_brief(config, workload)
         self._counted = 0
@@ -206,12 +211,8 @@ class ClientSession:
             self._counted, self.tally.rounds = layout.round, self.tally.rounds + 1
         if place is None:
             return Message(MessageKind.PLAIN, message.round, pack_plain(counts)).pack()
-        try:
-            demanded = policy(self._config, self._workload, layout, noise, session_id=named)
-        except ParameterError as error:
-            raise FlaimProtocolError(
-                self._server, f"asks for a sum that no session can take: {error}"
-            ) from error
+        demanded = self._demanded(layout, noise, named)
+        self._asked = layout, roster
         self._sum = SecAggClient(
             place,
             counts,
@@ -221,6 +222,53 @@ class ClientSession:
             random_bytes=self._random_bytes,
         )
         return None
+
+    def freeze(self) -> dict[str, object]:
+        """As JSON, all that this client is between two messages, but its card: for ``thaw`` in another process.
+
+        Secret: it holds the vector and the keys of a sum that is being taken.
+        """
+        layout, roster = self._asked or (None, None)
+        return {
+            "over": self.over,
+            "tally": [self.tally.rounds, self.tally.sums, self.tally.given_up],
+            "counted": self._counted,
+            "gave_up": self._gave_up,
+            "place": list(self._client.place),
+            "sum": None if self._sum is None else self._sum.freeze().decode(),
+            "layout": None if layout is None else layout.encode().hex(),
+            "roster": None if roster is None else [key.hex() for key in roster],
+        }
+
+    def thaw(self, document: Mapping[str, Any]) -> None:
+        """Go on where ``freeze`` was called."""
+        self.over = document["over"]
+        self.tally = Tally(*document["tally"])
+        self._counted, self._gave_up = document["counted"], document["gave_up"]
+        latest, round, chosen = document["place"]
+        self._client.resume((latest, round, tuple(chosen)))
+        if document["sum"] is None:
+            return
+        layout = Layout.decode(bytes.fromhex(document["layout"]), self._workload)
+        keys = document["roster"]
+        roster = None if keys is None else [bytes.fromhex(key) for key in keys]
+        named = None if roster is None else session_id(self._config, layout, roster)
+        self._asked = layout, roster
+        self._sum = SecAggClient.thaw(
+            document["sum"].encode(),
+            self._demanded(layout, self._client.noise_of(layout), named),
+            identity=None if self._own is None else self._own.identity,
+            roster=roster,
+            random_bytes=self._random_bytes,
+        )
+
+    def _demanded(self, layout: Layout, noise: SumNoise, named: bytes | None) -> ClientPolicy:
+        try:
+            return policy(self._config, self._workload, layout, noise, session_id=named)
+        except ParameterError as error:
+            raise FlaimProtocolError(
+                self._server, f"asks for a sum that no session can take: {error}"
+            ) from error
 
     def _check_size(self, layout: Layout, *, plain: bool) -> None:
         section = section_of(self._config)

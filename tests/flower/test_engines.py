@@ -1,0 +1,194 @@
+"""FLAIM as an app on Flower's own engines, as processes: SuperLink, SuperNodes, `flwr run`; wants extra `flower`."""
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from parties.config import CertificateFiles, Config
+from parties.flaim.flower.node import STATE
+from parties.tls import make_certificates
+from parties.trial.ports import free_ports
+from tests.parties.flaim_support import MALICIOUS, NAMES, SERVER, codes_of, flaim_config
+from tests.parties.test_audit_flaim import assert_clean, collect
+
+pytest.importorskip("flwr", reason="the extra `flower` is not installed (make test-flower)")
+
+ROOT = Path(__file__).resolve().parents[2]
+APP = ROOT / "examples" / "flower"
+BIN = Path(sys.executable).parent
+Certificates = dict[str, CertificateFiles]
+pytestmark = pytest.mark.timeout(600)
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    return make_certificates(tmp_path_factory.mktemp("flaim-certs"), [SERVER], NAMES)
+
+
+@dataclass
+class Fleet:
+    """Flower's processes, each with its log in ``folder``."""
+
+    folder: Path
+    ports: list[int]
+    processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        quiet = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
+        paths = {"FLWR_HOME": str(self.folder / "flwr"), "PYTHONPATH": str(ROOT)}
+        return os.environ | quiet | paths | {"PATH": f"{BIN}:{os.environ['PATH']}"}
+
+    def start(self, name: str, *command: str) -> None:
+        with (self.folder / f"{name}.log").open("wb") as log:
+            self.processes[name] = subprocess.Popen(
+                [str(BIN / command[0]), *command[1:]],
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=self.environment,
+                start_new_session=True,
+                cwd=self.folder,
+            )
+
+    def log(self, name: str) -> str:
+        return (self.folder / f"{name}.log").read_text(errors="replace")
+
+    def kill(self, name: str, how: int = signal.SIGKILL) -> None:
+        process = self.processes.pop(name)
+        os.killpg(process.pid, how)
+        process.wait()
+
+    def flwr(self, *arguments: str) -> str:
+        done = subprocess.run(
+            [str(BIN / "flwr"), *arguments],
+            env=self.environment,
+            cwd=self.folder,
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    def connect(self, port: str) -> None:
+        """`flwr run` goes to the SuperLink there."""
+        (self.folder / "flwr" / "config.toml").write_text(
+            '[superlink]\ndefault = "fleet"\n'
+            f'[superlink.fleet]\naddress = "127.0.0.1:{port}"\ninsecure = true\n'
+        )
+
+    def wait(self, done: Callable[[], bool], seconds: float, what: str) -> None:
+        ends = time.monotonic() + seconds
+        while not done():
+            logs = "\n".join(f"--- {name}\n{self.log(name)[-3000:]}" for name in self.processes)
+            assert time.monotonic() < ends, f"{what}\n{logs}"
+            time.sleep(0.5)
+
+
+@contextmanager
+def fleet(folder: Path) -> Iterator[Fleet]:
+    found = Fleet(folder, free_ports(1 + len(NAMES)))
+    (folder / "flwr").mkdir()
+    try:
+        yield found
+    finally:
+        for name in list(found.processes):
+            found.kill(name)
+
+
+def write_nodes(config: Config, certificates: Certificates, folder: Path) -> list[dict[str, str]]:
+    """Everybody's table and files, and what each SuperNode is given."""
+    study = folder / "study.toml"
+    study.write_text(config.resolved_toml())
+    nodes = []
+    columns = config.domain.columns
+    for number, name in enumerate(NAMES):
+        place = folder / name
+        place.mkdir()
+        with (place / "table.csv").open("w", newline="") as file:
+            writer = csv.writer(file)
+            writer.writerow(column.name for column in columns)
+            for row in codes_of(number):
+                writer.writerow(
+                    _text(column, code) for column, code in zip(columns, row, strict=True)
+                )
+        files = certificates[name]
+        nodes.append(
+            {
+                "config": str(study),
+                "data": str(place / "table.csv"),
+                "ca": str(files.ca),
+                "cert": str(files.cert),
+                "key": str(files.key),
+                "dir": str(place / "state"),
+                "budget": str(place / "budget"),
+            }
+        )
+    return nodes
+
+
+def _text(column: Any, code: np.int32) -> str:
+    categories = getattr(column, "categories", None)
+    return str(column.low + int(code)) if categories is None else str(categories[code])
+
+
+def start_deployment(found: Fleet, nodes: list[dict[str, str]]) -> None:
+    """A SuperLink and a SuperNode for each client."""
+    port, here = str(found.ports[0]), ("--insecure", "--host", "127.0.0.1", "--port")
+    alone = "--disable-runtime-dependency-installation"
+    found.start("superlink", "flower-superlink", *here, port, alone)
+    for number, node in enumerate(nodes):
+        settings = " ".join(f'{key}="{value}"' for key, value in node.items())
+        where = (*here, str(found.ports[1 + number]), "--superlink", f"127.0.0.1:{port}")
+        found.start(NAMES[number], "flower-supernode", *where, "--node-config", settings)
+    found.connect(port)
+    found.wait(
+        lambda: all("SuperNode ID" in found.log(name) for name in NAMES),
+        120,
+        "SuperNodes do not start",
+    )
+
+
+def run_app(found: Fleet, **settings: str) -> None:
+    values = " ".join(f'{key}="{value}"' for key, value in settings.items())
+    found.flwr("run", str(APP), "fleet", "--run-config", values)
+
+
+def test_deployment_engine_runs_flaim_and_survives_a_killed_node(
+    certificates: Certificates, tmp_path: Path
+) -> None:
+    config = flaim_config(
+        certificates,
+        MALICIOUS | {"run.rounds": 1, "timeouts.receive_s": 60.0, "clients.wait_s": 120.0},
+    )
+    nodes = write_nodes(config, certificates, tmp_path)
+    server, killed = tmp_path / "server", NAMES[2]
+    with fleet(tmp_path) as found:
+        start_deployment(found, nodes)
+        run_app(found, config=str(tmp_path / "study.toml"), dir=str(server))
+        state = tmp_path / killed / "state" / STATE
+
+        def in_a_sum() -> bool:
+            return state.exists() and json.loads(state.read_bytes())["session"]["sum"] is not None
+
+        found.wait(in_a_sum, 200, "no sum has begun")
+        found.kill(killed)
+        found.wait((server / "result.json").exists, 400, "the run does not end")
+        found.wait((server / "report.json").exists, 60, "there is no report")
+    result = json.loads((server / "result.json").read_text())
+    assert result["rounds_done"] == 1
+    assert result["sums"]["dropouts"] >= 1
+    assert not any((tmp_path / name / "state" / STATE).exists() for name in NAMES if name != killed)
+    assert_clean(collect(config, tmp_path, certificates))

@@ -1,0 +1,197 @@
+"""FLAIM over Flower's messages, on a grid in this process: the same run, and clients that vanish at any stage."""
+
+import json
+import stat
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from parties.config import CertificateFiles
+from parties.errors import FlaimProtocolError
+from parties.flaim.flower import grid as grid_module
+from parties.flaim.flower.envelope import Envelope, needs_answer
+from parties.flaim.flower.node import STATE
+from parties.flaim.messages import Message, MessageKind
+from parties.tls import make_certificates
+from secagg import wire
+from secagg.errors import SecAggError
+from secagg.wire import Kind
+from tests.parties.flaim_support import EVERY_STAGE, MALICIOUS, NAMES, SERVER, flaim_config
+from tests.parties.flower_support import Grid, kinds_of, node_of, nodes_of, play_on, round_of
+from tests.parties.test_audit_flaim import assert_clean, collect
+from tests.protocols.transcripts import verified_records
+
+Certificates = dict[str, CertificateFiles]
+STAGES = (*EVERY_STAGE[1:], "secagg.signatures")
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    return make_certificates(tmp_path_factory.mktemp("flaim-certs"), [SERVER], [*NAMES, "stranger"])
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grid_module, "PULL_S", 0.01)
+    monkeypatch.setattr(grid_module, "NODES_S", 0.2)
+
+
+@pytest.mark.parametrize("overrides", [{}, MALICIOUS, {"flaim.grouping": "query"}])
+async def test_run_on_a_grid_finishes_and_audits_like_any(
+    certificates: Certificates, tmp_path: Path, overrides: dict[str, object]
+) -> None:
+    config = flaim_config(certificates, overrides)
+    grid = Grid(nodes_of(config, certificates, tmp_path))
+    await play_on(grid, config, certificates, tmp_path)
+    found = json.loads((tmp_path / "server" / "result.json").read_text())
+    assert found["rounds_done"] == 2
+    assert found["sums"]["dropouts"] == found["sums"]["given_up"] == 0
+    assert_clean(collect(config, tmp_path, certificates))
+    # Of keys and counts nothing is left.
+    assert not any((tmp_path / name / STATE).exists() for name in NAMES)
+
+
+@pytest.mark.parametrize(("overrides", "trips"), [({}, 4), (MALICIOUS, 5)])
+async def test_run_on_a_grid_takes_as_few_round_trips_as_its_stages(
+    certificates: Certificates, tmp_path: Path, overrides: dict[str, object], trips: int
+) -> None:
+    """One to join, the stages of the first sums, a choice and the stages for each round, one to say goodbye."""
+    config = flaim_config(certificates, overrides)
+    grid = Grid(nodes_of(config, certificates, tmp_path))
+    await play_on(grid, config, certificates, tmp_path)
+    counted = Counter(node for node, _ in grid.sent)
+    assert set(counted.values()) == {1 + trips + 2 * (1 + trips) + 1}
+    # Who chooses the next query hears in the same message that the last sum is done.
+    assert any(kinds_of(e)[:2] == ["secagg.finished", "flaim.brief"] for _, e in grid.sent)
+
+
+@pytest.mark.parametrize(
+    "at",
+    [
+        stage if stage == "secagg.survivors" else pytest.param(stage, marks=pytest.mark.slow)
+        for stage in STAGES
+    ],
+)
+async def test_run_on_a_grid_survives_a_node_that_vanishes(
+    certificates: Certificates, tmp_path: Path, at: str
+) -> None:
+    config = flaim_config(certificates, MALICIOUS | {"timeouts.receive_s": 1.5})
+    nodes = nodes_of(config, certificates, tmp_path)
+    gone = next(iter(nodes))
+    answer = nodes[gone]
+
+    def vanishing(envelope: Envelope) -> Envelope:
+        if at in kinds_of(envelope) and (round_of(envelope) or 0) == (at == "flaim.layout"):
+            grid.lost.add(gone)
+        return answer(envelope)
+
+    grid = Grid(nodes | {gone: vanishing})
+    await play_on(grid, config, certificates, tmp_path)
+    found = json.loads((tmp_path / "server" / "result.json").read_text())
+    assert found["rounds_done"] == 2
+    assert gone in grid.lost
+    assert found["sums"]["dropouts"] >= 1
+    assert_clean(collect(config, tmp_path, certificates))
+
+
+async def test_node_that_fails_once_comes_back(
+    certificates: Certificates, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(grid_module, "AGAIN_S", 0.0)
+    config = flaim_config(certificates)
+    nodes = nodes_of(config, certificates, tmp_path)
+    weak = next(iter(nodes))
+    answer, failed = nodes[weak], []
+
+    def failing(envelope: Envelope) -> Envelope:
+        if "secagg.keys" in kinds_of(envelope) and not failed:
+            failed.append(envelope)
+            raise ZeroDivisionError
+        return answer(envelope)
+
+    grid = Grid(nodes | {weak: failing})
+    await play_on(grid, config, certificates, tmp_path)
+    path = tmp_path / "server" / "transcript.jsonl"
+    notes = [
+        r["what"]
+        for r in verified_records(path, verify=lambda *_: None)
+        if r["kind"] == "note" and r.get("client") == NAMES[0]
+    ]
+    assert notes == ["joined", "left", "joined"]
+
+
+def impostor(certificates: Certificates, how: str) -> Callable[[Envelope], Envelope]:
+    """An answer to a challenge that is not right, made of one that is."""
+
+    def change(answer: Envelope) -> Envelope:
+        match how:
+            case "another's card":
+                return Envelope(
+                    answer.frames, card=answer.card[:32] + bytes(64), proof=answer.proof
+                )
+            case "an old proof":
+                return Envelope(answer.frames, card=answer.card, proof=bytes(64))
+            case "no greeting":
+                return Envelope((), card=answer.card, proof=answer.proof)
+            case _:
+                return Envelope((b"FLAM",), card=answer.card, proof=answer.proof)
+
+    return change
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        "an old proof",
+        *(
+            pytest.param(how, marks=pytest.mark.slow)
+            for how in ("another's card", "no greeting", "no message")
+        ),
+    ],
+)
+async def test_node_that_does_not_prove_its_name_is_not_let_in(
+    certificates: Certificates, tmp_path: Path, how: str
+) -> None:
+    config = flaim_config(certificates, {"clients.grace_s": 0.3, "clients.minimum": 5})
+    nodes = nodes_of(config, certificates, tmp_path)
+    liar = next(iter(nodes))
+    answer, change = nodes[liar], impostor(certificates, how)
+    grid = Grid(nodes | {liar: lambda envelope: change(answer(envelope))})
+    await play_on(grid, config, certificates, tmp_path)
+    found = json.loads((tmp_path / "server" / "result.json").read_text())
+    assert found["clients"] == len(NAMES) - 1
+
+
+def test_node_keeps_its_state_to_itself_and_forgets_it_once_it_was_lied_to(
+    certificates: Certificates, tmp_path: Path
+) -> None:
+    config = flaim_config(certificates, MALICIOUS)
+    node = node_of(config, certificates, tmp_path, 0)
+    answer = node.answer(Envelope(challenge=bytes(32)))
+    assert answer.proof
+    state = tmp_path / NAMES[0] / STATE
+    assert stat.S_IMODE(state.stat().st_mode) == 0o600
+    bad = wire.pack_envelope(wire.Envelope(Kind.SURVIVORS, wire.SERVER, 0, bytes(16), b""))
+    with pytest.raises((FlaimProtocolError, SecAggError)):
+        node.answer(Envelope((bad,)))
+    assert not state.exists()
+    with pytest.raises(FlaimProtocolError, match="not in a run"):
+        node.answer(Envelope((Message(MessageKind.GOODBYE, 0).pack(),)))
+
+
+@pytest.mark.parametrize(
+    "record",
+    [{"frames": "text"}, {"frames": [1]}, {"frames": [b""], "more": b""}, {"challenge": 5}],
+)
+def test_envelope_of_another_app_is_refused(record: dict[str, object]) -> None:
+    with pytest.raises(FlaimProtocolError, match="none of this app"):
+        Envelope.of_record(record, "x")
+
+
+def test_frames_that_need_no_answer_wait_for_one_that_does() -> None:
+    lazy = [Message(kind, 1).pack() for kind in (MessageKind.WELCOME, MessageKind.SKIPPED)]
+    assert not any(map(needs_answer, lazy))
+    assert needs_answer(Message(MessageKind.BRIEF, 1).pack())
+    assert needs_answer(Message(MessageKind.GOODBYE, 0).pack())
