@@ -4,9 +4,9 @@ Needs the extra ``flower``. The server's run config has ``config`` and ``dir``, 
 client's node config (--node-config of its SuperNode) has ``config`` and ``data``, and, where they are not in their
 usual places, ``ca``, ``cert``, ``key``, ``dir``, ``budget`` and ``dataset``, as `syncret flaim-client` does. In a
 simulation nodes have no configuration of their own but a ``partition-id``: then ``nodes`` of the run config is a JSON
-file with a list of what they would have. A deployed node never takes a path from the run config, which is the server's. Secret: what
-files hold. What a client fails by stays in its own log: Flower tells the server the texts of exceptions, which may
-quote a table.
+file with a list of what they would have. A deployed node never takes a path from the run config, which is the
+server's. Secret: what files hold. What a client fails by stays in its own log: Flower tells the server the texts of
+exceptions, which may quote a table.
 """
 
 import asyncio
