@@ -3,6 +3,7 @@
 Provides ``Table`` and ``Owner``, by command and by program. Secret: the table; what the private key's file holds.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -18,6 +19,7 @@ from mechanisms.table import encode
 from mechanisms.text_table import TextTable
 from parties.budget import Account, Budget, Quote, Release, Source
 from parties.config import CertificateFiles, Config
+from parties.linkage import source_codes, source_domain
 from parties.places import budget_file
 from parties.tls import load_identity, own_certificate
 
@@ -46,6 +48,13 @@ class Table:
         table, shown = self.text(), self.source.shown
         codes = encode(domain, table, source=shown, ignore_extra=self.ignore_extra)
         return codes, summarise(domain, table.columns.__getitem__)
+
+
+def name_of(table: Table | Mapping[str, Table]) -> str:
+    """What a table, or several by name, are called together."""
+    if isinstance(table, Table):
+        return table.source.name
+    return " + ".join(each.source.name for each in table.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +91,25 @@ class Owner:
     def beside(self, ending: str) -> Path:
         """A hidden file or folder of this run beside the table."""
         return self.table.source.beside(f"{self.config.run.id}.{self.name}.{ending}")
+
+    def codes(self) -> NDArray[np.int32]:
+        """As ``looked_at``, the rows alone."""
+        return self.looked_at()[0]
+
+    def looked_at(self) -> tuple[NDArray[np.int32], tuple[ColumnSummary, ...]]:
+        """What it shares of its table's rows, and what is in its columns, for its owner's eyes.
+
+        With sources, the rows of its own one, with their linking keys (`parties.linkage`). Raises DataError where the
+        table cannot be read or does not fit, ConfigError where the owner is in no source.
+        """
+        config, table = self.config, self.table
+        if not config.sources:
+            return table.looked_at(config.domain)
+        number, text = config.source_of(self.name), table.text()
+        codes = source_codes(
+            config, number, text, where=table.source.shown, ignore_extra=table.ignore_extra
+        )
+        return codes, summarise(source_domain(config, number), text.columns.__getitem__)
 
     def account(self, release: Release) -> Account:
         """What pays for ``release`` of the table. Raises StoreError, ConfigError for a dataset's name that is none."""

@@ -7,6 +7,7 @@ holds components i (``own``) and i + 1 (``next``).
     seeded   counts   s0 | s1    s1 | x2    s0 | x2     4 bytes a cell: x2 is sent once
     plain    counts   x0 | x1    x1 | x2    x2 | x0     48 bytes a cell, what the FLAIM paper counts
     rows     rows     s0 | s1    s1 | x2    s0 | x2     as many bytes as the packed rows have
+    rows.N   the same, of a table of source N whose rows are to be joined with others'
 
 In ``seeded`` and ``rows``, x0 = F(s0), x1 = F(s1), with F the AES-128-CTR keystream of the seed; x2 is the same for
 both servers that hold it, so that a client gives it once (``UploadParts``: a private part for each server, one common
@@ -32,7 +33,7 @@ import hashlib
 import hmac
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -106,7 +107,12 @@ _PLAIN = UploadForm(
     tuple(((c, _ELEMENTS), ((c + 1) % 3, _ELEMENTS)) for c in range(3)),
 )
 _ROWS = UploadForm(ROWS, b"client-upload-rows", "|u1", "|u1", _X2_ONCE, common=2, boolean=True)
-_BY_NAME: Mapping[str, UploadForm] = {form.name: form for form in (_SEEDED, _PLAIN, _ROWS)}
+SOURCE_ROWS = tuple(f"{ROWS}.{number}" for number in range(5))
+"""Rows of the sources of a join, by the source's number."""
+_OF_SOURCES = tuple(replace(_ROWS, name=name) for name in SOURCE_ROWS)
+_BY_NAME: Mapping[str, UploadForm] = {
+    form.name: form for form in (_SEEDED, _PLAIN, _ROWS, *_OF_SOURCES)
+}
 FORMS = (SEEDED, PLAIN)
 """The forms of counts, as configurations name them."""
 NAMES = tuple(_BY_NAME)

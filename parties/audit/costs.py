@@ -17,7 +17,7 @@ from mechanisms.accounting import Schedule
 from mechanisms.scores import build_spec
 from parties.audit.evidence import Attempt, Entry, Evidence, Session
 from parties.audit.findings import require
-from parties.audit.owners import capacities_of
+from parties.audit.links import capacities_of, is_linked, linked_facts
 from parties.audit.privacy import Terms, candidates_of, rounds_of
 from parties.audit.proofs import is_proof, problem_of
 from parties.config import CELLS, MALICIOUS
@@ -49,12 +49,16 @@ from protocols.select_spec import bounds
 from protocols.steps import (
     CHOICE,
     COUNTS,
+    LINK_ALIGN,
+    LINK_SORT,
     MEASURE_NOISE,
     OF_COUNTING,
+    OF_LINKING,
     OF_MEASUREMENT,
     OF_RECODING,
     OF_SELECTION,
     SELECT_BITS,
+    Aligned,
     Counting,
     Measurement,
     Selection,
@@ -202,7 +206,14 @@ def _released(
         number = entry.number("round") if "round" in entry.record else -1
         chosen_from.see(entry)
         if entry.is_note(COUNTING.what) or entry.is_note(RECOUNTING.what):
-            counting = _counted_rows(entry, terms, number)
+            rows = sum(capacities_of(entry).values())
+            if is_linked(entry):
+                facts, rows = linked_facts(entry, attempt, terms.config)
+                if isinstance(facts, Aligned):
+                    yield from _priced([LINK_ALIGN], facts, number)
+                elif rows:
+                    yield from _priced(OF_LINKING, facts, number)
+            counting = _counted_rows(rows, terms, number)
             if counting.recoding is not None:
                 yield from _priced(OF_RECODING, counting, number)
             yield from _priced(OF_COUNTING, counting, number)
@@ -299,9 +310,8 @@ def _checked(owners: int, terms: Terms) -> Checked:
     return Checked(owners, len(workload.maximal), cells)
 
 
-def _counted_rows(entry: Entry, terms: Terms, number: int) -> Counting:
+def _counted_rows(rows: int, terms: Terms, number: int) -> Counting:
     """A batch whose owners sent rows: ``owners.limits`` looks at the capacities."""
-    rows = sum(capacities_of(entry).values())
     if number == 0:
         return Counting(counting_plan(terms.first or terms.workload), rows)
     recoding = row_recoding(terms.workload, terms.config.domain)
@@ -359,13 +369,17 @@ def _at_most(
 ) -> None:
     """In the round in which a mesh broke down no more was sent than its steps may send in all."""
     limit = _limit(place, attempt, terms)
-    if place.step in [step.name for step in (*OF_RECODING, *OF_COUNTING)]:
+    if place.step in [step.name for step in (*_OF_LINKING_BEFORE, *OF_RECODING, *OF_COUNTING)]:
         # A batch says what it is before it begins.
         limit = 0 if wanted is None else wanted.sent[attempt.pid]
     require(
         limit is None or tally.sent <= limit,
         f"{where}: {tally.sent} bytes were sent before the interruption; the whole step has {limit}",
     )
+
+
+# How long a sort is its own openings say, of which the last may be missing.
+_OF_LINKING_BEFORE = tuple(step for step in (*OF_LINKING, LINK_ALIGN) if step is not LINK_SORT)
 
 
 def _limit(place: StepInRound, attempt: Attempt, terms: Terms) -> int | None:

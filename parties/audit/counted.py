@@ -10,7 +10,7 @@ from parties.audit.evidence import Attempt, Evidence, Session, table
 from parties.audit.findings import require
 from parties.audit.privacy import Terms, finished_rounds
 from parties.distaim.notes import COUNTED, FINISHED, ROUND
-from parties.distaim.steps import PASSED
+from protocols.steps import CHOICE, COUNTS
 
 
 def clients(evidence: Evidence, terms: Terms) -> str:
@@ -115,6 +115,6 @@ def _counted(attempt: Attempt, before: _Owners) -> _Owners:
                 said == len(here),
                 f"{line} says that {said} data owners are counted; the list has {len(here)}",
             )
-        elif entry.kind == "opened" and entry.record["what"] != PASSED.what:
+        elif entry.kind == "opened" and entry.record["what"] in (CHOICE.what, COUNTS.what):
             opened |= here
     return _Owners(frozenset(here), accepted, frozenset(opened))

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from parties.audit.evidence import Attempt, Entry, Evidence, Session, table
 from parties.audit.findings import Failed, require
 from parties.audit.identity import AUTHORITY
+from parties.audit.links import capacities_of
 from parties.audit.privacy import Terms
 from parties.config import NO_CHECK
 from parties.distaim.exclusions import Exclusion
@@ -129,8 +130,8 @@ def excluded(evidence: Evidence) -> tuple[Excluded, ...]:
     return tuple(left[client] for client in sorted(left))
 
 
-def rows_capacity(evidence: Evidence) -> int:
-    """How many rows the owners may have together whose rows are in the end counted, by the first server."""
+def counted_capacities(evidence: Evidence) -> dict[str, int]:
+    """How many rows each owner may have whose rows are in the end counted, by the first server."""
     capacities: dict[str, int] = {}
     counted: set[str] = set()
     for attempt in evidence.transcripts[0].attempts:
@@ -144,16 +145,7 @@ def rows_capacity(evidence: Evidence) -> int:
             elif entry.kind == "client" and entry.record["accepted"]:
                 counted.add(entry.text("client"))
         capacities |= rows_capacities(attempt)
-    return sum(capacities.get(client, 0) for client in counted)
-
-
-def capacities_of(note: Entry) -> Mapping[str, int]:
-    """The owners of a batch that servers count, and how many rows each may have. Raises Failed."""
-    capacities = table(note.record["capacities"])
-    rows = {client: value for client, value in capacities.items() if type(value) is int}
-    right = bool(rows) and len(rows) == len(capacities) and min(rows.values()) > 0
-    require(right, f"line {note.line}: a batch does not say how many rows its owners may have")
-    return rows
+    return {client: capacities[client] for client in counted if client in capacities}
 
 
 def rows_capacities(attempt: Attempt) -> dict[str, int]:
@@ -268,7 +260,7 @@ def _batch(entry: Entry, terms: Terms, where: str) -> set[str]:
     """The owners of a batch that servers count. Raises Failed unless the run takes such inputs from them."""
     forms = input_forms(terms.config, terms.workload)
     name, bound = entry.text("form"), terms.config.clients.rows_per_client
-    allowed = name in forms and forms[name].by_capacity
+    allowed = any(form.together == name and form.by_capacity for form in forms.values())
     require(
         allowed, f"{where}: input of the form {name[:40]!r} is counted, which the run does not take"
     )

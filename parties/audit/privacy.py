@@ -22,6 +22,7 @@ from mechanisms.workload import Workload
 from parties.audit import identity
 from parties.audit.evidence import Attempt, Entry, Evidence, Session, event_of
 from parties.audit.findings import Failed, require
+from parties.audit.links import Sorting, is_linked
 from parties.config import Config
 from parties.distaim.notes import (
     AGREED,
@@ -39,7 +40,7 @@ from parties.distaim.stored import Checkpoint
 from parties.errors import ConfigError
 from protocols.measure import noise_of
 from protocols.ring import R32
-from protocols.steps import CHOICE, COUNTS, MEASURE, SELECT
+from protocols.steps import CHOICE, COMPARISONS, COUNTS, MEASURE, SELECT
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -146,6 +147,8 @@ def openings(evidence: Evidence, terms: Terms) -> str:
             f"{number} to {number + lost}",
         )
     bits = f", and {totals[PASSED.what]} times a bit an owner" if totals[PASSED.what] else ""
+    if totals[COMPARISONS.what]:
+        bits += f", and {totals[COMPARISONS.what]} times comparisons of shuffled rows"
     return (
         f"Nothing was opened but {totals[CHOICE.what]} choices and {totals[COUNTS.what]} noisy marginals, each of "
         f"the size of what was to be released in its round{bits}."
@@ -197,9 +200,11 @@ def _openings_of(attempt: Attempt, terms: Terms) -> list[str]:
     chosen = first = -1
     agreed = attempt.notes(AGREED.what)
     pending = list(terms.workload.one_way)[agreed[0].number("initial") if agreed else 0 :]
-    opened = []
+    opened, sorting = [], Sorting(terms.config)
     for entry in attempt.entries:
-        if entry.is_note(SELECTING.what):
+        if is_linked(entry):
+            sorting.begin(entry)
+        elif entry.is_note(SELECTING.what):
             candidates = candidates_of(entry.text("candidates"), len(terms.workload.candidates))
             require(bool(candidates), f"line {entry.line} {where}: a choice among no candidates")
         elif entry.is_note(SELECTED.what):
@@ -213,9 +218,12 @@ def _openings_of(attempt: Attempt, terms: Terms) -> list[str]:
             )
         elif entry.kind == "opened":
             what = _permitted(entry, f"line {entry.line} {where}")
-            if what == PASSED.what:
-                # How many there are, and whose they are, is for the check of owners.
-                _of_size(entry, entry.number("count"), f"line {entry.line} {where}")
+            if what in (PASSED.what, COMPARISONS.what):
+                # How many bits there are, and whose they are, is for the check of owners.
+                size = entry.number("count")
+                if what == COMPARISONS.what:
+                    size = sorting.size(entry, f"line {entry.line} {where}")
+                _of_size(entry, size, f"line {entry.line} {where}")
                 opened.append(what)
                 continue
             if what == CHOICE.what:

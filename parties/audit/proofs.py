@@ -11,6 +11,7 @@ from parties.audit.privacy import Terms
 from parties.config import MALICIOUS
 from parties.distaim.steps import (
     CLIENTS_VERIFY,
+    LINK_VERIFY,
     MEASURE_VERIFY,
     OF_PROOFS,
     PASSED,
@@ -18,7 +19,7 @@ from parties.distaim.steps import (
     SELECT_VERIFY,
     Messages,
 )
-from protocols.steps import CHOICE
+from protocols.steps import CHOICE, COMPARISONS
 
 _BY_NAME = {step.name: step for step in OF_PROOFS}
 _LAST_WORD_BYTES = 1
@@ -72,6 +73,8 @@ def _proofs_before(what: str, number: int) -> str:
     """The step of the proofs that come before an opening."""
     if what == PASSED.what:
         return CLIENTS_VERIFY.name
+    if what == COMPARISONS.what:
+        return LINK_VERIFY.name
     if what == CHOICE.what:
         return SELECT_VERIFY.name
     return MEASURE_VERIFY.name if number > 0 else PREPARE_VERIFY.name

@@ -18,7 +18,7 @@ from mechanisms.accounting import LedgerEntry
 from mechanisms.aim import AimResult, Estimate, estimated_total
 from parties.audit.evidence import Evidence, ServerTranscript, event_of
 from parties.audit.findings import Failed, NotApplicable, require
-from parties.audit.owners import excluded, rows_capacity
+from parties.audit.owners import counted_capacities, excluded
 from parties.audit.privacy import Terms, finished_rounds
 from parties.audit.publication import said_published
 from parties.audit.released import released
@@ -27,7 +27,7 @@ from parties.distaim.outputs import result_document
 from parties.distaim.report import implementation_delta
 from parties.report.about import about, ended
 from parties.report.content import Communication, Opened, Privacy, RunReport
-from parties.report.result import parameters, selected, workload_size
+from parties.report.result import parameters, selected, sources_of, workload_size
 from parties.texts import json_of
 
 NAME = "report.json"
@@ -55,6 +55,7 @@ def report(evidence: Evidence, terms: Terms) -> str:
     total = estimated_total(measurements, clients, config.max_rows)
     nothing = Estimate(np.zeros(0, np.bool_), np.zeros(0, np.uint32))
     ledger = charges_of(evidence.transcripts[0])
+    declared = counted_capacities(evidence)
     result = result_document(
         AimResult(measurements, nothing, rounds, clients, total),
         workload,
@@ -73,7 +74,9 @@ def report(evidence: Evidence, terms: Terms) -> str:
         dataset="",
         parameters=parameters(config, config.clients.expected if there else clients),
         privacy=Privacy(terms.plan.rho, ledger, implementation_delta(config, workload)),
-        workload=workload_size(config.build_workload(), rows_capacity(evidence)),
+        workload=workload_size(
+            config.build_workload(), sum(declared.values()), sources_of(config, declared)
+        ),
         communication=UNJUDGED,
         time_s={"total": 0.0},
         opened=openings_of(evidence.transcripts[0]),

@@ -17,7 +17,7 @@ from parties.commands.on_one_machine import (
 from parties.commands.running import common_options
 from parties.commands.table_options import table_options
 from parties.config import INPUTS, SCHEDULES, SECURITIES, UPLOADS, Config, load_config, overrides
-from parties.owner import Table
+from parties.owner import Table, name_of
 from parties.report.content import excluded_text
 from parties.trial.children import Children, hold
 from parties.trial.folder import Folder, default_place
@@ -34,9 +34,12 @@ _QUERIES_SHOWN = 3
     epilog="Example: syncret run examples/adult.toml --data adult.csv.gz --clients 100 --partition iid --out runs/adult"
 )
 @click.argument("config", type=_PATH)
-@table_options(help="The pooled table")
+@table_options(help="The pooled table", several=True)
 @click.option(
-    "--clients", type=click.IntRange(1), default=None, help="How many data owners share it."
+    "--clients",
+    type=click.IntRange(1),
+    default=None,
+    help="How many data owners share it; with --source, each of them.",
 )
 @click.option("--partition", type=click.Choice(PARTITIONS), default="iid", show_default=True)
 @click.option("--label", default=None, help="Column that label-skew goes by; by default the last.")
@@ -78,7 +81,7 @@ _QUERIES_SHOWN = 3
 @common_options
 def run(
     config: Path,
-    table: Table,
+    table: Table | Mapping[str, Table],
     clients: int | None,
     partition: str,
     label: str | None,
@@ -98,6 +101,9 @@ def run(
 ) -> None:
     """Split one table among data owners and run on this machine, as processes over mutual TLS.
 
+    Where the config has [[source]] tables, each has a table of its own (--source NAME=TABLE), split among owners of its
+    own, and servers link the rows.
+
     The same command on the folder of an interrupted run goes on with it. --method aim runs central AIM instead, for
     comparison.
     """
@@ -112,13 +118,13 @@ def run(
         "run.noise": noise,
     }
     loaded = load_config(config, overrides(values))
-    request = Request(method, table.source.name, clients, partition, label, seed, capacity)
+    request = Request(method, name_of(table), clients, partition, label, seed, capacity)
     run_trial(loaded, table, request, out=out, as_json=as_json)
 
 
 def run_trial(
     config: Config,
-    table: Table,
+    table: Table | Mapping[str, Table],
     request: Request,
     *,
     out: Path | None,

@@ -194,7 +194,7 @@ def _check(
 ) -> None:
     """Show it all, and then fail where a submission would."""
     config = owner.config
-    codes, columns = owner.table.looked_at(config.domain)
+    codes, columns = owner.looked_at()
     config.check_rows(len(codes), capacity)
     if replaces:
         made, before = made_in(config, owner.name, path), None
@@ -229,7 +229,7 @@ def _preview(
 
 def _send(owner: Owner, path: Path, capacity: int | None, *, asks: bool, as_json: bool) -> None:
     config, progress = owner.config, Lines()
-    codes, columns = owner.table.looked_at(config.domain)
+    codes, columns = owner.looked_at()
     config.check_rows(len(codes), capacity)
     # What was confirmed once is only sent on.
     if asks and made_before(config, codes, owner.name, path, capacity=capacity) is None:
@@ -245,7 +245,7 @@ def _send(owner: Owner, path: Path, capacity: int | None, *, asks: bool, as_json
 
 def _replace(owner: Owner, path: Path, capacity: int | None, *, asks: bool, as_json: bool) -> None:
     config, progress = owner.config, Lines()
-    codes, columns = owner.table.looked_at(config.domain)
+    codes, columns = owner.looked_at()
     config.check_rows(len(codes), capacity)
     if asks:
         made = made_in(config, owner.name, path)

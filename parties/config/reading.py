@@ -16,6 +16,7 @@ from parties.config.checks import check
 from parties.config.sections import (
     ANNEALED,
     FLAIM_LEAST,
+    ROWS_INPUT,
     Address,
     ClientsSection,
     ComputeSection,
@@ -26,6 +27,7 @@ from parties.config.sections import (
     TlsSection,
     WorkloadSection,
 )
+from parties.config.sources import SourceSection
 from parties.errors import ConfigError
 from parties.sealing import SealTo
 
@@ -34,6 +36,7 @@ _SECTIONS = (
     "workload",
     "clients",
     "column",
+    "source",
     "missing",
     "party",
     "flaim",
@@ -53,12 +56,15 @@ def check_sections(document: Mapping[str, object]) -> None:
 
 
 def read_run(document: Mapping[str, object]) -> RunSection:
-    """[run]; with schedule = "annealed" its rounds follow from the columns."""
+    """[run]; with schedule = "annealed" its rounds follow from the columns, with sources owners send rows."""
     table = document["run"]
     annealed = isinstance(table, Mapping) and table.get("schedule") == ANNEALED
     modelled = [table for table in _tables(document, "column") if "implied_by" not in table]
     rounds = CENTRAL_ROUNDS * len(modelled)
-    return _section(RunSection, document, "run", defaults={"rounds": rounds} if annealed else {})
+    defaults: dict[str, object] = {"rounds": rounds} if annealed else {}
+    if "source" in document:
+        defaults["input"] = ROWS_INPUT
+    return _section(RunSection, document, "run", defaults=defaults)
 
 
 def read_workload(document: Mapping[str, object]) -> WorkloadSection:
@@ -91,7 +97,7 @@ def read_workload(document: Mapping[str, object]) -> WorkloadSection:
 
 
 def read_clients(document: Mapping[str, object]) -> ClientsSection:
-    """[clients]; ``expected`` follows from names.
+    """[clients]; ``names`` follow from the sources' owners, ``expected`` from names.
 
     The default of ``minimum`` depends on the participation; in FLAIM, which goes on without clients that leave, it is
     flaim's.
@@ -99,7 +105,8 @@ def read_clients(document: Mapping[str, object]) -> ClientsSection:
     table = document["clients"]
     table = table if isinstance(table, Mapping) else {}
     everyone = table.get("participation", 1.0) == 1
-    named = table.get("names")
+    owners = [owner for source in read_sources(document) for owner in source.owners]
+    named = table.get("names", owners)
     known = {"expected": len(named)} if isinstance(named, list | tuple) and named else {}
     expected = table.get("expected", known.get("expected", 1))
     return _section(
@@ -107,7 +114,11 @@ def read_clients(document: Mapping[str, object]) -> ClientsSection:
         document,
         "clients",
         convert={"names": _names, "opens": _time, "closes": _time},
-        defaults={**known, "minimum": _fewest(document, expected) if everyone else 1},
+        defaults={
+            **known,
+            "names": tuple(dict.fromkeys(owners)),
+            "minimum": _fewest(document, expected) if everyone else 1,
+        },
     )
 
 
@@ -119,6 +130,26 @@ def _fewest(document: Mapping[str, object], expected: object) -> object:
     least = section.get("minimum", FLAIM_LEAST)
     both = isinstance(least, int) and isinstance(expected, int)
     return min(least, expected) if both else expected
+
+
+def read_sources(document: Mapping[str, object]) -> tuple[SourceSection, ...]:
+    """All [[source]] tables; a key of one column may stand without brackets."""
+
+    def key(name: str, value: object) -> tuple[str, ...]:
+        return (value,) if isinstance(value, str) else _names(name, value)
+
+    readers = {"columns": _names, "key": key, "owners": _names}
+    return tuple(
+        _section(SourceSection, {"source": table}, "source", convert=readers)
+        for table in _tables(document, "source")
+    )
+
+
+def source_dict(section: SourceSection) -> dict[str, object]:
+    """A [[source]] as its TOML table, without lists that are empty."""
+    values = section_dict(section)
+    lists = {name: list(value) for name, value in values.items() if isinstance(value, tuple)}
+    return {name: value for name, value in (values | lists).items() if value != []}
 
 
 def read_domain(document: Mapping[str, object]) -> Domain:
@@ -258,7 +289,7 @@ def _known(table: Mapping[str, object], allowed: Sequence[str], section: str) ->
 
 
 def _heading(name: str) -> str:
-    return f"[[{name}]] tables" if name in ("column", "party") else f"a [{name}] table"
+    return f"[[{name}]] tables" if name in ("column", "party", "source") else f"a [{name}] table"
 
 
 def _kind(value: object) -> str:

@@ -36,6 +36,8 @@ VERIFIABLE_NOISES = (DISCRETE, BOX_MULLER)
 CHECKS = TOTALS, CELLS, NO_CHECK = "totals", "cells", "none"
 UPLOADS = FORMS
 INPUTS = AUTO_INPUT, COUNTS_INPUT, ROWS_INPUT = "auto", "counts", "rows"
+LINKS = BY_KEY, BY_ORDER = "key", "order"
+UNITS = ROW, PERSON = "row", "person"
 FLAIM_LEAST = 3
 """Clients behind a sum, at the very least."""
 FLAIM_VARIANTS = ("naive", "oracle", "private", "random", "naivebayes")
@@ -55,6 +57,9 @@ class RunSection:
     ``input`` is what owners send: ``counts``, in the form ``upload``; ``rows``; or whichever is smaller (``auto``).
     ``check`` is what servers check of an owner's weight (`protocols.bounded`): its totals, which are to agree and to be
     at most clients.rows_per_client; each of its cells besides; or nothing, for benchmarks. Rows need no check.
+    ``unit`` is whom epsilon and delta are for: one row, or a person with all of its rows. Those are its rows in the
+    sources (`parties.config.sources`), ``link``ed by key or by order; without sources ``rows_per_person``, which is
+    then owners' word.
     ``security`` is what one server may do without harm: look at what it sees (semi-honest), or anything (malicious):
     then the run ends before something is opened that rests on it.
     ``seed`` only feeds public choices (which synthetic rows are drawn from the model), never noise or shares.
@@ -71,6 +76,9 @@ class RunSection:
     measure_share: float = 0.9
     noise: str = DISCRETE
     security: str = SEMI_HONEST
+    unit: str = ROW
+    rows_per_person: int = 1
+    link: str = BY_KEY
     input: str = AUTO_INPUT
     upload: str = "seeded"
     check: str = TOTALS
@@ -102,6 +110,9 @@ class RunSection:
             f"is {self.noise!r}, which rests on the word of single servers; with run.security = {MALICIOUS!r} expected "
             + " or ".join(map(repr, VERIFIABLE_NOISES)),
         )
+        check_choice("run.unit", self.unit, UNITS)
+        check_number("run.rows_per_person", self.rows_per_person, low=1, high=1000)
+        check_choice("run.link", self.link, LINKS)
         check_choice("run.input", self.input, INPUTS)
         check_choice("run.upload", self.upload, UPLOADS)
         check_choice("run.check", self.check, CHECKS)

@@ -28,6 +28,7 @@ from parties.config.sections import (
     TlsSection,
     WorkloadSection,
 )
+from parties.config.sources import SourceSection, check_sources, rows_of_unit
 from parties.errors import ConfigError
 
 PARTIES = 3
@@ -49,8 +50,15 @@ class Config:
     source: str = field(default="config", compare=False)
     flaim: FlaimSection | None = None
     compute: ComputeSection = field(default_factory=ComputeSection)
+    sources: tuple[SourceSection, ...] = ()
 
     def __post_init__(self) -> None:
+        check_sources(self.sources, self.run, self.clients, self.domain)
+        check(
+            not (self.parties and self.sources) or all(source.owners for source in self.sources),
+            "source.owners",
+            "is missing; where [[party]] names servers, expected the owners of each source by name",
+        )
         if self.flaim is not None:
             expected, named = self.clients.expected, len(self.flaim.clients)
             check(
@@ -93,6 +101,22 @@ class Config:
         """The data owners that may take part, by name; none where nobody is named: whoever has a certificate."""
         named = self.clients.names or (self.flaim.clients if self.flaim is not None else ())
         return frozenset(named)
+
+    @property
+    def rows_of_unit(self) -> int:
+        """By how many rows of the whole table one unit of privacy can count, at most (run.unit)."""
+        return rows_of_unit(self.sources, self.run)
+
+    def source_of(self, owner: str) -> int:
+        """The number of the source that an owner has a table of. Raises ConfigError where it is in none."""
+        for number, source in enumerate(self.sources):
+            if owner in source.owners:
+                return number
+        raise ConfigError(
+            self.source,
+            "source.owners",
+            f"has no {owner!r}; expected every data owner in the source whose columns it has",
+        )
 
     def resolved(self, domain: Domain) -> "Config":
         """The same run on its domain after private bins were measured; not what the parties agreed on."""
@@ -188,6 +212,8 @@ class Config:
             document["tls"] = {
                 key: str((self.base / path).absolute()) for key, path in paths.items()
             }
+        if self.sources:
+            document["source"] = [reading.source_dict(source) for source in self.sources]
         document |= self.domain.to_dict()
         if self.flaim is not None:
             document["flaim"] = reading.flaim_dict(self.flaim)
@@ -268,6 +294,7 @@ def config_from_dict(document: Mapping[str, object], *, source: str, base: Path)
             source=source,
             flaim=reading.read_flaim(document),
             compute=reading.read_compute(document),
+            sources=reading.read_sources(document),
         )
     except ConfigError as error:
         if error.source:

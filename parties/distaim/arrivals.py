@@ -267,6 +267,10 @@ class Arrivals:
                 self._held = {}
                 due, _ = await self._list(round, ready=ready)
             listed_s = time.monotonic() - began
+            if all_ready and self._config.sources and self._enrolling:
+                # Rows are joined once.
+                self._enrolling = False
+                await asyncio.to_thread(self._on_close)
             await self._add_all(due, round, last=all_ready)
             if not all_ready:
                 if self._known > known:
@@ -298,10 +302,10 @@ class Arrivals:
     def _by_form(
         self, submissions: Iterable[StoredSubmission]
     ) -> list[tuple[InputForm, list[StoredSubmission]]]:
-        by_form: dict[str, list[StoredSubmission]] = defaultdict(list)
+        together: dict[str, list[StoredSubmission]] = defaultdict(list)
         for stored in submissions:
-            by_form[stored.submission.form].append(stored)
-        return [(self._forms[name], due) for name, due in sorted(by_form.items())]
+            together[self._forms[stored.submission.form].together].append(stored)
+        return [(self._forms[due[0].submission.form], due) for _, due in sorted(together.items())]
 
     def _ready(self, deadline: float) -> bool:
         stored, now = self._holdings.submission_count(), time.monotonic()
@@ -420,8 +424,13 @@ class Arrivals:
         return self._gone | {c: known.submission.version for c, known in self._open.items()}
 
     def _may_count(self, stored: StoredSubmission) -> bool:
-        """Whether it is neither counted, excluded nor held, nor earlier than what is."""
+        """Whether it is neither counted, excluded nor held, nor earlier than what is.
+
+        Rows that are joined are so once, with everybody's: who comes after that comes too late.
+        """
         client = stored.submission.client
+        if self._config.sources and self._require_total().clients:
+            return False
         if client in self._final:
             counted = client in self._require_total().clients
             return not counted and stored.upload == self._final[client]
@@ -536,7 +545,9 @@ class Arrivals:
     def _to_be_counted(self, form: InputForm, batch: Batch, note: Note = COUNTING) -> Batch:
         """Say whose rows are counted, before it begins."""
         capacities: Value = {s.submission.client: s.submission.capacity for s in batch.submissions}
-        self._transcript.note(note.what, round=batch.round, form=form.name, capacities=capacities)
+        self._transcript.note(
+            note.what, round=batch.round, form=form.together, capacities=capacities
+        )
         return replace(batch, progress=self._on_counting(batch))
 
     def _conclude(self, standing: Standing) -> None:

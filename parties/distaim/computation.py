@@ -34,6 +34,7 @@ from parties.distaim.estimation import (
     working,
 )
 from parties.distaim.inputs import Batch, OnPart, input_forms
+from parties.distaim.inputs.linked import Link
 from parties.distaim.notes import AGREED, FINISHED, PUBLISHED
 from parties.distaim.outbox import Outbox
 from parties.distaim.outputs import CostsFile, result_document
@@ -314,8 +315,16 @@ def _closed(server: ComputeServer) -> None:
 
 def _on_counting(server: ComputeServer, batch: Batch) -> OnPart:
     """Say what counting a batch will take, and then how far it is."""
-    owners, effort = len(batch.clients), Effort.of(server.workload, batch.rows)
-    server.progress.event("counting", f"counting rows of {owners} data owners, at most {effort}")
+    owners, rows = len(batch.clients), batch.rows
+    linking = ""
+    if server.config.sources:
+        declared = {s.submission.client: s.submission.capacity for s in batch.submissions}
+        linking = f"linking {rows:,} rows, then "
+        rows = Link.of(server.config).candidates(declared)
+    effort = Effort.of(server.workload, rows)
+    server.progress.event(
+        "counting", f"{linking}counting rows of {owners} data owners, at most {effort}"
+    )
     told = time.monotonic()
 
     def on_part(done: int, of: int) -> None:

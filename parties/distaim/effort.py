@@ -11,6 +11,7 @@ from mechanisms.resolving import unmeasured
 from mechanisms.workload import Workload
 from parties.config import Config
 from parties.distaim.inputs import form_for, input_form, input_forms
+from parties.distaim.inputs.linked import Link
 from parties.distaim.inputs.rows import counting_plan
 from parties.distaim.sealed import Sizes
 from protocols import costs
@@ -45,6 +46,12 @@ def effort_text(config: Config, workload: Workload) -> str | None:
     With both figures where rows cost more than counts, all owners and servers together.
     """
     owners, capacity = config.clients.expected, config.clients.rows_per_client
+    if config.sources:
+        rows = Link.of(config).candidates(dict.fromkeys(config.owners, capacity))
+        linked = (
+            f"linking the rows of {len(config.sources)} sources, then {Effort.of(workload, rows)}"
+        )
+        return f"{linked} at most, less where owners declare less (submit --capacity)"
     form = form_for(config, workload, capacity)
     if not form.by_capacity:
         if ROWS not in input_forms(config, workload):

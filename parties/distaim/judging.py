@@ -25,6 +25,7 @@ from parties.signing import Issuer
 from parties.tls import common_name, peer_name
 from parties.version import INGEST_HEADER, INGEST_VERSION, version
 from protocols.mesh import key_hash
+from protocols.upload import SOURCE_ROWS
 
 _AN_OWNER = "a data owner's certificate of the run's authority"
 _A_SERVER = "the certificate of another server of this run"
@@ -196,7 +197,7 @@ class Judge:
             ("Syncret-Workload", submission.workload, [self.workload]),
             ("Syncret-Cells", submission.cells, [self.cells]),
             ("Syncret-Ring", submission.ring, [RING_BITS]),
-            ("Syncret-Form", submission.form, list(self.forms)),
+            ("Syncret-Form", submission.form, self._forms_of(submission.client)),
         ):
             if value not in right:
                 raise IngestError(
@@ -221,6 +222,12 @@ class Judge:
                 where="header Syncret-Config",
                 expected=f"{self.digest[:12]}: the same config at the servers and at every data owner",
             )
+
+    def _forms_of(self, client: str) -> list[str]:
+        """What an owner may send: in a run with sources, rows of its own one."""
+        if not self.config.sources or client not in self.config.owners:
+            return list(self.forms)
+        return [SOURCE_ROWS[self.config.source_of(client)]]
 
     def _check_capacity(self, submission: Submission) -> None:
         """Raises IngestError (422) for a capacity beyond the run's bound, or another one where it bounds nothing."""

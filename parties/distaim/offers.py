@@ -12,7 +12,7 @@ from parties.config import Config
 from parties.distaim.inputs import form_for, input_forms
 from parties.distaim.inputs.own import declared_capacity
 from parties.distaim.sealed import Sizes
-from protocols.upload import ROWS
+from protocols.upload import FORMS
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,12 +24,24 @@ class Offer:
     sent_bytes: Mapping[str, int]
 
     @classmethod
-    def of(cls, config: Config, workload: Workload, capacity: int | None = None) -> Self:
-        """For an owner that declares this capacity (None: the run's bound). Raises DataError as ``OwnInput.of``."""
+    def of(
+        cls,
+        config: Config,
+        workload: Workload,
+        capacity: int | None = None,
+        client: str | None = None,
+    ) -> Self:
+        """For an owner that declares this capacity (None: the run's bound); with sources, the ``client``.
+
+        Raises DataError as ``OwnInput.of``.
+        """
         declared = declared_capacity(config, capacity)
+        form = form_for(config, workload, declared, client)
         forms = input_forms(config, workload)
+        if config.sources and client is not None:
+            forms = {form.name: form}
         sizes = {name: Sizes.of(form, declared).whole for name, form in forms.items()}
-        return cls(declared, form_for(config, workload, declared).name, sizes)
+        return cls(declared, form.name, sizes)
 
     def __str__(self) -> str:
         sizes = " or ".join(
@@ -40,4 +52,4 @@ class Offer:
 
 
 def _kind(form: str) -> str:
-    return "rows" if form == ROWS else "counts"
+    return "counts" if form in FORMS else "rows"

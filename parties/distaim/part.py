@@ -39,7 +39,7 @@ async def look(owner: Owner, *, capacity: int | None, state: Path | None) -> Pre
     Raises ConfigError, DataError, StoreError, CertificateError.
     """
     check_owner(owner.config, owner.config.build_workload())
-    codes, columns = owner.table.looked_at(owner.config.domain)
+    codes, columns = owner.looked_at()
     owner.config.check_rows(len(codes), capacity)
     path = state_of(owner, state)
     before = made_before(owner.config, codes, owner.name, path, capacity=capacity)
@@ -80,7 +80,7 @@ async def take_part(
 ) -> Submitted:
     """Read the table and send it; see ``send_rows``. Raises DataError as well."""
     check_owner(owner.config, owner.config.build_workload())
-    codes = owner.table.codes(owner.config.domain)
+    codes = owner.codes()
     return await send_rows(owner, codes, capacity=capacity, state=state, progress=progress)
 
 

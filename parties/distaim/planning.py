@@ -10,6 +10,7 @@ from dataclasses import replace
 from mechanisms.accounting import Schedule, fixed_rounds_plan, rho_from_epsilon_delta
 from mechanisms.annealing import AnnealedPlan
 from mechanisms.events import NOISE_KINDS, NoiseKind
+from mechanisms.units import row_budget
 from mechanisms.workload import Workload
 from parties.budget import Release
 from parties.config import ANNEALED, Config
@@ -46,18 +47,28 @@ def _plan(config: Config, workload: Workload) -> Schedule:
     return plan
 
 
-def _budget(config: Config, workload: Workload) -> float:
+def unit_budget(config: Config, workload: Workload) -> float:
+    """The rho of the whole run for a unit of privacy: a row, or a person with all of its rows."""
     distance = sampling_distance(config, workload)
     return rho_from_epsilon_delta(config.run.epsilon, config.run.delta, distance=distance)
 
 
+def _budget(config: Config, workload: Workload) -> float:
+    """As ``unit_budget``, for a row, which plan and ledger count in."""
+    return row_budget(unit_budget(config, workload), config.rows_of_unit)
+
+
 def release_of(config: Config, workload: Workload) -> Release:
-    """What taking part in the run may release of a table, at most: the whole run. Raises as ``make_plan``."""
+    """What taking part in the run may release of a table, at most: the whole run. Raises as ``make_plan``.
+
+    It is charged what a unit is, which is no less than what any row of the table is.
+    """
+    plan = make_plan(config, workload)
     return Release(
         config=config.digest(),
         run=config.run.id,
         method="distaim",
-        rho=make_plan(config, workload).rho,
+        rho=plan.rho if config.rows_of_unit == 1 else unit_budget(config, workload),
         epsilon=config.run.epsilon,
         delta=config.run.delta,
         distance=sampling_distance(config, workload),

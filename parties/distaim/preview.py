@@ -103,7 +103,7 @@ async def preview(
     """Ask the servers, and put it together. Raises DataError (too many rows), ConfigError, CertificateError."""
     config.check_rows(rows, capacity)
     workload = config.build_workload()
-    offer = Offer.of(config, workload, capacity)
+    offer = Offer.of(config, workload, capacity, client)
     heard = await ask_servers(config, files)
     return Preview(
         run=config.run.id,

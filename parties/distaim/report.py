@@ -33,7 +33,8 @@ from parties.report.content import (
     RunReport,
 )
 from parties.report.finishing import write_without_real
-from parties.report.result import parameters, read_result, selected, workload_size
+from parties.report.result import parameters, read_result, selected, sources_of, workload_size
+from parties.report.units import link_trust, unit_trust
 from protocols.measure import DISTRIBUTED
 from protocols.steps import MEASURE, SELECT
 
@@ -58,6 +59,8 @@ def _trust(config: Config, *, in_trial: bool) -> tuple[str, ...]:
     """What the run guarantees and what it does not."""
     return (
         *(MALICIOUS_TRUST if config.run.security == MALICIOUS else DISTAIM_TRUST),
+        *link_trust(config),
+        *unit_trust(config),
         *([DISTRIBUTED_TRUST] if config.run.noise == DISTRIBUTED else []),
         *([TRIAL_TRUST] if in_trial else []),
     )
@@ -92,7 +95,7 @@ def run_report(
             _ledger(result),
             implementation_delta(config, workload),
         ),
-        workload=workload_size(workload, sum(capacities.values())),
+        workload=workload_size(workload, sum(capacities.values()), sources_of(config, capacities)),
         communication=Communication(
             traffic["sent"] / count,
             traffic["received"] / count,

@@ -106,7 +106,7 @@ async def replace_submission(
             "the submission was withdrawn: there is nothing to replace. Submit without --replace"
         )
     workload = config.build_workload()
-    own = OwnInput.of(config, workload, codes, capacity)
+    own = OwnInput.of(config, workload, codes, capacity, client)
     made = made_in(config, client, state)
     if made is None:
         made = await _unknown(config, files, client)

@@ -132,7 +132,8 @@ CLIENTS_CHECK: Step[Checked] = Step(
     opens=PASSED,
 )
 CLIENTS_COUNT: Step[Never] = Step("clients.count", Phase.ARRIVALS)
-"""Contains `protocols.steps.OF_COUNTING`, which are taken for every segment of a batch's rows."""
+"""Contains `protocols.steps.OF_COUNTING`, which are taken for every segment of a batch's rows; with sources, before
+them ``OF_LINKING`` once, or ``LINK_ALIGN``."""
 FINISH: Step[Messages] = Step("finish", Phase.END, problem=_end)
 
 CLIENTS_VERIFY: Step[Messages] = Step(

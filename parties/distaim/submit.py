@@ -180,7 +180,7 @@ async def submit(
     if workload is None:
         workload = config.build_workload()
         check_owner(config, workload)
-    own = OwnInput.of(config, workload, codes, capacity)
+    own = OwnInput.of(config, workload, codes, capacity, client)
     key = Key(config.digest(), client, values_digest(own.values))
     if state is not None and (known := completed(state, key)) is not None:
         return Submitted.from_dict(known, earlier=True)
@@ -210,7 +210,7 @@ def made_before(
     if not path.exists() or withdrawn_by(path, config.digest(), client):
         return None
     workload = config.build_workload()
-    own = OwnInput.of(config, workload, codes, capacity)
+    own = OwnInput.of(config, workload, codes, capacity, client)
     known = completed(path, Key(config.digest(), client, values_digest(own.values)))
     if known is not None:
         return Submitted.from_dict(known).digest, True

@@ -7,7 +7,7 @@ Provides ``check_flaim``, which server, clients and trials begin with, before an
 from mechanisms.flaim_settings import FlaimSettings
 from mechanisms.scores import MAX_CANDIDATES
 from mechanisms.workload import Workload
-from parties.config import Config
+from parties.config import PERSON, Config
 from parties.distaim.feasible import FEWER_CELLS
 from parties.distaim.needs import CellNoise, cell_noise
 from parties.errors import ConfigError
@@ -17,6 +17,13 @@ from secagg.parameters import MAX_LENGTH
 
 def check_flaim(config: Config, workload: Workload) -> FlaimSettings:
     """The run's settings, once nothing stands against it. Raises ConfigError, by key."""
+    if config.sources or config.run.unit == PERSON:
+        raise ConfigError(
+            config.source,
+            "source" if config.sources else "run.unit",
+            "is DistAIM's and central AIM's alone: FLAIM's clients have whole rows, and its budget is for a row; "
+            'expected no [[source]] tables and unit = "row"',
+        )
     settings = settings_of(config)
     if len(workload.candidates) > MAX_CANDIDATES:
         raise ConfigError(

@@ -16,10 +16,9 @@ from mechanisms.columns import Categorical, Column, Implied, Moment
 from mechanisms.domain import Domain
 from mechanisms.numbers import Integer, Real
 from parties.config import Config
+from parties.report.units import ROW_OF_ALL, unit_in_words
 from parties.version import version
 
-ROW_OF_ALL = "one row added to or removed from the whole table"
-"""Whom the guarantee of DistAIM and central AIM is for."""
 CENTRAL = "aim"
 _NAMES = {"distaim": "DistAIM", CENTRAL: "central AIM"}
 _FLAIM = "flaim-"
@@ -56,15 +55,15 @@ class About:
         return {**asdict(self), "columns": [asdict(column) for column in self.columns]}
 
 
-def about(config: Config, *, ended: float | None, unit: str = ROW_OF_ALL) -> About:
-    """``ended`` is in seconds since 1970; now where it is None."""
+def about(config: Config, *, ended: float | None, unit: str | None = None) -> About:
+    """``ended`` is in seconds since 1970; now where it is None. ``unit`` None is DistAIM's and central AIM's."""
     moment = datetime.fromtimestamp(time.time() if ended is None else ended, UTC)
     return About(
         config.run.id,
         config.digest(),
         moment.isoformat(timespec="seconds").replace("+00:00", "Z"),
         version(),
-        unit,
+        unit_in_words(config) if unit is None else unit,
         _columns(config.domain),
     )
 
@@ -121,15 +120,17 @@ def privacy_in_words(report: Mapping[str, object]) -> tuple[str, ...]:
             "Not private: this experiment chose its queries by the pooled table, without noise.",
         )
     meaning = (
-        f"Privacy: epsilon = {epsilon:g}, delta = {delta:g}, for {unit}. With or without such a row, whatever is "
+        f"Privacy: epsilon = {epsilon:g}, delta = {delta:g}, for {unit}. With or without that, whatever is "
         f"published here comes out at most {_factor(epsilon)} times as likely (e to the power of epsilon), but for a "
         f"chance of 1 in {1 / delta:,.0f}."
     )
     if "rho_spent" not in privacy:
         return (meaning,)
     spent, total = float(privacy["rho_spent"]), float(privacy["rho_total"])  # type: ignore[arg-type]
+    rows = int(float(parameters.get("rows_of_unit", 1)))  # type: ignore[arg-type]
+    of_person = f" for a row ({total * rows * rows:.4g} for {rows} of them)" if rows > 1 else ""
     budget = (
-        f"The budget is rho = {total:.4g} in zCDP, of which {100 * spent / total:.1f} % was spent"
+        f"The budget is rho = {total:.4g} in zCDP{of_person}, of which {100 * spent / total:.1f} % was spent"
         f"{_spent_on(privacy.get('ledger'))}."
     )
     return meaning, budget

@@ -24,9 +24,9 @@ _OF_ALL = (
     "Opened were the chosen query of each round, each noisy measurement and, where the run checks it, whether each "
     "data owner's counts are within their bound, nothing else. Who took part, and the sizes and times of messages, are "
     "visible too.",
-    "The privacy guarantee is for one row added to or removed from the whole table, of which no data owner has more "
-    "than the agreed number: its own program refuses a larger table. It holds whatever the other data owners submit; "
-    "an owner that submits rows or counts which are not those of its table can bend the result.",
+    "No data owner has more rows than the agreed number: its own program refuses a larger table. The privacy guarantee "
+    "holds whatever the other data owners submit; an owner that submits rows or counts which are not those of its "
+    "table can bend the result.",
 )
 DISTAIM_TRUST = (
     "The three compute servers held secret shares. Any one of them alone learnt nothing about a row or an un-noised "
@@ -58,7 +58,8 @@ class Parameters:
     """What the run was asked for. `participation` is the chance of a client to be sampled in a round.
 
     `input` is what owners send, `upload` the form of counts. With another `schedule` than "fixed", `rounds` is what
-    there may be at most.
+    there may be at most. `unit` is whom epsilon is for, which is `rows_of_unit` rows of the whole table at most; `link`
+    is how rows of several sources are joined, None without them.
     """
 
     epsilon: float
@@ -71,6 +72,19 @@ class Parameters:
     schedule: str = "fixed"
     input: str = "counts"
     security: str = "semi-honest"
+    unit: str = "row"
+    rows_of_unit: int = 1
+    link: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SourceSize:
+    """One of several sources: its `columns`, how many `owners` of it were counted, how many rows these may have."""
+
+    name: str
+    columns: tuple[str, ...]
+    owners: int
+    rows_capacity: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,12 +115,14 @@ class WorkloadSize:
     """Queries asked for, candidates (their closure), cells of all candidates.
 
     ``rows_capacity`` is how many rows the owners may have together whose rows servers counted; it is public.
+    ``sources`` are there where rows of several were joined.
     """
 
     queries: int
     candidates: int
     cells: int
     rows_capacity: int = 0
+    sources: tuple[SourceSize, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

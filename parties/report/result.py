@@ -1,7 +1,7 @@
 """What a finished run left in its folder, as the records of a report.
 
-Provides ``read_result``, ``read_table_of`` and ``read_synthetic``, and ``parameters``, ``workload_size`` and
-``selected``, which every method's report has. Public: everything.
+Provides ``read_result``, ``read_table_of`` and ``read_synthetic``; and ``parameters``, ``workload_size``,
+``sources_of`` and ``selected``, which every method's report has. Public: everything.
 """
 
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ from mechanisms.text_table import TextTable
 from mechanisms.workload import Workload
 from parties.config import Config
 from parties.errors import StoreError
-from parties.report.content import Parameters, Selected, WorkloadSize
+from parties.report.content import Parameters, Selected, SourceSize, WorkloadSize
 from parties.texts import json_of
 
 
@@ -77,13 +77,31 @@ def parameters(config: Config, clients: int) -> Parameters:
         run.schedule,
         run.input,
         run.security,
+        run.unit,
+        config.rows_of_unit,
+        run.link if config.sources else None,
     )
 
 
-def workload_size(workload: Workload, rows_capacity: int = 0) -> WorkloadSize:
-    """How much was asked, and of how many rows at most, where servers counted rows."""
+def workload_size(
+    workload: Workload, rows_capacity: int = 0, sources: tuple[SourceSize, ...] = ()
+) -> WorkloadSize:
+    """How much was asked, and of how many rows at most, where servers counted rows, or joined those of ``sources``."""
     return WorkloadSize(
-        len(workload.queries), len(workload.candidates), workload.cells, rows_capacity
+        len(workload.queries), len(workload.candidates), workload.cells, rows_capacity, sources
+    )
+
+
+def sources_of(config: Config, capacities: Mapping[str, int]) -> tuple[SourceSize, ...]:
+    """The sources of a run, by the ``capacities`` of the owners that were counted."""
+    return tuple(
+        SourceSize(
+            source.name,
+            source.columns,
+            len(there := [capacities[name] for name in source.owners if name in capacities]),
+            sum(there),
+        )
+        for source in config.sources
     )
 
 

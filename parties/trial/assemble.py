@@ -88,7 +88,7 @@ def _quality(
     if quality is None:
         return None
     counted = _counted(trial, folder)
-    real = trial.codes[counted[trial.partition.owners]]
+    real = trial.counted(counted)
     quality["verdict"] = verdict(quality, trial.config.domain)
     return with_truth(quality, trial.workload, synthetic, real)
 

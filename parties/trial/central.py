@@ -29,15 +29,15 @@ from parties.files import write_whole
 from parties.progress import Progress, round_text
 from parties.pulse import Pulse
 from parties.report.about import about
-from parties.report.content import Communication, Opened, Privacy, RunReport
-from parties.report.result import parameters, selected, workload_size
+from parties.report.content import Communication, Opened, Privacy, RunReport, SourceSize
+from parties.report.result import parameters, selected, sources_of, workload_size
+from parties.report.units import unit_trust
 from parties.trial.folder import Folder
 from parties.trial.request import Trial
 from protocols.steps import CHOICE, COUNTS, MEASURE, SELECT
 
 AIM_TRUST = (
     "Central AIM: one process held the whole table. Nothing but the result protected anyone from whoever ran it.",
-    "The privacy guarantee is for one row added to or removed from the whole table.",
 )
 
 
@@ -163,6 +163,13 @@ def _resolved(
     return trial.on(domain), history, opened
 
 
+def _sources(trial: Trial) -> tuple[SourceSize, ...]:
+    """The sources of the table that it held, with as many rows as there were."""
+    sizes = trial.partition.sizes
+    rows = {name: int(sizes[place]) for place, name in enumerate(trial.names)}
+    return sources_of(trial.config, rows)
+
+
 def _report(
     trial: Trial,
     result: AimResult,
@@ -187,7 +194,7 @@ def _report(
         dataset=trial.request.dataset,
         parameters=parameters(trial.config, trial.partition.clients),
         privacy=Privacy(ledger.budget, entries),
-        workload=workload_size(trial.workload),
+        workload=workload_size(trial.workload, sources=_sources(trial)),
         communication=Communication(0.0, 0.0, {}, trial.workload.cells * 8 * 6 / 1e6),
         time_s={"total": total, **seconds, "other": max(0.0, total - sum(seconds.values()))},
         opened=tuple(opened),
@@ -195,7 +202,10 @@ def _report(
         seed=trial.config.run.seed,
         synthetic_rows=rows,
         rounds_done=result.rounds_done,
-        trust=AIM_TRUST,
+        trust=(
+            *AIM_TRUST,
+            *unit_trust(trial.config),
+        ),
         notes=notes(document, trial.config),
         about=about(trial.config, ended=None),
     )

@@ -98,7 +98,7 @@ def prepare_trial(
             partial.rename(folder.certificates)
         config = configure(trial, folder)
         write_whole(folder.config, config.resolved_toml())
-        np.save(folder.owners / "codes.npy", trial.codes, allow_pickle=False)
+        np.save(folder.owners / "codes.npy", trial.shared(config), allow_pickle=False)
         np.save(folder.owners / "owners.npy", trial.partition.owners, allow_pickle=False)
         states = folder.owners / "states"
         states.mkdir(exist_ok=True)

@@ -4,6 +4,7 @@ Provides ``trial_on``, ``open_method_folder`` and ``run_method``. Secret: the tr
 """
 
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 from parties.config import Config
@@ -17,11 +18,19 @@ from parties.trial.central import run_central
 from parties.trial.children import Children
 from parties.trial.folder import SERVERS, Folder
 from parties.trial.launcher import launch
-from parties.trial.request import Request, Trial, load_trial
+from parties.trial.request import Request, Trial, load_linked_trial, load_trial
+from parties.trial.sources import Located
 
 
-def trial_on(table: Table, config: Config, request: Request) -> Trial:
-    """The trial on a table that is somewhere. Raises as ``load_trial``, and DataError where it cannot be read."""
+def trial_on(table: Table | Mapping[str, Table], config: Config, request: Request) -> Trial:
+    """The trial on a table that is somewhere, or on those of its sources by name.
+
+    Raises as ``load_trial`` and ``load_linked_trial``, and DataError where a table cannot be read.
+    """
+    if isinstance(table, Mapping):
+        located = {name: Located(t.text(), t.source.shown) for name, t in table.items()}
+        extra = any(t.ignore_extra for t in table.values())
+        return load_linked_trial(config, located, request, ignore_extra=extra)
     return load_trial(
         config,
         table.text(),

@@ -21,6 +21,7 @@ from parties.config import CertificateFiles, Config, load_config
 from parties.distaim.planning import release_of
 from parties.distaim.submit import Submitted, status, submit
 from parties.errors import SubmitError
+from parties.linkage import source_sizes
 from parties.progress import Progress
 from parties.trial.jobs import CONCURRENT, OwnersJob, read_receipts
 
@@ -38,7 +39,7 @@ async def run_owners(path: Path, *, progress: Progress) -> None:
     _end_torn_line(receipts_path)
     config = load_config(Path(job.config))
     workload = config.build_workload()
-    rows = _rows_by_owner(job)
+    rows = _rows_by_owner(job, config)
     finished, failures = len(done), list[str]()
     at_once = asyncio.Semaphore(CONCURRENT)
     budget, release = Budget(Path(job.budget)), release_of(config, workload)
@@ -105,13 +106,17 @@ def trial_capacity(rows: int, declared: int | None, bound: int) -> int:
     return min(more, bound)
 
 
-def _rows_by_owner(job: OwnersJob) -> list[NDArray[np.int32]]:
-    """The coded rows (rows, columns) of each owner, in the order of the table."""
+def _rows_by_owner(job: OwnersJob, config: Config) -> list[NDArray[np.int32]]:
+    """The coded rows (rows, columns) of each owner, in the order of the table; with sources, its source's columns."""
     codes: NDArray[np.int32] = np.load(job.codes, allow_pickle=False)
     owners: NDArray[np.int32] = np.load(job.owners, allow_pickle=False)
     order = np.argsort(owners, kind="stable")
     starts = np.searchsorted(owners[order], np.arange(1, len(job.names)))
-    return np.split(codes[order], starts)
+    tables = np.split(codes[order], starts)
+    if not config.sources:
+        return tables
+    widths = [len(source_sizes(config, config.source_of(name))) for name in job.names]
+    return [table[:, :width] for table, width in zip(tables, widths, strict=True)]
 
 
 def _files_of(job: OwnersJob, name: str) -> CertificateFiles:

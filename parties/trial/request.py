@@ -7,6 +7,7 @@ that says which rows belong to whom is drawn from a public seed, so that a resta
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Self
 
@@ -21,11 +22,13 @@ from mechanisms.table import encode
 from mechanisms.text_table import TextTable
 from mechanisms.workload import Workload
 from parties.config import MAX_ROWS, Config
+from parties.config.reading import source_dict
 from parties.distaim.feasible import check_feasible, check_memory, owner_memory
 from parties.distaim.needs import server_memory
 from parties.errors import ConfigError
 from parties.trial.jobs import CONCURRENT
 from parties.trial.partition import Partition, partition_rows
+from parties.trial.sources import LinkedTables, Located, read_sources
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -65,10 +68,14 @@ class Trial:
     partition: Partition
     fingerprint: str
     values: tuple[ColumnValues, ...] = ()
+    linked: LinkedTables | None = None
+    """With sources: their tables, of which ``codes`` are the join; ``partition`` is of all their rows."""
 
     @property
     def names(self) -> tuple[str, ...]:
         """The owners' names."""
+        if self.linked is not None:
+            return tuple(owner for source in self.config.sources for owner in source.owners)
         width = max(3, len(str(self.partition.clients - 1)))
         return tuple(f"owner-{index:0{width}d}" for index in range(self.partition.clients))
 
@@ -77,6 +84,19 @@ class Trial:
         config = self.config.resolved(domain)
         codes = coarse_codes(self.config.domain, domain, self.codes)
         return replace(self, config=config, workload=config.build_workload(), codes=codes)
+
+    def counted(self, owners: NDArray[np.bool_]) -> NDArray[np.int32]:
+        """The rows of these ``owners``, a mask by their places; with sources, what theirs join to."""
+        if self.linked is None:
+            return self.codes[owners[self.partition.owners]]
+        if owners.all():
+            return self.codes
+        codes = self.linked.codes(self.linked.joined_rows(owners))
+        return coarse_codes(self.linked.config.domain, self.config.domain, codes)
+
+    def shared(self, config: Config) -> NDArray[np.int32]:
+        """What owners share of their rows: codes, with sources those of each and its rows' keys."""
+        return self.codes if self.linked is None else self.linked.shared(config)
 
 
 def load_trial(
@@ -92,11 +112,14 @@ def load_trial(
     Raises ConfigError (also of what DistAIM cannot do), DataError (table against domain), WorkloadError. Nothing is
     written.
     """
-    config = _for_one_machine(config, request)
-    workload = config.build_workload()
-    if request.method == DISTAIM:
-        check_feasible(config, workload)
-        check_memory(config, _memory(config, workload), "a trial on one machine")
+    config, workload = _checked(config, request)
+    if config.sources:
+        names = " ".join(f"--source {source.name}=TABLE" for source in config.sources)
+        raise ConfigError(
+            config.source,
+            "source",
+            f"has tables of their own: expected {names} instead of one table",
+        )
     codes = encode(config.domain, frame, source=source, ignore_extra=ignore_extra)
     clients = config.clients.expected
     if not len(codes):
@@ -110,7 +133,59 @@ def load_trial(
         seed=request.seed,
         label=label,
     )
-    largest, bound = int(partition.sizes.max()), config.clients.rows_per_client
+    _check_capacity(config, request, int(partition.sizes.max()))
+    digest = _fingerprint(config, request, label)
+    digest.update(codes.tobytes())
+    values = column_values(config.domain, frame)
+    return Trial(request, config, workload, codes, partition, digest.hexdigest(), values)
+
+
+def load_linked_trial(
+    config: Config, tables: Mapping[str, Located], request: Request, *, ignore_extra: bool = False
+) -> Trial:
+    """As ``load_trial``, of the tables of all sources, by name; ``clients`` are so many of each.
+
+    Raises as ``load_trial``, and DataError as `parties.trial.sources.read_sources`, or where nothing joins.
+    """
+    config, workload = _checked(config, request)
+    if request.label is not None:
+        _column(config, request.label)
+    linked = read_sources(
+        config,
+        tables,
+        partition=request.partition,
+        label=request.label,
+        seed=request.seed,
+        ignore_extra=ignore_extra,
+    )
+    rows = linked.joined_rows()
+    if not len(rows[0]):
+        raise DataError(
+            "no row of one source has a partner in all others: are the keys (source.key) the same, written alike?"
+        )
+    clients = config.clients.expected
+    partition = Partition(request.partition, clients, linked.owners, "of each source by itself")
+    _check_capacity(config, request, int(partition.sizes.max()))
+    digest, codes = _fingerprint(config, request, request.label), linked.codes(rows)
+    # Keys count as well: the configuration without servers salts them here.
+    digest.update(linked.shared(config).tobytes() + linked.owners.tobytes())
+    values = column_values(config.domain, linked.text(rows))
+    return Trial(request, config, workload, codes, partition, digest.hexdigest(), values, linked)
+
+
+def _checked(config: Config, request: Request) -> tuple[Config, Workload]:
+    """The configuration for one machine, and its workload, once nothing stands against the run. Raises ConfigError."""
+    config = _for_one_machine(config, request)
+    workload = config.build_workload()
+    if request.method == DISTAIM:
+        check_feasible(config, workload)
+        check_memory(config, _memory(config, workload), "a trial on one machine")
+    return config, workload
+
+
+def _check_capacity(config: Config, request: Request, largest: int) -> None:
+    """Raises ConfigError where an owner has ``largest`` rows, and may not."""
+    bound = config.clients.rows_per_client
     if largest > bound:
         raise ConfigError(
             config.source,
@@ -124,15 +199,13 @@ def load_trial(
             f"is {request.capacity}; expected {largest}, which this partition gives one owner, to {bound} "
             "(clients.rows_per_client)",
         )
+
+
+def _fingerprint(config: Config, request: Request, label: int | str | None) -> "hashlib._Hash":
     digest = hashlib.sha256(config.digest().encode())
-    digest.update(
-        json.dumps(
-            [request.method, request.partition, label, request.seed, request.capacity]
-        ).encode()
-    )
-    digest.update(codes.tobytes())
-    values = column_values(config.domain, frame)
-    return Trial(request, config, workload, codes, partition, digest.hexdigest(), values)
+    asked = [request.method, request.partition, label, request.seed, request.capacity]
+    digest.update(json.dumps(asked).encode())
+    return digest
 
 
 def _memory(config: Config, workload: Workload) -> int:
@@ -145,6 +218,8 @@ def _memory(config: Config, workload: Workload) -> int:
 def _for_one_machine(config: Config, request: Request) -> Config:
     """The launcher says when all owners are through; a bound on rows that many owners would overflow is lowered."""
     values: dict[str, object] = {"clients.wait_s": _WAIT_S, "party": None, "tls": None}
+    if config.sources:
+        return config.override(values | _owners_of_sources(config, request.clients))
     if request.clients is not None:
         bound = min(config.clients.rows_per_client, MAX_ROWS // max(1, request.clients))
         values |= {
@@ -153,6 +228,37 @@ def _for_one_machine(config: Config, request: Request) -> Config:
             "clients.rows_per_client": max(1, bound),
         }
     return config.override(values)
+
+
+def _owners_of_sources(config: Config, clients: int | None) -> dict[str, object]:
+    """``clients`` owners of each source, called by its name; None: those that it names, or else as many as fit."""
+    sources = config.sources
+    if clients is None:
+        if all(source.owners for source in sources):
+            return {}
+        if config.clients.expected % len(sources):
+            raise ConfigError(
+                config.source,
+                "clients.expected",
+                f"is {config.clients.expected}; expected a multiple of {len(sources)}, as many as there are sources, "
+                "or source.owners, or --clients",
+            )
+        clients = config.clients.expected // len(sources)
+    width = max(3, len(str(clients - 1)))
+    named = [
+        replace(
+            source, owners=tuple(f"{source.name}-{index:0{width}d}" for index in range(clients))
+        )
+        for source in sources
+    ]
+    owners = clients * len(sources)
+    return {
+        "source": [source_dict(source) for source in named],
+        "clients.expected": owners,
+        "clients.minimum": None,
+        "clients.names": None,
+        "clients.rows_per_client": min(config.clients.rows_per_client, max(1, MAX_ROWS // owners)),
+    }
 
 
 def _column(config: Config, name: str) -> int:

@@ -8,7 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 import parties.distaim.server
 from mechanisms.model import Model
@@ -36,12 +38,13 @@ def make_run(
     capacities: Mapping[str, int] | None = None,
     rows: int = 20,
     torn: bool = False,
+    tables: Mapping[str, NDArray[np.int32]] | None = None,
 ) -> Path:
     """Three servers run to the end, `kill` and a restart between; returns the run folder as an auditor gets it.
 
     With `torn` the killed server had no time to sign: its transcript ends in half a record.
     """
-    cluster = Cluster(make_config(overrides), folder, certificates)
+    cluster = Cluster(make_config(overrides), folder, certificates, tables or {})
 
     async def run() -> None:
         if kill:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from mechanisms.accounting import Schedule
 from mechanisms.aim import Estimate, Measurement
@@ -68,6 +69,8 @@ class Cluster:
     config: Config
     folder: Path
     certificates: Mapping[str, CertificateFiles]
+    tables: Mapping[str, NDArray[np.int32]] = field(default_factory=dict)
+    """Owners' coded rows; of those that are not there, random ones."""
 
     def directory(self, pid: int) -> Path:
         return self.folder / f"server-{pid}"
@@ -160,7 +163,7 @@ class Cluster:
             *(
                 submit(
                     self.config,
-                    make_codes(rows, seed),
+                    self.tables[owner] if owner in self.tables else make_codes(rows, seed),
                     self.certificates[owner],
                     state=self.folder / f"{owner}.state",
                     first_round=(first_rounds or {}).get(owner, 1),

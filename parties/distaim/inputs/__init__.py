@@ -14,9 +14,10 @@ from mechanisms.workload import Workload
 from parties.config import AUTO_INPUT, COUNTS_INPUT, ROWS_INPUT, Config
 from parties.distaim.inputs.counts import Counts
 from parties.distaim.inputs.form import Added, Batch, InputForm, Limit, OnPart
+from parties.distaim.inputs.linked import Link, LinkedRows
 from parties.distaim.inputs.rows import Rows
 from protocols.row_plan import MAX_CELLS
-from protocols.upload import FORMS, ROWS
+from protocols.upload import FORMS, ROWS, SOURCE_ROWS
 
 __all__ = [
     "Added",
@@ -45,8 +46,11 @@ def input_form(name: str, workload: Workload, fine: Domain | None = None) -> Inp
 def input_forms(config: Config, workload: Workload) -> Mapping[str, InputForm]:
     """The forms that owners of this run may send, by name; with ``auto``, rows where servers can count them at all.
 
-    Rows alone where bins are private: what is to be counted is known after round 0.
+    Rows alone where bins are private: what is to be counted is known after round 0. With sources, rows of each.
     """
+    if config.sources:
+        link = Link(config, workload, config.domain if unmeasured(config.domain) else None)
+        return {SOURCE_ROWS[n]: LinkedRows(link, n) for n in range(len(config.sources))}
     if unmeasured(config.domain):
         return {ROWS: input_form(ROWS, workload, config.domain)}
     countable = (ROWS,) if workload.maximal_cells <= MAX_CELLS else ()
@@ -58,13 +62,20 @@ def input_forms(config: Config, workload: Workload) -> Mapping[str, InputForm]:
     return {name: input_form(name, workload) for name in names}
 
 
-def form_for(config: Config, workload: Workload, capacity: int) -> InputForm:
+def form_for(
+    config: Config, workload: Workload, capacity: int, client: str | None = None
+) -> InputForm:
     """What an owner that may have ``capacity`` rows sends: of the run's forms the one that takes the fewest bytes.
 
     Not rows, unless the run takes nothing else, where servers would have to count ``MOST_PRODUCTS`` if everybody had
-    as many.
+    as many. With sources, that of the ``client``'s; of nobody in particular, what takes the most bytes.
+    Raises ConfigError for a client in no source.
     """
     forms = input_forms(config, workload)
+    if config.sources:
+        if client is not None:
+            return forms[SOURCE_ROWS[config.source_of(client)]]
+        return max(forms.values(), key=lambda form: sent_bytes(form, capacity))
     products = capacity * config.clients.expected * workload.maximal_cells
     if products > MOST_PRODUCTS and len(forms) > 1:
         forms = {name: form for name, form in forms.items() if not form.by_capacity}

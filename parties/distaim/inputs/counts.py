@@ -49,6 +49,11 @@ class Counts:
         return self.workload.maximal_cells
 
     @property
+    def together(self) -> str:
+        """See ``InputForm.together``."""
+        return self.name
+
+    @property
     def by_capacity(self) -> bool:
         """See ``InputForm.by_capacity``: counts can be any."""
         return False

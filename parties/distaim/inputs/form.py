@@ -77,6 +77,10 @@ class InputForm(Protocol):
         """What submissions call it."""
 
     @property
+    def together(self) -> str:
+        """What forms have in common that are counted in one batch: its own name, but for those that are joined."""
+
+    @property
     def by_capacity(self) -> bool:
         """Whether an owner weighs at most its own capacity, whatever it sends, and servers work for all of it.
 

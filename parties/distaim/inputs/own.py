@@ -43,10 +43,14 @@ class OwnInput:
         workload: Workload,
         codes: NDArray[np.int32],
         capacity: int | None = None,
+        client: str | None = None,
     ) -> Self:
-        """Of coded rows (rows, columns), at most ``capacity`` of them. Raises DataError where there are more."""
+        """Of coded rows (rows, columns), at most ``capacity`` of them; with sources, as the ``client``'s has them.
+
+        Raises DataError where there are more.
+        """
         declared = declared_capacity(config, capacity)
         config.check_rows(len(codes), capacity)
-        form = form_for(config, workload, declared)
+        form = form_for(config, workload, declared, client)
         weighed = declared if form.by_capacity else config.clients.rows_per_client
         return cls(form, weighed, form.values(codes, weighed), len(codes))

@@ -74,6 +74,11 @@ class Rows:
         return ROWS
 
     @property
+    def together(self) -> str:
+        """See ``InputForm.together``."""
+        return ROWS
+
+    @property
     def by_capacity(self) -> bool:
         """See ``InputForm.by_capacity``: an owner has so many rows, and each is one count in each marginal."""
         return True

@@ -1,0 +1,22 @@
+"""What one unit of privacy is when a person has several rows: budgets of a unit, and of one row.
+
+Provides ``row_budget``. Mechanisms, plans and ledgers count in rows: a row moves one cell of each marginal by one. A
+unit that makes or unmakes up to m rows is a group of m, and costs m^2 times as much in zCDP (Bun and Steinke 2016,
+Proposition 1.9). So a run that has rho for a unit has rho / m^2 for a row, and everything follows: with that, the
+deviation of the noise is m times as large and the epsilon of a selection the m-th part, as they would be for marginals
+of sensitivity m and scores of sensitivity m. Public: everything. Source: README, "Units of privacy".
+"""
+
+import math
+from fractions import Fraction
+
+
+def row_budget(rho: float, rows: int) -> float:
+    """The largest budget of a row for which a group of ``rows`` costs no more than ``rho``: rounded down.
+
+    Raises ValueError for fewer rows than one.
+    """
+    if rows < 1:
+        raise ValueError(f"a unit of {rows} rows; expected at least one")
+    budget, square = rho / rows**2, rows**2
+    return budget if Fraction(budget) * square <= Fraction(rho) else math.nextafter(budget, 0.0)

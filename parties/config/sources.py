@@ -1,0 +1,198 @@
+"""[[source]]: which columns lie with which owners, how their rows are linked, and what a person's rows count for.
+
+Provides ``SourceSection``, ``check_sources``, which holds all sources against the rest of a configuration, and
+``rows_of_unit``, by how many rows of the whole table one unit of privacy can count. All of it is public.
+Raises ConfigError. Source: `mechanisms` README, "Sources".
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from mechanisms.domain import Domain
+from parties.config.checks import check, check_name, check_names, check_number
+from parties.config.sections import (
+    BY_ORDER,
+    PERSON,
+    ROWS_INPUT,
+    ClientsSection,
+    RunSection,
+)
+
+MAX_SOURCES = 5
+MAX_ROWS_PER_PERSON = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class SourceSection:
+    """[[source]]: ``columns`` of the domain that the tables of ``owners`` have; ``key`` are the columns that link rows.
+
+    A key is in no query and no result. A person has one row in a source, or up to ``rows_per_person``. ``owners`` are
+    the names in their certificates; a trial gives them names where there are none.
+    """
+
+    name: str
+    columns: tuple[str, ...]
+    key: tuple[str, ...] = ()
+    rows_per_person: int = 1
+    owners: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        check_name("source.name", self.name)
+        where = f"of source {self.name!r}"
+        check(bool(self.columns), "source.columns", f"{where} is empty; expected names of columns")
+        for key, names in (("columns", self.columns), ("key", self.key)):
+            check(
+                len(set(names)) == len(names),
+                f"source.{key}",
+                f"{where} has a name twice; expected different names",
+            )
+        high = MAX_ROWS_PER_PERSON
+        check_number("source.rows_per_person", self.rows_per_person, low=1, high=high)
+        check_names("source.owners", self.owners)
+
+
+def check_sources(
+    sources: Sequence[SourceSection], run: RunSection, clients: ClientsSection, domain: Domain
+) -> None:
+    """Refuse sources that do not make one table, or a run that cannot join them."""
+    check(
+        run.rows_per_person == 1 or (run.unit == PERSON and not sources),
+        "run.rows_per_person",
+        f"is {run.rows_per_person}; expected it beside unit = {PERSON!r} and without [[source]] tables, "
+        "which have rows_per_person themselves",
+    )
+    if not sources:
+        return
+    check(
+        len(sources) <= MAX_SOURCES,
+        "source",
+        f"stands {len(sources)} times; expected at most {MAX_SOURCES} [[source]] tables",
+    )
+    names = [source.name for source in sources]
+    check(len(set(names)) == len(names), "source.name", f"repeats in {names}; expected different")
+    _check_columns(sources, domain)
+    _check_links(sources, run, domain)
+    _check_run(run, clients)
+    _check_owners(sources, run, clients)
+
+
+def _check_columns(sources: Sequence[SourceSection], domain: Domain) -> None:
+    """Every column in exactly one source."""
+    for source in sources:
+        for column in source.columns:
+            check(
+                column in domain.names,
+                "source.columns",
+                f"of source {source.name!r} has {column!r}, which no [[column]] describes; "
+                "implied columns and keys do not stand there",
+            )
+    for column in domain.names:
+        having = [source.name for source in sources if column in source.columns]
+        found = " and ".join(map(repr, having)) or "none"
+        check(
+            len(having) == 1,
+            "source.columns",
+            f"has column {column!r} in {found}; expected it in exactly one source",
+        )
+
+
+def _check_links(sources: Sequence[SourceSection], run: RunSection, domain: Domain) -> None:
+    written = {*domain.written_names}
+    for source in sources:
+        where = f"of source {source.name!r}"
+        if run.link == BY_ORDER:
+            check(
+                not source.key and source.rows_per_person == 1,
+                "source.key",
+                f"{where} stands beside run.link = {BY_ORDER!r}, or rows_per_person does; expected neither",
+            )
+            continue
+        check(
+            bool(source.key),
+            "source.key",
+            f"{where} is missing; expected the columns by which rows are linked, or run.link = {BY_ORDER!r}",
+        )
+        check(
+            len(source.key) == len(sources[0].key),
+            "source.key",
+            f"{where} has {len(source.key)} columns; expected {len(sources[0].key)}, as in {sources[0].name!r}",
+        )
+        for column in source.key:
+            check(
+                column not in written,
+                "source.key",
+                f"{where} has {column!r}, which is a [[column]], too, and would be published; expected one of the two",
+            )
+    many = [source.name for source in sources if source.rows_per_person > 1]
+    check(
+        len(many) <= 1,
+        "source.rows_per_person",
+        f"is above 1 in {' and '.join(many)}; expected that in one source: which of a person's rows belong together "
+        "would be anybody's guess",
+    )
+    check(
+        not many or run.unit == PERSON,
+        "run.unit",
+        f"is {run.unit!r} beside rows_per_person above 1 in source {''.join(many[:1])!r}; expected {PERSON!r}",
+    )
+
+
+def _check_run(run: RunSection, clients: ClientsSection) -> None:
+    check(
+        run.input == ROWS_INPUT,
+        "run.input",
+        f"is {run.input!r}; with [[source]] tables servers link rows, and counts have none: expected {ROWS_INPUT!r}",
+    )
+    check(
+        clients.participation == 1,
+        "clients.participation",
+        f"is {clients.participation}; with [[source]] tables rows are linked once, before round 0: expected 1",
+    )
+
+
+def _check_owners(
+    sources: Sequence[SourceSection], run: RunSection, clients: ClientsSection
+) -> None:
+    owners = [owner for source in sources for owner in source.owners]
+    if not owners:
+        return
+    check(
+        all(source.owners for source in sources),
+        "source.owners",
+        "is missing in some sources; expected it in all, or in none for a trial",
+    )
+    for owner in owners:
+        check(
+            owners.count(owner) == 1,
+            "source.owners",
+            f"has {owner!r} more than once; expected an owner in one source: a certificate for each",
+        )
+    check(
+        not clients.names or set(clients.names) == set(owners),
+        "clients.names",
+        "differs from the owners of all sources; expected the same names, or none",
+    )
+    check(
+        clients.expected == len(owners),
+        "clients.expected",
+        f"is {clients.expected}; expected {len(owners)}, as many as the sources have owners",
+    )
+    if run.link == BY_ORDER:
+        counts = {len(source.owners) for source in sources}
+        check(
+            len(counts) == 1 and clients.minimum == clients.expected,
+            "source.owners",
+            f"beside run.link = {BY_ORDER!r}: expected equally many owners in each source, the first of one beside the "
+            "first of the next, and clients.minimum = clients.expected",
+        )
+
+
+def rows_of_unit(sources: Sequence[SourceSection], run: RunSection) -> int:
+    """How many rows of the whole table one unit of privacy makes or unmakes at most.
+
+    Of a person whose rows are linked: as many as it may have in the one source where it may have several. Of a row of
+    one source: one, since a key that repeats where it may not joins nothing.
+    """
+    if run.unit != PERSON:
+        return 1
+    return max((source.rows_per_person for source in sources), default=run.rows_per_person)

@@ -1,0 +1,350 @@
+"""A run over several sources: real servers join rows on shares, count what comes of it, and are audited."""
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import parties.distaim.server
+from mechanisms.linking import LIMBS
+from mechanisms.text_table import TextTable
+from mechanisms.workload import Workload, count_marginals
+from parties.audit.replay import replay_folder
+from parties.audit.run import audit_folder
+from parties.config import CertificateFiles, Config
+from parties.distaim.inputs import InputForm, form_for, input_forms, own
+from parties.distaim.notes import COUNTING
+from parties.distaim.store import Store
+from parties.distaim.stored import Total
+from parties.distaim.submit import submit
+from parties.errors import SubmissionRefused
+from parties.linkage import source_codes
+from protocols.fields import encode
+from protocols.steps import COMPARISONS, OF_LINKING
+from tests.parties.audit_runs import Lines, copy_run, make_run, read_lines
+from tests.parties.mesh import Cluster, Recording, make_uniform
+from tests.parties.support import make_config
+from tests.parties.tampering import Forger, doubling, dropping, failed, find, setting
+
+Certificates = dict[str, CertificateFiles]
+CLINICS, REGISTRY = ("clinic-a", "clinic-b"), ("clinic-c",)
+OWNERS = (*CLINICS, *REGISTRY)
+SOURCES: Sequence[Mapping[str, object]] = (
+    {"name": "clinics", "columns": ["age", "sex"], "key": ["number"], "owners": list(CLINICS)},
+    {"name": "registry", "columns": ["ward"], "key": ["person"], "owners": list(REGISTRY)},
+)
+LINKED = {
+    "run.rounds": 2,
+    "run.noise": "distributed",
+    "run.input": "rows",
+    "run.record_replay": True,
+    "clients.expected": 3,
+    "source": list(SOURCES),
+}
+CAPACITIES = {"clinic-a": 30, "clinic-b": 20, "clinic-c": 40}
+Row = tuple[str, ...]
+"""A key, and the values of a source's columns."""
+
+
+def rows_of(owner: str) -> list[Row]:
+    """Clinic a has persons 0 to 24, b 20 to 34, so that some stand in both; the registry has every other of 0 to 59."""
+    draw = np.random.default_rng(OWNERS.index(owner))
+    people = {"clinic-a": range(25), "clinic-b": range(20, 35), "clinic-c": range(0, 60, 2)}[owner]
+    if owner in CLINICS:
+        return [
+            (f"P-{n:03d}", str(draw.integers(10)), str(draw.choice(["f", "m"]))) for n in people
+        ]
+    return [(f" p-{n:03d}", str(draw.choice(["x", "y", "z"]))) for n in people]
+
+
+def table_of(owner: str) -> TextTable:
+    names = ("number", "age", "sex") if owner in CLINICS else ("person", "ward")
+    rows = rows_of(owner)
+    columns = {name: [row[i] for row in rows] for i, name in enumerate(names)}
+    return TextTable(columns, range(2, len(rows) + 2))
+
+
+def tables(config: Config) -> dict[str, NDArray[np.int32]]:
+    """What owners share, their own programs' work."""
+    return {
+        owner: source_codes(
+            config, config.source_of(owner), table_of(owner), where=owner, ignore_extra=False
+        )
+        for owner in OWNERS
+    }
+
+
+def joined(config: Config, most: int = 1) -> NDArray[np.int32]:
+    """The codes of the join in the clear: keys in at most ``most`` rows of the clinics, and in one of the registry."""
+    clinics = [row for owner in CLINICS for row in rows_of(owner)]
+    often = Counter(row[0] for row in clinics)
+    wards = {row[0].strip().upper(): row[1] for row in rows_of("clinic-c")}
+    found = [
+        (["f", "m"].index(sex), ["x", "y", "z"].index(wards[key]), int(age))
+        for key, age, sex in clinics
+        if often[key] <= most and key in wards
+    ]
+    return np.array(found, np.int32)
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A finished run, and the last totals that its servers had."""
+
+    folder: Path
+    config: Config
+    totals: dict[str, Total]
+
+    @property
+    def run(self) -> Path:
+        return self.folder / "run"
+
+    def check_counts(self, codes: NDArray[np.int32]) -> None:
+        own = [self.totals[f"server-{pid}"].share.own for pid in range(3)]
+        expected = count_marginals(codes, self.config.build_workload())
+        np.testing.assert_array_equal(own[0] + own[1] + own[2], expected)
+
+
+def finish(
+    folder: Path,
+    certificates: Certificates,
+    changes: Mapping[str, object],
+    shared: Mapping[str, NDArray[np.int32]] | None = None,
+) -> Finished:
+    totals: dict[str, Total] = {}
+    save = Store.save_total
+
+    def kept(store: Store, total: Total) -> None:
+        totals[store.directory.parent.name] = total
+        save(store, total)
+
+    config = make_config(LINKED | changes)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Store, "save_total", kept)
+        # The ports, and so the configuration, are drawn anew where a run is made.
+        patch.setattr("tests.parties.audit_runs.make_config", lambda overrides: config)
+        make_run(
+            folder,
+            certificates,
+            owners=OWNERS,
+            capacities=CAPACITIES,
+            tables=tables(config) if shared is None else shared,
+        )
+    return Finished(folder, config, totals)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory, certificates: Certificates) -> Finished:
+    return finish(tmp_path_factory.mktemp("linked"), certificates, {})
+
+
+def test_run_counts_the_join_of_all_owners_rows(finished: Finished) -> None:
+    """Persons 20 to 24 stand in two clinics, and join nothing."""
+    codes = joined(finished.config)
+    assert len(codes) == 15
+    finished.check_counts(codes)
+    note = find(read_lines(finished.run, 0), "note", what=COUNTING.what)
+    assert (note["form"], note["capacities"]) == ("linked", CAPACITIES)
+
+
+def test_audit_passes_and_the_report_has_sources_and_unit(finished: Finished) -> None:
+    audit = audit_folder(finished.run)
+    assert failed(audit) == set(), [check for check in audit.checks if check.status == "fail"]
+    report = json.loads((finished.run / "report.json").read_text())
+    assert report["workload"]["sources"] == [
+        {"name": "clinics", "columns": ["age", "sex"], "owners": 2, "rows_capacity": 50},
+        {"name": "registry", "columns": ["ward"], "owners": 1, "rows_capacity": 40},
+    ]
+    assert (report["parameters"]["link"], report["parameters"]["unit"]) == ("key", "row")
+    assert "one of the sources clinics, registry" in report["about"]["unit"]
+    sent = report["communication"]["server_sent_bytes_by_step"]
+    assert all(min(sent[step.name]) > 0 for step in OF_LINKING)
+
+
+@pytest.mark.parametrize("pid", [0, 1, 2])
+def test_replay_joins_the_rows_again(finished: Finished, pid: int) -> None:
+    said = replay_folder(finished.folder / f"server-{pid}")
+    sent = sum(record["kind"] == "sent" for record in read_lines(finished.run, pid))
+    assert f"all {sent} messages of 1 mesh" in said
+
+
+def test_nothing_that_is_left_holds_a_key_or_its_hash(finished: Finished) -> None:
+    """Not as it was written, nor normalised, nor any 24 bits of a hash in decimal or hexadecimal."""
+    keys = {row[0].strip() for owner in OWNERS for row in rows_of(owner)}
+    hashes = {int(limb) for limb in tables(finished.config)["clinic-a"][:, :LIMBS].reshape(-1)}
+    words = {*keys, *(key.lower() for key in keys)} | {
+        f"{limb:06x}" for limb in hashes if limb > 1 << 20
+    }
+    for path in finished.run.rglob("*"):
+        if path.is_file() and path.name.endswith((".json", ".csv", ".toml")):
+            text = path.read_text(encoding="utf-8", errors="replace")
+            assert not [word for word in words if word in text], path
+    for path in (finished.run / "transcripts").iterdir():
+        text = path.read_text(encoding="utf-8")
+        assert not [key for key in keys if key in text or key.lower() in text]
+
+
+def sizes(lines: Lines) -> list[tuple[object, ...]]:
+    """What is sent while rows are linked, but in the sort, whose comparisons are chance."""
+    steps = {step.name for step in OF_LINKING} - {"link.sort"}
+    found = [r for r in lines if r["kind"] == "sent" and r["step"] in steps]
+    return sorted((r["step"], r["peer"], r["bytes"]) for r in found)
+
+
+def test_transcripts_do_not_depend_on_how_many_rows_match(
+    finished: Finished, tmp_path: Path, certificates: Certificates
+) -> None:
+    """The same owners, nobody of whom is in both sources: all messages but the sort's have the same sizes."""
+    shared = tables(finished.config)
+    shared["clinic-c"] = shared["clinic-c"].copy()
+    shared["clinic-c"][:, 0] ^= 1
+    other = finish(tmp_path, certificates, {"run.record_replay": False}, shared)
+    other.check_counts(np.zeros((0, 3), np.int32))
+    assert sizes(read_lines(other.run, 1)) == sizes(read_lines(finished.run, 1))
+    assert failed(audit_folder(other.run)) == set()
+
+
+def test_persons_of_several_rows_are_joined_with_each(
+    tmp_path: Path, certificates: Certificates
+) -> None:
+    """Two rows of a person in the clinics count; the noise is for two."""
+    sources = [{**SOURCES[0], "rows_per_person": 2}, SOURCES[1]]
+    changes = {"source": sources, "run.unit": "person", "run.record_replay": False}
+    run = finish(tmp_path, certificates, changes)
+    codes = joined(run.config, most=2)
+    assert len(codes) == 21
+    run.check_counts(codes)
+    assert failed(audit_folder(run.run)) == set()
+    report = json.loads((run.run / "report.json").read_text())
+    assert (report["parameters"]["unit"], report["parameters"]["rows_of_unit"]) == ("person", 2)
+    assert "in clinics up to 2" in report["about"]["unit"]
+    assert any("costs 4 times as much" in sentence for sentence in report["trust"])
+
+
+def test_run_by_order_puts_rows_of_one_place_together(
+    tmp_path: Path, certificates: Certificates
+) -> None:
+    """Row i of the first owner of a source lies beside row i of the first of the other, whatever they declare."""
+    sources = [
+        {"name": "clinics", "columns": ["age", "sex"], "owners": ["clinic-a"]},
+        {"name": "registry", "columns": ["ward"], "owners": ["clinic-c"]},
+    ]
+    changes = {"source": sources, "run.link": "order", "clients.expected": 2, "clients.minimum": 2}
+    draw = np.random.default_rng(5)
+    codes = draw.integers(0, (2, 3, 10), (25, 3)).astype(np.int32)
+    shared = {"clinic-a": codes[:, [2, 0]], "clinic-c": codes[:, [1]]}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tests.parties.test_linked_run.OWNERS", ("clinic-a", "clinic-c"))
+        run = finish(tmp_path, certificates, changes | {"run.record_replay": False}, shared)
+    run.check_counts(codes)
+    assert failed(audit_folder(run.run)) == set()
+
+
+def test_malicious_run_links_and_is_proved(tmp_path: Path, certificates: Certificates) -> None:
+    changes = {"run.security": "malicious", "run.noise": "box-muller", "run.rounds": 1}
+    run = finish(tmp_path, certificates, changes | {"run.record_replay": False})
+    run.check_counts(joined(run.config))
+    audit = audit_folder(run.run)
+    assert failed(audit) == set(), [check for check in audit.checks if check.status == "fail"]
+
+
+def test_private_bins_are_of_the_join(tmp_path: Path, certificates: Certificates) -> None:
+    """Rows are linked once for fine cells, and again for those that round 0 has chosen."""
+    columns = [
+        {"name": "sex", "kind": "categorical", "categories": ["f", "m"]},
+        {"name": "ward", "kind": "categorical", "categories": ["x", "y", "z"]},
+        {"name": "age", "kind": "integer", "low": 0, "high": 9, "bins": "private", "coarse": 4},
+    ]
+    changes = {"column": columns, "run.epsilon": 20.0, "run.record_replay": False}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("parties.distaim.server.make_estimator", make_uniform)
+        run = finish(tmp_path, certificates, changes)
+    own = [run.totals[f"server-{pid}"].share.own for pid in range(3)]
+    sums = sum(own, np.zeros_like(own[0]))
+    # The first two-way query is sex and ward, whose cells are as they were.
+    codes = joined(run.config)
+    expected = np.bincount(codes[:, 0] * 3 + codes[:, 1], minlength=6)
+    np.testing.assert_array_equal(sums[:6], expected)
+    assert failed(audit_folder(run.run)) == set()
+
+
+COUNTED = {"what": COUNTING.what}
+OPENED = {"what": COMPARISONS.what}
+
+
+def with_another_bit(lines: Lines) -> None:
+    """The last comparisons say more than there was to compare."""
+    entry = [r for r in lines if r["kind"] == "opened" and r["what"] == COMPARISONS.what][-1]
+    entry["value"] = encode(b"\xff" * 8 * entry["count"])
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (setting("note", "form", "rows", **COUNTED), {"limits", "openings", "costs"}),
+        (setting("note", "capacities", {"clinic-a": 30, "clinic-c": 40}, **COUNTED), {"openings"}),
+        (dropping("opened", **OPENED), {"openings", "costs"}),
+        (doubling("opened", **OPENED), {"openings", "costs"}),
+        (setting("opened", "step", "link.join", **OPENED), {"openings"}),
+        (with_another_bit, {"openings"}),
+    ],
+)
+def test_audit_catches(
+    change: object,
+    expected: set[str],
+    finished: Finished,
+    tmp_path: Path,
+    certificates: Certificates,
+) -> None:
+    """Told alike by all three servers, and signed by them."""
+    forger = Forger(copy_run(finished.run, tmp_path), finished.run, certificates)
+    forger.edit(change)  # type: ignore[arg-type]
+    audit = audit_folder(forger.run)
+    assert expected <= failed(audit), [c for c in audit.checks if c.status == "fail"]
+
+
+def test_owners_form_is_that_of_its_source() -> None:
+    config = make_config(LINKED)
+    workload = config.build_workload()
+    assert list(input_forms(config, workload)) == ["rows.0", "rows.1"]
+    assert form_for(config, workload, 10, "clinic-c").name == "rows.1"
+
+
+async def test_server_refuses_rows_of_another_source_and_owners_that_come_after_the_join(
+    tmp_path: Path, certificates: Certificates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A table of the other source is no upload of this owner; and one that comes later is told that it is too late."""
+    config = make_config(LINKED | {"clients.minimum": 2, "clients.wait_s": 3.0, "run.rounds": 1})
+    cluster = Cluster(config, tmp_path, certificates, shared := tables(config))
+    begun, refused, sending = asyncio.Event(), list[str](), list[asyncio.Task[None]]()
+
+    def form_of(config: Config, workload: Workload, capacity: int, client: str | None) -> InputForm:
+        return form_for(config, workload, capacity, client if begun.is_set() else "clinic-a")
+
+    async def send(codes: NDArray[np.int32]) -> None:
+        with pytest.raises(SubmissionRefused) as caught:
+            await submit(config, codes, certificates["clinic-c"])
+        refused.append(str(caught.value))
+
+    def on_event(name: str, fields: Mapping[str, object]) -> None:
+        if name == "listening":
+            sending.append(asyncio.create_task(send(shared["clinic-a"])))
+        if name == "round" and fields.get("round") == 0:
+            begun.set()
+            sending.append(asyncio.create_task(send(shared["clinic-c"])))
+
+    monkeypatch.setattr(own, "form_for", form_of)
+    monkeypatch.setattr(parties.distaim.server, "make_estimator", make_uniform)
+    records = {0: Recording(on_event)}
+    ended = await cluster.run(owners=CLINICS, capacities=CAPACITIES, records=records)
+    await asyncio.gather(*sending)
+    assert ended == [None] * 3
+    assert "rows.0" in refused[0]
+    assert "rows.1" in refused[0]
+    assert "closed" in refused[1] or "ended" in refused[1]
