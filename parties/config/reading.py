@@ -105,7 +105,8 @@ def read_clients(document: Mapping[str, object]) -> ClientsSection:
     table = document["clients"]
     table = table if isinstance(table, Mapping) else {}
     everyone = table.get("participation", 1.0) == 1
-    owners = [owner for source in read_sources(document) for owner in source.owners]
+    sources = read_sources(document)
+    owners = tuple(dict.fromkeys(owner for source in sources for owner in source.owners))
     named = table.get("names", owners)
     known = {"expected": len(named)} if isinstance(named, list | tuple) and named else {}
     expected = table.get("expected", known.get("expected", 1))
@@ -116,7 +117,7 @@ def read_clients(document: Mapping[str, object]) -> ClientsSection:
         convert={"names": _names, "opens": _time, "closes": _time},
         defaults={
             **known,
-            "names": tuple(dict.fromkeys(owners)),
+            "names": owners,
             "minimum": _fewest(document, expected) if everyone else 1,
         },
     )

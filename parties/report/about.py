@@ -119,8 +119,9 @@ def privacy_in_words(report: Mapping[str, object]) -> tuple[str, ...]:
         return (
             "Not private: this experiment chose its queries by the pooled table, without noise.",
         )
+    who = parameters.get("unit", "row")
     meaning = (
-        f"Privacy: epsilon = {epsilon:g}, delta = {delta:g}, for {unit}. With or without that, whatever is "
+        f"Privacy: epsilon = {epsilon:g}, delta = {delta:g}, for {unit}. With or without such a {who}, whatever is "
         f"published here comes out at most {_factor(epsilon)} times as likely (e to the power of epsilon), but for a "
         f"chance of 1 in {1 / delta:,.0f}."
     )

@@ -19,6 +19,7 @@ _LEAD = '<p class="quiet">What an auditor looks at; report.json has all of it fo
 def accounting(report: Mapping[str, object]) -> str:
     """The folded parts at the end of the page."""
     asked = {**section(report, "parameters"), **section(report, "workload")}
+    asked.pop("sources", None)
     parts = [
         _budget(report),
         _opened(report),

@@ -124,6 +124,11 @@ class WorkloadSize:
     rows_capacity: int = 0
     sources: tuple[SourceSize, ...] = ()
 
+    def to_dict(self) -> dict[str, object]:
+        """The `workload` section of report.json."""
+        sources = [{**asdict(source), "columns": list(source.columns)} for source in self.sources]
+        return {**asdict(self), "sources": sources}
+
 
 @dataclass(frozen=True, slots=True)
 class Utility:
@@ -265,7 +270,7 @@ class RunReport:
                 "ledger": [entry.to_dict() for entry in self.privacy.ledger],
                 "delta_implementation": self.privacy.delta_implementation,
             },
-            "workload": asdict(self.workload),
+            "workload": self.workload.to_dict(),
             "utility": {key: value for key, value in utility.items() if value is not None},
             "communication": self.communication.to_dict(),
             "time": {f"{phase}_s": seconds for phase, seconds in self.time_s.items()},

@@ -11,6 +11,7 @@ import json
 import math
 from collections.abc import Mapping
 
+from parties.config import BY_ORDER
 from parties.report import page
 from parties.report import pictures as draw
 from parties.report.about import CENTRAL, in_words, privacy_in_words
@@ -43,6 +44,7 @@ def render_html(report: Mapping[str, object], pictures: ReportPictures) -> str:
         _errors(report, pictures),
         _columns(pictures),
         columns_section(report),
+        _sources(report),
         _measured(report),
         _domain(report),
         _trust(report),
@@ -161,6 +163,26 @@ def _columns(pictures: ReportPictures) -> str:
     )
     caption += f" {left_out} more columns are not drawn." if left_out > 0 else ""
     return f"<h2>{title}</h2>\n" + picture(draw.draw_columns(columns), caption, alt=title)
+
+
+def _sources(report: Mapping[str, object]) -> str:
+    """Whose columns were linked, where there were several sources."""
+    sources = tables(section(report, "workload").get("sources"))
+    if not sources:
+        return ""
+    by = "their places" if section(report, "parameters").get("link") == BY_ORDER else "linking keys"
+    said = f"The rows of {len(sources)} sources were linked by {by}, on shares; the table is of who is in all of them."
+    rows = [
+        (
+            s["name"],
+            ", ".join(map(str, items(s["columns"]))),
+            s["owners"],
+            f"{number(s['rows_capacity']):,.0f}",
+        )
+        for s in sources
+    ]
+    heads = ("source", "columns", "data owners", "rows that these may have")
+    return f"<h2>Sources</h2>\n<p>{page.text(said)}</p>\n" + page.table(heads, rows)
 
 
 def _measured(report: Mapping[str, object]) -> str:

@@ -25,6 +25,8 @@ from parties.distaim.stored import Total
 from parties.distaim.submit import submit
 from parties.errors import SubmissionRefused
 from parties.linkage import source_codes
+from parties.report.content import ReportPictures
+from parties.report.html import render_html
 from protocols.fields import encode
 from protocols.steps import COMPARISONS, OF_LINKING
 from tests.parties.audit_runs import Lines, copy_run, make_run, read_lines
@@ -165,6 +167,9 @@ def test_audit_passes_and_the_report_has_sources_and_unit(finished: Finished) ->
     assert "one of the sources clinics, registry" in report["about"]["unit"]
     sent = report["communication"]["server_sent_bytes_by_step"]
     assert all(min(sent[step.name]) > 0 for step in OF_LINKING)
+    page = render_html(report, ReportPictures())
+    assert "The rows of 2 sources were linked by linking keys" in page
+    assert "makes or unmakes one joined row at most" in page
 
 
 @pytest.mark.parametrize("pid", [0, 1, 2])
