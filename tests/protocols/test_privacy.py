@@ -25,14 +25,18 @@ from protocols import (
     discrete,
     fixed,
     free,
+    link,
     lookup,
     measure,
     random_bits,
     rows,
+    shuffle,
+    sort,
 )
 from protocols import select as select_module
 from protocols.bitslice import from_bits, words_for
 from protocols.context import Context
+from protocols.link_plan import Linking
 from protocols.products import NumpyProducts
 from protocols.ring import BITS, R16, R32, R64, R128, Ring, RingArray
 from protocols.row_plan import plan_counting
@@ -94,6 +98,11 @@ ROW_PARTS = [part.reshape(6, 1) for part in secret(BITS, *[0] * 6)]
 ROW_PARTS[2] = ROW_PARTS[0] ^ ROW_PARTS[1] ^ np.array([[5], [4], [1], [5], [6], [5]], np.uint64)
 HALVED_PARTS = secret(R16, 0, 2, 65408, 6)
 PRODUCTS = NumpyProducts(1)
+# Three rows of two words; and of two sources, sorted: two people, one of them in both.
+LISTED_PARTS = secret(BITS, 1, 2, 0, 4, 2**64 - 1, 6)
+LISTED_PARTS = [part.reshape(3, 2) for part in LISTED_PARTS]
+LINKED = Linking((2, 1), (2, 1), (1, 1), 3)
+SORTED_PARTS = [part.reshape(10, 1) for part in secret(BITS, 2, 4, 0, 0, 7, 7, 5, 2, 5, 4)]
 
 
 async def deal(ctx: Context, dealer: int) -> Share:
@@ -104,6 +113,12 @@ async def deal(ctx: Context, dealer: int) -> Share:
 async def measured(ctx: Context, kind: str) -> np.ndarray:
     x_sh = share_of(ctx, COUNT_PARTS, R32)
     return await measure.measure(ctx, x_sh, 2.0, 1000, measure.noise_of(kind))
+
+
+async def moved(ctx: Context) -> Share:
+    passes = shuffle.Passes.draw(ctx, 3)
+    there = await shuffle.shuffle(ctx, share_of(ctx, LISTED_PARTS, BITS), passes)
+    return there if ctx.verifier else await shuffle.unshuffle(ctx, there, passes)
 
 
 async def verdicts(ctx: Context, parts: list[RingArray]) -> np.ndarray:
@@ -142,6 +157,7 @@ CHECKABLE = {
     ),
     "truncate": checked(lambda c: fixed.truncate(c, share_of(c, R64_PARTS, R64).additive(c), 20)),
 }
+TAGGED = checked(lambda c: moved(c))
 PROTOCOLS: dict[str, tuple[Protocol, int]] = {
     **{f"share_input-{d}": ((lambda c, d=d: deal(c, d)), 0) for d in range(3)},
     "multiply": (
@@ -178,6 +194,16 @@ PROTOCOLS: dict[str, tuple[Protocol, int]] = {
         lambda c: rows.count_rows(c, share_of(c, ROW_PARTS, BITS), 3, PLAN, products=PRODUCTS),
         0,
     ),
+    "shuffle": (lambda c: moved(c), 0),
+    # The two last messages are digests of what their receiver has.
+    "shuffle with tags": (TAGGED, 2),
+    "is_less": (
+        lambda c: sort.is_less(
+            c, share_of(c, LISTED_PARTS, BITS)[:2], share_of(c, LISTED_PARTS, BITS)[1:], 20
+        ),
+        0,
+    ),
+    "runs": (lambda c: link._joined(c, share_of(c, SORTED_PARTS, BITS), LINKED), 0),
     "truncate-64": (lambda c: fixed.truncate(c, share_of(c, R64_PARTS, R64).additive(c), 20), 0),
     "truncate-128": (lambda c: fixed.truncate(c, share_of(c, R128_PARTS, R128).additive(c), 20), 0),
     "exp2_negative": (lambda c: fixed.exp2_negative(c, share_of(c, R128_PARTS, R128), 81, 48), 0),
@@ -326,6 +352,7 @@ def no_zero_share(ctx: Context, ring: Ring, shape: tuple[int, ...]) -> RingArray
             [
                 *("multiply", "inner_product", "and", "msb", "bits_to_ring", "words_to_ring"),
                 *("check_totals", "check_cells", "bits_into_ring", "lift_half", "count_rows"),
+                *("is_less", "runs"),
             ],
         ),
         (fixed, ["truncate-64"]),
@@ -350,6 +377,21 @@ def test_view_without_the_input_mask_is_rejected(monkeypatch: pytest.MonkeyPatch
         assert any(
             find_leak(bits_received(PROTOCOLS[name][0], party, opened=0)) for party in range(3)
         ), name
+
+
+def test_view_of_a_shuffle_without_its_masks_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Permutations and keys of tags stay as they are; what is sent under no keystream shows."""
+    original = Context.common
+
+    def no_masks(self: Context, component: int, ring: Ring, shape: tuple[int, ...]) -> RingArray:
+        if len(shape) == 2:
+            return ring.zeros(shape)
+        return original(self, component, ring, shape)
+
+    monkeypatch.setattr(Context, "common", no_masks)
+    for name in ("shuffle", "shuffle with tags"):
+        program, opened = PROTOCOLS[name]
+        assert any(find_leak(bits_received(program, party, opened=opened)) for party in range(3))
 
 
 def test_view_without_the_private_mask_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
