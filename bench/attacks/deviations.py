@@ -1,7 +1,8 @@
 """What a deviating party does to its messages, and where it computes with other numbers than it was given.
 
 Provides ``GENERIC``, deviations at one message of any protocol, and ``STRUCTURED``, attacks that are after something:
-A to D. Each of those is carried out by party 0, which knows x0 + x1, or at a message that was found by trying. Public.
+A to D. Each of those is carried out by party 0, which knows x0 + x1, or at a message that was found by trying.
+``EQUIVOCATION`` tells the second peer something else than the first. Public.
 """
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
@@ -12,7 +13,7 @@ from unittest.mock import patch
 
 import numpy as np
 
-from bench.attacks.mesh import Message, Program
+from bench.attacks.mesh import Message, Program, Sent
 from bench.attacks.programs import PROGRAMS, TABLE, choose
 from protocols import absolute, boolean, count_bits, derived
 from protocols.context import Context, Payload
@@ -62,15 +63,23 @@ CHANGES: Mapping[str, Callable[[Payload], Payload | None]] = {
     "zeros": _zeros,
     "silence": _nothing,
 }
-REPLAY = "replay"
-GENERIC = (*CHANGES, REPLAY)
+REPLAY, EQUIVOCATION, WRONG_OPENING = "replay", "equivocation", "wrong-opening"
+GENERIC = (*CHANGES, REPLAY, EQUIVOCATION, WRONG_OPENING)
+
+
+def applies(kind: str, sent: Sent) -> bool:
+    """Whether a kind of change is one of this message: words to both, and openings, have changes of their own."""
+    if kind == EQUIVOCATION:
+        return sent.told_both
+    return sent.opens if kind == WRONG_OPENING else sent.size > 0
 
 
 @dataclass(slots=True)
 class AtMessage:
-    """A generic deviation at the message ``number`` of the deviating party; ``done``: whether it changed anything."""
+    """A generic deviation at message ``number`` of a step; ``done``: whether it changed anything."""
 
     kind: str
+    step: str
     number: int
     done: bool = False
     _earlier: dict[int, Payload] = field(default_factory=dict)
@@ -78,12 +87,14 @@ class AtMessage:
     def __call__(self, message: Message) -> Payload | None:
         """See ``mesh.Deviation``."""
         before = message.payload.copy()
-        if message.number != self.number:
+        if (message.sent.step, message.number) != (self.step, self.number):
             self._earlier[before.size] = before
             return message.payload
         if self.kind == REPLAY:
             # What it said before, where that has the same size.
             sent: Payload | None = self._earlier.get(before.size, before)
+        elif self.kind in (EQUIVOCATION, WRONG_OPENING):
+            sent = _flipped(message.payload)
         else:
             sent = CHANGES[self.kind](message.payload)
         self.done = sent is None or not np.array_equal(sent, before)

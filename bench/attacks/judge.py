@@ -3,17 +3,19 @@
 Provides ``Result``, ``generic`` and ``structured``. Public: everything.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
-from bench.attacks.deviations import GENERIC, STRUCTURED, AtMessage, Attack
-from bench.attacks.mesh import Outcome, Program, run
-from bench.attacks.programs import PROGRAMS
+from bench.attacks.deviations import STRUCTURED, AtMessage, Attack, applies
+from bench.attacks.mesh import Outcome, Sent, run
+from bench.attacks.programs import SAME_IN_BOTH, TARGETS, Target
 
 ABORTED, WAITING, HARMLESS, SUCCEEDED = "aborted", "waiting", "harmless", "succeeded"
 """An honest party ended it; waiting for a message until the deadline; all ended, as ever; something else was opened."""
 SEMI_HONEST, MALICIOUS = "semi-honest", "malicious"
+NOTHING, RIGHTFUL, WRONG = "nothing", "rightful", "wrong"
+"""What honest parties opened after the lie: nothing, what they open without one, or something else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +23,7 @@ class Result:
     """An attack by party ``deviating``: on which ``program``, by what, and what came of it.
 
     ``step`` and ``message``: which of its messages it changed; None where it computed with other numbers. ``noticed``:
-    by whom, and in whose words. ``opened``: whether an honest party opened anything.
+    by whom, and in whose words. ``opened``: what honest parties opened afterwards.
     """
 
     attack: str
@@ -32,34 +34,71 @@ class Result:
     message: int | None
     outcome: str
     noticed: str = ""
-    opened: bool = False
+    opened: str = NOTHING
+
+    @property
+    def aborted(self) -> bool:
+        """Whether an honest party ended the run, or waits until it does."""
+        return self.outcome in (ABORTED, WAITING)
 
     @property
     def as_it_should_be(self) -> bool:
-        """Every attack ends the run in malicious mode; those that are controls succeed in the other one.
+        """Every attack ends the run in malicious mode; those that know what they are after succeed in the other one.
 
         What is harmless in malicious mode was not carried out, or not noticed: neither shows that anything is proved.
         """
         if self.security == SEMI_HONEST:
-            return self.outcome == SUCCEEDED
-        return self.outcome in (ABORTED, WAITING)
+            return self.attack not in STRUCTURED or self.outcome == SUCCEEDED
+        return self.aborted
 
     def to_dict(self) -> dict[str, object]:
         """For JSON, with what is asked of an attack in one word each."""
         return asdict(self) | {
             "name": self.attack,
             "mode": self.security,
-            "aborted": self.outcome in (ABORTED, WAITING),
-            "before_opening": self.outcome in (ABORTED, WAITING) and not self.opened,
+            "aborted": self.aborted,
+            "before_opening": self.aborted and self.opened != WRONG,
             "learnt": self.outcome == SUCCEEDED,
         }
 
 
+@dataclass(frozen=True, slots=True)
+class _Carried:
+    """An attack that was carried out in a program, beside the honest run of it."""
+
+    attack: str
+    security: str
+    program: str
+    honest: Outcome
+
+    def result(
+        self, outcome: Outcome, pid: int, step: str | None = None, message: int | None = None
+    ) -> Result:
+        """What came of it."""
+        return Result(
+            self.attack,
+            self.security,
+            self.program,
+            pid,
+            step,
+            message,
+            judged(outcome, self.honest),
+            _noticed(outcome),
+            opened(outcome, self.honest),
+        )
+
+
+def opened(outcome: Outcome, honest: Outcome) -> str:
+    """What honest parties opened after the lie, beside the honest run."""
+    for pid, values in outcome.opened.items():
+        if values != honest.opened[pid][: len(values)]:
+            return WRONG
+    return RIGHTFUL if outcome.opened_since else NOTHING
+
+
 def judged(outcome: Outcome, honest: Outcome) -> str:
     """What an outcome is beside that of the honest run."""
-    # All three open the same.
-    right = next(iter(honest.opened.values()))
-    if any(values != right[: len(values)] for values in outcome.opened.values()):
+    if opened(outcome, honest) == WRONG:
         return SUCCEEDED
     if outcome.finished:
         return HARMLESS
@@ -75,96 +114,123 @@ def _noticed(outcome: Outcome) -> str:
     )
 
 
-def generic(programs: Sequence[str], kinds: Sequence[str], messages: int) -> Iterator[Result]:
-    """Each kind of change at so many messages of each party, spread over a program, in malicious mode."""
+def without_control(results: Sequence[Result]) -> list[str]:
+    """The programs in which nothing succeeds in semi-honest mode: there, malicious mode shows nothing."""
+    tried = {r.program for r in results if r.security == SEMI_HONEST}
+    return sorted(tried - {r.program for r in results if r.outcome == SUCCEEDED} - SAME_IN_BOTH)
+
+
+def generic(
+    programs: Sequence[str],
+    kinds: Sequence[str],
+    messages: int | None,
+    securities: Sequence[str] = (MALICIOUS,),
+) -> Iterator[Result]:
+    """Changes of messages; of each kind so many of each step, all of all parties where ``messages`` is None.
+
+    In semi-honest mode they are the controls: what succeeds there is what proofs are for.
+    """
     for name in programs:
-        honest = run(PROGRAMS[name], malicious=True)
-        for pid in range(3):
-            sent = _sent_by(PROGRAMS[name], pid)
-            for number in spread(len(sent), messages):
-                for kind in kinds or GENERIC:
-                    deviation = AtMessage(kind, number)
-                    outcome = run(
-                        PROGRAMS[name], malicious=True, deviating=pid, deviation=deviation
-                    )
-                    if deviation.done:
-                        yield _result(
-                            kind, MALICIOUS, name, pid, sent[number][0], number, outcome, honest
-                        )
+        target = TARGETS[name]
+        for security in securities:
+            malicious = security == MALICIOUS
+            if target.before is not None:
+                target.before(malicious)
+            honest = run(target.program, malicious=malicious)
+            if not honest.finished:
+                raise RuntimeError(f"{name} does not end, {security}, where nobody deviates")
+            for kind, pid, step, number in chosen(target, honest.sent, kinds, messages):
+                deviation = AtMessage(kind, step, number)
+                outcome = run(
+                    target.program, malicious=malicious, deviating=pid, deviation=deviation
+                )
+                if deviation.done:
+                    yield _Carried(kind, security, name, honest).result(outcome, pid, step, number)
 
 
-def _result(
-    attack: str,
-    security: str,
-    program: str,
-    pid: int,
-    step: str | None,
-    number: int | None,
-    outcome: Outcome,
-    honest: Outcome,
-) -> Result:
-    found = judged(outcome, honest)
-    opened = any(outcome.opened.values())
-    return Result(attack, security, program, pid, step, number, found, _noticed(outcome), opened)
+def chosen(
+    target: Target,
+    sent: Mapping[int, Sequence[Sent]],
+    kinds: Sequence[str],
+    messages: int | None,
+) -> Iterator[tuple[str, int, str, int]]:
+    """What is tried: kind of change, party, step, and number of its message in the step.
+
+    Of each step so many messages for each kind, spread over the step's, by one party after the other: the next kind
+    takes others, by other parties; half as many in whole runs. All of all three where ``messages`` is None.
+    """
+    if messages is not None and target.whole:
+        messages = -(-messages // 2)
+    steps = list(dict.fromkeys(s.step for s in sent[0] if target.has(s.step)))
+    for place, step in enumerate(steps):
+        for turn, kind in enumerate(kinds):
+            for count in range(3 if messages is None else min(messages, 3)):
+                pid = (place + turn + count) % 3
+                said = [message for message in sent[pid] if message.step == step]
+                of_step = [i for i, message in enumerate(said) if applies(kind, message)]
+                most = len(of_step) if messages is None else -(-(messages - count) // 3)
+                for at in spread(len(of_step), most, turn + count):
+                    yield kind, pid, step, of_step[at]
 
 
-def _sent_by(program: Program, pid: int, *, malicious: bool = True) -> list[tuple[str, int]]:
-    return run(program, malicious=malicious, deviating=pid).sent
-
-
-def spread(count: int, most: int) -> list[int]:
-    """At most so many of ``count`` numbers, the first and the last among them."""
+def spread(count: int, most: int, turn: int = 0) -> list[int]:
+    """At most so many of ``count`` numbers, evenly; in the next turn others."""
     if count <= most:
         return list(range(count))
-    return sorted({round(i * (count - 1) / (most - 1)) for i in range(most)}) if most > 1 else [0]
+    # A golden section further each time, so that few turns come everywhere.
+    start = int(turn * 0.618 * count)
+    return sorted({(start + i * count // most) % count for i in range(most)})
 
 
-def structured(names: Sequence[str], messages: int) -> Iterator[Result]:
+def structured(names: Sequence[str], messages: int | None) -> Iterator[Result]:
     """Attacks that are after something: in semi-honest mode, as controls, and in malicious mode."""
     for name in names or STRUCTURED:
         attack = STRUCTURED[name]
-        if attack.other_numbers is not None:
-            yield from (_computed(name, attack, attack.other_numbers, m) for m in (False, True))
-        else:
-            yield from _changed(name, attack, messages)
+        for security in (SEMI_HONEST, MALICIOUS):
+            honest = run(attack.program, malicious=security == MALICIOUS)
+            carried = _Carried(name, security, attack.aim, honest)
+            if attack.other_numbers is not None:
+                yield _computed(carried, attack, attack.other_numbers)
+            elif security == SEMI_HONEST:
+                yield _first_success(carried, attack)
+            else:
+                yield from _changed(carried, attack, messages)
 
 
 def _computed(
-    name: str, attack: Attack, other: Callable[[], AbstractContextManager[None]], malicious: bool
+    carried: _Carried, attack: Attack, other: Callable[[], AbstractContextManager[None]]
 ) -> Result:
-    honest = run(attack.program, malicious=malicious)
+    malicious = carried.security == MALICIOUS
     with other():
-        outcome = run(attack.program, malicious=malicious)
-    security = MALICIOUS if malicious else SEMI_HONEST
-    if attack.wanted is not None and not malicious:
-        # What it is after is what it says, whatever an honest run would have chosen.
-        got = all(v == [attack.wanted] for v in outcome.opened.values()) and outcome.finished
-        found = SUCCEEDED if got else HARMLESS
-        return Result(name, security, attack.aim, 0, None, None, found, opened=outcome.finished)
-    return _result(name, security, attack.aim, 0, None, None, outcome, honest)
+        outcome = run(attack.program, malicious=malicious, deviating=0)
+    found = carried.result(outcome, 0)
+    if attack.wanted is None or malicious:
+        return found
+    # What it is after is what it says, whatever an honest run would have chosen.
+    got = all(v == [attack.wanted] for v in outcome.opened.values()) and outcome.finished
+    return replace(found, outcome=SUCCEEDED if got else HARMLESS, opened=WRONG if got else RIGHTFUL)
 
 
-def _changed(name: str, attack: Attack, messages: int) -> Iterator[Result]:
-    """The first message of the step by which it succeeds where nothing is proved; the step's messages where all is."""
-    for malicious in (False, True):
-        honest = run(attack.program, malicious=malicious)
-        security, tried = (MALICIOUS if malicious else SEMI_HONEST), list[Result]()
-        for pid in range(3):
-            sent = _sent_by(attack.program, pid, malicious=malicious)
-            of_step = [n for n, (step, size) in enumerate(sent) if step == attack.step and size]
-            for number in spread(len(of_step), messages) if malicious else range(len(of_step)):
-                at = of_step[number]
-                outcome = run(
-                    attack.program,
-                    malicious=malicious,
-                    deviating=pid,
-                    deviation=AtMessage(attack.kind, at),
-                )
-                tried.append(
-                    _result(name, security, attack.aim, pid, attack.step, at, outcome, honest)
-                )
-                if not malicious and tried[-1].outcome == SUCCEEDED:
-                    break
-            if not malicious and tried and tried[-1].outcome == SUCCEEDED:
-                break
-        yield from tried if malicious else tried[-1:]
+def _first_success(carried: _Carried, attack: Attack) -> Result:
+    """The first message of the step by which it succeeds where nothing is proved."""
+    tried = None
+    for tried in _changed(carried, attack, None):
+        if tried.outcome == SUCCEEDED:
+            break
+    if tried is None:
+        raise RuntimeError(f"there is no message in step {attack.step} to change")
+    return tried
+
+
+def _changed(carried: _Carried, attack: Attack, messages: int | None) -> Iterator[Result]:
+    """One after the other of the step's messages changed, at most so many of each party."""
+    for pid, sent in carried.honest.sent.items():
+        count = sum(s.step == attack.step for s in sent)
+        for at in spread(count, count if messages is None else messages, pid):
+            outcome = run(
+                attack.program,
+                malicious=carried.security == MALICIOUS,
+                deviating=pid,
+                deviation=AtMessage(attack.kind, attack.step, at),
+            )
+            yield carried.result(outcome, pid, attack.step, at)

@@ -1,30 +1,48 @@
 """Three parties in one process, one of which deviates: messages go through queues, keys are fixed.
 
-Provides ``Deviation``, ``Outcome`` and ``run``. Nothing here is secret: keys and data are made up, so that a run with
-a deviation can be compared with the honest one.
+Provides ``Deviation``, ``Outcome`` and ``run``. A party that has ended is lost to the others, as a closed connection
+is: what it had sent still arrives. Nothing here is secret: keys and data are made up, so that a run with a deviation
+can be compared with the honest one.
 """
 
 import asyncio
 import hashlib
-import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from concurrent.futures import Executor
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from protocols.context import Context, Costs, Opening, Payload, StepCost
+from protocols.errors import PeerClosed
 from protocols.verify import ProductVerifier
 
+T = TypeVar("T")
 Program = Callable[[Context], Awaitable[object]]
-_IDLE_S = 0.03
-_IDLE_TIMES, _IDLE_BUSY_S = 3, 0.002
-"""Nothing is sent, and nothing computed, so often for so long: who still waits waits for ever."""
+_IDLE_TURNS = 300
+"""The loop has turned so often, no thread works, and nothing was sent: who still waits waits for ever."""
+_TIMER_S = 0.002
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """What is public of a message: its step and size, whether the other peer was told the same just before it, and
+    whether a value was opened by it."""
+
+    step: str
+    size: int
+    told_both: bool
+    opens: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A message of the deviating party: its number among its own, its step, what it says."""
+    """A message of the deviating party: its number among its own of the step, what is public of it, what it says.
+
+    Steps may run beside one another, in any order; within a step the order is always the same.
+    """
 
     number: int
-    step: str
+    sent: Sent
     payload: Payload
 
 
@@ -34,26 +52,65 @@ Deviation = Callable[[Message], Payload | None]
 
 @dataclass(slots=True)
 class Outcome:
-    """What became of a run: by honest party what it opened and how it ended; the deviating party's messages."""
+    """What became of a run: by honest party what it opened and how it ended; by party what it sent.
+
+    ``before``: by honest party, how many openings came before the message that was changed.
+    """
 
     opened: dict[int, list[bytes]] = field(default_factory=dict)
+    before: dict[int, int] = field(default_factory=dict)
     errors: dict[int, BaseException | None] = field(default_factory=dict)
-    sent: list[tuple[str, int]] = field(default_factory=list)
+    sent: dict[int, list[Sent]] = field(default_factory=dict)
 
     @property
     def finished(self) -> bool:
         """Whether every honest party came to its end."""
         return not any(self.errors.values())
 
+    @property
+    def opened_since(self) -> bool:
+        """Whether an honest party opened anything after the message that was changed."""
+        return any(len(values) > self.before[pid] for pid, values in self.opened.items())
+
 
 class _Queues:
-    def __init__(self) -> None:
-        self.waiting: dict[tuple[int, int, int], asyncio.Future[Payload]] = {}
-        self.posted = 0
+    """Messages on their way, by sender, receiver and label, and who has ended."""
 
-    def slot(self, sender: int, receiver: int, label: int) -> "asyncio.Future[Payload]":
-        future: asyncio.Future[Payload] = asyncio.get_running_loop().create_future()
-        return self.waiting.setdefault((sender, receiver, label), future)
+    def __init__(self) -> None:
+        self.posted = 0
+        self._waiting: dict[tuple[int, int, int], asyncio.Future[Payload]] = {}
+        self._ended: set[int] = set()
+
+    def put(self, sender: int, receiver: int, label: int, payload: Payload) -> None:
+        self.posted += 1
+        future = self._slot(sender, receiver, label)
+        if not future.done():
+            future.set_result(payload.copy())
+
+    async def get(self, sender: int, receiver: int, label: int) -> Payload:
+        future = self._slot(sender, receiver, label)
+        if sender in self._ended and not future.done():
+            raise _lost(sender)
+        return await future
+
+    def end(self, pid: int) -> None:
+        """A party has ended: what others still await of it will not come."""
+        self._ended.add(pid)
+        for (sender, _, _), future in self._waiting.items():
+            if sender == pid and not future.done():
+                future.set_exception(_lost(pid))
+                # Nobody may be waiting, which is no mistake.
+                future.exception()
+
+    def _slot(self, sender: int, receiver: int, label: int) -> "asyncio.Future[Payload]":
+        key = sender, receiver, label
+        if key not in self._waiting:
+            self._waiting[key] = asyncio.get_running_loop().create_future()
+        return self._waiting[key]
+
+
+def _lost(pid: int) -> PeerClosed:
+    return PeerClosed(f"party {pid} has ended", pid)
 
 
 class _Party:
@@ -61,9 +118,11 @@ class _Party:
 
     def __init__(self, queues: _Queues, pid: int, deviation: Deviation | None) -> None:
         self.pid, self.costs = pid, Costs()
-        self.sent: list[tuple[str, int]] = []
+        self.sent: list[Sent] = []
         self.opened_values: list[bytes] = []
+        self.on_change: Callable[[], object] = lambda: None
         self._queues, self._deviation = queues, deviation
+        self._last: tuple[int, bytes] | None = None
 
     def component_key(self, component: int) -> bytes:
         """See ``context.Transport``."""
@@ -75,57 +134,113 @@ class _Party:
 
     def post(self, peer: int, label: int, payload: Payload, cost: StepCost) -> None:
         """See ``context.Transport``."""
-        self._queues.posted += 1
-        number = len(self.sent)
-        self.sent.append((cost.step, payload.size))
+        cost.sent_bytes += payload.size
+        cost.messages += 1
+        said = label, payload.tobytes()
+        sent = Sent(cost.step, payload.size, told_both=said == self._last)
+        self._last = said
+        self.sent.append(sent)
         if self._deviation is not None:
             # What cannot be written to is a constant of the program, and not this party's alone.
             payload = payload if payload.flags.writeable else payload.copy()
-            changed = self._deviation(Message(number, cost.step, payload))
+            number = sum(other.step == sent.step for other in self.sent) - 1
+            changed = self._deviation(Message(number, sent, payload))
+            if changed is None or changed.tobytes() != said[1]:
+                self.on_change()
             if changed is None:
                 return
             payload = changed
-        self._queues.slot(self.pid, peer, label).set_result(payload.copy())
+        self._queues.put(self.pid, peer, label, payload)
 
     async def fetch(self, peer: int, label: int, cost: StepCost, limit: int) -> Payload:
         """See ``context.Transport``."""
-        return await self._queues.slot(peer, self.pid, label)
+        payload = await self._queues.get(peer, self.pid, label)
+        cost.received_bytes += payload.size
+        return payload
 
     def opened(self, opening: Opening, value: bytes) -> None:
         """See ``context.Transport``."""
+        self.costs.openings.append(opening)
         self.opened_values.append(value)
+        # A value is opened as soon as it has come, by the two messages of the round.
+        self.sent[-2:] = [replace(sent, opens=True) for sent in self.sent[-2:]]
+
+
+class _Loop(asyncio.SelectorEventLoop):
+    """An event loop that knows how many of its threads work."""
+
+    working = 0
+
+    def run_in_executor(
+        self, executor: Executor | None, func: Callable[..., T], *args: object
+    ) -> "asyncio.Future[T]":
+        """See ``asyncio.AbstractEventLoop``."""
+        self.working += 1
+        future = super().run_in_executor(executor, func, *args)
+        future.add_done_callback(self._done)
+        return future
+
+    def _done(self, _: "asyncio.Future[T]") -> None:
+        self.working -= 1
 
 
 def run(
-    program: Program, *, malicious: bool, deviating: int = 0, deviation: Deviation | None = None
+    program: Program,
+    *,
+    malicious: bool,
+    deviating: int | None = None,
+    deviation: Deviation | None = None,
 ) -> Outcome:
     """Run ``program`` at three parties, of which ``deviating`` deviates, until all have ended or wait for ever."""
-    return asyncio.run(_run(program, malicious, deviating, deviation))
+    loop = _Loop()
+    with asyncio.Runner(loop_factory=lambda: loop) as runner:
+        return runner.run(_run(loop, program, malicious, deviating, deviation))
 
 
 async def _run(
-    program: Program, malicious: bool, deviating: int, deviation: Deviation | None
+    loop: _Loop,
+    program: Program,
+    malicious: bool,
+    deviating: int | None,
+    deviation: Deviation | None,
 ) -> Outcome:
     queues = _Queues()
     parties = [_Party(queues, pid, deviation if pid == deviating else None) for pid in range(3)]
-    contexts = [
-        Context(party, b"attack", verifier=ProductVerifier() if malicious else None)
-        for party in parties
-    ]
-    tasks = [asyncio.ensure_future(program(context)) for context in contexts]
-    idle = 0
-    while not all(task.done() for task in tasks) and idle < _IDLE_TIMES:
-        posted, busy = queues.posted, time.process_time()
-        await asyncio.wait(tasks, timeout=_IDLE_S)
-        # Who computes, in a thread maybe, sends nothing and is not idle.
-        waiting = time.process_time() - busy < _IDLE_BUSY_S
-        idle = idle + 1 if waiting and posted == queues.posted else 0
+    before: dict[int, int] = {}
+
+    def changed() -> None:
+        for party in parties:
+            before.setdefault(party.pid, len(party.opened_values))
+
+    for party in parties:
+        party.on_change = changed
+
+    async def take_part(party: _Party) -> object:
+        verifier = ProductVerifier() if malicious else None
+        try:
+            return await program(Context(party, b"attack", verifier=verifier))
+        finally:
+            queues.end(party.pid)
+
+    tasks = [asyncio.ensure_future(take_part(party)) for party in parties]
+    await _until_idle(tasks, queues, loop)
     for task in tasks:
         task.cancel()
     ended = await asyncio.gather(*tasks, return_exceptions=True)
-    outcome = Outcome(sent=parties[deviating].sent)
+    outcome = Outcome(sent={party.pid: party.sent for party in parties})
     for pid, end in enumerate(ended):
         if pid != deviating:
             outcome.opened[pid] = parties[pid].opened_values
+            outcome.before[pid] = before.get(pid, 0)
             outcome.errors[pid] = end if isinstance(end, BaseException) else None
     return outcome
+
+
+async def _until_idle(tasks: "list[asyncio.Task[object]]", queues: _Queues, loop: _Loop) -> None:
+    """Until all have ended, or who has not waits for what never comes."""
+    turns, posted = 0, 0
+    while turns < _IDLE_TURNS and not all(task.done() for task in tasks):
+        # While a thread works there is nothing to do here.
+        await asyncio.sleep(_TIMER_S if loop.working else 0)
+        busy = loop.working or queues.posted != posted
+        turns, posted = (0 if busy else turns + 1), queues.posted

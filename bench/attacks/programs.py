@@ -1,24 +1,39 @@
-"""What is attacked: each protocol that ends in an opening, on a few numbers.
+"""What is attacked: each protocol that ends in an opening, on a few numbers; and whole runs.
 
-Provides ``PROGRAMS``, and ``choose`` and ``TABLE`` for attacks that know what they are after. Public: the
-data is made up.
+Provides ``TARGETS``, each a program and the steps of it whose messages are changed, ``PROGRAMS`` among them, and
+``choose`` and ``TABLE`` for attacks that know what they are after. Public: the data is made up.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from types import SimpleNamespace
 
 import numpy as np
 
 from bench.attacks.mesh import Program
+from bench.attacks.whole import BEFORE, WHOLE
+from parties.distaim.steps import (
+    AGREE,
+    CLIENTS_AGREE,
+    CLIENTS_COMPARE,
+    CLIENTS_RESUME,
+    CLIENTS_VERIFY,
+    ESTIMATE,
+    FINISH,
+    PREPARE_VERIFY,
+)
 from protocols import base, boolean, bounded, count_bits, measure, random_bits, rows, select
 from protocols.context import Context
 from protocols.derived import bits_to_ring
+from protocols.pairing import SHARE_BYTES, Coin
 from protocols.products import NumpyProducts
+from protocols.recoding import recode
 from protocols.ring import BITS, R32, Ring, RingArray
+from protocols.row_layout import Recoding, RowLayout
 from protocols.row_plan import plan_counting
 from protocols.select_spec import bounds, integer_bits
 from protocols.shares import Share
-from protocols.steps import MEASURE, SELECT
+from protocols.steps import COUNT_RECODE, MEASURE, MEASURE_OPEN, SELECT, SELECT_CHOOSE
 
 TABLE = np.array([12, 9, 10, 13, 8], np.uint32)
 SIZES = np.array([2, 3])
@@ -88,6 +103,39 @@ async def _counted(ctx: Context) -> object:
     return await base.open_value(ctx, counts, "counts")
 
 
+async def _recoded(ctx: Context) -> object:
+    """Rows' fine codes as those of coarser cells."""
+    fine, coarse = RowLayout((8, 3)), RowLayout((4, 3))
+    recoding = Recoding(fine, coarse, {0: (0, 0, 0, 0, 1, 2, 2, 3)})
+    planes = np.array([[_WORDS[i % 3] >> np.uint64(i)] for i in range(fine.bits)])
+    with ctx.step(COUNT_RECODE.name) as c:
+        recoded = await recode(c, share(ctx, BITS, planes), _ROWS_COUNTED, recoding)
+    return await base.open_value(ctx, recoded, "rows")
+
+
+async def _paired(ctx: Context) -> object:
+    """The keys of the pairs, as the mesh makes them; each end's is recorded as if it had been opened."""
+    coins = {
+        peer: Coin(ctx.pid, peer, b"attack", share=bytes([1 + 3 * ctx.pid + peer]) * SHARE_BYTES)
+        for peer in (ctx.next_pid, ctx.prev_pid)
+    }
+    with ctx.step("keys") as c:
+        committed = await _swapped(c, {peer: coin.commitment for peer, coin in coins.items()})
+        shown = await _swapped(c, {peer: coin.share for peer, coin in coins.items()})
+        for peer, coin in sorted(coins.items()):
+            key = np.frombuffer(coin.key(committed[peer], shown[peer]), np.uint64)
+            c.record_opening("key", key, BITS)
+    return None
+
+
+async def _swapped(ctx: Context, said: Mapping[int, bytes]) -> dict[int, bytes]:
+    heard = await ctx.round(
+        {peer: np.frombuffer(word, np.uint8) for peer, word in said.items()},
+        {peer: len(word) for peer, word in said.items()},
+    )
+    return {peer: word.tobytes() for peer, word in heard.items()}
+
+
 async def _carried(ctx: Context) -> object:
     x_bsh = share(ctx, BITS, np.stack((_WORDS, _WORDS[::-1])))
     carry = await boolean.carry_out(ctx, x_bsh, ~x_bsh)
@@ -111,9 +159,65 @@ PROGRAMS: Mapping[str, Program] = {
     "inner-product": _multiplied,
     "random-bits": _drawn,
     "check": _checked,
+    "recoding": _recoded,
     "count-rows": _counted,
+    "keys": _paired,
     "select": choose,
     "select-by-bits": _chosen_by_bits,
     "measure": _measured,
     "measure-box-muller": _measured_box_muller,
+}
+
+_OF_WHOLE_RUNS: Mapping[str, frozenset[str]] = {
+    # What has no program of its own above.
+    "run": frozenset(
+        step.name
+        for step in (
+            AGREE,
+            CLIENTS_RESUME,
+            CLIENTS_AGREE,
+            CLIENTS_COMPARE,
+            CLIENTS_VERIFY,
+            PREPARE_VERIFY,
+            ESTIMATE,
+            FINISH,
+        )
+    ),
+    "run-restarted": frozenset({AGREE.name, CLIENTS_RESUME.name, SELECT_CHOOSE.name}),
+    # The model decides whether rounds become finer, and what is opened which bins there are.
+    "run-annealed": frozenset({ESTIMATE.name, MEASURE_OPEN.name}),
+    "run-private-bins": frozenset({COUNT_RECODE.name, MEASURE_OPEN.name, CLIENTS_VERIFY.name}),
+}
+
+SAME_IN_BOTH = frozenset({"keys", "run", "run-annealed"})
+"""Programs that notice in either mode what is tried there: commitments and digests are compared, always."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A program, and the ``steps`` of it whose messages are changed: all where that is None.
+
+    ``before`` is what has to be there first, in malicious mode or not.
+    """
+
+    program: Program
+    steps: frozenset[str] | None = None
+    before: Callable[[bool], object] | None = None
+
+    @property
+    def whole(self) -> bool:
+        """Whether it is a whole run, of which some steps are looked at."""
+        return self.steps is not None
+
+    def has(self, step: str) -> bool:
+        """Whether messages of this step are changed."""
+        return self.steps is None or step in self.steps
+
+
+TARGETS: Mapping[str, Target] = {
+    **{name: Target(program) for name, program in PROGRAMS.items()},
+    **{
+        name: Target(program, _OF_WHOLE_RUNS[name], BEFORE.get(name))
+        for name, program in WHOLE.items()
+    },
 }

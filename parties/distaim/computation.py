@@ -398,7 +398,9 @@ async def _finish(
     server.transcript.note(PUBLISHED.what, **_published(message).to_dict())
     document |= await _traffic(server, ctx, costs)
     write_json(server.directory / "result.json", document, durable=True)
-    await ctx.exchange(DONE)
+    for pid, word in enumerate(await ctx.exchange(DONE)):
+        if word != DONE:
+            raise ProtocolViolation(f"party {pid} does not say that it is done", pid)
 
 
 def _published(message: bytes) -> Published:

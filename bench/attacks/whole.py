@@ -1,0 +1,271 @@
+"""Whole runs of DistAIM on made-up owners, by the servers' own code (`parties.distaim.computation`).
+
+Provides ``WHOLE``: what only whole runs have is attacked there, agreeing, listing and comparing owners, broadcasts of
+models, the end, a restart. Stores are in a folder of their own, which is deleted. Public: the data is made up.
+"""
+
+import asyncio
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+
+from bench.attacks.mesh import Program, run
+from mechanisms.aim import AimResult, Estimate, Measurement
+from mechanisms.workload import Workload
+from parties.config import COUNTS_INPUT, MALICIOUS, SEMI_HONEST, Config, config_from_dict
+from parties.distaim.agreement import identity_of
+from parties.distaim.circumstances import Circumstances
+from parties.distaim.computation import ComputeServer, LeadDuties, compute
+from parties.distaim.estimation import LEAD
+from parties.distaim.inputs import form_for, input_forms
+from parties.distaim.outputs import CostsFile
+from parties.distaim.planning import make_plan, security_bits
+from parties.distaim.private_bins import first_workload
+from parties.distaim.store import Store
+from parties.distaim.stored import StoredSubmission
+from parties.distaim.submission import RING_BITS, Submission
+from parties.progress import FieldValue
+from parties.published import Published
+from parties.tls import authority_bytes, make_certificates, public_keys
+from protocols.context import Context, Costs
+from protocols.upload import UploadSeeds
+
+_OWNERS = ("clinic-a", "clinic-b", "clinic-c")
+_ROWS, _CAPACITY = 12, 20
+_SERVERS = ("server-0", "server-1", "server-2")
+_COLUMNS: Sequence[Mapping[str, object]] = (
+    {"name": "sex", "kind": "categorical", "categories": ["f", "m"]},
+    {"name": "age", "kind": "integer", "low": 0, "high": 6},
+)
+_FINE = {"name": "age", "kind": "integer", "low": 0, "high": 6, "bins": "private", "coarse": 4}
+_PRIVATE = {
+    "column": [_COLUMNS[0], _FINE],
+    "run.input": "rows",
+    "run.epsilon": 20.0,
+    "run.rounds": 1,
+}
+_ANNEALED = {"run.schedule": "annealed", "run.rounds": None, "run.epsilon": 20.0}
+
+
+@dataclass(frozen=True, slots=True)
+class _Upload:
+    """What a server holds of one owner."""
+
+    stored: StoredSubmission
+    body: bytes = field(repr=False)
+
+
+class _MadeUpStore(Store):
+    """A store that holds these uploads, as if their owners had sent them."""
+
+    uploads: Mapping[str, _Upload] = {}
+
+    def submissions(self, up_to_round: int | None = None) -> list[StoredSubmission]:
+        """See ``Store.submissions``."""
+        held = [upload.stored for upload in self.uploads.values()]
+        return [s for s in held if up_to_round is None or s.submission.first_round <= up_to_round]
+
+    def submission_count(self) -> int:
+        """See ``Store.submission_count``."""
+        return len(self.uploads)
+
+    def read_submission(self, client: str, version: int = 1) -> bytes:
+        """See ``Store.read_submission``."""
+        return self.uploads[client].body
+
+
+class _Stopped(Exception):
+    """A server was stopped."""
+
+
+@dataclass(frozen=True, slots=True)
+class _StoppedAfter:
+    """Progress that nobody watches, and that stops a server after a round; never for None."""
+
+    round: int | None
+
+    def event(self, name: str, text: str, **fields: FieldValue) -> None:
+        """See ``parties.progress.Progress``."""
+        if name == "round-done" and self.round is not None and fields.get("done") == self.round:
+            raise _Stopped
+
+
+class _Nonce(Circumstances):
+    """Circumstances without chance: what a server draws is the same in every run."""
+
+    def keep(self, name: str, take: object) -> bytes:
+        """See ``Circumstances.keep``."""
+        return bytes(16) if name == "nonce" else super().keep(name, take)  # type: ignore[arg-type]
+
+
+class _Uniform:
+    """An estimator that has learnt nothing, at once: models are public, and decide how good a choice is."""
+
+    def __init__(self, workload: Workload) -> None:
+        sizes = [workload.domain.size(query) for query in workload.candidates]
+        self._answers = np.concatenate([np.full(n, (1 << 32) // n - 1, np.uint32) for n in sizes])
+        self._allowed = np.ones(len(sizes), np.bool_)
+
+    async def estimate(
+        self, measurements: Sequence[Measurement], *, round: int, final: bool
+    ) -> Estimate:
+        """See ``mechanisms.aim.Estimator``."""
+        return Estimate(self._allowed, self._answers)
+
+
+def _nothing_written(result: AimResult, workload: Workload) -> Published:
+    return Published("00" * 32, "00" * 32, 0)
+
+
+@lru_cache
+def _authority() -> tuple[bytes, tuple[Mapping[str, str], ...]]:
+    """The authority's certificate, and the servers' keys as a configuration has them."""
+    with tempfile.TemporaryDirectory() as name:
+        files = make_certificates(Path(name), _SERVERS)
+        keys = tuple(public_keys(files[s].cert, files[s].seal) for s in _SERVERS)
+        return authority_bytes(files[_SERVERS[0]]), keys
+
+
+def _config(changes: Mapping[str, object], *, malicious: bool) -> Config:
+    _, keys = _authority()
+    servers = [
+        {"name": name, "mesh": f"127.0.0.1:{2 * i + 1}", "ingest": f"127.0.0.1:{2 * i + 2}", **key}
+        for i, (name, key) in enumerate(zip(_SERVERS, keys, strict=True))
+    ]
+    config = config_from_dict(
+        {
+            "run": {
+                "id": "attack",
+                "epsilon": 2.0,
+                "delta": 1e-5,
+                "rounds": 2,
+                "input": COUNTS_INPUT,
+                "security": MALICIOUS if malicious else SEMI_HONEST,
+            },
+            "workload": {"degree": 2, "count": "all"},
+            "clients": {
+                "expected": len(_OWNERS),
+                "minimum": 1,
+                "rows_per_client": _CAPACITY,
+            },
+            "column": list(_COLUMNS),
+            "party": servers,
+        },
+        source="bench attacks",
+        base=Path(),
+    )
+    return config.override(changes) if changes else config
+
+
+def _uploads(config: Config, pid: int) -> dict[str, _Upload]:
+    """What server ``pid`` holds of everybody, who come in round 1, but the last in round 2 where there is one."""
+    workload = first_workload(config) or config.build_workload()
+    form, found = form_for(config, workload, _CAPACITY), {}
+    form = input_forms(config, workload)[form.name]
+    for number, owner in enumerate(_OWNERS):
+        codes = np.zeros((_ROWS, len(config.domain.shape)), np.int32)
+        codes[::4] = 1
+        seeds = UploadSeeds(bytes([number]) * 16, bytes([number + 100]) * 16)
+        body = form.share(form.values(codes, _CAPACITY), seeds).bodies[pid]
+        late = number == len(_OWNERS) - 1 and (config.run.rounds or 0) > 1
+        submission = Submission(
+            config.run.id,
+            owner,
+            config.digest(),
+            config.build_workload().digest(),
+            config.build_workload().maximal_cells,
+            RING_BITS,
+            form.name,
+            _CAPACITY,
+            2 if late else 1,
+            f"{number:032x}",
+        )
+        own, following = (d.hex() for d in form.component_digests(pid, body, _CAPACITY))
+        stored = StoredSubmission(
+            submission, submission.digest(), "00" * 32, own, following, len(body), 0.0
+        )
+        found[owner] = _Upload(stored, body)
+    return found
+
+
+async def _server(ctx: Context, config: Config, folder: Path, stop_after: int | None) -> None:
+    """One server's whole run in ``folder``, from where its store stands."""
+    workload, pid = config.build_workload(), ctx.pid
+    directory = folder / str(pid)
+    directory.mkdir(exist_ok=True)
+    plan, bits = make_plan(config, workload), security_bits(config, workload)
+    circumstances = _Nonce()
+    lead = LeadDuties(_Uniform, _nothing_written) if pid == LEAD else None
+    with _MadeUpStore(directory / "store", config.digest()) as store:
+        store.uploads = _uploads(config, pid)
+        path = directory / "transcript.jsonl"
+        transcript = circumstances.transcript(path, sign=bytes, header={})
+        server = ComputeServer(
+            config=config,
+            pid=pid,
+            directory=directory,
+            workload=workload,
+            plan=plan,
+            security_bits=bits,
+            store=store,
+            transcript=transcript,
+            progress=_StoppedAfter(stop_after),
+            closed=asyncio.Event(),
+            circumstances=circumstances,
+            authority=_authority()[0],
+        )
+        identity = identity_of(config, workload.digest(), plan, bits)
+        costs = CostsFile(directory / "costs.json", Costs())
+        try:
+            await compute(server, ctx, identity, costs=costs, lead=lead)
+        except _Stopped:
+            return
+        finally:
+            transcript.close()
+
+
+def _whole(changes: Mapping[str, object], stop_after: int | None = None) -> Program:
+    """A run from its beginning to its end, or to that of a round."""
+
+    async def program(ctx: Context) -> None:
+        config = _config(changes, malicious=ctx.verifier is not None)
+        with tempfile.TemporaryDirectory() as folder:
+            await _server(ctx, config, Path(folder), stop_after)
+
+    return program
+
+
+@lru_cache
+def _interrupted(malicious: bool) -> tempfile.TemporaryDirectory[str]:
+    """The three servers' folders after they were stopped behind round 1."""
+    folder = tempfile.TemporaryDirectory()
+
+    async def program(ctx: Context) -> None:
+        await _server(ctx, _config({}, malicious=malicious), Path(folder.name), 1)
+
+    run(program, malicious=malicious)
+    return folder
+
+
+async def _restarted(ctx: Context) -> None:
+    """A run that three servers go on with after they were stopped."""
+    malicious = ctx.verifier is not None
+    with tempfile.TemporaryDirectory() as folder:
+        before = Path(_interrupted(malicious).name) / str(ctx.pid)
+        shutil.copytree(before, Path(folder) / str(ctx.pid))
+        await _server(ctx, _config({}, malicious=malicious), Path(folder), None)
+
+
+WHOLE: Mapping[str, Program] = {
+    "run": _whole({}),
+    "run-restarted": _restarted,
+    "run-annealed": _whole(_ANNEALED, stop_after=2),
+    "run-private-bins": _whole(_PRIVATE),
+}
+BEFORE: Mapping[str, Callable[[bool], object]] = {"run-restarted": _interrupted}
+"""What has to be there before a program is run, in malicious mode or not."""
