@@ -20,12 +20,30 @@ async def in_blocks(
     Rounds: those of one block; blocks overlap.
     Communication: the sum of the blocks', with roles rotated, so that all parties send the same in the long run.
     """
+    return await _joined(ctx, count, block, lambda role, part: protocol(role, len(part)))
+
+
+async def of_blocks(
+    ctx: Context, x_sh: Share, block: int, protocol: Callable[[Context, Share], Awaitable[Share]]
+) -> Share:
+    """``protocol(context, part)`` for blocks of x (n,), as ``in_blocks``."""
+    return await _joined(
+        ctx,
+        x_sh.size,
+        block,
+        lambda role, part: protocol(role, x_sh[part.start : part.stop].within(role.pid)),
+    )
+
+
+async def _joined(
+    ctx: Context, count: int, block: int, protocol: Callable[[Context, range], Awaitable[Share]]
+) -> Share:
     slots = asyncio.Semaphore(_IN_FLIGHT)
 
     async def one(c: Context, start: int) -> Share:
         async with slots:
             role = c.child(rotate=start // block % 3)
-            result = await protocol(role, min(block, count - start))
+            result = await protocol(role, range(start, min(start + block, count)))
             c.depth = role.depth
             return result.within(c.pid).reshape(-1)
 

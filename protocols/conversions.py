@@ -4,12 +4,13 @@ Secret: components and what is made of them. Leaks: none, in every function here
 README section 6.
 """
 
+import numpy as np
+
 from protocols.base import multiply, reshare
-from protocols.bitslice import to_bits
 from protocols.boolean import carry_out
 from protocols.context import Context
-from protocols.free import carry_save, free_sharings
-from protocols.ring import R16, R32, Ring
+from protocols.free import carry_save, two_bits
+from protocols.ring import R16, R32
 from protocols.shares import Share, product, stack
 
 
@@ -19,50 +20,23 @@ async def lift_half(ctx: Context, t_sh: Share) -> Share:
     Shapes: (n,) in Z_2^16; returns (n,).
     Leaks: none.
     Rounds: 8.
-    Communication: 31 planes and those of ``boolean.carry_out`` of 15; 2 n elements of 2 bytes and n of 4: 14.9 bytes a
-        value.
+    Communication: 31 planes and those of ``boolean.carry_out`` of 15; n elements of 4 bytes, 3 n more by party 0: on
+        average 14.9 bytes a value.
     Raises: ChannelError, ProtocolViolation.
-    Source: own. With t0 + t1 + t2 = t + 2^16 w, and l the sum of the components' lowest bits, which is 0 or 2:
-        x = sum of floor(t_c / 2) + l / 2 - 2^15 w, where l / 2 is the sum of the lowest bits' products in pairs.
+    Source: own. With t0 + t1 + t2 = t + 2^16 w and l the sum of the components' lowest bits, which is 0 or 2:
+        x = sum of floor(t_c / 2) + l / 2 - 2^15 w, where l / 2 is the majority of the lowest bits.
     """
-    bits = R16.bits
+    bits, count = R16.bits, t_sh.size
     # Three numbers become two, s and 2 c.
     parity, majority = await carry_save(ctx, t_sh, bits, bits)
     # w counts two carries: out of the top bits' majority, and out of s + 2 c, whose lowest bit adds nothing.
     above, below = parity[1:], majority[:-1]
     carry = await carry_out(ctx, await multiply(ctx, above, below), above ^ below)
-    return await _without_wraps(ctx, t_sh, stack(majority[bits - 1], carry))
-
-
-async def _without_wraps(ctx: Context, t_sh: Share, wraps_bsh: Share) -> Share:
-    """The end of ``lift_half``, with w as the sum of two bits (2, words).
-
-    A bit v is v0 + v1 + v2 - 2 (v0 v1 + v0 v2 + v1 v2) + 4 v0 v1 v2. All products but one are of free sharings and
-    end in one sum a value; v0 v1 is reshared before, in Z_2^16, since in Z_2^32 only 2^16 times it is needed.
-    """
-    count, top = t_sh.size, 1 << (R16.bits - 1)
-
-    def of_bits(ring: Ring) -> tuple[Share, Share, Share]:
-        return free_sharings(
-            ctx, wraps_bsh, ring, (2, count), lambda part: ring.encode(to_bits(part, count))
-        )
-
-    small0, small1, _ = of_bits(R16)
-    both = _shifted(await multiply(ctx, small0, small1))
-    v0, v1, v2 = of_bits(R32)
-    scaled0, scaled1 = v0.times(2 * top), v1.times(2 * top)
-    wraps = (
-        product(ctx, scaled0, v1)
-        + product(ctx, scaled0 + scaled1, v2)
-        + product(ctx, both, v2.times(-2))
-    ).sum(axis=0)
-    l0, l1, l2 = free_sharings(ctx, t_sh, R32, (count,), lambda part: R32.encode(part & 1))
-    low = product(ctx, l0, l1) + product(ctx, l0 + l1, l2)
+    planes = stack(majority[0], majority[bits - 1], carry)
+    # The three bits v in Z_2^32, each times what it counts: v = u + v2 - 2 u v2, of which one sum is sent.
+    half = 1 << (bits - 1)
+    weights = R32.encode(np.array([[1], [-half], [-half]]))
+    u_sh, v2_sh = await two_bits(ctx, planes, count, R32)
+    both = await reshare(ctx, product(ctx, u_sh.times(weights), v2_sh).sum(axis=0))
     halves = Share(R32, t_sh.pid, R32.encode(t_sh.own >> 1), R32.encode(t_sh.next >> 1))
-    return halves - (v0 + v1 + v2).sum(axis=0).times(top) + await reshare(ctx, low + wraps)
-
-
-def _shifted(x_sh: Share) -> Share:
-    """2^16 x in Z_2^32, of x in Z_2^16. Local."""
-    shift = R16.bits
-    return Share(R32, x_sh.pid, R32.encode(x_sh.own) << shift, R32.encode(x_sh.next) << shift)
+    return halves + (u_sh + v2_sh).times(weights).sum(axis=0) - both.times(2)

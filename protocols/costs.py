@@ -17,6 +17,7 @@ from protocols import bounded, count_bits
 from protocols.absolute import BLOCK_CELLS
 from protocols.bit_sums import QUAD
 from protocols.bitslice import words_for
+from protocols.blocks import PROVED_AT_ONCE
 from protocols.boolean import levels
 from protocols.box_muller import (
     BLOCK_PAIRS,
@@ -28,14 +29,15 @@ from protocols.box_muller import (
 )
 from protocols.discrete import BLOCK_SAMPLES, Sampler
 from protocols.fixed import EXP2_DEGREE, EXP2_TRUNCATIONS, INTEGER_BITS, TOP_BITS
+from protocols.galois import DEGREE
 from protocols.inner_proof import blocks_of, last_size
 from protocols.mersenne import F61, Field
 from protocols.ring import Ring
 from protocols.row_layout import Recoding
-from protocols.row_plan import SEGMENT_ROWS, CountPlan
+from protocols.row_plan import LIFT_CELLS, SEGMENT_ROWS, CountPlan
 from protocols.select_spec import FRACTION_BITS, GROUP, LOG2E_BITS, UNIFORM_BITS, WEIGHT_BITS
 from protocols.verify_bits import blocks_for
-from protocols.verify_rings import SCHEMES, padded_in_grids, padded_terms
+from protocols.verify_rings import SCHEMES, padded_terms
 
 _DIGEST = 32
 _WIDE = 16
@@ -402,19 +404,27 @@ def verify_gates(words: int) -> Cost:
     return fold_claim(blocks, 1) + inner_proof([terms], F61)
 
 
-def verify_rings(ring: Ring, elements: int, terms: int, in_grids: int = 0) -> Cost:
+def verify_rings(ring: Ring, elements: int, terms: int) -> Cost:
     """``verify_rings.prove_ring_products`` of so many values, made of so many terms: one for each factor of a product.
 
-    ``in_grids`` are combined rows of grids (``verify_grids``), two for each row and pattern. Terms of what everybody
-    knows to be zero, and values of which a party sent its keystream alone, do not count.
+    Terms of what everybody knows to be zero, and values of which a party sent its keystream alone, do not count.
     """
     scheme, terms = SCHEMES[ring], padded_terms(ring, terms)
-    in_grids = padded_in_grids(ring, in_grids)
-    bits = scheme.carry_bits(terms, in_grids)
+    bits = scheme.carry_bits(terms)
     quotients = Cost(1, (elements * scheme.quotients.itemsize, 0, 0)) + Cost(1, (0, 16, 0))
     carries = Cost(1, (8 * scheme.sums * -(-bits // 64), 0, 0))
-    counts = [terms, in_grids, scheme.sums * bits]
+    counts = [terms, scheme.sums * bits]
     return quotients + carries + inner_proof(counts, scheme.field, scheme.sums)
+
+
+def verify_tables(rows: int, terms: int) -> Cost:
+    """``verify_tables.prove_tables`` of so many rows and products of combined entries in each."""
+    element, coin = 2 * DEGREE, 16
+    cost, left = _everyone(coin) + _everyone(rows * element) + _everyone(coin), 1 + rows
+    while left > 1:
+        cost += _everyone(left // 2 * element) + _everyone(coin)
+        left -= left // 2
+    return cost + _everyone(2 * _DIGEST) + _everyone((2 * terms + 1) * element)
 
 
 def settle(*proofs: Cost, flags: int = 0) -> Cost:
@@ -537,7 +547,20 @@ def carry_save(cells: int, bits: int) -> Cost:
 def lift_half(values: int) -> Cost:
     """``conversions.lift_half``."""
     planes = carry_save(values, 16) + _everyone(_planes(15, values))
-    return planes + carry_out(values, 15) + _everyone(4 * values) + _everyone(4 * values)
+    return planes + carry_out(values, 15) + _dealt(0, 12 * values) + _everyone(4 * values)
+
+
+def lift_counts(values: int) -> Cost:
+    """``conversions.lift_half`` of so many, in blocks; with a verifier some after others."""
+    starts, cost = range(0, values, LIFT_CELLS), Cost()
+    at_once = PROVED_AT_ONCE if _VERIFIED.get() else len(starts)
+    for first in range(0, len(starts), at_once):
+        some = Cost()
+        for start in starts[first : first + at_once]:
+            block = lift_half(min(LIFT_CELLS, values - start))
+            some |= block.rotated(start // LIFT_CELLS % 3)
+        cost += some
+    return cost
 
 
 def valid_bits(plan: CountPlan, rows: int) -> Cost:
@@ -565,18 +588,22 @@ def recode(recoding: Recoding | None, rows: int) -> Cost:
 
 
 def doubled_counts(plan: CountPlan, rows: int) -> Cost:
-    """The factors of so many rows, and the sums of their products, in Z_2^16."""
-    cost = bits_into_ring((1 + len(plan.leaves)) * rows, 2)
-    for level in range(1, plan.levels + 1):
-        if entries := plan.level_entries(level):
-            cost += _everyone(2 * entries * rows)
-    return cost + _everyone(2 * plan.cells)
+    """Factors of so many rows, and sums of their products in Z_2^16; with a verifier of some blocks after others."""
+    blocks, cost = list(plan.blocks(range(rows))), Cost()
+    for some in plan.proved_at_once(blocks) if _VERIFIED.get() else [blocks]:
+        count = sum(map(len, some))
+        cost += bits_into_ring((1 + len(plan.leaves)) * count, 2)
+        for level in range(1, plan.levels + 1):
+            if entries := plan.level_entries(level):
+                cost += _everyone(2 * entries * count)
+        cost += _everyone(2 * plan.row_cells)
+    return cost
 
 
 def count_rows(plan: CountPlan, rows: int) -> Cost:
     """``rows.count_rows``, one segment after the other."""
     segments = (
-        valid_bits(plan, len(s)) + doubled_counts(plan, len(s)) + lift_half(plan.cells)
+        valid_bits(plan, len(s)) + doubled_counts(plan, len(s)) + lift_counts(plan.cells)
         for s in plan.segments(rows)
     )
     return sum(segments, Cost())

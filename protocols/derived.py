@@ -16,10 +16,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from protocols.base import known, multiply, reshare, reshare_from, share_input
+from protocols import free
+from protocols.base import known, multiply, reshare, share_input
 from protocols.bitslice import from_planes, to_bits, to_planes, words_for
 from protocols.context import Context
-from protocols.free import carry_save, free_sharings
+from protocols.free import carry_save
 from protocols.ring import BITS, Ring, RingArray
 from protocols.shares import Additive, Share, concatenate, product
 
@@ -123,16 +124,10 @@ async def two_bits(ctx: Context, v_bsh: Share, count: int, ring: Ring) -> tuple[
 
     Rounds: 1. Communication: n elements by party 0, none by the others.
     """
+    if ctx.verifier is not None:
+        return await free.two_bits(ctx, v_bsh, count, ring)
     shape = (*v_bsh.shape[:-1], count)
-
-    def derive(part: RingArray) -> RingArray:
-        return ring.encode(to_bits(part, count))
-
-    if ctx.verifier is None:
-        return await _summands(ctx, ring, shape, derive, v_bsh)
-    v0, v1, v2 = free_sharings(ctx, v_bsh, ring, shape, derive)
-    both = await reshare_from(ctx, product(ctx, v0, v1), 0)
-    return v0 + v1 - both.times(2), v2
+    return await _summands(ctx, ring, shape, lambda part: ring.encode(to_bits(part, count)), v_bsh)
 
 
 async def bits_to_ring(ctx: Context, v_bsh: Share, count: int, ring: Ring) -> Share:

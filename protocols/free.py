@@ -10,7 +10,7 @@ README sections 1 and 6; three known components as ABY3 (ePrint 2018/403), secti
 
 from collections.abc import Callable
 
-from protocols.base import known, multiply, reshare
+from protocols.base import known, multiply, reshare, reshare_from
 from protocols.bitslice import to_bits, to_planes, words_for
 from protocols.context import Context
 from protocols.ring import BITS, Ring, RingArray
@@ -39,6 +39,19 @@ async def bits_into_ring(ctx: Context, v_bsh: Share, count: int, ring: Ring) -> 
     )
     u_sh = v0 + v1 - (await multiply(ctx, v0, v1)).times(2)
     return u_sh + v2 - (await multiply(ctx, u_sh, v2)).times(2)
+
+
+async def two_bits(ctx: Context, v_bsh: Share, count: int, ring: Ring) -> tuple[Share, Share]:
+    """u = v0 XOR v1 = v0 + v1 - 2 v0 v1 and v2 of planes (..., words), as zeros and ones (..., count) of a ring.
+
+    Rounds: 1. Communication: n elements by party 0, who alone has a part of v0 v1, none by the others.
+    """
+    shape = (*v_bsh.shape[:-1], count)
+    v0, v1, v2 = free_sharings(
+        ctx, v_bsh, ring, shape, lambda part: ring.encode(to_bits(part, count))
+    )
+    both = await reshare_from(ctx, product(ctx, v0, v1), 0)
+    return v0 + v1 - both.times(2), v2
 
 
 async def carry_save(ctx: Context, x_sh: Share, bits: int, carries: int) -> tuple[Share, Share]:

@@ -13,6 +13,7 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
+from protocols.blocks import PROVED_AT_ONCE
 from protocols.row_factors import CELLS_PER_ENTRY, Digit, Factor, Split, choose_splits, entries
 from protocols.row_layout import RowLayout
 
@@ -20,6 +21,10 @@ SEGMENT_ROWS = 511 * 64
 """Rows that are counted at once: twice their number is below 2^16, the ring that factors live in."""
 _BLOCK_ENTRIES = 1 << 23
 _MAX_BLOCK_ROWS = 2048
+LIFT_CELLS = 1 << 17
+"""Counts that are lifted at once."""
+_TABLE_ENTRIES = 16
+"""From so many entries on, proving a table of products is less work than proving each of them."""
 MAX_CELLS = (1 << 31) - 1
 """Of all queries that are counted together."""
 _ALL_WAYS = 6
@@ -134,6 +139,10 @@ class CountPlan:
         """Secure products of a level for each row."""
         return sum(self.entries(product) for _, product in self.level(number))
 
+    def tabled(self, number: int) -> bool:
+        """Whether a level's products are proved as tables: not those of a few entries, which are proved one by one."""
+        return self.level_entries(number) >= _TABLE_ENTRIES * len(self.level(number))
+
     @property
     def row_entries(self) -> int:
         """Secure products for each row."""
@@ -163,6 +172,14 @@ class CountPlan:
     def blocks(self, segment: range) -> Iterator[range]:
         """A segment's rows in blocks."""
         return _parts(segment, self.block_rows)
+
+    @staticmethod
+    def proved_at_once(blocks: Sequence[range]) -> Iterator[Sequence[range]]:
+        """Blocks in the parts whose products are proved together, one after the other."""
+        return (
+            blocks[start : start + PROVED_AT_ONCE]
+            for start in range(0, len(blocks), PROVED_AT_ONCE)
+        )
 
 
 def _parts(rows: range, size: int) -> Iterator[range]:

@@ -10,39 +10,37 @@ and two blocks. Source: README section 6; own.
 """
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import reduce
+from itertools import accumulate, pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
 from protocols.base import multiply, reshare
 from protocols.bitslice import words_for
+from protocols.blocks import of_blocks
 from protocols.boolean import and_all, carry_out
 from protocols.context import Context
 from protocols.conversions import lift_half
+from protocols.doubled import FACTORS, SCALES
 from protocols.free import bits_into_ring
-from protocols.products import LocalProducts, Pair, Sums
+from protocols.products import LocalProducts, Pair
 from protocols.ring import BITS, R16, R32, RingArray
 from protocols.row_layout import RowLayout
-from protocols.row_plan import Cells, CountPlan, Product
+from protocols.row_plan import LIFT_CELLS, CountPlan, Product
 from protocols.shares import (
     Additive,
-    Arranged,
-    Origin,
+    Entries,
     Origins,
-    Placed,
-    Scaled,
     Share,
-    Summed,
+    Table,
     concatenate,
     joined,
     outer_product,
 )
 from protocols.steps import COUNT_CELLS, COUNT_FACTORS, COUNT_ROWS
 
-LIFT_CELLS = 1 << 17
 _IN_FLIGHT = 2
 _WORD = 64
 
@@ -108,7 +106,7 @@ async def count_rows(
         with ctx.step(COUNT_FACTORS.name, round=ctx.cost.round) as c:
             doubled = await _doubled_counts(c, bits_bsh, len(segment), plan, products, tell)
         with ctx.step(COUNT_CELLS.name, round=ctx.cost.round) as c:
-            total = total + await _lifted(c, doubled)
+            total = total + await of_blocks(c, doubled, LIFT_CELLS, lift_half)
     return total
 
 
@@ -170,32 +168,53 @@ async def _doubled_counts(
     products: LocalProducts,
     tell: Callable[[], None],
 ) -> Share:
-    """Twice the counts of a segment, in Z_2^16 (cells,): factors block by block, and one sum of products over all rows.
+    """Twice the counts of a segment, in Z_2^16 (cells,): factors block by block, and sums of products over all rows.
 
-    The parties' terms of 2 x y are products of one number each: see ``_Mixed``; with a verifier what it can check.
+    With a verifier it is the sum of some blocks at a time, proved before the next ones, so that their factors need not
+    be kept. What a party adds up: see `doubled`.
     """
-    places = _places(plan)
-    how = _Mixed(ctx.pid) if ctx.verifier is None else _Plain(places)
-    sums = products.start(
-        [pair for c in plan.counts for pair in how.pairs(places[c.left], places[c.right])]
-    )
+    found, blocks = None, list(plan.blocks(range(rows)))
+    for some in plan.proved_at_once(blocks) if ctx.verifier is not None else [blocks]:
+        part = await _doubled_tables(ctx, bits_bsh, some, plan, products, tell)
+        found = part if found is None else found + part
+        if ctx.verifier is not None:
+            await ctx.verifier.settle(ctx)
+    if found is None:
+        found = Share(R16, ctx.pid, R16.zeros((plan.row_cells,)), R16.zeros((plan.row_cells,)))
+    return Share(R16, ctx.pid, _arranged(plan, found.own), _arranged(plan, found.next))
+
+
+async def _doubled_tables(
+    ctx: Context,
+    bits_bsh: Share,
+    blocks: Sequence[range],
+    plan: CountPlan,
+    products: LocalProducts,
+    tell: Callable[[], None],
+) -> Share:
+    """Twice the sums of all products over the rows of these blocks, one table after the other: (plan.row_cells,)."""
+    places, first = _places(plan), blocks[0].start
+    sums = products.start([Pair(places[c.left], places[c.right]) for c in plan.counts])
     slots = asyncio.Semaphore(_IN_FLIGHT)
 
     async def block(c: Context, part: range) -> Origins | None:
         async with slots:
             ring_sh = await bits_into_ring(c, bits_bsh[:, _words(part)], len(part), R16)
-            nodes = _Nodes(plan, ring_sh)
+            nodes = _Nodes(plan, ring_sh, part.start - first)
             for level in range(1, plan.levels + 1):
                 await nodes.multiply(c, level)
             origins = nodes.origins(c)
-            await sums.add(nodes.operand(places, how))
+            await sums.add(nodes.operand(places))
         tell()
         return origins
 
-    blocks = await ctx.gather(
-        *((lambda c, part=part: block(c, part)) for part in plan.blocks(range(rows)))
+    parts = await ctx.gather(*((lambda c, part=part: block(c, part)) for part in blocks))
+    tables = np.concatenate([table.reshape(-1) for table in await sums.result()])
+    known = tuple(origin for part in parts for origin in part or ())
+    scale = np.uint16(SCALES[ctx.pid] % (1 << R16.bits))
+    return await reshare(
+        ctx, Additive(R16, tables * scale, None if ctx.verifier is None else known)
     )
-    return await reshare(ctx, await _terms(ctx, plan, how, sums, blocks))
 
 
 def _places(plan: CountPlan) -> dict[int, slice]:
@@ -207,76 +226,18 @@ def _places(plan: CountPlan) -> dict[int, slice]:
     }
 
 
-async def _terms(
-    ctx: Context,
-    plan: CountPlan,
-    how: "_Mixed | _Plain",
-    sums: Sums,
-    blocks: Sequence[Origins | None],
-) -> Additive:
-    """This party's terms of twice the counts."""
-    cells, found = R16.zeros((plan.cells,)), await sums.result()
-    each = len(found) // len(plan.counts)
-    for number, (at, count) in enumerate(zip(_cell_places(plan), plan.counts, strict=True)):
-        of_pair = reduce(np.add, found[number * each : (number + 1) * each])
-        cells[at] = count.arranged(of_pair)
-    known = [origin for block in blocks for origin in block or ()]
-    return Additive(R16, cells * how.scale, None if ctx.verifier is None else tuple(known))
+def _starts(plan: CountPlan) -> list[int]:
+    """Where each query's table begins among all tables, and where the last one ends."""
+    sizes = (plan.size(count.left) * plan.size(count.right) for count in plan.counts)
+    return [0, *accumulate(sizes)]
 
 
-def _cell_places(plan: CountPlan) -> Iterator[slice]:
-    start = 0
-    for count in plan.counts:
-        stop = start + int(np.prod(count.columns))
-        yield slice(start, stop)
-        start = stop
-
-
-class _Mixed:
-    """2 x y = (2 x0 + x1)(2 y0 + y1) + (x1 + 2 x2)(y1 + 2 y2) - 2 (x2 - x0)(y2 - y0), a product a party.
-
-    It is of what a party makes of its own and its next component, where x y itself would take it two.
-    """
-
-    _FACTORS: tuple[tuple[int, int], ...] = ((2, 1), (1, 2), (1, -1))
-    _SCALE = (1, 1, -2)
-
-    def __init__(self, pid: int) -> None:
-        self._own, self._next = (
-            np.uint16(factor % (1 << R16.bits)) for factor in self._FACTORS[pid]
-        )
-        self.scale = np.uint16(self._SCALE[pid] % (1 << R16.bits))
-
-    def pairs(self, left: slice, right: slice) -> list[Pair]:
-        """Which rows of the operand are multiplied with which, for two factors at these places."""
-        return [Pair(left, right)]
-
-    def numbers(self, own: RingArray, next_: RingArray) -> tuple[RingArray, ...]:
-        """What the operand has of a factor."""
-        return (own * self._own + next_ * self._next,)
-
-
-class _Plain:
-    """x_i (y_i + y_{i+1}) + x_{i+1} y_i, as products are everywhere else; and twice that."""
-
-    def __init__(self, places: dict[int, slice]) -> None:
-        self._entries = max(place.stop for place in places.values())
-        self.scale = np.uint16(2)
-
-    def pairs(self, left: slice, right: slice) -> list[Pair]:
-        """Own components against sums of both, and the next ones against own ones."""
-        return [
-            Pair(left, self._moved(right, 1)),
-            Pair(self._moved(left, 2), right),
-        ]
-
-    def _moved(self, place: slice, times: int) -> slice:
-        shift = times * self._entries
-        return slice(place.start + shift, place.stop + shift)
-
-    def numbers(self, own: RingArray, next_: RingArray) -> tuple[RingArray, ...]:
-        """What the operand has of a factor: own components, sums, next ones, each below the other."""
-        return own, own + next_, next_
+def _arranged(plan: CountPlan, tables: RingArray) -> RingArray:
+    """The cells of all queries out of a component of their tables."""
+    starts = pairwise(_starts(plan))
+    return np.concatenate(
+        [count.arranged(tables[a:b]) for (a, b), count in zip(starts, plan.counts, strict=True)]
+    )
 
 
 class _Nodes:
@@ -286,8 +247,8 @@ class _Nodes:
     and what is their sum comes in when both components have become one number.
     """
 
-    def __init__(self, plan: CountPlan, bits_sh: Share) -> None:
-        self._plan = plan
+    def __init__(self, plan: CountPlan, bits_sh: Share, row: int) -> None:
+        self._plan, self._row = plan, row
         valid = bits_sh[:1]
         self._whole = {0: valid}
         self._products: dict[int, Share] = {}
@@ -298,9 +259,13 @@ class _Nodes:
     async def multiply(self, ctx: Context, level: int) -> None:
         """The nodes of a level, from those below. Rounds: 1, or none where all their entries are sums."""
         nodes, terms = self._plan.level(level), list[Additive]()
+        tabled = self._plan.tabled(level)
         for _, product in nodes:
             high, low = self._whole[product.high], self._whole[product.low]
-            terms += [outer_product(ctx, high[i], low[j]) for i, j in _grids(self._plan, product)]
+            for i, j in _grids(self._plan, product):
+                entries = Entries(product.high, i.start), Entries(product.low, j.start)
+                term = outer_product(ctx, high[i], low[j])
+                terms.append(term.of_table(entries, self._row) if tabled else term)
         z_sh = await reshare(ctx, joined(*terms)) if terms else self._whole[0][:0]
         start = 0
         for node, product in nodes:
@@ -319,45 +284,40 @@ class _Nodes:
         )
         self._whole[node] = Share(R16, z_sh.pid, own, next_)
 
-    def operand(self, places: dict[int, slice], how: _Mixed | _Plain) -> NDArray[np.int16]:
-        """All factors as numbers whose products are this party's terms: (entries, rows). Local."""
-        numbers = {node: how.numbers(share.own, share.next) for node, share in self._whole.items()}
+    def operand(self, places: dict[int, slice]) -> NDArray[np.int16]:
+        """All factors as numbers whose products are this party's terms of twice theirs: (entries, rows). Local."""
+        own, next_ = (np.uint16(factor % (1 << R16.bits)) for factor in FACTORS[self._whole[0].pid])
+        numbers = {node: sh.own * own + sh.next * next_ for node, sh in self._whole.items()}
         rows, entries = self._whole[0].shape[-1], max(place.stop for place in places.values())
-        operand = np.empty((len(numbers[0]), entries, rows), np.uint16)
+        operand = np.empty((entries, rows), np.uint16)
         for node, place in places.items():
             if node in self._products:
                 product, sent = self._plan.product(node), self._products[node]
-                parts = zip(
-                    how.numbers(sent.own, sent.next),
-                    numbers[product.high],
-                    numbers[product.low],
-                    strict=True,
+                mixed = sent.own * own + sent.next * next_
+                operand[place] = _completed(
+                    product, mixed, numbers[product.high], numbers[product.low]
                 )
-                for number, (z, high, low) in enumerate(parts):
-                    operand[number, place] = _completed(product, z, high, low)
             else:
-                for number, part in enumerate(numbers[node]):
-                    operand[number, place] = part
-        return operand.reshape(-1, rows).view(np.int16)
+                operand[place] = numbers[node]
+        return operand.view(np.int16)
 
     def origins(self, ctx: Context) -> Origins | None:
-        """What this block's part of the counts is made of, where a verifier has to know."""
+        """What this block's part of the tables is made of, where a verifier has to know."""
         if ctx.verifier is None:
             return None
+        whole = self._whole
         return tuple(
-            _origin(self._whole, count, at, self._plan.cells)
-            for count, at in zip(self._plan.counts, _cell_places(self._plan), strict=True)
+            Table(
+                whole[count.left],
+                whole[count.right],
+                entries=(Entries(count.left, 0), Entries(count.right, 0)),
+                row=self._row,
+                start=start,
+                size=self._plan.row_cells,
+                doubled=True,
+            )
+            for count, start in zip(self._plan.counts, _starts(self._plan), strict=False)
         )
-
-
-def _origin(whole: dict[int, Share], count: Cells, at: slice, cells: int) -> Origin:
-    left, right = whole[count.left], whole[count.right]
-    rows = left.shape[-1]
-    return Origin(
-        left.reshape(left.shape[0], 1, rows),
-        right.reshape(1, right.shape[0], rows),
-        (Summed(-1), Scaled(2), Arranged(count.arranged), Placed(at.start, cells)),
-    )
 
 
 def _grids(plan: CountPlan, product: Product) -> list[tuple[slice, slice]]:
@@ -382,15 +342,3 @@ def _completed(product: Product, entries: RingArray, high: RingArray, low: RingA
     table[1:, 0] = high[1:] - np.add.reduce(flat, axis=1, dtype=np.uint16)
     table[0] = low - np.add.reduce(table[1:], axis=0, dtype=np.uint16)
     return table.reshape(rows * columns, count)[: product.size]
-
-
-async def _lifted(ctx: Context, doubled_sh: Share) -> Share:
-    """x in Z_2^32 of 2 x in Z_2^16, in blocks side by side."""
-    slots = asyncio.Semaphore(_IN_FLIGHT)
-
-    async def block(c: Context, start: int) -> Share:
-        async with slots:
-            return await lift_half(c, doubled_sh[start : start + LIFT_CELLS])
-
-    starts = range(0, max(1, doubled_sh.size), LIFT_CELLS)
-    return concatenate(*await ctx.gather(*((lambda c, s=start: block(c, s)) for start in starts)))

@@ -7,7 +7,7 @@ bytes, and the only ways from it to a ``Share`` are ``base.reshare`` and ``fixed
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NoReturn, Protocol, TypeAlias
 
 import numpy as np
@@ -243,6 +243,36 @@ class Origin:
         return Origin(self.left, self.right, (*self.maps, step))
 
 
+@dataclass(frozen=True, slots=True)
+class Entries:
+    """Which of a one-hot's entries are multiplied: those of one-hot ``node`` from number ``first`` on. Public."""
+
+    node: int
+    first: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Table(Origin):
+    """All products of entries of two one-hots, row by row: of ``left`` (a, rows) and ``right`` (b, rows).
+
+    ``entries`` says of which; ``row`` is the number of the first row. They are places ``start``... of the value's first
+    axis, which has ``size``, those of left's first entry first; ``doubled`` ones are summed over the rows, twice
+    (`protocols.doubled`).
+    """
+
+    entries: tuple[Entries, Entries] = (Entries(0, 0), Entries(0, 0))
+    row: int = 0
+    start: int = 0
+    size: int = 0
+    doubled: bool = False
+
+    def then(self, step: LinearMap) -> "Table":
+        """The same at other places. Raises TypeError for what would make it no table any more."""
+        if not isinstance(step, Placed):
+            raise TypeError(f"a table of products is placed and nothing else, not {step!r}")
+        return replace(self, start=self.start + step.start, size=step.size)
+
+
 Origins: TypeAlias = tuple[Origin, ...]
 
 
@@ -298,6 +328,18 @@ class Additive(_Secret):
     def padded(self, start: int, size: int) -> "Additive":
         """The terms (n,) at positions start... of a longer vector of zeros. Local."""
         return self._mapped(Placed(start, size))
+
+    def of_table(self, entries: tuple[Entries, Entries], row: int) -> "Additive":
+        """The same terms, of an outer product of one-hots, known as a ``Table``."""
+        if self.origins is None:
+            return self
+        (origin,) = self.origins
+        left, right = origin.left, origin.right
+        if right is None:
+            raise ValueError("a table of products has two operands")
+        rows = left.shape[-1]
+        table = Table(left.reshape(-1, rows), right.reshape(-1, rows), (), entries, row)
+        return Additive(self.ring, self._term, (table,))
 
     def masked(self, mask: RingArray) -> RingArray:
         """The term plus ``mask``, which it overwrites: for ``base.reshare`` and ``fixed.truncate`` alone."""

@@ -203,7 +203,7 @@ COUNT_FACTORS: Step[Counting] = Step(
 COUNT_CELLS: Step[Counting] = Step(
     "count.cells",
     Phase.ARRIVALS,
-    cost=lambda c: c.by_segment(lambda plan, _: costs.lift_half(plan.cells)),
+    cost=lambda c: c.by_segment(lambda plan, _: costs.lift_counts(plan.cells)),
 )
 
 # Joining takes each of these once. What the sort opens is the order of rows that nobody knows the order of.

@@ -2,9 +2,9 @@
 
 ``ProductVerifier`` is the ``Verifier`` of a context in malicious mode. It keeps what every value was made of, and
 ``settle`` has each party prove to the two others that all it sent was right: ANDs (``verify_bits``), products in rings
-(``verify_rings``); and has the masked values compared that were shown on the way. An opening settles first, so that
-nothing is opened that rests on something unproved. A party that deviates in one of its messages is found out but with
-probability 2^-40 (README section 7).
+(``verify_rings``), products of one-hots (``verify_tables``); and has the masked values compared that were shown on the
+way. An opening settles first, so that nothing is opened that rests on something unproved. A party that deviates in one
+of its messages is found out but with probability 2^-40 (README section 7).
 
 Secret: what is recorded. Leaks: none. Known limit: one verifier serves steps that come one after the other.
 """
@@ -21,11 +21,12 @@ from numpy.typing import NDArray
 from protocols.context import Context, Payload
 from protocols.errors import CheckFailed
 from protocols.records import Record, Side, Structure, flags
-from protocols.ring import BITS, Ring
+from protocols.ring import BITS, R16, Ring
 from protocols.shares import Origins, Share
 from protocols.steps import proofs_of
 from protocols.verify_bits import Gates, prove_gates
 from protocols.verify_rings import RingProducts, prove_ring_products
+from protocols.verify_tables import RowTables, is_tabled, prove_tables
 
 _DIGEST_BYTES = 32
 BATCH_ELEMENTS = 1 << 23
@@ -80,6 +81,7 @@ class ProductVerifier:
             taken, shown, self._records, self._shown = self._records, self._shown, {}, {}
             outline = _outline(taken, shown)
             records = {ring: _in_order(found) for ring, found in _in_order_of_rings(taken)}
+            tabled, records[R16] = _split(records.get(R16, []))
             structures = await self._begin(inner, outline, records, shown)
             del taken, shown
             # Of bits, all three provers' gates are the same.
@@ -95,6 +97,10 @@ class ProductVerifier:
                 )
                 gates = None
             del records
+            if tabled:
+                tables = RowTables(tabled)
+                del tabled
+                await prove_tables(inner, tables)
             await self._end(inner)
         ctx.cost.apart += inner.cost.rounds
         self._failed = False
@@ -211,6 +217,12 @@ def _in_order_of_rings(
 
 def _in_order(records: dict[bytes, Record]) -> list[Record]:
     return [records[place] for place in sorted(records)]
+
+
+def _split(records: list[Record]) -> tuple[list[Record], list[Record]]:
+    """Values made of tables, and the others."""
+    tabled = [record for record in records if is_tabled(record)]
+    return tabled, [record for record in records if not is_tabled(record)]
 
 
 def _ringed(records: dict[Ring, list[Record]]) -> list[list[Record]]:

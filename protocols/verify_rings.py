@@ -19,7 +19,6 @@ modulo 2^k with 2^-(s+1) as in SPDZ2k (Cramer et al., CRYPTO 2018).
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import reduce
 
 import numpy as np
 
@@ -38,7 +37,6 @@ from protocols.mersenne import F127, F521, LIMB_BITS, Field, Integers, Vector, l
 from protocols.records import Record, Side, Structure, adjoint, shapes_of
 from protocols.ring import R16, R32, R64, R128, R192, Ring, RingArray, is_blank
 from protocols.shares import Origin
-from protocols.verify_grids import Combined, Weights, grids_of, is_grid
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +59,9 @@ class Scheme:
         """K, the bits of the modulus of the sums."""
         return self.ring.bits + self.extra
 
-    def carry_bits(self, terms: int, in_grids: int = 0) -> int:
-        """Bits of W: the integers of an inner product of so many terms, and two of at most 2^K, over 2^K.
-
-        A term is of a number of K bits and one of k; in a grid both have K.
-        """
-        return (self.bits if in_grids else self.ring.bits) + (terms + in_grids).bit_length() + 2
+    def carry_bits(self, terms: int) -> int:
+        """Bits of W: an inner product of so many terms, of K and k bits, and two numbers of at most 2^K, over 2^K."""
+        return self.ring.bits + terms.bit_length() + 2
 
     def low(self, x: RingArray) -> RingArray:
         """Modulo 2^K, or more where machine words wrap by themselves: limbs, quotients and sums are cut in the end."""
@@ -123,7 +118,6 @@ class RingProducts:
             [
                 _Term(origin, crossed)
                 for origin, against in zip(record.origins, value.against, strict=True)
-                if not is_grid(origin)
                 for crossed in (False, True)
                 if against[crossed]
             ]
@@ -131,16 +125,8 @@ class RingProducts:
         ]
         ends = np.cumsum([0, *(record.z_sh.size for record in self._records)]).tolist()
         self.elements = ends[-1]
-        # Each grid with where its cells are among all elements.
-        self._grids = [
-            (grid, slice(start + grid.start, start + grid.start + grid.cells.size))
-            for record, start in zip(self._records, ends, strict=False)
-            for grid in grids_of(record)
-        ]
         self.terms = padded_terms(ring, sum(term.size for term in self._all_terms()))
-        combined = 2 * sum(grid.combined_rows for grid, _ in self._grids)
-        self.in_grids = padded_in_grids(ring, combined)
-        self.carry_bits = self.scheme.carry_bits(self.terms, self.in_grids)
+        self.carry_bits = self.scheme.carry_bits(self.terms)
         if self.scheme.bits + self.carry_bits >= self.scheme.field.exponent:
             raise ValueError(f"{self.terms} terms in {ring.name} are too many for one proof")
 
@@ -154,16 +140,11 @@ class RingProducts:
         return x.astype(self.scheme.wide.dtype)
 
     def left_parts(self, side: Side) -> RingArray:
-        """maps(x_i y_i) + r_i - z_i of every element, as left and the prover know it: (elements,) modulo 2^K.
-
-        Of grids the products are not in it: what they add to a sum comes with their combined rows.
-        """
+        """maps(x_i y_i) + r_i - z_i of every element, as left and the prover know it: (elements,) modulo 2^K."""
         wide, parts = self.scheme.wide, []
         for record in self._records:
             total = self._widened(side.of(record.masks_sh)) - side.of(record.z_sh)
             for origin in record.origins:
-                if is_grid(origin):
-                    continue
                 x = side.of(origin.left)
                 if origin.right is not None:
                     y = side.of(origin.right)
@@ -181,10 +162,7 @@ class RingProducts:
         return self.scheme.low(-np.concatenate(masks))
 
     def cross_parts(self) -> RingArray:
-        """maps(x_i y_{i+1} + x_{i+1} y_i) of every element, as the prover alone knows it: (elements,) modulo 2^K.
-
-        Of grids all that the prover has.
-        """
+        """maps(x_i y_{i+1} + x_{i+1} y_i) of every element, as the prover alone knows it: (elements,) modulo 2^K."""
         wide, parts = self.scheme.wide, []
         for record, terms in zip(self._records, self._terms, strict=True):
             total = wide.zeros(record.z_sh.shape)
@@ -193,29 +171,9 @@ class RingProducts:
                 whole = self.scheme.low(self._widened(x) * y)
                 total = total + _mapped(term.origin, wide, whole)
             parts.append(self.scheme.low(total).reshape(-1))
-        found = np.concatenate(parts)
-        for grid, here in self._grids:
-            found[here] += grid.sums()
-        return found
+        return np.concatenate(parts)
 
-    def combined(self, side: Side, coefficients: Sequence["Coefficients"]) -> list[Combined]:
-        """The grids' rows of a component, combined for each sum."""
-        return [
-            Combined.joined(
-                [w.combined(g, side) for w, (g, _) in zip(c.grids, self._grids, strict=True)]
-            )
-            for c in coefficients
-        ]
-
-    def in_one_vector(self, rows: Sequence[RingArray], *, left: bool) -> Vector:
-        """Combined rows of all sums, one after the other: (in_grids, limbs) of right; of left a vector for each sum."""
-        size = rows[0].size
-        found = np.zeros((len(rows) if left else 1, self.in_grids), np.uint64)
-        for number, row in enumerate(rows):
-            found[number if left else 0, number * size : (number + 1) * size] = row
-        return found.view(np.uint16).reshape(-1, 4)
-
-    def left_vector(self, side: Side, coefficients: Sequence["Coefficients"]) -> Vector:
+    def left_vector(self, side: Side, coefficients: Sequence[RingArray]) -> Vector:
         """For each term c^ x_i or c^ y_i, modulo 2^K, of each sum: (sums terms, limbs)."""
         wide, low = self.scheme.wide, self.scheme.low
         found = wide.zeros((len(coefficients), self.terms))
@@ -227,7 +185,7 @@ class RingProducts:
                 here = slice(at, at + term.size)
                 at = here.stop
                 for row, c in zip(found, coefficients, strict=True):
-                    taken = _taken_back(term.origin, wide, c.each[start:stop].reshape(shape))
+                    taken = _taken_back(term.origin, wide, c[start:stop].reshape(shape))
                     row[here] = low(_summed_to(low(taken * x), term.shape)).reshape(-1)
             start = stop
         limbs = self.scheme.bits // LIMB_BITS
@@ -247,48 +205,29 @@ class RingProducts:
             return limbs_of(found, ring.bits // LIMB_BITS)
         return found.view(np.uint16).reshape(self.terms, -1)
 
-    def coefficients(self, stream: Keystream) -> list["Coefficients"]:
-        """The stream's next coefficients modulo 2^K, of each sum."""
+    def coefficients(self, stream: Keystream) -> list[RingArray]:
+        """The stream's next coefficients modulo 2^K of every element (elements,), for each sum."""
         wide, size = self.scheme.wide, self.scheme.wide.bits // 8
         drawn = []
         for _ in range(self.scheme.sums):
             raw = stream.read(size * self.elements)
-            grids = []
             if wide.wide:
                 text, row = raw.tobytes(), np.empty(self.elements, object)
                 starts = range(0, len(text), size)
                 row[:] = [int.from_bytes(text[i : i + size], "little") for i in starts]
             else:
                 row = self.scheme.low(raw.view(np.uint64))
-                grids = [Weights.draw(grid, stream) for grid, _ in self._grids]
-                for weights, (grid, here) in zip(grids, self._grids, strict=True):
-                    row[here] = weights.of_cells(grid)
-            drawn.append(Coefficients(row, grids))
+            drawn.append(row)
         return drawn
 
     def known_sums(
-        self, coefficients: Sequence["Coefficients"], parts: RingArray, q: RingArray
+        self, coefficients: Sequence[RingArray], parts: RingArray, q: RingArray
     ) -> list[int]:
-        """The sums of c (part - 2^k q) modulo 2^K: F of left, but for what grids add to it, and G of right."""
+        """The sums of c (part - 2^k q) modulo 2^K: F of left, and G of right."""
         low = self.scheme.low
         shifted = self._widened(q) << self.scheme.ring.bits
         rest = low(parts - shifted)
-        return [int(c.each @ rest) % (1 << self.scheme.bits) for c in coefficients]
-
-
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Coefficients:
-    """One sum's: of every element (elements,), and those of rows and columns that those of a grid's are products of."""
-
-    each: RingArray
-    grids: Sequence[Weights]
-
-
-def padded_in_grids(ring: Ring, rows: int) -> int:
-    """The terms that combined rows of grids make in all sums, in whole blocks of a proof's first step."""
-    scheme = SCHEMES[ring]
-    blocks = blocks_of(scheme.field)
-    return -(-scheme.sums * rows // blocks) * blocks
+        return [int(c @ rest) % (1 << self.scheme.bits) for c in coefficients]
 
 
 def padded_terms(ring: Ring, terms: int) -> int:
@@ -343,39 +282,10 @@ async def prove_ring_products(ctx: Context, products: RingProducts) -> None:
             found = products.known_sums(coefficients, parts, q)
             sums = [a + b for a, b in zip(sums, found, strict=True)]
     del known, quotients
-    left = right = None
-    if ctx.pid != RIGHT:
-        left, more = _left_vectors(products, sides[0], coefficients)
-        sums = [a + b for a, b in zip(sums, more, strict=True)]
-    if ctx.pid != LEFT:
-        right = _right_vectors(products, sides[1], coefficients)
+    left = None if ctx.pid == RIGHT else products.left_vector(sides[0], coefficients)
+    right = None if ctx.pid == LEFT else products.right_vector(sides[1])
     del coefficients
     await _prove_sums(talk, products, left, right, sums)
-
-
-def _left_vectors(
-    products: RingProducts, side: Side, coefficients: Sequence[Coefficients]
-) -> tuple[list[Vector], list[int]]:
-    """Left's parts of the inner products, and what grids add to F: left's own products of combined rows."""
-    vectors, more = [products.left_vector(side, coefficients)], [0] * len(coefficients)
-    if products.in_grids:
-        rows = products.combined(side, coefficients)
-        # L_i of left stands against R_{i+1} of right, then R_i against L_{i+1}.
-        both = [np.concatenate((row.left, row.right)) for row in rows]
-        vectors.append(products.in_one_vector(both, left=True))
-        more = [int(row.left @ row.right) % (1 << products.scheme.bits) for row in rows]
-    return vectors, more
-
-
-def _right_vectors(
-    products: RingProducts, side: Side, coefficients: Sequence[Coefficients]
-) -> list[Vector]:
-    vectors = [products.right_vector(side)]
-    if products.in_grids:
-        rows = products.combined(side, coefficients)
-        both = [np.concatenate((row.right, row.left)) for row in rows]
-        vectors.append(products.in_one_vector(both, left=False))
-    return vectors
 
 
 async def _share_quotients(
@@ -426,8 +336,8 @@ async def _share_carries(
 async def _prove_sums(
     talk: Conversation,
     products: RingProducts,
-    left: list[Vector] | None,
-    right: list[Vector] | None,
+    left: Vector | None,
+    right: Vector | None,
     sums: Sequence[int],
 ) -> None:
     """<left, right> + F + G - 2^K W = 0 for each sum, with W's product of bits as further terms."""
@@ -435,9 +345,8 @@ async def _prove_sums(
     grams, carries = list[Integers](), None
     if left is not None and right is not None:
         blocks = blocks_of(field)
-        grams = [field.gram(u, v, blocks) for u, v in zip(left, right, strict=True)]
-        whole = reduce(np.add, grams).reshape(scheme.sums, blocks, blocks)
-        found = np.trace(whole, axis1=1, axis2=2)
+        grams = [field.gram(left, right, blocks)]
+        found = np.trace(grams[0].reshape(scheme.sums, blocks, blocks), axis1=1, axis2=2)
         carries = [(int(a) + b) >> scheme.bits for a, b in zip(found, sums, strict=True)]
     of_left, of_right = await _share_carries(talk, products, carries)
     mine = [*(of_left or ()), *(of_right or ())][: scheme.sums]
@@ -446,13 +355,14 @@ async def _prove_sums(
         ((part << scheme.bits) - known) % field.modulus
         for part, known in zip(mine, sums, strict=True)
     ]
+    lefts = rights = None
     if left is not None:
-        left.append(_carry_terms(scheme, of_left or (), bits))
+        lefts = [left, _carry_terms(scheme, of_left or (), bits)]
     if right is not None:
-        right.append(limbs_of(_bits_of(of_right or (), bits), 1))
-    counts = [products.terms, *([products.in_grids] if products.in_grids else [])]
-    counts.append(scheme.sums * bits)
-    await prove_inner_products(talk, field, left, right, claims, counts=counts, first_grams=grams)
+        rights = [right, limbs_of(_bits_of(of_right or (), bits), 1)]
+    counts = [products.terms, scheme.sums * bits]
+    del left, right
+    await prove_inner_products(talk, field, lefts, rights, claims, counts=counts, first_grams=grams)
 
 
 def _bits_of(parts: Sequence[int], bits: int) -> list[int]:

@@ -260,7 +260,6 @@ TASKS: dict[str, Task] = {
         facts=_counting_facts,
         # However few rows: all the cells, whose memory is the task's own.
         warm=0,
-        provable=False,
     ),
     "expand_input": Task(
         expand_input, "cells", 1_000_000, _SWEEP, held_bytes=0, drawn_bytes=8, provable=False

@@ -12,6 +12,7 @@ from typing import Never
 from parties.published import SIZE
 from protocols.costs import Cost, check_owners
 from protocols.steps import (
+    COUNT_FACTORS,
     LINK_ALIGN,
     LINK_SORT,
     MEASURE,
@@ -139,6 +140,8 @@ FINISH: Step[Messages] = Step("finish", Phase.END, problem=_end)
 CLIENTS_VERIFY: Step[Messages] = Step(
     proofs_of(CLIENTS_COUNT.name), Phase.ARRIVALS, problem=_proved
 )
+COUNT_VERIFY: Step[Messages] = Step(proofs_of(COUNT_FACTORS.name), Phase.ARRIVALS, problem=_proved)
+"""While rows are counted, after some blocks of them, and of counts that are lifted."""
 PREPARE_VERIFY: Step[Messages] = Step(proofs_of(PREPARE.name), Phase.ARRIVALS, problem=_proved)
 LINK_VERIFY: Step[Messages] = Step(proofs_of(LINK_SORT.name), Phase.ARRIVALS, problem=_proved)
 SELECT_VERIFY: Step[Messages] = Step(
@@ -146,7 +149,14 @@ SELECT_VERIFY: Step[Messages] = Step(
 )
 MEASURE_VERIFY: Step[Messages] = Step(proofs_of(MEASURE.name), Phase.MEASUREMENT, problem=_proved)
 
-OF_PROOFS = (CLIENTS_VERIFY, PREPARE_VERIFY, LINK_VERIFY, SELECT_VERIFY, MEASURE_VERIFY)
+OF_PROOFS = (
+    CLIENTS_VERIFY,
+    COUNT_VERIFY,
+    PREPARE_VERIFY,
+    LINK_VERIFY,
+    SELECT_VERIFY,
+    MEASURE_VERIFY,
+)
 """In malicious mode: what is opened, or kept, was proved before."""
 OF_MESSAGES: tuple[Step[Messages], ...] = (AGREE, ESTIMATE, CLIENTS_RESUME, CLIENTS_AGREE, FINISH)
 OF_BATCHES: tuple[Step[Batches], ...] = (CLIENTS_COMPARE,)

@@ -29,7 +29,7 @@ from protocols.context import Context, Payload
 from protocols.products import NumpyProducts
 from protocols.ring import BITS, R16, R32, R64, R128, Ring, RingArray
 from protocols.row_plan import plan_counting
-from protocols.shares import Additive, Origins, Share, joined, product
+from protocols.shares import Additive, Origin, Origins, Share, Table, joined, product
 from tests.protocols.local import LocalParty, components, reconstruct, run_parties, share_of
 
 Program = Callable[[Context], Awaitable[object]]
@@ -77,12 +77,31 @@ def recomputed(ring: Ring, origins: tuple[Origins, ...]) -> RingArray:
     total: RingArray = ring.zeros(())
     for parties in zip(*origins, strict=True):
         value = reconstruct([origin.left for origin in parties])
+        if isinstance(parties[0], Table):
+            total = ring.add(total, of_table(ring, parties))
+            continue
         if parties[0].right is not None:
             value = ring.mul(value, reconstruct([origin.right for origin in parties]))
         for step in parties[0].maps:
             value = step(ring, value)
         total = ring.add(total, value)
     return total
+
+
+def of_table(ring: Ring, parties: tuple[Origin, ...]) -> RingArray:
+    """What a table adds to a value of as many entries as it has, by row or summed: counted here from 0."""
+    table = parties[0]
+    assert isinstance(table, Table)
+    left, right = (
+        reconstruct([share for share in shares if share is not None])
+        for shares in ([t.left for t in parties], [t.right for t in parties])
+    )
+    grid = (left[:, None] * right[None]).reshape(-1, left.shape[1])
+    if table.doubled:
+        grid = 2 * grid.sum(axis=1, dtype=np.uint16)
+    found = ring.zeros((table.size, *grid.shape[1:]))
+    found[table.start : table.start + len(grid)] = grid
+    return found
 
 
 def wrong(notes: list[Notes]) -> int:

@@ -1,0 +1,430 @@
+"""Proofs of the products that counting is made of: of one-hots' entries row by row, and of their sums over rows.
+
+With a weight for each entry of a one-hot, the products of two one-hots in a row have weights that are products, too. So
+all of them add up to one product of two sums: in a row, sum over i, j of w_i v_j x_i y_j is (sum of w_i x_i)(sum of
+v_j y_j). What has to be proved is thus, of each row, an inner product as long as there are pairs of one-hots, and not
+as long as there are entries; sums over rows are one more, of all rows. Weights are elements of a Galois ring
+(`galois`), in which Z_2^16 is contained, so that nothing wraps anywhere and no quotients are sent.
+
+All three parties prove their part at once. With x_c the combined entries of component c, which two parties know, party
+i's claim about a row is x_i y_{i+1} + x_{i+1} y_i = l + r for an l that the party before it knows and an r that the one
+after it knows. Each step makes one row of two, until one is left: its combined entries, masked by a row of random ones,
+are shown by the party before to the one after, who multiplies.
+
+Secret: everything but weights and factors, which are public coins, tossed when what they are for is fixed. Leaks: none.
+Source: README section 7; own. Freivalds (1977) for weights of rows and columns; folding as in `inner_proof`.
+"""
+
+import hashlib
+import hmac
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from protocols.context import Context
+from protocols.doubled import CROSSED, squares
+from protocols.errors import CheckFailed
+from protocols.galois import (
+    DEGREE,
+    Elements,
+    Floats,
+    drawn,
+    fold,
+    halves,
+    low_bits,
+    multiplier,
+    products,
+    row_products,
+    signed,
+    single,
+    times,
+)
+from protocols.keystream import Keystream
+from protocols.records import Record, Side
+from protocols.ring import R16, R64, RingArray
+from protocols.shares import Entries, Share, Table
+
+_COIN_WORDS = 2
+_DIGEST_BYTES = 32
+_EXPANDED = b"syncret-tables"
+# Rows whose combined entries are made at a time.
+_CHUNK = 1 << 10
+_SINGLE = 1 << 9
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Operand:
+    """So many entries of a one-hot from ``first`` on, with the weights of a ``copy`` of it. Public."""
+
+    node: int
+    copy: int
+    first: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Star:
+    """Products of one operand with several others: their sum is that of the one with the others' sum. Public."""
+
+    centre: Operand
+    others: tuple[Operand, ...]
+
+
+def stars(pairs: Iterable[tuple[Operand, Operand]]) -> tuple[Star, ...]:
+    """All pairs as few stars: the operand of the most pairs that are left first."""
+    left, found = sorted(set(pairs)), list[Star]()
+    while left:
+        uses = Counter(operand for pair in left for operand in set(pair))
+        centre = max(sorted(uses), key=lambda operand: uses[operand])
+        mine = [pair for pair in left if centre in pair]
+        others = (b if a == centre else a for a, b in mine)
+        found.append(Star(centre, tuple(others)))
+        left = [pair for pair in left if centre not in pair]
+    return tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
+class _Placed:
+    """Products of two operands, at places ``start``... of a value's first axis. Public."""
+
+    left: Operand
+    right: Operand
+    start: int
+
+
+def is_tabled(record: Record) -> bool:
+    """Whether a value is made of tables alone."""
+    return bool(record.origins) and all(isinstance(origin, Table) for origin in record.origins)
+
+
+def _tables(record: Record) -> list[Table]:
+    return [origin for origin in record.origins if isinstance(origin, Table)]
+
+
+class RowTables:
+    """What there is to prove of rows' tables: values with their products, as the party here holds them.
+
+    ``rows`` is how many there are, ``by_row`` and ``doubled`` the stars of products row by row and of those summed.
+    """
+
+    def __init__(self, records: Sequence[Record]) -> None:
+        self._records = [(r, _tables(r)) for r in records]
+        self.rows = max(t.row + t.left.shape[-1] for _, tables in self._records for t in tables)
+        self._operands: dict[int, dict[Operand, Share]] = {}
+        self._placed = [self._place(tables) for _, tables in self._records]
+        self.by_row, self.doubled = (
+            stars(
+                (p.left, p.right)
+                for (_, tables), placed in zip(self._records, self._placed, strict=True)
+                if tables[0].doubled == doubled
+                for p in placed
+            )
+            for doubled in (False, True)
+        )
+
+    def __repr__(self) -> str:
+        return f"RowTables({self.rows} rows, {self.terms} products a row)"
+
+    def _place(self, tables: Sequence[Table]) -> tuple[_Placed, ...]:
+        """A value's tables in their places. Blocks of rows of one table are summed, hence at one place."""
+        seen, found = Counter[tuple[int, tuple[Entries, Entries]]](), dict[int, _Placed]()
+        for table in tables:
+            # Two tables of the same one-hots would let errors of one hide those of the other.
+            copy = seen[table.row, table.entries]
+            seen[table.row, table.entries] += 1
+            right_sh = table.right
+            if right_sh is None:
+                raise ValueError("a table of products has two operands")
+            left, right = (
+                Operand(entries.node, copy, entries.first, x_sh.shape[0])
+                for entries, x_sh in zip(table.entries, (table.left, right_sh), strict=True)
+            )
+            here = self._operands.setdefault(table.row, {})
+            here[left], here[right] = table.left, right_sh
+            found[table.start] = _Placed(left, right, table.start)
+        return tuple(found[start] for start in sorted(found))
+
+    @property
+    def terms(self) -> int:
+        """Products of combined entries in a row: half as many as there are combined entries."""
+        return len(self.by_row) + len(self.doubled)
+
+    def weights(self, stream: Keystream) -> dict[Operand, Elements]:
+        """The stream's next weights of every operand's entries: (DEGREE, size) each."""
+        operands = {operand for here in self._operands.values() for operand in here}
+        sizes = Counter[tuple[int, int]]()
+        for operand in operands:
+            key = operand.node, operand.copy
+            sizes[key] = max(sizes[key], operand.first + operand.size)
+        whole = {key: drawn(stream, sizes[key]) for key in sorted(sizes)}
+        return {
+            o: np.ascontiguousarray(whole[o.node, o.copy][:, o.first : o.first + o.size])
+            for o in operands
+        }
+
+    def combined(self, side: Side, weights: Mapping[Operand, Elements], mask: Elements) -> Elements:
+        """A component's combined entries: (1 + rows, DEGREE, 2 terms), the stars' centres and then the others' sums.
+
+        The first row is ``mask``.
+        """
+        places: dict[Operand, list[int]] = {}
+        for number, star in enumerate((*self.by_row, *self.doubled)):
+            places.setdefault(star.centre, []).append(number)
+            for other in star.others:
+                places.setdefault(other, []).append(self.terms + number)
+        found = np.empty((1 + self.rows, DEGREE, 2 * self.terms), np.uint16)
+        found[0] = mask
+        # Weights are 0 and 1, and a sum of as many numbers as that is below 2^24.
+        as_floats = {o: single if o.size < _SINGLE else signed for o in weights}
+        matrices = {operand: as_floats[operand](w) for operand, w in weights.items()}
+        for first, operands in self._operands.items():
+            rows = next(iter(operands.values())).shape[-1]
+            for start in range(0, rows, _CHUNK):
+                part = slice(start, min(start + _CHUNK, rows))
+                some = np.zeros((2 * self.terms, DEGREE, part.stop - start), np.uint16)
+                for operand, x_sh in operands.items():
+                    made = low_bits(matrices[operand] @ as_floats[operand](side.of(x_sh)[:, part]))
+                    for place in places[operand]:
+                        some[place] += made
+                found[1 + first + start : 1 + first + part.stop] = some.transpose(2, 1, 0)
+        return found
+
+    def sent(
+        self, weights: Mapping[Operand, Elements], parts: Sequence[RingArray]
+    ) -> tuple[Elements, Elements]:
+        """Of a summand of every value, with the weights of its products: the sums by row (rows, DEGREE), and over rows.
+
+        The second, (DEGREE,), is of the values that are summed over rows.
+        """
+        by_row, total = np.zeros((self.rows, DEGREE), np.uint16), np.zeros(DEGREE, np.uint16)
+        matrices: dict[tuple[_Placed, ...], Floats] = {}
+        for (_, tables), placed, part in zip(self._records, self._placed, parts, strict=True):
+            if tables[0].doubled:
+                total += _of_sums(weights, placed, part)
+            else:
+                # Blocks of rows have the same products, a level each.
+                matrix = matrices.get(placed)
+                if matrix is None:
+                    matrix = matrices[placed] = _of_products(weights, placed)
+                first = tables[0].row
+                by_row[first : first + part.shape[1]] += _of_rows(matrix, part)
+        return by_row, total
+
+    def masks(self, side: Side) -> list[RingArray]:
+        """r of every value."""
+        return [side.of(record.masks_sh) for record, _ in self._records]
+
+    def without_masks(self, side: Side) -> list[RingArray]:
+        """z - r of every value."""
+        return [side.of(r.z_sh) - side.of(r.masks_sh) for r, _ in self._records]
+
+
+def _of_products(weights: Mapping[Operand, Elements], placed: Sequence[_Placed]) -> Floats:
+    """The weights of a value's products: (DEGREE, products)."""
+    tables = []
+    for p in placed:
+        left, right = weights[p.left], weights[p.right]
+        table = multiplier(left.T) @ signed(right)
+        tables.append(table.transpose(1, 0, 2).reshape(DEGREE, -1))
+    return np.concatenate(tables, axis=1)
+
+
+def _of_rows(matrix: Floats, part: RingArray) -> Elements:
+    """(products, rows) with their weights: (rows, DEGREE)."""
+    found = np.empty((part.shape[1], DEGREE), np.uint16)
+    for start in range(0, len(found), _CHUNK):
+        some = part[:, start : start + _CHUNK]
+        found[start : start + _CHUNK] = low_bits(matrix @ signed(some)).T
+    return found
+
+
+def _of_sums(
+    weights: Mapping[Operand, Elements], placed: Sequence[_Placed], part: RingArray
+) -> Elements:
+    """Tables one after the other, with their weights: (DEGREE,)."""
+    total = np.zeros(DEGREE, np.uint16)
+    for p in placed:
+        a, b = p.left.size, p.right.size
+        table = part[p.start : p.start + a * b].reshape(a, b)
+        rows = low_bits(signed(weights[p.left]) @ signed(table))
+        total += products(signed(rows), signed(weights[p.right]))
+    return total
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class _Claims:
+    """What is known of each row's claim (rows, DEGREE): of the next party's, as its left, and of that before."""
+
+    left: Elements
+    right: Elements
+
+
+class _Talk:
+    """The messages of a proof of all three parties."""
+
+    def __init__(self, ctx: Context) -> None:
+        self._ctx = ctx
+        self._seeds: list[bytes] = []
+
+    async def coin(self) -> Keystream:
+        """A stream that nobody knew before. One round.
+
+        Whoever proves lacks one component of it, and is shown that by the party after it: which by then has received
+        what it proves with.
+        """
+        ctx = self._ctx
+        own, next_ = (ctx.common(c, R64, (_COIN_WORDS,)) for c in (ctx.pid, ctx.next_pid))
+        wire = R64.to_wire(next_)
+        answers = await ctx.round({ctx.prev_pid: wire}, {ctx.next_pid: wire.size})
+        third = R64.from_wire(answers[ctx.next_pid], next_.shape)
+        self._seeds.append(R64.to_wire(own ^ next_ ^ third).tobytes())
+        return Keystream(self._seeds[-1], _EXPANDED)
+
+    async def share(self, mine: Elements) -> tuple[Elements, Elements]:
+        """Share what this party alone knows between the others; its parts of theirs, (left's, right's). One round."""
+        ctx = self._ctx
+        masks = [ctx.common(c, R16, mine.shape) for c in (ctx.pid, ctx.next_pid)]
+        wire = R16.to_wire(mine - masks[0])
+        answers = await ctx.round({ctx.next_pid: wire}, {ctx.prev_pid: wire.size})
+        return masks[1], R16.from_wire(answers[ctx.prev_pid], mine.shape)
+
+    async def same_coins(self) -> None:
+        """All three have seen the same coins. Raises CheckFailed. One round."""
+        ctx, peers = self._ctx, (self._ctx.next_pid, self._ctx.prev_pid)
+        digest = np.frombuffer(hashlib.sha256(b"".join(self._seeds)).digest(), np.uint8)
+        answers = await ctx.round(dict.fromkeys(peers, digest), dict.fromkeys(peers, digest.size))
+        others = [
+            p for p in peers if not hmac.compare_digest(answers[p].tobytes(), digest.tobytes())
+        ]
+        if others:
+            who = " and ".join(f"party {ctx.party(peer)}" for peer in others)
+            raise CheckFailed(
+                f"party {ctx.party(ctx.pid)} finds in step {ctx.cost.step!r} that {who} has not seen the same coins"
+            )
+
+
+async def prove_tables(ctx: Context, tables: RowTables) -> None:
+    """All three parties prove their parts of all products of one-hots to one another.
+
+    Leaks: none. Everything sent is masked by a keystream, or a coin.
+    Rounds: 5, and 2 for each time that 1 + rows can be halved.
+    Communication: ``costs.verify_tables``: 94 bytes a row and step, and for each combined entry.
+    Raises: CheckFailed where a product is wrong; ChannelError, ProtocolViolation.
+    Source: README section 7.
+    """
+    talk = _Talk(ctx)
+    weights = tables.weights(await talk.coin())
+    shape = DEGREE, 2 * tables.terms
+    own, next_ = (
+        tables.combined(side, weights, ctx.common(component, R16, shape))
+        for side, component in ((Side.OWN, ctx.pid), (Side.NEXT, ctx.next_pid))
+    )
+    claims = await _claims(ctx, talk, tables, weights, own, next_)
+    del weights
+    while len(own) > 1:
+        (a, b), (next_a, next_b) = halves(own), halves(next_)
+        count = len(b)
+        mixed = crossed(a[:count], next_b) + crossed(b, next_a[:count])
+        del a, b, next_a, next_b
+        of_left, of_right = await talk.share(mixed)
+        factor = drawn(await talk.coin(), 1)[:, 0]
+        claims = _Claims(
+            _folded(factor, claims.left, of_left), _folded(factor, claims.right, of_right)
+        )
+        own, next_ = fold(factor, own), fold(factor, next_)
+    await talk.same_coins()
+    await _compare(ctx, own, next_, claims)
+
+
+async def _claims(
+    ctx: Context,
+    talk: _Talk,
+    tables: RowTables,
+    weights: Mapping[Operand, Elements],
+    own: Elements,
+    next_: Elements,
+) -> _Claims:
+    """A claim for each row, that of the mask first: by row, plus a random factor times what is summed over rows.
+
+    ``own`` and ``next_`` take the factor on, in place. What a row adds to the sum over rows only the prover knows, and
+    shares; the first row's part is what the sum leaves for it.
+    """
+    k = len(tables.by_row)
+    summed = slice(k, tables.terms), slice(tables.terms + k, None)
+    mine = np.concatenate(
+        (crossed(own[:1], next_[:1]), CROSSED * _crossed_in(own[2:], next_[2:], summed))
+    )
+    of_left, of_right = await talk.share(mine)
+    theta = drawn(await talk.coin(), 1)[:, 0]
+    # Left of the next party's claim: what was sent, without its mask and what left knows of it.
+    rows, total = tables.sent(weights, tables.without_masks(Side.NEXT))
+    by_row = slice(0, k), slice(tables.terms, tables.terms + k)
+    rows -= _squares(next_[1:], by_row)
+    total -= _multiple(
+        squares(ctx.next_pid)[0], _squares(next_[1:], summed).sum(axis=0, dtype=np.uint16)
+    )
+    left = _with_sums(theta, rows, total, of_left)
+    # Right of the claim of the party before.
+    rows, total = tables.sent(weights, tables.masks(Side.OWN))
+    total -= _multiple(
+        squares(ctx.prev_pid)[1], _squares(own[1:], summed).sum(axis=0, dtype=np.uint16)
+    )
+    right = _with_sums(theta, rows, total, of_right)
+    matrix = multiplier(_multiple(CROSSED, theta))
+    for x in (own, next_):
+        for start in range(1, len(x), _CHUNK):
+            part = x[start : start + _CHUNK, :, summed[0]]
+            part[...] = low_bits(matrix @ signed(part))
+    return _Claims(left, right)
+
+
+def _with_sums(theta: Elements, rows: Elements, total: Elements, shared: Elements) -> Elements:
+    """A part of all claims: the mask's, and of each row its own and theta times what it adds to the total."""
+    first = total - shared[1:].sum(axis=0, dtype=np.uint16)
+    sums = np.concatenate((first[None], shared[1:]))
+    return np.concatenate((shared[:1], rows + times(theta, sums.T).T))
+
+
+def crossed(x: Elements, y: Elements) -> Elements:
+    """x_i y_{i+1} + x_{i+1} y_i of combined entries x of component i and y of i + 1, summed up in each row."""
+    half = x.shape[-1] // 2
+    return row_products(x, np.roll(y, half, axis=-1))
+
+
+def _crossed_in(x: Elements, y: Elements, places: tuple[slice, slice]) -> Elements:
+    """``crossed`` of the stars at these places, centres and others."""
+    first, second = places
+    return row_products(x[..., first], y[..., second]) + row_products(x[..., second], y[..., first])
+
+
+def _squares(x: Elements, places: tuple[slice, slice]) -> Elements:
+    """Centres times others of one component, summed up in each row: (rows, DEGREE)."""
+    return row_products(x[..., places[0]], x[..., places[1]])
+
+
+def _multiple(factor: int, x: Elements) -> Elements:
+    return x * np.uint16(factor % (1 << R16.bits))
+
+
+def _folded(factor: Elements, claims: Elements, mixed: Elements) -> Elements:
+    """A part of the claims about a + factor b: those of a, factor^2 times those of b, factor times the mixed ones."""
+    first, second = halves(claims)
+    found = first.copy()
+    found[: len(second)] += times(factor, (mixed + times(factor, second.T).T).T).T
+    return found
+
+
+async def _compare(ctx: Context, own: Elements, next_: Elements, claims: _Claims) -> None:
+    """Left shows right the last row of the component between them, masked, with its part of the claim."""
+    shown = np.concatenate((next_.reshape(-1), claims.left.reshape(-1)))
+    wire = R16.to_wire(shown)
+    answers = await ctx.round({ctx.prev_pid: wire}, {ctx.next_pid: wire.size})
+    received = R16.from_wire(answers[ctx.next_pid], shown.shape)
+    third, rest = received[: next_.size].reshape(next_.shape), received[next_.size :]
+    if np.any(crossed(third, own)[0] - rest - claims.right[0]):
+        raise CheckFailed(
+            f"party {ctx.party(ctx.pid)} finds in step {ctx.cost.step!r} that the proof of what party"
+            f" {ctx.party(ctx.prev_pid)} multiplied does not hold: it or party {ctx.party(ctx.next_pid)} deviates"
+        )
