@@ -10,17 +10,21 @@ import tomli_w
 
 from mechanisms.domain import Domain
 from mechanisms.draft import Draft
+from mechanisms.linked_draft import SourceDraft
 
 _MARK = "# READ FROM THE DATA: replace or confirm"
 _READ = ("categories", "low", "high", "atoms", "scale", "decimals", "unit", "format")
 """Keys of a column whose values came out of the table."""
 _DEGREE, _COUNT = 3, 64
+_OWNERS_OF_A_SOURCE = 4
 
 
-def draft_text(name: str, draft: Draft, remarks: Sequence[str] = ()) -> str:
+def draft_text(
+    name: str, draft: Draft, remarks: Sequence[str] = (), sources: Sequence[SourceDraft] = ()
+) -> str:
     """A draft as a config in TOML, with marks beside what was read from the table called ``name``.
 
-    ``remarks`` are comments on its bound on rows.
+    ``remarks`` are comments on its bound on rows; ``sources`` are there where it is of several tables.
     """
     drafted = draft.domain
     ignored = tomli_w.dumps({"ignore": list(drafted.ignore)}) if drafted.ignore else ""
@@ -40,10 +44,10 @@ degree = {min(_DEGREE, len(drafted.columns))}
 count = {_COUNT}
 
 [clients]
-expected = 10            # how many data owners at most
+expected = {_OWNERS_OF_A_SOURCE * len(sources) or 10:<14}# how many data owners at most
 rows_per_client = 100000 # public bound on the rows of one owner
 {_comments(remarks)}
-[missing]
+{_sources(sources)}[missing]
 {_MARK}
 {tomli_w.dumps({"values": list(drafted.missing_values)})}
 {_columns(drafted)}"""
@@ -60,6 +64,18 @@ def _left_out(draft: Draft) -> str:
         "# LEFT OUT, and ignored in every owner's table; none of their values is in this file:\n"
         f"{_comments(draft.left_out)}"
     )
+
+
+def _sources(sources: Sequence[SourceDraft]) -> str:
+    """One [[source]] after another."""
+    tables = [
+        "[[source]]\n"
+        + tomli_w.dumps({"name": source.name, "columns": list(source.columns)})
+        + "# Guessed: by which columns a person is known. They are shared as hashes, and in no result.\n"
+        + tomli_w.dumps({"key": list(source.key)})
+        for source in sources
+    ]
+    return "\n".join([*tables, ""]) if tables else ""
 
 
 def _columns(drafted: Domain) -> str:

@@ -3,13 +3,13 @@
 Provides ``prepare``. Secret: the trial's table.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from pathlib import Path
 
 from parties.config import Config
 from parties.flaim.methods import OF_THE_TRIAL, flaim_request, open_flaim_folder, run_flaim
-from parties.owner import Table
+from parties.owner import Table, name_of
 from parties.progress import Progress
 from parties.report.content import RunReport
 from parties.trial.folder import Folder
@@ -21,7 +21,7 @@ FLAIM = "flaim"
 
 
 def prepare(
-    table: Table,
+    table: Table | Mapping[str, Table],
     config: Config,
     method: str,
     *,
@@ -39,7 +39,7 @@ def prepare(
         raise ValueError(f"method = {method!r}; expected one of {', '.join((*METHODS, FLAIM))}")
     if partition not in PARTITIONS:
         raise ValueError(f"partition = {partition!r}; expected one of {', '.join(PARTITIONS)}")
-    dataset = table.source.name
+    dataset = name_of(table)
     if method == FLAIM:
         config = config.override(OF_THE_TRIAL)
         request = flaim_request(

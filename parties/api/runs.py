@@ -24,7 +24,7 @@ from mechanisms.source import TableSource
 from parties.api.configs import ConfigLike, config_of
 from parties.api.running import progress_to, run_anywhere
 from parties.api.shown import embedded
-from parties.api.tables import TableLike, table_of, types_of
+from parties.api.tables import TableLike, tables_of, types_of
 from parties.audit.bundle import unpacked
 from parties.config import overrides
 from parties.errors import StoreError
@@ -147,7 +147,7 @@ def load(run: str | Path) -> Run:
 
 
 def synthesize(
-    table: TableLike,
+    table: TableLike | Mapping[str, TableLike],
     config: ConfigLike,
     clients: int | None = None,
     *,
@@ -169,6 +169,8 @@ def synthesize(
     such as {"run.noise": "distributed"}. In the folder ``out`` the same call takes up an interrupted run; without it
     the folder is a temporary one. ``progress`` hears sentences, in another thread. Ctrl-C ends all processes.
 
+    With [[source]] tables in the config ``table`` has one for each, by name, and ``clients`` are so many of each.
+
     Raises ExtraMissing, ConfigError, DataError, StoreError, ChildFailed, MechanismError; ValueError for an unknown
     method or partition.
     """
@@ -183,7 +185,7 @@ def synthesize(
         temporary = None if out else tempfile.mkdtemp(prefix="syncret-run-")
         if temporary is not None:
             undone.callback(shutil.rmtree, temporary, ignore_errors=True)
-        read = table_of(table, ignore_extra=ignore_extra)
+        read = tables_of(table, ignore_extra=ignore_extra)
         trial, folder, work = prepare(
             read,
             loaded,

@@ -1,21 +1,24 @@
 """The command `domain`: drafts a config from a table."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 
 import click
 
 from mechanisms.draft import draft_domain
+from mechanisms.linked_draft import SourceDraft, TableRead, draft_sources
+from mechanisms.reading import read_recognised
 from parties.commands.running import common_options
 from parties.commands.table_options import table_options
 from parties.distaim.drafts import text_with_offers
 from parties.errors import StoreError
-from parties.owner import Table
+from parties.owner import Table, name_of
 
 
 @click.command(epilog="Example: syncret domain stays.csv > stays.toml")
-@table_options(argument="table")
+@table_options(argument="table", several=True)
 @click.option(
     "--out",
     type=click.Path(path_type=Path),
@@ -28,14 +31,23 @@ from parties.owner import Table
     help="Leave bins and values of their own to the run, which chooses them from noisy counts.",
 )
 @common_options
-def domain(table: Table, out: Path | None, private_bins: bool, as_json: bool) -> None:
+def domain(
+    table: Table | Mapping[str, Table], out: Path | None, private_bins: bool, as_json: bool
+) -> None:
     """Draft a config from a table: columns, kinds, categories, bounds, values with a cell of their own.
 
     Everything that was read from the data is marked: a domain has to be public knowledge, so replace or confirm each
     of them before a run in earnest. Columns that look like identifiers or free text are left out, with a note.
+
+    With --source NAME=TABLE for each of several tables the draft has [[source]] tables: what all of them have is the
+    key by which rows are linked, else what looks like an identifier.
     """
-    draft = draft_domain(table.source, private_bins=private_bins)
-    text, offers = text_with_offers(table.source.name, draft)
+    sources: tuple[SourceDraft, ...] = ()
+    if isinstance(table, Mapping):
+        draft, sources = draft_sources(_read(table), private_bins=private_bins)
+    else:
+        draft = draft_domain(table.source, private_bins=private_bins)
+    text, offers = text_with_offers(name_of(table), draft, sources)
     if as_json:
         document = {
             "domain": draft.domain.to_dict(),
@@ -43,6 +55,7 @@ def domain(table: Table, out: Path | None, private_bins: bool, as_json: bool) ->
             "left_out": list(draft.left_out),
             "read_as": draft.read_as,
             "offers": [asdict(offer) for offer in offers],
+            "sources": [asdict(source) for source in sources],
         }
         click.echo(json.dumps(document, indent=2))
         return
@@ -59,3 +72,12 @@ def domain(table: Table, out: Path | None, private_bins: bool, as_json: bool) ->
             out,
             f"cannot be written: {error.strerror or error}; expected a new file in a folder that can be written",
         ) from error
+
+
+def _read(tables: Mapping[str, Table]) -> dict[str, TableRead]:
+    """The tables of several sources, by name. Raises DataError."""
+    found = {}
+    for name, table in tables.items():
+        text, read_as = read_recognised(table.source)
+        found[name] = TableRead(text, table.source.shown, read_as)
+    return found

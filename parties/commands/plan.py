@@ -13,6 +13,7 @@ from parties.config import Config, load_config
 from parties.distaim.effort import effort_text
 from parties.distaim.feasible import check_feasible, check_memory, gigabytes
 from parties.distaim.inputs.own import declared_capacity
+from parties.distaim.link_needs import most_joined
 from parties.distaim.needs import (
     BASIS,
     CellNoise,
@@ -72,7 +73,7 @@ class Plan:
     "--rows",
     type=click.IntRange(1),
     default=None,
-    help="Rows of all owners together; by default as many as clients.expected times clients.rows_per_client allow.",
+    help="Rows of all owners together, of several sources those of their join; by default as many as there may be.",
 )
 @click.option(
     "--capacity",
@@ -141,7 +142,8 @@ def make(
     # What owners declare is what they send, and what servers count.
     declared = config.override({"clients.rows_per_client": declared_capacity(config, capacity)})
     needs = needs_of(declared, workload, schedule, network=network)
-    total = declared.max_rows if rows is None else rows
+    most = most_joined(declared) if config.sources else declared.max_rows
+    total = most if rows is None else rows
     noise = [Noise("distaim", 0, cell_noise(workload, total, schedule.noise_sigma))]
     if config.flaim is not None:
         check_flaim(config, workload)
@@ -248,7 +250,7 @@ def lines_of(made: Plan) -> list[str]:
         ),
         ("", f"{workload.cells:,} in {len(workload.candidates)} sets of columns to choose from"),
         ("largest query", f"{', '.join(largest)}: {workload.domain.size(largest):,} cells"),
-        ("an owner sends", _forms(needs.owner_sent_bytes, needs.owner_form)),
+        ("an owner sends", _sends(config, needs)),
         ("", f"and needs {gigabytes(needs.owner_memory_bytes)} of memory beside its table"),
         ("servers send", f"at most {sent}, in {needs.rounds_of_messages:,} rounds of messages"),
         ("", f"and {gigabytes(needs.passed_on_bytes)} of uploads that they pass on to one another"),
@@ -262,6 +264,16 @@ def lines_of(made: Plan) -> list[str]:
         *(("WARNING", text) for text in made.warnings),
     ]
     return [f"{name:<16}{text}" for name, text in lines]
+
+
+def _sends(config: Config, needs: Needs) -> str:
+    """What an owner sends, or one of each source."""
+    if not config.sources:
+        return _forms(needs.owner_sent_bytes, needs.owner_form)
+    names = (source.name for source in config.sources)
+    sizes = (gigabytes(size) for size in needs.owner_sent_bytes.values())
+    each = ", ".join(f"{size} of {name}" for size, name in zip(sizes, names, strict=True))
+    return f"its rows: {each}; once, whatever its table has"
 
 
 def _forms(sizes: Mapping[str, int], form: str) -> str:

@@ -4,20 +4,23 @@ Provides ``drafted_offers`` and ``text_with_offers``. Secret until its owner has
 """
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from mechanisms.draft import Draft
+from mechanisms.linked_draft import SourceDraft
 from parties.config import config_from_dict
 from parties.distaim.offers import Offer
 from parties.drafting import draft_text
 from parties.errors import ConfigError
 
 
-def text_with_offers(name: str, draft: Draft) -> tuple[str, tuple[Offer, ...]]:
+def text_with_offers(
+    name: str, draft: Draft, sources: Sequence[SourceDraft] = ()
+) -> tuple[str, tuple[Offer, ...]]:
     """The draft of the table called ``name`` as TOML, with what owners would send by it. Raises ConfigError."""
-    offers = drafted_offers(tomllib.loads(draft_text(name, draft)))
-    return draft_text(name, draft, [str(offer) for offer in offers]), offers
+    offers = drafted_offers(tomllib.loads(draft_text(name, draft, sources=sources)))
+    return draft_text(name, draft, [str(offer) for offer in offers], sources), offers
 
 
 def drafted_offers(document: Mapping[str, object]) -> tuple[Offer, ...]:

@@ -11,8 +11,8 @@ from mechanisms.resolving import unmeasured
 from mechanisms.workload import Workload
 from parties.config import Config
 from parties.distaim.inputs import form_for, input_form, input_forms
-from parties.distaim.inputs.linked import Link
 from parties.distaim.inputs.rows import counting_plan
+from parties.distaim.link_needs import most_joined
 from parties.distaim.sealed import Sizes
 from protocols import costs
 from protocols.products import usable_cores
@@ -47,7 +47,7 @@ def effort_text(config: Config, workload: Workload) -> str | None:
     """
     owners, capacity = config.clients.expected, config.clients.rows_per_client
     if config.sources:
-        rows = Link.of(config).candidates(dict.fromkeys(config.owners, capacity))
+        rows = most_joined(config)
         linked = (
             f"linking the rows of {len(config.sources)} sources, then {Effort.of(workload, rows)}"
         )

@@ -26,6 +26,7 @@ from parties.distaim.feasible import (
 )
 from parties.distaim.inputs import form_for
 from parties.distaim.inputs.rows import counting_plan
+from parties.distaim.link_needs import link_cost, link_seconds, most_joined
 from parties.distaim.offers import Offer
 from parties.distaim.planning import security_bits
 from parties.distaim.sealed import Sizes
@@ -224,7 +225,9 @@ def _share_cost(config: Config, workload: Workload) -> Cost:
     capacities, batches = [clients.rows_per_client] * clients.expected, _batches(config)
     share = _cost(CLIENTS_COMPARE, Batches(capacities, batches))
     if (rows := _counted(config, workload)) is not None:
-        return reduce(Cost.__add__, (_cost(step, rows) for step in OF_COUNTING), share)
+        return reduce(
+            Cost.__add__, (_cost(step, rows) for step in OF_COUNTING), share + link_cost(config)
+        )
     if config.run.check != NO_CHECK:
         cells = workload.maximal_cells if config.run.check == CELLS else 0
         checked = Checked(-(-clients.expected // batches), len(workload.maximal), cells)
@@ -240,7 +243,8 @@ def _counted(config: Config, workload: Workload) -> Counting | None:
     """The rows that servers count, as many as there may be; None where owners count themselves."""
     if not form_for(config, workload, config.clients.rows_per_client).by_capacity:
         return None
-    return Counting(counting_plan(workload), config.max_rows)
+    rows = most_joined(config) if config.sources else config.max_rows
+    return Counting(counting_plan(workload), rows)
 
 
 def _times(cost: Cost, count: int) -> Cost:
@@ -275,7 +279,7 @@ def _seconds(
         seconds["share"] += owners * OWNER_S_A_CELL * workload.maximal_cells
     else:
         # Of three servers on two cores.
-        seconds["share"] += 3 * counted.plan.seconds(counted.rows, cores=2)
+        seconds["share"] += 3 * counted.plan.seconds(counted.rows, cores=2) + link_seconds(config)
     answers = workload.cells * ANSWER_S_A_CELL + estimate_bytes(workload) / rate
     run, rounds = config.run, range(1, plan.rounds + 1)
     iterations = run.iterations * plan.rounds + run.final_iterations

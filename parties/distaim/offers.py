@@ -12,7 +12,7 @@ from parties.config import Config
 from parties.distaim.inputs import form_for, input_forms
 from parties.distaim.inputs.own import declared_capacity
 from parties.distaim.sealed import Sizes
-from protocols.upload import FORMS
+from protocols.upload import FORMS, SOURCE_ROWS
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +47,13 @@ class Offer:
         sizes = " or ".join(
             f"{size:,} bytes as {_kind(form)}" for form, size in self.sent_bytes.items()
         )
-        rows = f"an owner of at most {self.capacity:,} rows sends"
-        return f"{rows} {sizes}; with this config, {_kind(self.form)}"
+        rows = f"an owner of at most {self.capacity:,} rows sends {sizes}"
+        # Of several sources' owners nobody has a choice.
+        return rows if self.form in SOURCE_ROWS else f"{rows}; with this config, {_kind(self.form)}"
 
 
 def _kind(form: str) -> str:
-    return "counts" if form in FORMS else "rows"
+    if form in FORMS:
+        return "counts"
+    _, _, source = form.partition(".")
+    return f"rows (of the source in place {int(source) + 1})" if source else "rows"

@@ -188,6 +188,9 @@ def _read(
     )
     if not source.key:
         return SourceTable(table, codes, None, split)
+    keys = linking_keys(
+        table, source.key, source=where, missing=config.domain.missing_values, at_most=None
+    )
     for client, owner in enumerate(source.owners):
         # What its own program says before anything is sent.
         rows = split.rows_of(client)
@@ -197,9 +200,6 @@ def _read(
             table.unit,
         )
         read_keys(config, number, part, where=f"{where} (rows of {owner})")
-    keys = linking_keys(
-        table, source.key, source=where, missing=config.domain.missing_values, at_most=None
-    )
     return SourceTable(table, codes, keys, split)
 
 

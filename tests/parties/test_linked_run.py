@@ -48,6 +48,7 @@ LINKED = {
     "run.record_replay": True,
     "clients.expected": 3,
     "source": list(SOURCES),
+    "timeouts.receive_s": 30.0,
 }
 CAPACITIES = {"clinic-a": 30, "clinic-b": 20, "clinic-c": 40}
 Row = tuple[str, ...]
