@@ -75,7 +75,7 @@ pictures: $(STAMP)
 	$(BIN)/python docs/pictures.py console build/pictures/study
 
 bench: $(STAMP)
-	$(BIN)/syncret bench engine --sweep --network loopback --network lan --network wan --output bench/results
+	$(BIN)/syncret bench engine --sweep --security semi-honest --security malicious --network loopback --network lan --network wan --output bench/results
 
 bench-utility: $(STAMP)
 	$(BIN)/syncret bench utility --sweep all --repeats 3 --results bench/results/utility.jsonl --output bench/results

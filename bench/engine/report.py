@@ -16,12 +16,13 @@ from pathlib import Path
 from rich import box
 from rich.table import Table
 
-from bench.engine.goals import judged
+from bench.engine.goals import MP_SPDZ, judged
 from bench.engine.measure import Result
 from bench.engine.tasks import (
     CANDIDATES,
     DIFFERENCE_BITS,
     GROUPS,
+    MALICIOUS,
     SEMI_HONEST,
     TASKS,
     TRUNCATED_BITS,
@@ -36,6 +37,10 @@ _PACKAGES = ("numpy", "cryptography", "blake3", "mpyc")
 _COLUMNS = (
     "task | network | size | seconds | fastest to slowest | per second | bytes each | on the wire"
     " | rounds | peak bytes each | processor s | floor s | peer s (at size) | peer / own, each"
+)
+_BOTH = (
+    "task | network | size | SH s | M s | M / SH | SH bytes | M bytes | SH rounds | M rounds"
+    " | MP-SPDZ SH | MP-SPDZ M"
 )
 # Those that fit a terminal, by shorter names; a column without one is left out.
 _SHORT = ("task", "net", "size", "s", "", "per s", "bytes", "", "rounds", "peak", "", "floor s", "")
@@ -152,11 +157,54 @@ def markdown(record: Mapping[str, object], results: Sequence[Result]) -> str:
         "Seconds are medians of the slowest party; bytes are those sent by the mean party, for each cell or sample;",
         "processor seconds are those of the three parties together. `bench/README.md` says what the columns mean.",
         "",
+        *_both_modes(results),
         markdown_table(_COLUMNS, map(_row, results)),
         "",
         *_goals(results),
     ]
     return "\n".join(lines)
+
+
+def _both_modes(results: Sequence[Result]) -> list[str]:
+    """Semi-honest and malicious side by side, of what was measured in both, with MP-SPDZ's figures of the same."""
+    known = {(r.network, r.task, r.size, r.security): r for r in results}
+    rows = []
+    for (network, task, size, security), mine in known.items():
+        proved = known.get((network, task, size, MALICIOUS))
+        if security == SEMI_HONEST and proved is not None:
+            rows.append(
+                (
+                    task,
+                    network,
+                    f"{size:,} {mine.unit}",
+                    f"{mine.seconds:.4f}",
+                    f"{proved.seconds:.4f}",
+                    f"{proved.seconds / mine.seconds:.1f}",
+                    f"{mine.bytes_per_party / size:.1f}",
+                    f"{proved.bytes_per_party / size:.1f}",
+                    f"{mine.rounds}",
+                    f"{proved.rounds}",
+                    *(_of_peer(network, task, size, mode) for mode in (SEMI_HONEST, MALICIOUS)),
+                )
+            )
+    if not rows:
+        return []
+    return [
+        "## Both security modes",
+        "",
+        "Seconds, bytes a unit and party, and rounds in semi-honest (SH) and malicious (M) mode, proofs",
+        "included; and what MP-SPDZ's replicated rings took in the same setting, where that was measured.",
+        "",
+        markdown_table(_BOTH, rows),
+        "",
+        "## All figures",
+        "",
+    ]
+
+
+def _of_peer(network: str, task: str, size: int, security: str) -> str:
+    found = MP_SPDZ.get((task, size, security)) if network == "loopback" else None
+    return "" if found is None else f"{found.seconds:.3g} s, {found.bytes_a_unit:,.0f} B"
 
 
 def _goals(results: Sequence[Result]) -> list[str]:

@@ -14,7 +14,14 @@ from bench.engine import floor, report
 from bench.engine import measure as engine
 from bench.engine.goals import judged
 from bench.engine.measure import Peer, Result
-from bench.engine.tasks import MALICIOUS, TASKS, TRUNCATED_BITS, adult_plan, group_sizes
+from bench.engine.tasks import (
+    MALICIOUS,
+    SEMI_HONEST,
+    TASKS,
+    TRUNCATED_BITS,
+    adult_plan,
+    group_sizes,
+)
 from bench.networks import Network
 from protocols import costs
 from protocols.context import Context
@@ -258,6 +265,24 @@ def test_markdown_has_a_row_for_each_result() -> None:
     assert [row.split(" | ")[1] for row in rows] == ["loopback", "wan (relay)"]
     # 5 s for 100 cells against 0.5 s for 1,000.
     assert rows[0].endswith("| 5 (100) | 100 |")
+
+
+def test_markdown_has_both_modes_side_by_side_with_the_peers_figures() -> None:
+    both = [
+        result(task="abs_error", size=1_000_000, seconds=s, network="loopback", security=mode)
+        for mode, s in ((SEMI_HONEST, 0.1), (MALICIOUS, 0.5))
+    ]
+    page = report.markdown(report.document(both, 1), both)
+    (row,) = [line for line in page.splitlines() if "496 B" in line]
+    assert "| 0.1000 | 0.5000 | 5.0 |" in row
+    assert "0.118 s, 18 B" in row
+    assert "Both security modes" not in report.markdown(report.document(both[:1], 1), both[:1])
+
+
+def test_sweep_leaves_out_what_takes_minutes_to_prove() -> None:
+    truncate = TASKS["truncate"]
+    assert max(truncate.sizes_of(MALICIOUS)) < max(truncate.sizes_of(SEMI_HONEST))
+    assert TASKS["expand_input"].sizes_of(MALICIOUS) == ()
 
 
 def test_judged_takes_loopback_at_the_size_of_the_goal() -> None:

@@ -11,13 +11,14 @@ from parties.audit.replay import replay_folder
 from parties.audit.run import audit_folder
 from parties.config import CertificateFiles
 from parties.distaim.circumstances import Circumstances
-from parties.distaim.notes import TOTAL
+from parties.distaim.notes import COUNTING, RECOUNTING, TOTAL
 from protocols.context import Payload, StepCost, Transport
 from protocols.errors import CheckFailed, PeerClosed
 from protocols.steps import COUNT_FACTORS
 from tests.parties.audit_runs import collect
 from tests.parties.mesh import EVERYONE, Cluster, make_uniform
 from tests.parties.support import make_config
+from tests.parties.test_private_bins_run import PRIVATE
 
 
 @pytest.fixture(autouse=True)
@@ -86,6 +87,56 @@ async def test_run_is_finished_and_passes_the_audit(
     (proofs,) = (check for check in found.checks if check.name == "proofs")
     assert "Before each of" in proofs.detail
     assert any("was proved" in sentence for sentence in found.limits)
+
+
+async def test_private_bins_and_a_late_owner_are_proved_and_pass_the_audit(
+    tmp_path: Path, certificates: dict[str, CertificateFiles]
+) -> None:
+    """Fine cells are measured, rows recoded and counted anew, and an owner comes in round 2."""
+    changes = PRIVATE | {
+        "run.security": "malicious",
+        "run.noise": "discrete-gaussian",
+        "run.record_replay": False,
+        "clients.participation": 0.5,
+        "clients.minimum": 1,
+    }
+    cluster = Cluster(make_config(changes), tmp_path, certificates)
+    ended = await cluster.run(
+        owners=EVERYONE, first_rounds={EVERYONE[2]: 2}, capacities=dict.fromkeys(EVERYONE, 40)
+    )
+    assert ended == [None] * 3
+    found = audit_folder(collect(cluster, cluster.folder / "run"))
+    assert [check for check in found.checks if check.status == "fail"] == []
+    noted = [
+        r["what"] for r in records(cluster, 0) if r.get("what") in (COUNTING.what, RECOUNTING.what)
+    ]
+    assert noted == [COUNTING.what, RECOUNTING.what, COUNTING.what]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        pytest.param(
+            {"run.schedule": "annealed", "run.rounds": None, "run.epsilon": 20.0},
+            marks=pytest.mark.slow,
+        ),
+    ],
+    ids=["fixed", "annealed"],
+)
+async def test_killed_run_goes_on_and_every_opening_is_proved(
+    tmp_path: Path, certificates: dict[str, CertificateFiles], changes: dict[str, object]
+) -> None:
+    """After a restart the totals are those that were proved; an annealed schedule has as many rounds as it takes."""
+    fixed = {"run.security": "malicious", "run.rounds": 2}
+    cluster = Cluster(make_config(fixed | changes), tmp_path, certificates)
+    ended = await cluster.run(owners=EVERYONE, kill=(1, "selected", 1))
+    assert None not in ended
+    assert await cluster.run() == [None] * 3
+    found = audit_folder(collect(cluster, cluster.folder / "run"))
+    assert [check for check in found.checks if check.status == "fail"] == []
+    (proofs,) = (check for check in found.checks if check.name == "proofs")
+    assert "Before each of" in proofs.detail
 
 
 @pytest.mark.parametrize(

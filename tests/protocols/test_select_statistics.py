@@ -4,19 +4,22 @@ Chi-square over R runs with fresh keys; candidates that expect fewer than 5 choi
 still does is judged by its binomial tail. False-alarm rate 10^-4 a test. R = 120 catches an epsilon that is wrong by
 a factor of 3, R = 3,000 (slow) one of 1.5, or a candidate of probability 1/3 that is chosen 6 points too often; the
 controls are these. Probabilities are exp(t_q - max t), never below 2^-24, normalised: computed here from the scores
-in nats, with nothing of ``mechanisms`` or ``protocols``.
+in nats, with nothing of ``mechanisms`` or ``protocols``. The forms of a context with a verifier, by bits of the counts
+and by trees of adders, are held to the same: proofs read what was sent and change nothing, and are left out here.
 """
 
-from functools import cache
+from functools import cache, partial
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from scipy import stats
 
-from protocols.ring import R32
+from protocols.context import Context
+from protocols.ring import R32, RingArray
 from protocols.select import select
 from tests.protocols.local import components, run_parties, share_of
+from tests.protocols.test_origins import Notes
 
 FAST, SLOW = 120, 3000
 ALARM = 1e-4
@@ -34,7 +37,7 @@ SCORES = {
 
 
 @cache
-def choices(name: str, runs: int) -> np.ndarray:
+def choices(name: str, runs: int, *, verified: bool = False) -> np.ndarray:
     """How often each candidate was chosen. Each is one cell whose count is its score; the model says zero."""
     counts = np.array([round((t + 500) * ROWS_A_NAT) for t in SCORES[name]])
     groups = len(counts)
@@ -46,11 +49,14 @@ def choices(name: str, runs: int) -> np.ndarray:
         max_rows=40_000,
     )
     chosen = np.zeros(groups, np.int64)
+
+    async def chosen_at(ctx: Context, parts: list[RingArray]) -> int:
+        ctx.verifier = Notes() if verified else None
+        return await select(ctx, share_of(ctx, parts, R32), spec)
+
     for seed in range(1, runs + 1):
         parts = components(R32, counts, seed)
-        outcome = run_parties(
-            lambda c, parts=parts: select(c, share_of(c, parts, R32), spec), seed=seed
-        )
+        outcome = run_parties(partial(chosen_at, parts=parts), seed=seed)
         chosen[outcome.results[0]] += 1
     chosen.flags.writeable = False
     return chosen
@@ -81,6 +87,20 @@ def p_value(observed: np.ndarray, exact: np.ndarray) -> float:
 @pytest.mark.parametrize("name", SCORES)
 def test_select_frequencies_match_the_exact_probabilities(name: str) -> None:
     assert p_value(choices(name, FAST), probabilities(SCORES[name])) > ALARM
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=() if name == "close" else pytest.mark.slow)
+        for name in ("hundreds of nats", "ties", "all equal", "close")
+    ],
+)
+def test_select_frequencies_with_a_verifier_match_the_exact_probabilities(name: str) -> None:
+    observed = choices(name, FAST, verified=True)
+    assert p_value(observed, probabilities(SCORES[name])) > ALARM
+    if name == "close":
+        assert p_value(observed, probabilities(SCORES[name], 3.0)) < ALARM
 
 
 def test_p_value_rejects_an_epsilon_three_times_too_large() -> None:
