@@ -9,7 +9,7 @@ WORKERS ?= 3
 STAMP := $(VENV)/.installed
 CANDIDATES := python3 python3.11 python3.12 python3.13 python3.14 python
 
-.PHONY: help demo test test-slow test-flower check fmt bench bench-utility bench-overhead bench-secagg bench-quality docs pictures setup clean
+.PHONY: help demo test test-slow test-flower check fmt bench bench-utility bench-overhead bench-secagg bench-flower bench-quality docs pictures setup clean
 
 help:
 	@echo "make demo       run DistAIM under MPC on generated data, on this machine"
@@ -24,6 +24,7 @@ help:
 	@echo "make bench-utility  measure the methods' utility; adds to bench/results/utility.* (hours; goes on where it was)"
 	@echo "make bench-overhead  measure what clients and servers move; bench/results/overhead.* (an hour; goes on where it was)"
 	@echo "make bench-secagg   measure SecAgg beside Flower's; writes bench/results/secagg.* (up to an hour)"
+	@echo "make bench-flower   measure FLAIM on Flower beside our own connections; bench/results/flower.* (minutes)"
 	@echo "make bench-quality  synthetic tables by SDMetrics' score; adds to bench/results/quality.* (an hour; goes on where it was)"
 	@echo "make setup      only set up $(VENV); PYTHON=python3.12 chooses the interpreter (3.11 or newer)"
 
@@ -86,11 +87,15 @@ bench-overhead: $(STAMP)
 # Flower needs older versions of some packages, hence an environment of its own.
 $(FLOWER)/.installed: $(STAMP) constraints-flower.txt
 	$(BIN)/python -m venv --clear $(FLOWER)
-	$(FLOWER)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints-flower.txt -e '.[flower]'
+	$(FLOWER)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints-flower.txt -e '.[flower]' \
+	    hypothesis pytest pytest-asyncio pytest-timeout trustme
 	@touch $@
 
 test-flower: $(FLOWER)/.installed
 	$(FLOWER)/bin/python -m pytest tests/flower
+
+bench-flower: $(FLOWER)/.installed
+	$(FLOWER)/bin/syncret bench flower --clients 100 --rounds 3 --repeats 2 --output bench/results
 
 bench-secagg: $(FLOWER)/.installed
 	$(FLOWER)/bin/syncret bench secagg --with flower --output bench/results

@@ -10,6 +10,7 @@ import click
 
 from bench.attacks.cli import attacks
 from bench.engine.cli import engine
+from bench.flower import flower
 from bench.intake import intake
 from bench.load.cli import load
 from bench.overhead.cli import overhead
@@ -56,5 +57,5 @@ def bench() -> None:
     """Measure Syncret on this machine."""
 
 
-for command in (engine, secagg, overhead, utility, quality, intake, attacks, load):
+for command in (engine, secagg, overhead, utility, quality, intake, attacks, load, flower):
     bench.add_command(command)

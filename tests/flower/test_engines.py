@@ -29,7 +29,7 @@ ROOT = Path(__file__).resolve().parents[2]
 APP = ROOT / "examples" / "flower"
 BIN = Path(sys.executable).parent
 Certificates = dict[str, CertificateFiles]
-pytestmark = pytest.mark.timeout(600)
+pytestmark = pytest.mark.timeout(1200)
 
 
 @pytest.fixture(scope="module")
@@ -161,9 +161,9 @@ def start_deployment(found: Fleet, nodes: list[dict[str, str]]) -> None:
     )
 
 
-def run_app(found: Fleet, **settings: str) -> None:
+def run_app(found: Fleet, *more: str, **settings: str) -> None:
     values = " ".join(f'{key}="{value}"' for key, value in settings.items())
-    found.flwr("run", str(APP), "fleet", "--run-config", values)
+    found.flwr("run", str(APP), "fleet", "--run-config", values, *more)
 
 
 def test_deployment_engine_runs_flaim_and_survives_a_killed_node(
@@ -171,7 +171,7 @@ def test_deployment_engine_runs_flaim_and_survives_a_killed_node(
 ) -> None:
     config = flaim_config(
         certificates,
-        MALICIOUS | {"run.rounds": 1, "timeouts.receive_s": 60.0, "clients.wait_s": 120.0},
+        MALICIOUS | {"run.rounds": 1, "timeouts.receive_s": 240.0, "clients.wait_s": 240.0},
     )
     nodes = write_nodes(config, certificates, tmp_path)
     server, killed = tmp_path / "server", NAMES[2]
@@ -185,10 +185,33 @@ def test_deployment_engine_runs_flaim_and_survives_a_killed_node(
 
         found.wait(in_a_sum, 200, "no sum has begun")
         found.kill(killed)
-        found.wait((server / "result.json").exists, 400, "the run does not end")
+        found.wait((server / "result.json").exists, 800, "the run does not end")
         found.wait((server / "report.json").exists, 60, "there is no report")
     result = json.loads((server / "result.json").read_text())
     assert result["rounds_done"] == 1
     assert result["sums"]["dropouts"] >= 1
     assert not any((tmp_path / name / "state" / STATE).exists() for name in NAMES if name != killed)
+    assert_clean(collect(config, tmp_path, certificates))
+
+
+def test_simulation_engine_runs_flaim_with_a_file_of_nodes(
+    certificates: Certificates, tmp_path: Path
+) -> None:
+    pytest.importorskip("ray", reason="the extra `flower` brings it")
+    config = flaim_config(certificates, {"timeouts.receive_s": 240.0, "clients.wait_s": 240.0})
+    nodes = tmp_path / "nodes.json"
+    nodes.write_text(json.dumps(write_nodes(config, certificates, tmp_path)))
+    server, alone = tmp_path / "server", "--disable-runtime-dependency-installation"
+    with fleet(tmp_path) as found:
+        port = str(found.ports[0])
+        where = ("--insecure", "--simulation", "--host", "127.0.0.1", "--port", port)
+        found.start("superlink", "flower-superlink", *where, alone)
+        found.connect(port)
+        found.wait(lambda: "Uvicorn running" in found.log("superlink"), 120, "no SuperLink")
+        size = ("--federation-config", f"num-supernodes={len(NAMES)}")
+        run_app(
+            found, *size, config=str(tmp_path / "study.toml"), dir=str(server), nodes=str(nodes)
+        )
+        found.wait((server / "report.json").exists, 800, "the run does not end")
+    assert json.loads((server / "result.json").read_text())["rounds_done"] == 2
     assert_clean(collect(config, tmp_path, certificates))

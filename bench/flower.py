@@ -1,0 +1,326 @@
+"""`syncret bench flower`: FLAIM on Adult over our own connections, and as an app on Flower's simulation engine.
+
+Provides ``measure_own``, ``measure_flower`` and the command. Both run the same configuration on the same tables: our
+clients in this process, over TLS on loopback; Flower's SuperLink and its Ray actors as processes, `flwr run` as anybody
+does. Noise and choices are the clients' own and of no seed, so that errors are compared by their spread over repeats.
+Public: everything; the table is published. Known limits: on one machine the clients share its processors; no network is
+between them, and no SuperNode asks only every three seconds.
+"""
+
+import asyncio
+import contextlib
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import fmean
+
+import click
+import numpy as np
+from numpy.typing import NDArray
+
+from bench.datasets import DATA_VARIABLE
+from bench.markdown import markdown_table, size, spread
+from mechanisms.metrics import table_answers, workload_error
+from mechanisms.model import Model
+from mechanisms.source import TableSource
+from mechanisms.text_table import TextTable
+from parties.config import MALICIOUS, SEMI_HONEST, CertificateFiles, Config, load_config
+from parties.flaim.client import run_client
+from parties.flaim.result import RESULT
+from parties.flaim.server import run_server
+from parties.flaim.session import SharedBriefs
+from parties.owner import Table
+from parties.progress import Silent
+from parties.report.result import read_result
+from parties.tls import make_certificates, pinned_in
+from parties.trial.jobs import CONCURRENT
+from parties.trial.partition import iid
+from parties.trial.ports import LOOPBACK, free_ports
+
+OWN, FLOWER = "our connections", "Flower's simulation"
+MISSING = "Flower is not installed here: pip install -c constraints-flower.txt -e '.[flower]', or make bench-flower"
+_SERVER = "flaim-server"
+_ROOT = Path(__file__).resolve().parents[1]
+_APP = _ROOT / "examples" / "flower"
+_TRIES, _LONGEST_S = 20, 1800.0
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One run: ``error`` is the mean L1 distance of the workload's marginals, bytes are of a client's frames."""
+
+    transport: str
+    security: str
+    seconds: float
+    error: float
+    sent_bytes: float
+    received_bytes: float
+    rounds: int
+
+
+@dataclass(frozen=True, slots=True)
+class Study:
+    """A configuration, everybody's ``tables`` of codes and certificate ``files``, in ``folder``."""
+
+    config: Config
+    folder: Path
+    tables: Sequence[NDArray[np.int32]]
+    files: Mapping[str, CertificateFiles]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The clients."""
+        return self.config.require_flaim().clients
+
+
+def study(
+    source: Path, data: Path, folder: Path, *, clients: int, rounds: int, security: str
+) -> Study:
+    """The configuration at ``source`` as one of FLAIM among ``clients`` of the table ``data``, in the empty folder."""
+    names = [f"client-{number:03d}" for number in range(clients)]
+    files = make_certificates(folder / "certificates", [_SERVER], names)
+    own = files[_SERVER]
+    malicious = {"run.security": MALICIOUS, "flaim.noise": "distributed"}
+    config = load_config(source).override(
+        {
+            "run.rounds": rounds,
+            "clients.expected": clients,
+            "clients.minimum": max(3, clients // 2),
+            "flaim": {
+                "address": f"{LOOPBACK}:{free_ports(1)[0]}",
+                "key": pinned_in(own.cert).key,
+                "clients": names,
+                "minimum": max(3, clients // 2),
+            },
+            "tls": {"ca": str(own.ca), "cert": str(own.cert), "key": str(own.key)},
+            "timeouts": {"connect_s": 120.0, "receive_s": 600.0},
+        }
+    )
+    config = config.override(malicious if security == MALICIOUS else {})
+    (folder / "study.toml").write_text(config.resolved_toml())
+    table = Table(TableSource(str(data)), ignore_extra=False)
+    codes = table.codes(config.domain)
+    owners = iid(len(codes), clients=clients, seed=0).owners
+    _write_tables(table.text(), owners, names, folder)
+    return Study(config, folder, [codes[owners == n] for n in range(clients)], files)
+
+
+def _write_tables(
+    text: TextTable, owners: NDArray[np.int32], names: Sequence[str], folder: Path
+) -> None:
+    for number, name in enumerate(names):
+        (folder / name).mkdir()
+        mine = np.flatnonzero(owners == number).tolist()
+        with (folder / name / "table.csv").open("w", newline="", encoding="utf-8") as file:
+            writer = csv.writer(file)
+            writer.writerow(text.columns)
+            writer.writerows(
+                zip(*([cells[i] for i in mine] for cells in text.columns.values()), strict=True)
+            )
+
+
+async def measure_own(own: Study) -> Run:
+    """Over TLS, server and clients in this loop."""
+    directory, joining = own.folder / "own", asyncio.Semaphore(CONCURRENT)
+    directory.mkdir()
+    workload = own.config.build_workload()
+    started = time.perf_counter()
+    async with asyncio.TaskGroup() as group:
+        group.create_task(
+            run_server(own.config, directory, progress=Silent(), closed=asyncio.Event())
+        )
+        for number, name in enumerate(own.names):
+            group.create_task(
+                run_client(
+                    own.config,
+                    own.tables[number],
+                    own.files[name],
+                    own.folder / name / "own",
+                    progress=Silent(),
+                    workload=workload,
+                    briefs=SharedBriefs(workload),
+                    joining=joining,
+                )
+            )
+    return _run(own, directory, OWN, time.perf_counter() - started)
+
+
+def measure_flower(own: Study) -> Run:
+    """On Flower's simulation engine, by `flwr run`; seconds are from the ServerApp's start. Raises RuntimeError."""
+    directory, home = own.folder / "flower", own.folder / "flwr"
+    home.mkdir()
+    nodes = own.folder / "nodes.json"
+    nodes.write_text(json.dumps([_node(own, name) for name in own.names]))
+    port, bin_ = free_ports(1)[0], Path(sys.executable).parent
+    (home / "config.toml").write_text(
+        '[superlink]\ndefault = "here"\n'
+        f'[superlink.here]\naddress = "{LOOPBACK}:{port}"\ninsecure = true\n'
+    )
+    quiet = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
+    paths = {"FLWR_HOME": str(home), "PATH": f"{bin_}:{os.environ['PATH']}"}
+    environment = os.environ | quiet | paths
+    settings = {"config": own.folder / "study.toml", "dir": directory, "nodes": nodes}
+    given = " ".join(f'{key}="{value}"' for key, value in settings.items())
+    with _superlink(bin_, port, own.folder / "superlink.log", environment):
+        _flwr(bin_, ["run", str(_APP), "here", "--run-config", given], environment, len(own.names))
+        _wait(directory / RESULT, own.folder / "superlink.log")
+    result = read_result(directory)
+    return _run(own, directory, FLOWER, float(result["seconds"]["total"]))
+
+
+def _node(own: Study, name: str) -> dict[str, str]:
+    files, folder = own.files[name], own.folder / name
+    return {
+        "config": str(own.folder / "study.toml"),
+        "data": str(folder / "table.csv"),
+        "ca": str(files.ca),
+        "cert": str(files.cert),
+        "key": str(files.key),
+        "dir": str(folder / "flower"),
+        "budget": str(folder / "budget"),
+    }
+
+
+@contextlib.contextmanager
+def _superlink(
+    folder: Path, port: int, log: Path, environment: Mapping[str, str]
+) -> Iterator[None]:
+    command = [str(folder / "flower-superlink"), "--insecure", "--simulation", "--host", LOOPBACK]
+    command += ["--port", str(port), "--disable-runtime-dependency-installation"]
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            command, stdout=output, stderr=output, env=environment, start_new_session=True
+        )
+    try:
+        yield
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def _flwr(folder: Path, arguments: list[str], environment: Mapping[str, str], clients: int) -> None:
+    """Submit the run, once the SuperLink answers."""
+    size_ = ["--federation-config", f"num-supernodes={clients} client-resources-num-cpus=1.0"]
+    said = ""
+    for _ in range(_TRIES):
+        done = subprocess.run(
+            [str(folder / "flwr"), *arguments, *size_],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode == 0:
+            return
+        said = done.stdout + done.stderr
+        time.sleep(2)
+    raise RuntimeError(f"flwr run failed:\n{said}")
+
+
+def _wait(path: Path, log: Path) -> None:
+    ends = time.monotonic() + _LONGEST_S
+    while not path.exists():
+        if time.monotonic() > ends:
+            raise RuntimeError(f"no result within {_LONGEST_S:g} s:\n{log.read_text()[-4000:]}")
+        time.sleep(1)
+
+
+def _run(own: Study, directory: Path, transport: str, seconds: float) -> Run:
+    result, workload = read_result(directory), own.config.build_workload()
+    model = Model.load(directory / "model")
+    answers = np.concatenate([cells.ravel() for cells in model.answers(workload.candidates)])
+    real = table_answers(workload, np.concatenate(own.tables))
+    return Run(
+        transport,
+        own.config.run.security,
+        seconds,
+        workload_error(workload, real, answers),
+        fmean(result["clients_sent"].values()),
+        fmean(result["clients_received"].values()),
+        result["rounds_done"],
+    )
+
+
+def page(runs: Sequence[Run], clients: int, command: str) -> str:
+    """The results, in Markdown."""
+    rows = []
+    for transport, security in dict.fromkeys((run.transport, run.security) for run in runs):
+        some = [r for r in runs if (r.transport, r.security) == (transport, security)]
+        rows.append(
+            (
+                transport,
+                security,
+                spread([r.error for r in some], 3),
+                spread([r.seconds for r in some], 1),
+                size(fmean(r.sent_bytes for r in some)),
+                size(fmean(r.received_bytes for r in some)),
+                len(some),
+            )
+        )
+    heads = "messages over | run.security | mean L1 error | seconds | bytes up, a client | bytes down | runs"
+    return "\n".join(
+        (
+            "# FLAIM on Flower",
+            "",
+            f"`{command}`; Adult among {clients} clients, {runs[0].rounds} rounds, all clients in each.",
+            "",
+            markdown_table(heads, rows, right=(2, 3, 4, 5, 6)),
+            "",
+            "Bytes are of the frames, which are the same messages; Flower's own envelopes come on top. Seconds are of "
+            "one machine without a network: deployed, SuperNodes ask for messages every three seconds.",
+            "",
+        )
+    )
+
+
+@click.command(epilog="Example: syncret bench flower --clients 100 --rounds 3 --repeats 2")
+@click.option("--clients", type=click.IntRange(6, 1000), default=100, show_default=True)
+@click.option("--rounds", type=click.IntRange(1, 100), default=3, show_default=True)
+@click.option("--repeats", type=click.IntRange(1, 100), default=2, show_default=True)
+@click.option("--malicious", is_flag=True, help="Signed sums as well.")
+@click.option(
+    "--output",
+    type=click.Path(path_type=Path),
+    default=None,
+    help="Where the page and the runs go.",
+)
+def flower(clients: int, rounds: int, repeats: int, malicious: bool, output: Path | None) -> None:
+    """Run FLAIM on Adult over our own connections and on Flower's simulation engine: errors, seconds and bytes.
+
+    Needs the extra `flower` and SYNCRET_DATA_DIR.
+    """
+    if not (Path(sys.executable).parent / "flower-superlink").exists():
+        raise click.ClickException(MISSING)
+    data = Path(os.environ.get(DATA_VARIABLE, ".")) / "adult.csv.gz"
+    if not data.exists():
+        raise click.ClickException(
+            f"{data} is not there; {DATA_VARIABLE} names the folder that has it"
+        )
+    source = _ROOT / "examples" / "adult.toml"
+    runs = []
+    for security in (SEMI_HONEST, MALICIOUS) if malicious else (SEMI_HONEST,):
+        for repeat in range(repeats):
+            for measure in (lambda own: asyncio.run(measure_own(own)), measure_flower):
+                with tempfile.TemporaryDirectory() as place:
+                    own = study(
+                        source, data, Path(place), clients=clients, rounds=rounds, security=security
+                    )
+                    run = measure(own)
+                runs.append(run)
+                click.echo(f"{run.transport}, {security}, {repeat + 1}: {asdict(run)}", err=True)
+    command = f"syncret bench flower --clients {clients} --rounds {rounds} --repeats {repeats}"
+    text = page(runs, clients, command + " --malicious" * malicious)
+    click.echo(text)
+    if output is not None:
+        output.mkdir(parents=True, exist_ok=True)
+        (output / "flower.md").write_text(text)
+        (output / "flower.json").write_text(json.dumps([asdict(run) for run in runs], indent=1))
