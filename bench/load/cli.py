@@ -3,6 +3,7 @@
 import click
 
 from bench.load.fuzzing.cli import fuzz
+from bench.load.kills.cli import kills
 
 
 @click.group(epilog="Each command's --help has an example.")
@@ -10,5 +11,5 @@ def load() -> None:
     """Measure what Syncret bears: load, garbage, faults, long runs."""
 
 
-for command in (fuzz,):
+for command in (fuzz, kills):
     load.add_command(command)

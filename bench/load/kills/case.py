@@ -1,0 +1,331 @@
+"""One case: a run of three servers, one of which meets a fault at a point; then the same commands again, and the audit.
+
+Provides ``Case``, ``Outcome`` and ``play``, whose parts are ``Run``, ``attempt`` and ``judged``. Every server ends in
+its own error or goes on; started again, the three finish; their ledgers are alike and within the budget; the audit
+passes. Of a server whose clock is hours off the audit says so, and nothing else. Public: the owners' rows are random.
+Known limits: of a clock that is off, OpenSSL does not know; a disk is full for what a process writes, not for others.
+"""
+
+import asyncio
+import contextlib
+import json
+import logging
+import multiprocessing
+import os
+import secrets
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from multiprocessing.context import ForkServerProcess
+from pathlib import Path
+
+from bench.load.fuzzing.corpus import OWNERS, PARTIES, Corpus, codes_of
+from bench.load.kills import points
+from bench.load.kills.network import Network
+from parties.audit.run import audit_folder
+from parties.config import CertificateFiles, Config
+from parties.distaim.planning import make_plan
+from parties.distaim.server import run_party
+from parties.distaim.store import Store
+from parties.distaim.submit import submit
+from parties.ledger import DurableLedger
+from parties.progress import Silent
+from parties.statuses import Status, describe
+from parties.trial.ports import free_ports
+
+LIMIT_S = 60.0
+_RECEIVE_S = 4.0
+"""How long servers wait for one another's messages."""
+_STOP_S, _HANG_S = 0.3, _RECEIVE_S + 1.5
+_POLL_S = 0.01
+_TRIES = 3
+"""So often the same commands are given again: a machine that is busy may let a deadline pass."""
+_CONTEXT = multiprocessing.get_context("forkserver")
+# Imported once, by a process without threads.
+_CONTEXT.set_forkserver_preload([__name__])
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Case:
+    """At its point ``number`` server ``victim`` meets ``fault``."""
+
+    fault: str
+    victim: int
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """``at``: the point's name, "" where the run was over before. ``ended``: how each server ended the first time.
+
+    ``tries``: how often they were started again. ``wrong``: what is not as it should be; "" where all is.
+    """
+
+    case: Case
+    at: str
+    ended: tuple[int | None, ...]
+    tries: int
+    seconds: float
+    wrong: str = ""
+
+    def to_json(self) -> str:
+        """For a file's line."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, line: str) -> "Outcome":
+        """The inverse."""
+        fields = json.loads(line)
+        case, ended = Case(**fields["case"]), tuple(fields["ended"])
+        return cls(**{**fields, "case": case, "ended": ended})
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """The study in a folder of its own: ``configs`` by server, and what owners are given."""
+
+    folder: Path
+    configs: tuple[Config, ...]
+    owners: Config
+    certificates: dict[str, CertificateFiles]
+    ways: dict[int, int]
+
+    @classmethod
+    def new(cls, corpus: Corpus, folder: Path, victim: int) -> "Run":
+        """With free ports, its own sealing keys, and ways to and from ``victim`` that lead over relays."""
+        folder.mkdir(parents=True)
+        ports = free_ports(10)
+        own = {name: _copied(corpus.certificates[name], folder / name) for name in PARTIES}
+        table = list(corpus.config.to_dict()["party"])  # type: ignore[call-overload]
+        others = [pid for pid in range(3) if pid != victim]
+        dials = [(victim, pid) for pid in others] + [(pid, victim) for pid in others]
+        relays = dict(zip(dials, ports[6:], strict=True))
+        ways = {relay: ports[2 * target] for (_, target), relay in relays.items()}
+
+        def seen_by(pid: int) -> list[dict[str, object]]:
+            return [
+                {
+                    **party,
+                    "mesh": f"127.0.0.1:{relays.get((pid, other), ports[2 * other])}",
+                    "ingest": f"127.0.0.1:{ports[2 * other + 1]}",
+                }
+                for other, party in enumerate(table)
+            ]
+
+        def config(pid: int) -> Config:
+            files = own[PARTIES[pid]]
+            tls = {"ca": str(files.ca), "cert": str(files.cert), "key": str(files.key)}
+            timeouts = {"connect_s": 20.0, "receive_s": _RECEIVE_S, "submit_s": 30.0}
+            return corpus.config.override(
+                {
+                    "party": seen_by(pid),
+                    "tls": tls,
+                    "timeouts": timeouts,
+                    "run.noise": "distributed",
+                }
+            )
+
+        configs = (config(0), config(1), config(2))
+        return cls(folder, configs, configs[0], {**corpus.certificates, **own}, ways)
+
+    def directory(self, pid: int) -> Path:
+        """A server's folder."""
+        return self.folder / f"server-{pid}"
+
+
+def _copied(files: CertificateFiles, folder: Path) -> CertificateFiles:
+    """A server's own: it deletes its sealing key at the end of its run."""
+    folder.mkdir()
+    for path in (files.ca, files.cert, files.key, files.seal):
+        shutil.copy(path, folder)
+    return CertificateFiles(*(folder / path.name for path in (files.ca, files.cert, files.key)))
+
+
+# In processes of their own.
+
+
+def _serve(run: Run, pid: int, case: Case | None) -> None:
+    log = os.open(run.folder / f"server-{pid}.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    logging.disable()
+    run.directory(pid).mkdir(exist_ok=True)
+    point = points.watch(case.number, case.fault, run.folder / "hit") if case else None
+    try:
+        asyncio.run(
+            run_party(
+                run.configs[pid],
+                pid,
+                run.directory(pid),
+                progress=Silent(),
+                closed=asyncio.Event(),
+                register=run.folder / f"register-{pid}.sqlite",
+            )
+        )
+    except BaseException as error:  # noqa: BLE001  # its status is what is looked at
+        failure = describe(error)
+        with contextlib.suppress(OSError):
+            print(failure.message, file=sys.stderr)  # noqa: T201  # into the log
+        sys.exit(int(failure.status))
+    if point is not None:
+        (run.folder / "points").write_text(str(point.count))
+
+
+def _submit(run: Run) -> None:
+    logging.disable()
+
+    async def everybody() -> None:
+        await asyncio.gather(
+            *(
+                submit(
+                    run.owners,
+                    codes_of(number),
+                    run.certificates[name],
+                    first_round=1,
+                    state=run.folder / f"{name}.state",
+                )
+                for number, name in enumerate(OWNERS)
+            ),
+            return_exceptions=True,
+        )
+
+    asyncio.run(everybody())
+
+
+@contextlib.contextmanager
+def _started(target: Callable[..., None], *args: object) -> Iterator[ForkServerProcess]:
+    process = _CONTEXT.Process(target=target, args=args)
+    process.start()
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.join()
+        process.close()
+
+
+# The case.
+
+
+def count_points(corpus: Corpus, folder: Path, victim: int) -> int:
+    """How many points server ``victim`` passes in a run without a fault. Raises RuntimeError where that fails."""
+    run = Run.new(corpus, folder, victim)
+    with Network(run.ways, 0) as network:
+        ended = attempt(run, network, Case("", victim, 0))
+    if ended != (0, 0, 0):
+        raise RuntimeError(f"a run without a fault failed: the servers ended with {ended}")
+    count = int((folder / "points").read_text())
+    shutil.rmtree(folder)
+    return count
+
+
+def play(case: Case, corpus: Corpus, folder: Path) -> Outcome:
+    """What becomes of it; ``folder`` is made, and gone in the end unless something is wrong."""
+    began, tries, wrong = time.monotonic(), 0, ""
+    run = Run.new(corpus, folder, case.victim)
+    with Network(run.ways, secrets.randbits(32)) as network:
+        ended = attempt(run, network, case)
+        wrong = _unexpected(run, case, ended)
+        again = ended
+        while not wrong and again != (0, 0, 0) and tries < _TRIES:
+            tries += 1
+            again = attempt(run, network, None)
+            wrong = _unexpected(run, None, again)
+    if not wrong and again != (0, 0, 0):
+        wrong = f"does not finish: started {tries} times again, the servers ended with {again}"
+    wrong = wrong or judged(run, case)
+    hit = run.folder / "hit"
+    at = hit.read_text() if hit.exists() else ""
+    if not wrong:
+        shutil.rmtree(folder)
+    return Outcome(case, at, ended, tries, time.monotonic() - began, wrong)
+
+
+def attempt(run: Run, network: Network, case: Case | None) -> tuple[int | None, ...]:
+    """Run the three until all have ended; their exit codes, None for one that does not end."""
+    with contextlib.ExitStack() as exits:
+        servers = [
+            exits.enter_context(
+                _started(_serve, run, pid, case if case and case.victim == pid else None)
+            )
+            for pid in range(3)
+        ]
+        exits.enter_context(_started(_submit, run))
+        _wait(run, network, case, servers)
+        return tuple(server.exitcode for server in servers)
+
+
+def _wait(
+    run: Run, network: Network, case: Case | None, servers: Sequence[ForkServerProcess]
+) -> None:
+    """Until all have ended; what happens outside of the victim's process happens once it has passed its point."""
+    until, since = time.monotonic() + LIMIT_S, 0.0
+    fault = case.fault if case else ""
+    while any(server.is_alive() for server in servers) and time.monotonic() < until:
+        if fault and (run.folder / "hit").exists():
+            since = since or time.monotonic()
+            passed = time.monotonic() - since
+            if fault == points.CUT:
+                network.cut()
+                fault = ""
+            elif fault == points.LAG:
+                network.lag()
+                fault = ""
+            elif passed > {points.STOP: _STOP_S, points.HANG: _HANG_S}.get(fault, LIMIT_S):
+                pid = servers[case.victim].pid if case else None
+                if pid is not None:
+                    os.kill(pid, signal.SIGCONT)
+                fault = ""
+        time.sleep(_POLL_S)
+
+
+def _unexpected(run: Run, case: Case | None, ended: Sequence[int | None]) -> str:
+    """A server that ended by a defect, by a signal that nobody sent, or not at all."""
+    for pid, code in enumerate(ended):
+        killed = case is not None and case.fault == points.KILL and case.victim == pid
+        if code is None:
+            return f"server {pid} does not end"
+        if code == Status.DEFECT or (code < 0 and not (killed and code == -signal.SIGKILL)):
+            log = (run.folder / f"server-{pid}.log").read_text(errors="replace")
+            return f"server {pid} ended with {code}: {log.strip()[-300:]}"
+    return ""
+
+
+def judged(run: Run, case: Case) -> str:
+    """What does not hold of a finished run; "" where everything does."""
+    config = run.configs[0]
+    plan = make_plan(config, config.build_workload())
+    charged = []
+    for pid in range(3):
+        with Store(run.directory(pid) / "store", config.digest()) as store:
+            ledger = DurableLedger(store)
+            charged.append(sorted((e.round, e.step, e.rho) for e in ledger.entries))
+            if ledger.spent > plan.rho * (1 + 1e-9):
+                return f"server {pid} has charged {ledger.spent}, more than {plan.rho}"
+    if charged[0] != charged[1] or charged[1] != charged[2]:
+        return f"the ledgers differ: {charged}"
+    out = _collected(run)
+    failed = [check for check in audit_folder(out).checks if check.status == "fail"]
+    # Clocks that are hours apart are told, and an auditor has to be.
+    told = {"clocks"} if case.fault in (points.AHEAD, points.BEHIND) else set()
+    return "; ".join(f"{c.name}: {c.detail}" for c in failed if c.name not in told)[:500]
+
+
+def _collected(run: Run) -> Path:
+    """The run's folder as an auditor gets it."""
+    out, lead = run.folder / "run", run.directory(0)
+    shutil.rmtree(out, ignore_errors=True)
+    (out / "transcripts").mkdir(parents=True)
+    (out / "certificates").mkdir()
+    for pid, name in enumerate(PARTIES):
+        transcript = run.directory(pid) / "transcript.jsonl"
+        shutil.copyfile(transcript, out / "transcripts" / f"party-{pid}.jsonl")
+        shutil.copyfile(run.certificates[name].cert, out / "certificates" / f"{name}.crt")
+    shutil.copyfile(run.certificates[PARTIES[0]].ca, out / "certificates" / "ca.crt")
+    (out / "config.toml").write_text(run.configs[0].override({"tls": None}).resolved_toml())
+    shutil.copyfile(lead / "synthetic.csv", out / "synthetic.csv")
+    shutil.copytree(lead / "model", out / "model")
+    return out

@@ -1,0 +1,138 @@
+"""`syncret bench load kills`: cases drawn by a seed, played one after the other, kept as they come."""
+
+import json
+import random
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.progress import Progress
+
+from bench.load.fuzzing.cli import corpus_folder
+from bench.load.fuzzing.corpus import Corpus
+from bench.load.kills.case import Case, Outcome, count_points, play
+from bench.load.kills.points import FAULTS
+from bench.markdown import markdown_table
+
+_EXAMPLE = "Example: syncret bench load kills --cases 1000 --seed 1 --results kills.jsonl"
+
+
+def cases_of(counts: Sequence[int], faults: Sequence[str], seed: int) -> list[Case]:
+    """All cases of a study whose servers pass so many points, in an order drawn by ``seed``: faults take turns."""
+    draw = random.Random(seed)  # to be the same again
+    by_fault = []
+    for fault in faults:
+        every = [Case(fault, pid, n + 1) for pid in range(3) for n in range(counts[pid])]
+        draw.shuffle(every)
+        by_fault.append(every)
+    return [case for turn in zip(*by_fault, strict=True) for case in turn]
+
+
+def known(results: Path | None) -> list[Outcome]:
+    """The outcomes that a file has."""
+    if results is None or not results.exists():
+        return []
+    return [Outcome.from_json(line) for line in results.read_text().splitlines() if line]
+
+
+def play_all(cases: Sequence[Case], corpus: Corpus, folder: Path, jobs: int) -> Iterator[Outcome]:
+    """The outcomes as they come; so many cases are under way at once."""
+    _ = corpus.config, corpus.workload, corpus.certificates
+    with ThreadPoolExecutor(jobs) as pool:
+        yield from pool.map(
+            lambda case: play(case, corpus, folder / f"{case.fault}-{case.victim}-{case.number}"),
+            cases,
+        )
+
+
+@click.command(epilog=_EXAMPLE)
+@click.option("--cases", type=click.IntRange(1), default=20, show_default=True)
+@click.option("--seed", type=int, default=1, show_default=True, help="Draws the same cases again.")
+@click.option(
+    "--fault",
+    "faults",
+    multiple=True,
+    type=click.Choice(tuple(FAULTS)),
+    help="Only these; may be given several times.",
+)
+@click.option("--jobs", type=click.IntRange(1, 16), default=1, show_default=True)
+@click.option(
+    "--results",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Keeps each outcome as a line of JSON; those that are there are not played again.",
+)
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
+def kills(
+    cases: int,
+    seed: int,
+    faults: tuple[str, ...],
+    jobs: int,
+    results: Path | None,
+    *,
+    as_json: bool,
+) -> None:
+    """Let something happen to a server at any point of a run, give the same commands again, and audit what comes out.
+
+    Three servers and three owners on this machine. Killed, stopped, out of disk, hours off, or cut off, a server ends
+    in its own error or goes on; the run is then finished, the ledgers are alike and within the budget, and the audit
+    passes. The exit status is 1 where that is not so.
+    """
+    outcomes = known(results)
+    with corpus_folder() as place:
+        corpus = Corpus(Path(place) / "corpus")
+        counts = [count_points(corpus, Path(place) / f"count-{pid}", pid) for pid in range(3)]
+        drawn = cases_of(counts, faults or tuple(FAULTS), seed)[:cases]
+        done = {outcome.case for outcome in outcomes}
+        left = [case for case in drawn if case not in done]
+        with Progress(console=Console(stderr=True), disable=not sys.stderr.isatty()) as bars:
+            task = bars.add_task("cases", total=len(left))
+            for outcome in play_all(left, corpus, Path(place), jobs):
+                outcomes.append(outcome)
+                bars.advance(task)
+                if results is not None:
+                    with results.open("a") as file:
+                        file.write(outcome.to_json() + "\n")
+    wrong = [outcome for outcome in outcomes if outcome.wrong]
+    if as_json:
+        document = {"ok": not wrong, "points": counts, "cases": [asdict(o) for o in outcomes]}
+        click.echo(json.dumps(document))
+    else:
+        click.echo(table(outcomes))
+        for outcome in wrong:
+            click.echo(f"{outcome.case} at {outcome.at!r}: {outcome.wrong}")
+        click.echo(f"{len(outcomes)} cases, {len(wrong)} that came out otherwise than they should")
+    if wrong:
+        sys.exit(1)
+
+
+def table(outcomes: Sequence[Outcome]) -> str:
+    """A line for each fault: how many cases, at how many kinds of points, and what came out."""
+    rows = []
+    for fault, what in FAULTS.items():
+        found = [outcome for outcome in outcomes if outcome.case.fault == fault]
+        if not found:
+            continue
+        went_on = sum(outcome.ended == (0, 0, 0) for outcome in found)
+        statuses = Counter(code for outcome in found for code in outcome.ended if code)
+        rows.append(
+            (
+                fault,
+                what,
+                len(found),
+                len({outcome.at for outcome in found}),
+                went_on,
+                sum(outcome.tries > 0 and not outcome.wrong for outcome in found),
+                ", ".join(f"{code}: {n}" for code, n in sorted(statuses.items())),
+                sum(bool(outcome.wrong) for outcome in found),
+            )
+        )
+    head = (
+        "fault | what happens | cases | points | went on | finished by the same commands | "
+        "ends by status | wrong"
+    )
+    return markdown_table(head, rows)

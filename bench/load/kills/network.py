@@ -1,0 +1,87 @@
+"""The way between servers, with faults: connections that break, and bytes that come late and in pieces.
+
+Provides ``Network``, relays on loopback in a thread of their own. TCP puts lost and reordered packets right, so that
+what a server sees of them is delay; a connection that is lost with its packets is broken. Public.
+"""
+
+import asyncio
+import contextlib
+import random
+import threading
+from collections.abc import Coroutine, Mapping
+from concurrent.futures import Future
+
+_LATEST_S = 0.03
+_CHUNK = 1 << 16
+
+
+class Network:
+    """Relays that pass what comes at ``ways``' ports on to their targets' ports; ``with`` opens and closes them."""
+
+    def __init__(self, ways: Mapping[int, int], seed: int) -> None:
+        self._ways = ways
+        self._draw = random.Random(seed)  # to be the same again
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._writers: set[asyncio.StreamWriter] = set()
+        self._servers: list[asyncio.Server] = []
+        self._lags = False
+
+    def __enter__(self) -> "Network":
+        self._thread.start()
+        for port, target in self._ways.items():
+            self._do(self._listen(port, target)).result()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._do(self._close()).result()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def cut(self) -> None:
+        """Break all connections that there are."""
+        self._do(self._cut()).result()
+
+    def lag(self) -> None:
+        """From now on everything comes late, in pieces of any size."""
+        self._lags = True
+
+    def _do(self, what: Coroutine[object, object, None]) -> "Future[None]":
+        return asyncio.run_coroutine_threadsafe(what, self._loop)
+
+    async def _listen(self, port: int, target: int) -> None:
+        async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            with contextlib.suppress(OSError):
+                far = await asyncio.open_connection("127.0.0.1", target)
+                self._writers |= {writer, far[1]}
+                await asyncio.gather(self._pass(reader, far[1]), self._pass(far[0], writer))
+            writer.close()
+
+        self._servers.append(await asyncio.start_server(accept, "127.0.0.1", port))
+
+    async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError):
+            while data := await reader.read(
+                self._draw.randrange(1, 4096) if self._lags else _CHUNK
+            ):
+                if self._lags:
+                    await asyncio.sleep(self._draw.random() * _LATEST_S)
+                writer.write(data)
+                await writer.drain()
+        self._writers.discard(writer)
+        writer.close()
+
+    async def _cut(self) -> None:
+        for writer in self._writers:
+            writer.transport.abort()
+        self._writers.clear()
+
+    async def _close(self) -> None:
+        for server in self._servers:
+            server.close()
+        await self._cut()
+        tasks = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
