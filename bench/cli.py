@@ -12,6 +12,7 @@ from bench.attacks.cli import attacks
 from bench.engine.cli import engine
 from bench.flower import flower
 from bench.intake import intake
+from bench.linked_utility import link_utility
 from bench.load.cli import load
 from bench.overhead.cli import overhead
 from bench.quality.cli import quality
@@ -57,5 +58,16 @@ def bench() -> None:
     """Measure Syncret on this machine."""
 
 
-for command in (engine, secagg, overhead, utility, quality, intake, attacks, load, flower):
+for command in (
+    engine,
+    secagg,
+    overhead,
+    utility,
+    quality,
+    intake,
+    attacks,
+    load,
+    flower,
+    link_utility,
+):
     bench.add_command(command)
