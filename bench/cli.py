@@ -12,6 +12,7 @@ from bench.attacks.cli import attacks
 from bench.engine.cli import engine
 from bench.flower import flower
 from bench.intake import intake
+from bench.link import link
 from bench.linked_utility import link_utility
 from bench.load.cli import load
 from bench.overhead.cli import overhead
@@ -68,6 +69,7 @@ for command in (
     attacks,
     load,
     flower,
+    link,
     link_utility,
 ):
     bench.add_command(command)

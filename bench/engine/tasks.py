@@ -16,7 +16,18 @@ from numpy.typing import NDArray
 from bench.published import ADULT_CODES
 from mechanisms.domain import Domain, Integer
 from mechanisms.workload import Workload, draw_workload
-from protocols import absolute, base, count_bits, discrete, fixed, measure, rows, select, upload
+from protocols import (
+    absolute,
+    base,
+    count_bits,
+    discrete,
+    fixed,
+    link,
+    measure,
+    rows,
+    select,
+    upload,
+)
 from protocols import box_muller as gaussian_noise
 from protocols.bitslice import words_for
 from protocols.context import Context
@@ -31,6 +42,7 @@ CANDIDATES = 250
 DIFFERENCE_BITS = 23
 MAX_ROWS = 1 << 15
 TRUNCATED_BITS = 20
+KEY_BITS, COLUMN_BITS = 96, 32
 # That of 14 columns, 10 rounds and epsilon = 1, delta = 1e-5.
 SIGMA = 20.889
 _BLOCK = 1 << 16
@@ -208,6 +220,21 @@ def count_rows(ctx: Context, count: int) -> Job:
     return lambda c: rows.count_rows(c, rows_bsh, count, plan, products=products)
 
 
+def join(ctx: Context, count: int) -> Job:
+    """Joining two sources of ``count`` rows each by keys of 96 bits; a source has columns of 32 bits."""
+    sources = [
+        link.SourceRows(
+            base.random(ctx, BITS, (1 + KEY_BITS + COLUMN_BITS, words_for(count))), count
+        )
+        for _ in range(2)
+    ]
+    return lambda c: link.join(c, sources, key_bits=KEY_BITS)
+
+
+def _join_facts() -> dict[str, float]:
+    return {"sources": 2, "key_bits": KEY_BITS, "column_bits": COLUMN_BITS}
+
+
 def _counting_facts() -> dict[str, float]:
     plan = adult_plan()
     return {"cells": plan.cells, "row_entries": plan.row_entries, "row_cells": plan.row_cells}
@@ -269,6 +296,15 @@ TASKS: dict[str, Task] = {
         facts=_counting_facts,
         # However few rows: all the cells, whose memory is the task's own.
         warm=0,
+    ),
+    # Presence, key and columns of two rows in two components.
+    "join": Task(
+        join,
+        "rows a source",
+        50_000,
+        (1000, 10_000, 50_000, 100_000),
+        held_bytes=64,
+        facts=_join_facts,
     ),
     "expand_input": Task(
         expand_input, "cells", 1_000_000, _SWEEP, held_bytes=0, drawn_bytes=8, provable=False
