@@ -2,6 +2,7 @@
 
 import click
 
+from bench.load.commands import long, owners, soak
 from bench.load.fuzzing.cli import fuzz
 from bench.load.kills.cli import kills
 
@@ -11,5 +12,5 @@ def load() -> None:
     """Measure what Syncret bears: load, garbage, faults, long runs."""
 
 
-for command in (fuzz, kills):
+for command in (owners, soak, long, fuzz, kills):
     load.add_command(command)

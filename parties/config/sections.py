@@ -25,8 +25,9 @@ from protocols.measure import BOX_MULLER, DISCRETE, NOISES
 from protocols.select_spec import FRACTION_BITS
 from protocols.upload import FORMS
 
-MAX_ROWS = 2 ** (29 - FRACTION_BITS)
-"""Largest table whose sums of absolute count differences, at 6 fractional bits, stay below 2^31."""
+MAX_ROWS = 2 ** (30 - FRACTION_BITS) - 2**17
+"""Largest table: sums of absolute count differences, at 6 fractional bits, stay below 2^31 where a query has at most
+2^24 - 1 cells (`parties.distaim.feasible`)."""
 MAX_TERMS = 20_000
 """Characters of terms of use at most."""
 SECURITIES = SEMI_HONEST, MALICIOUS = "semi-honest", "malicious"

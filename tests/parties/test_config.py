@@ -6,6 +6,7 @@ import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 import tomli_w
 from hypothesis import given
@@ -22,6 +23,7 @@ from parties.config import (
     load_config,
 )
 from parties.errors import ConfigError
+from protocols.select_spec import FRACTION_BITS, widths
 from tests.parties.support import document, make_config
 
 FULL: dict[str, object] = {
@@ -410,3 +412,13 @@ def test_load_config_says_what_is_wrong_with_an_implied_columns_table(
         (tmp_path / "ranks.csv").write_text(table)
     with pytest.raises(ConfigError, match=says):
         load_config(path)
+
+
+def test_the_largest_table_s_errors_stay_below_2_31_with_queries_of_2_24_cells() -> None:
+    """The bound of rows and the format of a selection fit: one cell more, or one row, does not."""
+    largest, cells = MAX_ROWS << FRACTION_BITS, 2**24 - 1
+    assert 2 * largest + cells == 2**31 - 1
+    widths(np.array([cells]), largest, [1], [0])
+    for cells_then, largest_then in ((cells + 1, largest), (cells, largest + 1)):
+        with pytest.raises(ValueError, match="is too large"):
+            widths(np.array([cells_then]), largest_then, [1], [0])

@@ -1,0 +1,161 @@
+"""What becomes of the measurements of load: ``load.json`` and ``load.md`` in a folder.
+
+Provides ``add``. A record is one command; the same command again replaces it, others stay. Nothing names the host, its
+user or its paths.
+"""
+
+import datetime
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from bench.engine.report import commit, machine
+from bench.load.soak import SERVICES
+from bench.markdown import listed, markdown_table, mb
+from parties.files import write_whole
+
+OWNERS, SOAK, LONG = "owners", "soak", "long"
+_MEASURED = ("parties", "protocols", "mechanisms", "secagg", "bench/load")
+_HEAD = """# Load, measured
+
+Each table is of the command above it; `make bench-load` runs them. Servers and owners share one machine, with TLS
+between them. Seconds are of the clock, on a machine that may have had other work; processor milliseconds say more.
+"""
+_OWNERS = """
+## Many owners, a part of whom send garbage
+
+Three `syncret party` processes with a mesh between them take uploads by rows (3.6 KB, 8 rows) over TLS with an owner's
+certificate each, and count them in the end. `at once`: honest owners at work. Accepted: with receipts of all three
+servers that hold. Lost: with receipts, and not counted. Unexpected: garbage that was answered otherwise than it should.
+"""
+_SOAK = """
+## Studies one after the other
+
+Three `syncret serve` processes; a study has three owners and two rounds. Figures of each service once the third study
+is over, and after the last; memory's slope is by least squares over all studies. Folders grow by what each study leaves
+(`[keep]` in settings.toml).
+"""
+_LONG = """
+## Long runs and large tables
+
+`syncret run` and `syncret flaim` on generated tables of columns with 8 codes. Peak: all processes together, and the
+largest one.
+"""
+
+
+def add(folder: Path, kind: str, command: str, result: Mapping[str, Any]) -> None:
+    """Put the ``result`` of ``command`` into the files in ``folder``, which may not be there yet. Raises StoreError."""
+    path = folder / "load.json"
+    records = json.loads(path.read_text(encoding="utf-8"))["records"] if path.exists() else []
+    record = {
+        "kind": kind,
+        "command": command,
+        "commit": commit(_MEASURED),
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        "machine": machine(),
+        "result": result,
+    }
+    records = [other for other in records if other["command"] != command] + [record]
+    records.sort(key=lambda item: (item["kind"], item["command"]))
+    folder.mkdir(parents=True, exist_ok=True)
+    write_whole(path, json.dumps({"records": records}, indent=1) + "\n")
+    write_whole(folder / "load.md", markdown(records))
+
+
+def markdown(records: Sequence[Mapping[str, Any]]) -> str:
+    """The page of all ``records``."""
+    parts = [_HEAD]
+    for kind, head, section in (
+        (OWNERS, _OWNERS, _owners),
+        (SOAK, _SOAK, _soak),
+        (LONG, _LONG, _long),
+    ):
+        if mine := [record for record in records if record["kind"] == kind]:
+            parts.append(head)
+            parts += [f"{_source(record)}\n\n{section(record['result'])}\n" for record in mine]
+    return "\n".join(parts)
+
+
+def _source(record: Mapping[str, Any]) -> str:
+    where = ", ".join(f"{key} {value}" for key, value in record["machine"].items())
+    return f"`{record['command']}`, commit {record['commit']}, {record['date']}; {where}."
+
+
+def _owners(result: Mapping[str, Any]) -> str:
+    low, high = min(result["per_second_by_quarter"]), max(result["per_second_by_quarter"])
+    memory = [f"{mb(first)}, {mb(end)}" for first, end, _ in result["memory_mb"]]
+    most = ", ".join(str(most) for _, most, _ in result["descriptors"])
+    rows = [
+        ("honest owners, pieces of garbage", f"{result['owners']:,}, {result['garbage']:,}"),
+        ("accepted, failed", f"{result['accepted']:,}, {len(result['failed'])}"),
+        ("counted, lost, counted twice", _three(result, "counted", "lost", "twice")),
+        (
+            "senders of garbage counted, unexpected answers",
+            _three(result, "uninvited", "unexpected"),
+        ),
+        ("accepted a second", f"{result['per_second']:.0f} ({low:.0f} to {high:.0f} by quarter)"),
+        ("at once, tries again", f"{result['at_once']}, {result['retries']}"),
+        ("an owner's seconds: median, 99 of 100, most", _seconds(result["latency_s"])),
+        ("processor ms an accepted owner: servers; owners", _cpu(result)),
+        ("servers' memory in MB: a quarter in, all in", listed(memory)),
+        ("servers' files and sockets at most (all closed after)", most),
+        ("seconds from the last receipt to the run's end", f"{result['counting_s']:.1f}"),
+    ]
+    ends = [
+        (kind, ", ".join(f"{end}: {count}" for end, count in sorted(by.items())))
+        for kind, by in result["garbage_ends"].items()
+    ]
+    return "\n\n".join(
+        [markdown_table(" | ", rows), markdown_table("garbage | answers (status: times)", ends)]
+    )
+
+
+def _three(result: Mapping[str, Any], *keys: str) -> str:
+    return ", ".join(f"{result[key]:,}" for key in keys)
+
+
+def _seconds(values: Sequence[float]) -> str:
+    return ", ".join(f"{value:.2f}" for value in values)
+
+
+def _cpu(result: Mapping[str, Any]) -> str:
+    servers = ", ".join(f"{value:.1f}" for value in result["server_cpu_ms"])
+    return f"{servers}; {result['owners_cpu_ms']:.1f}"
+
+
+def _soak(result: Mapping[str, Any]) -> str:
+    rows = [
+        (
+            name,
+            " and ".join(mb(value) for value in grown["memory_mb"]),
+            f"{grown['kb_per_study']:.0f}",
+            *(" and ".join(map(str, grown[key])) for key in ("descriptors", "threads")),
+            *(" and ".join(map(str, grown[key])) for key in ("children", "listening")),
+            f"{grown['folder_kb_per_study']:,.0f}",
+        )
+        for name, grown in zip(SERVICES, result["services"], strict=True)
+    ]
+    heads = "service | MB | KB a study | files, sockets | threads | processes | ports | folder KB a study"
+    first, last = result["first_s"], result["last_s"]
+    said = f"{result['studies']} studies in {result['seconds'] / 60:.0f} minutes; "
+    said += f"the first five took {first:.1f} s each, the last five {last:.1f} s."
+    return f"{said}\n\n{markdown_table(heads, rows)}"
+
+
+def _long(result: Mapping[str, Any]) -> str:
+    shape = result["shape"]
+    row = (
+        f"{shape['clients']:,}",
+        f"{shape['rounds']:,}",
+        f"{shape['rows']:,}",
+        f"{shape['columns']:,}",
+        f"{result['seconds']:,.0f}",
+        f"{result['cpu_s']:,.0f}",
+        f"{result['peak_mb']:,.0f}",
+        f"{result['largest_mb']:,.0f}",
+        f"{result['processes']}",
+        f"{result['descriptors']:,}",
+    )
+    heads = "owners | rounds | rows | columns | seconds | processor s | peak MB | largest MB | processes | files of one"
+    return markdown_table(heads, [row], right=range(10))

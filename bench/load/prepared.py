@@ -1,0 +1,117 @@
+"""Owners who are ready to send: certificates, sealed uploads as `syncret submit` makes them, TLS contexts.
+
+Provides ``Owner`` and ``Workshop``, which makes them. Secret: nothing, rows are random.
+"""
+
+import secrets
+import ssl
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from bench.load.garbage import NO_BOX, ONE_BOX, OTHER_STUDY, Sendable
+from bench.load.study import CAPACITY, CODES, COLUMNS
+from bench.load.wire import Door, upload_head
+from parties.config import CertificateFiles, Config
+from parties.distaim.inputs.own import OwnInput
+from parties.distaim.link import submission_path
+from parties.distaim.owner_state import State
+from parties.distaim.sealed import SealedUpload, SignedUpload, Upload, seal_boxes, seal_common
+from parties.distaim.submit import submission_of
+from parties.inlets import study_name
+from parties.sealing import SealKey, SealTo
+from parties.tls import certificate_bytes, client_context, load_identity, make_certificates, signer
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Owner:
+    """One that tries ``server`` first, over ``context``; its ``files``, and its signed ``upload`` with its bytes."""
+
+    server: int
+    context: ssl.SSLContext
+    files: CertificateFiles
+    head: bytes
+    content: bytes
+    upload: Upload
+
+    @property
+    def sendable(self) -> Sendable:
+        """What it sends to that server."""
+        return Sendable(self.context, self.head, self.content)
+
+
+class Workshop:
+    """Makes owners of the study of ``config``, and their certificates in the folder of its authority."""
+
+    def __init__(self, config: Config, certificates: Path) -> None:
+        self.config = config
+        self._certificates = certificates
+        self._workload = config.build_workload()
+        self._other_study = config.override({"run.epsilon": 2.0})
+        self._codes = np.random.default_rng(1).integers(
+            0, CODES, (CAPACITY, COLUMNS), dtype=np.int32
+        )
+
+    @property
+    def doors(self) -> tuple[Door, ...]:
+        """Where owners find the three servers."""
+        name = study_name(self.config.digest())
+        parties = self.config.require_parties()
+        return tuple(Door(party.ingest.host, party.ingest.port, name) for party in parties)
+
+    def admit(self, names: Sequence[str]) -> None:
+        """Give them certificates."""
+        make_certificates(self._certificates, (), names)
+
+    @cached_property
+    def stranger(self) -> ssl.SSLContext:
+        """Of somebody whom another authority admits, and who does not look whom it talks to."""
+        folder = self._certificates / f"strangers-{secrets.token_hex(4)}"
+        files = make_certificates(folder, (), ["stranger"])["stranger"]
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        context.load_cert_chain(files.cert, files.key)
+        return context
+
+    def context(self, files: CertificateFiles, server: int) -> ssl.SSLContext:
+        """An owner's, for one of the servers."""
+        return client_context(files, self.config.require_parties()[server].pinned)
+
+    def owner(self, name: str, kind: str = "") -> Owner:
+        """One with a certificate; of some kinds of garbage its upload is not as it should be."""
+        folder, server = self._certificates, secrets.randbelow(3)
+        files = CertificateFiles(folder / "ca.crt", folder / f"{name}.crt", folder / f"{name}.key")
+        config = self._other_study if kind == OTHER_STUDY else self.config
+        sealed, upload = self._sealed(config, files, self._seals(kind, server))
+        signed = SignedUpload(upload, signer(files)(upload.message()), certificate_bytes(files))
+        content = sealed.content
+        head = upload_head(submission_path(config.run.id), signed.headers(), len(content))
+        return Owner(server, self.context(files, server), files, head, content, upload)
+
+    def _seals(self, kind: str, server: int) -> list[SealTo]:
+        """To whom its boxes are sealed."""
+        right = [party.seal_to for party in self.config.require_parties()]
+        if kind == NO_BOX:
+            return [self._elsewhere] * 3
+        if kind == ONE_BOX:
+            right[(server + 1) % 3] = self._elsewhere
+        return right
+
+    @cached_property
+    def _elsewhere(self) -> SealTo:
+        return SealKey.generate().public
+
+    def _sealed(
+        self, config: Config, files: CertificateFiles, seals: Sequence[SealTo]
+    ) -> tuple[SealedUpload, Upload]:
+        own = OwnInput.of(config, self._workload, self._codes, CAPACITY)
+        state = State.draw(config, own, load_identity(files).name, 1, 1)
+        submission = submission_of(config, state, self._workload)
+        parts, key = own.form.share(own.values, state.seeds), bytes.fromhex(state.key)
+        common = seal_common(parts, submission, key)
+        boxes = seal_boxes(parts, submission, seals, key=key, common=common)
+        sealed = SealedUpload(boxes, common, parts.holders)
+        return sealed, sealed.describe(submission)

@@ -1,0 +1,306 @@
+"""Studies one after the other on three services, for as long as one likes: whether anything grows that should not.
+
+Provides ``measure_soak`` and ``Soak``. Three `syncret serve` processes; each study is proposed by another of them with
+`syncret study propose`, approved by all, submitted to by three owners, and run to its end. After each, once its
+processes have gone, the services are looked at. Public; rows are random.
+"""
+
+import asyncio
+import itertools
+import os
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bench.load.watch import Figures, figures
+from mechanisms.domain import Domain, Integer
+from parties.config import Address, CertificateFiles, Config, config_from_dict, load_config
+from parties.distaim.submit import submit
+from parties.operate.asking import NotRunning, call
+from parties.operate.book import State
+from parties.operate.identity import join, make_identity
+from parties.tls import Authority, make_certificates
+from parties.trial.ports import LOOPBACK, free_ports
+from parties.trial.processes import Child
+
+SERVICES = ("alpha", "beta", "gamma")
+OWNERS = ("north", "south", "west")
+WARM_UP = 3
+"""Studies after which a service has imported, opened and cached all that it will."""
+GROWTH_KB, ROOM_MB = 100.0, 4.0
+"""Of a service's memory in a study, at most (it remembers each in its book), once it has grown by some megabytes."""
+_ROWS, _STEP_S, _LOOK_S = 50, 120.0, 0.1
+OnProgress = Callable[[str, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """A service after a study: its process, its study's processes that are left, TCP ports and its folder's size."""
+
+    own: Figures
+    children: int
+    listening: int
+    folder_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Grown:
+    """Of one service, from the end of the warm-up to the last study: figures then and now.
+
+    ``kb_per_study`` is its memory's slope, by least squares over all studies between, ``folder_kb_per_study`` that of
+    its folder: transcripts and results stay (`settings.toml`, [keep]).
+    """
+
+    memory_mb: tuple[float, float]
+    kb_per_study: float
+    descriptors: tuple[int, int]
+    threads: tuple[int, int]
+    children: tuple[int, int]
+    listening: tuple[int, int]
+    folder_kb_per_study: float
+
+    @classmethod
+    def of(cls, looks: Sequence[Looked]) -> "Grown":
+        """From what was seen after each study of the whole soak."""
+        seen = looks[min(WARM_UP, len(looks)) - 1 :]
+        first, last = seen[0], seen[-1]
+        return cls(
+            (first.own.memory_bytes / 1e6, last.own.memory_bytes / 1e6),
+            _slope([item.own.memory_bytes / 1e3 for item in seen]),
+            (first.own.descriptors, last.own.descriptors),
+            (first.own.threads, last.own.threads),
+            (first.children, last.children),
+            (first.listening, last.listening),
+            _slope([item.folder_bytes / 1e3 for item in seen]),
+        )
+
+    @property
+    def problems(self) -> list[str]:
+        """What has grown."""
+        pairs = {
+            "files and sockets": self.descriptors,
+            "threads": self.threads,
+            "processes": self.children,
+            "ports": self.listening,
+        }
+        grown = [f"{what}: {a}, then {b}" for what, (a, b) in pairs.items() if b > a]
+        grew_mb = self.memory_mb[1] - self.memory_mb[0]
+        if self.kb_per_study > GROWTH_KB and grew_mb > ROOM_MB:
+            grown.append(f"memory: {self.kb_per_study:.0f} KB a study")
+        return grown
+
+
+@dataclass(frozen=True, slots=True)
+class Soak:
+    """``studies`` in ``seconds``; the mean of the first and of the last five, in seconds; each of the services."""
+
+    studies: int
+    seconds: float
+    first_s: float
+    last_s: float
+    services: tuple[Grown, ...] = field(default_factory=tuple)
+
+    @property
+    def problems(self) -> list[str]:
+        """What has grown where."""
+        return [
+            f"{name}: {text}"
+            for name, grown in zip(SERVICES, self.services, strict=True)
+            for text in grown.problems
+        ]
+
+    def to_json(self) -> dict[str, object]:
+        """For load.json."""
+        return asdict(self)
+
+
+async def measure_soak(
+    folder: Path,
+    *,
+    minutes: float,
+    studies: int | None = None,
+    on_progress: OnProgress = lambda what, done: None,
+) -> Soak:
+    """Studies for so many ``minutes``, and ``studies`` at most, in the empty ``folder``.
+
+    Raises RuntimeError where a service or a study fails, TimeoutError where one makes no progress.
+    """
+    soak = _Soaking(folder)
+    soak.prepare()
+    began, took = time.monotonic(), list[float]()
+    async with AsyncExitStack() as exits:
+        for name in SERVICES:
+            exits.push_async_callback(soak.start(name).stop)
+        await soak.together()
+        for number in itertools.count():
+            over = time.monotonic() > began + 60 * minutes
+            if (over and number >= WARM_UP) or number == studies:
+                break
+            started = time.monotonic()
+            await soak.study(number)
+            took.append(time.monotonic() - started)
+            on_progress("studies", number + 1)
+    return Soak(
+        len(took),
+        time.monotonic() - began,
+        float(np.mean(took[:5])),
+        float(np.mean(took[-5:])),
+        tuple(Grown.of(soak.looks[name]) for name in SERVICES),
+    )
+
+
+class _Soaking:
+    """Three services, a coordinator's authority, three owners."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.looks: dict[str, list[Looked]] = {name: [] for name in SERVICES}
+        self._children: dict[str, Child] = {}
+        self._rows = np.random.default_rng(1).integers(0, 4, (3, _ROWS, 3), dtype=np.int32)
+        self._authority = folder / "authority"
+
+    def prepare(self) -> None:
+        """Keys of everybody."""
+        ports, files = iter(free_ports(2 * len(SERVICES))), []
+        for name in SERVICES:
+            own = self.folder / name
+            own.mkdir(mode=0o700)
+            ends = [Address(LOOPBACK, next(ports)) for _ in range(2)]
+            make_identity(own, name, *ends)
+            files.append(own / f"{name}.server")
+        for name in SERVICES:
+            join(self.folder / name, files)
+        Authority.make(self._authority, 30)
+        make_certificates(self._authority, (), OWNERS)
+
+    def start(self, name: str) -> Child:
+        """`syncret serve`."""
+        arguments = ["serve", "--dir", str(self.folder / name), "--json"]
+        child = Child.start(name, arguments, log=self.folder / f"{name}.log")
+        self._children[name] = child
+        return child
+
+    async def together(self) -> None:
+        """Until each service has found the two others."""
+        for name in SERVICES:
+            await self._until(
+                name, lambda status: all(peer["there"] for peer in status["peers"]), "together"
+            )
+
+    async def study(self, number: int) -> None:
+        """One from its proposal to the end of its processes."""
+        config = await self._proposed(f"soak-{number}", SERVICES[number % 3])
+        digest = config.digest()
+        for name in SERVICES:
+            await self._until(name, lambda status: _study(status, digest), "proposed")
+            self._ask(name, "POST", f"/studies/{digest}/approve", {"digest": digest})
+        await asyncio.gather(*(self._submitted(config, place) for place in range(len(OWNERS))))
+        for name in SERVICES:
+            await self._until(name, lambda status: _is_over(_study(status, digest)), "finished")
+            self.looks[name].append(self._looked(name))
+
+    async def _proposed(self, run: str, by: str) -> Config:
+        path, out = self.folder / f"{run}.toml", self.folder / f"study-{run}"
+        path.write_text(_config(run).resolved_toml(), encoding="utf-8")
+        arguments = ["study", "propose", str(path), "--dir", str(self.folder / by)]
+        arguments += ["--authority", str(self._authority), "--out", str(out), "--json"]
+        log = self.folder / "propose.log"
+        child = Child.start("syncret study propose", arguments, log=log)
+        try:
+            async with asyncio.timeout(_STEP_S):
+                if await child.wait() != 0:
+                    raise RuntimeError(child.describe_end())
+        finally:
+            await child.stop()
+        return load_config(out / path.name)
+
+    async def _submitted(self, config: Config, place: int) -> None:
+        folder, name = self._authority, OWNERS[place]
+        files = CertificateFiles(folder / "ca.crt", folder / f"{name}.crt", folder / f"{name}.key")
+        await submit(config, self._rows[place], files, first_round=1)
+
+    async def _until(self, name: str, holds: Callable[[dict[str, Any]], object], what: str) -> None:
+        """Until a service's status has it. Raises RuntimeError, TimeoutError."""
+        try:
+            async with asyncio.timeout(_STEP_S):
+                while not self._holds(name, holds):
+                    if not self._children[name].running:
+                        raise RuntimeError(self._children[name].describe_end())
+                    await asyncio.sleep(_LOOK_S)
+        except TimeoutError as error:
+            raise TimeoutError(f"{name}: not {what} in {_STEP_S:g} s") from error
+
+    def _holds(self, name: str, holds: Callable[[dict[str, Any]], object]) -> bool:
+        try:
+            return bool(holds(self._ask(name, "GET", "/status")))
+        except NotRunning:
+            return False
+
+    def _ask(
+        self, name: str, method: str, target: str, document: dict[str, str] | None = None
+    ) -> dict[str, Any]:
+        status, answer = call(self.folder / name, method, target, document)
+        if status >= 400:
+            raise RuntimeError(f"{name}: {method} {target}: {answer}")
+        return answer
+
+    def _looked(self, name: str) -> Looked:
+        pid = self._children[name].pid
+        return Looked(figures(pid), _children(pid), _listening(pid), _bytes(self.folder / name))
+
+
+def _config(run: str) -> Config:
+    document: dict[str, object] = {
+        "run": {"id": run, "epsilon": 1.0, "delta": 1e-9, "rounds": 2, "rows": 100},
+        "workload": {"queries": [["a", "b"], ["b", "c"]]},
+        "clients": {"expected": len(OWNERS), "rows_per_client": _ROWS},
+        **Domain(tuple(Integer(name, 0, 3, 4) for name in "abc")).to_dict(),
+    }
+    return config_from_dict(document, source=run, base=Path())
+
+
+def _study(status: dict[str, Any], digest: str) -> dict[str, Any] | None:
+    return next((item for item in status["studies"] if item["digest"] == digest), None)
+
+
+def _is_over(study: dict[str, Any] | None) -> bool:
+    """Whether it has finished, and its process has gone. Raises RuntimeError where it has ended otherwise."""
+    state = "" if study is None else study["state"]
+    if state in (State.FAILED, State.CANCELLED):
+        raise RuntimeError(f"a study: {study}")
+    return study is not None and state == State.FINISHED and study["process"] is None
+
+
+def _children(pid: int) -> int:
+    """How many processes it has started that have not gone."""
+    listed = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii")
+    return len(listed.split())
+
+
+def _listening(pid: int) -> int:
+    """On how many TCP ports it listens."""
+    rows = Path(f"/proc/{pid}/net/tcp").read_text(encoding="ascii").splitlines()[1:]
+    waiting = {fields[9] for fields in (row.split() for row in rows) if fields[3] == "0A"}
+    links = (_link(Path(f"/proc/{pid}/fd/{number}")) for number in os.listdir(f"/proc/{pid}/fd"))
+    return sum(link.removeprefix("socket:[").removesuffix("]") in waiting for link in links)
+
+
+def _link(path: Path) -> str:
+    try:
+        return os.readlink(path)
+    except OSError:
+        return ""
+
+
+def _bytes(folder: Path) -> int:
+    return sum(path.lstat().st_size for path in folder.rglob("*"))
+
+
+def _slope(values: Sequence[float]) -> float:
+    """Of values that were seen one after the other, in their unit for each."""
+    return float(np.polyfit(range(len(values)), values, 1)[0]) if len(values) > 1 else 0.0

@@ -1,0 +1,169 @@
+"""A study for many owners on this machine: authority, configuration, and three servers as `syncret party` processes.
+
+Provides ``Study``. The table is small, for what is measured is how owners come in: six columns of 8 codes, one round.
+Secret: nothing, rows are random. Known limits: as of `parties.trial.launcher`.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from mechanisms.domain import Domain, Integer
+from mechanisms.workload import draw_workload
+from parties.config import ROWS_INPUT, Config, config_from_dict
+from parties.report.result import read_result
+from parties.tls import make_certificates, public_keys
+from parties.trial.folder import REGISTER
+from parties.trial.ports import LOOPBACK, free_ports
+from parties.trial.processes import Child
+
+SERVERS = ("party-0", "party-1", "party-2")
+COLUMNS, CODES, CAPACITY = 6, 8, 8
+_START_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Study:
+    """A ``config`` in ``folder``, and beside it the certificates of its authority."""
+
+    folder: Path
+    config: Config
+
+    @classmethod
+    def make(cls, folder: Path, owners: int, submit_s: float) -> "Study":
+        """For so many owners, in the empty ``folder``; ``submit_s`` is an owner's deadline."""
+        certificates = folder / "certificates"
+        make_certificates(certificates, SERVERS, ())
+        config = config_from_dict(
+            _document(owners, certificates, submit_s), source="load", base=folder
+        )
+        (folder / "config.toml").write_text(config.resolved_toml(), encoding="utf-8")
+        return cls(folder, config)
+
+    @property
+    def certificates(self) -> Path:
+        """The folder of the authority, and of everybody's certificates and keys."""
+        return self.folder / "certificates"
+
+    def server(self, pid: int) -> Path:
+        """A server's folder."""
+        return self.folder / f"server-{pid}"
+
+    def counted(self, pid: int) -> list[str]:
+        """Whom server ``pid`` has counted, as its result says. Raises StoreError."""
+        return [item["client"] for item in read_result(self.server(pid))["counted"]]
+
+    @contextlib.asynccontextmanager
+    async def servers(self) -> AsyncIterator["Servers"]:
+        """The three servers, connected to one another. Raises RuntimeError where one does not start."""
+        children = [self._start(pid) for pid in range(3)]
+        servers = Servers(children)
+        try:
+            await servers.connected()
+            yield servers
+        finally:
+            await asyncio.gather(*(child.stop() for child in children))
+            servers.forget()
+
+    def _start(self, pid: int) -> Child:
+        directory = self.server(pid)
+        directory.mkdir(mode=0o700)
+        path = str(self.folder / "config.toml")
+        arguments = ["party", path, "--pid", str(pid), "--dir", str(directory)]
+        arguments += ["--register", str(directory / REGISTER), "--json", "--watch-stdin"]
+        return Child.start(f"server {pid}", arguments, log=self.folder / f"server-{pid}.log")
+
+
+class Servers:
+    """Three running servers."""
+
+    def __init__(self, children: Sequence[Child]) -> None:
+        self.children = children
+        self._connected = [asyncio.Event() for _ in children]
+        self._watchers = [
+            asyncio.create_task(self._watch(child, event))
+            for child, event in zip(children, self._connected, strict=True)
+        ]
+
+    async def _watch(self, child: Child, connected: asyncio.Event) -> None:
+        async for event in child.events():
+            if event["event"] == "connected":
+                connected.set()
+        if await child.wait() != 0:
+            raise RuntimeError(child.describe_end())
+
+    async def connected(self) -> None:
+        """Until they have found one another. Raises RuntimeError."""
+        there = asyncio.create_task(self._all_connected())
+        try:
+            tasks = [there, *self._watchers]
+            await asyncio.wait(tasks, timeout=_START_S, return_when=asyncio.FIRST_COMPLETED)
+            self.check()
+            if not there.done():
+                raise RuntimeError(f"the servers have not found one another in {_START_S:g} s")
+        finally:
+            there.cancel()
+
+    async def _all_connected(self) -> None:
+        for event in self._connected:
+            await event.wait()
+
+    def check(self) -> None:
+        """Raises RuntimeError where a server has ended before its time."""
+        for watcher, child in zip(self._watchers, self.children, strict=True):
+            if watcher.done():
+                watcher.result()
+                raise RuntimeError(f"{child.name} has ended before its time; see {child.log}")
+
+    async def finish(self, limit_s: float) -> None:
+        """No more owners come: count, and end the run. Raises RuntimeError, TimeoutError."""
+        for child in self.children:
+            child.command("go")
+        async with asyncio.timeout(limit_s):
+            await asyncio.gather(*self._watchers)
+
+    def forget(self) -> None:
+        """Their output is of no interest any more."""
+        for watcher in self._watchers:
+            watcher.cancel()
+
+
+def _document(owners: int, certificates: Path, submit_s: float) -> dict[str, object]:
+    ports = free_ports(6)
+    domain = Domain(tuple(Integer(f"c{i}", 0, CODES - 1, CODES) for i in range(COLUMNS)))
+    workload = draw_workload(domain)
+    return {
+        "run": {
+            "id": "load",
+            "epsilon": 1.0,
+            "delta": 1e-9,
+            "rounds": 1,
+            "rows": 100,
+            "input": ROWS_INPUT,
+        },
+        "workload": {"queries": [list(query) for query in workload.queries]},
+        "clients": {
+            "expected": owners,
+            "minimum": 1,
+            "rows_per_client": CAPACITY,
+            "wait_s": 86_400,
+        },
+        "timeouts": {"submit_s": submit_s},
+        "tls": {
+            "ca": str(certificates / "ca.crt"),
+            "cert": str(certificates / "party-{pid}.crt"),
+            "key": str(certificates / "party-{pid}.key"),
+        },
+        "party": [
+            {
+                "name": name,
+                "mesh": f"{LOOPBACK}:{ports[2 * pid]}",
+                "ingest": f"{LOOPBACK}:{ports[2 * pid + 1]}",
+                **public_keys(certificates / f"{name}.crt", certificates / f"{name}.seal"),
+            }
+            for pid, name in enumerate(SERVERS)
+        ],
+        **domain.to_dict(),
+    }

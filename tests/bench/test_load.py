@@ -1,0 +1,166 @@
+"""Load: a sample of what the commands measure, and that they see what they look for."""
+
+import asyncio
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from bench.cli import bench
+from bench.load import page
+from bench.load.fleet import Played
+from bench.load.garbage import KINDS
+from bench.load.owners import OwnersLoad, judged, measure_owners
+from bench.load.soak import Grown, Looked
+from bench.load.watch import Figures, Watch
+
+
+def run(*arguments: str) -> dict[str, Any]:
+    result = CliRunner().invoke(bench, ["load", *arguments, "--json"])
+    assert result.exit_code == 0, result.output
+    found: dict[str, Any] = json.loads(result.stdout)
+    return found
+
+
+# Owners
+
+
+def test_load_owners_are_counted_once_beside_quick_garbage_and_nobody_else_is(
+    tmp_path: Path,
+) -> None:
+    """Ten kinds of garbage, one of each; those that take their time are among the slow tests."""
+    found = run(
+        "owners",
+        "--owners",
+        "20",
+        "--garbage",
+        "0.3333",
+        "--processes",
+        "1",
+        "--output",
+        str(tmp_path),
+    )
+    assert (found["accepted"], found["counted"], found["garbage"]) == (20, 20, 10)
+    assert (found["lost"], found["twice"], found["uninvited"], found["unexpected"]) == (0, 0, 0, 0)
+    assert found["failed"] == {}
+    text = (tmp_path / "load.md").read_text()
+    assert "`syncret bench load owners --owners 20 --garbage 0.3333 --at-once 48`" in text
+    assert "| another's upload | 403: 1 |" in text
+
+
+@pytest.mark.slow
+async def test_load_owners_come_through_all_kinds_of_garbage(tmp_path: Path) -> None:
+    load = await measure_owners(tmp_path, owners=600, garbage=0.1, at_once=24, processes=2)
+    assert load.problems == []
+    assert set(load.garbage_ends) == set(KINDS)
+    assert all(load.garbage_ends.values())
+    # All connections are closed; a server keeps less than 20 KB of an owner in memory.
+    for before, _, after in load.descriptors:
+        assert after <= before
+    for first, end, _ in load.memory_mb:
+        assert end - first < 0.02 * 600
+
+
+def looked(**changes: int) -> tuple[float, Figures]:
+    values = {"memory_bytes": 10**8, "cpu_s": 1.0, "descriptors": 20, "threads": 9, **changes}
+    return 0.0, Figures(**values)  # type: ignore[arg-type]
+
+
+def judge(counted: list[list[str]], **played: Any) -> OwnersLoad:
+    accepted = {"a": 1.0, "b": 2.0, "c": 3.0, "d": 4.0}
+    one = Played(0.0, **{"accepted": accepted, "seconds": [1.0] * 4, **played})
+    watch = Watch({}, seen={f"server {pid}": [looked()] for pid in range(3)})
+    return judged([one], counted, watch, 4.0, at_once=1, counting_s=1.0)
+
+
+def test_load_owners_says_who_is_lost_counted_twice_or_uninvited() -> None:
+    right = ["a", "b", "c", "d"]
+    assert judge([right] * 3).problems == []
+    (lost,) = judge([right, right, right[1:]]).problems
+    assert lost == "1 owners with receipts were not counted"
+    (twice,) = judge([[*right, "a"], right, right]).problems
+    assert twice == "1 owners were counted twice"
+    (uninvited,) = judge([[*right, "other-1"], right, right]).problems
+    assert uninvited == "1 senders of garbage were counted"
+    (failed,) = judge([right] * 3, failed={"e": "no answer"}).problems
+    assert failed == "1 honest owners were not accepted"
+    (unexpected,) = judge([right] * 3, garbage={"altered": {"201": 2, "400": 1}}).problems
+    assert unexpected == "2 pieces of garbage were answered as they should not be"
+
+
+def test_load_owners_is_bounded_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def never(*arguments: Any, **named: Any) -> OwnersLoad:
+        async with asyncio.timeout(0.01):
+            await asyncio.Event().wait()
+        raise AssertionError
+
+    monkeypatch.setattr("bench.load.commands.measure_owners", never)
+    result = CliRunner().invoke(bench, ["load", "owners", "--owners", "1"])
+    assert (result.exit_code, result.output) == (1, "Error: it took too long\n")
+
+
+# Soak
+
+
+def test_load_soak_runs_studies_one_after_the_other() -> None:
+    found = run("soak", "--studies", "1")
+    assert found["studies"] == 1
+    for grown in found["services"]:
+        assert grown["children"] == [0, 0]
+        assert grown["listening"] == [2, 2]
+        assert grown["threads"][0] == grown["threads"][1]
+
+
+@pytest.mark.slow
+def test_load_soak_leaves_no_files_threads_processes_or_ports_behind() -> None:
+    assert run("soak", "--studies", "8")["studies"] == 8
+
+
+def test_load_soak_sees_what_grows() -> None:
+    own = Figures(10**8, 1.0, 20, 9)
+    flat = [Looked(own, 0, 2, 1000) for _ in range(12)]
+    assert Grown.of(flat).problems == []
+    for change, text in (
+        ({"descriptors": 21}, "files and sockets: 20, then 21"),
+        ({"threads": 10}, "threads: 9, then 10"),
+    ):
+        grown = [*flat, Looked(replace(own, **change), 0, 2, 1000)]  # type: ignore[arg-type]
+        assert Grown.of(grown).problems == [text]
+    assert Grown.of([*flat, Looked(own, 1, 2, 1000)]).problems == ["processes: 0, then 1"]
+    assert Grown.of([*flat, Looked(own, 0, 3, 1000)]).problems == ["ports: 2, then 3"]
+    leaking = [
+        Looked(replace(own, memory_bytes=10**8 + n * 600_000), 0, 2, 1000) for n in range(12)
+    ]
+    assert Grown.of(leaking).problems == ["memory: 600 KB a study"]
+    # What the first studies import and cache is no leak.
+    assert Grown.of([Looked(replace(own, threads=4), 0, 2, 0), *flat]).problems == []
+
+
+# Long
+
+
+def test_load_long_measures_a_whole_run(tmp_path: Path) -> None:
+    found = run("long", "rows", "--size", "2000", "--output", str(tmp_path))
+    assert (found["kind"], found["size"], found["shape"]["clients"]) == ("rows", 2000, 10)
+    assert found["processes"] >= 4
+    assert 0 < found["largest_mb"] <= found["peak_mb"]
+    records = json.loads((tmp_path / "load.json").read_text())["records"]
+    assert [record["command"] for record in records] == ["syncret bench load long rows --size 2000"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "size"), [("rounds", 30), ("columns", 60), ("clients", 60)])
+def test_load_long_runs_of_all_kinds_end(kind: str, size: int) -> None:
+    assert run("long", kind, "--size", str(size))["seconds"] > 0
+
+
+# The page
+
+
+def test_the_published_page_is_that_of_its_records() -> None:
+    folder = Path(__file__).parents[2] / "bench" / "results"
+    records = json.loads((folder / "load.json").read_text())["records"]
+    assert (folder / "load.md").read_text() == page.markdown(records)
