@@ -32,7 +32,7 @@ from protocols.fixed import EXP2_DEGREE, EXP2_TRUNCATIONS, INTEGER_BITS, TOP_BIT
 from protocols.galois import DEGREE
 from protocols.inner_proof import blocks_of, last_size
 from protocols.mersenne import F61, Field
-from protocols.ring import Ring
+from protocols.ring import R16, R32, Ring
 from protocols.row_layout import Recoding
 from protocols.row_plan import LIFT_CELLS, SEGMENT_ROWS, CountPlan
 from protocols.select_spec import FRACTION_BITS, GROUP, LOG2E_BITS, UNIFORM_BITS, WEIGHT_BITS
@@ -531,7 +531,7 @@ def measure_distributed(cells: int) -> Cost:
 
 def bits_into_ring(elements: int, itemsize: int) -> Cost:
     """``free.bits_into_ring``."""
-    return _everyone(elements * itemsize) + _everyone(elements * itemsize)
+    return _dealt(0, elements * itemsize) + _everyone(elements * itemsize)
 
 
 def random_bits(count: int, itemsize: int) -> Cost:
@@ -607,3 +607,25 @@ def count_rows(plan: CountPlan, rows: int) -> Cost:
         for s in plan.segments(rows)
     )
     return sum(segments, Cost())
+
+
+def count_proofs(plan: CountPlan, rows: int) -> Cost:
+    """About what proofs of ``rows.count_rows`` cost, on average of the parties: all that grows with rows and cells."""
+    bits = 1 + len(plan.leaves)
+    levels = range(1, plan.levels + 1)
+    alone = sum(plan.level_entries(level) for level in levels if not plan.tabled(level))
+    tables = len(plan.counts) + sum(len(plan.level(n)) for n in levels if plan.tabled(n))
+    cost = Cost()
+    for segment in plan.segments(rows):
+        for some in plan.proved_at_once(list(plan.blocks(segment))):
+            count = sum(map(len, some))
+            # Of each bit party 0 has a product more.
+            elements = (4 * bits // 3 + alone) * count
+            cost += settle(verify_gates(1), verify_rings(R16, elements, 2 * elements))
+            cost += verify_tables(count, tables)
+        for start in range(0, plan.cells, PROVED_AT_ONCE * LIFT_CELLS):
+            cells = min(PROVED_AT_ONCE * LIFT_CELLS, plan.cells - start)
+            gates = sum(lift_half(64 * 1000).sent) // 3 - 8 * 64 * 1000
+            words = gates * cells // (8 * 64 * 1000)
+            cost += settle(verify_gates(words), verify_rings(R32, 2 * cells, 3 * cells))
+    return cost

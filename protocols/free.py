@@ -29,16 +29,12 @@ def free_sharings(
 
 
 async def bits_into_ring(ctx: Context, v_bsh: Share, count: int, ring: Ring) -> Share:
-    """Zeros and ones of planes (..., words) as ring elements (..., count): u = v0 + v1 - 2 v0 v1, v = u + v2 - 2 u v2.
+    """Zeros and ones of planes (..., words) as ring elements (..., count): v = u + v2 - 2 u v2 of ``two_bits``.
 
-    Rounds: 2. Communication: 2 n elements.
+    Rounds: 2. Communication: n elements, and n more by party 0.
     """
-    shape = (*v_bsh.shape[:-1], count)
-    v0, v1, v2 = free_sharings(
-        ctx, v_bsh, ring, shape, lambda part: ring.encode(to_bits(part, count))
-    )
-    u_sh = v0 + v1 - (await multiply(ctx, v0, v1)).times(2)
-    return u_sh + v2 - (await multiply(ctx, u_sh, v2)).times(2)
+    u_sh, v2_sh = await two_bits(ctx, v_bsh, count, ring)
+    return u_sh + v2_sh - (await multiply(ctx, u_sh, v2_sh)).times(2)
 
 
 async def two_bits(ctx: Context, v_bsh: Share, count: int, ring: Ring) -> tuple[Share, Share]:

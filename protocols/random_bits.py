@@ -19,7 +19,7 @@ async def random_bits(ctx: Context, count: int, ring: Ring) -> tuple[Share, Shar
         has beyond ``count`` are random bits, too, of no other form.
     Leaks: none.
     Rounds: 2.
-    Communication: 2 n elements.
+    Communication: n elements, and n more by party 0.
     Raises: ChannelError, ProtocolViolation.
     Source: ``free.bits_into_ring`` of common randomness.
     """

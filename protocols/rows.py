@@ -83,9 +83,10 @@ async def count_rows(
     Shapes: rows (plan.layout.bits, words_for(rows)), of which cells beyond ``rows`` are zeros; returns (plan.cells,) in
         Z_2^32, the queries one after the other.
     Leaks: none.
-    Rounds: for each segment of 32,704 rows, those of ``valid_bits``, 2 + plan.levels and a reshare, and ``lift_half``.
-    Communication: a row, 2 bytes for each of plan.row_entries, 4 for each of its bits, and ``valid_bits``; a segment, 2
-        bytes a cell and ``lift_half``.
+    Rounds: for each segment of 32,704 rows, those of ``valid_bits``, 2 + plan.levels and a reshare, and ``lift_half``;
+        with a verifier the second of these for every few blocks of rows, the third of cells, and their proofs.
+    Communication: a row, 2 bytes for each of plan.row_entries, 2 for each of its bits and 2 more by party 0, and
+        ``valid_bits``; a segment, or few blocks of rows, 2 bytes for each of plan.row_cells; a segment ``lift_half``.
     Raises: ValueError where the share has another shape; ChannelError, ProtocolViolation.
     Source: README section 6.
     """

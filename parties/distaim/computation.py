@@ -321,7 +321,7 @@ def _on_counting(server: ComputeServer, batch: Batch) -> OnPart:
         declared = {s.submission.client: s.submission.capacity for s in batch.submissions}
         linking = f"linking {rows:,} rows, then "
         rows = Link.of(server.config).candidates(declared)
-    effort = Effort.of(server.workload, rows)
+    effort = Effort.of(server.workload, rows, server.config.run.security)
     server.progress.event(
         "counting", f"{linking}counting rows of {owners} data owners, at most {effort}"
     )

@@ -9,7 +9,7 @@ from typing import Self
 
 from mechanisms.resolving import unmeasured
 from mechanisms.workload import Workload
-from parties.config import Config
+from parties.config import MALICIOUS, Config
 from parties.distaim.inputs import form_for, input_form, input_forms
 from parties.distaim.inputs.rows import counting_plan
 from parties.distaim.link_needs import most_joined
@@ -30,11 +30,16 @@ class Effort:
     seconds: float
 
     @classmethod
-    def of(cls, workload: Workload, rows: int) -> Self:
-        """All at once; what comes in a later round is counted by itself."""
-        plan = counting_plan(workload)
-        sent = sum(costs.count_rows(plan, rows).sent) // _SERVERS
-        return cls(rows, sent, plan.seconds(rows, usable_cores()))
+    def of(cls, workload: Workload, rows: int, security: str) -> Self:
+        """All at once; what comes in a later round is counted by itself. In malicious mode with the proofs."""
+        plan, proved = counting_plan(workload), security == MALICIOUS
+        seconds = plan.seconds(rows, usable_cores())
+        with costs.with_verifier(proved):
+            cost = costs.count_rows(plan, rows)
+            if proved:
+                cost += costs.count_proofs(plan, rows)
+                seconds += plan.proof_seconds(rows)
+        return cls(rows, sum(cost.sent) // _SERVERS, seconds)
 
     def __str__(self) -> str:
         return f"{self.rows:,} rows: about {_seconds(self.seconds)} and {_size(self.sent_bytes)} sent by each server"
@@ -48,16 +53,15 @@ def effort_text(config: Config, workload: Workload) -> str | None:
     owners, capacity = config.clients.expected, config.clients.rows_per_client
     if config.sources:
         rows = most_joined(config)
-        linked = (
-            f"linking the rows of {len(config.sources)} sources, then {Effort.of(workload, rows)}"
-        )
+        effort = Effort.of(workload, rows, config.run.security)
+        linked = f"linking the rows of {len(config.sources)} sources, then {effort}"
         return f"{linked} at most, less where owners declare less (submit --capacity)"
     form = form_for(config, workload, capacity)
     if not form.by_capacity:
         if ROWS not in input_forms(config, workload):
             return None
         return f"owners who declare no less than {capacity:,} rows send counts: see run.input, and submit --capacity"
-    effort = Effort.of(workload, owners * capacity)
+    effort = Effort.of(workload, owners * capacity, config.run.security)
     text = f"at most {effort}, less where owners declare less (submit --capacity)"
     if unmeasured(config.domain):
         return f"{text}; and finer cells of private bins before that"

@@ -37,7 +37,7 @@ from parties.distaim.steps import (
     Batches,
     Checked,
 )
-from protocols.costs import Cost, with_verifier
+from protocols.costs import Cost, count_proofs, with_verifier
 from protocols.measure import noise_of
 from protocols.steps import (
     MEASURE_NOISE,
@@ -54,8 +54,8 @@ from protocols.steps import (
 Facts = TypeVar("Facts")
 
 SERVER_BYTES, SERVER_BYTES_A_CELL = 120e6, 45
-COUNTING_BYTES, LEAD_BYTES = 80e6, 100e6
-"""What servers need besides where they count rows, and party 0 to estimate and to write."""
+COUNTING_BYTES, PROVED_COUNTING_BYTES, LEAD_BYTES = 80e6, 800e6, 100e6
+"""What servers need besides where they count rows, where they prove that, too, and party 0 to estimate and to write."""
 MODEL_TABLES = 10
 """Tables of a model's size that a fit holds at once."""
 PAYLOAD_BYTES_S = 70e6
@@ -123,7 +123,10 @@ class Needs:
 def server_memory(config: Config, workload: Workload, pid: int) -> int:
     """What compute server ``pid`` needs at its peak, with a small model."""
     size = SERVER_BYTES + SERVER_BYTES_A_CELL * workload.cells
-    counting = COUNTING_BYTES if _counted(config, workload) is not None else 0
+    proved = config.run.security == MALICIOUS
+    counting = 0.0
+    if _counted(config, workload) is not None:
+        counting = PROVED_COUNTING_BYTES if proved else COUNTING_BYTES
     return int(size + counting + (LEAD_BYTES if pid == LEAD else 0))
 
 
@@ -195,7 +198,7 @@ def _cost(step: Step[Facts], facts: Facts) -> Cost:
 
 
 def _costs(config: Config, workload: Workload, plan: Schedule) -> Mapping[str, Cost]:
-    """What servers send at most, by phase; without lists of names, the model's answers, and proofs, which are small."""
+    """What servers send at most, by phase; without names, the model's answers, and proofs but those of counting."""
     with with_verifier(config.run.security == MALICIOUS):
         return _costs_of_phases(config, workload, plan)
 
@@ -225,6 +228,8 @@ def _share_cost(config: Config, workload: Workload) -> Cost:
     capacities, batches = [clients.rows_per_client] * clients.expected, _batches(config)
     share = _cost(CLIENTS_COMPARE, Batches(capacities, batches))
     if (rows := _counted(config, workload)) is not None:
+        if config.run.security == MALICIOUS:
+            share += count_proofs(rows.plan, rows.rows)
         return reduce(
             Cost.__add__, (_cost(step, rows) for step in OF_COUNTING), share + link_cost(config)
         )
@@ -280,6 +285,8 @@ def _seconds(
     else:
         # Of three servers on two cores.
         seconds["share"] += 3 * counted.plan.seconds(counted.rows, cores=2) + link_seconds(config)
+        if config.run.security == MALICIOUS:
+            seconds["share"] += 3 * counted.plan.proof_seconds(counted.rows) / 2
     answers = workload.cells * ANSWER_S_A_CELL + estimate_bytes(workload) / rate
     run, rounds = config.run, range(1, plan.rounds + 1)
     iterations = run.iterations * plan.rounds + run.final_iterations

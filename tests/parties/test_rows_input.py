@@ -17,7 +17,14 @@ from mechanisms.domain import Categorical, Domain
 from mechanisms.errors import DataError
 from mechanisms.workload import Workload, count_marginals
 from parties.compute import local_products
-from parties.config import NO_CHECK, TOTALS, CertificateFiles, ComputeSection
+from parties.config import (
+    MALICIOUS,
+    NO_CHECK,
+    SEMI_HONEST,
+    TOTALS,
+    CertificateFiles,
+    ComputeSection,
+)
 from parties.distaim.drafts import drafted_offers
 from parties.distaim.effort import Effort, effort_text
 from parties.distaim.feasible import check_feasible
@@ -266,13 +273,16 @@ def test_offer_says_what_each_form_comes_to() -> None:
 
 
 def test_effort_is_that_of_the_formulas_and_says_where_counts_cost_less() -> None:
-    effort = Effort.of(WORKLOAD, 300)
+    effort = Effort.of(WORKLOAD, 300, SEMI_HONEST)
     facts = Counting(counting_plan(WORKLOAD), 300)
     total: Counter[int] = Counter()
     for step in OF_COUNTING:
         assert step.cost is not None
         total.update(dict(enumerate(step.cost(facts).sent)))
     assert effort.sent_bytes == sum(total.values()) // 3
+    proved = Effort.of(WORKLOAD, 300, MALICIOUS)
+    assert proved.sent_bytes > effort.sent_bytes
+    assert proved.seconds > effort.seconds
     assert effort_text(make_config(), WORKLOAD) is None
     text = effort_text(CONFIG, WORKLOAD)
     assert text is not None

@@ -205,6 +205,19 @@ def test_prove_tables_costs_what_its_formula_says(rows: int) -> None:
     assert outcome.sent_bytes == [proof + sent for proof in cost.sent]
 
 
+def test_count_proofs_is_about_what_the_proofs_of_counting_send(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(row_plan_module, "PROVED_AT_ONCE", 10)
+
+    parties = run_parties(count).parties
+    steps = (step for party in parties for step in party.costs.steps)
+    sent = sum(step.sent_bytes for step in steps if step.step.endswith(".verify")) / 3
+    with costs.with_verifier():
+        expected = sum(costs.count_proofs(PLAN, ROWS).sent) / 3
+    assert sent == pytest.approx(expected, rel=0.1)
+
+
 def view_of_proof(party: int, variant: int) -> np.ndarray:
     """What a party receives of a proof: all but what is public, and the bytes of what has been multiplied."""
 
