@@ -132,7 +132,7 @@ def _rows() -> dict[str, Any]:
         ("the digest of the counts flipped", OPENING, (1, 0), -1, "flipped"),
         ("the last sum of the lift flipped", "count.cells", (1, 0), -1, "flipped"),
         ("a bit of a valid row short", "count.rows", (1, 0), -1, "short"),
-        ("an entry of a factor more", "count.factors", (2, 1), 3, "longer"),
+        ("an entry of a factor more", "count.factors", (2, 1), 1, "longer"),
         ("twice the counts short", "count.factors", (0, 2), -1, "short"),
     ]
     bad = _messages(good[0], counting, OPENING, messages)
