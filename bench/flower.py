@@ -209,7 +209,7 @@ def _superlink(
 
 def _flwr(folder: Path, arguments: list[str], environment: Mapping[str, str], clients: int) -> None:
     """Submit the run, once the SuperLink answers."""
-    size_ = ["--federation-config", f"num-supernodes={clients} client-resources-num-cpus=1.0"]
+    size_ = ["--federation-config", f"num-supernodes={clients} client-resources-num-cpus=1"]
     said = ""
     for _ in range(_TRIES):
         done = subprocess.run(

@@ -64,7 +64,7 @@ def check_key(key: str, value: str) -> None:
     check(
         KEY_PATTERN.fullmatch(value) is not None,
         key,
-        f"is {value!r}; expected the 64 hex digits of the server's card (SHA-256 of its public key)",
+        f"is {value!r}; expected the 64 hex digits of a card's or request's key (SHA-256 of the public key)",
     )
 
 

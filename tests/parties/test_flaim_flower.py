@@ -122,6 +122,30 @@ async def test_node_that_fails_once_comes_back(
     assert notes == ["joined", "left", "joined"]
 
 
+async def test_new_node_takes_the_place_of_one_that_is_gone(
+    certificates: Certificates, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is turned away for as long as the one before it seems to be there, and asked again."""
+    monkeypatch.setattr(grid_module, "REFUSED_S", 0.0)
+    config = flaim_config(certificates)
+    nodes = nodes_of(config, certificates, tmp_path)
+    before = next(iter(nodes))
+    answer = nodes[before]
+
+    def leaving(envelope: Envelope) -> Envelope:
+        if "secagg.keys" in kinds_of(envelope):
+            grid.lost.add(before)
+            grid.answers[7] = answer
+        return answer(envelope)
+
+    grid = Grid(nodes | {before: leaving})
+    await play_on(grid, config, certificates, tmp_path)
+    assert 7 in {node for node, _ in grid.sent}
+    found = json.loads((tmp_path / "server" / "result.json").read_text())
+    assert found["sums"]["dropouts"] == 1
+    assert found["rounds_done"] == 2
+
+
 def impostor(certificates: Certificates, how: str) -> Callable[[Envelope], Envelope]:
     """An answer to a challenge that is not right, made of one that is."""
 
@@ -171,6 +195,8 @@ def test_node_keeps_its_state_to_itself_and_forgets_it_once_it_was_lied_to(
     node = node_of(config, certificates, tmp_path, 0)
     answer = node.answer(Envelope(challenge=bytes(32)))
     assert answer.proof
+    assert "codes" not in repr(node)
+    assert "frames" not in repr(answer)
     state = tmp_path / NAMES[0] / STATE
     assert stat.S_IMODE(state.stat().st_mode) == 0o600
     bad = wire.pack_envelope(wire.Envelope(Kind.SURVIVORS, wire.SERVER, 0, bytes(16), b""))

@@ -1,3 +1,4 @@
+import json
 import runpy
 from itertools import pairwise
 from pathlib import Path
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 
 import secagg
 from secagg import wire
+from secagg.client import SecAggClient
 from secagg.errors import (
     MalformedMessage,
     ParameterError,
@@ -369,3 +371,32 @@ def test_run_round_of_10000_clients_survives_dropouts_at_all_stages() -> None:
     assert report.failures == {}
     assert len(report.server.survivors) == 9250
     assert np.array_equal(report.server.exact_result, exact_sum(values, report.server.survivors))
+
+
+@pytest.mark.parametrize("signed", [False, True])
+def test_thaw_goes_on_where_a_client_was_frozen_at_any_stage(signed: bool) -> None:
+    """Every client is another object after each of its messages, and made of bytes."""
+    parameters = session(6, signed, neighbours=5, threshold=4, min_survivors=5)
+    values, people = vectors(parameters), identities(6)
+    roster = [person.public for person in people] if signed else None
+    mine = [person if signed else None for person in people]
+    clients = [
+        SecAggClient(u, values[u], policy_for(parameters), identity=mine[u], roster=roster)
+        for u in range(6)
+    ]
+    server = SecAggServer(parameters, roster=roster)
+    queue = server.start()
+    while queue:
+        u, message = queue.pop(0)
+        answer = clients[u].receive(message)
+        frozen = clients[u].freeze()
+        clients[u] = SecAggClient.thaw(
+            frozen, policy_for(parameters), identity=mine[u], roster=roster
+        )
+        queue += [] if answer is None else server.receive(u, answer)
+    assert np.array_equal(server.exact_result, sum(values))
+    # Of the vector, the keys and the shares nothing is left.
+    left = json.loads(clients[0].freeze())
+    assert not left["values"]
+    assert left["secrets"] is None
+    assert left["shares"] == left["public"] == []

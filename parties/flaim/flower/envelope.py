@@ -7,7 +7,7 @@ a node of Flower's is a number, and who it is says its certificate. Public: all 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from parties.errors import FlaimProtocolError
 from parties.flaim.messages import Message, MessageKind, is_secagg, unpack_task
@@ -33,7 +33,7 @@ _FLAIMS = frozenset({MessageKind.BRIEF, MessageKind.GOODBYE, MessageKind.REFUSED
 class Envelope:
     """See the module; the last three are empty but before a client is let in."""
 
-    frames: tuple[bytes, ...] = ()
+    frames: tuple[bytes, ...] = field(default=(), repr=False)
     challenge: bytes = b""
     card: bytes = b""
     proof: bytes = b""

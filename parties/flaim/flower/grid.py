@@ -32,6 +32,8 @@ NODES_S = 2.0
 """Seconds between two looks at which nodes there are."""
 AGAIN_S = 5.0
 """A node that was lost is challenged again after so many seconds."""
+REFUSED_S = 30.0
+"""One that was not let in, after so many."""
 FAREWELL_S = 30.0
 
 
@@ -56,7 +58,7 @@ class _NodeLink:
 
     node: int
     member: Member | None = None
-    waiting: list[bytes] = field(default_factory=list)
+    waiting: list[bytes] = field(default_factory=list, repr=False)
     challenge: bytes = b""
     under_way: str | None = None
     closed: bool = False
@@ -260,8 +262,8 @@ class GridMembers(Members):
         found = await self.let_in(name, card.certificate, answer.frames[0], link, remote=where)
         if isinstance(found, list):
             link.waiting += found
-            # Until the node has left; another one may come for this client.
-            link.quiet_until = float("inf")
+            # Its owner may mend what was wrong, or the node before it be noticed to be gone.
+            link.quiet_until = time.monotonic() + REFUSED_S
 
     async def _lose(self, link: _NodeLink, reason: str) -> None:
         link.closed = True

@@ -10,7 +10,7 @@ a sum; the server is whom the SuperNode's --root-certificates trust: `flaim.key`
 import json
 import secrets
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -45,7 +45,7 @@ class Node:
 
     config: Config
     workload: Workload
-    codes: NDArray[np.int32]
+    codes: NDArray[np.int32] = field(repr=False)
     files: CertificateFiles
     folder: Path
     spend: Callable[[str], object]
