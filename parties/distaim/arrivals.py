@@ -194,6 +194,7 @@ class Arrivals:
                 f"{self._holdings.submission_count()} have reached this one; expected at least "
                 f"clients.minimum = {self._config.clients.minimum} {self._wait_text}"
             )
+        self._check_sources(total.clients)
         await self._prove(round)
         self._total = Total(round, total.clients, total.share, total.uploads)
         key = await asyncio.to_thread(self._holdings.commitment_key)
@@ -208,6 +209,15 @@ class Arrivals:
             self._open.pop(client, None)
         self.seconds += time.perf_counter() - started
         return self._total
+
+    def _check_sources(self, clients: Sequence[str]) -> None:
+        """Raises TooFewClients where a source has nobody: nothing would join, and noise alone be paid for."""
+        for source in self._config.sources:
+            if not {*source.owners} & {*clients}:
+                raise TooFewClients(
+                    f"no data owner of source {source.name!r} is complete at all three servers {self._wait_text}; "
+                    "expected one at least, since rows of all sources are joined"
+                )
 
     async def _prove(self, round: int) -> None:
         """Nothing is kept that rests on something unproved: after a restart nobody could prove it any more."""

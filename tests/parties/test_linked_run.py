@@ -12,7 +12,9 @@ import pytest
 from numpy.typing import NDArray
 
 import parties.distaim.server
+from mechanisms.errors import DataError
 from mechanisms.linking import LIMBS
+from mechanisms.source import TableSource
 from mechanisms.text_table import TextTable
 from mechanisms.workload import Workload, count_marginals
 from parties.audit.replay import replay_folder
@@ -20,13 +22,16 @@ from parties.audit.run import audit_folder
 from parties.config import CertificateFiles, Config
 from parties.distaim.inputs import InputForm, form_for, input_forms, own
 from parties.distaim.notes import COUNTING
+from parties.distaim.offers import Offer
 from parties.distaim.store import Store
 from parties.distaim.stored import Total
 from parties.distaim.submit import submit
-from parties.errors import SubmissionRefused
+from parties.errors import ConfigError, SubmissionRefused
 from parties.linkage import source_codes
+from parties.owner import Owner, Table
 from parties.report.content import ReportPictures
 from parties.report.html import render_html
+from parties.statuses import TooFewClients
 from protocols.fields import encode
 from protocols.steps import COMPARISONS, OF_LINKING
 from tests.parties.audit_runs import Lines, copy_run, make_run, read_lines
@@ -119,6 +124,8 @@ def finish(
     certificates: Certificates,
     changes: Mapping[str, object],
     shared: Mapping[str, NDArray[np.int32]] | None = None,
+    *,
+    kill: tuple[int, str, int | None] | None = None,
 ) -> Finished:
     totals: dict[str, Total] = {}
     save = Store.save_total
@@ -138,6 +145,7 @@ def finish(
             owners=OWNERS,
             capacities=CAPACITIES,
             tables=tables(config) if shared is None else shared,
+            kill=kill,
         )
     return Finished(folder, config, totals)
 
@@ -252,6 +260,7 @@ def test_run_by_order_puts_rows_of_one_place_together(
     assert failed(audit_folder(run.run)) == set()
 
 
+@pytest.mark.slow
 def test_malicious_run_links_and_is_proved(tmp_path: Path, certificates: Certificates) -> None:
     changes = {"run.security": "malicious", "run.noise": "box-muller", "run.rounds": 1}
     run = finish(tmp_path, certificates, changes | {"run.record_replay": False})
@@ -260,6 +269,7 @@ def test_malicious_run_links_and_is_proved(tmp_path: Path, certificates: Certifi
     assert failed(audit) == set(), [check for check in audit.checks if check.status == "fail"]
 
 
+@pytest.mark.slow
 def test_private_bins_are_of_the_join(tmp_path: Path, certificates: Certificates) -> None:
     """Rows are linked once for fine cells, and again for those that round 0 has chosen."""
     columns = [
@@ -278,6 +288,28 @@ def test_private_bins_are_of_the_join(tmp_path: Path, certificates: Certificates
     expected = np.bincount(codes[:, 0] * 3 + codes[:, 1], minlength=6)
     np.testing.assert_array_equal(sums[:6], expected)
     assert failed(audit_folder(run.run)) == set()
+
+
+@pytest.mark.slow
+def test_run_that_was_interrupted_while_it_linked_links_once_more(
+    tmp_path: Path, certificates: Certificates
+) -> None:
+    changes = {"run.rounds": 1, "run.record_replay": False}
+    run = finish(tmp_path, certificates, changes, kill=(1, "counting", None))
+    run.check_counts(joined(run.config))
+    assert failed(audit_folder(run.run)) == set()
+
+
+async def test_run_ends_where_a_source_has_no_owner(
+    tmp_path: Path, certificates: Certificates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing would join, and nothing is charged for that."""
+    config = make_config(LINKED | {"clients.minimum": 1, "clients.wait_s": 1.0})
+    cluster = Cluster(config, tmp_path, certificates, tables(config))
+    monkeypatch.setattr(parties.distaim.server, "make_estimator", make_uniform)
+    ended = await cluster.run(owners=CLINICS, capacities=CAPACITIES)
+    assert all(isinstance(error, TooFewClients) for error in ended)
+    assert "no data owner of source 'registry'" in str(ended[0])
 
 
 COUNTED = {"what": COUNTING.what}
@@ -326,31 +358,80 @@ async def test_server_refuses_rows_of_another_source_and_owners_that_come_after_
     tmp_path: Path, certificates: Certificates, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A table of the other source is no upload of this owner; and one that comes later is told that it is too late."""
-    config = make_config(LINKED | {"clients.minimum": 2, "clients.wait_s": 3.0, "run.rounds": 1})
+    config = make_config(LINKED | {"clients.minimum": 2, "clients.wait_s": 1.5, "run.rounds": 1})
     cluster = Cluster(config, tmp_path, certificates, shared := tables(config))
     begun, refused, sending = asyncio.Event(), list[str](), list[asyncio.Task[None]]()
 
     def form_of(config: Config, workload: Workload, capacity: int, client: str | None) -> InputForm:
-        return form_for(config, workload, capacity, client if begun.is_set() else "clinic-a")
+        astray = client == "clinic-b" and not begun.is_set()
+        return form_for(config, workload, capacity, "clinic-c" if astray else client)
 
     async def send(codes: NDArray[np.int32]) -> None:
         with pytest.raises(SubmissionRefused) as caught:
-            await submit(config, codes, certificates["clinic-c"])
+            await submit(config, codes, certificates["clinic-b"])
         refused.append(str(caught.value))
 
     def on_event(name: str, fields: Mapping[str, object]) -> None:
         if name == "listening":
-            sending.append(asyncio.create_task(send(shared["clinic-a"])))
+            sending.append(asyncio.create_task(send(shared["clinic-c"][:15])))
         if name == "round" and fields.get("round") == 0:
             begun.set()
-            sending.append(asyncio.create_task(send(shared["clinic-c"])))
+            sending.append(asyncio.create_task(send(shared["clinic-b"])))
 
     monkeypatch.setattr(own, "form_for", form_of)
     monkeypatch.setattr(parties.distaim.server, "make_estimator", make_uniform)
     records = {0: Recording(on_event)}
-    ended = await cluster.run(owners=CLINICS, capacities=CAPACITIES, records=records)
+    there = ("clinic-a", "clinic-c")
+    ended = await cluster.run(owners=there, capacities=CAPACITIES, records=records)
     await asyncio.gather(*sending)
     assert ended == [None] * 3
-    assert "rows.0" in refused[0]
-    assert "rows.1" in refused[0]
+    assert "Syncret-Form" in refused[0]
+    assert "rows.0, by the config" in refused[0]
     assert "closed" in refused[1] or "ended" in refused[1]
+
+
+def owner(folder: Path, name: str, content: str, certificates: Certificates) -> Owner:
+    path = folder / f"{name}.csv"
+    path.write_text(content)
+    table = Table(TableSource(str(path)), ignore_extra=False)
+    return Owner(
+        make_config(LINKED), table, certificates[name], name, None, folder / "budget.sqlite"
+    )
+
+
+def test_owner_shares_its_sources_columns_and_hashed_keys_and_sees_what_it_would_send(
+    tmp_path: Path, certificates: Certificates
+) -> None:
+    """Its program knows the source by the owner's name; its summary, which is for its eyes, has no key."""
+    one = owner(tmp_path, "clinic-c", "person,ward\n 0007,x\n8,z\n", certificates)
+    codes, columns = one.looked_at()
+    assert codes.shape == (2, LIMBS + 1)
+    assert codes[:, LIMBS].tolist() == [0, 2]
+    assert [column.name for column in columns] == ["ward"]
+    offer = Offer.of(one.config, one.config.build_workload(), 100, "clinic-c")
+    assert list(offer.sent_bytes) == [offer.form] == ["rows.1"]
+    assert str(offer).endswith("bytes as rows (of the source in place 2)")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("clinic-c", "person,ward\n7,x\n,y\n", "line 3 has no linking key"),
+        ("clinic-c", "person,ward\nA7,x\n8,y\na7,z\n", "lines 2, 4 have the same linking key"),
+        ("clinic-c", "ward\nx\n", "'person' of the linking key is not in the table"),
+        ("clinic-a", "person,ward\n7,x\n", "column 'age' of the domain is not in the table"),
+        ("clinic-c", "person,ward,more\n7,x,1\n", "column 'more' is not in the domain"),
+    ],
+)
+def test_owners_table_is_refused_by_lines(
+    name: str, content: str, said: str, tmp_path: Path, certificates: Certificates
+) -> None:
+    with pytest.raises(DataError, match=said) as caught:
+        owner(tmp_path, name, content, certificates).looked_at()
+    assert "A7" not in str(caught.value)
+
+
+def test_owner_in_no_source_is_told_so(tmp_path: Path, certificates: Certificates) -> None:
+    one = owner(tmp_path, "clinic-d", "person,ward\n7,x\n", certificates)
+    with pytest.raises(ConfigError, match=r"source\.owners: has no 'clinic-d'"):
+        one.looked_at()
