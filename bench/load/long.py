@@ -29,7 +29,10 @@ OnProgress = Callable[[str, int], None]
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """A run's size: ``clients`` who share ``rows`` of ``columns`` with 8 codes each, and ``rounds``."""
+    """A run's size: ``clients`` who share ``rows`` of ``columns`` with 8 codes each, and ``rounds``.
+
+    ``iterations`` fit the model after a round, 10 times as many at the end.
+    """
 
     method: str
     clients: int
@@ -38,6 +41,7 @@ class Shape:
     columns: int
     epsilon: float = 1.0
     participation: float = 1.0
+    iterations: int = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +55,22 @@ class Kind:
 
 DISTAIM, FLAIM = "run", "flaim"
 """Commands."""
+
+
+def _fleet(clients: int) -> Shape:
+    """Of many clients with few rows; the model costs little, since it is the clients that are measured."""
+    return Shape(
+        FLAIM,
+        clients,
+        100,
+        5 * clients,
+        8,
+        epsilon=10.0,
+        participation=max(0.01, 5 / clients),
+        iterations=5,
+    )
+
+
 KINDS: Mapping[str, Kind] = {
     "rounds": Kind(
         "rounds of DistAIM", 200, lambda n: Shape(DISTAIM, 20, n, 20_000, 12, epsilon=10.0)
@@ -58,7 +78,7 @@ KINDS: Mapping[str, Kind] = {
     "clients": Kind(
         "clients of FLAIM, a hundredth of them in each of 100 rounds",
         10_000,
-        lambda n: Shape(FLAIM, n, 100, 5 * n, 8, epsilon=10.0, participation=max(0.01, 5 / n)),
+        _fleet,
     ),
     "rows": Kind("rows, counted by owners", 10**7, lambda n: Shape(DISTAIM, 10, 3, n, 4)),
     "columns": Kind("columns", 200, lambda n: Shape(DISTAIM, 10, 10, 20_000, n)),
@@ -201,6 +221,8 @@ def _config(shape: Shape) -> Config:
             "delta": 1e-9,
             "rounds": shape.rounds,
             "rows": 1000,
+            "iterations": shape.iterations,
+            "final_iterations": 10 * shape.iterations,
         },
         "clients": {
             "expected": shape.clients,

@@ -20,12 +20,15 @@ from parties.tls import pinned_in
 from parties.trial.folder import REGISTER, Folder
 from parties.trial.launcher import prepare_trial
 from parties.trial.ports import LOOPBACK, free_ports
-from parties.trial.processes import Child
+from parties.trial.processes import Child, most_files
 from parties.trial.request import Trial
 
 SERVER = "server"
 ONE_EACH = 8
 """Up to so many clients have a process each."""
+_CLIENT_FILES, _OTHER_FILES = 6, 200
+"""That a client has open: its connection, and its ledger's lock, database and what SQLite has beside that; and a
+process besides."""
 _GOODBYE_S = 10.0
 _WATCHED = ("--json", "--watch-stdin")
 _SHOWN = ("listening", "writing", "resumed", WORKING)
@@ -63,8 +66,14 @@ async def launch_flaim(
 
 
 def default_processes(clients: int) -> int:
-    """One for each client where they are few, else as many as there are processors, at least two."""
-    return clients if clients <= ONE_EACH else max(2, os.cpu_count() or 1)
+    """One for each client where they are few, else as many as there are processors, at least two.
+
+    More, where so many clients would need more files than a process may have open.
+    """
+    if clients <= ONE_EACH:
+        return clients
+    each = max(1, (most_files() - _OTHER_FILES) // _CLIENT_FILES)
+    return max(2, os.cpu_count() or 1, -(-clients // each))
 
 
 def _with_server(trial: Trial, folder: Folder) -> Config:

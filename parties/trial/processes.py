@@ -41,6 +41,12 @@ def allow_files() -> None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
+def most_files() -> int:
+    """How many files and connections a process of this host may have open, after ``allow_files``."""
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    return sys.maxsize if hard == resource.RLIM_INFINITY else hard
+
+
 class Child:
     """A running process ``name``, its JSON events on standard output, its other output in the file ``log``."""
 

@@ -11,6 +11,7 @@ import pytest
 from parties.commands.main import cli
 from parties.commands.running import guarded
 from parties.config import load_config
+from parties.flaim import launcher
 from parties.statuses import Status
 from parties.tls import pinned_in
 from parties.trial.ports import free_ports
@@ -28,6 +29,21 @@ def client(folder: Path, index: int) -> int:
     """The process id of the client that has process number ``index``."""
     (found,) = (p for p, c in processes(folder).items() if f"--share {index}/" in c)
     return found
+
+
+def test_clients_share_as_few_processes_as_may_open_their_files(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    for files, clients, expected in (
+        (20_000, 8, 8),
+        (20_000, 100, 2),
+        (20_000, 10_000, 4),
+        (1_024, 1_000, 8),
+        (10**9, 10_000, 2),
+    ):
+        monkeypatch.setattr(launcher, "most_files", lambda files=files: files)
+        assert launcher.default_processes(clients) == expected
 
 
 def test_flaim_leaves_the_run_folder_and_prints_only_json(tmp_path: Path) -> None:
