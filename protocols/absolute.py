@@ -51,7 +51,7 @@ async def grouped_absolute_error(
         is reshared.
     """
 
-    _require_fit(x_sh, answers, sizes)
+    require_fit(x_sh, answers, sizes)
     if ctx.verifier is not None:
         parts = (apart(part, sizes.tolist()) for part in (x_sh.own, x_sh.next))
         x_bits = await count_bits(ctx, Share(R32, x_sh.pid, *parts), bits - fraction_bits)
@@ -90,7 +90,7 @@ async def grouped_error_of_bits(
     Raises: ValueError for shapes that do not fit; ChannelError, ProtocolViolation.
     Source: README section 3.
     """
-    _require_fit(x_sh, answers, sizes)
+    require_fit(x_sh, answers, sizes)
     padded = np.array([whole_words(int(size)) for size in sizes], np.int64)
     if x_bits.words * WORD != int(padded.sum()):
         raise ValueError(f"{x_bits.words} words do not have {int(padded.sum())} cells")
@@ -160,7 +160,8 @@ def _rounded_up(answers: NDArray[np.uint32], fraction_bits: int) -> NDArray[np.u
     return whole >> np.uint32(fraction_bits)
 
 
-def _require_fit(x_sh: Share, answers: NDArray[np.uint32], sizes: NDArray[np.int64]) -> None:
+def require_fit(x_sh: Share, answers: NDArray[np.uint32], sizes: NDArray[np.int64]) -> None:
+    """Raise ValueError where counts (n,), answers (n,) and groups of ``sizes`` cells do not fit one another."""
     if (
         x_sh.ring is not R32
         or x_sh.shape != answers.shape

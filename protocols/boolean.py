@@ -13,7 +13,9 @@ from protocols.context import Context
 from protocols.derived import (
     addends,
     bits_to_ring,
+    carry_leaves,
     composition_mask,
+    magnitude,
     sum_in_ring,
     weighted_bits,
 )
@@ -36,8 +38,11 @@ async def carry_out(ctx: Context, generate: Share, propagate: Share) -> Share:
     Raises: ChannelError, ProtocolViolation.
     Source: README section 1.
     """
-    # The group that holds the lowest bit has nothing to propagate: row i of P is that of group i + 1.
-    propagate = propagate[1:]
+    return await _carry(ctx, generate, propagate[1:])
+
+
+async def _carry(ctx: Context, generate: Share, propagate: Share) -> Share:
+    """``carry_out``, where the lowest group, which has nothing to propagate, has no row in ``propagate``."""
     while (count := generate.shape[0]) > 1:
         # Groups 2 i and 2 i + 1 become group i, with G = G[2 i + 1] + P[2 i + 1] G[2 i], and P = P[2 i + 1] P[2 i] for
         # i > 0. In the shifted rows P[2 i + 1] is row 2 i, and P[2 i] row 2 i - 1.
@@ -64,9 +69,14 @@ async def _first_level(ctx: Context, x_sh: Share, bits: int) -> tuple[Share, Sha
 async def top_plane(ctx: Context, x_sh: Share, bits: int) -> tuple[Share, Share]:
     """Plane bits - 1 of x (words,), and the carries into it (1 or 2, words) of the sum that ``sum_in_ring`` is.
 
-    Rounds: 2 + levels(bits - 1).
-    Communication: ``addends``; 1 plane for each of bits - 1 bits, then ``carry_out`` of bits - 1 planes.
+    Rounds: 2 + levels(ceil((bits - 1) / 3)), with a verifier 2 + levels(bits - 1).
+    Communication: ``carry_leaves``, then ``carry_out`` of a plane for each three; with a verifier ``addends``, a plane
+        for each of bits - 1 bits, then ``carry_out`` of bits - 1 planes.
     """
+    if ctx.verifier is None:
+        leaves = await carry_leaves(ctx, x_sh, bits)
+        carry = await _carry(ctx, leaves.generate, leaves.propagate)
+        return leaves.top ^ carry, stack(carry)
     operands = await addends(ctx, x_sh, bits)
     generate, propagate = await operands.generate(ctx, bits - 1), operands.propagate
     carry = await carry_out(ctx, generate, propagate[: bits - 1])
@@ -221,20 +231,22 @@ async def lift_magnitude(ctx: Context, x_sh: Share, bits: int, ring: Ring) -> Sh
 
     That is |x| wherever |x| <= 2^(bits - 1); and it changes by at most 1 when x does, for whatever x.
 
-    Shapes: (n,).
+    Shapes: (n,); bits >= 2.
     Leaks: none.
-    Rounds: 5 + levels(bits - 1).
-    Communication: the planes of ``msb``, 3 n elements of the larger ring, and 3 n more by party 0.
+    Rounds: 4 + levels(ceil((bits - 1) / 3)); with a verifier 5 + levels(bits - 1).
+    Communication: the planes of ``msb``, n elements of the larger ring, and 3 n more by party 0; with a verifier 4 n by
+        all and 3 n more by party 0.
     Raises: ChannelError, ProtocolViolation.
     Source: own; with c the carry into plane bits - 1, s that plane of x, and l = 2^(bits - 1): the lower planes are
         y = a + b - l c of the summands' own, and the magnitude is y + s (l - 2 y).
     """
+    if ctx.verifier is None:
+        _, carry = await top_plane(ctx, x_sh, bits)
+        return await magnitude(ctx, x_sh, carry[0], bits, ring)
     half = 1 << (bits - 1)
-    sum_sh, (top, carries) = await ctx.both(
-        lambda c: sum_in_ring(c, x_sh, bits - 1, ring),
-        lambda c: top_plane(c, x_sh, bits),
-    )
+    top, carries = await top_plane(ctx, x_sh, bits)
     planes = concatenate(carries, stack(top))
     in_ring = await bits_to_ring(ctx, planes, x_sh.size, ring)
+    sum_sh = await sum_in_ring(ctx, x_sh, bits - 1, ring)
     y_sh = sum_sh - in_ring[:-1].sum(axis=0).times(half)
     return y_sh - await reshare(ctx, product(ctx, in_ring[-1], y_sh.times(2) - half))

@@ -28,19 +28,18 @@ from protocols.box_muller import (
     SAMPLE_BITS,
 )
 from protocols.discrete import BLOCK_SAMPLES, Sampler
-from protocols.fixed import EXP2_DEGREE, EXP2_TRUNCATIONS, INTEGER_BITS, TOP_BITS
 from protocols.galois import DEGREE
+from protocols.gumbel import COIN_BITS, FINE_BITS, INDEX_BITS, TAIL_BITS
 from protocols.inner_proof import blocks_of, last_size
 from protocols.mersenne import F61, Field
 from protocols.ring import R16, R32, Ring
 from protocols.row_layout import Recoding
 from protocols.row_plan import LIFT_CELLS, SEGMENT_ROWS, CountPlan
-from protocols.select_spec import FRACTION_BITS, GROUP, LOG2E_BITS, UNIFORM_BITS, WEIGHT_BITS
+from protocols.select_spec import ALL_PAIRS, FRACTION_BITS, GROUP
 from protocols.verify_bits import blocks_for
 from protocols.verify_rings import SCHEMES, padded_terms
 
 _DIGEST = 32
-_WIDE = 16
 _SCALED_BITS = SAMPLE_BITS + 6
 """What Box-Muller noise is cut by: it is multiplied by sigma at 12 fractional bits, and counts have 6."""
 # Which form it is concerns the innermost formulas alone, and all others would have to hand it down to them.
@@ -134,6 +133,11 @@ def add_carries(cells: int, bits: int) -> Cost:
 
 def msb(cells: int, bits: int) -> Cost:
     """``boolean.msb``."""
+    if not _VERIFIED.get():
+        lowest, groups = (bits - 1) % 3, (bits - 1) // 3
+        leaves = groups + (lowest > 0)
+        inputs = _dealt(0, _planes((1 << lowest) + 7 * groups, cells))
+        return inputs + _everyone(_planes(2 * leaves - 1, cells)) + carry_out(cells, leaves)
     return _first_level(cells, bits) + carry_out(cells, bits - 1)
 
 
@@ -162,10 +166,15 @@ def bits_to_ring(elements: int, itemsize: int) -> Cost:
     return _dealt(0, elements * itemsize) + _everyone(elements * itemsize)
 
 
+def weighted_bits(cells: int, bits: int, itemsize: int) -> Cost:
+    """``derived.weighted_bits``."""
+    return _dealt(0, bits * cells * itemsize) + _everyone(cells * itemsize)
+
+
 def words_to_ring(cells: int, bits: int, itemsize: int) -> Cost:
     """``boolean.words_to_ring``."""
     if _VERIFIED.get():
-        return _dealt(0, bits * cells * itemsize) + _everyone(cells * itemsize)
+        return weighted_bits(cells, bits, itemsize)
     planes = _planes(bits, cells)
     masks = _dealt(1, planes) | _dealt(1, cells * itemsize)
     last = bits_to_ring(cells, itemsize) | _dealt(1, 2 * planes)
@@ -184,11 +193,10 @@ def lift(cells: int, bits: int, itemsize: int) -> Cost:
 
 def lift_magnitude(cells: int, bits: int, itemsize: int) -> Cost:
     """``boolean.lift_magnitude`` of ``bits`` bits."""
-    size, carries = cells * itemsize, 2 if _VERIFIED.get() else 1
-    first = msb(cells, bits)
+    size = cells * itemsize
     if not _VERIFIED.get():
-        first |= _dealt(0, size)
-    return first + bits_to_ring((carries + 1) * cells, itemsize) + _everyone(size)
+        return msb(cells, bits) + _dealt(0, 3 * size) + _everyone(size)
+    return msb(cells, bits) + bits_to_ring(3 * cells, itemsize) + _everyone(size)
 
 
 def truncation_pairs(elements: int, bits: int, shift: int) -> Cost:
@@ -217,37 +225,6 @@ def powers(elements: int, degree: int, itemsize: int, shift: int, *, pairs: bool
         cost += truncate(more * elements, itemsize, shift, pairs=pairs)
         have += more
     return cost
-
-
-def multiply_all(
-    elements: int, factors: int, itemsize: int, shift: int, *, pairs: bool = False
-) -> Cost:
-    """``fixed.multiply_all``."""
-    cost = Cost()
-    while factors > 1:
-        cost += truncate(factors // 2 * elements, itemsize, shift, pairs=pairs)
-        factors -= factors // 2
-    return cost
-
-
-def exp2_negative(values: int, bits: int, fraction_bits: int) -> Cost:
-    """``fixed.exp2_negative`` in the wide ring."""
-    limit, kept = fraction_bits + INTEGER_BITS, TOP_BITS + INTEGER_BITS
-    bits, shift = max(bits, limit + 1), fraction_bits
-    planes = to_boolean(values, bits)
-    if _VERIFIED.get():
-        planes |= truncation_pairs(EXP2_TRUNCATIONS * values, 8 * _WIDE, shift)
-    over = and_all(values, 2) + and_all(values, bits - limit + 1)
-    cut = (
-        _everyone(_planes(kept, values))
-        + bits_to_ring((kept + 1) * values, _WIDE)
-        + _everyone(values * _WIDE)
-    )
-    power = powers(values, EXP2_DEGREE, _WIDE, shift, pairs=True) | multiply_all(
-        values, kept, _WIDE, shift, pairs=True
-    )
-    last = truncate(values, _WIDE, shift, pairs=True)
-    return planes + over + cut + power + last + last
 
 
 def absolute_terms(cells: int, bits: int) -> Cost:
@@ -364,18 +341,6 @@ def check_owners(owners: int, sums: int, cells: int) -> Cost:
     return cost + open_value(owners, 8)
 
 
-def maximum(values: int, bits: int) -> Cost:
-    """``select.maximum``."""
-    cost = Cost()
-    while values > 1:
-        groups = [min(GROUP, values - start) for start in range(0, values, GROUP)]
-        pairs = sum(size * (size - 1) // 2 for size in groups)
-        cost += msb(pairs, bits) + and_all(values, min(GROUP, values) - 1)
-        cost += bits_to_ring(values, _WIDE) + _everyone(len(groups) * _WIDE)
-        values = len(groups)
-    return cost
-
-
 def open_value(elements: int, itemsize: int) -> Cost:
     """``base.open_value``."""
     return _everyone(elements * itemsize + _DIGEST)
@@ -437,23 +402,51 @@ def settle(*proofs: Cost, flags: int = 0) -> Cost:
     return begin + reduce(Cost.__or__, both, Cost()) + end
 
 
-def select(sizes: Sequence[int], error_bits: int, score_bits: int) -> Cost:
-    """``select.select``, with the bits of ``select.bounds``: the errors, then the choice."""
-    count = len(sizes)
-    return grouped_absolute_error(sizes, error_bits) + select_choose(count, error_bits, score_bits)
+def select(sizes: Sequence[int], error_bits: int, score_bits: int, *, kept: bool = False) -> Cost:
+    """``select.select``, with the bits of ``select.bounds``: scores and noise, then the choice."""
+    return select_scores(sizes, error_bits, kept=kept) + select_choose(len(sizes), score_bits)
 
 
-def select_choose(count: int, error_bits: int, score_bits: int) -> Cost:
-    """``select.select`` among ``count`` candidates, after their errors."""
-    prefix_bits = WEIGHT_BITS + count.bit_length() + UNIFORM_BITS + 2
-    return (
-        (lift_magnitude(count, error_bits, _WIDE) | lift(2, 32, _WIDE))
-        + maximum(count, score_bits)
-        + exp2_negative(count, score_bits + LOG2E_BITS + 1, WEIGHT_BITS)
-        + _everyone(_WIDE)
-        + msb(count, prefix_bits)
-        + open_value(count, 8)
+def select_scores(sizes: Sequence[int], error_bits: int, *, kept: bool = False) -> Cost:
+    """The scores of ``select.select``, from bits that were kept or not, and beside them the noise."""
+    errors = (
+        grouped_error_of_bits(sizes, error_bits, FRACTION_BITS)
+        if kept
+        else grouped_absolute_error(sizes, error_bits)
     )
+    return errors + lift_magnitude(len(sizes), error_bits, 8) | gumbel(len(sizes))
+
+
+def gumbel(samples: int) -> Cost:
+    """``gumbel.gumbel``."""
+    bits = INDEX_BITS + TAIL_BITS
+    coin = _everyone(_planes(COIN_BITS, samples)) + carry_out(samples, COIN_BITS)
+    tails = carry_out(TAIL_BITS * 64 * words_for(samples), COIN_BITS)
+    tails += _everyone(_planes(2 * TAIL_BITS, samples))
+    chosen = one_hot(samples, INDEX_BITS) + (coin | tails) + _everyone(_planes(bits, samples))
+    return chosen + weighted_bits(samples, bits + 2 * FINE_BITS, 8)
+
+
+def select_choose(count: int, score_bits: int) -> Cost:
+    """``select.select`` among ``count`` candidates, after their scores."""
+    if _VERIFIED.get() or count > ALL_PAIRS:
+        return largest(count, score_bits) + open_value(count, 8)
+    pairs = count * (count - 1) // 2
+    marked = msb(pairs, score_bits) + _everyone(8 * count) if pairs else Cost()
+    return marked + open_value(count, 8)
+
+
+def largest(values: int, bits: int) -> Cost:
+    """``select._largest``."""
+    if values == 1:
+        return Cost()
+    if values <= ALL_PAIRS:
+        return msb(values * (values - 1) // 2, bits) + and_all(values, values - 1)
+    groups = [min(GROUP, values - start) for start in range(0, values, GROUP)]
+    pairs = sum(size * (size - 1) // 2 for size in groups)
+    level = msb(pairs, bits) + and_all(values, GROUP - 1)
+    level += bits_to_ring(values, 8) + _everyone(len(groups) * 8)
+    return level + largest(len(groups), bits) + _everyone(_planes(1, values))
 
 
 def box_muller(pairs: int) -> Cost:

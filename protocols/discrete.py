@@ -24,6 +24,7 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
+from protocols.alias import DIGITS, alias, to_units
 from protocols.base import multiply, random
 from protocols.bitslice import words_for
 from protocols.blocks import in_blocks
@@ -37,7 +38,6 @@ from protocols.shares import Share, concatenate, stack
 SECURITY_BITS = 64
 SMALLEST_SECURITY, LARGEST_SECURITY = 16, 128
 _LARGEST_INDEX_BITS = 9
-_DIGITS = 60
 BLOCK_SAMPLES = 1 << 15
 # What tables of 2^8 and of 2^9 buckets reach at 2^-64, and what sums of two samples from either reach. At 2^-n the
 # tails are longer, and a table reaches sqrt(68 / (n + 4)) of it; a sum has to be smoother, too: the fourth power of it.
@@ -71,7 +71,7 @@ class AliasTable:
             raise ValueError(
                 f"sigma = {float(sigma):g} needs more than {1 << _LARGEST_INDEX_BITS} buckets"
             )
-        thresholds, first, second = _alias(_to_units(weights, bits + coin_bits), bits, coin_bits)
+        thresholds, first, second = alias(to_units(weights, bits + coin_bits), bits, coin_bits)
         return cls(sigma, bits, coin_bits, thresholds, first, second)
 
     def probabilities(self) -> list[Fraction]:
@@ -86,7 +86,7 @@ class AliasTable:
 def _weights(sigma: Fraction, coin_bits: int) -> list[Decimal]:
     """exp(-m^2 / 2 sigma^2) for m = 0, 1, ..., doubled above 0, until the rest is below 2^-(c + 2) of the whole."""
     with localcontext() as context:
-        context.prec = _DIGITS
+        context.prec = DIGITS
         scale = -Decimal(sigma.denominator**2) / Decimal(2 * sigma.numerator**2)
         weights = [Decimal(1)]
         # Each further ratio is below exp(-m / sigma^2), so the rest is below a geometric series.
@@ -98,38 +98,6 @@ def _weights(sigma: Fraction, coin_bits: int) -> list[Decimal]:
             if weight / (1 - ratio) < limit * sum(weights):
                 return weights
             weights.append(weight)
-
-
-def _to_units(weights: list[Decimal], bits: int) -> list[int]:
-    """Probabilities in units of 2^-bits, each rounded down, what is missing given to the largest."""
-    with localcontext() as context:
-        context.prec = _DIGITS
-        total = sum(weights)
-        units = [int(weight * (1 << bits) / total) for weight in weights]
-    units[units.index(max(units))] += (1 << bits) - sum(units)
-    return units
-
-
-def _alias(
-    units: list[int], bits: int, coin_bits: int
-) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
-    """Walker's tables, in integers: every bucket holds 2^c units, from one magnitude and one other."""
-    count, full = 1 << bits, 1 << coin_bits
-    left = dict(enumerate(units + [0] * (count - len(units))))
-    thresholds, first, second = [], [], []
-    # The emptiest magnitude gets a bucket of its own, filled up from the fullest: what is left averages 2^c a bucket at
-    # any time, so that the fullest has enough, and after 2^b steps nothing is left.
-    for _ in range(count):
-        small = min(left, key=left.__getitem__)
-        large = max(left, key=left.__getitem__)
-        taken = left.pop(small)
-        if taken < full:
-            left[large] -= full - taken
-        # A threshold of 2^c does not fit c bits; such a bucket holds one magnitude, whatever the coin.
-        thresholds.append(taken % full)
-        first.append(small)
-        second.append(large if taken < full else small)
-    return tuple(thresholds), tuple(first), tuple(second)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -209,7 +177,7 @@ def table_distance(table: AliasTable) -> float:
     """A bound on the statistical distance of a table's magnitudes from those of the discrete Gaussian."""
     weights = _weights(table.sigma, table.coin_bits + 16)
     with localcontext() as context:
-        context.prec = _DIGITS
+        context.prec = DIGITS
         total = sum(weights)
         sampled = [Decimal(p.numerator) / Decimal(p.denominator) for p in table.probabilities()]
         sampled += [Decimal(0)] * (len(weights) - len(sampled))

@@ -6,19 +6,14 @@ Leaks: none, in every function here. Source: README sections 1 and 3.
 
 import math
 from collections.abc import Sequence
-from decimal import Decimal, localcontext
-from fractions import Fraction
-from functools import cache
 
 import numpy as np
 
-from protocols.approximate import interpolate, to_units
 from protocols.base import known, multiply, open_masked, random, reshare, zero
-from protocols.boolean import and_all, carry_out, or_all, to_boolean
+from protocols.boolean import carry_out
 from protocols.context import Context
 from protocols.derived import (
     addends,
-    bits_to_ring,
     cut,
     share_truncation_mask,
     truncation_mask,
@@ -202,95 +197,3 @@ def polynomial(powers_sh: Share, coefficients: Sequence[int], fraction_bits: int
     column = ring.encode(slopes.reshape(-1, *([1] * (len(powers_sh.shape) - 1))))
     total = powers_sh[: slopes.size].times(column).sum(axis=0)
     return total + (coefficients[0] << fraction_bits)
-
-
-async def multiply_all(
-    ctx: Context, factors: Share, fraction_bits: int, pairs: TruncationPairs | None = None
-) -> Share:
-    """Product of the factors along the first axis. Two rounds for each of ceil(log2) levels."""
-    while (count := factors.shape[0]) > 1:
-        even = count // 2 * 2
-        both = await multiply_fixed(ctx, factors[:even:2], factors[1:even:2], fraction_bits, pairs)
-        factors = concatenate(both, factors[even:])
-    return factors[0]
-
-
-# The exponent's integer part below 32 and its first three fractional bits become factors; the rest is a polynomial.
-TOP_BITS = 3
-INTEGER_BITS = 5
-EXPONENT_LIMIT = 24
-EXP2_DEGREE = 6
-
-
-@cache
-def exp2_coefficients(fraction_bits: int) -> tuple[int, ...]:
-    """2^-x on [0, 2^-3) as coefficients of 1, x, ..., x^6 at f fractional bits; interpolated to 2^-50."""
-    exact = interpolate(
-        lambda x: (-x * Decimal(2).ln()).exp(), Fraction(0), Fraction(1, 1 << TOP_BITS), EXP2_DEGREE
-    )
-    return tuple(to_units(c, fraction_bits) for c in exact)
-
-
-@cache
-def _bit_factors(fraction_bits: int) -> tuple[int, ...]:
-    """1 - 2^-(2^(j - f)) at f fractional bits, for the bits j = f - 3, ..., f + 4 of an exponent."""
-    with localcontext() as context:
-        context.prec = 60
-        return tuple(
-            to_units(1 - Decimal(2) ** -(Decimal(2) ** weight), fraction_bits)
-            for weight in range(-TOP_BITS, INTEGER_BITS)
-        )
-
-
-EXP2_TRUNCATIONS = (EXP2_DEGREE - 1) + (TOP_BITS + INTEGER_BITS - 1) + 2
-"""Of a value: its powers but the first, the product of its top bits' factors, the polynomial, the last product."""
-
-
-async def _bits_and_pairs(
-    ctx: Context, z_sh: Share, bits: int, shift: int
-) -> tuple[Share, TruncationPairs | None]:
-    """The bits of exponents; where there is a verifier, beside them the pairs for all truncations that follow."""
-    if ctx.verifier is None:
-        return await to_boolean(ctx, z_sh, bits), None
-    return await ctx.both(
-        lambda c: to_boolean(c, z_sh, bits),
-        lambda c: truncation_pairs(c, z_sh.ring, EXP2_TRUNCATIONS * z_sh.size, shift),
-    )
-
-
-async def exp2_negative(ctx: Context, z_sh: Share, bits: int, fraction_bits: int) -> Share:
-    """2^-min(z, 24) for z >= 0.
-
-    Shapes: z (n,) with f fractional bits, z < 2^(bits - 1) as an integer; returns (n,) with f fractional bits.
-    Leaks: none.
-    Rounds: 2 + levels(bits - 1) for the bits, 1 + levels(bits - 4 - f) for the limit, 4 to cut, 10 for the power.
-    Communication: a few hundred bytes a value.
-    Raises: ChannelError, ProtocolViolation.
-    Source: README section 3, step 4. The relative error is at most 2^-21 at f = 48, nearly all of it the rounding of
-        results near 2^-24 to multiples of 2^-48 (derived in the package's README).
-    """
-    ring, count, f = z_sh.ring, z_sh.size, fraction_bits
-    first, limit = f - TOP_BITS, f + INTEGER_BITS
-    planes, pairs = await _bits_and_pairs(ctx, z_sh, max(bits, limit + 1), f)
-    # z >= 24 where a bit above the integer part is set, or both of 16 and 8.
-    both_high = await and_all(ctx, planes[limit - 2 : limit])
-    over = await or_all(ctx, concatenate(planes[limit:], both_high.reshape(1, -1)))
-    kept = await multiply(ctx, planes[first:limit], stack(*([~over] * (limit - first))))
-    in_ring = await bits_to_ring(ctx, concatenate(kept, over.reshape(1, -1)), count, ring)
-    bit_sh, over_sh = in_ring[:-1], in_ring[-1]
-    weights = ring.encode(np.array([1 << j for j in range(first, limit)], dtype=object)[:, None])
-    # Below the limit x = z - (its top bits) < 2^-3; beyond it everything is cut to 0 and the result is set at the end.
-    limited = z_sh - (await multiply(ctx, z_sh, over_sh))
-    x_sh = limited - bit_sh.times(weights).sum(axis=0)
-    below_one = _bit_factors(f)
-    factors = -bit_sh.times(ring.encode(np.array(below_one, dtype=object)[:, None])) + (1 << f)
-    # Those of the powers are taken beside the others, so that they are apart.
-    of_powers = None if pairs is None else pairs.take((EXP2_DEGREE - 1) * count)
-    powers_sh, factor = await ctx.both(
-        lambda c: powers(c, x_sh, EXP2_DEGREE, f, of_powers),
-        lambda c: multiply_all(c, factors, f, pairs),
-    )
-    polynomial_sh = polynomial(powers_sh, exp2_coefficients(f), f)
-    rest = await truncate(ctx, polynomial_sh.additive(ctx), f, pairs)
-    power = await multiply_fixed(ctx, rest, factor, f, pairs)
-    return power - over_sh.times((1 << f) - (1 << (f - EXPONENT_LIMIT)))

@@ -1,8 +1,8 @@
 """Secure selection: the exponential mechanism on shared counts. Opens the index of the chosen candidate alone.
 
-Secret: counts, errors, scores, weights, the uniform draw. Public: candidates, the model's answers, all parameters,
-the chosen index. Source: Pereira et al. (arXiv 2210.07332), Protocol 2, with AIM's score; README section 3. The
-relative error of every probability is derived in the package's README.
+Secret: counts, errors, scores, noise. Public: candidates, the model's answers, all parameters, the chosen index.
+Source: README section 3: the candidate of the largest sum of score and Gumbel noise, with AIM's score. The relative
+error of every probability is derived there.
 """
 
 from collections.abc import Sequence
@@ -12,28 +12,26 @@ from itertools import accumulate
 import numpy as np
 from numpy.typing import NDArray
 
-from protocols.absolute import grouped_absolute_error, grouped_error_of_bits
+from protocols.absolute import grouped_absolute_error, grouped_error_of_bits, require_fit
 from protocols.base import multiply, open_value, random, reshare
 from protocols.bitslice import from_bits, to_bits, words_for
-from protocols.boolean import and_all, lift, lift_magnitude, msb
+from protocols.boolean import and_all, lift_magnitude, msb
 from protocols.context import Context
 from protocols.count_bits import CountBits, apart, count_bits
 from protocols.derived import bits_to_ring
 from protocols.errors import CheckFailed
-from protocols.fixed import exp2_negative
-from protocols.ring import BITS, R32, R64, R128
+from protocols.gumbel import gumbel
+from protocols.ring import BITS, R32, R64
 from protocols.select_spec import (
+    ALL_PAIRS,
     FRACTION_BITS,
     GROUP,
-    LOG2E_BITS,
-    LOG2E_SCALED,
-    UNIFORM_BITS,
-    WEIGHT_BITS,
     SelectSpec,
     bounds,
+    chosen_index,
 )
-from protocols.shares import Share, concatenate, product
-from protocols.steps import CHOICE, SELECT_ABS_ERROR, SELECT_BITS, SELECT_CHOOSE
+from protocols.shares import Share, product
+from protocols.steps import CHOICE, SELECT_BITS, SELECT_CHOOSE, SELECT_SCORES
 
 
 async def keep_bits(ctx: Context, x_sh: Share, sizes: Sequence[int], bits: int) -> list[CountBits]:
@@ -54,148 +52,177 @@ async def keep_bits(ctx: Context, x_sh: Share, sizes: Sequence[int], bits: int) 
 async def select(
     ctx: Context, x_sh: Share, spec: SelectSpec, *, kept: CountBits | None = None
 ) -> int:
-    """Choose a candidate with probability proportional to exp(max(t_q, max t - 24 ln 2)).
+    """Choose a candidate with probability proportional to exp(t_q).
 
     Shapes: x (cells,) in Z_2^32, the candidates' counts one after the other; returns the chosen index in [0, G).
         ``kept``, where there is one, are bits of x, ``integer_bits`` at least, each candidate's from a new word on.
     Leaks: the index. One row changes every t_q by at most 2^6 gain_q, whatever x is modulo 2^32.
-    Rounds: 9 for the errors of 10^6 cells below 2^22, 5 where their bits are kept, 10 for their magnitudes, 15 for each
-        level of the maximum, 27 for the weights and 11 for the choice, at 40 bits of score (exact: ``costs.select``).
-    Communication: ``grouped_absolute_error`` or ``grouped_error_of_bits`` for the cells; some kilobytes a candidate for
-        the rest.
+    Rounds: 16 for scores and noise side by side, 8 for the choice among up to 256 (exact: ``costs.select``).
+    Communication: ``grouped_absolute_error`` or ``grouped_error_of_bits`` for the cells, about a kilobyte a candidate
+        for its noise, ``msb`` for each pair of candidates.
     Raises: ValueError for a specification whose sums could wrap; ChannelError, ProtocolViolation, CheckFailed.
-    Source: Pereira et al., Protocol 2; README section 3. Steps are numbered as there.
+    Source: own, after Pereira et al. (arXiv 2210.07332), Protocol 2; README section 3. Steps are numbered as there.
     """
     error_bits, score_bits = bounds(spec)
-    # 1, 2. Absolute errors a_q modulo 2^error_bits, one element per candidate.
-    with ctx.step(SELECT_ABS_ERROR.name, round=ctx.cost.round) as c:
-        a_sh = await _errors(c, x_sh, spec, kept, error_bits)
-    with ctx.step(SELECT_CHOOSE.name, round=ctx.cost.round) as c:
-        # 3. Into the wide ring, as magnitudes; t_q is linear there. Beside them the 64 random bits of u.
-        draw = random(c, R32, (2,))
-        a_wide, u_parts = await c.both(
-            lambda c: lift_magnitude(c, a_sh, error_bits, R128), lambda c: lift(c, draw, R128)
+    with ctx.step(SELECT_SCORES.name, round=ctx.cost.round) as c:
+        # Before anything is sent.
+        require_fit(x_sh, spec.answers, spec.sizes)
+        # 1 to 3. Scores, and beside them 4. noise.
+        t_sh, noise_sh = await c.both(
+            lambda c: _scores(c, x_sh, spec, kept, error_bits),
+            lambda c: gumbel(c, len(spec.sizes)),
         )
-        t_sh = a_wide.times(_wide(spec.gains)) - _wide(spec.offsets)
-        # 4. Weights 2^-z with z = (max t - t) log2 e, limited.
-        m_sh = await maximum(c, t_sh, score_bits)
-        z_sh = (m_sh - t_sh).times(LOG2E_SCALED)
-        e_sh = await exp2_negative(c, z_sh, score_bits + LOG2E_BITS + 1, WEIGHT_BITS)
-        # 5, 6. The first q whose prefix sum reaches u times the total, u uniform on (0, 1].
-        u_sh = u_parts[:1].times(1 << 32) + u_parts[1:] + 1
-        return await _first_reaching(c, e_sh, u_sh)
+    with ctx.step(SELECT_CHOOSE.name, round=ctx.cost.round) as c:
+        # 5, 6. The largest sum.
+        return await _open_largest(c, t_sh + noise_sh, score_bits)
 
 
-async def _errors(
+async def _scores(
     ctx: Context, x_sh: Share, spec: SelectSpec, kept: CountBits | None, bits: int
 ) -> Share:
+    """t_q = gain_q |a_q| - offset_q (G,) in Z_2^64, a_q the absolute errors modulo 2^bits."""
     if kept is None:
-        return await grouped_absolute_error(
+        a_sh = await grouped_absolute_error(
             ctx, x_sh, spec.answers, spec.sizes, fraction_bits=FRACTION_BITS, bits=bits
         )
-    return await grouped_error_of_bits(
-        ctx, x_sh, kept, spec.answers, spec.sizes, fraction_bits=FRACTION_BITS, bits=bits
-    )
+    else:
+        a_sh = await grouped_error_of_bits(
+            ctx, x_sh, kept, spec.answers, spec.sizes, fraction_bits=FRACTION_BITS, bits=bits
+        )
+    a_wide = await lift_magnitude(ctx, a_sh, bits, R64)
+    return a_wide.times(_encoded(spec.gains)) - _encoded(spec.offsets)
 
 
-def _wide(values: Sequence[int]) -> NDArray[np.object_]:
-    return R128.encode(np.array(values, dtype=object))
+def _encoded(values: Sequence[int]) -> NDArray[np.uint64]:
+    return R64.encode(np.array(values, dtype=object))
 
 
-async def maximum(ctx: Context, t_sh: Share, bits: int) -> Share:
-    """max t over (n,), as (1,), for |t_i - t_j| < 2^(bits - 1).
+async def _open_largest(ctx: Context, t_sh: Share, bits: int) -> int:
+    """Open the index of the largest of t (n,), of equal ones the first: as words of which that one alone is 0."""
+    count = t_sh.size
+    if ctx.verifier is None and count <= ALL_PAIRS:
+        marks = await _marked(ctx, t_sh, bits)
+    else:
+        plane = ~(await _largest(ctx, t_sh, bits))
+        marks = Share(BITS, ctx.pid, *(_spread(part, count) for part in (plane.own, plane.next)))
+    opened = await open_value(ctx, marks, CHOICE.what)
+    try:
+        return chosen_index(opened)
+    except ValueError as problem:
+        raise CheckFailed(
+            "the selection did not end in one candidate: a share is not what the protocol made it"
+        ) from problem
 
-    In each group of 16, all pairs are compared at once; the first candidate that loses to nobody is picked.
 
-    Shapes: t in Z_2^128, with bits <= 64.
+async def _marked(ctx: Context, t_sh: Share, bits: int) -> Share:
+    """Words (n,) that are 0 for the candidate that loses to nobody, and uniform for each that loses.
+
+    Each is a sum of random words that nobody knows, of those rivals that a candidate loses to: 0 without one, and with
+    any a loser's is 0 once in 2^64. So it may be opened.
+
     Leaks: none.
-    Rounds: 5 + levels(bits - 1) + levels(15) at most, for each of ceil(log16(n)) levels.
-    Communication: ``msb`` for 7.5 pairs a candidate; 2 n elements.
+    Rounds: 1 after ``msb`` of all pairs. Communication: n words.
+    """
+    count, pid = t_sh.size, ctx.pid
+    if count == 1:
+        return Share(BITS, pid, BITS.zeros((1,)), BITS.zeros((1,)))
+    rivals = _rivals(count, count)
+    less = await _less(ctx, t_sh, bits, rivals)
+    pairs = rivals.left.size
+    # A pair's sign bit says t_i < t_j: the first one loses where it is 1, the second one where it is 0.
+    parts = (-to_bits(part, pairs).astype(np.uint64) for part in (less.own, less.next))
+    loses = Share(BITS, pid, *parts)[rivals.source] ^ (rivals.negate.astype(np.uint64) - 1)
+    words = random(ctx, BITS, (count - 1, count))
+    return await reshare(ctx, product(ctx, loses, words).sum(axis=0))
+
+
+async def _largest(ctx: Context, t_sh: Share, bits: int) -> Share:
+    """A plane (words_for(n),) with the bit of the largest of t (n,) in Z_2^64 alone, for |t_i - t_j| < 2^(bits - 1).
+
+    More than 256 are compared in groups of 16 first, all pairs of a group at once; the groups' largest go on.
+
+    Leaks: none.
+    Rounds: ``msb`` and levels(n - 1) for up to 256; ``msb`` and levels(15), 4 for each level before.
+    Communication: ``msb`` for each pair compared; 2 n elements and n bits for each level before the last.
     Raises: ChannelError, ProtocolViolation.
     Source: own; a binary tournament needs the same rounds for every halving.
     """
-    while (count := t_sh.size) > 1:
-        left, right, source, negate = _rivals(count)
-        # Differences fit a machine word, where the same shares are shares modulo 2^64.
-        words = t_sh.narrowed(R64)
-        # Who loses to no rival has won its group. The winners are one-hot there, so their product with the scores,
-        # added up over each group, is the group's maximum: one element to reshare.
-        less = await msb(ctx, words[left] - words[right], bits)
-        unbeaten = await and_all(ctx, _arrange(less, left.size, source, negate))
-        winner = await bits_to_ring(ctx, unbeaten, count, R128)
-        starts = np.arange(0, count, GROUP, dtype=np.intp)
-        t_sh = await reshare(ctx, product(ctx, winner, t_sh).grouped(starts))
-    return t_sh
+    count = t_sh.size
+    if count == 1:
+        plane = np.ones(1, np.uint64)
+        return Share(BITS, ctx.pid, BITS.zeros((1,)), BITS.zeros((1,))) ^ plane
+    size = count if count <= ALL_PAIRS else GROUP
+    rivals = _rivals(count, size)
+    less = await _less(ctx, t_sh, bits, rivals)
+    # Who loses to no rival has won its group.
+    unbeaten = await and_all(ctx, _arrange(less, rivals))
+    if size == count:
+        return unbeaten
+    # The winners are one-hot in their groups, so their product with the scores, added up over each group, is the
+    # group's maximum: one element to reshare.
+    winner = await bits_to_ring(ctx, unbeaten, count, R64)
+    starts = np.arange(0, count, GROUP, dtype=np.intp)
+    maxima = await reshare(ctx, product(ctx, winner, t_sh).grouped(starts))
+    group = await _largest(ctx, maxima, bits)
+    return await multiply(ctx, unbeaten, _repeated(group, starts.size, count))
+
+
+def _repeated(plane: Share, groups: int, count: int) -> Share:
+    """The bit of each group for all of its candidates. Local."""
+    parts = (
+        from_bits(np.repeat(to_bits(part, groups), GROUP)[:count])
+        for part in (plane.own, plane.next)
+    )
+    return Share(BITS, plane.pid, *parts)
+
+
+class _Rivals:
+    """All pairs i < j within groups: ``left``, ``right`` (pairs,); for (size - 1, n) rivals which pair each is.
+
+    ``negate`` is 1 where the candidate is the pair's first. A missing rival is pair -1, and ``negate`` 1.
+    """
+
+    def __init__(self, count: int, size: int) -> None:
+        first = range(0, count, size)
+        sides = [np.triu_indices(min(size, count - start), 1) for start in first]
+        self.left = np.concatenate([i + start for (i, _), start in zip(sides, first, strict=True)])
+        self.right = np.concatenate([j + start for (_, j), start in zip(sides, first, strict=True)])
+        # Each pair is looked at from both its candidates. In their order, the n-th of a candidate is its n-th rival.
+        pairs = np.tile(np.arange(self.left.size), 2)
+        whose = np.concatenate((self.left, self.right))
+        order = np.argsort(whose, kind="stable")
+        place = np.arange(whose.size) - np.searchsorted(whose[order], whose[order], "left")
+        self.source = np.full((min(size, count) - 1, count), -1, dtype=np.intp)
+        self.negate = np.ones(self.source.shape, dtype=np.uint8)
+        self.source[place, whose[order]] = pairs[order]
+        self.negate[place, whose[order]] = (order < self.left.size).astype(np.uint8)
 
 
 @lru_cache(maxsize=16)
-def _rivals(
-    count: int,
-) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.intp], NDArray[np.uint8]]:
-    """All pairs i < j within groups of 16: (pairs,) each; for (15, count) rivals which pair it is, and on which side.
-
-    The side is 1 where the candidate is the pair's first. A missing rival is pair -1, side 1.
-    """
-    # Pair p compares candidates left[p] < right[p]: 120 pairs in a whole group of 16, fewer in the last one.
-    pairs = [(i, j) for i in range(count) for j in range(i + 1, min(i - i % GROUP + GROUP, count))]
-    left, right = np.array(pairs, dtype=np.intp).T
-    # Column q of ``source`` lists the pairs that q is in, one below the other: used[q] is the next free row. The sign
-    # bit of pair (i, j) says t_i < t_j: j's own verdict, and the opposite of i's, hence the side.
-    used = np.zeros(count, dtype=np.intp)
-    source = np.full((min(GROUP, count) - 1, count), -1, dtype=np.intp)
-    negate = np.zeros(source.shape, dtype=np.uint8)
-    for index, (i, j) in enumerate(pairs):
-        for candidate in (i, j):
-            source[used[candidate], candidate] = index
-            negate[used[candidate], candidate] = candidate == i
-            used[candidate] += 1
-    # The last group's candidates have fewer rivals; index -1 reads the zero that ``_arrange`` appends.
-    negate[source < 0] = 1
-    return left, right, source, negate
+def _rivals(count: int, size: int) -> _Rivals:
+    return _Rivals(count, size)
 
 
-def _arrange(less: Share, pairs: int, source: NDArray[np.intp], negate: NDArray[np.uint8]) -> Share:
-    """Planes (15, words) whose bit of candidate q says, one plane for each rival, that q does not lose. Local.
+async def _less(ctx: Context, t_sh: Share, bits: int, rivals: _Rivals) -> Share:
+    """For each pair whether the first is less than the second: ``msb`` of differences."""
+    return await msb(ctx, t_sh[rivals.left] - t_sh[rivals.right], bits)
+
+
+def _arrange(less: Share, rivals: _Rivals) -> Share:
+    """Planes (size - 1, words) whose bit of candidate q says, one plane for each rival, that q does not lose. Local.
 
     Of a pair (i, j), i < j, i wins unless t_i < t_j: ties go to the first. Missing rivals count as beaten.
     """
 
     # A pair's sign bit is copied to both rivals: row r of bits[source] is what candidates 0, 1, ... had of rival r.
-    # That only moves bits, and is done to each component alike; the NOT for a pair's first is public.
+    # That only moves bits, and is done to each component alike; the NOT for a pair's first is public. Index -1 reads
+    # the zero that is appended.
     def planes(component: NDArray[np.uint64]) -> NDArray[np.uint64]:
-        bits = np.append(to_bits(component, pairs), np.uint8(0))
-        return from_bits(bits[source])
+        bits = np.append(to_bits(component, rivals.left.size), np.uint8(0))
+        return from_bits(bits[rivals.source])
 
-    return Share(BITS, less.pid, planes(less.own), planes(less.next)) ^ from_bits(negate)
-
-
-async def _first_reaching(ctx: Context, e_sh: Share, u_sh: Share) -> int:
-    """Open the first index q with c_q >= u c_last, c the prefix sums of the weights."""
-    count = e_sh.size
-    # short_q = [2^64 c_q < (U + 1) c_last] is a sign; c_q is at most 2^48 (q + 1), U + 1 at most 2^64.
-    c_sh = _prefix_sums(e_sh)
-    r_sh = await multiply(ctx, c_sh[-1:], u_sh)
-    bits = WEIGHT_BITS + count.bit_length() + UNIFORM_BITS + 2
-    short = await msb(ctx, c_sh.times(1 << UNIFORM_BITS) - concatenate(*([r_sh] * count)), bits)
-    # One cell a word, so that neighbours can be compared: reached_q XOR reached_{q-1} is one at the chosen q alone.
-    cells = Share(BITS, ctx.pid, _spread(short.own, count), _spread(short.next, count)) ^ 1
-    first = concatenate(cells[:1], cells[1:] ^ cells[:-1])
-    one_hot = await open_value(ctx, first, CHOICE.what)
-    if sorted(one_hot.tolist()) != [0] * (count - 1) + [1]:
-        raise CheckFailed(
-            "the selection did not end in one candidate: a share is not what the protocol made it"
-        )
-    return int(np.flatnonzero(one_hot)[0])
-
-
-def _prefix_sums(x_sh: Share) -> Share:
-    ring = x_sh.ring
-    return Share(
-        ring,
-        x_sh.pid,
-        ring.reduce(np.add.accumulate(x_sh.own)),
-        ring.reduce(np.add.accumulate(x_sh.next)),
-    )
+    moved = Share(BITS, less.pid, planes(less.own), planes(less.next))
+    return moved ^ from_bits(rivals.negate)
 
 
 def _spread(plane: NDArray[np.uint64], count: int) -> NDArray[np.uint64]:

@@ -11,15 +11,18 @@ from numpy.typing import NDArray
 
 # Units of the public specification; ``mechanisms.scores`` uses the same.
 FRACTION_BITS = 6
-WEIGHT_BITS = 48
-# log2(e) with 20 bits, rounded down: the same mechanism at an epsilon smaller by a factor of at most 1 - 2^-20.
-LOG2E_SCALED = 1512775
+SCORE_BITS = 28
+# Noise is in whole nats from the lowest to the highest, and beyond that a geometric number of them, below 2^7.
+NOISE_LOWEST, NOISE_HIGHEST = -3, 20
+NOISE_REACH = (NOISE_HIGHEST + 1 + (1 << 7) - NOISE_LOWEST) << SCORE_BITS
+"""How far two samples of noise may be apart, in units of scores."""
 # What the relative error of the probabilities adds to epsilon, generously: README section 3.
 SELECTION_SLACK = 2.0**-17
-LOG2E_BITS = 20
-UNIFORM_BITS = 64
+SELECTION_DISTANCE = 2.0**-128
+"""How far a choice is at most, as a statistical distance, from one of probabilities within that error."""
 MAX_CANDIDATES = (1 << 13) - 1
-# Candidates compared pairwise at one level of the tournament: more bytes and fewer rounds than a binary one.
+# So many are compared with one another all at once; more of them in groups of 16 before.
+ALL_PAIRS = 256
 GROUP = 16
 
 
@@ -43,11 +46,11 @@ class SelectSpec(Protocol):
 
 
 def bounds(spec: SelectSpec) -> tuple[int, int]:
-    """Bits that are kept of the errors a_q, with a sign, and of a signed difference of two scores.
+    """Bits that are kept of the errors a_q, with a sign, and of a signed difference of two noisy scores.
 
     A candidate's error is at most its counts and answers; its answers may be rounded up by one unit a cell. That
     is below 2^(error bits - 1), and so is, modulo 2^(error bits), the error of counts that are no table's.
-    Raises ValueError where an error could reach 2^31, a score 2^62 or a prefix sum of weights 2^127.
+    Raises ValueError where an error could reach 2^31, or a noisy score 2^62.
     """
     if not len(spec.sizes):
         raise ValueError(f"0 candidates; a selection takes 1 to {MAX_CANDIDATES}")
@@ -84,9 +87,22 @@ def widths(
     error_bits = a_max.bit_length() + 1
     reach = 1 << (error_bits - 1)
     highest = max(gain * reach - offset for gain, offset in zip(gains, offsets, strict=True))
-    score_bits = (highest + max(offsets)).bit_length() + 1
+    score_bits = (highest + max(offsets) + NOISE_REACH).bit_length() + 1
     if score_bits > 63:
         raise ValueError(
             f"scores of {score_bits} bits: epsilon or max_rows is too large, 63 bits are supported"
         )
     return error_bits, score_bits
+
+
+def chosen_index(words: NDArray[np.uint64]) -> int:
+    """The candidate that a selection has chosen, of the words (G,) that it opened: that of it alone is 0.
+
+    Raises ValueError where it is not so.
+    """
+    found = np.flatnonzero(words == 0)
+    if found.size != 1:
+        raise ValueError(
+            f"{found.size} of {words.size} candidates have a word that is 0, one was due"
+        )
+    return int(found[0])

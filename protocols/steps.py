@@ -20,7 +20,7 @@ from protocols.count_bits import whole_words
 from protocols.link_plan import Linking
 from protocols.row_layout import Recoding
 from protocols.row_plan import CountPlan
-from protocols.select_spec import FRACTION_BITS, integer_bits
+from protocols.select_spec import integer_bits
 
 Facts = TypeVar("Facts", contravariant=True)
 
@@ -111,11 +111,9 @@ class Selection:
         cells = sum(map(whole_words, self.made))
         return costs.bits_of_counts(cells, integer_bits(self.error_bits))
 
-    def errors_cost(self) -> Cost:
-        """What the errors cost."""
-        if self.kept:
-            return costs.grouped_error_of_bits(self.sizes, self.error_bits, FRACTION_BITS)
-        return costs.grouped_absolute_error(self.sizes, self.error_bits)
+    def scores_cost(self) -> Cost:
+        """What the scores and the noise cost."""
+        return costs.select_scores(self.sizes, self.error_bits, kept=self.kept)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,14 +162,14 @@ SELECT: Step[Selection] = Step("select", Phase.SELECTION, first_round=1)
 SELECT_BITS: Step[Selection] = Step(
     "select.bits", Phase.BITS, first_round=1, cost=lambda s: s.bits_cost()
 )
-SELECT_ABS_ERROR: Step[Selection] = Step(
-    "select.abs_error", Phase.ERRORS, first_round=1, cost=lambda s: s.errors_cost()
+SELECT_SCORES: Step[Selection] = Step(
+    "select.scores", Phase.ERRORS, first_round=1, cost=lambda s: s.scores_cost()
 )
 SELECT_CHOOSE: Step[Selection] = Step(
     "select.choose",
     Phase.CHOICE,
     first_round=1,
-    cost=lambda s: costs.select_choose(len(s.sizes), s.error_bits, s.score_bits),
+    cost=lambda s: costs.select_choose(len(s.sizes), s.score_bits),
     opens=CHOICE,
 )
 MEASURE: Step[Measurement] = Step("measure", Phase.MEASUREMENT)
@@ -237,7 +235,7 @@ def proofs_of(step: str) -> str:
     return f"{step.partition('.')[0]}.{PROOFS}"
 
 
-OF_SELECTION = (SELECT, SELECT_BITS, SELECT_ABS_ERROR, SELECT_CHOOSE)
+OF_SELECTION = (SELECT, SELECT_BITS, SELECT_SCORES, SELECT_CHOOSE)
 OF_MEASUREMENT = (MEASURE, MEASURE_NOISE, MEASURE_OPEN)
 OF_LINKING = (LINK_SHUFFLE, LINK_SORT, LINK_JOIN, LINK_RETURN)
 OF_RECODING = (COUNT_RECODE,)

@@ -18,7 +18,7 @@ from bench.attacks.programs import PROGRAMS, TABLE, choose
 from protocols import absolute, boolean, count_bits, derived
 from protocols.context import Context, Payload
 from protocols.shares import Additive, Share
-from protocols.steps import MEASURE_NOISE, SELECT_ABS_ERROR, SELECT_CHOOSE
+from protocols.steps import MEASURE_NOISE, SELECT_CHOOSE, SELECT_SCORES
 
 
 def _flipped(payload: Payload) -> Payload:
@@ -105,8 +105,8 @@ class AtMessage:
 class Attack:
     """A structured attack: ``aim`` in words, what is run, and what the deviating party 0 computes with instead.
 
-    Where it is a changed message: the ``step`` that it is of, and the ``kind`` of change. ``wanted`` is what has to be
-    opened for it to have succeeded, where that is known.
+    Where it is a changed message: the ``step`` that it is of, and the ``kind`` of change. ``wanted`` is the index
+    that has to be opened for it to have succeeded, where that is known.
     """
 
     aim: str
@@ -114,7 +114,7 @@ class Attack:
     other_numbers: Callable[[], AbstractContextManager[None]] | None = None
     step: str = ""
     kind: str = ""
-    wanted: bytes | None = None
+    wanted: int | None = None
 
 
 Operation = Callable[..., Awaitable[object]]
@@ -123,16 +123,20 @@ Operation = Callable[..., Awaitable[object]]
 @contextmanager
 def _with_other_counts(offsets: Sequence[int], product: Sequence[int]) -> Iterator[None]:
     """Party 0 takes other components 0 of the errors in the sign circuit, and in the product that follows it."""
-    addends, signed = derived.addends, derived.signed
+    addends, leaves, signed = derived.addends, derived.carry_leaves, derived.signed
 
     async def other_addends(ctx: Context, x_sh: Share, bits: int, **how: bool) -> object:
         return await addends(ctx, _moved(ctx, x_sh, offsets), bits, **how)
+
+    async def other_leaves(ctx: Context, x_sh: Share, bits: int) -> object:
+        return await leaves(ctx, _moved(ctx, x_sh, offsets), bits)
 
     async def other_signed(ctx: Context, v_bsh: Share, d_sh: Share) -> Additive:
         return await signed(ctx, v_bsh, _moved(ctx, d_sh, product))
 
     with (
         patch.object(boolean, "addends", other_addends),
+        patch.object(boolean, "carry_leaves", other_leaves),
         patch.object(count_bits, "addends", other_addends),
         patch.object(absolute, "signed", other_signed),
     ):
@@ -140,21 +144,28 @@ def _with_other_counts(offsets: Sequence[int], product: Sequence[int]) -> Iterat
 
 
 @contextmanager
-def _with_another_draw() -> Iterator[None]:
-    """Party 0 takes another component 0 where the drawn number is compared with the weight of candidate 0."""
-    addends = derived.addends
+def _with_another_comparison() -> Iterator[None]:
+    """Party 0 takes another component 0 where the noisy scores of candidates 0 and 1 are compared."""
+    addends, leaves = derived.addends, derived.carry_leaves
+
+    def other(ctx: Context, x_sh: Share, bits: int) -> Share:
+        return _moved(ctx, x_sh, [1 << (bits - 1)], step=SELECT_CHOOSE.name)
 
     async def other_addends(ctx: Context, x_sh: Share, bits: int, **how: bool) -> object:
-        drawn = ctx.cost.step == SELECT_CHOOSE.name and bits > _LARGEST_SCORE_BITS
-        offsets = [1 << (bits - 1)] if drawn else []
-        return await addends(ctx, _moved(ctx, x_sh, offsets, step=SELECT_CHOOSE.name), bits, **how)
+        return await addends(ctx, other(ctx, x_sh, bits), bits, **how)
 
-    with patch.object(boolean, "addends", other_addends):
+    async def other_leaves(ctx: Context, x_sh: Share, bits: int) -> object:
+        return await leaves(ctx, other(ctx, x_sh, bits), bits)
+
+    with (
+        patch.object(boolean, "addends", other_addends),
+        patch.object(boolean, "carry_leaves", other_leaves),
+    ):
         yield
 
 
 def _moved(
-    ctx: Context, x_sh: Share, offsets: Sequence[int], *, step: str = SELECT_ABS_ERROR.name
+    ctx: Context, x_sh: Share, offsets: Sequence[int], *, step: str = SELECT_SCORES.name
 ) -> Share:
     if ctx.pid != 0 or ctx.cost.step != step or not 0 < len(offsets) <= x_sh.size:
         return x_sh
@@ -166,9 +177,6 @@ def _moved(
 
 
 _LARGE = 1 << 14
-_INDEX_0, _INDEX_1 = (np.array(one_hot, "<u8").tobytes() for one_hot in ((1, 0), (0, 1)))
-_LARGEST_SCORE_BITS = 100
-"""Scores have fewer, and what is drawn more."""
 
 
 def threshold(count: int) -> Attack:
@@ -184,8 +192,8 @@ def threshold(count: int) -> Attack:
         f"whether the first count is at least {count}",
         partial(choose, gain=1 << 21),
         partial(_with_other_counts, signs, sizes),
-        # The one-hot of the index: 0 with the error L / 2 of candidate 1 below 2 L, 1 with it above 0.
-        wanted=_INDEX_0 if TABLE[0] >= count else _INDEX_1,
+        # 0 with the error L / 2 of candidate 1 below 2 L, 1 with it above 0.
+        wanted=0 if TABLE[0] >= count else 1,
     )
 
 
@@ -201,5 +209,7 @@ STRUCTURED: Mapping[str, Attack] = {
     "C-counts": Attack(
         "shifted counts", PROGRAMS["measure"], step=MEASURE_NOISE.name, kind="constant"
     ),
-    "D": Attack("a comparison that comes out as it likes", PROGRAMS["select"], _with_another_draw),
+    "D": Attack(
+        "a comparison that comes out as it likes", PROGRAMS["select"], _with_another_comparison
+    ),
 }

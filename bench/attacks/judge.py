@@ -7,9 +7,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
 
+import numpy as np
+
 from bench.attacks.deviations import STRUCTURED, AtMessage, Attack, applies
 from bench.attacks.mesh import Outcome, Sent, run
 from bench.attacks.programs import SAME_IN_BOTH, TARGETS, Target
+from protocols.select_spec import chosen_index
 
 ABORTED, WAITING, HARMLESS, SUCCEEDED = "aborted", "waiting", "harmless", "succeeded"
 """An honest party ended it; waiting for a message until the deadline; all ended, as ever; something else was opened."""
@@ -207,7 +210,9 @@ def _computed(
     if attack.wanted is None or malicious:
         return found
     # What it is after is what it says, whatever an honest run would have chosen.
-    got = all(v == [attack.wanted] for v in outcome.opened.values()) and outcome.finished
+    words = [[np.frombuffer(v, "<u8") for v in values] for values in outcome.opened.values()]
+    chosen = [[chosen_index(w) for w in opened] for opened in words]
+    got = all(indices == [attack.wanted] for indices in chosen) and outcome.finished
     return replace(found, outcome=SUCCEEDED if got else HARMLESS, opened=WRONG if got else RIGHTFUL)
 
 

@@ -133,7 +133,7 @@ GOALS = (
     Goal("absolute error: bytes a cell and party", _bytes(*_ERROR), 15, "18.0"),
     Goal("absolute error: rounds", _rounds(*_ERROR), 10, "9"),
     Goal("select, 250 candidates: seconds beyond the absolute error", _choosing, 0.1, "0.010"),
-    Goal("select: rounds", _rounds(*_SELECT), 120, "126"),
+    Goal("select: rounds", _rounds(*_SELECT), 30, "126"),
     Goal("Box-Muller: samples a second", _rate(*_BOX_MULLER), 130_000, "132,000", at_least=True),
     Goal("Box-Muller: bytes a sample and party", _bytes(*_BOX_MULLER), 800, "1,600"),
     Goal(f"{_EXACT}: samples a second", _rate(*_DISCRETE), 130_000, at_least=True),

@@ -26,6 +26,7 @@ from protocols import (
     measure,
     rows,
     select,
+    select_spec,
     upload,
 )
 from protocols import box_muller as gaussian_noise
@@ -126,19 +127,32 @@ def kept_abs_error(ctx: Context, cells: int) -> Job:
     )
 
 
-def whole_select(ctx: Context, cells: int) -> Job:
-    """A whole selection among 250 candidates of ``cells`` cells in all."""
+def _selection(cells: int) -> SimpleNamespace:
+    """A selection among 250 candidates, with answers so small that no candidate's sum can wrap."""
     sizes = group_sizes(cells, CANDIDATES)
-    # Answers so small that no candidate's sum can wrap.
-    spec = SimpleNamespace(
+    return SimpleNamespace(
         sizes=sizes,
         answers=np.ones(cells, np.uint32),
         gains=(1 << 10,) * sizes.size,
         offsets=(0,) * sizes.size,
         max_rows=MAX_ROWS,
     )
-    x_sh = base.random(ctx, R32, (cells,)).times(0)
+
+
+def whole_select(ctx: Context, cells: int) -> Job:
+    """A whole selection among 250 candidates of ``cells`` cells in all."""
+    spec, x_sh = _selection(cells), base.random(ctx, R32, (cells,)).times(0)
     return lambda c: select.select(c, x_sh, spec)
+
+
+def kept_select(ctx: Context, cells: int) -> Job:
+    """As ``whole_select``, by bits of the counts that were kept."""
+    spec, x_sh = _selection(cells), base.random(ctx, R32, (cells,)).times(0)
+    bits = integer_bits(select_spec.bounds(spec)[0])
+    words = sum(words_for(int(size)) for size in spec.sizes)
+    planes, pairs = (base.random(ctx, BITS, (n, words)).times(0) for n in (bits, (bits - 1) // 2))
+    kept = count_bits.CountBits(planes, pairs)
+    return lambda c: select.select(c, x_sh, spec, kept=kept)
 
 
 def box_muller(_: Context, samples: int) -> Job:
@@ -254,6 +268,7 @@ TASKS: dict[str, Task] = {
     "select": Task(
         whole_select, "cells", 1_000_000, tuple(sorted((*_SWEEP, _ADULT_CLOSURE))), held_bytes=12
     ),
+    "select_kept": Task(kept_select, "cells", 1_000_000, _SWEEP, held_bytes=18),
     "measure": Task(
         measure_marginal,
         "cells",

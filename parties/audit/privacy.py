@@ -40,6 +40,7 @@ from parties.distaim.stored import Checkpoint
 from parties.errors import ConfigError
 from protocols.measure import noise_of
 from protocols.ring import R32
+from protocols.select_spec import chosen_index
 from protocols.steps import CHOICE, COMPARISONS, COUNTS, MEASURE, SELECT
 
 
@@ -309,7 +310,7 @@ def _same_up_to_the_end(lists: Sequence[Sequence[tuple[object, ...]]], session: 
 
 
 def _choices_hold(attempt: Attempt, terms: Terms) -> None:
-    """An opened choice is one-hot, and the noted query is where it is hot."""
+    """An opened choice is one of the candidates, and the noted query is that one."""
     candidates: list[int] = []
     opened: int | None = None
     for entry in attempt.entries:
@@ -317,13 +318,12 @@ def _choices_hold(attempt: Attempt, terms: Terms) -> None:
             candidates = candidates_of(entry.text("candidates"), len(terms.workload.candidates))
         elif entry.kind == "opened" and entry.record["what"] == CHOICE.what:
             words = np.frombuffer(entry.bytes("value"), "<u8")
-            hot = np.flatnonzero(words)
-            one = len(hot) == 1 and words[hot[0]] == 1 and len(words) == len(candidates)
+            known = len(words) == len(candidates) and np.count_nonzero(words == 0) == 1
             require(
-                one,
+                known,
                 f"the choice opened in line {entry.line} of server {attempt.pid}'s is not one of its candidates",
             )
-            opened = candidates[int(hot[0])]
+            opened = candidates[chosen_index(words)]
         elif entry.is_note(SELECTED.what):
             require(
                 opened in (None, entry.number("candidate")),

@@ -228,6 +228,7 @@ async def _aim(
             ctx,
             lead.estimator(server.workload),
             server.workload,
+            max_rows=server.config.max_rows,
             receive_s=server.config.timeouts.receive_s,
             circumstances=server.circumstances,
         )

@@ -29,9 +29,9 @@ from protocols.steps import (
     OF_LINKING,
     OF_RECODING,
     SELECT,
-    SELECT_ABS_ERROR,
     SELECT_BITS,
     SELECT_CHOOSE,
+    SELECT_SCORES,
 )
 
 _WORDS: Mapping[str, str] = {
@@ -49,7 +49,7 @@ _WORDS: Mapping[str, str] = {
     ESTIMATE.name: "estimating the model",
     SELECT.name: "comparing the model with the counts",
     SELECT_BITS.name: "comparing the model with the counts",
-    SELECT_ABS_ERROR.name: "comparing the model with the counts",
+    SELECT_SCORES.name: "comparing the model with the counts",
     SELECT_CHOOSE.name: "choosing a query",
     MEASURE.name: "measuring",
     MEASURE_NOISE.name: "making noise",

@@ -16,7 +16,7 @@ from protocols.ring import R32
 from protocols.select import keep_bits
 from protocols.select_spec import integer_bits
 from protocols.shares import Share
-from protocols.steps import SELECT_ABS_ERROR, SELECT_BITS, Selection
+from protocols.steps import SELECT_BITS, SELECT_SCORES, Selection
 
 
 class KeptBits:
@@ -51,7 +51,7 @@ class KeptBits:
         missing = [i for i in candidates if not self._has(i, integer_bits(direct.error_bits))]
         kept = replace(direct, kept=True, made=[sizes[i] for i in missing])
         rounds = rounds_left if self._steady else 1
-        errors, bits = SELECT_ABS_ERROR.of, SELECT_BITS.of
+        errors, bits = SELECT_SCORES.of, SELECT_BITS.of
         with with_verifier(self._verified):
             made = _bytes(bits(kept))
             if rounds * _bytes(errors(kept)) + made < rounds * _bytes(errors(direct)):

@@ -43,8 +43,8 @@ from protocols.steps import (
     MEASURE_NOISE,
     MEASURE_OPEN,
     OF_COUNTING,
-    SELECT_ABS_ERROR,
     SELECT_CHOOSE,
+    SELECT_SCORES,
     Counting,
     Measurement,
     Selection,
@@ -206,7 +206,7 @@ def _costs(config: Config, workload: Workload, plan: Schedule) -> Mapping[str, C
 def _costs_of_phases(config: Config, workload: Workload, plan: Schedule) -> Mapping[str, Cost]:
     sizes = sizes_of(workload, selectable(workload))
     selection = Selection(sizes, *selection_bounds(config, workload, plan))
-    select = _cost(SELECT_ABS_ERROR, selection) + _cost(SELECT_CHOOSE, selection)
+    select = _cost(SELECT_SCORES, selection) + _cost(SELECT_CHOOSE, selection)
     noise = noise_of(config.run.noise, security_bits(config, workload))
 
     def measured(cells: int) -> Cost:

@@ -17,7 +17,7 @@ from parties.config import ANNEALED, Config
 from parties.errors import ConfigError
 from protocols.discrete import LARGEST_SECURITY, SECURITY_BITS
 from protocols.measure import BOX_MULLER, check_measure, release_distance
-from protocols.select_spec import SELECTION_SLACK
+from protocols.select_spec import SELECTION_DISTANCE, SELECTION_SLACK
 
 _STEP_BITS = 8
 _SHARE_OF_DELTA = 2.0**-10
@@ -117,7 +117,8 @@ def _remedies(config: Config, workload: Workload) -> str:
 
 def _least_delta(config: Config, workload: Workload) -> float:
     """What the finest samplers take out of delta, at an epsilon of 1 where the config's is larger."""
-    distance = _marginals(config, workload) * release_distance(config.run.noise, LARGEST_SECURITY)
+    measured = _marginals(config, workload)
+    distance = _distance(config, measured * release_distance(config.run.noise, LARGEST_SECURITY))
     return (1 + math.exp(min(config.run.epsilon, 1.0))) * distance
 
 
@@ -143,9 +144,15 @@ def noise_kind(config: Config) -> NoiseKind:
 
 
 def sampling_distance(config: Config, workload: Workload) -> float:
-    """How far all noise of a run is at most from what is charged for it, as a statistical distance."""
+    """How far all noise and choices of a run are at most from what is charged for them, as a statistical distance."""
+    measured = _marginals(config, workload)
     bits = security_bits(config, workload)
-    return _marginals(config, workload) * release_distance(config.run.noise, bits)
+    return _distance(config, measured * release_distance(config.run.noise, bits))
+
+
+def _distance(config: Config, of_noise: float) -> float:
+    """With that of each choice, which is as exact as the finest noise."""
+    return of_noise + config.run.rounds * SELECTION_DISTANCE
 
 
 def security_bits(config: Config, workload: Workload) -> int:

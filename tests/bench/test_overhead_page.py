@@ -459,10 +459,10 @@ def test_servers_pass_on_and_store_what_the_formula_says() -> None:
     assert sum(found.passed_on_bytes) in {sum(c) for c in product(passed_on, repeat=3)}
     assert np.mean(passed_on) == pytest.approx(passed_on_payload(workload, "seeded"))
     assert found.sent_bytes > sum(found.passed_on_bytes)
-    # The lead sends the model's answers, 4 bytes a cell, to two others, before the choice and at the end; all say what
+    # The lead sends the model's answers, compressed, to two others, before the choice and at the end; all say what
     # they heard, 32 bytes to each of two.
     assert found.sent_by_step["estimate"][1:] == [2 * 2 * 32] * 2
-    assert found.sent_by_step["estimate"][0] >= 2 * 4 * workload.cells
+    assert 2 * 2 * 32 < found.sent_by_step["estimate"][0] < 2 * 2 * 4 * workload.cells
     assert min(found.cpu_s) > 0
     assert min(found.peak_bytes) > 10**7
     assert max(found.stored_bytes) >= 3 * 4 * workload.maximal_cells

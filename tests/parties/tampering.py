@@ -211,9 +211,9 @@ def chosen_otherwise(lines: Lines) -> None:
     record["query"] = ", ".join(workload.candidates[record["candidate"]])
 
 
-def two_hot(lines: Lines) -> None:
+def two_chosen(lines: Lines) -> None:
     record = find(lines, "opened", what="select.index")
-    record["value"] = encode(b"\1" + bytes(7) + b"\1" + decode(record["value"])[9:])
+    record["value"] = encode(bytes(16) + decode(record["value"])[16:])
 
 
 def splice(forger: Forger) -> None:
@@ -551,7 +551,7 @@ MANIPULATIONS: dict[str, tuple[Manipulation, set[str]]] = {
     "another value opened at one": (
         edits(setting("opened", "value", flip, what="measure.counts"), 1), {"values"},
     ),
-    "two candidates opened at all three": (edits(two_hot), {"values"}),
+    "two candidates opened at all three": (edits(two_chosen), {"values"}),
     "another query noted at all three": (edits(chosen_otherwise), {"values"}),
     "choice among other candidates": (
         edits(setting("note", "candidates", lambda m: f"{int(m, 16) & (int(m, 16) - 1):0{len(m)}x}", what="selecting")),

@@ -1,6 +1,7 @@
 """Estimates between the servers: exact on the wire, ticks while the lead works, nothing else accepted."""
 
 import asyncio
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from parties.distaim.estimation import (
     LeadEstimator,
     decode_estimate,
     encode_estimate,
+    round_answers,
     silence_s,
 )
 from protocols.context import Context
@@ -40,14 +42,46 @@ def make_estimate(seed: int) -> Estimate:
 @given(st.integers(0, 2**32))
 def test_decode_estimate_inverts_encode(seed: int) -> None:
     estimate = make_estimate(seed)
-    decoded = decode_estimate(encode_estimate(estimate), WORKLOAD)
-    assert np.array_equal(decoded.allowed, estimate.allowed)
+    for max_rows in (10, 70_000, 1 << 24):
+        decoded = decode_estimate(encode_estimate(estimate, max_rows), WORKLOAD)
+        assert np.array_equal(decoded.allowed, estimate.allowed)
+        # In counts, an eighth of 2^-6; at a probability of 1 it is twice that.
+        off = np.abs(decoded.answers_q32.astype(np.int64) - estimate.answers_q32.astype(np.int64))
+        assert off.max() * max_rows <= 2 ** (32 - 6 - 2)
     assert np.array_equal(decoded.answers_q32, estimate.answers_q32)
+
+
+@pytest.mark.parametrize("bits", [24, 27, 32])
+def test_round_answers_rounds_to_the_nearest_and_stays_below_one(bits: int) -> None:
+    answers = np.array([0, 1, (1 << 32) - 1, 1 << 31, 127, 128, 129], np.uint32)
+    rounded = round_answers(answers, bits)
+    assert not (rounded & np.uint32((1 << (32 - bits)) - 1)).any()
+    off = np.abs(rounded.astype(np.int64) - answers.astype(np.int64))
+    assert off.max() <= (1 << (32 - bits)) - 1
+    assert off[[0, 1, 3, 4, 5, 6]].max() <= (1 << (32 - bits)) // 2
+
+
+def test_answers_of_a_skewed_model_travel_in_a_byte_each_at_most() -> None:
+    workload = wide({"a": 300, "b": 300}).build_workload()
+    falling = np.exp(-np.arange(workload.cells) % 300 / 20.0)
+    answers = (falling / falling.sum() * 2**32).astype(np.uint32)
+    estimate = Estimate(np.ones(len(workload.candidates), np.bool_), answers)
+    assert len(encode_estimate(estimate, 10_000)) < workload.cells
+
+
+def test_decode_estimate_takes_no_more_than_is_due() -> None:
+    data = encode_estimate(make_estimate(1), 10)
+    packed = (len(WORKLOAD.candidates) + 7) // 8
+    huge = data[:packed] + zlib.compress(bytes(1 << 26))
+    with pytest.raises(ProtocolViolation, match="or more"):
+        decode_estimate(huge, WORKLOAD)
+    with pytest.raises(ProtocolViolation, match="cannot be read"):
+        decode_estimate(data[:packed] + b"none", WORKLOAD)
 
 
 @pytest.mark.parametrize("change", [b"", b"\0", b"\0\0\0\0"])
 def test_decode_estimate_refuses_another_size(change: bytes) -> None:
-    data = encode_estimate(make_estimate(1))
+    data = encode_estimate(make_estimate(1), 10)
     with pytest.raises(ProtocolViolation, match="the lead sent an estimate of"):
         decode_estimate(data[:-1] if not change else data + change, WORKLOAD)
 
@@ -72,7 +106,12 @@ def test_lead_estimator_ticks_while_it_works_and_all_get_its_result() -> None:
     async def program(ctx: Context) -> Estimate:
         if ctx.pid == 0:
             return await LeadEstimator(
-                ctx, Slow(0.5), WORKLOAD, receive_s=0.4, circumstances=Circumstances()
+                ctx,
+                Slow(0.5),
+                WORKLOAD,
+                max_rows=1 << 24,
+                receive_s=0.4,
+                circumstances=Circumstances(),
             ).estimate([], round=1, final=False)
         return await FollowingEstimator(ctx, WORKLOAD).estimate([], round=1, final=False)
 
@@ -91,6 +130,7 @@ async def test_lead_estimator_passes_on_the_failure_of_the_inner_one() -> None:
                     ctx,
                     Slow(0.0, fails=True),
                     WORKLOAD,
+                    max_rows=1 << 24,
                     receive_s=1.0,
                     circumstances=Circumstances(),
                 )
@@ -125,7 +165,12 @@ async def test_a_model_of_70_million_cells_reaches_the_followers(tmp_path: Path)
         if party.pid == LEAD:
             at = Circumstances()
             estimator = LeadEstimator(
-                party.context(), Known(), workload, receive_s=30.0, circumstances=at
+                party.context(),
+                Known(),
+                workload,
+                max_rows=1 << 24,
+                receive_s=30.0,
+                circumstances=at,
             )
         else:
             estimator = FollowingEstimator(party.context(), workload)

@@ -142,7 +142,7 @@ async def test_killed_run_goes_on_and_every_opening_is_proved(
 @pytest.mark.parametrize(
     ("pid", "step", "what"),
     [
-        (0, "select.abs_error", "select.index"),
+        (0, "select.scores", "select.index"),
         (1, "select.choose", "select.index"),
         (2, "measure.noise", "measure.counts"),
         (1, "clients.check", "clients.passed"),

@@ -11,6 +11,7 @@ from parties.distaim.planning import make_plan, sampling_distance, security_bits
 from parties.errors import ConfigError
 from protocols.discrete import LARGEST_SECURITY, SECURITY_BITS
 from protocols.measure import release_distance
+from protocols.select_spec import SELECTION_DISTANCE
 from tests.parties.support import make_config
 
 # Marginals: 3 columns, and one in each of 4 rounds. A row changes one count of each.
@@ -22,7 +23,8 @@ RELEASED = 3 + 4
 def test_security_bits_leave_nearly_all_of_delta(epsilon: float, noise: str) -> None:
     config = make_config({"run.epsilon": epsilon, "run.delta": 1e-9, "run.noise": noise})
     bits = security_bits(config, config.build_workload())
-    taken = (1 + math.exp(epsilon)) * RELEASED * release_distance(noise, bits)
+    distance = RELEASED * release_distance(noise, bits) + 4 * SELECTION_DISTANCE
+    taken = (1 + math.exp(epsilon)) * distance
     assert taken <= 1e-9 / 1000
     assert taken == (1 + math.exp(epsilon)) * sampling_distance(config, config.build_workload())
     assert SECURITY_BITS <= bits <= LARGEST_SECURITY
@@ -60,8 +62,8 @@ def test_make_plan_refuses_an_epsilon_that_no_sampler_covers() -> None:
         ({"run.epsilon": 1e-12, "run.noise": "box-muller"}, "a larger run.epsilon or fewer"),
         ({"run.epsilon": 60.0, "run.rounds": 1}, "a smaller run.epsilon or more run.rounds"),
         ({"run.epsilon": 80.0}, "a smaller run.epsilon or a larger run.delta"),
-        ({"run.delta": 1e-300}, "a run.delta of more than 7.6e-38"),
-        ({"run.delta": 5e-324}, "a run.delta of more than 7.6e-38"),
+        ({"run.delta": 1e-300}, "a run.delta of more than 1.2e-37"),
+        ({"run.delta": 5e-324}, "a run.delta of more than 1.2e-37"),
     ],
 )
 def test_make_plan_says_which_key_to_change(changes: dict[str, object], expected: str) -> None:
@@ -74,7 +76,7 @@ def test_make_plan_says_which_key_to_change(changes: dict[str, object], expected
 def test_make_plan_takes_what_it_advises() -> None:
     rounds: dict[str, object] = {"run.epsilon": 0.012, "run.rounds": 1}
     noise: dict[str, object] = {"run.epsilon": 0.001, "run.noise": "box-muller"}
-    for changes in (rounds, noise, {"run.delta": 7.7e-38}):
+    for changes in (rounds, noise, {"run.delta": 1.3e-37}):
         config = make_config(changes)
         make_plan(config, config.build_workload())
 

@@ -1,4 +1,4 @@
-"""DistAIM and central AIM, given the same random bits and the same fixed-point scores, choose the same queries."""
+"""DistAIM and central AIM, given the same noise and the same fixed-point scores, choose the same queries."""
 
 import asyncio
 from collections.abc import Callable
@@ -14,6 +14,7 @@ from mechanisms.accounting import Ledger, Schedule, fixed_rounds_plan, rho
 from mechanisms.aim import AimResult, Estimate, Measurement, run_aim
 from mechanisms.annealing import AnnealedPlan
 from mechanisms.plaintext import PlaintextBackend
+from mechanisms.scores import ScoreSpec, plain_scores
 from mechanisms.workload import Workload
 from parties.distaim.backend import MpcBackend, server_ledger
 from parties.distaim.planning import make_plan
@@ -23,7 +24,7 @@ from parties.ledger import DurableLedger
 from protocols import select as select_module
 from protocols.context import Context
 from protocols.measure import DISCRETE, noise_of
-from protocols.ring import R32, Ring
+from protocols.ring import R32, R64
 from protocols.select_spec import SELECTION_SLACK
 from protocols.shares import Share
 from protocols.transcript import Transcript
@@ -55,9 +56,16 @@ class SmoothedMarginals:
 
 
 class ReplayedNoise(PlaintextBackend):
-    """Central AIM on the noise that the run on shares drew; its selections are its own."""
+    """Central AIM on the noise that the run on shares drew, that of its measurements and that of its choices."""
 
     noisy: list[NDArray[np.float64]]
+    of_choices: list[list[int]]
+
+    async def select(self, spec: ScoreSpec, scale: float) -> int:
+        await super().select(spec, scale)
+        scores = plain_scores(self._workload.gather(self._expanded, spec.candidates), spec)
+        sums = [t + g for t, g in zip(scores, self.of_choices.pop(0), strict=True)]
+        return sums.index(max(sums))
 
     async def measure(self, candidate: int, sigma: float) -> NDArray[np.float64]:
         await super().measure(candidate, sigma)
@@ -90,18 +98,14 @@ def test_distaim_chooses_what_central_aim_chooses(
     workload = make_config().build_workload()
     counts = np.random.default_rng(seed).integers(0, 5, workload.maximal_cells).astype(np.uint32)
     parts = components(R32, counts, seed)
-    draws: list[list[Share]] = []
+    draws: tuple[list[Share], ...] = ([], [], [])
 
-    def recording(
-        ctx: Context, ring: Ring, shape: tuple[int, ...], original=select_module.random
-    ) -> Share:
-        share = original(ctx, ring, shape)
-        if ctx.pid == 0:
-            draws.append([])
-        draws[-1].append(share)
+    async def recording(ctx: Context, count: int, original=select_module.gumbel) -> Share:
+        share = await original(ctx, count)
+        draws[ctx.pid].append(share)
         return share
 
-    monkeypatch.setattr(select_module, "random", recording)
+    monkeypatch.setattr(select_module, "gumbel", recording)
 
     async def party(ctx: Context) -> AimResult:
         folder, plan = tmp_path / str(ctx.pid), schedule(epsilon / 30)
@@ -140,16 +144,18 @@ def test_distaim_chooses_what_central_aim_chooses(
     sigmas = [[m.sigma for m in result.measurements] for result in results]
     assert sigmas[0] == sigmas[1] == sigmas[2]
     rounds = ROUNDS if schedule is fixed else results[0].rounds_done
-    assert len(draws) == rounds > 2
-    bits = [int(high) << 32 | int(low) for high, low in map(reconstruct, draws)]
-
-    def replayed(size: int) -> bytes:
-        return bits.pop(0).to_bytes(8, "big") if size == 8 else bytes(range(1, size + 1))
-
+    assert len(draws[0]) == rounds > 2
     plan = schedule(epsilon / 30)
     central = ReplayedNoise(
-        workload, plan, arrivals={0: (3, counts)}, ledger=Ledger(plan.rho), random_bytes=replayed
+        workload,
+        plan,
+        arrivals={0: (3, counts)},
+        ledger=Ledger(plan.rho),
+        random_bytes=lambda size: bytes(range(1, size + 1)),
     )
+    central.of_choices = [
+        [int(g) for g in R64.decode(reconstruct(shares))] for shares in zip(*draws, strict=True)
+    ]
     central.noisy = [m.noisy for m in results[0].measurements]
     expected = asyncio.run(
         run_aim(workload, plan, central, SmoothedMarginals(workload), max_rows=MAX_ROWS)

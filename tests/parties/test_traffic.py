@@ -42,14 +42,14 @@ from protocols.context import Context, Payload, StepCost
 from protocols.keystream import Keystream
 from protocols.ring import Ring, RingArray
 from protocols.runtime import PartyRuntime
-from protocols.steps import MEASURE_NOISE, MEASURE_OPEN, SELECT_ABS_ERROR, SELECT_CHOOSE
+from protocols.steps import MEASURE_NOISE, MEASURE_OPEN, SELECT_CHOOSE, SELECT_SCORES
 from protocols.upload import SEEDED, parse_upload
 from tests.parties.mesh import EVERYONE, Cluster, make_uniform
 from tests.parties.support import make_config
 
 LIMIT = 6.5
 SECRET_STEPS = frozenset(
-    step.name for step in (SELECT_ABS_ERROR, SELECT_CHOOSE, MEASURE_NOISE, MEASURE_OPEN)
+    step.name for step in (SELECT_SCORES, SELECT_CHOOSE, MEASURE_NOISE, MEASURE_OPEN)
 )
 ROWS = 60
 CELLS = 56

@@ -19,6 +19,7 @@ from protocols import (
     discrete,
     fixed,
     free,
+    gumbel,
     lookup,
     measure,
     random_bits,
@@ -154,15 +155,11 @@ for n in (1, 64, 100):
         costs.powers(n, 7, 8, 20),
         lambda c, n=n: fixed.powers(c, shared(c, R64, n), 7, 20),
     )
+    case(f"gumbel-{n}", costs.gumbel(n), lambda c, n=n: gumbel.gumbel(c, n))
     case(
-        f"exp2_negative-{n}",
-        costs.exp2_negative(n, 80, 48),
-        lambda c, n=n: fixed.exp2_negative(c, shared(c, R128, n), 80, 48),
-    )
-    case(
-        f"maximum-{n}",
-        costs.maximum(n, 60),
-        lambda c, n=n: select.maximum(c, shared(c, R128, n), 60),
+        f"largest-{n}",
+        costs.largest(n, 60),
+        lambda c, n=n: select._largest(c, shared(c, R64, n), 60),
     )
     case(
         f"open_value-{n}",
@@ -335,7 +332,9 @@ def test_costs_meet_the_design_goals() -> None:
     assert again.rounds == 5
     assert sum(again.sent) < 3 * 4.1 * 1_000_000
     sizes = [4000] * 250
-    assert costs.select(sizes, 24, 41).rounds < 120
+    assert costs.select(sizes, 24, 41).rounds == 24
+    assert sum(costs.select(sizes, 24, 41).sent) < 3 * 9.0 * 1_000_000
+    assert costs.select(sizes, 24, 41, kept=True).rounds == 24
     assert max(costs.gaussian(32_768).sent) < 800 * 32_768
     assert (
         max(costs.discrete_gaussian(3 * 32_768, discrete.Sampler.of(20.89)).sent) < 100 * 3 * 32_768
@@ -383,11 +382,7 @@ VERIFIED: list[tuple[str, Callable[[], Cost], Program]] = [
         lambda: costs.truncate(65, 8, 20),
         lambda c: fixed.truncate(c, shared(c, R64, 65).additive(c), 20),
     ),
-    (
-        "exp2_negative",
-        lambda: costs.exp2_negative(65, 80, 48),
-        lambda c: fixed.exp2_negative(c, shared(c, R128, 65), 80, 48),
-    ),
+    ("gumbel", lambda: costs.gumbel(65), lambda c: gumbel.gumbel(c, 65)),
     (
         "check_totals",
         lambda: costs.check_totals(70, 5),

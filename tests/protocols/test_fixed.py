@@ -1,7 +1,6 @@
-"""Truncation, powers of two and polynomials against exact arithmetic."""
+"""Truncation and polynomials against exact arithmetic."""
 
 import math
-from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -12,8 +11,6 @@ from protocols import fixed
 from protocols.context import Context
 from protocols.ring import R64, R128, Ring
 from tests.protocols.local import components, reconstruct, run_parties, share_of
-
-F = 48
 
 
 @pytest.mark.parametrize("ring", [R64, R128], ids=lambda ring: ring.name)
@@ -61,28 +58,6 @@ def test_truncate_rejects_a_shift_that_leaves_nothing(shift: int) -> None:
         run_parties(lambda c: fixed.truncate(c, share_of(c, parts, R64).additive(c), shift))
 
 
-@given(st.lists(st.floats(0, 40), min_size=1, max_size=20), st.integers(1, 1000))
-def test_exp2_negative_is_within_its_error(exponents: list[float], seed: int) -> None:
-    encoded = [math.floor(Fraction(z) * 2**F) for z in exponents]
-    parts = components(R128, np.array(encoded, dtype=object), seed)
-    outcome = run_parties(
-        lambda c: fixed.exp2_negative(c, share_of(c, parts, R128), 80, F), seed=seed
-    )
-    for z, got in zip(encoded, R128.decode(reconstruct(outcome.results)), strict=True):
-        exact = 2.0 ** -min(z / 2**F, 24)
-        # 16 units of 2^-48 in all, whatever the size; at 2^-24 that is a relative error of 2^-20.
-        assert abs(int(got) / 2**F - exact) <= 2**-50 + 16 * 2**-F
-
-
-def test_exp2_negative_is_exact_at_whole_exponents_and_beyond_the_limit() -> None:
-    values = [0, 1, 2, 8, 16, 23, 24, 25, 31, 32, 1000, 2**28]
-    parts = components(R128, np.array([v << F for v in values], dtype=object))
-    outcome = run_parties(lambda c: fixed.exp2_negative(c, share_of(c, parts, R128), 80, F))
-    got = [int(v) for v in R128.decode(reconstruct(outcome.results))]
-    for value, power in zip(values, got, strict=True):
-        assert abs(power - (1 << (F - min(value, 24)))) <= 8
-
-
 def test_powers_and_polynomial_match_floats() -> None:
     xs = np.linspace(-0.5, 0.5, 11)
     parts = components(R64, np.rint(xs * 2**26).astype(np.int64))
@@ -97,10 +72,3 @@ def test_powers_and_polynomial_match_floats() -> None:
     polynomial = R64.decode(reconstruct([r[1] for r in outcome.results])) / 2**52
     assert np.allclose(powers, [xs**k for k in range(1, 6)], atol=2**-24)
     assert np.allclose(polynomial, np.polyval(coefficients[::-1], xs), atol=2**-23)
-
-
-def test_exp2_coefficients_are_accurate_to_47_bits() -> None:
-    coefficients = fixed.exp2_coefficients(F)
-    for x in (Fraction(k, 800) for k in range(101)):
-        value = sum(c * x**k for k, c in enumerate(coefficients)) / 2**F
-        assert abs(float(value - Fraction(2.0 ** -float(x)))) < 2**-47

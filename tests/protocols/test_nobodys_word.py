@@ -17,6 +17,7 @@ from protocols import (
     derived,
     discrete,
     fixed,
+    gumbel,
     measure,
     rows,
 )
@@ -35,6 +36,7 @@ from tests.protocols.local import components, reconstruct, run_parties, share_of
 from tests.protocols.test_box_muller import reject_normal
 from tests.protocols.test_costs import spec_of
 from tests.protocols.test_discrete import COUNT, chi_square
+from tests.protocols.test_gumbel import p_value
 from tests.protocols.test_origins import Notes
 
 Program = Callable[[Context], Awaitable[Share]]
@@ -131,15 +133,10 @@ EXACT: dict[str, Program] = {
         c, share_of(c, COUNTS, R32)[:60].reshape(4, 15), 100
     ),
     "check_cells": lambda c: bounded.check_cells(c, share_of(c, COUNTS, R32).reshape(5, 30), 890),
-    "maximum": lambda c: select_module.maximum(
-        c, Share(R128, c.pid, *(p.astype(object) for p in _wide_parts(c))), 40
+    "largest": lambda c: select_module._largest(
+        c, share_of(c, components(R64, np.arange(40) * 12345 % 977), R64), 30
     ),
 }
-
-
-def _wide_parts(ctx: Context) -> tuple[np.ndarray, np.ndarray]:
-    share = share_of(ctx, components(R128, np.arange(40) * 12345 % 977), R128)
-    return share.own, share.next
 
 
 def kept(name: str, value: np.ndarray) -> np.ndarray:
@@ -230,18 +227,10 @@ def test_pairs_are_used_once_and_for_what_they_are() -> None:
     run_parties(program)
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
-def test_exp2_negative_is_within_its_error(seed: int) -> None:
-    z = np.random.default_rng(seed).integers(0, 26 << 48, 40).astype(object)
-    parts = components(R128, z, seed)
-
-    async def program(ctx: Context) -> Share:
-        return await fixed.exp2_negative(ctx, share_of(ctx, parts, R128), 81, 48)
-
-    found = R128.decode(reconstruct(run_parties(verified(program), seed=seed).results))
-    for exponent, power in zip(z, found, strict=True):
-        exact = 2.0 ** -min(int(exponent) / 2**48, 24.0) * 2**48
-        assert abs(int(power) - exact) < 13
+def test_gumbel_matches_its_distribution() -> None:
+    """The test without a verifier, on as many samples: see ``test_gumbel``, which has its controls."""
+    outcome = run_parties(verified(lambda c: gumbel.gumbel(c, 20_000)))
+    assert p_value(R64.decode(reconstruct(outcome.results)) / 2.0**28) > 1e-5
 
 
 @pytest.mark.parametrize("sigma", [3.0, 20.89, 200.0])
@@ -270,9 +259,7 @@ def test_select_chooses_as_without_a_verifier_where_scores_are_far_apart() -> No
 ALL: dict[str, Callable[[Context], Awaitable[object]]] = {
     **EXACT,
     "truncate": lambda c: fixed.truncate(c, share_of(c, X64, R64).additive(c), 20),
-    "exp2_negative": lambda c: fixed.exp2_negative(
-        c, share_of(c, components(R128, [5 << 40, 7]), R128), 81, 48
-    ),
+    "gumbel": lambda c: gumbel.gumbel(c, 6),
     "discrete_gaussian": lambda c: discrete.discrete_gaussian(c, 70, Sampler.of(3.0)),
     "box_muller": lambda c: box_muller.gaussian(c, 6),
     "select": lambda c: select_module.select(

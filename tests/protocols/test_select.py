@@ -5,24 +5,24 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mechanisms import events, scores
-from mechanisms.scores import ScoreSpec, plain_scores, select_index
+from mechanisms.scores import ScoreSpec, plain_scores
 from protocols import measure, select_spec
 from protocols import select as select_module
 from protocols.absolute import grouped_absolute_error
-from protocols.base import known, random
 from protocols.boolean import lift, lift_magnitude
 from protocols.context import Context
 from protocols.errors import CheckFailed
-from protocols.fixed import EXPONENT_LIMIT
-from protocols.ring import R32, R128, Ring
-from protocols.select import maximum, select
+from protocols.gumbel import gumbel
+from protocols.ring import R32, R64, Ring
+from protocols.select import select
 from protocols.select_spec import MAX_CANDIDATES, bounds
 from protocols.shares import Share
 from tests.protocols.local import components, reconstruct, run_parties, share_of
+from tests.protocols.test_origins import Notes
 
 
 def spec_of(
@@ -37,32 +37,34 @@ def spec_of(
 
 
 def secure_choice(counts: np.ndarray, spec: ScoreSpec, seed: int) -> tuple[int, int]:
-    """The index that the protocol opens, and the one that the reference chooses with the same 64 random bits."""
+    """The index that the protocol opens, and that of the largest sum of exact score and the same noise."""
     parts = components(R32, counts, seed)
 
     outcome = run_parties(lambda c: select(c, share_of(c, parts, R32), spec), seed=seed)
     assert len(set(outcome.results)) == 1
-    expected = select_index(plain_scores(counts.astype(np.uint32), spec), drawn(seed))
-    return outcome.results[0], expected
+    noise = drawn(seed, len(spec.sizes))
+    sums = [t + g for t, g in zip(plain_scores(counts.astype(np.uint32), spec), noise, strict=True)]
+    return outcome.results[0], sums.index(max(sums))
 
 
-def drawn(seed: int) -> int:
-    """The 64 bits that a run with this seed draws: the test knows all keys, so it can draw them again."""
+def drawn(seed: int, count: int) -> list[int]:
+    """The noise that a run with this seed draws: the test knows all keys, so it can draw it again."""
+
+    async def nothing(ctx: Context) -> None:
+        pass
 
     async def program(ctx: Context) -> object:
-        with ctx.step("select.abs_error"):
-            pass
-        with ctx.step("select.choose") as c:
-            return random(c, R32, (2,))
+        with ctx.step("select.scores") as c:
+            return (await c.both(nothing, lambda c: gumbel(c, count)))[1]
 
-    high, low = reconstruct(run_parties(program, seed=seed).results)
-    return int(high) << 32 | int(low)
+    noise = R64.decode(reconstruct(run_parties(program, seed=seed).results))
+    return [int(g) for g in noise]
 
 
 @pytest.mark.parametrize("groups", [1, 2, 16, 17, 40])
 @pytest.mark.parametrize("gain", [1, 1 << 12, 1 << 18, 1 << 22])
 def test_select_equals_the_plaintext_reference(groups: int, gain: int) -> None:
-    """Same bits, same fixed-point scores: same choice, from nearly uniform weights to scores hundreds of nats apart."""
+    """Same noise, same fixed-point scores: same choice, from nearly uniform weights to scores 100 nats apart."""
     for seed in range(4):
         generator = np.random.default_rng(seed)
         spec = spec_of(generator, groups, gain=gain)
@@ -87,32 +89,35 @@ def test_select_opens_the_index_alone() -> None:
     for party in outcome.parties:
         assert [(o.what, o.count) for o in party.costs.openings] == [("select.index", 9)]
         words = np.frombuffer(party.opened_values[0][1], np.uint64)
-        assert sorted(words.tolist()) == [0] * 8 + [1]
+        assert np.count_nonzero(words) == 8
+        # Losers' words are random, all 64 bits of them.
+        assert len(set(words.tolist())) == 9
+        assert words.max() > 2**60
 
 
 def test_constants_agree_with_the_plaintext_mechanism() -> None:
     """What protocols and mechanisms both write down, since neither may import the other."""
     assert select_spec.FRACTION_BITS == scores.FRACTION_BITS
-    assert select_spec.LOG2E_SCALED == scores.LOG2E_SCALED
-    assert select_spec.WEIGHT_BITS == scores.EXPONENT_BITS
-    assert select_spec.WEIGHT_BITS == scores.SCORE_BITS + select_spec.LOG2E_BITS
-    assert select_spec.LOG2E_BITS == scores.LOG2E_BITS
-    assert EXPONENT_LIMIT == scores.FLOOR_BITS
+    assert select_spec.SCORE_BITS == scores.SCORE_BITS
     assert measure.NOISES == events.NOISE_KINDS
 
 
-@given(st.lists(st.integers(-(2**50), 2**50), min_size=1, max_size=60), st.integers(0, 99))
-def test_maximum_equals_plain(values: list[int], seed: int) -> None:
-    parts = components(R128, np.array(values, dtype=object), seed)
-    outcome = run_parties(lambda c: maximum(c, share_of(c, parts, R128), 53))
-    assert [int(v) for v in R128.decode(reconstruct(outcome.results))] == [max(values)]
+@pytest.mark.parametrize(("at_once", "verified"), [(3, False), (20, True), (256, False)])
+@settings(max_examples=25)
+@given(
+    values=st.lists(st.integers(-(2**50), 2**50), min_size=1, max_size=60), seed=st.integers(0, 99)
+)
+def test_largest_equals_plain(at_once: int, verified: bool, values: list[int], seed: int) -> None:
+    """In groups and all at once; of equal ones it is the first."""
+    parts = components(R64, np.array(values + values[:3]), seed)
 
+    async def program(ctx: Context) -> int:
+        ctx.verifier = Notes() if verified else None
+        return await select_module._open_largest(ctx, share_of(ctx, parts, R64), 53)
 
-def test_maximum_of_ties_is_the_value_once() -> None:
-    values = [7] * 40
-    parts = components(R128, np.array(values, dtype=object))
-    outcome = run_parties(lambda c: maximum(c, share_of(c, parts, R128), 10))
-    assert reconstruct(outcome.results).tolist() == [7]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(select_module, "ALL_PAIRS", at_once)
+        assert run_parties(program).results == [values.index(max(values))] * 3
 
 
 def test_bounds_rejects_what_could_wrap() -> None:
@@ -202,7 +207,7 @@ def test_errors_of_whatever_was_submitted_move_by_a_row_at_most(
             fraction_bits=6,
             bits=BITS,
         )
-        return await lift_magnitude(ctx, a_sh, BITS, R128)
+        return await lift_magnitude(ctx, a_sh, BITS, R64)
 
     found = [int(a) for a in reconstruct(run_parties(program).results)]
     assert found == errors_of(counts, answers)
@@ -274,53 +279,23 @@ def test_bounds_rejects_answers_of_more_rows_than_there_may_be() -> None:
         bounds(spec)
 
 
-@pytest.mark.parametrize(
-    ("groups", "drawn", "chosen"),
-    [
-        (2, 0, 0),
-        (2, (1 << 63) - 1, 0),
-        (2, 1 << 63, 1),
-        (2, (1 << 64) - 1, 1),
-        (3, 0x55555555_00000000, 0),
-        (3, 0x55555555_55555554, 0),
-        (3, 0x55555555_55555555, 1),
-    ],
-)
-def test_select_uses_all_bits_of_the_draw(
-    groups: int, drawn: int, chosen: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Equal weights, and u = (U + 1) / 2^64 at 1, and at and just above 1/2 and 1/3."""
-    halves = np.array([drawn >> 32, drawn & 0xFFFFFFFF], np.uint32)
-
-    def fixed_draw(ctx: Context, ring: Ring, shape: tuple[int, ...]) -> Share:
-        return known(ctx, ring, 0, halves if ctx.pid != 1 else None, shape)
-
-    monkeypatch.setattr(select_module, "random", fixed_draw)
-    parts = components(R32, [5] * groups)
-    spec = SimpleNamespace(
-        sizes=np.ones(groups, np.int64),
-        answers=np.zeros(groups, np.uint32),
-        gains=(1 << 20,) * groups,
-        offsets=(0,) * groups,
-        max_rows=10,
-    )
-    outcome = run_parties(lambda c: select(c, share_of(c, parts, R32), spec))
-    assert outcome.results == [chosen] * 3
-
-
 def test_select_fails_when_nobody_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a corrupted computation can come to: every prefix sum is called too short."""
+    """What a corrupted computation can come to: each of three loses to another one."""
     original = select_module.msb
 
-    async def always(ctx: Context, x_sh: Share, bits: int) -> Share:
-        short = await original(ctx, x_sh, bits)
-        return ~(short ^ short)
+    async def around(ctx: Context, x_sh: Share, bits: int) -> Share:
+        less = await original(ctx, x_sh, bits)
+        return less ^ less ^ 0b101
 
-    monkeypatch.setattr(select_module, "msb", always)
+    monkeypatch.setattr(select_module, "msb", around)
     spec = SimpleNamespace(
-        sizes=np.array([2]), answers=np.zeros(2, np.uint32), gains=(1,), offsets=(0,), max_rows=10
+        sizes=np.ones(3, np.int64),
+        answers=np.zeros(3, np.uint32),
+        gains=(1,) * 3,
+        offsets=(0,) * 3,
+        max_rows=10,
     )
-    parts = components(R32, [1, 2])
+    parts = components(R32, [1, 2, 3])
     with pytest.raises(CheckFailed, match="did not end in one candidate"):
         run_parties(lambda c: select(c, share_of(c, parts, R32), spec))
 

@@ -63,7 +63,7 @@ def choices(name: str, runs: int, *, verified: bool = False) -> np.ndarray:
 
 
 def probabilities(scores: tuple[float, ...], sharper: float = 1.0) -> np.ndarray:
-    weights = np.maximum(np.exp(sharper * (np.array(scores) - max(scores))), 2.0**-24)
+    weights = np.exp(sharper * (np.array(scores) - max(scores)))
     return np.asarray(weights / weights.sum())
 
 

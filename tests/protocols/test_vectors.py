@@ -337,7 +337,7 @@ def _select() -> dict[str, Any]:
         _select_case("eighteen candidates", [1, 5, 2] * 6, 1 << 18, 100_000, False),
         _select_case("a count that is none", [2, 3], 1 << 20, 1000, True),
     ]
-    error, choose = "select.abs_error", "select.choose"
+    error, choose = "select.scores", "select.choose"
     rows: list[Row] = [
         ("the opened index flipped", choose, (0, 1), -1, "flipped"),
         ("the digest of the opening flipped", choose, (1, 0), -1, "flipped"),
@@ -353,7 +353,7 @@ def _select() -> dict[str, Any]:
         _refused("errors beyond 31 bits", of, "", max_rows=1 << 25),
         _refused("scores beyond 62 bits", of, "", gains=[1 << 50] * 3),
         _refused("answers beyond the rows", of, "", answers=[70_000] * 6),
-        _refused("answers of another table", of, "select.abs_error", sizes=[2, 1, 2]),
+        _refused("answers of another table", of, "select.scores", sizes=[2, 1, 2]),
     ]
     return {"good": good, "bad": bad}
 

@@ -1,0 +1,172 @@
+"""Gumbel noise for selections: the candidate of the largest score and noise is one of the exponential mechanism.
+
+Provides ``table``, which is public, and ``gumbel``. Secret: random bits and noise; nobody knows a sample.
+
+A sample is w (k + U + V), with w = 2^-6 nats, a whole number k and two fractions U and V of 18 bits: a density that is
+linear between multiples of w. Probabilities of k are those that leave the distribution function within 2^-23 nats of
+Gumbel's (README section 3); from 20 nats on they fall by e^-w each. k is what an alias table gives, and where that is
+in its last 64 outcomes, one nat, also 64 J, J a geometric number: its bits are independent coins.
+
+Source: Gumbel's maximum, Yellott (1977); Walker (1977) for the table; README section 3 for the bounds.
+"""
+
+from dataclasses import dataclass
+from decimal import Decimal, localcontext
+from fractions import Fraction
+from functools import cache
+
+import numpy as np
+
+from protocols.alias import DIGITS, alias, to_units
+from protocols.base import multiply, random
+from protocols.bitslice import words_for
+from protocols.boolean import carry_out
+from protocols.context import Context
+from protocols.derived import weighted_bits
+from protocols.lookup import PublicTable, one_hot
+from protocols.ring import BITS, R64
+from protocols.select_spec import NOISE_HIGHEST, NOISE_LOWEST, SCORE_BITS
+from protocols.shares import Share, concatenate
+
+INDEX_BITS = 11
+COIN_BITS = 144
+STEP_BITS = 6
+"""w is 2^-STEP_BITS nats."""
+FINE_BITS = 18
+TAIL_BITS = 7
+"""Of J: it is 128 or more once in e^128."""
+STEPS_A_NAT = 1 << STEP_BITS
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GumbelTable:
+    """The distribution of k: ``lowest`` + an outcome of the alias table, whose last ``STEPS_A_NAT`` are the tail.
+
+    Bucket i gives outcome ``first[i]`` with probability ``thresholds[i]`` / 2^COIN_BITS and ``second[i]`` otherwise;
+    bit i of J is one with probability ``tail[i]`` / 2^COIN_BITS. ``coins`` and ``pairs`` are what is read at a bucket:
+    its threshold, and both outcomes with a bit above them for the tail.
+    """
+
+    lowest: int
+    outcomes: int
+    thresholds: tuple[int, ...]
+    first: tuple[int, ...]
+    second: tuple[int, ...]
+    tail: tuple[int, ...]
+    coins: PublicTable
+    pairs: PublicTable
+
+    def probabilities(self) -> list[Fraction]:
+        """The exact probability of each outcome of the alias table."""
+        units = [0] * self.outcomes
+        for threshold, first, second in zip(self.thresholds, self.first, self.second, strict=True):
+            if threshold:
+                units[first] += threshold
+            units[second] += (1 << COIN_BITS) - threshold
+        return [Fraction(unit, 1 << (INDEX_BITS + COIN_BITS)) for unit in units]
+
+
+def _weights() -> list[Decimal]:
+    """The probabilities of the outcomes, from that of k = NOISE_LOWEST / w on; the last nat's with all that is above.
+
+    The mass P_k of w (k + 1/2) to w (k + 3/2), less an eighth of its second difference: so the distribution function
+    is Gumbel's halfway between multiples of w, but for terms in w^4. What is below the first goes to it.
+    """
+    with localcontext() as context:
+        context.prec = DIGITS
+        w = Decimal(2) ** -STEP_BITS
+        low, high = NOISE_LOWEST * STEPS_A_NAT, NOISE_HIGHEST * STEPS_A_NAT
+        # The probability of more than w (k + 1/2).
+        above = {
+            k: 1 - (-((-w * (k + Decimal("0.5"))).exp())).exp() for k in range(low - 1, high + 3)
+        }
+        mass = {k: above[k] - above[k + 1] for k in range(low - 1, high + 2)}
+        weights = [
+            mass[k] - (mass[k + 1] - 2 * mass[k] + mass[k - 1]) / 8 for k in range(low + 1, high)
+        ]
+        rest = above[high] + (mass[high] - mass[high - 1]) / 8
+        weights.insert(0, 1 - rest - sum(weights))
+        ratio = (-w).exp()
+        scale = rest * (1 - ratio) / (1 - ratio**STEPS_A_NAT)
+        return weights + [scale * ratio**k for k in range(STEPS_A_NAT)]
+
+
+@cache
+def table() -> GumbelTable:
+    """The table, which is always the same."""
+    weights = _weights()
+    units = to_units(weights, INDEX_BITS + COIN_BITS)
+    thresholds, first, second = alias(units, INDEX_BITS, COIN_BITS)
+    with localcontext() as context:
+        context.prec = DIGITS
+        coins = [Decimal(1) / (1 + Decimal(1 << bit).exp()) for bit in range(TAIL_BITS)]
+        tail = tuple(int(coin * (1 << COIN_BITS)) for coin in coins)
+    count, flag = len(weights), 1 << INDEX_BITS
+
+    def flagged(outcome: int) -> int:
+        return outcome + flag * (count - STEPS_A_NAT <= outcome < count)
+
+    pairs = [(flagged(a), flagged(b)) for a, b in zip(first, second, strict=True)]
+    return GumbelTable(
+        NOISE_LOWEST * STEPS_A_NAT,
+        count,
+        thresholds,
+        first,
+        second,
+        tail,
+        PublicTable.of([(t,) for t in thresholds], COIN_BITS),
+        PublicTable.of(pairs, INDEX_BITS + 1),
+    )
+
+
+def _weights_of_bits() -> list[int]:
+    """What each bit of a sample is worth, in units of 2^-SCORE_BITS nats: of k, of J, of U and V."""
+    step = SCORE_BITS - STEP_BITS
+    fine = [1 << (step - FINE_BITS + bit) for bit in range(FINE_BITS)]
+    whole = [1 << (step + bit) for bit in range(INDEX_BITS)]
+    return whole + [1 << (SCORE_BITS + bit) for bit in range(TAIL_BITS)] + 2 * fine
+
+
+async def gumbel(ctx: Context, count: int) -> Share:
+    """Samples (count,) in Z_2^64, in units of 2^-28 nats.
+
+    Leaks: none.
+    Rounds: 4 + levels(11) + levels(144).
+    Communication: about 1,100 bytes a sample for the mean party.
+    Raises: ChannelError, ProtocolViolation.
+    Source: README section 3, step 4.
+    """
+    found, words = table(), words_for(count)
+    bucket = await one_hot(ctx, random(ctx, BITS, (INDEX_BITS, words)))
+    threshold, pair = found.coins.read(bucket)[:, 0], found.pairs.read(bucket)
+    # What the carry chooses between: outcomes, and J where the outcome is in the tail.
+    carry, tails = await ctx.both(
+        lambda c: _coin(c, threshold), lambda c: _tails(c, pair[INDEX_BITS], found)
+    )
+    options = concatenate(pair[:INDEX_BITS], tails)
+    first, second = options[:, 0], options[:, 1]
+    rows = np.zeros(options.shape[0], np.intp)
+    chosen = second ^ await multiply(ctx, first ^ second, carry.reshape(1, words)[rows])
+    planes = concatenate(chosen, random(ctx, BITS, (2 * FINE_BITS, words)))
+    # Half of the last place of U and V each, so that they are in the middle of what they stand for.
+    middle = 1 << (SCORE_BITS - STEP_BITS - FINE_BITS)
+    lowest = found.lowest << (SCORE_BITS - STEP_BITS)
+    weights = _weights_of_bits()
+    return await weighted_bits(ctx, planes, count, R64, weights) + (lowest + middle)
+
+
+async def _coin(ctx: Context, threshold: Share) -> Share:
+    """One (words,) with probability threshold / 2^COIN_BITS: what threshold and random bits carry."""
+    coins = random(ctx, BITS, threshold.shape)
+    return await carry_out(ctx, await multiply(ctx, threshold, coins), threshold ^ coins)
+
+
+async def _tails(ctx: Context, flags: Share, found: GumbelTable) -> Share:
+    """J's bits, or zeros where a flag is: for flags (2, words) planes (TAIL_BITS, 2, words). One J for both."""
+    words = flags.shape[1]
+    # All bits side by side: the threshold of each is public, and so its planes are all ones or zeros.
+    bits = [[t >> plane & 1 for t in found.tail] for plane in range(COIN_BITS)]
+    public = np.repeat(-np.array(bits, np.int64), words, axis=1).astype(np.uint64)
+    coins = random(ctx, BITS, public.shape)
+    tail = (await carry_out(ctx, coins.times(public), coins ^ public)).reshape(TAIL_BITS, 1, words)
+    return await multiply(ctx, tail[:, [0, 0]], flags.reshape(1, 2, words)[[0] * TAIL_BITS])
