@@ -94,6 +94,7 @@ def study(
             "run.rounds": rounds,
             "clients.expected": clients,
             "clients.minimum": max(3, clients // 2),
+            "clients.wait_s": _LONGEST_S,
             "flaim": {
                 "address": f"{LOOPBACK}:{free_ports(1)[0]}",
                 "key": pinned_in(own.cert).key,
@@ -101,7 +102,7 @@ def study(
                 "minimum": max(3, clients // 2),
             },
             "tls": {"ca": str(own.ca), "cert": str(own.cert), "key": str(own.key)},
-            "timeouts": {"connect_s": 120.0, "receive_s": 600.0},
+            "timeouts": {"connect_s": 120.0, "receive_s": _LONGEST_S},
         }
     )
     config = config.override(malicious if security == MALICIOUS else {})
