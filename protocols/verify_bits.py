@@ -46,12 +46,13 @@ _FOLDED = 128
 _SQUARES = 1 << 13
 _P = np.uint64(F61.modulus)
 _SMALL_WORDS = 1 << 11
-_FEW_BLOCKS, _BLOCKS = 16, 64
+BLOCKS = 16, 64
+"""Of the first step: of few gates, and of many."""
 
 
 def blocks_for(words: int) -> int:
     """Into how many blocks the first step cuts so many words of gates."""
-    return _FEW_BLOCKS if words <= _SMALL_WORDS else _BLOCKS
+    return BLOCKS[words > _SMALL_WORDS]
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)

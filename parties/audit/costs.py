@@ -19,7 +19,7 @@ from parties.audit.evidence import Attempt, Entry, Evidence, Session
 from parties.audit.findings import require
 from parties.audit.links import capacities_of, is_linked, linked_facts
 from parties.audit.privacy import Terms, candidates_of, rounds_of
-from parties.audit.proofs import is_proof, problem_of
+from parties.audit.proofs import is_proof, problem_of, sizes_problem
 from parties.config import CELLS, MALICIOUS
 from parties.distaim.estimation import LEAD, estimate_bytes
 from parties.distaim.inputs.rows import counting_plan, row_recoding
@@ -159,6 +159,7 @@ def costs(evidence: Evidence, terms: Terms) -> str:
 def _costs(evidence: Evidence, terms: Terms) -> str:
     exact = 0
     for session in evidence.sessions:
+        _proofs(session)
         for attempt in session.present:
             wanted, sums = expected(attempt, evidence, terms), tallies(attempt)
             steps = steps_of(attempt)
@@ -176,6 +177,16 @@ def _costs(evidence: Evidence, terms: Terms) -> str:
                 else:
                     _public(where, place, tally, done, attempt, terms)
     return f"Rounds and bytes of {exact} steps are what the formulas say; the others have the messages they should."
+
+
+def _proofs(session: Session) -> None:
+    """What the three sent to prove something has the sizes of proofs."""
+    attempts = list(session.present)
+    places = {step_in_round(entry) for attempt in attempts for entry in attempt.of("sent")}
+    for place in sorted(place for place in places if is_proof(place.step)):
+        if settled(place, session):
+            problem = sizes_problem(attempts, place.step, place.round)
+            require(problem is None, f"{place}: {problem}")
 
 
 def _exactly(where: str, cost: Cost, tally: Tally, done: list[Entry], pid: int) -> None:

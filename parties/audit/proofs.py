@@ -1,9 +1,11 @@
 """In malicious mode: what was opened was proved before, at every server; and what proofs send has their form.
 
-Provides the check ``proved``, and ``problem_of``, which judges the messages of a step of proofs. Public: everything.
+Provides the check ``proved``, and ``problem_of`` and ``sizes_problem``, which judge the messages of a step of proofs:
+how many there are at one server, and their sizes by what all three sent. Public: everything.
 """
 
 from collections import Counter
+from collections.abc import Sequence
 
 from parties.audit.evidence import Attempt, Evidence
 from parties.audit.findings import require
@@ -19,9 +21,12 @@ from parties.distaim.steps import (
     SELECT_VERIFY,
     Messages,
 )
+from protocols.proof_sizes import Told
+from protocols.proof_sizes import problem_of as sizes_of_proofs
 from protocols.steps import CHOICE, COMPARISONS
 
 _BY_NAME = {step.name: step for step in OF_PROOFS}
+_BY_FORMULA = {s.name for s in (CLIENTS_VERIFY, PREPARE_VERIFY, SELECT_VERIFY, MEASURE_VERIFY)}
 _LAST_WORD_BYTES = 1
 
 
@@ -34,6 +39,34 @@ def problem_of(step: str, sizes: list[int], times: int) -> str | None:
     """What is wrong with the messages that a server sent to one peer in a step of proofs taken so many times."""
     judged = _BY_NAME[step].problem
     return judged(Messages(sizes, times, 0, False, 0)) if judged is not None else None
+
+
+def sizes_problem(attempts: Sequence[Attempt], step: str, number: int) -> str | None:
+    """What is wrong with the sizes of what all three servers sent in a step of proofs in a round.
+
+    Tables of rows are proved otherwise, in a step of their own, whose sizes nobody holds to a formula here.
+    """
+    if step not in _BY_FORMULA or len(attempts) < 3:
+        return None
+    checks = [_checks(attempt, step, number) for attempt in attempts]
+    if len({len(found) for found in checks}) > 1:
+        return "the servers took part in different numbers of checks"
+    told = sorted(zip(attempts, checks, strict=True), key=lambda item: item[0].pid)
+    return next(filter(None, map(sizes_of_proofs, zip(*(c for _, c in told), strict=True))), None)
+
+
+def _checks(attempt: Attempt, step: str, number: int) -> list[Told]:
+    """What a server sent in each check of a step, which ends with a word to both."""
+    before, following = (attempt.pid - 1) % 3, (attempt.pid + 1) % 3
+    sizes: dict[int, list[list[int]]] = {before: [[]], following: [[]]}
+    for entry in attempt.of("sent"):
+        if (entry.text("step"), entry.number("round")) == (step, number):
+            to = sizes[entry.number("peer")]
+            to[-1].append(entry.number("bytes"))
+            if to[-1][-1] == _LAST_WORD_BYTES:
+                to.append([])
+    pairs = zip(sizes[before], sizes[following], strict=False)
+    return [Told(*pair) for pair in pairs if any(pair)]
 
 
 def proved(evidence: Evidence, terms: Terms) -> str:

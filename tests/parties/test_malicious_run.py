@@ -12,12 +12,14 @@ from parties.audit.run import audit_folder
 from parties.config import CertificateFiles
 from parties.distaim.circumstances import Circumstances
 from parties.distaim.notes import COUNTING, RECOUNTING, TOTAL
+from parties.distaim.steps import SELECT_VERIFY
 from protocols.context import Payload, StepCost, Transport
 from protocols.errors import CheckFailed, PeerClosed
 from protocols.steps import COUNT_FACTORS
-from tests.parties.audit_runs import collect
+from tests.parties.audit_runs import Lines, collect
 from tests.parties.mesh import EVERYONE, Cluster, make_uniform
 from tests.parties.support import make_config
+from tests.parties.tampering import Forger, find
 from tests.parties.test_private_bins_run import PRIVATE
 
 
@@ -87,6 +89,20 @@ async def test_run_is_finished_and_passes_the_audit(
     (proofs,) = (check for check in found.checks if check.name == "proofs")
     assert "Before each of" in proofs.detail
     assert any("was proved" in sentence for sentence in found.limits)
+    forger = Forger(cluster.folder / "run", cluster.folder / "run", certificates)
+    forger.edit(larger_challenge)
+    (told,) = (c for c in audit_folder(forger.run).checks if c.name == "costs")
+    assert told.status == "fail"
+    assert "server 1 sent 20 bytes as a verifier" in told.detail
+
+
+def larger_challenge(lines: Lines) -> None:
+    """Whoever says so: server 1's first challenge to server 0 has four bytes more than a challenge has."""
+    ends = {0: ("received", 1), 1: ("sent", 0)}
+    pid = lines[0]["party"]
+    if pid in ends:
+        kind, peer = ends[pid]
+        find(lines, kind, step=SELECT_VERIFY.name, peer=peer, bytes=16)["bytes"] += 4
 
 
 async def test_private_bins_and_a_late_owner_are_proved_and_pass_the_audit(

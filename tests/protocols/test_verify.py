@@ -6,17 +6,17 @@ from functools import partial
 import numpy as np
 import pytest
 
-from protocols import base, boolean, costs, verify
+from protocols import base, boolean, costs, verify, verify_rings
 from protocols.blocks import in_blocks
 from protocols.context import Context
 from protocols.errors import CheckFailed
 from protocols.mersenne import F61
-from protocols.records import Record, Side
+from protocols.records import Record, Side, Structure
 from protocols.ring import BITS, R16, R32, R64, R128, Ring
 from protocols.shares import Additive, Arranged, Scaled, Share, joined, product
-from protocols.verify import ProductVerifier
+from protocols.verify import BATCH_ELEMENTS, ProductVerifier
 from protocols.verify_bits import Gates
-from protocols.verify_rings import RingProducts
+from protocols.verify_rings import SCHEMES, RingProducts
 from tests.protocols.deviating import deviate, flip, flip_last
 from tests.protocols.local import components, reconstruct, run_parties, share_of
 from tests.protocols.test_privacy import find_leak
@@ -484,3 +484,24 @@ def test_settle_of_ring_products_costs_what_its_formula_says(ring: Ring, count: 
 def test_gates_show_nothing() -> None:
     assert repr(Gates([])) == "Gates(0 words)"
     assert repr(ProductVerifier()) == "ProductVerifier(0 values, 0 shown)"
+
+
+@pytest.mark.parametrize("ring", [R32, R64])
+def test_a_claim_that_could_reach_the_prime_is_refused(
+    ring: Ring, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sums are compared modulo the prime: at 2^K W above it a false one could be equal, and nobody would see it."""
+    scheme = SCHEMES[ring]
+    # The largest number of terms whose W, in its bits, keeps all sums below the prime.
+    room = scheme.field.exponent - 1 - scheme.bits - scheme.carry_bits(0)
+    assert 1 << room > 2 * BATCH_ELEMENTS, "a batch of proofs has to fit"
+    for terms, fits in ((1 << room - 1, True), (1 << room, False)):
+        with monkeypatch.context() as patch:
+            patch.setattr(verify_rings, "padded_terms", lambda ring, count, terms=terms: terms)
+            nobody = np.zeros(0, np.bool_)
+            no_values = Structure.of([], nobody, nobody)
+            if fits:
+                RingProducts(ring, [], no_values)
+            else:
+                with pytest.raises(ValueError, match="too many for one proof"):
+                    RingProducts(ring, [], no_values)

@@ -1,0 +1,106 @@
+"""Which sizes the messages of a check may have, for whoever has nothing but sizes: an auditor.
+
+Provides ``Told`` and ``problem_of``, which holds what three parties sent in one check (``verify``) to the formulas of
+``costs``. Matrices, carries, challenges, digests and last elements have few possible sizes; how many
+there are of each is decided by how many proofs there were, and that by what the two others sent. Known limit:
+quotients, one message of each proof of products in a ring, have a size that goes by how much was multiplied, which no
+transcript says; where one has the size of a matrix, another message may pass for it. The receiver takes none but the
+right ones. Public: everything. Source: README section 7.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from protocols.inner_proof import blocks_of, last_size
+from protocols.mersenne import F61, Field
+from protocols.verify_bits import BLOCKS
+from protocols.verify_rings import SCHEMES
+
+_WORD, _DIGEST, _CHALLENGE = 8, 32, 16
+_FINE = 1
+_UNIT = 4
+"""Of every number that is sent in a proof."""
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """The sizes of what a party sent in one check, in their order: to the party before, and to the next one."""
+
+    before: Sequence[int]
+    next: Sequence[int]
+
+
+def _claims() -> dict[Field, set[int]]:
+    """How many claims a step of each field may be about: several at the first alone."""
+    found: dict[Field, set[int]] = {F61: {1}}
+    for scheme in SCHEMES.values():
+        found.setdefault(scheme.field, {1}).add(scheme.sums)
+    return found
+
+
+def _matrix(field: Field, claims: int, blocks: int) -> int:
+    return _WORD * field.words * claims * (blocks * blocks - 1)
+
+
+MATRICES = frozenset(
+    [_matrix(F61, 1, blocks) for blocks in BLOCKS]
+    + [
+        _matrix(field, claims, blocks)
+        for field, several in _claims().items()
+        for claims in several
+        # The last step has at least two elements a side, and one more that is random.
+        for blocks in (blocks_of(field), *range(3, last_size(field) + 2))
+    ]
+)
+"""Of a prover's matrices, in whatever step."""
+CARRIES = frozenset(
+    _WORD * scheme.sums * -(-scheme.carry_bits(1 << bits) // 64)
+    for scheme in SCHEMES.values()
+    for bits in range(40)
+)
+"""Of the numbers W of a proof in a ring."""
+_LAST = {field: _CHALLENGE * field.words for field in _claims()}
+_TO_THE_ONE_BEFORE = {_CHALLENGE, _DIGEST, *_LAST.values()}
+
+
+def problem_of(told: Sequence[Told]) -> str | None:
+    """What is wrong with the sizes of what parties 0, 1 and 2 sent in one check; None where all is as it should be."""
+    sizes = [(list(each.before), list(each.next)) for each in told]
+    for pid, (before, following) in enumerate(sizes):
+        if min(len(before), len(following)) < 2 or (before[-1], following[-1]) != (_FINE, _FINE):
+            return f"server {pid} did not end a check with a word to both"
+        if before[0] != following[0] + _DIGEST or following[0] != sizes[0][1][0]:
+            return f"server {pid} began a check with {before[0]} and {following[0]} bytes"
+        for size in before[1:-1]:
+            if size not in _TO_THE_ONE_BEFORE:
+                return f"server {pid} sent {size} bytes as a verifier; the protocol has no such message"
+    heard = [Counter(before[1:-1]) for before, _ in sizes]
+    proving = [following[1:-1] for _, following in sizes]
+    gates = {_gates(pid, heard, proving) for pid in range(3)}
+    if len(gates) > 1 or not gates <= {0, 3}:
+        return "the servers' messages do not belong to one number of proofs"
+    for pid, messages in enumerate(proving):
+        # A proof in a ring has a challenge less than messages, and two that are no matrices.
+        challenges = heard[(pid + 1) % 3][_CHALLENGE] - max(gates) // 3
+        in_rings = len(messages) - challenges
+        carries = sum(size in CARRIES for size in messages)
+        other = [size for size in messages if size not in MATRICES | CARRIES]
+        if carries < in_rings or len(other) > in_rings or any(size % _UNIT for size in other):
+            return f"server {pid} sent {other} bytes as a prover, where matrices have other sizes"
+    return None
+
+
+def _gates(pid: int, heard: Sequence[Counter[int]], proving: Sequence[Sequence[int]]) -> int:
+    """Three times the proofs of gates of each party, by what the parties sent.
+
+    Party p sends before it: a digest for each of its own proofs and, for each proof of the next one, its last element,
+    of 32 bytes in F127 and 144 in F521; as the one right of the party before, a challenge for each of its messages but
+    one a proof in a ring.
+    """
+    after, prior = (pid + 1) % 3, (pid + 2) % 3
+    words = heard[pid][_DIGEST] + sum(
+        heard[pid][size] for size in set(_LAST.values()) - {_CHALLENGE, _DIGEST}
+    )
+    challenges = heard[after][_CHALLENGE] + heard[prior][_CHALLENGE]
+    return words + challenges - len(proving[pid]) - len(proving[after])

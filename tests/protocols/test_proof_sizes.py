@@ -1,0 +1,108 @@
+"""Sizes of proofs' messages: those of real checks pass, and a message that is larger or smaller does not."""
+
+from functools import cache
+
+import numpy as np
+import pytest
+
+from protocols import base
+from protocols.context import Context
+from protocols.derived import bits_to_ring
+from protocols.proof_sizes import CARRIES, MATRICES, Told, problem_of
+from protocols.ring import BITS, R32, R64, R128
+from protocols.verify import ProductVerifier
+from tests.protocols.local import run_parties
+
+STEP = "test.verify"
+
+
+async def gates(ctx: Context) -> None:
+    x_bsh = base.random(ctx, BITS, (70, 40))
+    await base.multiply(ctx, x_bsh, x_bsh)
+
+
+async def few_gates(ctx: Context) -> None:
+    x_bsh = base.random(ctx, BITS, (3,))
+    await base.multiply(ctx, x_bsh, x_bsh)
+
+
+async def rings(ctx: Context) -> None:
+    for ring in (R32, R64, R128):
+        x_sh = base.random(ctx, ring, (50,))
+        await base.multiply(ctx, x_sh, x_sh)
+
+
+async def both(ctx: Context) -> None:
+    await gates(ctx)
+    await bits_to_ring(ctx, base.random(ctx, BITS, (70, 1)), 70, R32)
+
+
+PROGRAMS = {"gates": gates, "few gates": few_gates, "rings": rings, "both": both}
+
+
+@cache
+def sizes(name: str) -> tuple[Told, ...]:
+    """What the three parties send in one check."""
+
+    async def checked(ctx: Context) -> None:
+        ctx.verifier = ProductVerifier()
+        with ctx.step("test") as c:
+            await PROGRAMS[name](c)
+            await ctx.verifier.settle(c)
+
+    sent = [m for m in run_parties(checked).mesh.sent if m.step == STEP]
+    told = []
+    for pid in range(3):
+        before, following = (
+            tuple(len(m.payload) for m in sent if (m.sender, m.receiver) == (pid, peer % 3))
+            for peer in (pid - 1, pid + 1)
+        )
+        told.append(Told(before, following))
+    return tuple(told)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_sizes_of_a_check_are_those_of_the_formulas(name: str) -> None:
+    assert problem_of(sizes(name)) is None
+
+
+@pytest.mark.parametrize("more", [-4, -1, 1, 8, 1000])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_message_of_another_size_is_found(name: str, more: int) -> None:
+    """All but quotients, whose sizes go by how much was multiplied, and what other numbers of products would have."""
+    told = sizes(name)
+    for pid in range(3):
+        for to_next in (False, True):
+            said = list(told[pid].next if to_next else told[pid].before)
+            for number, size in enumerate(said):
+                inner, known = 0 < number < len(said) - 1, MATRICES | CARRIES
+                may_be = size not in known or size + more in known
+                if to_next and inner and more % 4 == 0 and may_be:
+                    continue
+                changed = [*said[:number], size + more, *said[number + 1 :]]
+                pair = (told[pid].before, changed) if to_next else (changed, told[pid].next)
+                found = problem_of([Told(*pair) if p == pid else told[p] for p in range(3)])
+                assert found is not None, (pid, to_next, number, size)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_message_more_or_less_is_found(name: str) -> None:
+    told = sizes(name)
+    for pid in range(3):
+        for said in (told[pid].before, told[pid].next):
+            for number in range(len(said)):
+                for changed in (
+                    [*said[:number], *said[number + 1 :]],
+                    [*said[:number], *said[number:][:1], *said[number:]],
+                ):
+                    pair = (
+                        (changed, told[pid].next)
+                        if said is told[pid].before
+                        else (told[pid].before, changed)
+                    )
+                    assert problem_of([Told(*pair) if p == pid else told[p] for p in range(3)])
+
+
+def test_carries_are_no_matrices() -> None:
+    assert not MATRICES & CARRIES
+    assert all(np.array(sorted(MATRICES)) % 8 == 0)
