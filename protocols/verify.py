@@ -81,7 +81,9 @@ class ProductVerifier:
             taken, shown, self._records, self._shown = self._records, self._shown, {}, {}
             outline = _outline(taken, shown)
             records = {ring: _in_order(found) for ring, found in _in_order_of_rings(taken)}
-            tabled, records[R16] = _split(records.get(R16, []))
+            tabled, others = _split(records.pop(R16, []))
+            if others:
+                records[R16] = others
             structures = await self._begin(inner, outline, records, shown)
             del taken, shown
             # Of bits, all three provers' gates are the same.

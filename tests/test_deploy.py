@@ -361,6 +361,31 @@ def test_the_chart_runs_one_confined_server_behind_two_ports(tmp_path: Path) -> 
     assert found["Service"]["spec"]["selector"].items() <= labels
 
 
+def test_the_chart_has_the_operators_port_where_it_is_asked_for(tmp_path: Path) -> None:
+    manifests = rendered(tmp_path, {"admin": {"port": 7444}})
+    services = {m["metadata"]["name"]: m["spec"] for m in manifests if m["kind"] == "Service"}
+    (name,) = [name for name in services if name.endswith("-admin")]
+    assert services[name]["type"] == "ClusterIP"
+    assert services[name]["ports"] == [{"name": "admin", "port": 7444, "targetPort": "admin"}]
+    found = by_kind(manifests)
+    (server,) = found["StatefulSet"]["spec"]["template"]["spec"]["containers"]
+    assert {"name": "admin", "containerPort": 7444} in server["ports"]
+    # Nobody reaches it before somebody is named.
+    assert len(found["NetworkPolicy"]["spec"]["ingress"]) == 2
+    prometheus = [{"podSelector": {"matchLabels": {"app": "prometheus"}}}]
+    values = {
+        "admin": {"port": 7444},
+        "networkPolicy": {
+            "enabled": True,
+            "meshFrom": [],
+            "ingestFrom": [],
+            "adminFrom": prometheus,
+        },
+    }
+    *_, last = by_kind(rendered(tmp_path, values))["NetworkPolicy"]["spec"]["ingress"]
+    assert last == {"ports": [{"port": "admin"}], "from": prometheus}
+
+
 def test_the_chart_takes_secrets_by_reference_alone(tmp_path: Path) -> None:
     values = {
         "database": {"existingSecret": "base", "key": "url"},

@@ -1,5 +1,6 @@
 """The command `study`: what an operator does with the studies of a running service."""
 
+import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,7 +14,7 @@ from parties.cards import read_out
 from parties.ceremony import merge
 from parties.commands.printing import print_json, print_lines, say
 from parties.commands.running import common_options
-from parties.commands.service_options import asked, folder_option
+from parties.commands.service_options import DEFAULT, asked, folder_option
 from parties.config import Config, load_config
 from parties.files import disk_errors, write_new
 
@@ -73,8 +74,11 @@ def propose(
         print_json(answer | {"file": str(path)})
         return
     print_lines(_header(answer))
+    # The other operators have folders of their own.
+    here = "" if folder == DEFAULT else f" --dir {shlex.quote(str(folder))}"
     say(
-        f"{path}: proposed. Each operator compares the words and approves: syncret study approve {answer['digest']}"
+        f"{path}: proposed. Each operator compares the words and approves; here: syncret study approve "
+        f"{answer['digest']}{here}"
     )
 
 
