@@ -22,8 +22,8 @@ PARTIES = 3
 
 _OF_ALL = (
     "Opened were the chosen query of each round, each noisy measurement and, where the run checks it, whether each "
-    "data owner's counts are within their bound, nothing else. Who took part, and the sizes and times of messages, are "
-    "visible too.",
+    "data owner's counts are within their bound; nothing else that depends on a row. Who took part, and the sizes and "
+    "times of messages, are visible too.",
     "No data owner has more rows than the agreed number: its own program refuses a larger table. The privacy guarantee "
     "holds whatever the other data owners submit; an owner that submits rows or counts which are not those of its "
     "table can bend the result.",

@@ -172,6 +172,8 @@ def _sources(report: Mapping[str, object]) -> str:
         return ""
     by = "their places" if section(report, "parameters").get("link") == BY_ORDER else "linking keys"
     said = f"The rows of {len(sources)} sources were linked by {by}, on shares; the table is of who is in all of them."
+    if len(sources) == 1:
+        said = f"Rows came with {by}, by which a person's were known, on shares."
     rows = [
         (
             s["name"],

@@ -9,7 +9,7 @@ from parties.config import BY_KEY, PERSON, Config
 ROW_OF_ALL = "one row added to or removed from the whole table"
 """Whom the guarantee of DistAIM and central AIM is for, where nothing else is said."""
 LINKED_TRUST = (
-    "The sources were joined on shares. What that opened is the order of rows that had been shuffled in secret: not "
+    "Rows were linked on shares. What that opened is the order of rows that had been shuffled in secret: not "
     "which rows match, not how many do, and nothing of a linking key. A key is in no query and in no result.",
 )
 ALIGNED_TRUST = (
@@ -23,6 +23,8 @@ def unit_in_words(config: Config) -> str:
     if config.run.unit == PERSON and names:
         several = [source for source in config.sources if source.rows_per_person > 1]
         having = f"; in {several[0].name} up to {rows}" if several else ""
+        if len(names) == 1:
+            return f"one person added or removed with all of its rows, which are at most {rows}"
         key = "the rows that share a linking key" if config.run.link == BY_KEY else "a row's place"
         return (
             f"one person added or removed with all of its rows ({key}: one in each source{having})"
@@ -62,13 +64,18 @@ def unit_trust(config: Config) -> tuple[str, ...]:
 
 def _of_sources(config: Config) -> str:
     """Why whatever owners send, a unit makes or unmakes no more joined rows than was budgeted for."""
+    if len(config.sources) == 1:
+        return (
+            f"A key that stands in more than {_rows(config.rows_of_unit)} counts for nothing, whoever sent these rows: "
+            f"so a person is {_rows(config.rows_of_unit)} at most, whatever owners send."
+        )
     several = [source.name for source in config.sources if source.rows_per_person > 1]
     where = f", in {several[0]} in more than {config.rows_of_unit}" if several else ""
     return (
         f"A key that stands in more than one row of a source{where}, joins nothing, whoever sent these rows: so a row, "
-        f"and a person with all of its rows, makes or unmakes {_joined(config.rows_of_unit)} at most."
+        f"and a person with all of its rows, makes or unmakes {_rows(config.rows_of_unit, 'joined row')} at most."
     )
 
 
-def _joined(rows: int) -> str:
-    return "one joined row" if rows == 1 else f"{rows} joined rows"
+def _rows(rows: int, what: str = "row") -> str:
+    return f"one {what}" if rows == 1 else f"{rows} {what}s"
