@@ -34,7 +34,6 @@ from mechanisms.source import TableSource
 from mechanisms.text_table import TextTable
 from parties.config import MALICIOUS, SEMI_HONEST, CertificateFiles, Config, load_config
 from parties.flaim.client import run_client
-from parties.flaim.result import RESULT
 from parties.flaim.server import run_server
 from parties.flaim.session import SharedBriefs
 from parties.owner import Table
@@ -47,10 +46,10 @@ from parties.trial.ports import LOOPBACK, free_ports
 
 OWN, FLOWER = "our connections", "Flower's simulation"
 MISSING = "Flower is not installed here: pip install -c constraints-flower.txt -e '.[flower]', or make bench-flower"
-_SERVER = "flaim-server"
+_SERVER, _REPORT = "flaim-server", "report.json"
 _ROOT = Path(__file__).resolve().parents[1]
 _APP = _ROOT / "examples" / "flower"
-_TRIES, _LONGEST_S = 20, 1800.0
+_TRIES, _LONGEST_S, _GOODBYE_S = 20, 1800.0, 20.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +171,7 @@ def measure_flower(own: Study) -> Run:
     given = " ".join(f'{key}="{value}"' for key, value in settings.items())
     with _superlink(bin_, port, own.folder / "superlink.log", environment):
         _flwr(bin_, ["run", str(_APP), "here", "--run-config", given], environment, len(own.names))
-        _wait(directory / RESULT, own.folder / "superlink.log")
+        _wait(directory / _REPORT, own.folder / "superlink.log")
     result = read_result(directory)
     return _run(own, directory, FLOWER, float(result["seconds"]["total"]))
 
@@ -203,9 +202,11 @@ def _superlink(
     try:
         yield
     finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+        # Asked first: what it has started (Ray) ends itself then.
+        for how in (signal.SIGTERM, signal.SIGKILL):
+            with contextlib.suppress(ProcessLookupError, subprocess.TimeoutExpired):
+                os.killpg(process.pid, how)
+                process.wait(timeout=_GOODBYE_S)
 
 
 def _flwr(folder: Path, arguments: list[str], environment: Mapping[str, str], clients: int) -> None:

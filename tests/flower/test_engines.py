@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -70,6 +70,16 @@ class Fleet:
         os.killpg(process.pid, how)
         process.wait()
 
+    def stop(self) -> None:
+        """Ask all to end, and make them after a while; Ray ends with who has started it."""
+        for how in (signal.SIGTERM, signal.SIGKILL):
+            for process in self.processes.values():
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, how)
+            for process in self.processes.values():
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(timeout=20)
+
     def flwr(self, *arguments: str) -> str:
         done = subprocess.run(
             [str(BIN / "flwr"), *arguments],
@@ -104,8 +114,7 @@ def fleet(folder: Path) -> Iterator[Fleet]:
     try:
         yield found
     finally:
-        for name in list(found.processes):
-            found.kill(name)
+        found.stop()
 
 
 def write_nodes(config: Config, certificates: Certificates, folder: Path) -> list[dict[str, str]]:
