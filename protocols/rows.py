@@ -288,18 +288,21 @@ class _Nodes:
     def operand(self, places: dict[int, slice]) -> NDArray[np.int16]:
         """All factors as numbers whose products are this party's terms of twice theirs: (entries, rows). Local."""
         own, next_ = (np.uint16(factor % (1 << R16.bits)) for factor in FACTORS[self._whole[0].pid])
-        numbers = {node: sh.own * own + sh.next * next_ for node, sh in self._whole.items()}
+
+        def mixed(x_sh: Share) -> RingArray:
+            found: RingArray = x_sh.next * next_
+            found += x_sh.own * own
+            return found
+
         rows, entries = self._whole[0].shape[-1], max(place.stop for place in places.values())
         operand = np.empty((entries, rows), np.uint16)
         for node, place in places.items():
             if node in self._products:
                 product, sent = self._plan.product(node), self._products[node]
-                mixed = sent.own * own + sent.next * next_
-                operand[place] = _completed(
-                    product, mixed, numbers[product.high], numbers[product.low]
-                )
+                high, low = (mixed(self._whole[part]) for part in (product.high, product.low))
+                operand[place] = _completed(product, mixed(sent), high, low)
             else:
-                operand[place] = numbers[node]
+                operand[place] = mixed(self._whole[node])
         return operand.view(np.int16)
 
     def origins(self, ctx: Context) -> Origins | None:

@@ -311,6 +311,7 @@ TASKS: dict[str, Task] = {
         facts=_counting_facts,
         # However few rows: all the cells, whose memory is the task's own.
         warm=0,
+        most_proved=_ADULT_ROWS,
     ),
     # Presence, key and columns of two rows in two components.
     "join": Task(
