@@ -12,6 +12,7 @@ import numpy as np
 from bench.attacks.deviations import STRUCTURED, AtMessage, Attack, applies
 from bench.attacks.mesh import Outcome, Sent, run
 from bench.attacks.programs import SAME_IN_BOTH, TARGETS, Target
+from protocols.errors import PeerClosed
 from protocols.select_spec import chosen_index
 
 ABORTED, WAITING, HARMLESS, SUCCEEDED = "aborted", "waiting", "harmless", "succeeded"
@@ -110,11 +111,10 @@ def judged(outcome: Outcome, honest: Outcome) -> str:
 
 
 def _noticed(outcome: Outcome) -> str:
-    return "; ".join(
-        f"{error} (said at party {pid})"
-        for pid, error in outcome.errors.items()
-        if isinstance(error, Exception)
-    )
+    """In whose words; of who lost a party alone where nobody says more."""
+    told = {pid: e for pid, e in outcome.errors.items() if isinstance(e, Exception)}
+    noticed = {pid: e for pid, e in told.items() if not isinstance(e, PeerClosed)}
+    return "; ".join(f"{e} (said at party {pid})" for pid, e in (noticed or told).items())
 
 
 def without_control(results: Sequence[Result]) -> list[str]:

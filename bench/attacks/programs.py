@@ -18,6 +18,7 @@ from parties.distaim.steps import (
     CLIENTS_COMPARE,
     CLIENTS_RESUME,
     CLIENTS_VERIFY,
+    COUNT_VERIFY,
     ESTIMATE,
     FINISH,
     PREPARE_VERIFY,
@@ -186,7 +187,7 @@ _OF_WHOLE_RUNS: Mapping[str, frozenset[str]] = {
     "run-restarted": frozenset({AGREE.name, CLIENTS_RESUME.name, SELECT_CHOOSE.name}),
     # The model decides whether rounds become finer, and what is opened which bins there are.
     "run-annealed": frozenset({ESTIMATE.name, MEASURE_OPEN.name}),
-    "run-private-bins": frozenset({COUNT_RECODE.name, MEASURE_OPEN.name, CLIENTS_VERIFY.name}),
+    "run-private-bins": frozenset({COUNT_RECODE.name, COUNT_VERIFY.name, MEASURE_OPEN.name}),
 }
 
 SAME_IN_BOTH = frozenset({"keys", "run", "run-annealed"})
