@@ -9,6 +9,7 @@ Secret: keys. Public: the comparisons, and with them the order of the shuffled r
 al. (ICISC 2012) for opened comparisons after a shuffle.
 """
 
+import asyncio
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,7 +27,8 @@ PIVOTS = 3
 SMALL = 16
 """In parts of so many rows all are compared with all."""
 BLOCK_PAIRS = 1 << 16
-"""What is compared at a time, side by side: a multiple of 64."""
+"""What is compared in one message, a multiple of 64; so many of them side by side."""
+_IN_FLIGHT = 16
 
 Indices = NDArray[np.intp]
 
@@ -54,10 +56,14 @@ async def _compared(
     ctx: Context, keys_bsh: Share, left: Indices, right: Indices, bits: int
 ) -> NDArray[np.bool_]:
     """Whether the one row's key is less than the other's, opened for each pair."""
+    slots = asyncio.Semaphore(_IN_FLIGHT)
+
+    async def compared(c: Context, block: slice) -> Share:
+        async with slots:
+            return await is_less(c, keys_bsh[left[block]], keys_bsh[right[block]], bits)
+
     blocks = [slice(at, at + BLOCK_PAIRS) for at in range(0, len(left), BLOCK_PAIRS)]
-    found = await ctx.gather(
-        *((lambda c, b=b: is_less(c, keys_bsh[left[b]], keys_bsh[right[b]], bits)) for b in blocks)
-    )
+    found = await ctx.gather(*((lambda c, b=b: compared(c, b)) for b in blocks))
     opened = await open_value(ctx, concatenate(*found), COMPARISONS.what)
     return to_bits(opened, len(left)).astype(np.bool_)
 
