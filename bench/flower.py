@@ -27,6 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.datasets import DATA_VARIABLE
+from bench.engine.report import commit, machine
 from bench.markdown import markdown_table, size, spread
 from mechanisms.metrics import table_answers, workload_error
 from mechanisms.model import Model
@@ -320,9 +321,16 @@ def flower(clients: int, rounds: int, repeats: int, malicious: bool, output: Pat
                 runs.append(run)
                 click.echo(f"{run.transport}, {security}, {repeat + 1}: {asdict(run)}", err=True)
     command = f"syncret bench flower --clients {clients} --rounds {rounds} --repeats {repeats}"
-    text = page(runs, clients, command + " --malicious" * malicious)
+    command += " --malicious" * malicious
+    text = page(runs, clients, command)
     click.echo(text)
     if output is not None:
         output.mkdir(parents=True, exist_ok=True)
         (output / "flower.md").write_text(text)
-        (output / "flower.json").write_text(json.dumps([asdict(run) for run in runs], indent=1))
+        document = {
+            "command": command,
+            "commit": commit(("parties/flaim", "secagg", "bench/*.py")),
+            "machine": machine(),
+            "runs": [asdict(run) for run in runs],
+        }
+        (output / "flower.json").write_text(json.dumps(document, indent=1) + "\n")
