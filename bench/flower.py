@@ -279,9 +279,9 @@ def page(runs: Sequence[Run], clients: int, command: str) -> str:
             markdown_table(heads, rows, right=(2, 3, 4, 5, 6)),
             "",
             "Bytes are of the frames, which are the same messages; Flower's own envelopes come on top. Seconds are of "
-            "one machine, which may have had other work, without a network: deployed, SuperNodes ask for messages every "
-            "three seconds and start a process for each. There and back go 5 messages a round to each client (6 with "
-            "signed sums), 4 (5) for the first sums, one to join and one to say goodbye.",
+            "one machine, which may have had other work, without a network: deployed, SuperNodes ask for messages "
+            "every three seconds and start a process for each. There and back go 5 messages a round to each client (6 "
+            "with signed sums), 4 (5) for the first sums, one to join and one to say goodbye.",
             "",
         )
     )
