@@ -4,12 +4,17 @@ Provides ``message_targets``. A message that carries a checksum gets a new one a
 it would be reached. Signatures are not made anew, but for the owners', who may sign anything.
 """
 
+import asyncio
+import contextlib
 import hashlib
 import json
+import socket
+import ssl
 import struct
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 
@@ -35,6 +40,7 @@ from parties.distaim.taking_back import TakenBack, sign_withdrawal
 from parties.distaim.withdrawal import SignedWithdrawal
 from parties.flaim import messages as flaim
 from parties.flaim.refusals import Refusal, Refused
+from parties.flaim.roster import Own, pack_cards, pack_members, unpack_members
 from parties.flaim.session import ClientSession
 from parties.flaim.sums import settings_of
 from parties.operate.book import State
@@ -46,6 +52,8 @@ from parties.sealing import SealKey
 from parties.signing import Issuer
 from parties.tls import certificate_bytes
 from parties.version import version
+from protocols.exchanger import PeerExchanger
+from protocols.frames import HEADER
 from secagg import wire
 from secagg.client import SecAggClient
 from secagg.parameters import Parameters
@@ -53,6 +61,8 @@ from secagg.server import SecAggServer
 from secagg.simulation import policy_for
 
 _CLIENTS = 5
+_MOST_SAID = 1 << 16
+"""A socket takes that much before somebody reads."""
 _MESSAGES = 400
 """After so many damaged messages a session begins anew: those that get through bring it on."""
 
@@ -267,6 +277,25 @@ def _flaim_client(corpus: Corpus) -> Target:
     return Target("flaim-client", seeds, read, _damaged, share=60, fresh=False)
 
 
+def _flaim_roster(corpus: Corpus) -> Target:
+    """Cards of other clients, as a server shows them; who is in a sum."""
+    changes = {"run.security": "malicious", "flaim.noise": "distributed"}
+    config = corpus.flaim.override(changes)
+    own = Own.make(config, corpus.certificates[OWNERS[0]])
+    cards = {
+        number: Own.make(config, corpus.certificates[OWNERS[number]]).card for number in (1, 2)
+    }
+
+    def read(data: bytes) -> object:
+        if len(data) < 64:
+            return unpack_members(data, SERVER)
+        own.learn(data, SERVER)
+        return own.roster
+
+    seeds = [*pack_cards(cards), pack_members((0, 1, 2))]
+    return Target("flaim-roster", seeds, read, _damaged, share=20)
+
+
 # Owners' uploads.
 
 
@@ -337,6 +366,53 @@ def _part(corpus: Corpus) -> Target:
 
 def _json(draw: Mutator, data: bytes) -> bytes:
     return draw.json(data)
+
+
+class _Owner:
+    """Whom an exchanger works for: it keeps why the peer was lost."""
+
+    exchanger: PeerExchanger
+
+    def fail(self, error: Exception) -> None:
+        """See `protocols.exchanger.Owner`."""
+        self.exchanger.fail(error)
+
+
+async def _heard(data: bytes) -> bytes:
+    """What a party makes of a peer that says ``data`` and leaves, while it waits for two of its messages."""
+    (says, incoming), (outgoing, hears) = socket.socketpair(), socket.socketpair()
+    owner = _Owner()
+    # Frames are below TLS's records: to an exchanger both are sockets.
+    ends = cast("tuple[ssl.SSLSocket, ssl.SSLSocket]", (outgoing, incoming))
+    made = PeerExchanger(owner, 1, *ends, digest_key=bytes(32), sent=lambda *_: None)
+    owner.exchanger = made
+    with says, hears:
+        says.settimeout(1.0)
+        with contextlib.suppress(OSError):
+            says.sendall(data[:_MOST_SAID])
+            says.shutdown(socket.SHUT_WR)
+        try:
+            first = await made.receive(1, 1.0, 64)
+            second = await made.receive(2, 1.0, 1 << 23)
+            return first.payload.tobytes() + second.payload.tobytes()
+        finally:
+            made.end()
+
+
+def _mesh_frames(_: Corpus) -> Target:
+    def frame(label: int, payload: bytes) -> bytes:
+        return HEADER.pack(label, len(payload)) + payload
+
+    seeds = [
+        frame(1, bytes(64)) + frame(2, bytes(1000)),
+        frame(2, b"") + frame(1, b"x") + frame(3, bytes(100)),
+        frame(1, bytes(8)) + frame(2, bytes(8)) + frame(0, b"the run has ended"),
+    ]
+
+    def read(data: bytes) -> object:
+        return asyncio.run(_heard(data))
+
+    return Target("mesh-frames", seeds, read, _damaged, share=15)
 
 
 def _listing(corpus: Corpus) -> Target:
@@ -520,10 +596,12 @@ _MAKERS: dict[str, Callable[[Corpus], Target]] = {
     "secagg-client": _secagg_client,
     "flaim-message": _flaim_message,
     "flaim-client": _flaim_client,
+    "flaim-roster": _flaim_roster,
     "upload-headers": _upload_headers,
     "withdrawal": _withdrawal_headers,
     "owners-certificate": _owners_certificate,
     "part": _part,
+    "mesh-frames": _mesh_frames,
     "listing": _listing,
     "resumed": _resumed,
     "state": _state,
