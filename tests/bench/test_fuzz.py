@@ -21,7 +21,15 @@ from parties.errors import StoreError
 FINDS = Path(__file__).parent / "finds"
 """FINDS/TARGET/NAME: inputs that `syncret bench load fuzz --finds` has kept."""
 NAMES = [name for name, _ in all_targets(Corpus(Path()))]
-SLOW = {"mesh-frames": 20, "audit": 2, "audited-report": 1, "bundle": 8, "budget": 4, "store": 8, "register": 8}
+SLOW = {
+    "mesh-frames": 20,
+    "audit": 2,
+    "audited-report": 1,
+    "bundle": 8,
+    "budget": 4,
+    "store": 8,
+    "register": 8,
+}
 Targets = Callable[[str], Target]
 
 
