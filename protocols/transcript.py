@@ -372,8 +372,13 @@ def _record(line: bytes) -> Record | None:
         return None
 
 
+_MOST = 1e15
+"""More than any time in a transcript, in seconds or milliseconds."""
+
+
 def _seconds(value: Value) -> float:
-    return float(value) if isinstance(value, int | float) else 0.0
+    # A stranger's file may have numbers that are no times, and integers that no float can hold.
+    return float(value) if isinstance(value, int | float) and abs(value) < _MOST else 0.0
 
 
 def _unhex(text: Value) -> bytes:

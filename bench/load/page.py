@@ -15,7 +15,7 @@ from bench.load.soak import SERVICES
 from bench.markdown import listed, markdown_table, mb
 from parties.files import write_whole
 
-OWNERS, SOAK, LONG = "owners", "soak", "long"
+OWNERS, SOAK, LONG, FUZZ, KILLS = "owners", "soak", "long", "fuzz", "kills"
 _MEASURED = ("parties", "protocols", "mechanisms", "secagg", "bench/load")
 _HEAD = """# Load, measured
 
@@ -41,6 +41,18 @@ _LONG = """
 
 `syncret run` and `syncret flaim` on generated tables of columns with 8 codes. Peak: all processes together, and the
 largest one. Of FLAIM the model is fitted by 5 iterations a round, not 100: it is the clients that are measured.
+"""
+_FUZZ = """
+## Damaged inputs
+
+Messages and files of a run, damaged; each reader takes or refuses them, each server goes on serving honest peers. Read:
+those that were taken for real. A find would be a crash, a hang, growing memory, or words that nobody can read.
+"""
+_KILLS = """
+## Faults at every point
+
+Three servers and three owners, two rounds; at one point of one server's run a fault. Went on: all three ended well the
+first time. Finished: by the same commands, given again; ledgers and audit are then as they should be.
 """
 
 
@@ -70,6 +82,8 @@ def markdown(records: Sequence[Mapping[str, Any]]) -> str:
         (OWNERS, _OWNERS, _owners),
         (SOAK, _SOAK, _soak),
         (LONG, _LONG, _long),
+        (FUZZ, _FUZZ, _fuzz),
+        (KILLS, _KILLS, _kills),
     ):
         if mine := [record for record in records if record["kind"] == kind]:
             parts.append(head)
@@ -159,3 +173,24 @@ def _long(result: Mapping[str, Any]) -> str:
     )
     heads = "owners | rounds | rows | columns | seconds | processor s | peak MB | largest MB | processes | files of one"
     return markdown_table(heads, [row], right=range(10))
+
+
+def _fuzz(result: Mapping[str, Any]) -> str:
+    targets = result["targets"]
+    slowest = max(targets, key=lambda one: float(one["slowest_s"]))
+    grown = max(targets, key=lambda one: int(one["grown_bytes"]))
+    row = (
+        f"{sum(one['inputs'] for one in targets):,}",
+        f"{len(targets)}",
+        f"{sum(one['taken'] for one in targets):,}",
+        f"{sum(one['seconds'] for one in targets):,.0f}",
+        f"{slowest['slowest_s']:.1f} ({slowest['target']})",
+        f"{mb(grown['grown_bytes'] / 1e6)} ({grown['target']})",
+        f"{sum(len(one['finds']) for one in targets)}",
+    )
+    heads = "inputs | readers, servers | read | seconds | slowest s | most growth, MB | finds"
+    return markdown_table(heads, [row], right=range(4))
+
+
+def _kills(result: Mapping[str, Any]) -> str:
+    return markdown_table(result["heads"], result["rows"])

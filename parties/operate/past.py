@@ -78,7 +78,7 @@ def _about(header: dict[str, Any], path: Path) -> About:
     try:
         config, pid = header["config"], header.get("party")
         run, clients = config["run"], config["clients"]
-        names = [table["name"] for table in config.get("party", [])] if pid is not None else []
+        names = [table["name"] for table in config["party"]] if pid is not None else []
         return About(
             kind=FLAIM_SERVER if pid is None else PARTY,
             name=header["name"],

@@ -8,7 +8,7 @@ import pytest
 
 from bench.load.fuzzing.corpus import Corpus
 from bench.load.kills.case import Case, Run, attempt, judged, play
-from bench.load.kills.cli import cases_of, known, play_all, table
+from bench.load.kills.cli import cases_of, known, play_all, table_rows
 from bench.load.kills.network import Network
 from bench.load.kills.points import FAULTS
 from parties.database import FILE
@@ -76,7 +76,7 @@ def test_outcomes_that_a_file_has_are_known(tmp_path: Path) -> None:
     path.write_text(json.dumps(line) + "\n")
     (outcome,) = known(path)
     assert outcome.case == Case("kill", 1, 7)
-    assert "| kill | SIGKILL | 1 | 1 | 0 | 1 | -9: 1, 6: 1 | 0 |" in table([outcome])
+    assert table_rows([outcome]) == [("kill", "SIGKILL", 1, 1, 0, 1, "-9: 1, 6: 1", 0)]
     assert known(tmp_path / "none") == known(None) == []
 
 

@@ -14,6 +14,7 @@ import click
 from rich.console import Console
 from rich.progress import Progress
 
+from bench.load import page
 from bench.load.fuzzing.corpus import Corpus
 from bench.load.fuzzing.files import file_targets
 from bench.load.fuzzing.loop import Sums, run_target
@@ -97,9 +98,20 @@ def _names() -> tuple[str, ...]:
     type=click.Path(file_okay=False, path_type=Path),
     help="A folder for the inputs that came to another end than they should.",
 )
+@click.option(
+    "--output",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Also put what became of them into load.json and load.md in this folder.",
+)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
 def fuzz(
-    frames: int, seed: int, names: tuple[str, ...], finds: Path | None, *, as_json: bool
+    frames: int,
+    seed: int,
+    names: tuple[str, ...],
+    finds: Path | None,
+    output: Path | None,
+    *,
+    as_json: bool,
 ) -> None:
     """Damage messages and files: none may end in a crash, a hang, growing memory, or words that nobody can read.
 
@@ -117,10 +129,13 @@ def fuzz(
     found = [find for one in sums for find in one.finds]
     if finds is not None:
         keep(found, finds)
+    document = {"ok": not found, "seed": seed, "targets": [_shown(one) for one in sums]}
+    if output is not None:
+        command = f"syncret bench load fuzz --frames {frames} --seed {seed}"
+        command += "".join(f" --target {name}" for name in names)
+        page.add(output, page.FUZZ, command, document)
     if as_json:
-        click.echo(
-            json.dumps({"ok": not found, "seed": seed, "targets": [_shown(s) for s in sums]})
-        )
+        click.echo(json.dumps(document))
     else:
         click.echo(_table(sums))
         for find in found:

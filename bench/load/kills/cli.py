@@ -13,6 +13,7 @@ import click
 from rich.console import Console
 from rich.progress import Progress
 
+from bench.load import page
 from bench.load.fuzzing.cli import corpus_folder
 from bench.load.fuzzing.corpus import Corpus
 from bench.load.kills.case import Case, Outcome, count_points, play
@@ -66,6 +67,11 @@ def play_all(cases: Sequence[Case], corpus: Corpus, folder: Path, jobs: int) -> 
     type=click.Path(dir_okay=False, path_type=Path),
     help="Keeps each outcome as a line of JSON; those that are there are not played again.",
 )
+@click.option(
+    "--output",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Also put the table into load.json and load.md in this folder.",
+)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
 def kills(
     cases: int,
@@ -73,6 +79,7 @@ def kills(
     faults: tuple[str, ...],
     jobs: int,
     results: Path | None,
+    output: Path | None,
     *,
     as_json: bool,
 ) -> None:
@@ -98,11 +105,15 @@ def kills(
                     with results.open("a") as file:
                         file.write(outcome.to_json() + "\n")
     wrong = [outcome for outcome in outcomes if outcome.wrong]
+    if output is not None:
+        command = f"syncret bench load kills --cases {cases} --seed {seed}"
+        command += "".join(f" --fault {fault}" for fault in faults)
+        page.add(output, page.KILLS, command, {"heads": HEADS, "rows": table_rows(outcomes)})
     if as_json:
         document = {"ok": not wrong, "points": counts, "cases": [asdict(o) for o in outcomes]}
         click.echo(json.dumps(document))
     else:
-        click.echo(table(outcomes))
+        click.echo(markdown_table(HEADS, table_rows(outcomes)))
         for outcome in wrong:
             click.echo(f"{outcome.case} at {outcome.at!r}: {outcome.wrong}")
         click.echo(f"{len(outcomes)} cases, {len(wrong)} that came out otherwise than they should")
@@ -110,9 +121,12 @@ def kills(
         sys.exit(1)
 
 
-def table(outcomes: Sequence[Outcome]) -> str:
+HEADS = "fault | what happens | cases | points | went on | finished | ends by status | otherwise than it should"
+
+
+def table_rows(outcomes: Sequence[Outcome]) -> list[tuple[str | int, ...]]:
     """A line for each fault: how many cases, at how many kinds of points, and what came out."""
-    rows = []
+    rows: list[tuple[str | int, ...]] = []
     for fault, what in FAULTS.items():
         found = [outcome for outcome in outcomes if outcome.case.fault == fault]
         if not found:
@@ -131,8 +145,4 @@ def table(outcomes: Sequence[Outcome]) -> str:
                 sum(bool(outcome.wrong) for outcome in found),
             )
         )
-    head = (
-        "fault | what happens | cases | points | went on | finished by the same commands | "
-        "ends by status | wrong"
-    )
-    return markdown_table(head, rows)
+    return rows
