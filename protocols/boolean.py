@@ -204,28 +204,6 @@ async def words_to_ring(ctx: Context, x_bsh: Share, count: int, ring: Ring) -> S
     return known(ctx, ring, 0, value, (count,)) - r_sh + wrapped.times(1 << width)
 
 
-async def lift(ctx: Context, x_sh: Share, ring: Ring) -> Share:
-    """The unsigned value of x in Z_2^k as an element of a larger ring, exactly.
-
-    Shapes: (n,).
-    Leaks: none.
-    Rounds: 4 + levels(k).
-    Communication: the planes of a carry over k bits, n elements of the larger ring, and 2 n more by party 0.
-    Raises: ChannelError, ProtocolViolation.
-    Source: own; x = a + b - 2^k c with a, b the summands and c the carry out of their sum.
-    """
-    small = x_sh.ring
-    sum_sh, operands = await ctx.both(
-        lambda c: sum_in_ring(c, x_sh, small.bits, ring),
-        lambda c: addends(c, x_sh, small.bits, with_overflow=True),
-    )
-    generate = await operands.generate(ctx, small.bits)
-    carry = await carry_out(ctx, generate, operands.propagate)
-    carries = stack(carry) if operands.overflow is None else stack(carry, operands.overflow)
-    wraps = await bits_to_ring(ctx, carries, x_sh.size, ring)
-    return sum_sh - wraps.sum(axis=0).times(1 << small.bits)
-
-
 async def lift_magnitude(ctx: Context, x_sh: Share, bits: int, ring: Ring) -> Share:
     """How far x modulo 2^bits is from 0, as an element of a larger ring: min(x, 2^bits - x), at most 2^(bits - 1).
 
@@ -247,6 +225,5 @@ async def lift_magnitude(ctx: Context, x_sh: Share, bits: int, ring: Ring) -> Sh
     top, carries = await top_plane(ctx, x_sh, bits)
     planes = concatenate(carries, stack(top))
     in_ring = await bits_to_ring(ctx, planes, x_sh.size, ring)
-    sum_sh = await sum_in_ring(ctx, x_sh, bits - 1, ring)
-    y_sh = sum_sh - in_ring[:-1].sum(axis=0).times(half)
+    y_sh = sum_in_ring(x_sh, bits - 1, ring) - in_ring[:-1].sum(axis=0).times(half)
     return y_sh - await reshare(ctx, product(ctx, in_ring[-1], y_sh.times(2) - half))

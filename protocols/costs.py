@@ -96,10 +96,10 @@ def _planes(bits: int, cells: int) -> int:
     return bits * words_for(cells) * 8
 
 
-def addends(cells: int, bits: int, *, with_overflow: bool = False) -> Cost:
+def addends(cells: int, bits: int) -> Cost:
     """``derived.addends``."""
     if _VERIFIED.get():
-        return carry_save(cells, bits if with_overflow else bits - 1)
+        return carry_save(cells, bits - 1)
     return _dealt(0, _planes(bits, cells))
 
 
@@ -181,16 +181,6 @@ def words_to_ring(cells: int, bits: int, itemsize: int) -> Cost:
     return masks + _everyone(planes) + add_carries(cells, bits) + last
 
 
-def lift(cells: int, bits: int, itemsize: int) -> Cost:
-    """``boolean.lift`` from a ring of ``bits`` bits to one of ``itemsize`` bytes."""
-    inputs = addends(cells, bits, with_overflow=True)
-    if not _VERIFIED.get():
-        inputs |= _dealt(0, cells * itemsize)
-    overflows = 2 if _VERIFIED.get() else 1
-    carry = _generate(cells, bits) + carry_out(cells, bits)
-    return inputs + carry + bits_to_ring(overflows * cells, itemsize)
-
-
 def lift_magnitude(cells: int, bits: int, itemsize: int) -> Cost:
     """``boolean.lift_magnitude`` of ``bits`` bits."""
     size = cells * itemsize
@@ -206,23 +196,23 @@ def truncation_pairs(elements: int, bits: int, shift: int) -> Cost:
     return _first_level(elements, bits) + carries + _dealt(0, 5 * size) + _everyone(2 * size)
 
 
-def truncate(elements: int, itemsize: int, shift: int, *, pairs: bool = False) -> Cost:
-    """``fixed.truncate`` and ``fixed.multiply_fixed``; ``pairs`` where these have been made before."""
+def truncate(elements: int, itemsize: int, shift: int) -> Cost:
+    """``fixed.truncate`` and ``fixed.multiply_fixed``."""
     size = elements * itemsize
     if not _VERIFIED.get():
         return Cost(1, (size, size, 4 * size)) + _everyone(size)
     if shift == 0:
         return _everyone(size)
-    made = Cost() if pairs else truncation_pairs(elements, 8 * itemsize, shift)
+    made = truncation_pairs(elements, 8 * itemsize, shift)
     return (_everyone(size) | made) + _everyone(size)
 
 
-def powers(elements: int, degree: int, itemsize: int, shift: int, *, pairs: bool = False) -> Cost:
+def powers(elements: int, degree: int, itemsize: int, shift: int) -> Cost:
     """``fixed.powers``."""
     cost, have = Cost(), 1
     while have < degree:
         more = min(have, degree - have)
-        cost += truncate(more * elements, itemsize, shift, pairs=pairs)
+        cost += truncate(more * elements, itemsize, shift)
         have += more
     return cost
 

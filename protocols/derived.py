@@ -55,13 +55,11 @@ async def _summands(
 class Addends:
     """The planes (bits, words) of two numbers whose sum is x, modulo 2^bits.
 
-    ``overflow`` is what the two lack to x's components' sum over the integers, in units of 2^bits: a plane (words,),
-    None where there is nothing or nobody asked. ``even`` says that the second one is even.
+    ``even`` says that the second one is even.
     """
 
     first: Share
     second: Share
-    overflow: Share | None = None
     even: bool = False
 
     @property
@@ -79,12 +77,12 @@ class Addends:
         return concatenate(self.second[:1], both) if self.even else both
 
 
-async def addends(ctx: Context, x_sh: Share, bits: int, *, with_overflow: bool = False) -> Addends:
+async def addends(ctx: Context, x_sh: Share, bits: int) -> Addends:
     """The lowest ``bits`` planes of two numbers that add up to x (n,): the summands, or what a carry-save adder gives.
 
     Rounds: 1.
     Communication: bits planes by party 0, none by the others; b is known to both holders of component 2, hence free.
-        With a verifier bits - 1 planes by all, one more with the overflow.
+        With a verifier bits - 1 planes by all.
     """
     words = words_for(x_sh.size)
     if ctx.verifier is None:
@@ -93,11 +91,9 @@ async def addends(ctx: Context, x_sh: Share, bits: int, *, with_overflow: bool =
                 ctx, BITS, (bits, words), lambda part: to_planes(x_sh.ring, part, bits), x_sh
             )
         )
-    carries = bits if with_overflow else bits - 1
-    parity, majority = await carry_save(ctx, x_sh, bits, carries)
+    parity, majority = await carry_save(ctx, x_sh, bits, bits - 1)
     nothing = Share(BITS, ctx.pid, BITS.blank((1, words)), BITS.blank((1, words)))
-    second = concatenate(nothing, majority[: bits - 1])
-    return Addends(parity, second, majority[bits - 1] if with_overflow else None, even=True)
+    return Addends(parity, concatenate(nothing, majority), even=True)
 
 
 _LEAF = 3
@@ -212,19 +208,10 @@ async def magnitude(ctx: Context, x_sh: Share, carry: Share, bits: int, ring: Ri
     return await reshare(ctx, total) + half // 2
 
 
-async def sum_in_ring(ctx: Context, x_sh: Share, bits: int, ring: Ring) -> Share:
-    """The summands of x (n,), each modulo 2^bits, added up in a larger ring: there the sum does not wrap.
-
-    Rounds: 1. Communication: n elements by party 0, none by the others. With a verifier it is the sum of the
-    components, and local.
-    """
-    if ctx.verifier is not None:
-        parts = (_widen(ring, x_sh.ring, part, bits) for part in (x_sh.own, x_sh.next))
-        return Share(ring, x_sh.pid, *parts)
-    a_sh, b_sh = await _summands(
-        ctx, ring, x_sh.shape, lambda part: _widen(ring, x_sh.ring, part, bits), x_sh
-    )
-    return a_sh + b_sh
+def sum_in_ring(x_sh: Share, bits: int, ring: Ring) -> Share:
+    """The components of x (n,), each modulo 2^bits, added up in a larger ring: there the sum does not wrap. Local."""
+    parts = (_widen(ring, x_sh.ring, part, bits) for part in (x_sh.own, x_sh.next))
+    return Share(ring, x_sh.pid, *parts)
 
 
 def _widen(ring: Ring, small: Ring, x: RingArray, bits: int) -> RingArray:

@@ -23,42 +23,7 @@ from protocols.ring import Ring, RingArray
 from protocols.shares import Additive, Share, concatenate, joined, product, stack
 
 
-class TruncationPairs:
-    """What truncations by ``shift`` bits need of randomness where there is a verifier. Secret; each is used once.
-
-    It has a mask r that nobody knows, (r mod 2^(k-1)) / 2^shift, rounded down, and r's top bit, in rows (3, n).
-    """
-
-    def __init__(self, shift: int, rows: Share) -> None:
-        self.shift = shift
-        self._rows = rows
-
-    def __repr__(self) -> str:
-        return f"TruncationPairs({self._rows.ring.name}, shift={self.shift}, {self.count} left)"
-
-    @property
-    def count(self) -> int:
-        """How many are left."""
-        return self._rows.shape[1]
-
-    def take(self, count: int) -> "TruncationPairs":
-        """The next ``count``, which are then gone. Raises ValueError where there are fewer."""
-        if count > self.count:
-            raise ValueError(f"{count} truncations, and {self!r}")
-        taken, self._rows = self._rows[:, :count], self._rows[:, count:]
-        return TruncationPairs(self.shift, taken)
-
-    def used(self, ring: Ring, count: int, shift: int) -> tuple[Share, Share, Share]:
-        """Masks, floors and top bits for just this truncation. Raises ValueError where they are another one's."""
-        if self._rows.ring is not ring or self.shift != shift:
-            raise ValueError(f"a truncation by {shift} bits in {ring.name}, and {self!r}")
-        rows = self.take(count)._rows
-        return rows[0], rows[1], rows[2]
-
-
-async def truncate(
-    ctx: Context, x_add: Additive, shift: int, pairs: TruncationPairs | None = None
-) -> Share:
+async def truncate(ctx: Context, x_add: Additive, shift: int) -> Share:
     """x / 2^shift, rounded down or up, for |x| < 2^(k-2): up with the probability of the fraction that is cut off.
 
     With x' = x + 2^(k-2) and r uniform, known to party 2 alone, parties 0 and 1 learn c = x' + r. Then
@@ -68,7 +33,7 @@ async def truncate(
     Leaks: none; c is uniform to parties 0 and 1, and party 2 receives nothing in the first round.
     Rounds: 2.
     Communication: n elements in each round; party 2 sends 4 n in the first (c to both, two inputs to party 1).
-        With a verifier see ``_truncate_by_pair``; it may take some of ``pairs`` instead of making its own.
+        With a verifier see ``_truncate_by_pair``.
     Raises: ValueError for a shift outside [0, k - 2); ChannelError, ProtocolViolation.
     Source: README sections 1 and 7.
     """
@@ -77,7 +42,7 @@ async def truncate(
     if not 0 <= shift < top - 1:
         raise ValueError(f"cannot truncate by {shift} bits in {ring.name}")
     if ctx.verifier is not None:
-        return await _truncate_by_pair(ctx, x_add, shift, pairs)
+        return await _truncate_by_pair(ctx, x_add, shift)
     r = truncation_mask(ctx, ring, shape)
     c, (floor_r, top_r) = await ctx.both(
         lambda c: _reveal_masked(c, x_add, r),
@@ -90,8 +55,10 @@ async def truncate(
     return floor_x - (1 << (top - 1 - shift))
 
 
-async def truncation_pairs(ctx: Context, ring: Ring, count: int, shift: int) -> TruncationPairs:
-    """``TruncationPairs`` for so many values.
+async def truncation_pairs(
+    ctx: Context, ring: Ring, count: int, shift: int
+) -> tuple[Share, Share, Share]:
+    """Masks r (count,) that nobody knows, (r mod 2^(k-1)) / 2^shift, rounded down, and r's top bits.
 
     Each component of r is known to two parties. What is missing in the sum of what they make of theirs is what their
     lowest ``shift`` bits carry, what the lowest k - 1 bits carry, and the top bit: five bits of a carry-save adder.
@@ -118,27 +85,21 @@ async def truncation_pairs(ctx: Context, ring: Ring, count: int, shift: int) -> 
     carried = (u_sh[:4] + v_sh[:4]).times(weights).sum(axis=0) - both[:count].times(2)
     top_r = u_sh[4] + v_sh[4] - both[count:].times(2)
     floors = Share(ring, r_sh.pid, *(cut(ring, part, shift)[0] for part in (r_sh.own, r_sh.next)))
-    return TruncationPairs(shift, stack(r_sh, floors + carried, top_r))
+    return r_sh, floors + carried, top_r
 
 
-async def _truncate_by_pair(
-    ctx: Context, x_add: Additive, shift: int, pairs: TruncationPairs | None
-) -> Share:
+async def _truncate_by_pair(ctx: Context, x_add: Additive, shift: int) -> Share:
     """``truncate`` on nobody's word: c is shown to all, and with it public the wrap is linear.
 
-    Rounds: 2; without ``pairs`` those of ``truncation_pairs``, 1. Communication: 2 n elements, and those.
+    Rounds: those of ``truncation_pairs``, 1. Communication: 2 n elements, and those.
     """
     if shift == 0:
         return await reshare(ctx, x_add)
     ring, shape = x_add.ring, x_add.shape
     top, count = ring.bits - 1, math.prod(shape)
-    if pairs is None:
-        x_sh, made = await ctx.both(
-            lambda c: reshare(c, x_add), lambda c: truncation_pairs(c, ring, count, shift)
-        )
-    else:
-        x_sh, made = await reshare(ctx, x_add), pairs
-    r_sh, floor_r, top_r = made.used(ring, count, shift)
+    x_sh, (r_sh, floor_r, top_r) = await ctx.both(
+        lambda c: reshare(c, x_add), lambda c: truncation_pairs(c, ring, count, shift)
+    )
     c_open = await open_masked(ctx, x_sh.reshape(-1) + r_sh + (1 << (ring.bits - 2)))
     floor_c, top_c = cut(ring, c_open, shift)
     # w = top(c) XOR top(r).
@@ -166,10 +127,9 @@ async def multiply_fixed(
     x_sh: Share,
     y_sh: Share,
     fraction_bits: int,
-    pairs: TruncationPairs | None = None,
 ) -> Share:
     """x * y, both with f fractional bits, back at f. Needs |x y| 2^(2f) < 2^(k-2). Cost of ``truncate``."""
-    return await truncate(ctx, product(ctx, x_sh, y_sh), fraction_bits, pairs)
+    return await truncate(ctx, product(ctx, x_sh, y_sh), fraction_bits)
 
 
 async def powers(
@@ -177,7 +137,6 @@ async def powers(
     x_sh: Share,
     degree: int,
     fraction_bits: int,
-    pairs: TruncationPairs | None = None,
 ) -> Share:
     """x, x^2, ..., x^degree along a new first axis, in ceil(log2(degree)) levels of ``multiply_fixed``."""
     known_powers = x_sh.reshape(1, *x_sh.shape)
@@ -185,7 +144,7 @@ async def powers(
         more = min(have, degree - have)
         # x^(have + i) = x^have * x^i.
         highest = concatenate(*([known_powers[have - 1 : have]] * more))
-        higher = await multiply_fixed(ctx, highest, known_powers[:more], fraction_bits, pairs)
+        higher = await multiply_fixed(ctx, highest, known_powers[:more], fraction_bits)
         known_powers = concatenate(known_powers, higher)
     return known_powers
 

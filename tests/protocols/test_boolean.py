@@ -88,18 +88,6 @@ def test_words_to_ring_keeps_unsigned_values(bits: int, data: st.DataObject) -> 
     assert reconstruct(outcome.results).tolist() == values
 
 
-@pytest.mark.parametrize(("small", "ring"), [(R32, R64), (R32, R128), (R64, R128)])
-def test_lift_keeps_unsigned_values(small: Ring, ring: Ring) -> None:
-    top = (1 << small.bits) - 1
-    values = [0, 1, top, top // 2, top // 2 + 1, 12345]
-    for seed in range(20):
-        parts = components(small, np.array(values, dtype=object), seed)
-        outcome = run_parties(
-            lambda c, parts=parts: boolean.lift(c, share_of(c, parts, small), ring)
-        )
-        assert [int(v) for v in reconstruct(outcome.results)] == values
-
-
 @pytest.mark.parametrize("bits", [2, 3, 18, 31, 32])
 def test_lift_magnitude_is_the_distance_from_the_next_multiple(bits: int) -> None:
     size, half = 1 << bits, 1 << (bits - 1)

@@ -138,9 +138,6 @@ for n in (1, 64, 100):
         lambda c, n=n: derived.bits_to_ring(c, shared(c, BITS, W(n)), n, R64),
     )
     case(
-        f"lift-{n}", costs.lift(n, 32, 16), lambda c, n=n: boolean.lift(c, shared(c, R32, n), R128)
-    )
-    case(
         f"lift_magnitude-{n}",
         costs.lift_magnitude(n, 24, 16),
         lambda c, n=n: boolean.lift_magnitude(c, shared(c, R32, n), 24, R128),
@@ -361,7 +358,6 @@ VERIFIED: list[tuple[str, Callable[[], Cost], Program]] = [
         lambda: costs.to_boolean(100, 32),
         lambda c: boolean.to_boolean(c, shared(c, R32, 100), 32),
     ),
-    ("lift", lambda: costs.lift(65, 32, 16), lambda c: boolean.lift(c, shared(c, R32, 65), R128)),
     (
         "lift_magnitude",
         lambda: costs.lift_magnitude(65, 24, 16),

@@ -115,8 +115,6 @@ EXACT: dict[str, Program] = {
     "msb-64": lambda c: boolean.msb(c, share_of(c, X64, R64)),
     "to_boolean": lambda c: boolean.to_boolean(c, share_of(c, X32, R32), 32),
     "to_boolean-1": lambda c: boolean.to_boolean(c, share_of(c, X32, R32), 2),
-    "lift": lambda c: boolean.lift(c, share_of(c, X32, R32), R128),
-    "lift-64": lambda c: boolean.lift(c, share_of(c, X32, R32), R64),
     "lift_magnitude": lambda c: boolean.lift_magnitude(c, share_of(c, X32, R32), 18, R128),
     "lift_magnitude-32": lambda c: boolean.lift_magnitude(c, share_of(c, X32, R32), 32, R64),
     "bits_to_ring": lambda c: derived.bits_to_ring(c, share_of(c, WORDS, BITS), CELLS, R128),
@@ -210,21 +208,6 @@ def test_what_is_shown_on_the_way_is_uniform_and_the_same_for_all() -> None:
         assert held == received
         counts = np.bincount(np.frombuffer(received, np.uint8), minlength=256)
         assert stats.chisquare(counts).pvalue > 1e-6
-
-
-def test_pairs_are_used_once_and_for_what_they_are() -> None:
-    async def program(ctx: Context) -> None:
-        ctx.verifier = Notes()
-        pairs = await fixed.truncation_pairs(ctx, R64, 10, 20)
-        mask, _, _ = pairs.used(R64, 6, 20)
-        assert pairs.count == 4
-        assert not np.array_equal(mask.own[:4], pairs.take(4).used(R64, 4, 20)[0].own)
-        with pytest.raises(ValueError, match=r"1 truncations, and TruncationPairs.*0 left"):
-            pairs.take(1)
-        with pytest.raises(ValueError, match="by 21 bits"):
-            pairs.used(R64, 0, 21)
-
-    run_parties(program)
 
 
 def test_gumbel_matches_its_distribution() -> None:

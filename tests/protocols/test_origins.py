@@ -155,7 +155,6 @@ PROGRAMS: dict[str, Program] = {
     "multiply": lambda c: base.multiply(c, counts(c), counts(c)),
     "inner_product": lambda c: base.inner_product(c, counts(c), counts(c)),
     "carry_out": lambda c: boolean.carry_out(c, share_of(c, WORDS, BITS), share_of(c, WORDS, BITS)),
-    "lift": lambda c: boolean.lift(c, counts(c), R128),
     "lift_magnitude": lambda c: boolean.lift_magnitude(c, counts(c), 18, R128),
     "check_totals": lambda c: bounded.check_totals(c, counts(c)[:60].reshape(4, 15), 100),
     "check_cells": lambda c: bounded.check_cells(c, counts(c)[:60].reshape(4, 15), 100),

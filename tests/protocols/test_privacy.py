@@ -152,7 +152,6 @@ CHECKABLE = {
     "words_to_ring": checked(
         lambda c: boolean.words_to_ring(c, share_of(c, BIT_PARTS, BITS), 64, R64)
     ),
-    "lift": checked(lambda c: boolean.lift(c, share_of(c, R32_PARTS, R32), R128)),
     "lift_magnitude": checked(
         lambda c: boolean.lift_magnitude(c, share_of(c, R32_PARTS, R32), 18, R128)
     ),
@@ -178,7 +177,6 @@ PROTOCOLS: dict[str, tuple[Protocol, int]] = {
     "to_boolean": (lambda c: boolean.to_boolean(c, share_of(c, R32_PARTS, R32), 20), 0),
     "bits_to_ring": (lambda c: derived.bits_to_ring(c, share_of(c, BIT_PARTS, BITS), 64, R64), 0),
     "words_to_ring": (lambda c: boolean.words_to_ring(c, share_of(c, BIT_PARTS, BITS), 64, R64), 0),
-    "lift": (lambda c: boolean.lift(c, share_of(c, R32_PARTS, R32), R128), 0),
     "lift_magnitude": (
         lambda c: boolean.lift_magnitude(c, share_of(c, R32_PARTS, R32), 18, R128),
         0,

@@ -13,7 +13,7 @@ from mechanisms.scores import ScoreSpec, plain_scores
 from protocols import measure, select_spec
 from protocols import select as select_module
 from protocols.absolute import grouped_absolute_error
-from protocols.boolean import lift, lift_magnitude
+from protocols.boolean import lift_magnitude, to_boolean, words_to_ring
 from protocols.context import Context
 from protocols.errors import CheckFailed
 from protocols.gumbel import gumbel
@@ -244,7 +244,7 @@ def test_select_tells_a_row_where_wrapped_errors_are_taken_as_they_are(
     """The control: by unsigned values of the errors, the same client learns whether the cell has 60 rows."""
 
     async def as_it_is(ctx: Context, x_sh: Share, bits: int, ring: Ring) -> Share:
-        return await lift(ctx, x_sh, ring)
+        return await words_to_ring(ctx, await to_boolean(ctx, x_sh, 32), x_sh.size, ring)
 
     monkeypatch.setattr(select_module, "lift_magnitude", as_it_is)
     assert set(choices_beside(58, 4)).isdisjoint(choices_beside(61, 4))
