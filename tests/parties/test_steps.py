@@ -125,6 +125,8 @@ def test_batches_cost_a_digest_of_each_client_and_echoed_exchanges_of_no_problem
         ("agree", Messages([90], 1, 1, is_lead=False, model=100), False),
         ("agree", Messages([90, 90], 1, 2, is_lead=False, model=100), False),
         ("agree", Messages([90, 96, 96], 1, 3, is_lead=False, model=100), False),
+        # A model as long as a digest.
+        ("estimate", Messages([1, 32, 32], 1, 3, is_lead=True, model=100), True),
         ("estimate", Messages([1, 1, 100, 32], 1, 4, is_lead=True, model=100), True),
         ("estimate", Messages([1, 1, 100], 1, 3, is_lead=True, model=100), False),
         ("estimate", Messages([1, 101, 32], 1, 3, is_lead=True, model=100), False),
