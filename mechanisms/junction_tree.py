@@ -70,20 +70,23 @@ def _eliminated(
     """The maximal cliques that eliminating the columns in the greedy order makes."""
     size = size or _sizes(domain)
     left = [1 << i for i in range(len(domain.names))]
+    joined = {bit: bit for bit in left}
+    for factor in factors:
+        for bit in _bits(factor):
+            joined[bit] |= factor
+    sizes = {bit: size(columns) for bit, columns in joined.items()}
     maximal: list[int] = []
     while left:
-        joined = {bit: bit for bit in left}
-        for factor in factors:
-            for bit in left:
-                if factor & bit:
-                    joined[bit] |= factor
-        # Eliminating a column joins all factors it is in to one clique, and leaves that clique without it.
-        bit = min(left, key=lambda b: size(joined[b]))
+        # Eliminating a column joins all factors it is in to one clique, and leaves that clique without it: to the other
+        # columns of the clique it adds all of it, since what they shared with this column is in there.
+        bit = min(left, key=sizes.__getitem__)
         clique = joined[bit]
         if not any(clique & other == clique for other in maximal):
             maximal.append(clique)
         left.remove(bit)
-        factors = {factor for factor in factors if not factor & bit} | {clique & ~bit}
+        for other in _bits(clique & ~bit):
+            joined[other] = (joined[other] | clique) & ~bit
+            sizes[other] = size(joined[other])
     return maximal
 
 

@@ -13,6 +13,7 @@ Source: McKenna et al., ICML 2019 (Private-PGM). Limits: exact inference, so mem
 
 from __future__ import annotations
 
+import heapq
 import json
 import math
 import struct
@@ -242,19 +243,37 @@ class Model:
         return np.asarray(opt_einsum.contract(",".join(inputs) + "->" + output, *operands))
 
     def _connecting(self, clique: Clique) -> list[int]:
-        """The cliques that remain when those which add none of ``clique``'s columns are cut off."""
-        part = set(range(len(self.cliques)))
-        while loose := [i for i in part if self._is_loose(i, part, clique)]:
-            part.remove(loose[0])
-        return sorted(part)
+        """The cliques that remain when those which add none of ``clique``'s columns are cut off, lowest first."""
+        links = self._links()
+        left = set(range(len(self.cliques)))
+        # Ascending numbers are a heap. Only who loses a link can become loose, or cease to be.
+        loose = [i for i in sorted(left) if self._is_loose(i, links[i], clique)]
+        while loose:
+            i = heapq.heappop(loose)
+            if i not in left or not self._is_loose(i, links[i], clique):
+                continue
+            left.remove(i)
+            for j in links[i]:
+                links[j].remove(i)
+                if self._is_loose(j, links[j], clique):
+                    heapq.heappush(loose, j)
+        return sorted(left)
 
-    def _is_loose(self, i: int, part: set[int], clique: Clique) -> bool:
-        """Whether clique i hangs on at most one other of ``part`` and adds no column to it."""
-        links = [j for j in part if self.parents[j] == i or self.parents[i] == j]
+    def _links(self) -> list[set[int]]:
+        """By clique: its parent and its children."""
+        links: list[set[int]] = [set() for _ in self.cliques]
+        for i, parent in enumerate(self.parents):
+            if parent >= 0:
+                links[i].add(parent)
+                links[parent].add(i)
+        return links
+
+    def _is_loose(self, i: int, links: set[int], clique: Clique) -> bool:
+        """Whether clique i hangs on at most one other, of ``links``, and adds no column to it."""
+        if len(links) > 1:
+            return False
         wanted = set(clique) & set(self.cliques[i])
-        if not links:
-            return not wanted
-        return len(links) == 1 and wanted <= set(self.cliques[links[0]])
+        return all(wanted <= set(self.cliques[j]) for j in links) if links else not wanted
 
 
 def _flat_index(codes: NDArray[np.int32], domain: Domain, clique: Clique) -> NDArray[np.int64]:

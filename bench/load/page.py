@@ -98,7 +98,7 @@ def _source(record: Mapping[str, Any]) -> str:
 
 def _owners(result: Mapping[str, Any]) -> str:
     low, high = min(result["per_second_by_quarter"]), max(result["per_second_by_quarter"])
-    memory = [f"{mb(first)}, {mb(end)}" for first, end, _ in result["memory_mb"]]
+    memory = [f"{mb(first)} to {mb(end)}" for first, end, _ in result["memory_mb"]]
     most = ", ".join(str(most) for _, most, _ in result["descriptors"])
     rows = [
         ("honest owners, pieces of garbage", f"{result['owners']:,}, {result['garbage']:,}"),
@@ -112,7 +112,7 @@ def _owners(result: Mapping[str, Any]) -> str:
         ("at once, tries again", f"{result['at_once']}, {result['retries']}"),
         ("an owner's seconds: median, 99 of 100, most", _seconds(result["latency_s"])),
         ("processor ms an accepted owner: servers; owners", _cpu(result)),
-        ("servers' memory in MB: a quarter in, all in", listed(memory)),
+        ("servers' memory in MB, from a quarter to all in", listed(memory)),
         ("servers' files and sockets at most (all closed after)", most),
         ("seconds from the last receipt to the run's end", f"{result['counting_s']:.1f}"),
     ]

@@ -34,6 +34,8 @@ WARM_UP = 3
 """Studies after which a service has imported, opened and cached all that it will."""
 GROWTH_KB, ROOM_MB = 100.0, 4.0
 """Of a service's memory in a study, at most (it remembers each in its book), once it has grown by some megabytes."""
+SWING = 3
+"""Of a service's files and sockets: connections between services come and go."""
 _ROWS, _STEP_S, _LOOK_S = 50, 120.0, 0.1
 OnProgress = Callable[[str, int], None]
 
@@ -83,12 +85,14 @@ class Grown:
     def problems(self) -> list[str]:
         """What has grown."""
         pairs = {
-            "files and sockets": self.descriptors,
-            "threads": self.threads,
-            "processes": self.children,
-            "ports": self.listening,
+            "files and sockets": (self.descriptors, SWING),
+            "threads": (self.threads, 0),
+            "processes": (self.children, 0),
+            "ports": (self.listening, 0),
         }
-        grown = [f"{what}: {a}, then {b}" for what, (a, b) in pairs.items() if b > a]
+        grown = [
+            f"{what}: {a}, then {b}" for what, ((a, b), swing) in pairs.items() if b > a + swing
+        ]
         grew_mb = self.memory_mb[1] - self.memory_mb[0]
         if self.kb_per_study > GROWTH_KB and grew_mb > ROOM_MB:
             grown.append(f"memory: {self.kb_per_study:.0f} KB a study")

@@ -124,7 +124,7 @@ def test_load_soak_sees_what_grows() -> None:
     flat = [Looked(own, 0, 2, 1000) for _ in range(12)]
     assert Grown.of(flat).problems == []
     for change, text in (
-        ({"descriptors": 21}, "files and sockets: 20, then 21"),
+        ({"descriptors": 24}, "files and sockets: 20, then 24"),
         ({"threads": 10}, "threads: 9, then 10"),
     ):
         grown = [*flat, Looked(replace(own, **change), 0, 2, 1000)]  # type: ignore[arg-type]
