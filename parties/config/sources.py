@@ -168,9 +168,9 @@ def _check_owners(
             f"has {owner!r} more than once; expected an owner in one source: a certificate for each",
         )
     check(
-        not clients.names or set(clients.names) == set(owners),
+        set(clients.names) == set(owners),
         "clients.names",
-        "differs from the owners of all sources; expected the same names, or none",
+        "differs from the owners of all sources; expected the same names, or no such key",
     )
     check(
         clients.expected == len(owners),

@@ -219,6 +219,15 @@ class Arrivals:
                     "expected one at least, since rows of all sources are joined"
                 )
 
+    def _can_join(self, due: Sequence[StoredSubmission]) -> bool:
+        """Whether there are sources, and ``due`` enough to join; else the run ends, and a restart waits for more."""
+        there = {stored.submission.client for stored in due}
+        return (
+            bool(self._config.sources)
+            and len(there) >= self._config.clients.minimum
+            and all(there & {*source.owners} for source in self._config.sources)
+        )
+
     async def _prove(self, round: int) -> None:
         """Nothing is kept that rests on something unproved: after a restart nobody could prove it any more."""
         if self._ctx.verifier is not None:
@@ -277,7 +286,7 @@ class Arrivals:
                 self._held = {}
                 due, _ = await self._list(round, ready=ready)
             listed_s = time.monotonic() - began
-            if all_ready and self._config.sources and self._enrolling:
+            if all_ready and self._enrolling and self._can_join(due):
                 # Rows are joined once.
                 self._enrolling = False
                 await asyncio.to_thread(self._on_close)

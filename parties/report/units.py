@@ -31,6 +31,9 @@ def unit_in_words(config: Config) -> str:
         )
     if config.run.unit == PERSON:
         return f"one person added or removed with all of its rows, which are at most {rows} in the whole table"
+    if names and config.run.link != BY_KEY:
+        # A row that is missing in one source alone would move all rows behind it beside other ones.
+        return f"one place added or removed: its rows in all of the sources {', '.join(names)}"
     if names:
         return f"one row added to or removed from one of the sources {', '.join(names)}"
     return ROW_OF_ALL
@@ -52,6 +55,11 @@ def unit_trust(config: Config) -> tuple[str, ...]:
         said += (
             f" That a person has at most {rows} rows is the owners' word: nobody can see from shares whose rows they "
             "are, and a person with more is protected less."
+        )
+    elif config.sources:
+        said += (
+            " That a person has one place, the same in all sources, is the owners' word: nobody can see from shares "
+            "whose rows lie there, and a person with more is protected less."
         )
     if rows == 1:
         return (said,)

@@ -20,6 +20,7 @@ from mechanisms.workload import Workload, count_marginals
 from parties.audit.replay import replay_folder
 from parties.audit.run import audit_folder
 from parties.config import CertificateFiles, Config
+from parties.distaim import computation
 from parties.distaim.inputs import InputForm, form_for, input_forms, own
 from parties.distaim.notes import COUNTING
 from parties.distaim.offers import Offer
@@ -308,13 +309,17 @@ def test_run_that_was_interrupted_while_it_linked_links_once_more(
 async def test_run_ends_where_a_source_has_no_owner(
     tmp_path: Path, certificates: Certificates, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing would join, and nothing is charged for that."""
+    """Nothing would join, nothing is charged for that, and owners may still come."""
+    closed = list[object]()
+    monkeypatch.setattr(computation, "close_enrolment", closed.append)
     config = make_config(LINKED | {"clients.minimum": 1, "clients.wait_s": 1.0})
     cluster = Cluster(config, tmp_path, certificates, tables(config))
     monkeypatch.setattr(parties.distaim.server, "make_estimator", make_uniform)
     ended = await cluster.run(owners=CLINICS, capacities=CAPACITIES)
     assert all(isinstance(error, TooFewClients) for error in ended)
     assert "no data owner of source 'registry'" in str(ended[0])
+    # Nothing was joined: servers that are started again wait for the registry.
+    assert not closed
 
 
 COUNTED = {"what": COUNTING.what}

@@ -10,6 +10,7 @@ from parties.config.differences import differences
 from parties.distaim.planning import make_plan, release_of
 from parties.errors import ConfigError
 from parties.flaim.feasible import check_flaim
+from parties.report.units import unit_in_words, unit_trust
 from tests.parties.support import document
 
 CLINICS = {"name": "clinics", "columns": ["sex", "age"], "key": ["number"]}
@@ -106,6 +107,25 @@ def test_sources_refuse_by_key(
 ) -> None:
     with pytest.raises(ConfigError, match=said):
         linked(changes, *sources)
+
+
+def test_an_empty_list_of_names_does_not_let_owners_choose_their_source() -> None:
+    sources = owned(clinics=["a"], registry=["r"])
+    with pytest.raises(ConfigError, match=r"clients\.names: differs from the owners"):
+        linked({"clients.names": [], "clients.expected": 2}, *sources)
+
+
+@pytest.mark.parametrize("unit", ["row", "person"])
+def test_by_order_a_place_is_protected_and_that_a_person_has_one_is_the_owners_word(
+    unit: str,
+) -> None:
+    """A row missing in one source alone would move all others: no sentence may say that this is covered."""
+    sources = [{k: v for k, v in source.items() if k != "key"} for source in (CLINICS, REGISTRY)]
+    config = linked({"run.link": "order", "run.unit": unit}, *sources)
+    assert "place" in unit_in_words(config)
+    assert "one of the sources" not in unit_in_words(config)
+    assert "owners' word" in " ".join(unit_trust(config))
+    assert "owners' word" not in " ".join(unit_trust(linked({"run.unit": unit})))
 
 
 def test_sources_of_servers_name_their_owners() -> None:
