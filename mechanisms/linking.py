@@ -134,7 +134,8 @@ def linking_keys(
             except _TwoDates:
                 unclear.add(row)
                 key = ""
-            if (not key or value in missing) and row not in unclear:
+            absent = not key or value in missing or value.strip() in missing
+            if absent and row not in unclear:
                 lacking.add(row)
             column.append(key)
         values.append(column)

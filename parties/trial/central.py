@@ -164,10 +164,9 @@ def _resolved(
 
 
 def _sources(trial: Trial) -> tuple[SourceSize, ...]:
-    """The sources of the table that it held, with as many rows as there were."""
-    sizes = trial.partition.sizes
-    rows = {name: int(sizes[place]) for place, name in enumerate(trial.names)}
-    return sources_of(trial.config, rows)
+    """The sources of the table that it held, with as many rows as owners may have, whatever they do have."""
+    most = trial.request.capacity or trial.config.clients.rows_per_client
+    return sources_of(trial.config, dict.fromkeys(trial.names, most))
 
 
 def _report(

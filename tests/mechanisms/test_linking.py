@@ -97,6 +97,7 @@ def test_linking_keys_tell_kinds() -> None:
     ("values", "at_most", "said"),
     [
         (["Kowalska", "", "?"], 1, "lines 3, 4 have no linking key"),
+        (["Kowalska", " ? "], 1, "line 3 has no linking key"),
         (["Kowalska", "nowak", " KOWALSKA "], 1, "lines 2, 4 have the same linking key"),
         (["Kowalska", "kowalska", "KOWALSKA"], 2, "at most 2 rows a key"),
         (["Kowalska", "03/04/1980"], 1, "line 3 has a date"),

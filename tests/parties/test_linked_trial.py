@@ -201,7 +201,8 @@ async def test_central_aim_is_of_the_join_and_its_report_names_the_sources(
     report = await run_method(trial, folder, Lines(stream=io.StringIO()))
     document = json.loads(json.dumps(finish_trial(trial, folder, report)))
     assert document["workload"]["sources"][0] == {
-        "name": "clinics", "columns": ["age", "sex"], "owners": 2, "rows_capacity": 60,
+        "name": "clinics", "columns": ["age", "sex"], "owners": 2,
+        "rows_capacity": 2 * trial.config.clients.rows_per_client,
     }  # fmt: skip
     assert document["utility"]["workload_error"] < 2
     assert "one of the sources clinics, registry" in document["about"]["unit"]
