@@ -9,10 +9,13 @@ message at a time.
 import asyncio
 import socket
 from collections.abc import Callable
+from weakref import WeakKeyDictionary
 
 from parties.errors import FrameTooLarge, RoundPeerClosed, RoundTimeout
 
 SIZE_BYTES = 4
+_PIECE_BYTES = 1 << 17
+_turns: WeakKeyDictionary[asyncio.StreamWriter, asyncio.Lock] = WeakKeyDictionary()
 _PROBES = (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
 """Seconds of silence before the first probe and between them, and how many."""
 
@@ -40,11 +43,17 @@ async def read_frame(
 async def write_frame(
     writer: asyncio.StreamWriter, message: bytes, peer: str, *, timeout_s: float
 ) -> None:
-    """Send one message and wait until the buffer has room again. Raises RoundTimeout or RoundPeerClosed."""
+    """Send one message and wait until the buffer has room again; messages of one writer in the order of the calls.
+
+    In pieces: TLS keeps a buffer as large as the largest write, for as long as the connection lasts, and a model of
+    many megabytes goes to thousands of clients in the course of a run. Raises RoundTimeout or RoundPeerClosed.
+    """
+    frame = memoryview(len(message).to_bytes(SIZE_BYTES, "big") + message)
     try:
-        async with asyncio.timeout(timeout_s):
-            writer.write(len(message).to_bytes(SIZE_BYTES, "big") + message)
-            await writer.drain()
+        async with asyncio.timeout(timeout_s), _turns.setdefault(writer, asyncio.Lock()):
+            for start in range(0, len(frame), _PIECE_BYTES):
+                writer.write(frame[start : start + _PIECE_BYTES])
+                await writer.drain()
     except TimeoutError as error:
         raise RoundTimeout(peer, f"took nothing in within {timeout_s:g} s") from error
     except OSError as error:

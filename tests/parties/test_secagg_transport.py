@@ -25,7 +25,7 @@ from parties.errors import (
 )
 from parties.pins import Pinned
 from parties.secagg.client import frame_limit, take_part
-from parties.secagg.frames import close, read_frame
+from parties.secagg.frames import close, read_frame, write_frame
 from parties.secagg.server import Deadlines, RoundServer
 from parties.tls import make_certificates
 from secagg import wire
@@ -431,3 +431,27 @@ def test_round_server_wants_one_name_for_each_client(files: dict[str, Certificat
             RoundServer(make_server(), names, files=files[SERVER])
     with pytest.raises(ValueError, match="positive"):
         Deadlines(stage_s=0)
+
+
+async def test_large_messages_of_one_writer_go_out_in_pieces_and_in_order() -> None:
+    """Who reads slowly gets each whole, one after the other, and no more than a piece waits in a buffer of ours."""
+    ours, theirs = socket.socketpair()
+    reader, _ = await asyncio.open_connection(sock=theirs)
+    _, writer = await asyncio.open_connection(sock=ours)
+    messages = [bytes([number]) * 3_000_000 for number in range(3)]
+    largest = 0
+
+    async def read() -> list[bytes]:
+        nonlocal largest
+        found = []
+        for _ in messages:
+            await asyncio.sleep(0.02)
+            largest = max(largest, writer.transport.get_write_buffer_size())
+            found.append(await read_frame(reader, "peer", limit=4_000_000, timeout_s=20))
+        return found
+
+    sending = [write_frame(writer, message, "peer", timeout_s=20) for message in messages]
+    found, *_ = await asyncio.gather(read(), *sending)
+    assert found == messages
+    assert 0 < largest < 500_000
+    await close(writer)
