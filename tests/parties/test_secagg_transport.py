@@ -436,7 +436,7 @@ def test_round_server_wants_one_name_for_each_client(files: dict[str, Certificat
 async def test_large_messages_of_one_writer_go_out_in_pieces_and_in_order() -> None:
     """Who reads slowly gets each whole, one after the other, and no more than a piece waits in a buffer of ours."""
     ours, theirs = socket.socketpair()
-    reader, _ = await asyncio.open_connection(sock=theirs)
+    reader, far = await asyncio.open_connection(sock=theirs)
     _, writer = await asyncio.open_connection(sock=ours)
     messages = [bytes([number]) * 3_000_000 for number in range(3)]
     largest = 0
@@ -454,4 +454,4 @@ async def test_large_messages_of_one_writer_go_out_in_pieces_and_in_order() -> N
     found, *_ = await asyncio.gather(read(), *sending)
     assert found == messages
     assert 0 < largest < 500_000
-    await close(writer)
+    await asyncio.gather(close(writer), close(far))
