@@ -7,6 +7,7 @@ import pytest
 
 from parties.config import Config, config_from_dict
 from parties.config.differences import differences
+from parties.distaim.link_needs import link_seconds
 from parties.distaim.planning import make_plan, release_of
 from parties.errors import ConfigError
 from parties.flaim.feasible import check_flaim
@@ -126,6 +127,15 @@ def test_by_order_a_place_is_protected_and_that_a_person_has_one_is_the_owners_w
     assert "one of the sources" not in unit_in_words(config)
     assert "owners' word" in " ".join(unit_trust(config))
     assert "owners' word" not in " ".join(unit_trust(linked({"run.unit": unit})))
+
+
+def test_plans_know_that_proofs_take_most_of_the_time_of_a_join() -> None:
+    sources = owned(clinics=["a"], registry=["r"])
+    plain, proved = (
+        link_seconds(linked({"run.security": security}, *sources))
+        for security in ("semi-honest", "malicious")
+    )
+    assert 5 * plain < proved < 10 * plain
 
 
 def test_sources_of_servers_name_their_owners() -> None:
