@@ -115,6 +115,8 @@ _BY_NAME: Mapping[str, UploadForm] = {
 }
 FORMS = (SEEDED, PLAIN)
 """The forms of counts, as configurations name them."""
+WHOLE = (*FORMS, ROWS)
+"""Those of an owner of all columns."""
 NAMES = tuple(_BY_NAME)
 """All forms, as submissions name them."""
 

@@ -29,8 +29,8 @@ from bench.overhead.jobs import (
     sweep,
 )
 from parties.errors import PartyError
-from protocols.upload import NAMES as UPLOADS
 from protocols.upload import SEEDED
+from protocols.upload import WHOLE as UPLOADS
 
 _EXAMPLE = "Example: syncret bench overhead --dataset adult --rounds 4,32,96 --json"
 _MAX_ROUNDS = 10_000

@@ -63,7 +63,7 @@ from bench.published import (
 from mechanisms.domain import Domain, Integer
 from mechanisms.workload import Workload, draw_workload
 from parties.trial.partition import iid
-from protocols.upload import NAMES, ROWS
+from protocols.upload import ROWS, WHOLE
 
 GROUPINGS = ("union", "query")
 PAPER_ROUNDS = (4, 32, 96)
@@ -219,7 +219,7 @@ def formula_results(
     population = population or Population()
     capacity = owner_rows(subject.rows, population.clients)
     results = [
-        _predicted(subject.workload, form, number, capacity) for form in NAMES for number in rounds
+        _predicted(subject.workload, form, number, capacity) for form in WHOLE for number in rounds
     ]
     for grouping in GROUPINGS:
         for number in rounds:
@@ -283,7 +283,7 @@ def measured_results(
     population = population or Population()
     check_members(population.clients, population.participation)
     tables = _tables(subject, population, seed)
-    results = _uploads(subject, rounds, tables, NAMES)
+    results = _uploads(subject, rounds, tables, WHOLE)
     member = asyncio.run(measure_member(subject.workload, tables[0], subject.rows))
     for grouping in GROUPINGS:
         for number in rounds:
@@ -399,7 +399,7 @@ def document(
             "core_seconds_per_server": counting.core_seconds,
         },
         "passed_on_mb": {
-            form: clients * passed_on_payload(workload, form, capacity) / MB for form in NAMES
+            form: clients * passed_on_payload(workload, form, capacity) / MB for form in WHOLE
         },
         "results": [result.to_json() for result in results],
     }

@@ -39,7 +39,7 @@ from mechanisms.workload import Workload, draw_workload
 from parties.secagg.client import take_part
 from parties.secagg.server import RoundServer
 from parties.tls import make_certificates, pinned_in
-from protocols.upload import NAMES, body_size
+from protocols.upload import WHOLE, body_size
 from secagg.client import SecAggClient
 from secagg.keys import Identity
 from secagg.parameters import Parameters, roster_digest
@@ -99,7 +99,7 @@ def test_formula_only_needs_no_table(
         assert entry["predicted_wire_mb"] > entry["predicted_mb"] > 0
     by_form = {
         form: [e["formula_mb"] for e in found["results"] if e.get("upload") == form]
-        for form in NAMES
+        for form in WHOLE
     }
     assert by_form["seeded"] == by_form["plain"] == [48 * found["closure_cells"] / 1e6] * 2
     # The paper's count knows no rows: theirs are the packed rows, two seeds and a key's worth of 144, and three boxes.
@@ -116,7 +116,7 @@ def _refuse(name: str) -> None:
 def test_flaim_by_the_formula_grows_with_the_rounds_and_distaim_does_not() -> None:
     subject = Subject("made up", draw_workload(domain(2, 3, 4, 5)), 5000, None)
     results = formula_results(subject, [1, 10, 100])
-    for form in NAMES:
+    for form in WHOLE:
         assert len({r.formula for r in results if r.variant == form}) == 1
     union = [r.formula for r in results if (r.method, r.variant) == ("flaim", "union")]
     assert union == sorted(set(union))
@@ -180,7 +180,7 @@ def workload() -> Workload:
 def uploads(workload: Workload, tmp_path_factory: pytest.TempPathFactory) -> list[Upload]:
     codes = np.random.default_rng(0).integers(0, workload.domain.shape, (50, 4)).astype(np.int32)
     folder = tmp_path_factory.mktemp("uploads")
-    return asyncio.run(measure_uploads(workload, codes, folder, rounds=[4], forms=NAMES))
+    return asyncio.run(measure_uploads(workload, codes, folder, rounds=[4], forms=WHOLE))
 
 
 def test_uploads_on_the_wire_are_the_formula_within_the_framing(
