@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from parties.errors import FlaimProtocolError
 from parties.flaim.messages import (
     HEADER_BYTES,
+    VERSION,
     Hello,
     Message,
     MessageKind,
@@ -21,7 +22,9 @@ from parties.flaim.messages import (
     unpack_task,
 )
 from parties.flaim.refusals import Refusal, Refused, sent_away
+from parties.flaim.roster import CARD_BYTES, Card
 from parties.statuses import Status
+from secagg.keys import PUBLIC_BYTES
 
 digests = st.binary(min_size=32, max_size=32)
 
@@ -34,10 +37,19 @@ def test_message_comes_back(kind: MessageKind, number: int, body: bytes) -> None
     assert not is_secagg(message.pack())
 
 
-@given(digests, digests, st.none() | st.integers(0, 2**63), st.text(max_size=20))
-def test_hello_comes_back(config: bytes, workload: bytes, rows: int | None, version: str) -> None:
-    found = Hello.unpack(Hello(config, workload, rows, version).pack(), "x")
+@given(
+    digests,
+    digests,
+    st.none() | st.integers(0, 2**63),
+    st.text(max_size=20),
+    st.binary(max_size=300),
+)
+def test_hello_comes_back_with_its_card(
+    config: bytes, workload: bytes, rows: int | None, version: str, card: bytes
+) -> None:
+    found = Hello.unpack(Hello(config, workload, rows, version, card).pack(), "x")
     assert (found.config, found.workload, found.rows) == (config, workload, rows)
+    assert found.card == card
     assert found.version.isprintable()
 
 
@@ -106,13 +118,19 @@ def test_every_refusal_ends_a_client_with_a_status_that_is_no_success() -> None:
 
 
 def test_unpack_says_both_versions_where_they_differ() -> None:
-    with pytest.raises(FlaimProtocolError, match="messages of version 9; expected 2"):
+    with pytest.raises(FlaimProtocolError, match=f"messages of version 9; expected {VERSION}:"):
         Message.unpack(b"FLAM\x09\x00" + bytes(4), "north")
 
 
 @pytest.mark.parametrize(
     "data",
-    [b"", b"FLAM", b"SAGG" + bytes(6), b"FLAM\x01\x00" + bytes(4), b"FLAM\x02\x63" + bytes(4)],
+    [
+        b"",
+        b"FLAM",
+        b"SAGG" + bytes(6),
+        b"FLAM\x01\x00" + bytes(4),
+        b"FLAM" + bytes([VERSION, 0x63]) + bytes(4),
+    ],
 )
 def test_unpack_refuses_what_is_no_message(data: bytes) -> None:
     with pytest.raises(FlaimProtocolError, match="north"):
@@ -122,9 +140,32 @@ def test_unpack_refuses_what_is_no_message(data: bytes) -> None:
 @pytest.mark.parametrize("size", [0, 1, 200])
 def test_bodies_of_another_size_are_refused(size: int) -> None:
     with pytest.raises(FlaimProtocolError):
-        Hello.unpack(bytes(size), "x")
-    with pytest.raises(FlaimProtocolError):
         Welcome.unpack(bytes(size), "x")
     if size < 4:
         with pytest.raises(FlaimProtocolError):
             unpack_task(bytes(size), "x")
+
+
+def test_hello_that_is_cut_is_refused_and_what_is_longer_is_a_card() -> None:
+    whole = Hello(bytes(32), bytes(32), None, "1").pack()
+    for size in range(len(whole)):
+        with pytest.raises(FlaimProtocolError, match=f"north: a greeting of {size} bytes"):
+            Hello.unpack(whole[:size], "north")
+    assert Hello.unpack(whole, "north").card == b""
+    assert Hello.unpack(whole + b"card", "north").card == b"card"
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        bytes(PUBLIC_BYTES + 1),
+        bytes(PUBLIC_BYTES + 2),
+        bytes(PUBLIC_BYTES) + b"\x00\x40" + bytes(64),
+        bytes(PUBLIC_BYTES) + b"\xff\xff" + bytes(200),
+        bytes(CARD_BYTES + 1),
+    ],
+)
+def test_card_without_a_certificate_or_too_long_is_refused(data: bytes) -> None:
+    with pytest.raises(FlaimProtocolError, match=f"north: a client's card of {len(data)} bytes"):
+        Card.unpack(data, "north")

@@ -436,6 +436,11 @@ async def test_server_takes_in_nobody_it_does_not_expect(
         answer = await greet(config, reader, writer, rows=101)
         seen.append((answer.kind, Refused.unpack(answer.body, SERVER)))
         writer.close()
+        # A card, in a run that is not malicious.
+        reader, writer = await connect(config, certificates[NAMES[2]])
+        answer = await greet(config, reader, writer, rows=10, card=bytes(96))
+        seen.append((answer.kind, Refused.unpack(answer.body, SERVER)))
+        writer.close()
         with pytest.raises(CertificateError):
             await run_client(config, codes_of(2), mixed, tmp_path / "x", progress=Events())
         return await run_client(
@@ -443,16 +448,17 @@ async def test_server_takes_in_nobody_it_does_not_expect(
         )
 
     await play(config, certificates, tmp_path, {2: intruders}, board=board)
-    assert [kind for kind, _ in seen] == [MessageKind.REFUSED] * 4
-    assert [refused.refusal for _, refused in seen] == [Refusal.NOT_ENROLLED, *[Refusal.MISFIT] * 3]
+    assert [kind for kind, _ in seen] == [MessageKind.REFUSED] * 5
+    assert [refused.refusal for _, refused in seen] == [Refusal.NOT_ENROLLED, *[Refusal.MISFIT] * 4]
     assert "'stranger' is not among the 6 data owners that this run names" in seen[0][1].words
     assert "connected already" in str(seen[1])
     assert "declares no number of rows, unlike flaim.sizes" in str(seen[2])
     assert "declares 101 rows; expected at most 100" in str(seen[3])
+    assert "shows a card, which this run does not ask for" in str(seen[4])
     assert result(tmp_path)["clients"] == 6
-    assert board.status()["rejections"] == {"stranger": 1, "misfit": 3}
+    assert board.status()["rejections"] == {"stranger": 1, "misfit": 4}
     refused = [r for r in transcript(tmp_path) if r.get("what") == "refused"]
-    assert [r["client"] for r in refused] == ["stranger", NAMES[0], NAMES[2], NAMES[2]]
+    assert [r["client"] for r in refused] == ["stranger", NAMES[0], *[NAMES[2]] * 3]
 
 
 class Arrivals(Events):

@@ -333,7 +333,11 @@ async def test_put_refuses_what_does_not_fit_the_run(
         ("Syncret-Cells", "0", "a positive number"),
         ("Syncret-Cells", "9" * 5000, "a whole number"),
         ("Syncret-Ring", "64", "32"),
-        ("Syncret-Form", "zipped", "seeded or plain or rows"),
+        (
+            "Syncret-Form",
+            "zipped",
+            "seeded or plain or rows or rows.0 or rows.1 or rows.2 or rows.3 or rows.4",
+        ),
         ("Syncret-Capacity", None, "the header to be there"),
         ("Syncret-Capacity", "0", "a positive number"),
         ("Syncret-Round", "0", "a positive number"),

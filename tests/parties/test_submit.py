@@ -588,7 +588,7 @@ async def test_submit_finds_out_that_the_server_it_came_to_has_dropped_a_part(
     """It says that all is well, without the third receipt: the owner goes to that server itself."""
     config = make_config()
     real = Relay.send
-    monkeypatch.setattr(Relay, "send", lambda self, client: self._peers and None)
+    monkeypatch.setattr(Relay, "send", lambda self, upload, sealed, pids: None)
     async with running_servers(config, tmp_path, certificates) as stores:
 
         def nobody_waits(self: Outbox, client: str) -> Whereabouts:
@@ -612,7 +612,7 @@ async def test_status_believes_no_server_that_says_of_others_that_they_are_away(
     state, owner = tmp_path / "state.json", certificates["clinic-a"]
     async with running_servers(config, tmp_path, certificates) as stores:
         with monkeypatch.context() as lying:
-            lying.setattr(Relay, "send", lambda self, client: None)
+            lying.setattr(Relay, "send", lambda self, upload, sealed, pids: None)
             told = await submit(config, CODES, owner, state=state)
         assert len(told.kept_for) == 2
         asked = await status(config, owner, state)

@@ -164,11 +164,13 @@ async def test_servers_of_different_configurations_show_what_differs(
     configs = cluster.with_own_certificates()
     configs[2] = configs[2].override({"run.rounds": 5, "clients.minimum": 2})
     ended = await cluster.run(configs=configs)
-    texts = [str(error) for error in ended if isinstance(error, CheckFailed)]
-    here = "run.rounds: 4 here, 5 at party-2; clients.minimum: 3 here, 2 at party-2"
-    there = "run.rounds: 5 here, 4 at party-"
-    assert any(here in text or there in text for text in texts), texts
-    assert all("the same config file" in text for text in texts)
+    assert any(isinstance(error, CheckFailed) for error in ended)
+    # Whoever finds it leaves with it as its reason, which another server may hear before it finds it itself.
+    by_most = "clients.minimum: 3 here, 2 at party-2; run.rounds: 4 here, 5 at party-2"
+    by_one = "clients.minimum: 2 here, 3 at party-0; run.rounds: 5 here, 4 at party-0"
+    for text in map(str, ended):
+        assert by_most in text or by_one in text, text
+        assert "the same config file" in text
 
 
 async def test_owner_of_another_configuration_sees_what_differs(
