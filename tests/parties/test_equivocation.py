@@ -12,6 +12,7 @@ from parties.distaim.steps import (
     CLIENTS_AGREE,
     CLIENTS_COMPARE,
     CLIENTS_RESUME,
+    DIGEST_BYTES,
     ESTIMATE,
     FINISH,
 )
@@ -34,8 +35,15 @@ def unusable(payload: bytes) -> bytes:
     return b'{"%s": "unusable"}' % EVERYONE[0].encode() if payload == b"{}" else payload
 
 
+def another_mask(payload: bytes) -> bytes:
+    """Another model, which can be read: after the kind of message, the first candidate is allowed or not."""
+    if len(payload) <= DIGEST_BYTES:
+        return payload
+    return payload[:1] + bytes([payload[1] ^ 0x80]) + payload[2:]
+
+
 def last_byte(payload: bytes) -> bytes:
-    """Another model, or another table."""
+    """Another table."""
     return payload[:-1] + bytes([payload[-1] ^ 1]) if len(payload) > SIZE else payload
 
 
@@ -46,7 +54,7 @@ def last_byte(payload: bytes) -> bytes:
         (CLIENTS_RESUME.name, space, 1),
         (CLIENTS_AGREE.name, space, 2),
         (CLIENTS_COMPARE.name, unusable, 1),
-        (ESTIMATE.name, last_byte, 0),
+        (ESTIMATE.name, another_mask, 0),
         (FINISH.name, last_byte, 0),
     ],
 )

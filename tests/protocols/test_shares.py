@@ -12,7 +12,7 @@ import pytest
 
 from protocols.keystream import Keystream
 from protocols.ring import BITS, R32, R64, R128
-from protocols.shares import Additive, Share, concatenate, product
+from protocols.shares import Additive, Entries, Share, concatenate, product
 
 SECRET = 3735928559
 PLACE = SimpleNamespace(verifier=None)
@@ -79,6 +79,7 @@ def test_additive_has_no_way_to_bytes() -> None:
         "grouped",
         "known_origins",
         "masked",
+        "of_table",
         "origins",
         "padded",
         "ring",
@@ -87,6 +88,8 @@ def test_additive_has_no_way_to_bytes() -> None:
         "zeros",
     }
     assert term.origins is None
+    # Without a verifier nothing is known of a table's operands either.
+    assert term.of_table((Entries(0, 0), Entries(1, 0)), 0) is term
 
 
 def test_keystream_shows_no_key() -> None:
@@ -102,18 +105,38 @@ def calls(path: Path) -> set[str]:
     }
 
 
-def test_channel_is_touched_by_base_alone() -> None:
-    """``round`` sends what is derived from secrets: base, truncation's masked reveal, and proofs, may call it.
+SENDERS = {
+    "base.py": "what everything else is made of",
+    "fixed.py": "truncation: terms, masked by a sharing of zero",
+    "inner_proof.py": "proofs of AND, masked by keystreams that the receiver does not have",
+    "row_tags.py": "tags, masked by keystreams that become their components, and digests of differences",
+    "shuffle.py": "permuted rows, masked by keystreams that the other of the pair does not have",
+    "verify.py": "which products there are to check, digests of masked values, and that all is right",
+    "verify_tables.py": "proofs of tables, masked by keystreams; coins; digests",
+}
+"""Modules that may call ``round``, with what they send by it."""
+DRAWERS = {
+    "base.py": "masks, and components that nobody sends",
+    "inner_proof.py": "masks of proofs, and challenges",
+    "row_tags.py": "keys of two parties, and masks of tags",
+    "shuffle.py": "permutations of two parties, and masks of rows",
+    "verify_tables.py": "masks of proofs, and coins",
+}
+"""Modules that may draw from a keystream of two parties, with what they take from it."""
 
-    Keystreams that two parties have in common are for base: what others take from it nobody knows.
+
+def test_channel_is_touched_by_base_alone() -> None:
+    """``round`` sends what is derived from secrets: base may call it, and what has a reason in ``SENDERS``.
+
+    Keystreams that two parties have in common are for base: what others take from it only they know (``DRAWERS``).
     """
     package = Path(__file__).parents[2] / "protocols"
     senders = {path.name for path in package.glob("*.py") if "round" in calls(path)}
-    assert senders == {"base.py", "fixed.py", "inner_proof.py", "verify.py"}
+    assert senders == set(SENDERS)
     unmaskers = {path.name for path in package.glob("*.py") if "masked" in calls(path)}
     assert unmaskers == {"base.py", "fixed.py"}
     drawers = {path.name for path in package.glob("*.py") if "common" in calls(path)}
-    assert drawers == {"base.py", "inner_proof.py"}
+    assert drawers == set(DRAWERS)
     own_drawers = {path.name for path in package.glob("*.py") if "private" in calls(path)}
     assert own_drawers == {"derived.py", "discrete.py"}
     posters = {path.name for path in package.glob("*.py") if "post" in calls(path)}
