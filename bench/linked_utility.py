@@ -18,6 +18,7 @@ import click
 import numpy as np
 
 from bench.datasets import Dataset, load
+from bench.fetch import DatasetError
 from bench.markdown import markdown_table, spread
 from mechanisms.sampling import public_generator
 from mechanisms.table import decode
@@ -181,7 +182,10 @@ def link_utility(
     """Compare tables made of two sources on shares with those of central AIM on the plaintext join."""
     results: list[Result] = []
     for name in datasets.split(","):
-        dataset = load(name.strip(), progress=lambda line: click.echo(line, err=True))
+        try:
+            dataset = load(name.strip(), progress=lambda line: click.echo(line, err=True))
+        except DatasetError as error:
+            raise click.ClickException(str(error)) from error
         config = config_of(
             dataset, rows=rows, epsilon=epsilon, rounds=rounds, degree=degree, queries=queries
         )

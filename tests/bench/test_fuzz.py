@@ -2,6 +2,7 @@
 
 import io
 import json
+import mmap
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -157,7 +158,10 @@ def test_a_reader_that_grows_is_found() -> None:
     kept = []
 
     def hoard(data: bytes) -> object:
-        kept.append(bytearray(1 << 20))
+        # Pages of its own: what the heap of this process has free would not grow it.
+        pages = mmap.mmap(-1, 1 << 20)
+        pages.write(bytes([1]) * (1 << 20))
+        kept.append(pages)
         return kept
 
     sums = run_target(Target("hoard", [b"x"], hoard, lambda draw, data: data), 100, seed=1)

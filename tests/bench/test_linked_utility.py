@@ -1,10 +1,13 @@
 """Benchmark of linked tables: how a table is split by columns, and what the page says."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 from bench.datasets import Dataset
-from bench.linked_utility import Result, config_of, page, split_by_columns
+from bench.linked_utility import Result, config_of, link_utility, page, split_by_columns
 from mechanisms.domain import Domain, Integer
 from parties.trial.request import AIM, DISTAIM, Request, load_linked_trial
 from parties.trial.sources import Located
@@ -46,3 +49,13 @@ def test_page_has_both_methods_side_by_side() -> None:
     ]
     (line,) = page(results).splitlines()[2:]
     assert line.startswith("| small | 80% | 80 of 100 | 0.250 ± 0.000 | 0.240 ± 0.000 |")
+
+
+def test_link_utility_says_which_table_cannot_be_had(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SYNCRET_DATA_DIR", str(tmp_path))
+    (tmp_path / "magic.csv").write_text("a\n1\n", encoding="utf-8")
+    told = CliRunner().invoke(link_utility, ["--dataset", "magic"])
+    assert told.exit_code == 1
+    assert "has no column" in told.stderr
