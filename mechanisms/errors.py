@@ -10,7 +10,8 @@ One tree, so that a caller can catch what it can act on:
     |-- FinishedEarly     those who run it end it before a further round
     |-- EstimationError   no model can be fitted to the measurements
     |-- FlaimError        a message of FLAIM, or what a client holds, does not fit the run
-    `-- RoundLost         a round of FLAIM has too few participants left; nothing of its sums was opened
+    |-- RequestRefused    a silo does not answer what the server asks
+    `-- RoundLost         a round has too few participants left; nothing of its sums was opened
 
 Every message says what is wrong, where, and what would be right. Only ``DataError`` may hold a
 value of the table (one, truncated): it is raised where the owner of the table runs and nowhere
@@ -50,6 +51,10 @@ class EstimationError(MechanismError):
 
 class FlaimError(MechanismError):
     """A message of FLAIM is malformed, or what a client holds does not fit the run."""
+
+
+class RequestRefused(MechanismError):
+    """What the server asks of a silo, or tells it, is not what the silo's own settings say."""
 
 
 class RoundLost(MechanismError):
