@@ -1,18 +1,20 @@
 """How far apart the tables of the owners are.
 
-Provides `Heterogeneity` and `heterogeneity`. Secret: the tables, which a benchmark has in one place.
+Provides `Heterogeneity`, `heterogeneity` and `all_marginals`. Secret: the tables, which a benchmark has in one place.
 
 Source: FLAIM paper, Table 5, in the definition of its authors' code: for each client the total variation distance (half
-the L1 distance) between its normalised marginal and everybody's, averaged over the queries of the workload; then over
-the clients. 0 is a client that looks like all together, 1 one that shares no cell with the rest.
+the L1 distance) between its normalised marginal and everybody's, averaged over marginals, all of one to three columns
+there; then over the clients. 0 is a client that looks like all together, 1 one that shares no cell with the rest.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain, combinations
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mechanisms.workload import Workload
+from mechanisms.domain import Clique, Domain
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +27,17 @@ class Heterogeneity:
     greatest: float
 
 
+def all_marginals(domain: Domain, degree: int) -> list[Clique]:
+    """Every set of one to `degree` columns: 469 of Adult's 14 columns for three."""
+    sizes = range(1, degree + 1)
+    return list(chain.from_iterable(combinations(domain.names, size) for size in sizes))
+
+
 def heterogeneity(
-    workload: Workload, codes: NDArray[np.int32], owners: NDArray[np.int32]
+    domain: Domain,
+    marginals: Sequence[Clique],
+    codes: NDArray[np.int32],
+    owners: NDArray[np.int32],
 ) -> Heterogeneity:
     """That of rows `codes` (rows, columns) among `owners` (rows,); clients without rows do not count.
 
@@ -37,9 +48,9 @@ def heterogeneity(
     present, index = np.unique(owners, return_inverse=True)
     sizes = np.bincount(index).astype(np.float64)
     distance = np.zeros(len(present))
-    for query in workload.queries:
-        columns = [codes[:, workload.domain.index(name)] for name in query]
-        cells = np.ravel_multi_index(columns, workload.domain.sizes(query))
+    for marginal in marginals:
+        columns = [codes[:, domain.index(name)] for name in marginal]
+        cells = np.ravel_multi_index(columns, domain.sizes(marginal))
         # Only cells that occur matter: at most one per row.
         occurring, cell = np.unique(cells, return_inverse=True)
         everybody = np.bincount(cell) / len(codes)
@@ -50,7 +61,7 @@ def heterogeneity(
         distance += np.bincount(
             client, np.maximum(own - everybody[where], 0.0), minlength=len(present)
         )
-    each = distance / len(workload.queries)
+    each = distance / len(marginals)
     return Heterogeneity(
         float(each.mean()), float(each.std()), float(each.min()), float(each.max())
     )

@@ -15,7 +15,7 @@ from bench.datasets import NAMES, SYNTHFS
 from bench.fetch import DatasetError
 from bench.splits import NATURAL
 from bench.utility.grid import SWEEPS, settings_of
-from bench.utility.report import SPLITS_FILE, write_report
+from bench.utility.report import write_report
 from bench.utility.runs import Result
 from bench.utility.settings import (
     ANY,
@@ -30,7 +30,7 @@ from bench.utility.settings import (
     SUM,
     Settings,
 )
-from bench.utility.splits import measure_splits
+from bench.utility.splits import SPLITS_FILE, measure_splits
 from bench.utility.store import Entry, Store
 from bench.utility.sweep import Job, run_all
 from mechanisms.errors import MechanismError

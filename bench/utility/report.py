@@ -6,7 +6,6 @@ Provides `write_report`. Public: everything. Every figure is computed from the s
 Source of the comparison: FLAIM paper, Tables 1, 2 and 5, Figures 1 to 3.
 """
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -26,6 +25,7 @@ from bench.utility.beside_paper import beside_paper
 from bench.utility.everybody import everybody_section
 from bench.utility.flaim import flaim_settings
 from bench.utility.settings import METHODS, Settings
+from bench.utility.splits import QUERIES, SPLITS_FILE, read_splits
 from bench.utility.store import Entry, Store
 from mechanisms.accounting import epsilon_from_rho
 from mechanisms.replacement import rho_of_replacing
@@ -41,13 +41,17 @@ _COLOURS = {
     "random": "#8e6c8a",
     "naivebayes": "#9aa5b1",
 }
-SPLITS_FILE = "utility-splits.json"
 
 
 def write_report(store: Store, folder: Path) -> None:
     """Write utility.md and its pictures into `folder`. Raises DatasetError where that cannot be written."""
-    tables = (_head, beside_paper, _methods, _partitions, _rounds)
-    parts = [*(table(store) for table in tables), everybody_section(store, folder), _splits(folder)]
+    parts = [
+        _head(store),
+        beside_paper(store, read_splits(folder / SPLITS_FILE)),
+        *(table(store) for table in (_methods, _partitions, _rounds)),
+        everybody_section(store, folder),
+        _splits(folder),
+    ]
     try:
         with disk_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)
@@ -174,14 +178,11 @@ def _rounds(store: Store) -> str:
 
 
 def _splits(folder: Path) -> str:
-    """Table 5, from what `bench.utility.splits` measured."""
-    title = "## Table 5: heterogeneity of the partitions\n\n"
-    try:
-        rows = json.loads((folder / SPLITS_FILE).read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    """What `bench.utility.splits` measured over the 64 queries; Table 5 itself is beside the paper."""
+    title = "## Heterogeneity of the partitions over the 64 queries\n\n"
+    rows = [row for row in read_splits(folder / SPLITS_FILE) if row["over"] == QUERIES]
+    if not rows:
         return title + "Not measured.\n"
-    except (OSError, ValueError) as error:
-        raise DatasetError(f"{folder / SPLITS_FILE}: cannot be used: {error}") from error
     cells = [
         (
             row["dataset"],

@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.heterogeneity import heterogeneity
+from bench.heterogeneity import Heterogeneity, all_marginals
+from bench.heterogeneity import heterogeneity as of_marginals
 from mechanisms.domain import Categorical, Domain
 from mechanisms.workload import Workload
 
@@ -20,6 +21,16 @@ def workload(*sizes: int) -> Workload:
     )
     queries = tuple((left, right) for left in names for right in names if left < right)
     return Workload(domain, queries)
+
+
+def heterogeneity(load: Workload, codes: np.ndarray, owners: np.ndarray) -> Heterogeneity:
+    return of_marginals(load.domain, load.queries, codes, owners)
+
+
+def test_all_marginals_are_the_sets_of_up_to_so_many_columns() -> None:
+    found = all_marginals(workload(2, 3, 4, 5).domain, 3)
+    assert len(found) == len(set(found)) == 4 + 6 + 4
+    assert {len(marginal) for marginal in found} == {1, 2, 3}
 
 
 def test_heterogeneity_is_zero_for_equal_tables() -> None:

@@ -34,6 +34,7 @@ from bench.utility.problem import Outcome, Problem, problem
 from bench.utility.report import write_report
 from bench.utility.runs import Result, measure
 from bench.utility.settings import METHODS, Settings
+from bench.utility.splits import measure_splits, read_splits
 from bench.utility.store import Entry, Store
 from bench.utility.sweep import run_all
 from mechanisms.accounting import rho, rho_from_epsilon_delta
@@ -602,10 +603,40 @@ def test_ranks_are_of_tables_and_repeats_that_all_methods_were_run_on(tmp_path: 
     # A repeat without the others is in no rank.
     lonely = Entry(with_annealing("adult", "naive", 1.0), 1, RESULT)
     store.add([lonely])
-    text = beside_paper(store)
+    text = beside_paper(store, [])
     assert "| naive | 4.65/4.75 | 5/5 |" in text
     assert "| distaim | 2/2.5 | 2.5/2.5 |" in text
     assert "| aim | 1/1 | 1/1 |" in text
+
+
+def test_splits_are_measured_once_each_and_stand_beside_the_papers_figures(
+    small: Dataset, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("bench.utility.splits.TABLES", ("magic",))
+    monkeypatch.setattr("bench.utility.splits.TABLE5", {("magic", "iid"): 0.538})
+    monkeypatch.setattr("bench.utility.splits.SPLITS", (("iid", {}), ("label-skew", {"beta": 0.1})))
+    path, said = tmp_path / "splits.json", []
+    measure_splits(path, progress=said.append)
+    rows = read_splits(path)
+    assert len(said) == len(rows) == 4
+    # Four columns have 14 sets of one to three of them; the workload three queries.
+    assert [row["marginals"] for row in rows] == [14, 14, 3, 3]
+    iid_all = rows[0]["mean"]
+    # Marginals of fewer cells are closer than queries of three columns.
+    assert 0 < iid_all < rows[2]["mean"] < rows[3]["mean"]
+    measure_splits(path, progress=said.append)
+    assert len(said) == 4
+    page = beside_paper(Store(tmp_path / "none.jsonl"), rows)
+    assert f"| magic | iid | 0.538 | {iid_all:.3f} ± " in page
+    assert "| lower |" in page
+    assert "| magic | label-skew 0.8 | 0.603 | - |  | not measured |" in page
+
+
+def test_splits_of_something_else_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "splits.json"
+    path.write_text("{", encoding="utf-8")
+    with pytest.raises(DatasetError, match="cannot be used"):
+        read_splits(path)
 
 
 def test_every_sweep_has_settings_that_are_valid() -> None:
