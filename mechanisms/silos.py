@@ -31,6 +31,7 @@ from typing import Literal, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from mechanisms.accounting import Ledger
 from mechanisms.errors import RequestRefused, RoundLost
 from mechanisms.events import DiscreteGaussianEvent, Event, SumOfDiscreteGaussiansEvent
 from mechanisms.exact_noise import discrete_gaussian_noise
@@ -99,7 +100,8 @@ class Request:
 
     ``step`` is a named constant of the algorithm, ``payload`` what it has to say (JSON, or
     ``fixed_point.pack_arrays``), the answer ``length`` whole numbers in [``low``, ``high``], before ``noise``.
-    Raises ``ValueError`` out of range.
+    ``event`` is what the sum costs a row, charged before anybody is asked; None where answers are private by themselves,
+    or nothing is. Raises ``ValueError`` out of range.
     """
 
     step: str
@@ -108,6 +110,7 @@ class Request:
     low: int
     high: int
     noise: Noise | None = None
+    event: Event | None = None
 
     def __post_init__(self) -> None:
         size = len(self.step.encode())
@@ -123,15 +126,13 @@ class Request:
                 f"values in [{self.low}, {self.high}]; expected low < high, both within 2^52"
             )
 
-    def check(self, step: str, length: int, low: int, high: int, noise: Noise | None) -> None:
-        """For a silo: whether this is what its own settings say comes now. Raises ``RequestRefused``."""
-        asked = (self.step, self.length, self.low, self.high, self.noise)
-        for what, theirs, ours in zip(
-            ("step", "length", "low", "high", "noise"),
-            asked,
-            (step, length, low, high, noise),
-            strict=True,
-        ):
+    def check(self, expected: Request) -> None:
+        """For a silo: whether this is what its own settings say comes now, whatever the payloads of both.
+
+        Raises ``RequestRefused``.
+        """
+        for what in ("step", "length", "low", "high", "noise", "event"):
+            theirs, ours = getattr(self, what), getattr(expected, what)
             if theirs != ours:
                 raise RequestRefused(
                     f"{self.step!r}: {what} is {theirs!r}; expected {ours!r}, by this silo's settings"
@@ -190,7 +191,7 @@ class InProcess:
     """``Silos`` in this process, for tests and measurements: exact sums, and noise as the deployed ones have.
 
     ``drops``: who is missing from which sum, by the sum's number, 0 first. Fewer than ``min_survivors`` and it is lost.
-    ``sums`` counts them.
+    ``sums`` counts them. Each is charged to ``ledger``, where there is one, as a deployed server does.
     """
 
     def __init__(
@@ -199,9 +200,11 @@ class InProcess:
         *,
         min_survivors: int = 1,
         drops: Mapping[int, Collection[int]] | None = None,
+        ledger: Ledger | None = None,
         random_bytes: RandomBytes = secrets.token_bytes,
     ) -> None:
         self.sums = 0
+        self._ledger = ledger
         self._silos = tuple(silos)
         self._min_survivors = min_survivors
         self._drops = drops or {}
@@ -214,8 +217,10 @@ class InProcess:
 
     async def sum(self, request: Request) -> Sum:
         """See ``Silos``."""
-        missing = self._drops.get(self.sums, ())
+        missing, number = self._drops.get(self.sums, ()), self.sums
         self.sums += 1
+        if self._ledger is not None and request.event is not None:
+            self._ledger.charge(number, request.step, request.event)
         survivors = tuple(i for i in range(self.count) if i not in missing)
         if len(survivors) < self._min_survivors:
             raise RoundLost(

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from numpy.typing import NDArray
 
-from mechanisms.accounting import rho
-from mechanisms.errors import RequestRefused, RoundLost
+from mechanisms.accounting import Ledger, rho
+from mechanisms.errors import BudgetExceeded, RequestRefused, RoundLost
 from mechanisms.events import DiscreteGaussianEvent
 from mechanisms.fixed_point import decode, encode, encode_rows, pack_arrays, units, unpack_arrays
 from mechanisms.silos import InProcess, Noise, Request, Sum, sum_noise
@@ -29,7 +29,7 @@ class Fixed:
         self.result = b""
 
     def answer(self, request: Request) -> NDArray[np.int64]:
-        request.check(COUNT, 3, 0, 100, request.noise)
+        request.check(Request(COUNT, b"", 3, 0, 100, request.noise, request.event))
         return self.values
 
     def finish(self, payload: bytes) -> None:
@@ -56,6 +56,18 @@ def test_in_process_adds_up_whoever_is_there() -> None:
     assert (second.values.tolist(), second.survivors) == ([9, 90, 300], (1, 2, 3))
     asyncio.run(process.finish(b"over"))
     assert {silo.result for silo in members} == {b"over"}
+
+
+def test_in_process_charges_a_sum_before_it_is_taken() -> None:
+    noise, event = sum_noise("server", 4.0, sensitivity=1.0, cells=1, honest=1)
+    ledger, members = Ledger(1.5 * rho(event)), silos()
+    process, asked = InProcess(members, ledger=ledger), Request(COUNT, b"", 3, 0, 100, noise, event)
+    take(process, asked)
+    with pytest.raises(BudgetExceeded):
+        take(process, asked)
+    assert [(entry.round, entry.step, entry.event) for entry in ledger.entries] == [
+        (0, COUNT, event)
+    ]
 
 
 def test_in_process_loses_a_sum_of_too_few() -> None:
