@@ -100,8 +100,8 @@ class Request:
 
     ``step`` is a named constant of the algorithm, ``payload`` what it has to say (JSON, or
     ``fixed_point.pack_arrays``), the answer ``length`` whole numbers in [``low``, ``high``], before ``noise``.
-    ``event`` is what the sum costs a row, charged before anybody is asked; None where answers are private by themselves,
-    or nothing is. Raises ``ValueError`` out of range.
+    ``event`` is what the sum costs a row, charged before anybody is asked; None where answers are private by
+    themselves, or nothing is. Raises ``ValueError`` out of range.
     """
 
     step: str
