@@ -23,6 +23,8 @@ from bench.utility.settings import (
     ESTIMATED,
     ESTIMATORS,
     FLAIM_METHODS,
+    FRESH,
+    KEPT,
     METHODS,
     OURS,
     PUBLIC,
@@ -153,6 +155,13 @@ class _Numbers(click.ParamType[tuple[float, ...]]):
     show_default=True,
     help="random: each client draws its query, or the server one for all clients of a round.",
 )
+@click.option(
+    "--first",
+    type=click.Choice([KEPT, FRESH]),
+    default=KEPT,
+    show_default=True,
+    help="distaim: its one-way marginals are of those who come to round 1, or each of its own draw of clients.",
+)
 @click.option("--mpc", is_flag=True, help="distaim as processes over mutual TLS, not in plaintext.")
 @click.option("--iterations", type=int, default=100, show_default=True, help="Of PGM, a round.")
 @click.option("--final-iterations", type=int, default=1000, show_default=True, help="At the end.")
@@ -207,6 +216,7 @@ def utility(
     estimator: str,
     settles: str,
     drawn: str,
+    first: str,
     mpc: bool,
     iterations: int,
     final_iterations: int,
@@ -241,6 +251,7 @@ def utility(
                 "estimator": estimator,
                 "settles": settles,
                 "drawn": drawn,
+                "first": first,
             }
             axes = {
                 "dataset": datasets,
@@ -284,7 +295,7 @@ def _combined(
         if given["method"] != "random":
             given["drawn"] = CLIENTS
         if given["method"] != "distaim":
-            given["mpc"] = False
+            given |= {"mpc": False, "first": KEPT}
         chosen.append(Settings(**given))  # type: ignore[arg-type]  # checked there
     return list(dict.fromkeys(chosen))
 

@@ -4,7 +4,8 @@ Provides `run_method`. Secret: nothing; see `bench.utility.runs`.
 
 DistAIM without MPC is AIM's loop on a backend that holds the counts in the clear and lets clients arrive as the servers
 do: a client takes part in each round with the rate of participation, is counted from its first round on, and those of
-round 1 are counted in the initial measurements already (FLAIM paper, Algorithm 3). That the choice on shares is the
+round 1 are counted in the initial measurements already (FLAIM paper, Algorithm 3); with `first` fresh each initial
+measurement is of its own draw of clients, as in the authors' code. That the choice on shares is the
 same for the same seeds is shown by tests/parties/test_same_choices.py. Only central AIM takes a domain with private
 bins; its workload is of the domain's `stand_in`.
 """
@@ -15,10 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.utility.flaim import run_flaim
+from bench.utility.fresh import FreshFirst
 from bench.utility.mpc import run_distaim
 from bench.utility.paper_fit import aim_estimator, judged
 from bench.utility.problem import Outcome, Problem
-from bench.utility.settings import Settings
+from bench.utility.settings import FRESH, Settings
 from mechanisms.accounting import Ledger, Schedule, fixed_rounds_plan, rho_from_epsilon_delta
 from mechanisms.aim import Measurement, run_aim
 from mechanisms.annealing import AnnealedPlan
@@ -43,9 +45,11 @@ async def run_method(settings: Settings, posed: Problem, rng: np.random.Generato
         workload, codes, history = _measured(posed, plan, ledger, rng.bytes)
         arrivals = {0: (1, count_marginals(codes, workload))}
     else:
-        assert posed.partition is not None  # noqa: S101 (every method but central AIM has one)
         workload, history = posed.workload, []
-        arrivals = arrival_counts(workload, posed.dataset.train, posed.partition, settings, rng)
+        if settings.first == FRESH:
+            fresh = _fresh_first(settings, posed, plan, ledger, rng)
+            return await _run_aim(settings, posed, workload, plan, fresh, history)
+        arrivals = arrival_counts(workload, posed.dataset.train, _owners(posed), settings, rng)
     backend = PlaintextBackend(
         workload,
         plan,
@@ -55,6 +59,38 @@ async def run_method(settings: Settings, posed: Problem, rng: np.random.Generato
         measured=len(history),
     )
     return await _run_aim(settings, posed, workload, plan, backend, history)
+
+
+def _owners(posed: Problem) -> Partition:
+    if posed.partition is None:
+        raise RuntimeError("every method but central AIM has a partition")
+    return posed.partition
+
+
+def _fresh_first(
+    settings: Settings,
+    posed: Problem,
+    plan: Schedule,
+    ledger: Ledger,
+    rng: np.random.Generator,
+) -> FreshFirst:
+    workload, codes, partition = posed.workload, posed.dataset.train, _owners(posed)
+
+    def draw() -> NDArray[np.uint32]:
+        """The counts of who comes to one draw; drawn again while nobody does."""
+        while not (comes := rng.random(partition.clients) < settings.participation).any():
+            pass
+        return count_marginals(codes[comes[partition.owners]], workload)
+
+    return FreshFirst(
+        workload,
+        plan,
+        arrivals=arrival_counts(workload, codes, partition, settings, rng),
+        draw=draw,
+        expected=max(1, round(settings.participation * partition.clients)),
+        ledger=ledger,
+        random_bytes=rng.bytes,
+    )
 
 
 def _measured(

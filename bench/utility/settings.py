@@ -29,6 +29,7 @@ FLAIM_METHODS = ("naive", "oracle", "private", "random", "naivebayes")
 PUBLIC, ESTIMATED = "public", "estimated"
 SUM, ANY = "sum", "any"
 CLIENTS, SERVER = "clients", "server"
+KEPT, FRESH = "kept", "fresh"
 OURS, PAPER, STOPPING = "ours", "paper", "stopping"
 ESTIMATORS = (OURS, PAPER, STOPPING)
 METHODS = ("aim", "distaim", *FLAIM_METHODS)
@@ -42,9 +43,10 @@ class Settings:
     `beta` is for the partition label-skew, `skew` for the table synthfs. `tau` and `combine` None are as the method has
     them; others make Figure 2's ablations. `sizes` is FLAIM's: public, as in the paper, or estimated, its default
     elsewhere. As in the authors' code: `settles` any (annealed FLAIM becomes finer once a single query has settled),
-    `drawn` server (random: the server draws one query for all clients of a round), `estimator` paper; stopping is ours
-    until the loss is that of noise (`bench.utility.paper_fit`). `rounds` is ignored when `annealed`. `mpc` is for
-    distaim: with it the three servers and the owners run as processes; without, the same loop on counts in the clear.
+    `drawn` server (random: the server draws one query for all clients of a round), `first` fresh (distaim: each initial
+    one-way marginal is of clients drawn for it alone), `estimator` paper; stopping is ours until the loss is that of
+    noise (`bench.utility.paper_fit`). `rounds` is ignored when `annealed`. `mpc` is for distaim: with it the three
+    servers and the owners run as processes; without, the same loop on counts in the clear.
 
     Raises DatasetError for an unknown method, dataset or partition; ValueError for a number out of range.
     """
@@ -67,6 +69,7 @@ class Settings:
     sizes: str = PUBLIC
     settles: str = SUM
     drawn: str = CLIENTS
+    first: str = KEPT
     estimator: str = OURS
     mpc: bool = False
     queries: int = 64
@@ -86,6 +89,7 @@ class Settings:
             ("estimator", self.estimator, ESTIMATORS),
             ("settles", self.settles, (SUM, ANY)),
             ("drawn", self.drawn, (CLIENTS, SERVER)),
+            ("first", self.first, (KEPT, FRESH)),
         ):
             if value not in known:
                 raise DatasetError(f"unknown {what} {value!r}; expected one of {', '.join(known)}")
@@ -106,6 +110,8 @@ class Settings:
             raise DatasetError("settles = 'any' is for FLAIM's variants, annealed")
         if self.drawn == SERVER and (self.method != "random" or self.estimator != OURS):
             raise DatasetError(f"drawn is for random with our own estimator, not for {self.method}")
+        if self.first == FRESH and (self.method != "distaim" or self.mpc):
+            raise DatasetError("first = 'fresh' is for distaim without mpc")
         if not self.flaim and self.local_rounds != 1:
             raise DatasetError(f"{self.method} has no local rounds; expected local_rounds = 1")
         for name in ("epsilon", "beta", "skew", "max_model_mb"):
@@ -144,6 +150,8 @@ class Settings:
             ignored.add("settles")
         if self.drawn == CLIENTS:
             ignored.add("drawn")
+        if self.first == KEPT:
+            ignored.add("first")
         if self.estimator == OURS:
             ignored.add("estimator")
         if self.estimator == PAPER:

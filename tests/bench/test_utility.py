@@ -25,6 +25,7 @@ from bench.splits import owners_of
 from bench.utility.beside_paper import beside_paper
 from bench.utility.cli import utility
 from bench.utility.flaim import flaim_settings
+from bench.utility.fresh import FreshFirst
 from bench.utility.grid import SWEEPS, default, everybody, settings_of, with_annealing
 from bench.utility.methods import _schedule, arrival_counts
 from bench.utility.mpc import _trial
@@ -37,7 +38,7 @@ from bench.utility.settings import METHODS, Settings
 from bench.utility.splits import measure_splits, read_splits
 from bench.utility.store import Entry, Store
 from bench.utility.sweep import run_all
-from mechanisms.accounting import rho, rho_from_epsilon_delta
+from mechanisms.accounting import Ledger, fixed_rounds_plan, rho, rho_from_epsilon_delta
 from mechanisms.aim import Measurement
 from mechanisms.domain import Categorical, Domain
 from mechanisms.metrics import nll, table_answers, workload_error
@@ -249,6 +250,48 @@ def test_other_estimators_are_about_as_good_and_have_a_digest_of_their_own(
     assert theirs.nll_raw is not None
     # The smoothed likelihood of a row that the model has hardly any room for is better.
     assert theirs.nll_raw > theirs.nll - 1e-5
+
+
+def test_fresh_first_measures_each_column_of_its_own_draw_and_counts_nobody_for_it(
+    small: Dataset,
+) -> None:
+    workload = Workload(small.domain, (("a", "b"), ("c", "d")))
+    plan = fixed_rounds_plan(100.0, 2, 4, measure_share=0.9)
+    draws = [np.full(workload.maximal_cells, 1000 * i, np.uint32) for i in (1, 2, 3, 4)]
+    backend = FreshFirst(
+        workload,
+        plan,
+        arrivals={0: (3, np.full(workload.maximal_cells, 7, np.uint32))},
+        draw=iter(draws).__next__,
+        expected=5,
+        ledger=Ledger(plan.rho),
+        random_bytes=np.random.default_rng(0).bytes,
+    )
+
+    async def run() -> None:
+        assert await backend.begin_round(0) == 5
+        for number, candidate in enumerate(workload.one_way, start=1):
+            noisy = await backend.measure(candidate, plan.sigma)
+            cells = 16 if candidate in (0, 1) else 6
+            # Rows of this draw alone; sigma is about 0.2.
+            assert noisy.sum() == pytest.approx(1000 * number * cells, abs=10)
+        assert await backend.begin_round(1) == 3
+        assert (await backend.measure(0, plan.sigma)).sum() == pytest.approx(7 * 16, abs=10)
+
+    asyncio.run(run())
+
+
+def test_distaim_as_the_authors_have_it_is_worse_than_ours(small: Dataset) -> None:
+    def error(**changes: object) -> float:
+        runs = [measure(settings("distaim", rounds=2, **changes), r) for r in range(6)]
+        return float(np.mean([run.model_error for run in runs]))
+
+    assert error(participation=0.1, partition="label-skew") < error(
+        participation=0.1, partition="label-skew", first="fresh", estimator="paper"
+    )
+    for changes in ({"method": "aim"}, {"method": "distaim", "mpc": True}):
+        with pytest.raises(DatasetError, match="without mpc"):
+            settings(first="fresh", **changes)  # type: ignore[arg-type]
 
 
 def test_random_drawn_by_the_server_has_one_query_a_round(small: Dataset) -> None:
