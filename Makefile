@@ -9,7 +9,7 @@ WORKERS ?= 3
 STAMP := $(VENV)/.installed
 CANDIDATES := python3 python3.11 python3.12 python3.13 python3.14 python
 
-.PHONY: help demo test test-slow test-flower check fmt bench bench-load bench-utility bench-overhead bench-secagg bench-flower bench-quality docs pictures setup clean
+.PHONY: help demo test test-slow test-flower check fmt bench bench-link bench-load bench-utility bench-overhead bench-secagg bench-flower bench-quality docs pictures setup clean
 
 help:
 	@echo "make demo       run DistAIM under MPC on generated data, on this machine"
@@ -21,6 +21,7 @@ help:
 	@echo "make docs       the guides as a site, in build/site"
 	@echo "make pictures   the pictures in the guides, from runs of this machine (wants chromium)"
 	@echo "make bench      measure the engine; writes bench/results (minutes)"
+	@echo "make bench-link  measure joining two sources on shares; writes bench/results/link.* (minutes)"
 	@echo "make bench-load  10,000 owners at once, studies for an hour, long runs; adds to bench/results/load.* (hours)"
 	@echo "make bench-utility  measure the methods' utility; adds to bench/results/utility.* (hours; goes on where it was)"
 	@echo "make bench-overhead  measure what clients and servers move; bench/results/overhead.* (an hour; goes on where it was)"
@@ -78,6 +79,9 @@ pictures: $(STAMP)
 
 bench: $(STAMP)
 	$(BIN)/syncret bench engine --sweep --security semi-honest --security malicious --network loopback --network lan --network wan --output bench/results
+
+bench-link: $(STAMP)
+	$(BIN)/syncret bench link --output bench/results
 
 # The owners take minutes, the soak its hour, and the long runs another two.
 bench-load: $(STAMP)

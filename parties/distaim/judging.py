@@ -207,12 +207,16 @@ class Judge:
                     expected=f"{' or '.join(map(str, right))}, by the config that the servers run",
                 )
         self._check_capacity(submission)
-        if submission.first_round > self.config.run.rounds:
+        # Sources are joined once, before the first round.
+        last = 1 if self.config.sources else self.config.run.rounds
+        if submission.first_round > last:
             raise IngestError(
                 422,
-                f"round {submission.first_round} does not exist",
+                f"round {submission.first_round} does not exist"
+                if submission.first_round > self.config.run.rounds
+                else f"round {submission.first_round} is too late: sources are joined before round 1",
                 where="header Syncret-Round",
-                expected=f"1 to {self.config.run.rounds}",
+                expected=f"1 to {last}" if last > 1 else "1",
             )
         if submission.config != self.digest:
             # Another epsilon, say: the owner did not agree to what this run does with its rows.

@@ -1,7 +1,7 @@
 """What linking sources takes, before it is done: what servers send, in how many rounds, and about how long.
 
-Provides ``most_joined`` (rows that may come of it), ``link_cost`` and ``link_seconds``. The order of shuffled rows
-decides how many comparisons a sort takes; here they are those of typical orders, which differ by some percent.
+Provides ``most_joined`` (rows that may come of it), ``link_cost``, ``link_memory`` and ``link_seconds``. The order of
+shuffled rows decides how many comparisons a sort takes; here they are those of typical orders, which differ by some percent.
 Public: everything.
 """
 
@@ -15,6 +15,8 @@ from protocols.costs import Cost
 
 COMPARISONS_A_ROW = 2.45
 """For each unit of ln(rows): 22.1 of 10,000 rows, 28.6 of 100,000."""
+MEMORY_A_ROW = {SEMI_HONEST: 750, MALICIOUS: 3000}
+"""At a server's peak, by `bench link` with keys of 96 bits and 100,000 rows a source."""
 SECONDS_A_COMPARISON = {SEMI_HONEST: 2e-6, MALICIOUS: 1.2e-5}
 """Of three servers on two cores; nine tenths are proofs where there are any (`protocols` README, section 8)."""
 
@@ -58,3 +60,11 @@ def link_seconds(config: Config) -> float:
         return 0.0
     a_comparison = SECONDS_A_COMPARISON[config.run.security]
     return a_comparison * _comparisons(Link.of(config).linking(declared).total)
+
+
+def link_memory(config: Config) -> int:
+    """Bytes that a server holds at most for it: of all rows of all sources, sorted at once."""
+    declared = _declared(config)
+    if not declared or not Link.of(config).by_key:
+        return 0
+    return MEMORY_A_ROW[config.run.security] * Link.of(config).linking(declared).total

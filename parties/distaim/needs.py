@@ -26,7 +26,7 @@ from parties.distaim.feasible import (
 )
 from parties.distaim.inputs import form_for
 from parties.distaim.inputs.rows import counting_plan
-from parties.distaim.link_needs import link_cost, link_seconds, most_joined
+from parties.distaim.link_needs import link_cost, link_memory, link_seconds, most_joined
 from parties.distaim.offers import Offer
 from parties.distaim.planning import security_bits
 from parties.distaim.sealed import Sizes
@@ -127,7 +127,8 @@ def server_memory(config: Config, workload: Workload, pid: int) -> int:
     counting = 0.0
     if _counted(config, workload) is not None:
         counting = PROVED_COUNTING_BYTES if proved else COUNTING_BYTES
-    return int(size + counting + (LEAD_BYTES if pid == LEAD else 0))
+    # Sources are joined before anything is counted: the larger of the two is the peak.
+    return int(size + max(counting, link_memory(config)) + (LEAD_BYTES if pid == LEAD else 0))
 
 
 def needs_of(

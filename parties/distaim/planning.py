@@ -12,8 +12,8 @@ from mechanisms.annealing import AnnealedPlan
 from mechanisms.events import NOISE_KINDS, NoiseKind
 from mechanisms.units import row_budget
 from mechanisms.workload import Workload
-from parties.budget import Release
-from parties.config import ANNEALED, Config
+from parties.budget import ROW, Release
+from parties.config import ANNEALED, BY_KEY, PERSON, Config
 from parties.errors import ConfigError
 from protocols.discrete import LARGEST_SECURITY, SECURITY_BITS
 from protocols.measure import BOX_MULLER, check_measure, release_distance
@@ -72,7 +72,16 @@ def release_of(config: Config, workload: Workload) -> Release:
         epsilon=config.run.epsilon,
         delta=config.run.delta,
         distance=sampling_distance(config, workload),
+        unit=_unit(config),
     )
+
+
+def _unit(config: Config) -> str:
+    """What neighbouring tables differ in, for the budgets of owners."""
+    if config.run.unit == PERSON:
+        rows = config.rows_of_unit
+        return PERSON if rows == 1 else f"person with up to {rows} rows"
+    return "place in all sources" if config.sources and config.run.link != BY_KEY else ROW
 
 
 def _divided(config: Config, workload: Workload) -> Schedule:

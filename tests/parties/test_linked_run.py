@@ -368,24 +368,27 @@ async def test_server_refuses_rows_of_another_source_and_owners_that_come_after_
     tmp_path: Path, certificates: Certificates, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A table of the other source is no upload of this owner; and one that comes later is told that it is too late."""
-    config = make_config(LINKED | {"clients.minimum": 2, "clients.wait_s": 1.5, "run.rounds": 1})
+    config = make_config(LINKED | {"clients.minimum": 2, "clients.wait_s": 1.5, "run.rounds": 2})
     cluster = Cluster(config, tmp_path, certificates, shared := tables(config))
-    begun, refused, sending = asyncio.Event(), list[str](), list[asyncio.Task[None]]()
+    refused, sending = list[str](), list[asyncio.Task[None]]()
 
     def form_of(config: Config, workload: Workload, capacity: int, client: str | None) -> InputForm:
-        astray = client == "clinic-b" and not begun.is_set()
+        astray = client == "clinic-b" and not refused
         return form_for(config, workload, capacity, "clinic-c" if astray else client)
 
-    async def send(codes: NDArray[np.int32]) -> None:
+    async def send(codes: NDArray[np.int32], first_round: int | None = None) -> None:
         with pytest.raises(SubmissionRefused) as caught:
-            await submit(config, codes, certificates["clinic-b"])
+            await submit(config, codes, certificates["clinic-b"], first_round=first_round)
         refused.append(str(caught.value))
+
+    async def astray_then_for_round_2() -> None:
+        await send(shared["clinic-c"][:15])
+        await send(shared["clinic-b"], first_round=2)
 
     def on_event(name: str, fields: Mapping[str, object]) -> None:
         if name == "listening":
-            sending.append(asyncio.create_task(send(shared["clinic-c"][:15])))
+            sending.append(asyncio.create_task(astray_then_for_round_2()))
         if name == "round" and fields.get("round") == 0:
-            begun.set()
             sending.append(asyncio.create_task(send(shared["clinic-b"])))
 
     monkeypatch.setattr(own, "form_for", form_of)
@@ -397,7 +400,8 @@ async def test_server_refuses_rows_of_another_source_and_owners_that_come_after_
     assert ended == [None] * 3
     assert "Syncret-Form" in refused[0]
     assert "rows.0, by the config" in refused[0]
-    assert "closed" in refused[1] or "ended" in refused[1]
+    assert "sources are joined before round 1" in refused[1]
+    assert "closed" in refused[2] or "ended" in refused[2]
 
 
 def owner(folder: Path, name: str, content: str, certificates: Certificates) -> Owner:

@@ -8,6 +8,7 @@ import pytest
 from parties.config import Config, config_from_dict
 from parties.config.differences import differences
 from parties.distaim.link_needs import link_seconds
+from parties.distaim.needs import server_memory
 from parties.distaim.planning import make_plan, release_of
 from parties.errors import ConfigError
 from parties.flaim.feasible import check_flaim
@@ -182,3 +183,20 @@ def test_unit_scales_noise_and_selections_and_charges_owners_for_the_person() ->
     assert three.epsilon == pytest.approx(one.epsilon / 3, rel=1e-3)
     assert release_of(person, workload).rho == pytest.approx(9 * three.rho)
     assert release_of(row, workload).rho == one.rho
+    assert [release_of(config, workload).unit for config in (row, person)] == [
+        "row",
+        "person with up to 3 rows",
+    ]
+
+
+def test_memory_of_a_server_grows_with_the_rows_to_join_and_with_their_proofs() -> None:
+    def peak(rows: int, security: str) -> int:
+        config = linked(
+            {"clients.rows_per_client": rows, "run.security": security},
+            *owned(clinics=["a", "b"], registry=["r"]),
+        )
+        return server_memory(config, config.build_workload(), 1)
+
+    few, many = (peak(rows, "semi-honest") for rows in (1000, 1_000_000))
+    assert many - few > 10**9
+    assert peak(1_000_000, "malicious") > 3 * many
