@@ -1,7 +1,8 @@
 """What linking sources takes, before it is done: what servers send, in how many rounds, and about how long.
 
 Provides ``most_joined`` (rows that may come of it), ``link_cost``, ``link_memory`` and ``link_seconds``. The order of
-shuffled rows decides how many comparisons a sort takes; here they are those of typical orders, which differ by some percent.
+shuffled rows decides how many comparisons a sort takes; here they are those of typical orders, which differ by
+some percent.
 Public: everything.
 """
 
