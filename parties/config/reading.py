@@ -17,12 +17,14 @@ from parties.config.sections import (
     ANNEALED,
     FLAIM_LEAST,
     ROWS_INPUT,
+    SILO_ALGORITHMS,
     Address,
     ClientsSection,
     ComputeSection,
     FlaimSection,
     PartySection,
     RunSection,
+    SilosSection,
     TimeoutsSection,
     TlsSection,
     WorkloadSection,
@@ -40,6 +42,8 @@ _SECTIONS = (
     "missing",
     "party",
     "flaim",
+    "silos",
+    *SILO_ALGORITHMS,
     "tls",
     "timeouts",
     "compute",
@@ -99,8 +103,8 @@ def read_workload(document: Mapping[str, object]) -> WorkloadSection:
 def read_clients(document: Mapping[str, object]) -> ClientsSection:
     """[clients]; ``names`` follow from the sources' owners, ``expected`` from names.
 
-    The default of ``minimum`` depends on the participation; in FLAIM, which goes on without clients that leave, it is
-    flaim's.
+    The default of ``minimum`` depends on the participation; in FLAIM and between silos, which go on without clients
+    that leave, it is theirs.
     """
     table = document["clients"]
     table = table if isinstance(table, Mapping) else {}
@@ -126,6 +130,8 @@ def read_clients(document: Mapping[str, object]) -> ClientsSection:
 def _fewest(document: Mapping[str, object], expected: object) -> object:
     """The default of clients.minimum where everybody takes part in every round."""
     section = document.get("flaim")
+    if any(name in document for name in SILO_ALGORITHMS):
+        section = document.get("silos", {})
     if not isinstance(section, Mapping) or "party" in document:
         return expected
     least = section.get("minimum", FLAIM_LEAST)
@@ -185,25 +191,58 @@ def read_timeouts(document: Mapping[str, object]) -> TimeoutsSection:
 
 def read_flaim(document: Mapping[str, object]) -> FlaimSection | None:
     """[flaim], or None where there is none."""
-
-    def address(key: str, value: object) -> Address:
-        try:
-            return Address.parse(_string(key, value))
-        except ValueError as error:
-            raise ConfigError("", key, str(error)) from error
-
     if "flaim" not in document:
         return None
-    return _section(
-        FlaimSection,
-        document,
-        "flaim",
-        convert={"address": address, "clients": _names, "client_keys": _names},
+    return _section(FlaimSection, document, "flaim", convert=_MEETING)
+
+
+def read_silos(document: Mapping[str, object]) -> SilosSection | None:
+    """[silos]; with its defaults where there is the table of an algorithm between silos; else None."""
+    if not any(name in document for name in ("silos", *SILO_ALGORITHMS)):
+        return None
+    return _section(SilosSection, document, "silos", convert=_MEETING)
+
+
+def read_algorithm(document: Mapping[str, object]) -> tuple[str, Mapping[str, object]] | None:
+    """The name and the table of the algorithm between silos, as it stands; None where there is none."""
+    found = [name for name in SILO_ALGORITHMS if name in document]
+    check(
+        len(found) < 2,
+        ", ".join(found),
+        f"stand in one configuration; expected one of [{']['.join(SILO_ALGORITHMS)}]",
     )
+    check(
+        bool(found) or "silos" not in document,
+        "silos",
+        f"stands without an algorithm; expected one of [{']['.join(SILO_ALGORITHMS)}] beside it",
+    )
+    for name in found:
+        table = document[name]
+        if not isinstance(table, Mapping):
+            raise ConfigError("", name, f"is {_kind(table)}; expected {_heading(name)}")
+        return name, dict(table)
+    return None
 
 
-def flaim_dict(section: FlaimSection) -> dict[str, object]:
-    """[flaim] as its TOML table."""
+def section_of(
+    cls: type[_Section],
+    name: str,
+    table: Mapping[str, object],
+    *,
+    convert: Mapping[str, Callable[[str, object], object]] | None = None,
+) -> _Section:
+    """``cls``, an algorithm's settings, from the ``table`` [name], checked as all sections are. Raises ConfigError.
+
+    ``convert`` reads, by key, what is neither a number, text nor true or false.
+    """
+    try:
+        return _section(cls, {name: table}, name, convert=convert)
+    except ValueError as error:
+        raise ConfigError("", name, str(error)) from error
+
+
+def meeting_dict(section: FlaimSection | SilosSection) -> dict[str, object]:
+    """[flaim] or [silos] as its TOML table."""
     values = section_dict(section) | {"clients": list(section.clients)}
     del values["client_keys"]
     values |= {"client_keys": list(section.client_keys)} if section.client_keys else {}
@@ -337,6 +376,14 @@ def _string(key: str, value: object) -> str:
     return value
 
 
+def _address(key: str, value: object) -> Address:
+    try:
+        return Address.parse(_string(key, value))
+    except ValueError as error:
+        raise ConfigError("", key, str(error)) from error
+
+
+_MEETING = {"address": _address, "clients": _names, "client_keys": _names}
 _READERS: Mapping[object, Callable[[str, object], object]] = {
     int: _integer,
     int | None: _integer,

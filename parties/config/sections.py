@@ -44,6 +44,8 @@ FLAIM_LEAST = 3
 FLAIM_VARIANTS = ("naive", "oracle", "private", "random", "naivebayes")
 FLAIM_GROUPINGS = ("union", "query")
 FLAIM_NOISES = ("server", "distributed")
+SILO_ALGORITHMS = ("tda", "mtl")
+"""Tables of algorithms on rounds of exact sums between silos; what they hold is the algorithm's affair."""
 FLAIM_SIZES = ("estimated", "public")
 GPUS = AUTO, NEVER, ALWAYS = "auto", "never", "always"
 _SCHEDULER = re.compile(r"(tcp|tls|ws|wss|ucx)://[^\s/]+:[0-9]{1,5}")
@@ -390,32 +392,79 @@ class FlaimSection:
         check_choice("flaim.grouping", self.grouping, FLAIM_GROUPINGS)
         check_choice("flaim.noise", self.noise, FLAIM_NOISES)
         check_choice("flaim.sizes", self.sizes, FLAIM_SIZES)
-        check_number("flaim.minimum", self.minimum, low=FLAIM_LEAST)
-        for name in ("corrupt", "dropouts"):
-            check_number(f"flaim.{name}", getattr(self, name), low=0, high=0.9)
-        check_number("flaim.idle_s", self.idle_s, low=1, high=31 * 86400)
-        if self.key is not None:
-            check_key("flaim.key", self.key)
-        for name in (self.server, *self.clients):
-            check_name("flaim.clients" if name != self.server else "flaim.server", name)
-        names = [self.server, *self.clients]
-        check(
-            len(set(names)) == len(names),
-            "flaim.clients",
-            "has a name twice, or the server's; expected different names",
-        )
-        for key in self.client_keys:
-            check_key("flaim.client_keys", key)
-        check(
-            not self.client_keys or len(set(self.client_keys)) == len(self.clients),
-            "flaim.client_keys",
-            f"has {len(set(self.client_keys))} different keys; expected one of each of the {len(self.clients)} "
-            "flaim.clients, in their order, or none",
-        )
+        _check_meeting("flaim", self)
 
     @property
     def pinned(self) -> Pinned:
         """Who the server has to be. Raises ConfigError where there is no ``key``."""
-        if self.key is None:
-            raise ConfigError("", "flaim.key", "is missing; expected it from the server's card")
-        return Pinned(self.server, self.key)
+        return _pinned("flaim", self)
+
+    @property
+    def declares_rows(self) -> bool:
+        """Whether clients say how many rows they have."""
+        return self.sizes == "public"
+
+
+@dataclass(frozen=True, slots=True)
+class SilosSection:
+    """[silos]: the server and the silos of an algorithm on rounds of exact sums, and what a sum withstands.
+
+    The keys are those of [flaim], and mean the same; ``clients`` are the silos.
+    """
+
+    noise: str = "server"
+    minimum: int = FLAIM_LEAST
+    corrupt: float = 0.05
+    dropouts: float = 0.33
+    idle_s: float = 3600.0
+    server: str = "silos-server"
+    key: str | None = None
+    address: Address | None = None
+    clients: tuple[str, ...] = ()
+    client_keys: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        check_choice("silos.noise", self.noise, FLAIM_NOISES)
+        _check_meeting("silos", self)
+
+    @property
+    def pinned(self) -> Pinned:
+        """Who the server has to be. Raises ConfigError where there is no ``key``."""
+        return _pinned("silos", self)
+
+    @property
+    def declares_rows(self) -> bool:
+        """Silos do not say how many rows they have."""
+        return False
+
+
+def _check_meeting(section: str, of: FlaimSection | SilosSection) -> None:
+    """What [flaim] and [silos] have in common."""
+    check_number(f"{section}.minimum", of.minimum, low=FLAIM_LEAST)
+    for name in ("corrupt", "dropouts"):
+        check_number(f"{section}.{name}", getattr(of, name), low=0, high=0.9)
+    check_number(f"{section}.idle_s", of.idle_s, low=1, high=31 * 86400)
+    if of.key is not None:
+        check_key(f"{section}.key", of.key)
+    for name in (of.server, *of.clients):
+        check_name(f"{section}.clients" if name != of.server else f"{section}.server", name)
+    names = [of.server, *of.clients]
+    check(
+        len(set(names)) == len(names),
+        f"{section}.clients",
+        "has a name twice, or the server's; expected different names",
+    )
+    for key in of.client_keys:
+        check_key(f"{section}.client_keys", key)
+    check(
+        not of.client_keys or len(set(of.client_keys)) == len(of.clients),
+        f"{section}.client_keys",
+        f"has {len(set(of.client_keys))} different keys; expected one of each of the {len(of.clients)} "
+        f"{section}.clients, in their order, or none",
+    )
+
+
+def _pinned(section: str, of: FlaimSection | SilosSection) -> Pinned:
+    if of.key is None:
+        raise ConfigError("", f"{section}.key", "is missing; expected it from the server's card")
+    return Pinned(of.server, of.key)

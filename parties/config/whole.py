@@ -24,6 +24,7 @@ from parties.config.sections import (
     FlaimSection,
     PartySection,
     RunSection,
+    SilosSection,
     TimeoutsSection,
     TlsSection,
     WorkloadSection,
@@ -51,6 +52,9 @@ class Config:
     flaim: FlaimSection | None = None
     compute: ComputeSection = field(default_factory=ComputeSection)
     sources: tuple[SourceSection, ...] = ()
+    silos: SilosSection | None = None
+    algorithm: tuple[str, Mapping[str, object]] | None = None
+    """What is computed between silos: its name and its table, which the algorithm itself reads."""
 
     def __post_init__(self) -> None:
         check_sources(self.sources, self.run, self.clients, self.domain)
@@ -59,18 +63,20 @@ class Config:
             "source.owners",
             "is missing; where [[party]] names servers, expected the owners of each source by name",
         )
-        if self.flaim is not None:
-            expected, named = self.clients.expected, len(self.flaim.clients)
+        for key, section in (("flaim", self.flaim), ("silos", self.silos)):
+            if section is None:
+                continue
+            expected, named = self.clients.expected, len(section.clients)
             check(
                 named in (0, expected),
-                "flaim.clients",
+                f"{key}.clients",
                 f"has {named} names; expected {expected}, as many as clients.expected",
             )
             check(
                 not (named and self.clients.names)
-                or set(self.clients.names) == set(self.flaim.clients),
+                or set(self.clients.names) == set(section.clients),
                 "clients.names",
-                "differs from flaim.clients; expected the same names, or one of the two lists",
+                f"differs from {key}.clients; expected the same names, or one of the two lists",
             )
         check(
             len(self.parties) in (0, PARTIES),
@@ -99,8 +105,8 @@ class Config:
     @property
     def owners(self) -> frozenset[str]:
         """The data owners that may take part, by name; none where nobody is named: whoever has a certificate."""
-        named = self.clients.names or (self.flaim.clients if self.flaim is not None else ())
-        return frozenset(named)
+        section = self.silos or self.flaim
+        return frozenset(self.clients.names or (section.clients if section is not None else ()))
 
     @property
     def rows_of_unit(self) -> int:
@@ -159,16 +165,30 @@ class Config:
 
     def require_flaim(self) -> FlaimSection:
         """[flaim] with address, the server's key and the clients' names. Raises ConfigError where one is missing."""
-        section = self.flaim
+        self._check_meeting("flaim", self.flaim)
+        return self.flaim  # type: ignore[return-value]
+
+    def require_meeting(self) -> FlaimSection | SilosSection:
+        """[silos] where there is one, else [flaim], with address, key and names. Raises ConfigError."""
+        if self.silos is None:
+            return self.require_flaim()
+        self._check_meeting("silos", self.silos)
+        return self.silos
+
+    @property
+    def meeting(self) -> str:
+        """The section that ``require_meeting`` gives, by name."""
+        return "flaim" if self.silos is None else "silos"
+
+    def _check_meeting(self, name: str, section: FlaimSection | SilosSection | None) -> None:
         for key in ("address", "key", "clients"):
             if not getattr(section, key, None):
                 raise ConfigError(
                     self.source,
-                    f"flaim.{key}",
-                    "is missing; expected a [flaim] table with address (host:port of the server), key (the hash of its "
-                    "public key, from its card) and clients (the names in their certificates)",
+                    f"{name}.{key}",
+                    f"is missing; expected a [{name}] table with address (host:port of the server), key (the hash of "
+                    "its public key, from its card) and clients (the names in their certificates)",
                 )
-        return section  # type: ignore[return-value]
 
     def require_tls(self, pid: int | None = None, name: str | None = None) -> CertificateFiles:
         """The certificate files of server ``pid``, of FLAIM's server ``name``, or (neither) of a data owner.
@@ -216,7 +236,10 @@ class Config:
             document["source"] = [reading.source_dict(source) for source in self.sources]
         document |= self.domain.to_dict()
         if self.flaim is not None:
-            document["flaim"] = reading.flaim_dict(self.flaim)
+            document["flaim"] = reading.meeting_dict(self.flaim)
+        if self.silos is not None and self.algorithm is not None:
+            document["silos"] = reading.meeting_dict(self.silos)
+            document[self.algorithm[0]] = dict(self.algorithm[1])
         if self.parties:
             document["party"] = [
                 {
@@ -247,9 +270,10 @@ class Config:
         agreed["party"] = [
             {"name": party.name, "key": party.key, "seal": party.seal} for party in self.parties
         ]
-        if self.flaim is not None:
-            table = reading.flaim_dict(self.flaim)
-            agreed["flaim"] = {k: v for k, v in table.items() if k not in ("address", "idle_s")}
+        for name, section in (("flaim", self.flaim), ("silos", self.silos)):
+            if section is not None:
+                table = reading.meeting_dict(section)
+                agreed[name] = {k: v for k, v in table.items() if k not in ("address", "idle_s")}
         return agreed
 
     def override(self, values: Mapping[str, object]) -> "Config":
@@ -295,6 +319,8 @@ def config_from_dict(document: Mapping[str, object], *, source: str, base: Path)
             flaim=reading.read_flaim(document),
             compute=reading.read_compute(document),
             sources=reading.read_sources(document),
+            silos=reading.read_silos(document),
+            algorithm=reading.read_algorithm(document),
         )
     except ConfigError as error:
         if error.source:

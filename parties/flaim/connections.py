@@ -85,7 +85,7 @@ class Connections(Members):
         self._writers: set[asyncio.StreamWriter] = set()
 
     async def __aenter__(self) -> Self:
-        address = self._config.require_flaim().address
+        address = self._config.require_meeting().address
         if address is None:
             raise RuntimeError("the config was checked for an address")
         context = tls.server_context(self._files, self._no_tls)
@@ -104,7 +104,7 @@ class Connections(Members):
         except OSError as error:
             raise ConfigError(
                 self._config.source,
-                "flaim.address",
+                f"{self._config.meeting}.address",
                 f"is {address}, where this host cannot listen: {error.strerror or error}; expected an address of "
                 "this host and a free port",
             ) from error

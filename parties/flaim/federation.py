@@ -203,7 +203,9 @@ class NetworkFederation:
             layout,
             noise,
             random_bytes=secrets.token_bytes,
-            session_id=None if roster is None else session_id(self._config, layout, roster),
+            session_id=None
+            if roster is None
+            else session_id(self._config, layout.encode(), roster),
             roster=roster,
         )
         body = layout.encode()

@@ -123,7 +123,7 @@ class Members:
 
         Raises ConfigError where the config has no address or no clients.
         """
-        section = config.require_flaim()
+        section = config.require_meeting()
         self.names = section.clients
         self.present: dict[int, Member] = {}
         self.sent: Counter[int] = Counter()
@@ -290,7 +290,7 @@ class Members:
         except StoreError as error:
             # The server's paths are nothing to tell a client about.
             raise FlaimProtocolError(name, error.message) from error
-        declared = self._config.require_flaim().sizes == "public"
+        declared = self._config.require_meeting().declares_rows
         if declared != (hello.rows is not None):
             what = "no number of rows" if declared else "its number of rows"
             raise FlaimProtocolError(name, f"declares {what}, unlike flaim.sizes")

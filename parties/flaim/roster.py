@@ -20,7 +20,6 @@ from typing import Any, Self
 
 from cryptography import x509
 
-from mechanisms.flaim_messages import Layout
 from parties.config import CertificateFiles, Config
 from parties.errors import CertificateError, FlaimProtocolError
 from parties.signing import Issuer
@@ -69,7 +68,7 @@ class Roster:
     """The clients of one run whose cards were checked; errors name ``peer``, who shows them."""
 
     def __init__(self, config: Config, issuer: Issuer, peer: str = "") -> None:
-        section = config.require_flaim()
+        section = config.require_meeting()
         self._names, self._keys = section.clients, section.client_keys
         self._config = config.digest()
         self._issuer = issuer
@@ -130,7 +129,7 @@ class Own:
         random_bytes: Callable[[int], bytes] = secrets.token_bytes,
     ) -> Self:
         """With a fresh key. Raises CertificateError, and FlaimProtocolError where its own card would not be taken."""
-        section = config.require_flaim()
+        section = config.require_meeting()
         identity = Identity(random_bytes(32))
         card = Card.of(identity.public, files, config.digest())
         number = section.clients.index(load_identity(files).name)
@@ -166,14 +165,12 @@ class Own:
                 raise FlaimProtocolError(peer, "shows this client a card of its own")
             self.roster.learn(number, card)
 
-    def keys(self, layout: Layout, place: int, peer: str) -> list[bytes]:
-        """The sum's roster, in which this client has ``place``. Raises FlaimProtocolError."""
+    def keys(self, clients: int, place: int, peer: str) -> list[bytes]:
+        """The roster of a sum over so many ``clients``, in which this one has ``place``. Raises FlaimProtocolError."""
         members = self.members
-        if len(members) != layout.clients or not (
-            place < len(members) and members[place] == self.number
-        ):
+        if len(members) != clients or not (place < len(members) and members[place] == self.number):
             raise FlaimProtocolError(
-                peer, f"asks for a sum over {layout.clients} clients that it has not named"
+                peer, f"asks for a sum over {clients} clients that it has not named"
             )
         return self.roster.identities(members)
 
@@ -184,10 +181,13 @@ class Own:
         self.sessions.add(session)
 
 
-def session_id(config: Config, layout: Layout, roster: Sequence[bytes]) -> bytes:
-    """The id of the session for ``layout`` among ``roster``: nobody's choice, of this sum of these processes alone."""
+def session_id(config: Config, asked: bytes, roster: Sequence[bytes]) -> bytes:
+    """The id of the session for what is ``asked`` of ``roster``: nobody's choice, of this sum of these processes alone.
+
+    ``asked`` is the encoded layout, or what else says which of the run's sums it is.
+    """
     head = b"syncret flaim 1 session" + bytes.fromhex(config.digest()) + roster_digest(roster)
-    return hashlib.sha256(head + layout.encode()).digest()
+    return hashlib.sha256(head + asked).digest()
 
 
 def pack_cards(cards: Mapping[int, Card]) -> list[bytes]:

@@ -200,9 +200,9 @@ class ClientSession:
             return Message(MessageKind.OUT, 0, pack_reason("chose none of this")).pack()
         # Before anything is charged or counted: who is in this sum, by their own certificates.
         own, named = self._own, None
-        roster = None if own is None else own.keys(layout, place or 0, self._server)
+        roster = None if own is None else own.keys(layout.clients, place or 0, self._server)
         if own is not None and roster is not None:
-            named = session_id(self._config, layout, roster)
+            named = session_id(self._config, layout.encode(), roster)
             own.once(named, self._server)
         noise = self._client.noise_of(layout)
         counts = self._client.count(layout)
@@ -252,7 +252,7 @@ class ClientSession:
         layout = Layout.decode(bytes.fromhex(document["layout"]), self._workload)
         keys = document["roster"]
         roster = None if keys is None else [bytes.fromhex(key) for key in keys]
-        named = None if roster is None else session_id(self._config, layout, roster)
+        named = None if roster is None else session_id(self._config, layout.encode(), roster)
         self._asked = layout, roster
         self._sum = SecAggClient.thaw(
             document["sum"].encode(),

@@ -122,7 +122,7 @@ class Clients:
     def parameters(self, cards: Mapping[int, Card]) -> tuple[Parameters, list[bytes] | None]:
         noise = self.settings.sum_noise(self.layout.sigma)
         roster = [cards[number].identity for number in range(COUNT)] if self.own else None
-        named = session_id(self.config, self.layout, roster) if roster else None
+        named = session_id(self.config, self.layout.encode(), roster) if roster else None
         parameters = session(
             self.config,
             self.workload,
