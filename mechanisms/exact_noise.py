@@ -19,7 +19,7 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from mechanisms.sampling import RandomBytes
+from mechanisms.sampling import RandomBytes, uniform_below
 
 MAX_SIGMA = 1 << 20
 _BITS = 64
@@ -63,10 +63,10 @@ class _Laplace:
     def attempts(self, count: int) -> NDArray[np.int64]:
         """What ``count`` attempts give; those that are rejected are missing."""
         # x = u + t v: u below t with P(u) proportional to exp(-u / t), v geometric with ratio exp(-1).
-        u = _uniform(self._random_bytes, self._scale, count)
+        u = uniform_below(self._random_bytes, self._scale, count)
         u = u[self._fraction.toss(u)]
         x = u + self._scale * self._geometric(u.size)
-        negative = _uniform(self._random_bytes, 2, x.size) == 1
+        negative = uniform_below(self._random_bytes, 2, x.size) == 1
         # Zero would come twice as often as it should if both its signs counted.
         accepted = ~(negative & (x == 0))
         signed: NDArray[np.int64] = np.where(negative, -x, x)[accepted]
@@ -160,14 +160,3 @@ class _ExpCoin:
         table = np.array([function(int(value)) for value in values], np.uint64)
         of_each: NDArray[np.uint64] = table[where]
         return of_each
-
-
-def _uniform(random_bytes: RandomBytes, bound: int, count: int) -> NDArray[np.int64]:
-    """Uniform on 0 .. bound - 1, by rejection of too large values of as many bits as the bound has."""
-    mask = np.uint64((1 << (bound - 1).bit_length()) - 1)
-    accepted = np.zeros(0, np.uint64)
-    while accepted.size < count:
-        words = np.frombuffer(random_bytes(8 * 2 * (count - accepted.size)), "<u8") & mask
-        accepted = np.concatenate([accepted, words[words < bound]])
-    uniform: NDArray[np.int64] = accepted[:count].astype(np.int64)
-    return uniform

@@ -6,7 +6,7 @@ passes ``secrets.token_bytes``); and ``public_generator``, the package's only Nu
 choices that are public or post-processing: drawing the workload, splitting a table for a trial,
 sampling rows from an already private model.
 
-Also ``gaussian_noise`` and ``random_uint64`` on top of the former. Secret: the bytes and what is
+Also ``gaussian_noise``, ``uniform_below`` and ``random_uint64`` on top of the former. Secret: the bytes and what is
 made of them, until released.
 """
 
@@ -34,6 +34,22 @@ def public_generator(seed: int) -> PublicGenerator:
 def random_uint64(random_bytes: RandomBytes) -> int:
     """Uniform on 0 .. 2^64 - 1; takes 8 bytes."""
     return int.from_bytes(random_bytes(8), "big")
+
+
+def uniform_below(random_bytes: RandomBytes, bound: int, count: int) -> NDArray[np.int64]:
+    """Uniform on 0 .. bound - 1, by rejection of too large values of as many bits as the bound has.
+
+    Shapes: (count,). Raises: ``ValueError`` unless bound is at least 1 and at most 2^63.
+    """
+    if not 1 <= bound <= 1 << 63:
+        raise ValueError(f"bound = {bound}; expected 1 to 2^63")
+    mask = np.uint64((1 << (bound - 1).bit_length()) - 1)
+    accepted = np.zeros(0, np.uint64)
+    while accepted.size < count:
+        words = np.frombuffer(random_bytes(8 * 2 * (count - accepted.size)), "<u8") & mask
+        accepted = np.concatenate([accepted, words[words < bound]])
+    uniform: NDArray[np.int64] = accepted[:count].astype(np.int64)
+    return uniform
 
 
 def gaussian_noise(random_bytes: RandomBytes, sigma: float, count: int) -> NDArray[np.float64]:
