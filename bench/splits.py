@@ -1,6 +1,6 @@
 """Who owns which training row of a benchmark table, with UMAP's embedding computed once and kept.
 
-Provides `owners_of` and `SPLITS`. Public: everything; the tables are published and a seed makes the split.
+Provides `owners_of`, `embedded` and `SPLITS`. Public: everything; the tables are published and a seed makes the split.
 
 UMAP takes minutes on the larger tables. Up to `FIT_ROWS` rows are embedded as the paper does, all together; of larger
 tables that many rows, drawn from the seed, are embedded and the others placed beside them (UMAP's `transform`). The
@@ -78,6 +78,13 @@ def owners_of(
     if len(codes) > FIT_ROWS:
         note += f", fitted on {FIT_ROWS} of {len(codes)} rows"
     return Partition("clustering", clients, split.owners, note)
+
+
+def embedded(
+    dataset: Dataset, *, seed: int, progress: Callable[[str], None] = lambda line: None
+) -> NDArray[np.float64]:
+    """Where UMAP places the training rows (rows, 2), as `owners_of` clusters them. Raises ImportError without UMAP."""
+    return _kept_embedding(dataset.train, dataset.domain.shape, seed, progress)
 
 
 def _kept_embedding(

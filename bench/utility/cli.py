@@ -15,6 +15,7 @@ from bench.datasets import NAMES, SYNTHFS
 from bench.fetch import DatasetError
 from bench.splits import NATURAL
 from bench.utility.grid import SWEEPS, settings_of
+from bench.utility.portraits import draw_portraits
 from bench.utility.report import write_report
 from bench.utility.runs import Result
 from bench.utility.settings import (
@@ -268,6 +269,8 @@ def utility(
         entries = _run(chosen, repeats, store, jobs=jobs, dask=dask)
         if output is not None and sweeps is not None and {"table5", "all"} & set(sweeps):
             measure_splits(output / SPLITS_FILE, progress=lambda line: click.echo(line, err=True))
+        if output is not None and sweeps is not None and {"fig4", "fig5", "all"} & set(sweeps):
+            draw_portraits(output, progress=lambda line: click.echo(line, err=True))
         if output is not None:
             write_report(store, output)
     except (DatasetError, MechanismError, ImportError, ValueError) as error:

@@ -7,7 +7,7 @@ which runs are done, so that an interrupted sweep has the most important ones.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any
 
@@ -21,14 +21,19 @@ TABLES = ("adult", "marketing", "covtype", "census")
 ROWS_TABLES = (*TABLES, "magic", "adult-uci", "intrusion")
 MAIN = ("aim", "distaim", "naive", "oracle", "private")
 SKEWS = (1.0, 1.5, 2.0, 3.0, 4.0, 5.0)
-EPSILONS = (0.5, 1.0, 2.0, 3.0, 5.0)
-ROUNDS = (2, 5, 10, 20, 50)
+EPSILONS = (0.5, 1.0, 2.0, 3.0, 5.0, 16.0, 64.0)
+ROUNDS = (2, 5, 10, 20, 50, 100)
 ANNEALED_TABLES = ("adult", "magic", "marketing", "intrusion")
 TABLE3_ROUNDS = (4, 10, 32, 96)
 TABLE3_METHODS = ("distaim", "private")
 RATES = (0.05, 0.1, 0.2, 0.5, 1.0)
 BETAS = (0.05, 0.1, 0.5, 1.0, 10.0)
+FIGURE_TABLES = ("magic", "marketing")
+"""Those of Figures 6 to 11, beside Adult: the quick ones."""
+FIGURE2_TABLES = ("adult", "covtype")
+FIGURE2_ROUNDS = (2, 4, 10, 32)
 LOCAL = (1, 2, 4)
+LOCAL_T = (1, 5, 10, 20, 30)
 ABLATIONS: Mapping[str, Mapping[str, Any]] = {
     "naive": {"method": "naive"},
     "oracle: true tau": {"method": "oracle"},
@@ -38,6 +43,48 @@ ABLATIONS: Mapping[str, Mapping[str, Any]] = {
 }
 """Figure 2: what each part of the private variant contributes. `tau only` measures the one-way marginals that tau
 needs but leaves them out of candidates and model."""
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """What varies in a part of Figure 3: ``setting`` over ``values``, the rest as usual but for ``fixed``."""
+
+    label: str
+    setting: str
+    values: Sequence[float]
+    fixed: Mapping[str, Any] = field(default_factory=dict)
+
+
+PANELS: Mapping[str, Panel] = {
+    "epsilon": Panel("epsilon", "epsilon", EPSILONS),
+    "rounds": Panel("T", "rounds", ROUNDS),
+    "participation": Panel("p", "participation", RATES),
+    "beta": Panel("beta", "beta", BETAS, {"partition": "label-skew"}),
+}
+"""Figures 3a to 3d, on other tables 6 to 9."""
+THINNED: Mapping[str, Sequence[float]] = {
+    "epsilon": (1.0, 5.0, 16.0, 64.0),
+    "rounds": (5, 10, 20, 50),
+    "participation": (0.1, 0.5, 1.0),
+    "beta": (0.05, 0.1, 0.5),
+}
+"""The values of ``PANELS`` on tables other than Adult."""
+
+
+def of_panel(dataset: str, name: str, value: float, method: str) -> Settings:
+    """A method at a value of a panel."""
+    panel = PANELS[name]
+    return Settings(dataset=dataset, method=method, **{panel.setting: value}, **panel.fixed)  # type: ignore[arg-type]
+
+
+def of_parts(dataset: str, rounds: int, part: str) -> Settings:
+    """One of ``ABLATIONS`` as in Figure 2."""
+    return Settings(dataset=dataset, epsilon=5.0, rounds=rounds, **ABLATIONS[part])
+
+
+def of_local(dataset: str, rounds: int, local_rounds: int) -> Settings:
+    """Private FLAIM with so many local rounds."""
+    return Settings(dataset=dataset, method="private", rounds=rounds, local_rounds=local_rounds)
 
 
 def default(dataset: str, method: str) -> Settings:
@@ -106,20 +153,32 @@ def figure1() -> Iterator[Settings]:
 
 
 def figure2() -> Iterator[Settings]:
-    """Ablations on every table."""
+    """Ablations over T at epsilon = 5, and at epsilon = 1 on every table."""
+    for dataset, rounds, part in product(FIGURE2_TABLES, FIGURE2_ROUNDS, ABLATIONS):
+        yield of_parts(dataset, rounds, part)
     for dataset, changes in product(TABLES, ABLATIONS.values()):
         yield Settings(dataset=dataset, **changes)
 
 
 def figure3() -> Iterator[Settings]:
-    """Adult by epsilon, rounds, participation, label skew and local rounds."""
-    for name, values in (("epsilon", EPSILONS), ("rounds", ROUNDS), ("participation", RATES)):
-        for value, method in product(values, MAIN):
-            yield Settings(dataset="adult", method=method, **{name: value})  # type: ignore[arg-type]
-    for beta, method in product(BETAS, MAIN):
-        yield Settings(dataset="adult", method=method, partition="label-skew", beta=beta)
-    for local_rounds, method in product(LOCAL, ("naive", "private")):
-        yield Settings(dataset="adult", method=method, local_rounds=local_rounds)
+    """Adult by epsilon, rounds, participation and label skew."""
+    for name, panel in PANELS.items():
+        for value, method in product(panel.values, MAIN):
+            yield of_panel("adult", name, value, method)
+
+
+def _of_tables(name: str) -> Iterator[Settings]:
+    for dataset, value, method in product(FIGURE_TABLES, THINNED[name], MAIN):
+        yield of_panel(dataset, name, value, method)
+
+
+def figure10() -> Iterator[Settings]:
+    """Private FLAIM by T and local rounds: Figures 3e, 3f, 10 and 11."""
+    tables = ("adult", *FIGURE_TABLES)
+    for dataset, rounds, local_rounds in product(tables, LOCAL_T, LOCAL):
+        yield of_local(dataset, rounds, local_rounds)
+    for local_rounds in LOCAL:
+        yield Settings(dataset="adult", method="naive", local_rounds=local_rounds)
 
 
 def table3() -> Iterator[Settings]:
@@ -140,8 +199,8 @@ def rows() -> Iterator[Settings]:
         yield Settings(dataset=dataset, method="private", partition=partition)
 
 
-def table5() -> Iterator[Settings]:
-    """None: it measures partitions, see `bench.utility.splits`."""
+def no_runs() -> Iterator[Settings]:
+    """Of Table 5, which measures partitions (`bench.utility.splits`), and of pictures of tables."""
     yield from ()
 
 
@@ -149,10 +208,17 @@ SWEEPS = {
     "table1": table1,
     "table2": table2,
     "table3": table3,
-    "table5": table5,
+    "table5": no_runs,
     "fig1": figure1,
     "fig2": figure2,
     "fig3": figure3,
+    "fig4": no_runs,
+    "fig5": no_runs,
+    "fig6": lambda: _of_tables("epsilon"),
+    "fig7": lambda: _of_tables("rounds"),
+    "fig8": lambda: _of_tables("participation"),
+    "fig9": lambda: _of_tables("beta"),
+    "fig10": figure10,
     "rows": rows,
     "paper1": paper1,
     "paper2": paper2,

@@ -9,6 +9,7 @@ import sys
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -22,15 +23,18 @@ from bench.overhead.client import Subject
 from bench.overhead.formula import upload_payload, upload_wire
 from bench.overhead.jobs import ClientJob, Record, Records
 from bench.splits import owners_of
+from bench.utility import portraits
 from bench.utility.beside_paper import beside_paper
 from bench.utility.cli import utility
+from bench.utility.figures import PICTURES, picture
 from bench.utility.flaim import flaim_settings
 from bench.utility.fresh import FreshFirst
-from bench.utility.grid import SWEEPS, default, everybody, settings_of, with_annealing
+from bench.utility.grid import SWEEPS, default, everybody, of_panel, settings_of, with_annealing
 from bench.utility.methods import _schedule, arrival_counts
 from bench.utility.mpc import _trial
 from bench.utility.paper import verdict
 from bench.utility.paper_fit import PaperEstimator, judged
+from bench.utility.portraits import portraits_section
 from bench.utility.problem import Outcome, Problem, problem
 from bench.utility.report import write_report
 from bench.utility.runs import Result, measure
@@ -621,7 +625,52 @@ def test_report_says_what_is_missing_and_quotes_the_paper(tmp_path: Path) -> Non
     assert "rho is 2.2 times as much with naive, oracle and private, epsilon = 1.54" in text
     assert "Not run." not in text
     pictures = sorted(path.name for path in tmp_path.glob("*.png"))
-    assert pictures == [f"utility-fig{i}.png" for i in (1, 2, 3)]
+    assert pictures == [f"utility-fig{i}.png" for i in (1, 10, 2, 3, 6, 7, 8, 9)]
+    for name in PICTURES:
+        assert f"![{PICTURES[name].title}](utility-{name}.png)\n\nThe paper: " in " ".join([text])
+
+
+def test_figures_say_what_the_runs_show(tmp_path: Path) -> None:
+    store = Store(tmp_path / "results.jsonl")
+    errors = {
+        "naive": (0.9, 0.8),
+        "oracle": (0.6, 0.5),
+        "private": (0.5, 0.3),
+        "distaim": (0.4, 0.35),
+    }
+    store.add(
+        Entry(of_panel("magic", "epsilon", epsilon, method), 0, replace(RESULT, workload_error=e))
+        for method, of_method in errors.items()
+        for epsilon, e in zip((1.0, 5.0), of_method, strict=True)
+    )
+    text = "\n".join(picture(store, tmp_path, "fig6"))
+    assert (
+        "Ours: on magic, naive is the worst at 2 of 2 values, private is below distaim at 5 and private is below"
+        " oracle everywhere." in text
+    )
+    assert "| naive | 0.900 | 0.800 | 1 |" in text
+    # One value is no line.
+    assert picture(store, tmp_path, "fig7")[-1] == "Not run.\n"
+    assert [path.name for path in tmp_path.glob("*.png")] == ["utility-fig6.png"]
+
+
+def test_portraits_are_on_the_page_once_they_are_drawn(
+    small: Dataset, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    assert portraits_section(tmp_path) == []
+    tables = {"synthfs": small, "adult": small}
+    owners = iid(len(small.train), clients=10, seed=0)
+    monkeypatch.setattr(
+        portraits,
+        "problem",
+        lambda s, **_: SimpleNamespace(dataset=tables[s.dataset], partition=owners),
+    )
+    monkeypatch.setattr(
+        portraits, "embedded", lambda dataset, **_: dataset.train[:, :2].astype(float)
+    )
+    monkeypatch.setattr(portraits, "_COLUMNS", ("a", "d"))
+    portraits.draw_portraits(tmp_path)
+    assert len(portraits_section(tmp_path)) == 2
 
 
 def test_verdicts_go_by_the_papers_digits_and_our_deviations() -> None:
@@ -689,8 +738,15 @@ def test_every_sweep_has_settings_that_are_valid() -> None:
         "table3": 32,
         "table5": 0,
         "fig1": 30,
-        "fig2": 20,
-        "fig3": 94,
+        "fig2": 60,
+        "fig3": 105,
+        "fig4": 0,
+        "fig5": 0,
+        "fig6": 40,
+        "fig7": 40,
+        "fig8": 30,
+        "fig9": 30,
+        "fig10": 48,
         "rows": 21,
         "paper1": 20,
         "paper2": 30,
