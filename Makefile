@@ -23,7 +23,7 @@ help:
 	@echo "make bench      measure the engine; writes bench/results (minutes)"
 	@echo "make bench-link  measure joining two sources on shares; writes bench/results/link.* (minutes)"
 	@echo "make bench-load  10,000 owners at once, studies for an hour, long runs; adds to bench/results/load.* (hours)"
-	@echo "make bench-utility  measure the methods' utility; adds to bench/results/utility.* (hours; goes on where it was)"
+	@echo "make bench-utility  measure the methods' utility; adds to bench/results/utility.* (a night; goes on where it was)"
 	@echo "make bench-overhead  measure what clients and servers move; bench/results/overhead.* (an hour; goes on where it was)"
 	@echo "make bench-secagg   measure SecAgg beside Flower's; writes bench/results/secagg.* (up to an hour)"
 	@echo "make bench-flower   measure FLAIM on Flower beside our own connections; bench/results/flower.* (minutes)"
