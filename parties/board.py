@@ -25,7 +25,7 @@ from parties.version import INGEST_VERSION, STORE_VERSION, WIRE_VERSION, version
 
 FORMAT = 1
 """Of the status document; raised where a field changes its meaning or goes."""
-PARTY, FLAIM_SERVER = "party", "flaim-server"
+PARTY, FLAIM_SERVER, SILOS_SERVER = "party", "flaim-server", "silos-server"
 _KEPT = 20
 """Errors, rejections and events that are kept, of each the latest."""
 
@@ -189,6 +189,12 @@ class About:
         """FLAIM's server. Raises ConfigError where the config lacks it."""
         section = config.require_flaim()
         return cls._of(config, FLAIM_SERVER, section.server, pid=None, least=section.minimum)
+
+    @classmethod
+    def of_silos(cls, config: Config) -> "About":
+        """The server of silos. Raises ConfigError where the config lacks it."""
+        section = config.require_meeting()
+        return cls._of(config, SILOS_SERVER, section.server, pid=None, least=section.minimum)
 
     @classmethod
     def _of(

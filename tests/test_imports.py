@@ -31,6 +31,7 @@ WINGS = (
     "distaim",
     "trial",
     "flaim",
+    "silos",
     "operate",
     "audit",
     "api",

@@ -38,16 +38,15 @@ from mechanisms.workload import Workload
 from parties.config import Config
 from parties.errors import FlaimProtocolError, RoundTimeout
 from parties.flaim import notes
+from parties.flaim.channel import SumChannel, out_reason
 from parties.flaim.members import Conversation, Members
 from parties.flaim.messages import (
     HEADER_BYTES,
     Message,
     MessageKind,
-    is_secagg,
     pack_reason,
     pack_task,
     unpack_plain,
-    unpack_reason,
 )
 from parties.flaim.record import Record
 from parties.flaim.roster import session_id
@@ -216,7 +215,7 @@ class NetworkFederation:
             talk.post(place, task.pack())
         talk.allow(wire.max_body(parameters) + wire.OVERHEAD_BYTES)
         server = SecAggServer(parameters, roster=roster)
-        channel = _SessionChannel(self, talk)
+        channel = SumChannel(talk, self.dropped)
         await play(server, channel, present=talk.present, stage_s=self._stage_s)
         survivors = tuple(talk.numbers[place] for place in sorted(server.survivors))
         self.tally.secagg += 1
@@ -283,7 +282,7 @@ class NetworkFederation:
             waiting.discard(place)
             if data is None:
                 self.dropped(talk, place, "the connection was lost")
-            elif reason := _out_reason(data, talk.name(place)):
+            elif reason := out_reason(data, talk.name(place)):
                 self.dropped(talk, place, reason)
             else:
                 yield place, data
@@ -347,40 +346,6 @@ async def side_by_side(
         await asyncio.gather(*running, return_exceptions=True)
 
 
-class _SessionChannel:
-    """A conversation as a `secagg.server.Channel`: a client may say that it gives up, and dropouts are noted."""
-
-    def __init__(self, federation: NetworkFederation, talk: Conversation) -> None:
-        self._federation = federation
-        self._talk = talk
-        self._out: set[int] = set()
-
-    def name(self, client: int) -> str:
-        return self._talk.name(client)
-
-    def post(self, client: int, message: bytes) -> None:
-        self._talk.post(client, message)
-
-    async def receive(self) -> tuple[int, bytes | None]:
-        client, data = await self._talk.receive()
-        reason = "the connection was lost"
-        if data is not None:
-            reason = _out_reason(data, self.name(client)) or ""
-            if not reason:
-                return client, data
-        self._drop(client, reason)
-        return client, None
-
-    def expel(self, client: int, error: Exception) -> None:
-        self._drop(client, str(error))
-        self._talk.expel(client, error)
-
-    def _drop(self, client: int, reason: str) -> None:
-        if client not in self._out:
-            self._out.add(client)
-            self._federation.dropped(self._talk, client, reason)
-
-
 def _body(data: bytes, kind: MessageKind, round: int, name: str) -> bytes:
     """The body of a message of ``kind`` and ``round``. Raises FlaimProtocolError on anything else."""
     message = Message.unpack(data, name)
@@ -390,17 +355,6 @@ def _body(data: bytes, kind: MessageKind, round: int, name: str) -> bytes:
             f"sent {message.kind.name} of round {message.round}; expected {kind.name} of {round}",
         )
     return message.body
-
-
-def _out_reason(data: bytes, name: str) -> str | None:
-    """Why a client gives up, if that is what its message says."""
-    if is_secagg(data):
-        return None
-    with contextlib.suppress(FlaimProtocolError):
-        message = Message.unpack(data, name)
-        if message.kind is MessageKind.OUT:
-            return unpack_reason(message.body) or "gave up"
-    return None
 
 
 def _choice_record(number: int, chosen: tuple[int, ...]) -> bytes:

@@ -10,7 +10,8 @@ with big-endian integers. In a round a sampled client gets BRIEF and answers CHO
 then the messages of one SecAgg session, ANNOUNCE to FINISHED. With `grouping = "query"` a query's only chooser, or one
 of two, answers LAYOUT with PLAIN: its counts, for the server to add noise to. In malicious mode HELLO ends with the
 client's card, and MEMBERS, who is in the sum, comes before LAYOUT; before that ROSTER, with the cards of those whom the
-client has not been shown yet (`parties.flaim.roster`). Other secrets are not here but a client's link key; choices are
+client has not been shown yet (`parties.flaim.roster`). Between silos (`parties.silos`) REQUEST stands for LAYOUT, and
+RESULT, which is public, comes before GOODBYE. Other secrets are not here but a client's link key; choices are
 private by the mechanism that made them. Authenticity is TLS's. Every size is bounded before anything is read.
 """
 
@@ -55,6 +56,8 @@ class MessageKind(enum.IntEnum):
     TERMS = 10
     ROSTER = 11
     MEMBERS = 12
+    REQUEST = 13
+    RESULT = 14
 
 
 PLACE_BYTES = 4

@@ -9,7 +9,7 @@ Public: all of it but those keys.
 import hashlib
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -56,6 +56,8 @@ class Record:
     by_step: dict[str, StepCost] = field(default_factory=dict)
     at: tuple[str, int] | None = None
     tracing: Tracing = field(default=untraced, repr=False)
+    naming: Callable[[bytes], str] = field(default=step_of, repr=False)
+    """What a message is called."""
     _label: int = 0
     _costs: StepCost = field(default_factory=StepCost)
     _spent: float = 0.0
@@ -69,6 +71,7 @@ class Record:
         *,
         header: Mapping[str, Value],
         spent: float,
+        naming: Callable[[bytes], str] = step_of,
     ) -> "Record":
         """A transcript at ``path``, begun or continued; ``spent`` is what the ledger has by then. Raises StoreError.
 
@@ -78,14 +81,14 @@ class Record:
             before = read(path).records if path.exists() else ()
             transcript = Transcript(path, sign=signer(files), header=header)
         opened = [_opened(record) for record in before if record and record["kind"] == "opened"]
-        return cls(transcript, names, opened, _spent=spent)
+        return cls(transcript, names, opened, naming=naming, _spent=spent)
 
     def message(
         self, *, sent: bool, client: int, round: int | None, data: bytes, key: bytes
     ) -> None:
         """See ``MemberLog``."""
         self._label += 1
-        direction, step = "sent" if sent else "received", step_of(data)
+        direction, step = "sent" if sent else "received", self.naming(data)
         self.transcript.message(
             step=step,
             round=round,
@@ -123,16 +126,22 @@ class Record:
         self.opened.append(Opened(round, CHOOSE, CHOICES, count))
 
     def sums(self, round: int, scaled: NDArray[np.int64]) -> None:
-        """A noisy sum was opened."""
+        """A noisy sum of FLAIM's was opened."""
+        self.opening(round, AGGREGATE, SUMS, scaled)
+
+    def opening(
+        self, round: int, step: str, what: str, scaled: NDArray[np.int64], *, written: bool = True
+    ) -> None:
+        """A sum was opened in ``step`` of ``round``; its numbers are ``written`` down, or only how many there are."""
         narrow = bool((np.abs(scaled) < 1 << 31).all())
         self.transcript.opened(
-            step=AGGREGATE,
+            step=step,
             round=round,
-            what=SUMS,
+            what=what,
             count=scaled.size,
-            value=scaled.astype("<i4" if narrow else "<i8").tobytes(),
+            value=scaled.astype("<i4" if narrow else "<i8").tobytes() if written else b"",
         )
-        self.opened.append(Opened(round, AGGREGATE, SUMS, scaled.size))
+        self.opened.append(Opened(round, step, what, scaled.size))
 
     def charge(self, entry: LedgerEntry) -> None:
         """A charge, on the disk before the ledger has it."""

@@ -19,7 +19,6 @@ sums are of signed sessions alone, and the noise is the clients'.
 
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from mechanisms.accounting import Ledger
@@ -30,33 +29,21 @@ from mechanisms.workload import Workload
 from parties.config import Config
 from parties.errors import FlaimProtocolError
 from parties.flaim.messages import (
-    HEADER_BYTES,
-    SMALL_BYTES,
     Message,
     MessageKind,
-    is_secagg,
     pack_plain,
     pack_reason,
     unpack_task,
 )
-from parties.flaim.refusals import sent_away
-from parties.flaim.roster import ROSTER_BYTES, Own, session_id, unpack_members
-from parties.flaim.sums import frame_bytes, is_malicious, policy, section_of, smallest_sum
+from parties.flaim.participant import SumSession, Tally
+from parties.flaim.roster import Own, session_id
+from parties.flaim.sums import policy, section_of, smallest_sum
 from secagg import ClientPolicy
-from secagg.client import Awaits, SecAggClient
-from secagg.errors import ParameterError, PeerAborted, ProtocolViolation, RoundAborted
+from secagg.client import SecAggClient
+from secagg.errors import ParameterError
 
 _CLIQUE_BYTES = 64
 """More than a clique of a brief's model takes besides its cells and its columns."""
-
-
-@dataclass(slots=True)
-class Tally:
-    """What a client did: rounds it took part in, sums its counts went into, sums that were given up."""
-
-    rounds: int = 0
-    sums: int = 0
-    given_up: int = 0
 
 
 class SharedBriefs:
@@ -79,7 +66,7 @@ class SharedBriefs:
             return self._brief
 
 
-class ClientSession:
+class ClientSession(SumSession):
     """One client's side of a run; ``over`` once the server has said goodbye."""
 
     def __init__(
@@ -99,81 +86,35 @@ class ClientSession:
         ``decode`` stands in for `Brief.decode` where several clients share a process (``SharedBriefs``). ``own`` is
         what malicious mode needs, and it alone. Raises ValueError.
         """
-        if is_malicious(config) != (own is not None):
-            raise ValueError("run.security = 'malicious' and this client's own card come together")
+        super().__init__(
+            config,
+            server=server,
+            random_bytes=random_bytes,
+            largest=_largest_brief(config, workload),
+            own=own,
+        )
         client.ledger = ledger
-        self.over = False
-        self.tally = Tally()
-        self._config = config
         self._workload = workload
         self._client = client
         self._ledger = ledger
-        self._server = server
-        self._random_bytes = random_bytes
         self._decode = decode or (lambda body: Brief.decode(body, workload))
-        self._own = own
-        self._sum: SecAggClient | None = None
         # What the sum that is being taken was asked for with, and its roster.
         self._asked: tuple[Layout, list[bytes] | None] | None = None
-        self._clients = config.clients.expected
-        self._largest_brief = _largest_brief(config, workload)
         self._counted = 0
-        self._gave_up = False
-
-    @property
-    def limit(self) -> int:
-        """The largest message that the server may send now."""
-        roster = 0 if self._own is None else HEADER_BYTES + ROSTER_BYTES
-        return max(self._largest_brief, SMALL_BYTES, frame_bytes(self._clients), roster)
-
-    @property
-    def busy(self) -> bool:
-        """Whether a sum is being taken: the server's next message is due within its deadlines."""
-        return self._sum is not None
 
     def lost(self) -> None:
-        """The connection is lost: a sum that was being taken goes on without this client."""
-        self._give_up()
+        """See ``SumSession.lost``."""
+        super().lost()
         self._client.rejoin()
 
-    def _give_up(self) -> None:
-        """This client takes no part in the present sum: what the server still says on it is ignored."""
-        if self._sum is not None:
-            self.tally.given_up += 1
-        self._sum, self._gave_up = None, True
-
-    def receive(self, data: bytes) -> bytes | None:
-        """The answer to one message of the server; None where none is due.
-
-        Raises FlaimProtocolError and SecAggError (the server broke the protocol or asks for too little protection),
-        FlaimError (a message that does not fit this run), BudgetExceeded (nothing more can be afforded), FlaimRefused
-        (the server sends this client away). The connection has to be closed after any of them.
-        """
-        if is_secagg(data):
-            return self._secagg(data)
-        message = Message.unpack(data, self._server)
+    def _asked_for(self, message: Message) -> bytes | None:
         match message.kind:
             case MessageKind.BRIEF:
                 return self._choose(message)
             case MessageKind.LAYOUT:
                 return self._count(message)
-            case MessageKind.ROSTER if self._own is not None:
-                self._own.learn(message.body, self._server)
-                return None
-            case MessageKind.MEMBERS if self._own is not None:
-                self._idle("MEMBERS")
-                self._own.members = unpack_members(message.body, self._server)
-                return None
-            case MessageKind.SKIPPED:
-                self._give_up()
-                return None
-            case MessageKind.GOODBYE:
-                self.over = True
-                return None
-            case MessageKind.REFUSED:
-                raise sent_away(self._server, message.body)
             case _:
-                raise FlaimProtocolError(self._server, f"sent {message.kind.name} to a client")
+                return super()._asked_for(message)
 
     def _choose(self, message: Message) -> bytes:
         """Score the workload against the server's model, choose, and say what."""
@@ -288,32 +229,6 @@ class ClientSession:
                 self._server,
                 f"asks for a sum over {layout.clients} clients; expected at least {least}",
             )
-
-    def _secagg(self, data: bytes) -> bytes | None:
-        if self._sum is None:
-            if self._gave_up:
-                return None  # The server's last words on a sum that this client gave up at the same time.
-            raise FlaimProtocolError(self._server, "sent a message of SecAgg outside of any sum")
-        try:
-            answer = self._sum.receive(data)
-        except PeerAborted:
-            self._give_up()
-            return None
-        except (RoundAborted, ProtocolViolation) as error:
-            if isinstance(error, ProtocolViolation) and error.peer is None:
-                raise
-            # Nothing was revealed: this sum is given up, the run goes on. What another client did wrong (keys, shares)
-            # must not end this one's run.
-            self._give_up()
-            return Message(MessageKind.OUT, 0, pack_reason(str(error))).pack()
-        if self._sum.awaits is Awaits.NOTHING:
-            self._sum = None
-        return answer
-
-    def _idle(self, kind: str) -> None:
-        if self._sum is not None:
-            raise FlaimProtocolError(self._server, f"sent {kind} while a sum was being taken")
-        self._gave_up = False
 
 
 def _largest_brief(config: Config, workload: Workload) -> int:

@@ -26,7 +26,7 @@ from mechanisms.flaim_messages import Layout
 from mechanisms.flaim_settings import FlaimSettings, SumNoise
 from mechanisms.workload import Workload
 from parties.budget import ROW, ROW_OF_KNOWN, Release
-from parties.config import ANNEALED, MALICIOUS, Config, FlaimSection
+from parties.config import ANNEALED, MALICIOUS, Config, FlaimSection, SilosSection
 from parties.errors import ConfigError
 from secagg import ClientPolicy, Parameters, ThreatModel, choose
 from secagg.errors import ParameterError
@@ -104,7 +104,7 @@ def everybody(config: Config) -> int | None:
     return config.clients.expected if is_malicious(config) else None
 
 
-def _corrupt(section: FlaimSection, clients: int, everybody: int | None) -> int:
+def _corrupt(section: FlaimSection | SilosSection, clients: int, everybody: int | None) -> int:
     """The corrupt ones among the ``clients`` of a sum, rounded up; one at least."""
     return ThreatModel(corrupt=section.corrupt).corrupt_clients(everybody or clients)
 
@@ -198,7 +198,9 @@ def session_of(
     )
 
 
-def graph(section: FlaimSection, clients: int, everybody: int | None) -> tuple[int, int]:
+def graph(
+    section: FlaimSection | SilosSection, clients: int, everybody: int | None
+) -> tuple[int, int]:
     """Neighbours and threshold of a session of ``clients``. Raises ParameterError."""
     corrupt = _corrupt(section, clients, everybody)
     if everybody is not None:

@@ -1,0 +1,81 @@
+"""What a silo sends and receives for one sum: frames' bytes, in a sum that nobody drops out of.
+
+Provides ``SumShape``, ``silo_sent`` and ``silo_received``. A sum is one SecAgg session among n silos with k neighbours
+each (n - 1 for few silos), vectors of l numbers in a ring of b bits; all terms but one do not depend on l.
+
+    rounds   4 there and back, 5 where the session is signed
+    sent     4 (5) messages of 54 bytes of frame, envelope and checksum, and in them
+             64 (signed 128) keys | 36 + 84 k shares | ceil(l b / 8) the vector | (64 a signature) | 4 + 37 k reveal
+    received request, and 5 (6) messages of 54 bytes, and in them
+             the session's parameters | 4 + 68 k (signed 132 k) keys | 4 + 84 k shares | ceil(n / 8) survivors |
+             (4 + 68 w signatures of the w witnesses)
+
+b is what the sum of n numbers between the request's bounds, and its noise, needs (`secagg.parameters.Encoding`).
+Malicious mode's cards and lists of members, which come before a sum, are not in it.
+"""
+
+from dataclasses import dataclass
+from typing import Self
+
+from parties.flaim.messages import HEADER_BYTES, PLACE_BYTES
+from parties.secagg.frames import SIZE_BYTES
+from secagg import Parameters
+from secagg.keys import PUBLIC_BYTES, SIGNATURE_BYTES
+from secagg.masks import packed_bytes
+from secagg.parameters import PARAMETERS_BYTES
+from secagg.shamir import SECRET_BYTES
+from secagg.wire import CIPHERTEXT_BYTES, COMMITMENT_BYTES, OVERHEAD_BYTES
+
+_MESSAGE = SIZE_BYTES + OVERHEAD_BYTES
+_COUNT, _ID, _WHICH = 4, 4, 1
+
+
+@dataclass(frozen=True, slots=True)
+class SumShape:
+    """n ``silos`` with k ``neighbours``, ``length`` numbers of ``bits`` bits; what asks for them has ``task`` bytes."""
+
+    silos: int
+    neighbours: int
+    length: int
+    bits: int
+    signed: bool
+    task: int
+
+    @classmethod
+    def of(cls, parameters: Parameters, task: int) -> Self:
+        """Of the session with these ``parameters``."""
+        return cls(
+            parameters.clients,
+            parameters.neighbours,
+            parameters.length,
+            parameters.bits,
+            parameters.signed,
+            task,
+        )
+
+    @property
+    def signature(self) -> int:
+        """Bytes of a signature, where there are any."""
+        return SIGNATURE_BYTES if self.signed else 0
+
+
+def silo_sent(shape: SumShape) -> int:
+    """Bytes that each silo sends."""
+    k, signature = shape.neighbours, shape.signature
+    keys = 2 * PUBLIC_BYTES + signature
+    shares = COMMITMENT_BYTES + _COUNT + k * (_ID + CIPHERTEXT_BYTES)
+    vector = packed_bytes(shape.length, shape.bits)
+    reveal = _COUNT + k * (_ID + _WHICH + SECRET_BYTES)
+    return (4 + shape.signed) * _MESSAGE + keys + shares + vector + signature + reveal
+
+
+def silo_received(shape: SumShape) -> int:
+    """Bytes that each silo receives."""
+    k, signature = shape.neighbours, shape.signature
+    request = SIZE_BYTES + HEADER_BYTES + PLACE_BYTES + shape.task
+    keys = _COUNT + k * (_ID + 2 * PUBLIC_BYTES + signature)
+    shares = _COUNT + k * (_ID + CIPHERTEXT_BYTES)
+    survivors = (shape.silos + 7) // 8
+    signatures = _COUNT + k * (_ID + signature) if shape.signed else 0
+    body = PARAMETERS_BYTES + keys + shares + survivors + signatures
+    return request + (5 + shape.signed) * _MESSAGE + body
