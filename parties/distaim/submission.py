@@ -7,6 +7,7 @@ together with this digest. Source: `protocols` README section 2.
 import hashlib
 import json
 import re
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
@@ -106,7 +107,11 @@ class Submission:
     @classmethod
     def from_canonical(cls, text: str) -> "Submission":
         """The inverse of ``canonical``. Raises ValueError or TypeError on anything else."""
-        return cls(**json.loads(text))
+        values = json.loads(text)
+        # What thousands of submissions of a run have in common is in memory once.
+        for name in ("run", "config", "workload", "form"):
+            values[name] = sys.intern(values[name])
+        return cls(**values)
 
 
 _FIELDS = tuple(item.name for item in fields(Submission))
