@@ -1,6 +1,6 @@
 """Which values a table's columns have and how often, as they are written and not as bins have them.
 
-Provides ``ColumnValues``, ``column_values`` and ``number_text``.
+Provides ``ColumnValues``, ``column_values``, ``number_of`` and ``number_text``.
 
 Secret: the values of a real table; they print as nothing. Public: those of a synthetic one.
 
@@ -80,6 +80,26 @@ def number_text(column: Column, number: float) -> str:
     return f"{number:.15g}"
 
 
+def number_of(column: Integer | Real | Moment, value: str) -> float:
+    """The number that a written value stands for, at the resolution that the column tells values apart by.
+
+    Raises ``ValueError`` for what is none.
+    """
+    number: float | None
+    if isinstance(column, Moment):
+        number = column.tick(value)
+    elif isinstance(column, Integer):
+        number = parse_whole(value)
+    elif column.decimals is None:
+        number = parse_number(value)
+    else:
+        multiple = multiple_of(value, column.decimals)
+        number = None if multiple is None else multiple / 10**column.decimals
+    if number is None:
+        raise ValueError(f"column {column.name!r} has a value that is no {column.kind}")
+    return number
+
+
 def _modelled(domain: Domain, column: Column, values: Iterable[str]) -> ColumnValues:
     counted = Counter(values)
     absent = {value for value in counted if _is_missing(domain, column, value)}
@@ -88,7 +108,7 @@ def _modelled(domain: Domain, column: Column, values: Iterable[str]) -> ColumnVa
     numbers: dict[float, int] = {}
     for value, count in counted.items():
         if value not in absent:
-            number = _number(column, value)
+            number = number_of(column, value)
             numbers[number] = numbers.get(number, 0) + count
     ordered = sorted(numbers)
     real = isinstance(column, Real)
@@ -112,20 +132,3 @@ def _texts(name: str, kind: str, counted: dict[str, int], absent: set[str]) -> C
 def _is_missing(domain: Domain, column: Column, value: str) -> bool:
     """As ``mechanisms.table.encode`` has it: what is in the domain is a value, however missing ones are written."""
     return column.missing and value in domain.missing_values and column.code_of(value) is None
-
-
-def _number(column: Integer | Real | Moment, value: str) -> float:
-    """The number that a written value stands for, at the resolution that the column tells values apart by."""
-    number: float | None
-    if isinstance(column, Moment):
-        number = column.tick(value)
-    elif isinstance(column, Integer):
-        number = parse_whole(value)
-    elif column.decimals is None:
-        number = parse_number(value)
-    else:
-        multiple = multiple_of(value, column.decimals)
-        number = None if multiple is None else multiple / 10**column.decimals
-    if number is None:
-        raise ValueError(f"column {column.name!r} has a value that is no {column.kind}")
-    return number

@@ -1,6 +1,7 @@
 """Tables of text and tables of codes: encoding and decoding.
 
-Provides ``encode`` and ``decode``. Tables are read by `mechanisms.reading`, domains drafted by `mechanisms.draft`.
+Provides ``encode`` and ``decode``, and of the latter ``decode_column`` and ``written_frame``. Tables are read by
+`mechanisms.reading`, domains drafted by `mechanisms.draft`.
 
 Secret: the table and its codes, at its owner; ``encode`` puts up to ten offending values into its error,
 which is raised where the owner runs.
@@ -71,13 +72,30 @@ def decode(domain: Domain, codes: NDArray[np.int32], generator: PublicGenerator)
     atom is itself; a missing value is written as the first of the domain's spellings. Implied columns are looked up.
     ``encode`` gives the codes back. All cells are strings, as in a table that was read.
     """
+    columns = {
+        column.name: decode_column(domain, column, codes[:, i], generator)
+        for i, column in enumerate(domain.columns)
+    }
+    return written_frame(domain, columns)
+
+
+def decode_column(
+    domain: Domain, column: Column, codes: NDArray[np.int32], generator: PublicGenerator
+) -> NDArray[np.object_]:
+    """Codes (rows,) of one column as text (rows,); see ``decode``."""
+    present = column.size - column.missing
+    written = column.write(np.minimum(codes, present - 1), generator)
+    if column.missing:
+        written[codes == present] = domain.missing_values[0]
+    return written
+
+
+def written_frame(domain: Domain, columns: dict[str, NDArray[np.object_]]) -> pd.DataFrame:
+    """A table in the order in which the domain's are written, of its columns as text; implied ones are looked up."""
     # Data owners, who only encode, do without pandas.
     import pandas as pd
 
-    columns = {
-        column.name: _decode_column(domain, column, codes[:, i], generator)
-        for i, column in enumerate(domain.columns)
-    }
+    columns = dict(columns)
     for implied in domain.implied:
         known = dict(implied.values)
         absent = next(iter(domain.missing_values), "")
@@ -229,13 +247,3 @@ def _allowed(domain: Domain, column: Column) -> str:
         spellings = " or ".join(repr(value) for value in domain.missing_values)
         return f"{column.allowed}, or {spellings} for a missing value"
     return f"{column.allowed}; missing values are not allowed in this column"
-
-
-def _decode_column(
-    domain: Domain, column: Column, codes: NDArray[np.int32], generator: PublicGenerator
-) -> NDArray[np.object_]:
-    present = column.size - column.missing
-    written = column.write(np.minimum(codes, present - 1), generator)
-    if column.missing:
-        written[codes == present] = domain.missing_values[0]
-    return written

@@ -1,0 +1,48 @@
+"""What Fed-TDA sends: the formula of the paper's Table 5, and the values of our sums.
+
+Provides ``paper_values``, ``paper_mib`` and ``sent_values``. Public: everything. What goes over a wire is what these
+values take in masked form, with the keys and shares of each session beside them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from mechanisms.tda.layout import Layout
+from mechanisms.tda.steps import Steps
+
+_VALUE_BYTES = 4
+
+
+def paper_values(
+    continuous: int, categories: Sequence[int], *, silos: int, components: int, iterations: int
+) -> int:
+    """Values that K silos upload: K (4 n_c^2 + n_d^2 + 4 n_c n_d + (3 t m + 2 m + 2) n_c + sum (p + 1)).
+
+    ``categories`` p of each of the n_d discrete columns, the label among them; t components, m iterations.
+    """
+    discrete = len(categories)
+    covariance = 4 * continuous**2 + discrete**2 + 4 * continuous * discrete
+    mixtures = (3 * components * iterations + 2 * iterations + 2) * continuous
+    return silos * (covariance + mixtures + sum(p + 1 for p in categories))
+
+
+def paper_mib(
+    continuous: int,
+    categories: Sequence[int],
+    *,
+    silos: int = 5,
+    components: int = 10,
+    iterations: int = 100,
+) -> float:
+    """The same in MiB at 4 bytes a value: with its defaults, the paper's Table 5 (Fed-TDA, up)."""
+    values = paper_values(
+        continuous, categories, silos=silos, components=components, iterations=iterations
+    )
+    return values * _VALUE_BYTES / 2**20
+
+
+def sent_values(layout: Layout, steps: Steps, *, iterations: int) -> int:
+    """Values that one silo answers in a run of so many iterations: 3 T n_c each, all categories, the moments'
+    triangle."""
+    return iterations * steps.mixture.length + steps.frequencies.length + steps.moments.length

@@ -1,0 +1,128 @@
+"""The server of Fed-TDA: mixtures, frequencies, second moments, each from sums over the silos.
+
+Provides ``run`` and ``TdaResult``. The server sees sums and nothing of any one silo. Public: all that it sends.
+Rounds: one sum for each iteration of the mixtures, and two more. Source: Fed-TDA, with the package README's deviations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mechanisms.errors import RoundLost
+from mechanisms.fixed_point import pack_arrays
+from mechanisms.silos import Silos, Sum
+from mechanisms.tda.covariance import DIAGONAL, MomentSum, correlation, positive
+from mechanisms.tda.layout import Layout
+from mechanisms.tda.mixture import Mixture, Prior, initial, moved, update
+from mechanisms.tda.model import TdaModel
+from mechanisms.tda.settings import TdaSettings
+from mechanisms.tda.steps import Steps, mixture_unit
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(slots=True)
+class TdaResult:
+    """A run's ``model``; how many ``iterations`` its mixtures took and how many more were ``lost``; who was in which
+    sum (``survivors``); and what it cost a row (``rho``, 0 of a run that is not private)."""
+
+    model: TdaModel
+    iterations: int
+    lost: int
+    rho: float
+    survivors: list[tuple[int, ...]] = field(default_factory=list)
+
+
+async def run(
+    layout: Layout,
+    settings: TdaSettings,
+    silos: Silos,
+    *,
+    progress: Callable[[str], None] = lambda line: None,
+) -> TdaResult:
+    """Runs it, and sends everybody the model.
+
+    An iteration that loses too many silos is left out: nothing of it was opened, what it was charged is spent. Raises
+    ``RoundLost`` where that happens to the frequencies or the second moments, ``ValueError`` for too small a budget.
+    """
+    steps = Steps.of(layout, settings)
+    survivors: list[tuple[int, ...]] = []
+    mixture = initial(Prior.of(settings.components), len(layout.continuous), layout.components)
+    done = lost = 0
+    for number in range(1, steps.iterations + 1):
+        try:
+            total = await silos.sum(steps.mixture.request(_mixture_payload(mixture, number)))
+        except RoundLost as error:
+            lost += 1
+            progress(f"mixtures, {number} of {steps.iterations}: lost, {error}")
+            continue
+        done += 1
+        survivors.append(total.survivors)
+        sums = steps.mixture.real(total).reshape(-1, 3, layout.components)
+        noise = steps.mixture.deviation(total)
+        after = update(mixture, sums, mixture_unit(mixture, settings), noise=noise)
+        change, mixture = moved(mixture, after), after
+        progress(f"mixtures, {number} of {steps.iterations}: moved by {change:.2g}")
+        # With noise parameters never stop, and every iteration is paid for.
+        if not settings.private_run and change < settings.tolerance:
+            break
+
+    total = await silos.sum(steps.frequencies.request(_mixture_payload(mixture)))
+    survivors.append(total.survivors)
+    shares = category_shares(layout, total, noisy=settings.private_run)
+    progress(f"frequencies of {len(shares)} columns")
+
+    total = await silos.sum(steps.moments.request(_mixture_payload(mixture) + pack_arrays(*shares)))
+    survivors.append(total.survivors)
+    diagonal = DIAGONAL if settings.private_run else 1.0
+    moments = MomentSum.of(steps.moments.real(total), layout.width, diagonal=diagonal)
+    covariance = moments.covariance
+    if settings.private_run:
+        covariance = correlation(covariance, error=steps.moments.deviation(total) / moments.rows)
+    model = TdaModel(
+        layout,
+        settings.privacy,
+        settings.order,
+        moments.rows,
+        mixture,
+        tuple(shares),
+        positive(covariance),
+    )
+    progress(f"second moments of {layout.width} columns")
+    await silos.finish(model.to_json().encode())
+    return TdaResult(model, done, lost, steps.rho, survivors)
+
+
+def category_shares(layout: Layout, total: Sum, *, noisy: bool) -> list[Floats]:
+    """The shares of every column's categories from their counts; uniform in a column without rows.
+
+    With noise all columns are brought to the same number of rows, as their totals together say, and to counts that are
+    not negative: the nearest ones.
+    """
+    counts = [part.astype(np.float64) for part in layout.split(total.values)]
+    if noisy:
+        # A total of n noisy counts has n times the variance of one.
+        totals = [float(part.sum()) for part in counts]
+        rows = np.average(totals, weights=[1 / part.size for part in counts])
+        counts = [nearest_counts(part, max(1.0, float(rows))) for part in counts]
+    return [
+        part / part.sum() if part.sum() else np.full(part.size, 1 / part.size) for part in counts
+    ]
+
+
+def nearest_counts(counts: Floats, total: float) -> Floats:
+    """The nearest vector (n,) to ``counts`` in Euclidean norm that is not negative and has this ``total``, above 0."""
+    # All counts that stay positive are lowered by the same, the least for which the rest, at 0, fits.
+    ordered = np.sort(counts)[::-1]
+    lowered = (np.cumsum(ordered) - total) / np.arange(1, counts.size + 1)
+    return np.asarray(np.maximum(counts - lowered[np.flatnonzero(ordered > lowered)[-1]], 0.0))
+
+
+def _mixture_payload(mixture: Mixture, number: int | None = None) -> bytes:
+    """The three arrays, behind the number of the iteration where there is one."""
+    head = [] if number is None else [np.array([number], np.float64)]
+    return pack_arrays(*head, mixture.counts, mixture.mean, mixture.scatter)

@@ -1,0 +1,132 @@
+"""Settings of a run of Fed-TDA, on which all sides agree.
+
+Provides ``TdaSettings``. Public: everything.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal, TypeAlias, get_args
+
+from mechanisms.silos import NoiseMaker
+
+Privacy: TypeAlias = Literal["zcdp", "none"]
+CategoryOrder: TypeAlias = Literal["listed", "frequency"]
+Assignment: TypeAlias = Literal["drawn", "argmax"]
+
+PAPER_ITERATIONS = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TdaSettings:
+    """One run. Use ``private`` or ``paper``.
+
+    ``privacy`` zcdp: every sum has noise, and the run costs a row ``rho``, no more. None: exact sums, as in the paper;
+    what is released then says anything about anybody, and is not private.
+
+    ``components`` T of each continuous column's mixture, ``iterations`` of it at most; an exact run ends with them
+    when no parameter moves by more than ``tolerance``. ``mixture_share`` and ``frequency_share`` of ``rho`` are for
+    these sums, the rest for the second moments. ``row_norm``: what one continuous column may add to a row of the
+    mixtures' sums; ``moment_norm``: what one column may add to the square of a row of scores. Longer rows are
+    shortened.
+
+    ``order`` of the categories' intervals: as listed (components from left to right), or by frequency (the paper).
+    ``assignment`` of a value to its component: drawn by its responsibilities, or the largest.
+    ``noise`` server or distributed, the latter with ``corrupt`` silos of a sum in league with the server: the noise of
+    the other ``min_silos`` - ``corrupt`` is what is counted. ``max_silo_rows``: a public bound on one silo's table.
+    ``discrete``: columns of numbers that are taken for categories, such as a label 1 .. 7.
+
+    Raises ``ValueError``, naming the setting, if one is out of range or two do not go together.
+    """
+
+    privacy: Privacy
+    rho: float = 0.0
+    components: int = 10
+    iterations: int = 10
+    tolerance: float = 1e-3
+    mixture_share: float = 0.4
+    frequency_share: float = 0.2
+    row_norm: float = 1.0
+    moment_norm: float = 1.0
+    order: CategoryOrder = "listed"
+    assignment: Assignment = "drawn"
+    noise: NoiseMaker = "server"
+    min_silos: int = 3
+    corrupt: int = 1
+    max_silo_rows: int = 1 << 20
+    discrete: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name, values in (
+            ("privacy", get_args(Privacy)),
+            ("order", get_args(CategoryOrder)),
+            ("assignment", get_args(Assignment)),
+            ("noise", get_args(NoiseMaker)),
+        ):
+            if getattr(self, name) not in values:
+                raise ValueError(
+                    f"{name} = {getattr(self, name)!r}; it is one of {', '.join(values)}"
+                )
+        for name, most in (("components", 256), ("iterations", 10_000), ("max_silo_rows", 1 << 20)):
+            if not 1 <= getattr(self, name) <= most:
+                raise ValueError(f"{name} = {getattr(self, name)}; it lies between 1 and {most}")
+        for name in ("tolerance", "row_norm", "moment_norm"):
+            if not 0 < getattr(self, name) < math.inf:
+                raise ValueError(f"{name} = {getattr(self, name)}; it is positive and finite")
+        if not 3 <= self.min_silos <= 1 << 16:
+            raise ValueError(
+                f"min_silos = {self.min_silos}; of a sum of two each knows the other's part: 3 or more"
+            )
+        if not 1 <= self.corrupt < self.min_silos:
+            raise ValueError(
+                f"corrupt = {self.corrupt} of min_silos = {self.min_silos}; at least one is taken for corrupt, and at"
+                " least one has to be honest"
+            )
+        self._check_privacy()
+
+    def _check_privacy(self) -> None:
+        if not self.private_run and self.rho:
+            raise ValueError(
+                f'rho = {self.rho} with privacy = "none", which spends none; leave it out'
+            )
+        if self.private_run and not 0 < self.rho < math.inf:
+            raise ValueError(f'rho = {self.rho}; privacy = "zcdp" needs a budget above 0')
+        shares = self.mixture_share, self.frequency_share
+        if not (min(shares) > 0 and sum(shares) < 1):
+            raise ValueError(
+                f"mixture_share = {shares[0]}, frequency_share = {shares[1]}; both are above 0, and leave something"
+                " of the whole for the second moments"
+            )
+
+    @property
+    def private_run(self) -> bool:
+        """Whether every sum has noise."""
+        return self.privacy == "zcdp"
+
+    @property
+    def honest(self) -> int:
+        """The honest silos that every opened sum has at least."""
+        return self.min_silos - self.corrupt
+
+    @classmethod
+    def private(cls, rho: float, **changes: object) -> TdaSettings:
+        """With noise, for a budget of ``rho`` a row. Raises ``ValueError`` for an unknown setting too."""
+        return cls._of({"privacy": "zcdp", "rho": rho}, changes)
+
+    @classmethod
+    def paper(cls, **changes: object) -> TdaSettings:
+        """As the paper has it: not private."""
+        preset: dict[str, object] = {
+            "privacy": "none",
+            "iterations": PAPER_ITERATIONS,
+            "order": "frequency",
+            "assignment": "argmax",
+        }
+        return cls._of(preset, changes)
+
+    @classmethod
+    def _of(cls, preset: dict[str, object], changes: dict[str, object]) -> TdaSettings:
+        if unknown := [name for name in changes if name not in cls.__dataclass_fields__]:
+            raise ValueError(f"there is no setting {unknown[0]!r}")
+        return cls(**{**preset, **changes})  # type: ignore[arg-type]  # __post_init__ checks every value

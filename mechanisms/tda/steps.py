@@ -1,0 +1,201 @@
+"""The three kinds of sums of a run: how long, how fine, how noisy, and what each costs.
+
+Provides ``Step``, ``Steps`` and the names of the steps. Server and silos make them of their own settings: a request
+that is any different is refused. Public: everything.
+
+Sensitivities, of one row more or less. Mixtures: a row's terms over all continuous columns are one vector, shortened
+to the norm ``row_norm`` sqrt(n_c). Frequencies: one count in each of n_c + n_d columns, hence sqrt(n_c + n_d). Second
+moments: a row (1, X) is shortened to the norm R with R^2 = 1 + ``moment_norm`` l, hence R^2 / sqrt(2)
+(`mechanisms.tda.covariance`). All are enforced on whole numbers, after rounding, and hold whatever the server asks
+about.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mechanisms.accounting import rho
+from mechanisms.events import Event
+from mechanisms.fixed_point import decode
+from mechanisms.silos import MAX_VALUE, Noise, Request, Sum, sum_noise
+from mechanisms.tda.layout import Layout
+from mechanisms.tda.mixture import Mixture
+from mechanisms.tda.settings import TdaSettings
+
+MIXTURE, FREQUENCIES, MOMENTS = "tda.mixture", "tda.frequencies", "tda.moments"
+
+MAX_PLACE = 8.0
+"""How many deviations from its component's mean a value may be in sums without noise; those beyond are moved there."""
+
+_MAX_BITS = 20
+# Exact samplers of noise take deviations below 2^20 units.
+_MAX_DEVIATION = 1 << 19
+# Rounding of budgets and variances stays within this, relatively.
+_ROOM = 1 - 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One kind of sum: ``length`` values in [``low``, ``high``], in units of 2^-``scale_bits``.
+
+    ``norm``: what rows are shortened to, in real numbers; ``noise`` and ``event`` are None in a run without noise.
+    """
+
+    name: str
+    length: int
+    low: int
+    high: int
+    scale_bits: int
+    norm: float = 0.0
+    noise: Noise | None = None
+    event: Event | None = None
+
+    def request(self, payload: bytes) -> Request:
+        """What the server asks."""
+        return Request(self.name, payload, self.length, self.low, self.high, self.noise)
+
+    def check(self, request: Request) -> None:
+        """For a silo: whether this is asked, and nothing else. Raises ``RequestRefused``."""
+        request.check(self.name, self.length, self.low, self.high, self.noise)
+
+    def real(self, total: Sum) -> NDArray[np.float64]:
+        """A sum (length,) as real numbers."""
+        return decode(total.values, scale_bits=self.scale_bits)
+
+    def deviation(self, total: Sum) -> float:
+        """The deviation of the noise in each number of ``real``; 0 without."""
+        if self.noise is None:
+            return 0.0
+        return math.ldexp(self.noise.deviation(len(total.survivors)), -self.scale_bits)
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """A run's sums: ``mixture`` in each of ``iterations`` (0 without continuous columns), ``frequencies``,
+    ``moments``."""
+
+    mixture: Step
+    frequencies: Step
+    moments: Step
+    iterations: int
+
+    @classmethod
+    def of(cls, layout: Layout, settings: TdaSettings) -> Steps:
+        """Raises ``ValueError`` where the budget is too small for noise that can be sampled."""
+        iterations = settings.iterations if layout.continuous else 0
+        if not settings.private_run:
+            return cls(*_exact(layout, settings), iterations)
+        mixture = settings.mixture_share if iterations else 0.0
+        whole = mixture + settings.frequency_share if iterations else settings.frequency_share
+        moments = 1 - whole
+        budget = settings.rho * _ROOM
+        steps = cls(
+            _mixture(layout, settings, budget * mixture / iterations if iterations else budget),
+            _frequencies(layout, settings, budget * settings.frequency_share),
+            _moments(layout, settings, budget * moments),
+            iterations,
+        )
+        if steps.rho > settings.rho:
+            raise ValueError(f"the run's sums cost {steps.rho}, above rho = {settings.rho}")
+        return steps
+
+    @property
+    def rho(self) -> float:
+        """What a whole run costs a row; 0 of one that is not private."""
+        steps = [self.mixture] * self.iterations + [self.frequencies, self.moments]
+        return math.fsum(rho(step.event) for step in steps if step.event is not None)
+
+
+def triangle(layout: Layout) -> int:
+    """The second moments of a row (1, X): (l + 1) (l + 2) / 2 numbers."""
+    return (layout.width + 1) * (layout.width + 2) // 2
+
+
+def _terms(layout: Layout) -> int:
+    return 3 * layout.components * len(layout.continuous)
+
+
+def _exact(layout: Layout, settings: TdaSettings) -> tuple[Step, Step, Step]:
+    rows = settings.max_silo_rows
+    # As fine as sums of all rows leave room for: terms are at most 1, products of X at most 64.
+    bits = MAX_VALUE.bit_length() - 1 - (rows - 1).bit_length()
+    fine, products = min(40, bits), min(40, bits - 6)
+    bound = round(MAX_PLACE**2) * rows << products
+    return (
+        Step(MIXTURE, max(1, _terms(layout)), -rows << fine, rows << fine, fine),
+        Step(FREQUENCIES, sum(layout.sizes), 0, rows, 0),
+        Step(MOMENTS, triangle(layout), -bound, bound, products),
+    )
+
+
+def _mixture(layout: Layout, settings: TdaSettings, budget: float) -> Step:
+    norm = settings.row_norm * math.sqrt(max(1, len(layout.continuous)))
+    bits = _bits(norm / math.sqrt(2 * budget), settings)
+    sensitivity = math.ldexp(norm, bits)
+    return _noisy(settings, budget, MIXTURE, max(1, _terms(layout)), bits, norm, sensitivity)
+
+
+def _frequencies(layout: Layout, settings: TdaSettings, budget: float) -> Step:
+    columns = len(layout.sizes)
+    length = sum(layout.sizes)
+    sensitivity = math.nextafter(math.sqrt(columns), math.inf)
+    step = _noisy(settings, budget, FREQUENCIES, length, 0, 0.0, sensitivity, cells=columns)
+    return Step(step.name, length, 0, settings.max_silo_rows, 0, 0.0, step.noise, step.event)
+
+
+def _moments(layout: Layout, settings: TdaSettings, budget: float) -> Step:
+    square = 1 + settings.moment_norm * layout.width
+    # Products are in units of 4^-bits.
+    bits = _bits(square / math.sqrt(4 * budget), settings) // 2
+    norm = math.sqrt(square)
+    # Rows are held to floor((2^bits norm)^2); above 1 / sqrt(2).
+    sensitivity = math.ldexp(norm**2, 2 * bits) * 0.7071067811866
+    return _noisy(settings, budget, MOMENTS, triangle(layout), 2 * bits, norm, sensitivity)
+
+
+def _bits(deviation: float, settings: TdaSettings) -> int:
+    """The bits of a fraction with which noise of this deviation, in real numbers, can be sampled."""
+    bits = min(_MAX_BITS, math.floor(math.log2(_MAX_DEVIATION / deviation)))
+    if bits < 0:
+        raise ValueError(
+            f"rho = {settings.rho} needs noise of a deviation of {deviation:.3g}, beyond {_MAX_DEVIATION}:"
+            " a larger budget, fewer columns or fewer iterations"
+        )
+    return bits
+
+
+def _noisy(
+    settings: TdaSettings,
+    budget: float,
+    name: str,
+    length: int,
+    bits: int,
+    norm: float,
+    sensitivity: float,
+    *,
+    cells: int | None = None,
+) -> Step:
+    """A step whose noise costs ``budget``; sensitivity in units."""
+    sigma = sensitivity / math.sqrt(2 * budget)
+    noise, event = sum_noise(
+        settings.noise,
+        sigma,
+        sensitivity=sensitivity,
+        cells=cells or length,
+        honest=settings.honest,
+    )
+    bound = settings.max_silo_rows * math.ceil(sensitivity * math.sqrt(2))
+    return Step(name, length, -bound, bound, bits, norm, noise, event)
+
+
+def mixture_unit(mixture: Mixture, settings: TdaSettings) -> NDArray[np.float64]:
+    """What a mixture's terms are measured in, (n_c, T): 1 in exact sums, so that they have bounds.
+
+    With noise, each component's deviation: a row adds as much, and noise does as much harm, to narrow components as to
+    wide ones.
+    """
+    return mixture.deviation if settings.private_run else np.ones_like(mixture.mean)
