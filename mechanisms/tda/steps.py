@@ -56,11 +56,11 @@ class Step:
 
     def request(self, payload: bytes) -> Request:
         """What the server asks."""
-        return Request(self.name, payload, self.length, self.low, self.high, self.noise)
+        return Request(self.name, payload, self.length, self.low, self.high, self.noise, self.event)
 
     def check(self, request: Request) -> None:
         """For a silo: whether this is asked, and nothing else. Raises ``RequestRefused``."""
-        request.check(self.name, self.length, self.low, self.high, self.noise)
+        request.check(self.request(b""))
 
     def real(self, total: Sum) -> NDArray[np.float64]:
         """A sum (length,) as real numbers."""
