@@ -32,7 +32,9 @@ _PART = 2048
 
 
 class TdaSilo:
-    """A `mechanisms.silos.Silo` with ``rows``. ``ledger`` is None where the run is not private.
+    """A `mechanisms.silos.Silo` with ``rows``.
+
+    ``ledger`` is its owner's, by default one for this run alone; None where the run is not private.
 
     Raises ``DataError`` for a table of more rows than the settings say.
     """
@@ -43,13 +45,16 @@ class TdaSilo:
         layout: Layout,
         settings: TdaSettings,
         *,
+        ledger: Ledger | None = None,
         random_bytes: RandomBytes = secrets.token_bytes,
     ) -> None:
         if len(rows) > settings.max_silo_rows:
             raise DataError(
                 f"a table of {len(rows)} rows; max_silo_rows = {settings.max_silo_rows} was agreed on"
             )
-        self.ledger = Ledger(settings.rho) if settings.private_run else None
+        self.ledger: Ledger | None = None
+        if settings.private_run:
+            self.ledger = Ledger(settings.rho) if ledger is None else ledger
         self.model: TdaModel | None = None
         self._rows = rows
         self._layout = layout

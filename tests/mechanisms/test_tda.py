@@ -37,7 +37,7 @@ from tests.mechanisms.tables import random_stream
 DOMAIN = Domain(
     (
         Integer("age", 0, 100),
-        Real("dose", 0.01, 100, scale="log", decimals=2, atoms=(0.0,), missing=True),
+        Real("dose", 0.01, 100.0, scale="log", decimals=2, atoms=(0.0,), missing=True),
         Categorical("ward", ("north", "south")),
         Moment("seen", "date", "2020-01-01", "2020-12-31", "day", bins=12),
         Integer("stage", 1, 4),
