@@ -18,6 +18,7 @@ from bench.load.cli import load
 from bench.overhead.cli import overhead
 from bench.quality.cli import quality
 from bench.secagg.cli import secagg
+from bench.tda.cli import tda
 from bench.utility.cli import utility
 from parties.statuses import Status, Stopped
 
@@ -71,5 +72,6 @@ for command in (
     flower,
     link,
     link_utility,
+    tda,
 ):
     bench.add_command(command)

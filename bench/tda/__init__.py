@@ -1,0 +1,1 @@
+"""The evaluation of Fed-TDA: classifiers trained by silos on their own rows and on synthetic ones."""

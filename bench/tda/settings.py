@@ -1,0 +1,98 @@
+"""Everything that a result of the Fed-TDA evaluation depends on.
+
+Provides `Settings`, `METHODS`, `SOURCES` and `SYNTHETIC`. Public: everything. Source of the defaults: Fed-TDA
+paper, its experimental settings.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Final
+
+from bench.fetch import DatasetError
+from bench.tda.tables import NAMES
+
+CENTRAL, IID = "central", "iid"
+FEDAVG, FEDPROX, FEDMIX = "fedavg", "fedprox", "fedmix"
+SOURCES: Mapping[str, str] = {}
+"""Where synthetic rows can come from, and what they are."""
+SYNTHETIC = tuple(
+    f"{source}{training}" for source in SOURCES for training in ("", f"+{FEDAVG}", f"+{FEDPROX}")
+)
+METHODS = (CENTRAL, IID, FEDAVG, FEDPROX, FEDMIX, *SYNTHETIC)
+"""`central`: all rows in one place; `iid`: FedAvg on an even split; a source alone: with synthetic rows only."""
+PAPER_ROUNDS: Final = 100
+PAPER_ROWS: Final = 1_000
+DELTA: Final = 1e-5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Everything that a result depends on but the number of the repeat. The defaults are the paper's.
+
+    `beta` None: not split by label. `epsilon` None: no privacy. `train_rows` None: all training rows of the table;
+    `synthetic_rows` are what each silo gets beside its own. Raises DatasetError for an unknown name, ValueError
+    for a number out of range.
+    """
+
+    dataset: str
+    method: str
+    beta: float | None = 0.05
+    epsilon: float | None = None
+    clients: int = 5
+    rounds: int = PAPER_ROUNDS
+    epochs: int = 3
+    train_rows: int | None = None
+    synthetic_rows: int = PAPER_ROWS
+    delta: float = DELTA
+
+    def __post_init__(self) -> None:
+        for what, value, known in (
+            ("dataset", self.dataset, NAMES),
+            ("method", self.method, METHODS),
+        ):
+            if value not in known:
+                raise DatasetError(f"unknown {what} {value!r}; expected one of {', '.join(known)}")
+        for name in ("beta", "epsilon"):
+            number = getattr(self, name)
+            if number is not None and not (math.isfinite(number) and number > 0):
+                raise ValueError(f"{name} is {number}; expected a positive number")
+        for name in ("clients", "rounds", "epochs", "train_rows", "synthetic_rows"):
+            number = getattr(self, name)
+            if number is not None and number < 1:
+                raise ValueError(f"{name} is {number}; expected at least 1")
+        if not 0 < self.delta < 1:
+            raise ValueError(f"delta is {self.delta}; expected between 0 and 1")
+
+    @property
+    def source(self) -> str | None:
+        """Where synthetic rows come from, if there are any."""
+        return self.method.partition("+")[0] if self.method in SYNTHETIC else None
+
+    @property
+    def alone(self) -> bool:
+        """Whether synthetic rows are all that is trained with."""
+        return self.method in SOURCES
+
+    @property
+    def training(self) -> str:
+        """How the silos train: FedAvg but where the method says otherwise."""
+        name = self.method.partition("+")[2] or self.method
+        return name if name in (FEDPROX, FEDMIX) else FEDAVG
+
+    def relevant(self) -> "Settings":
+        """The same with what has no bearing on the result at one value for all."""
+        neutral: dict[str, Any] = {}
+        if self.method in (CENTRAL, IID):
+            neutral["beta"] = None
+        if self.method == CENTRAL:
+            neutral["clients"] = 1
+        if self.source is None:
+            neutral |= {"epsilon": None, "synthetic_rows": PAPER_ROWS}
+        if self.source is None or self.epsilon is None:
+            neutral["delta"] = DELTA
+        return replace(self, **neutral)
+
+    def to_dict(self) -> dict[str, object]:
+        """For a line of the records."""
+        return asdict(self)

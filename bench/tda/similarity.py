@@ -1,0 +1,63 @@
+"""How near a synthetic table is to a real one, column by column.
+
+Provides `divergence`, `distance` and `similarity`. Secret: nothing here; the tables are public.
+
+Source: Fed-TDA paper, its metrics: the mean Jensen-Shannon divergence over the discrete columns (the label is one) and
+the mean Wasserstein distance over the numbers, scaled by the real table's bounds. Divergences are in bits, 0 to 1. The
+paper does not print its logarithm, nor whether its figure is the divergence or its square root, as SciPy's function of
+that name gives: both are kept.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bench.tda.tables import Rows, Table
+
+
+class Similarity(NamedTuple):
+    """Means over columns: `jsd` in bits, `jsd_root` of its square roots, `wasserstein` of scaled numbers."""
+
+    jsd: float
+    jsd_root: float
+    wasserstein: float
+
+
+def similarity(table: Table, synthetic: Rows) -> Similarity:
+    """`synthetic` rows beside the training rows."""
+    real = table.train
+    pairs = [(real.codes[:, i], synthetic.codes[:, i], size) for i, size in enumerate(table.sizes)]
+    pairs.append((real.labels, synthetic.labels, len(table.classes)))
+    divergences = [
+        divergence(np.bincount(a, minlength=size), np.bincount(b, minlength=size))
+        for a, b, size in pairs
+    ]
+    low, high = real.numbers.min(axis=0), real.numbers.max(axis=0)
+    span = np.where(high > low, high - low, 1.0)
+    distances = [
+        distance((a - least) / s, (b - least) / s)
+        for a, b, least, s in zip(real.numbers.T, synthetic.numbers.T, low, span, strict=True)
+    ]
+    roots = np.sqrt(divergences)
+    return Similarity(float(np.mean(divergences)), float(roots.mean()), float(np.mean(distances)))
+
+
+def divergence(left: NDArray[np.generic], right: NDArray[np.generic]) -> float:
+    """The Jensen-Shannon divergence, in bits, of two histograms (cells,) with positive sums."""
+    p, q = (h.astype(np.float64) / h.sum() for h in (left, right))
+    middle = (p + q) / 2
+    total = 0.0
+    for one in (p, q):
+        some = one > 0
+        total += float((one[some] * np.log2(one[some] / middle[some])).sum()) / 2
+    return max(total, 0.0)
+
+
+def distance(left: NDArray[np.float64], right: NDArray[np.float64]) -> float:
+    """The Wasserstein distance of order 1 of two samples, (rows,) each: the area between their distributions."""
+    points = np.sort(np.concatenate([left, right]))
+    shares = [
+        np.searchsorted(np.sort(one), points[:-1], side="right") / len(one) for one in (left, right)
+    ]
+    return float(np.abs(shares[0] - shares[1]) @ np.diff(points))
