@@ -20,6 +20,7 @@ import struct
 import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from lzma import LZMAError
 from operator import index
 from pathlib import Path
 from tokenize import TokenError
@@ -34,23 +35,23 @@ from mechanisms.errors import DomainError, EstimationError
 
 LOG_FLOOR = 100.0
 
-# What reading a file raises that is missing, or not what ``Model.save`` wrote.
+# What reading a file raises that is missing, encrypted, or not what ``Model.save`` wrote.
 _DAMAGES = (
     OSError,
     AttributeError,
     IndexError,
     MemoryError,
     OverflowError,
-    RecursionError,
     TokenError,
     struct.error,
     ValueError,
     KeyError,
     TypeError,
     EOFError,
-    NotImplementedError,
+    RuntimeError,
     BadZipFile,
     zlib.error,
+    LZMAError,
     DomainError,
 )
 
