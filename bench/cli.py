@@ -15,6 +15,7 @@ from bench.intake import intake
 from bench.link import link
 from bench.linked_utility import link_utility
 from bench.load.cli import load
+from bench.mtl.cli import mtl
 from bench.overhead.cli import overhead
 from bench.quality.cli import quality
 from bench.secagg.cli import secagg
@@ -73,5 +74,6 @@ for command in (
     link,
     link_utility,
     tda,
+    mtl,
 ):
     bench.add_command(command)

@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from fractions import Fraction
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,6 +41,7 @@ def encode(values: NDArray[np.float64], *, scale_bits: int, bound: float) -> NDA
     return np.clip(np.rint(clipped * 2.0**scale_bits), -limit, limit).astype(np.int64)
 
 
+@lru_cache(maxsize=256)
 def units(bound: float, scale_bits: int) -> int:
     """The largest whole number that ``encode`` makes: ``bound`` in units of 2^-scale_bits, rounded down."""
     if not (0 <= scale_bits <= MAX_SCALE_BITS and bound > 0 and math.isfinite(bound)):
@@ -70,7 +72,7 @@ def encode_rows(rows: NDArray[np.float64], *, scale_bits: int, norm: float) -> N
         )
     if not np.isfinite(rows).all():
         raise ValueError("a row that is not finite cannot be encoded")
-    largest = math.floor((Fraction(norm) * (1 << scale_bits)) ** 2)
+    largest = _largest_square(norm, scale_bits)
     # Scaled by its largest value first, so that no square overflows.
     peak = np.abs(rows).max(axis=1, initial=0.0, keepdims=True)
     length = peak * np.linalg.norm(rows / np.where(peak > 0, peak, 1.0), axis=1, keepdims=True)
@@ -82,6 +84,12 @@ def encode_rows(rows: NDArray[np.float64], *, scale_bits: int, norm: float) -> N
     # Some 2^-52 of error a column are far below 2^-20.
     whole[beyond] = np.trunc(scaled[beyond] * (1 - 2.0**-20)).astype(np.int64)
     return whole
+
+
+@lru_cache(maxsize=256)
+def _largest_square(norm: float, scale_bits: int) -> int:
+    """The square of ``norm`` in units, rounded down."""
+    return math.floor((Fraction(norm) * (1 << scale_bits)) ** 2)
 
 
 def pack_arrays(*arrays: NDArray[np.float64]) -> bytes:

@@ -1,0 +1,63 @@
+"""DP-SGD: a batch that is really a Poisson sample, gradients clipped example by example, noise that is exact.
+
+Provides ``poisson_batch``, ``noisy_sum`` and ``noise_for``. Secret: who is in a batch, gradients, random bytes.
+Released, by whoever uses it: the noisy sums and whatever is made of them. One costs ``rdp.sampled_gaussian(q, z)``.
+
+Representation: a clipped gradient is whole numbers of 2^-scale_bits whose Euclidean norm is at most clip 2^scale_bits
+after rounding (``fixed_point.encode_rows``). They are added as integers, exactly, and so is the noise, an exact
+discrete Gaussian; continuous noise in doubles would show in its last bits what it was added to.
+
+Source: Abadi et al. 2016, Algorithm 1; Mironov, Talwar, Zhang 2019 (the sample). Deviation: noise is discrete.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mechanisms.fixed_point import decode, encode_rows
+from mechanisms.noise_stream import DiscreteGaussianStream
+from mechanisms.sampling import RandomBytes
+
+Noise: TypeAlias = Callable[[int], NDArray[np.int64]]
+
+
+def poisson_batch(rows: int, q: float, random_bytes: RandomBytes) -> NDArray[np.int64]:
+    """Which of ``rows`` rows are in a batch, ascending: each on its own with probability ``q``, less 2^-64 at most.
+
+    Raises ``ValueError`` unless q lies in (0, 1].
+    """
+    if not 0 < q <= 1:
+        raise ValueError(f"q = {q}; a sampling rate lies above 0 and is at most 1")
+    if q == 1:
+        return np.arange(rows)
+    words = np.frombuffer(random_bytes(8 * rows), "<u8")
+    return np.flatnonzero(words < np.uint64(math.ldexp(q, 64)))
+
+
+def noise_for(
+    multiplier: float, random_bytes: RandomBytes, *, clip: float, scale_bits: int
+) -> DiscreteGaussianStream:
+    """Noise of ``multiplier`` times the norm of one clipped gradient, in units of 2^-scale_bits.
+
+    Raises ``ValueError`` where it is not below 2^20 units: fewer bits.
+    """
+    sigma = math.nextafter(multiplier * math.ldexp(clip, scale_bits), math.inf)
+    return DiscreteGaussianStream(sigma, random_bytes)
+
+
+def noisy_sum(
+    gradients: NDArray[np.float64], noise: Noise, *, clip: float, scale_bits: int
+) -> NDArray[np.float64]:
+    """The sum (d,) of per-example gradients (n, d), each clipped to norm ``clip``, with ``noise(d)`` added to it.
+
+    A gradient that is not finite counts as none. ``noise``: whole numbers in units of 2^-scale_bits; take ``draw`` of
+    ``noise_for``. n may be 0: an empty batch is released, too.
+    """
+    finite = np.isfinite(gradients).all(axis=1, keepdims=True)
+    rows = encode_rows(np.where(finite, gradients, 0.0), scale_bits=scale_bits, norm=clip)
+    return decode(rows.sum(axis=0) + noise(gradients.shape[1]), scale_bits=scale_bits)

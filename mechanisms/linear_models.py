@@ -1,0 +1,85 @@
+"""Linear models and the gradients of their losses, one for each example: what DP-SGD clips.
+
+Provides ``Objective``, ``SquaredError`` and ``LogisticLoss``, and ``OBJECTIVES`` by name.
+
+Secret: features, labels, gradients and losses. A model is (d,) weights; a constant among the features is its intercept.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class Objective(Protocol):
+    """A loss of a model ``w`` (d,) on examples ``x`` (n, d) with labels ``y`` (n,)."""
+
+    def losses(
+        self, w: NDArray[np.float64], x: NDArray[np.float64], y: NDArray[np.float64]
+    ) -> NDArray[np.float64]:
+        """The loss of each example, (n,)."""
+
+    def gradients(
+        self, w: NDArray[np.float64], x: NDArray[np.float64], y: NDArray[np.float64]
+    ) -> NDArray[np.float64]:
+        """The gradient of each example's loss in ``w``, (n, d)."""
+
+    def error(
+        self, w: NDArray[np.float64], x: NDArray[np.float64], y: NDArray[np.float64]
+    ) -> float:
+        """What people judge the model by, averaged over the examples; less is better."""
+
+
+class SquaredError:
+    """Half the squared difference of the label and ``x @ w``; its error is the mean square."""
+
+    def losses(
+        self, w: NDArray[np.float64], x: NDArray[np.float64], y: NDArray[np.float64]
+    ) -> NDArray[np.float64]:
+        """See ``Objective``."""
+        halves: NDArray[np.float64] = 0.5 * (x @ w - y) ** 2
+        return halves
+
+    def gradients(
+        self, w: NDArray[np.float64], x: NDArray[np.float64], y: NDArray[np.float64]
+    ) -> NDArray[np.float64]:
+        """See ``Objective``."""
+        rows: NDArray[np.float64] = (x @ w - y)[:, None] * x
+        return rows
+
+    def error(
+        self, w: NDArray[np.float64], x: NDArray[np.float64], y: NDArray[np.float64]
+    ) -> float:
+        """The mean squared error."""
+        return float(2 * self.losses(w, x, y).mean())
+
+
+class LogisticLoss:
+    """Minus the log-likelihood of labels 0 and 1 whose log-odds are ``x @ w``; its error is the share it gets wrong."""
+
+    def losses(
+        self, w: NDArray[np.float64], x: NDArray[np.float64], y: NDArray[np.float64]
+    ) -> NDArray[np.float64]:
+        """See ``Objective``."""
+        odds = x @ w
+        losses: NDArray[np.float64] = np.logaddexp(0.0, odds) - y * odds
+        return losses
+
+    def gradients(
+        self, w: NDArray[np.float64], x: NDArray[np.float64], y: NDArray[np.float64]
+    ) -> NDArray[np.float64]:
+        """See ``Objective``."""
+        chance = 0.5 * (1 + np.tanh(0.5 * (x @ w)))
+        rows: NDArray[np.float64] = (chance - y)[:, None] * x
+        return rows
+
+    def error(
+        self, w: NDArray[np.float64], x: NDArray[np.float64], y: NDArray[np.float64]
+    ) -> float:
+        """The share of examples on whose label the model does not bet."""
+        return float(np.mean((x @ w > 0) != (y > 0.5)))
+
+
+OBJECTIVES: dict[str, Objective] = {"linear": SquaredError(), "logistic": LogisticLoss()}

@@ -1,0 +1,172 @@
+"""Mean-regularised multi-task learning: every silo its own model and its own privacy, drawn to the mean of all.
+
+Provides ``MtlSettings`` (what everybody agrees on), ``run_mtl`` (the server) and its ``MtlResult``; a silo is
+``mtl_silo.MtlSilo``. Everything here is public: what the server is told is private already.
+
+    min over w_1 .. w_K of sum_k f_k(w_k) + (lambda / 2) |w_k - wbar|^2
+
+Each round the server sends wbar, each silo goes on from its own w_k by DP-SGD, and wbar becomes the mean of all models
+weighted by the silos' declared rows n_k. lambda = 0 is local training. At lambda = infinity silos start each round at
+wbar: FedAvg. With several candidates for lambda each is trained for ``tuning_rounds``, all in the same sums; then the
+silos' held-out rows vote by noisy differences of losses, and the one chosen goes on.
+
+Rounds: one sum a round, one of votes. Communication: a sum has ``candidates`` x d numbers in a tuning round, d
+otherwise, of the votes one a candidate. Representation: weights clipped to [-bound, bound], in units of 2^-model_bits,
+times n_k. Source: Liu, Hu, Wu, Smith 2022, "On privacy and personalization in cross-silo federated learning",
+Algorithm 1. Deviations: rounding to the grid; the choice of lambda.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mechanisms.events import check_positive
+from mechanisms.fixed_point import decode, pack_arrays, units
+from mechanisms.linear_models import OBJECTIVES
+from mechanisms.silos import Request, Silos
+
+MODELS, VOTES = "models", "votes"
+# A model's units in 2^-model_bits, a vote's in 2^-VOTE_BITS of the most that a row may say.
+VOTE_BITS = 10
+# Votes of a silo are cut here, in rows: its own noise is within this for every epsilon worth asking.
+VOTE_ROWS = 1 << 14
+
+Progress: TypeAlias = Callable[[int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class MtlSettings:
+    """What the server and all silos agree on. Raises ``ValueError`` for numbers out of range.
+
+    ``sizes``: each silo's declared training rows n_k. ``batch``: the mean size B of a batch; the sampling rate is
+    min(1, B / n_k), and a round has max(1, round(epochs n_k / B)) steps of size ``rate``. ``clip``: of an example's
+    gradient, the pull towards the mean included. ``vote_norm``: what one held-out row's losses may differ by at most
+    (Euclidean norm over the candidates, after their mean is taken away).
+    """
+
+    sizes: tuple[int, ...]
+    features: int
+    lambdas: tuple[float, ...]
+    objective: str = "linear"
+    rounds: int = 200
+    tuning_rounds: int = 0
+    epochs: float = 1.0
+    batch: int = 32
+    rate: float = 0.01
+    clip: float = 1.0
+    bound: float = 4.0
+    model_bits: int = 16
+    gradient_bits: int = 10
+    vote_norm: float = 0.02
+
+    def __post_init__(self) -> None:
+        for name in ("features", "rounds", "epochs", "batch", "rate", "clip", "vote_norm"):
+            check_positive(name, getattr(self, name))
+        if self.objective not in OBJECTIVES:
+            raise ValueError(
+                f"objective = {self.objective!r}; it is one of {', '.join(OBJECTIVES)}"
+            )
+        if not self.sizes or min(self.sizes) < 1:
+            raise ValueError("sizes: every silo declares one training row at least")
+        if not self.lambdas or not all(value >= 0 for value in self.lambdas):
+            raise ValueError(f"lambdas = {self.lambdas}; expected one or more, from 0 to inf")
+        several = len(self.lambdas) > 1
+        if not (0 < self.tuning_rounds < self.rounds if several else self.tuning_rounds == 0):
+            raise ValueError(
+                f"tuning_rounds = {self.tuning_rounds} of {self.rounds} rounds: with several lambdas it is above 0 "
+                "and below the rounds, with one it is 0"
+            )
+        units(self.clip, self.gradient_bits)
+        if self.limit > 1 << 40:
+            raise ValueError(
+                f"a model of {self.limit} units; expected at most 2^40: fewer model_bits"
+            )
+
+    @property
+    def limit(self) -> int:
+        """The most that one number of a silo's answer is, in either direction."""
+        return max(self.sizes) * units(self.bound, self.model_bits)
+
+    def sampling_rate(self, size: int) -> float:
+        """The rate q of a silo of ``size`` declared training rows."""
+        return min(1.0, self.batch / size)
+
+    def steps(self, size: int) -> int:
+        """The steps that such a silo makes a round."""
+        return max(1, round(self.epochs * size / self.batch))
+
+    def total_steps(self, size: int) -> int:
+        """Its steps in the whole run, those of all candidates included."""
+        extra = (len(self.lambdas) - 1) * self.tuning_rounds
+        return (self.rounds + extra) * self.steps(size)
+
+    def models_request(
+        self, round: int, candidates: tuple[int, ...], means: NDArray[np.float64]
+    ) -> Request:
+        """Asks for the models of ``candidates`` (indices) after ``round``, which begins with ``means`` (c, d)."""
+        head = np.array([round, *candidates], np.float64)
+        return Request(
+            MODELS, pack_arrays(head, means), means.size, low=-self.limit, high=self.limit
+        )
+
+    def votes_request(self, means: NDArray[np.float64]) -> Request:
+        """Asks for the votes on all candidates, whose last ``means`` (c, d) are."""
+        limit = VOTE_ROWS << VOTE_BITS
+        return Request(VOTES, pack_arrays(means), len(self.lambdas), low=-limit, high=limit)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MtlResult:
+    """What the server knows in the end: the last mean (d,), the lambda, the sums of votes (none with one lambda).
+
+    ``survivors``: how many silos each round's mean is over.
+    """
+
+    mean: NDArray[np.float64]
+    lambda_: float
+    votes: tuple[int, ...]
+    survivors: tuple[int, ...]
+
+
+async def run_mtl(
+    settings: MtlSettings, silos: Silos, progress: Progress = lambda round: None
+) -> MtlResult:
+    """Algorithm 1, the server. Raises ``RoundLost`` where too few silos are left in a round."""
+    survivors: list[int] = []
+
+    async def train(
+        first: int, last: int, candidates: tuple[int, ...], means: NDArray[np.float64]
+    ) -> NDArray[np.float64]:
+        for number in range(first, last + 1):
+            total = await silos.sum(settings.models_request(number, candidates, means))
+            weight = sum(settings.sizes[silo] for silo in total.survivors)
+            means = decode(total.values, scale_bits=settings.model_bits).reshape(means.shape)
+            means = np.clip(means / weight, -settings.bound, settings.bound)
+            survivors.append(len(total.survivors))
+            progress(number)
+        return means
+
+    everything = tuple(range(len(settings.lambdas)))
+    means = np.zeros((len(everything), settings.features))
+    chosen, votes = 0, tuple[int, ...]()
+    if settings.tuning_rounds:
+        means = await train(1, settings.tuning_rounds, everything, means)
+        counted = await silos.sum(settings.votes_request(means))
+        votes = tuple(counted.values.tolist())
+        chosen = int(np.argmin(counted.values))
+    means = await train(
+        settings.tuning_rounds + 1, settings.rounds, (chosen,), means[chosen : chosen + 1]
+    )
+    await silos.finish(pack_arrays(np.array([float(chosen)]), means[0]))
+    return MtlResult(means[0], settings.lambdas[chosen], votes, tuple(survivors))
+
+
+def is_fedavg(lambda_: float) -> bool:
+    """Whether silos start each round at the mean."""
+    return math.isinf(lambda_)

@@ -1,0 +1,220 @@
+"""One silo of MR-MTL: its rows, its own epsilon and delta, its own model.
+
+Provides ``SiloRows``, ``multiplier_of`` and ``MtlSilo``. Secret: rows, batches, noise, the model until it is sent.
+Emitted: the models after each round and the votes, both private by this silo's own noise; that aggregation hides them
+from the server besides lowers no noise. ``error_of`` is for the silo's own eyes: it is not charged.
+
+The guarantee, whatever the server and the other silos do: for two tables that differ in one example being there or
+not, everything this silo emits is (epsilon, delta)-indistinguishable. An example is in one part of the rows for good.
+Those that train are in every noisy gradient; those held out in one vote; those that test, in nothing emitted. So
+two ledgers, each with the whole budget, and the silo's epsilon is the larger of the two.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mechanisms.dpsgd import noise_for, noisy_sum, poisson_batch
+from mechanisms.errors import RequestRefused
+from mechanisms.fixed_point import encode, encode_rows, unpack_arrays
+from mechanisms.linear_models import OBJECTIVES
+from mechanisms.mr_mtl import MODELS, VOTE_BITS, VOTES, MtlSettings, is_fedavg
+from mechanisms.noise_stream import DiscreteGaussianStream
+from mechanisms.rdp import RdpLedger, gaussian, least_multiplier, sampled_gaussian
+from mechanisms.sampling import RandomBytes
+from mechanisms.silos import Request
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SiloRows:
+    """Features (n, d) and labels (n,) of a silo's examples, in three parts."""
+
+    train: tuple[NDArray[np.float64], NDArray[np.float64]]
+    held_out: tuple[NDArray[np.float64], NDArray[np.float64]]
+    test: tuple[NDArray[np.float64], NDArray[np.float64]]
+
+    def __repr__(self) -> str:
+        return "SiloRows()"
+
+
+def multiplier_of(q: float, steps: int, epsilon: float, delta: float) -> float:
+    """The noise multiplier that keeps (epsilon, delta) over ``steps`` noisy sums at the sampling rate ``q``."""
+    return least_multiplier(lambda z: steps * sampled_gaussian(q, z), epsilon, delta)
+
+
+class MtlSilo:
+    """Silo ``number`` of ``settings``, with its own budget; a ``silos.Silo``.
+
+    ``rows.train`` has as many rows as were declared for it, or fewer. ``multiplier``: of the noise, if it was computed
+    before. Raises ``ValueError`` where rows and settings do not fit.
+    """
+
+    def __init__(
+        self,
+        settings: MtlSettings,
+        number: int,
+        rows: SiloRows,
+        *,
+        epsilon: float,
+        delta: float,
+        random_bytes: RandomBytes,
+        multiplier: float | None = None,
+    ) -> None:
+        self._size = settings.sizes[number]
+        x, y = rows.train
+        if x.shape != (len(y), settings.features) or len(y) > self._size:
+            raise ValueError(
+                f"silo {number}: training rows of shape {x.shape}; expected at most {self._size} of {settings.features}"
+            )
+        self.training = RdpLedger(epsilon, delta)
+        self.voting = RdpLedger(epsilon, delta)
+        self._settings = settings
+        self._rows = rows
+        self._random_bytes = random_bytes
+        self._objective = OBJECTIVES[settings.objective]
+        self._q = settings.sampling_rate(self._size)
+        steps = settings.total_steps(self._size)
+        z = multiplier or multiplier_of(self._q, steps, epsilon, delta)
+        self._step_cost = sampled_gaussian(self._q, z)
+        self._noise = noise_for(
+            z, random_bytes, clip=settings.clip, scale_bits=settings.gradient_bits
+        )
+        self._models = np.zeros((len(settings.lambdas), settings.features))
+        self._chosen: int | None = None if settings.tuning_rounds else 0
+        self._final: NDArray[np.float64] | None = None
+        self._round = 0
+
+    def __repr__(self) -> str:
+        return f"MtlSilo(epsilon={self.epsilon:.4g}, rounds={self._round})"
+
+    @property
+    def epsilon(self) -> float:
+        """What any example of this silo has been charged at most."""
+        return max(self.training.spent, self.voting.spent)
+
+    @property
+    def model(self) -> NDArray[np.float64]:
+        """The silo's model (d,) as it is now; with FedAvg the mean that was sent last."""
+        chosen = self._chosen or 0
+        if self._final is not None and is_fedavg(self._settings.lambdas[chosen]):
+            return self._final
+        own: NDArray[np.float64] = self._models[chosen]
+        return own
+
+    def answer(self, request: Request) -> NDArray[np.int64]:
+        """See ``silos.Silo``."""
+        return self._vote(request) if request.step == VOTES else self._train(request)
+
+    def finish(self, payload: bytes) -> None:
+        """Takes the last mean. Raises ``RequestRefused`` for something else."""
+        chosen, mean = unpack_arrays(payload, (1,), (self._settings.features,))
+        if self._chosen is None or int(chosen[0]) != self._chosen:
+            raise RequestRefused("the result is for another lambda than the last rounds were")
+        self._final = self._in_box(mean)
+
+    def error_of(self, w: NDArray[np.float64]) -> float:
+        """The error of model ``w`` on this silo's test rows; nan without any. For the silo alone: not private."""
+        x, y = self._rows.test
+        return self._objective.error(w, x, y) if len(y) else math.nan
+
+    def _in_box(self, means: NDArray[np.float64]) -> NDArray[np.float64]:
+        if float(np.abs(means).max(initial=0.0)) > self._settings.bound:
+            raise RequestRefused(
+                f"a mean beyond the bound of {self._settings.bound} that models are cut to"
+            )
+        return means
+
+    def _train(self, request: Request) -> NDArray[np.int64]:
+        settings = self._settings
+        everything = len(settings.lambdas)
+        # Before the votes a sum has the models of all candidates, after them of the one chosen.
+        tuning = settings.tuning_rounds > 0 and request.length == everything * settings.features
+        count = everything if tuning else 1
+        request.check(settings.models_request(0, (), np.zeros((count, settings.features))))
+        head, means = unpack_arrays(request.payload, (1 + count,), (count, settings.features))
+        if (head != np.rint(head)).any():
+            raise RequestRefused("the number of a round or of a candidate is no whole one")
+        number, *candidates = (int(value) for value in head)
+        self._check_place(number, candidates, tuning=tuning)
+        means = self._in_box(means)
+        steps = settings.steps(self._size)
+        # Charged before a row is looked at. A silo that missed rounds has made fewer steps, and is charged fewer.
+        self.training.charge(f"{MODELS}, round {number}", self._step_cost, steps * count)
+        self._round = number
+        if not tuning:
+            self._chosen = candidates[0]
+        for candidate, mean in zip(candidates, means, strict=True):
+            self._descend(candidate, mean, steps)
+        models = encode(
+            self._models[candidates], scale_bits=settings.model_bits, bound=settings.bound
+        )
+        weighted: NDArray[np.int64] = (self._size * models).ravel()
+        return weighted
+
+    def _check_place(self, number: int, candidates: list[int], *, tuning: bool) -> None:
+        """Raises ``RequestRefused`` for a round that is not to come, or other candidates than it has."""
+        settings = self._settings
+        first = 1 if tuning else settings.tuning_rounds + 1
+        last = settings.tuning_rounds if tuning else settings.rounds
+        if not max(first, self._round + 1) <= number <= last:
+            raise RequestRefused(f"round {number} after round {self._round}; the last is {last}")
+        everything = list(range(len(settings.lambdas)))
+        open_choice = self._chosen is None and candidates[0] in everything
+        if (
+            candidates != everything
+            if tuning
+            else not open_choice and candidates[0] != self._chosen
+        ):
+            raise RequestRefused(f"round {number} is for the candidates {candidates}")
+
+    def _descend(self, candidate: int, mean: NDArray[np.float64], steps: int) -> None:
+        """``steps`` steps of DP-SGD on one candidate's model, from its own place."""
+        settings = self._settings
+        x, y = self._rows.train
+        lambda_ = settings.lambdas[candidate]
+        pulled = not is_fedavg(lambda_)
+        w = self._models[candidate] if pulled else mean
+        for _ in range(steps):
+            batch = poisson_batch(len(y), self._q, self._random_bytes)
+            gradients = self._objective.gradients(w, x[batch], y[batch])
+            if pulled:
+                gradients += lambda_ * (w - mean)
+            total = noisy_sum(
+                gradients, self._noise.draw, clip=settings.clip, scale_bits=settings.gradient_bits
+            )
+            # By the mean size of a batch: its real size is as secret as who is in it.
+            w = w - settings.rate * total / (self._q * self._size)
+            w = np.clip(w, -settings.bound, settings.bound)
+        self._models[candidate] = w
+
+    def _vote(self, request: Request) -> NDArray[np.int64]:
+        """Sums over held-out rows of how the candidates' losses differ, with this silo's own noise."""
+        settings = self._settings
+        expected = settings.votes_request(self._models)
+        request.check(expected)
+        if self._chosen is not None or self.voting.entries:
+            raise RequestRefused("votes are asked for once, after the rounds of tuning")
+        (means,) = unpack_arrays(request.payload, self._models.shape)
+        self._round = settings.tuning_rounds
+        x, y = self._rows.held_out
+        z = least_multiplier(gaussian, self.voting.epsilon, self.voting.delta)
+        self.voting.charge(VOTES, gaussian(z), 1)
+        judged = [
+            self._in_box(mean) if is_fedavg(lambda_) else model
+            for lambda_, mean, model in zip(settings.lambdas, means, self._models, strict=True)
+        ]
+        losses = np.stack([self._objective.losses(w, x, y) for w in judged], axis=1)
+        # What a row says of all candidates alike does not choose between them.
+        differences = (losses - losses.mean(axis=1, keepdims=True)) / settings.vote_norm
+        votes = encode_rows(differences, scale_bits=VOTE_BITS, norm=1.0).sum(axis=0)
+        noise = DiscreteGaussianStream(
+            math.nextafter(z * 2**VOTE_BITS, math.inf), self._random_bytes
+        )
+        noisy: NDArray[np.int64] = np.clip(
+            votes + noise.draw(len(votes)), expected.low, expected.high
+        )
+        return noisy
