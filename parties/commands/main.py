@@ -36,9 +36,13 @@ _COMMANDS = {
     "run": "Run DistAIM or central AIM on this machine, with one table for all owners.",
     "sample": "Draw more rows from the model of a finished run.",
     "serve": "Run a service: a server that takes studies, one after the other or side by side.",
+    "silos-client": "Take part in a run of Fed-TDA or MR-MTL with your own table.",
+    "silos-clients": "",
+    "silos-server": "Run the server of Fed-TDA or MR-MTL.",
     "status": "Show what a server, or a service, is at.",
     "study": "Propose, look at, approve, close and end studies of a service.",
     "submit": "Take part in a run of DistAIM with your own table.",
+    "tda": "Run Fed-TDA on this machine, with one table for all silos.",
     "worker": "",
 }
 """What each is for, for the list of them; "" is hidden."""
@@ -57,7 +61,10 @@ _OF_SERVERS = (
     "run",
     "sample",
     "serve",
+    "silos-clients",
+    "silos-server",
     "status",
+    "tda",
     "worker",
 )
 """Those that the packages of the extra ``server`` are for; data owners do without."""

@@ -392,4 +392,5 @@ _READERS: Mapping[object, Callable[[str, object], object]] = {
     str: _string,
     str | None: _string,
     bool: _boolean,
+    tuple[str, ...]: _names,
 }

@@ -78,7 +78,7 @@ class Attendance:
             within = left if self.closed.is_set() else f"within {wait_s:g} s"
             raise TooFewClients(
                 f"{self.here} of {clients.expected} clients came {within}; expected at least {least} (clients.minimum, "
-                f"flaim.minimum){self._missing()}"
+                f"{self.config.meeting}.minimum){self._missing()}"
             )
 
     async def round(self, number: int) -> None:
@@ -91,7 +91,8 @@ class Attendance:
         self._check_finish(number)
         if self.closed.is_set() and self.here < self.least:
             raise RoundLost(
-                f"round {number}: {self.here} clients are connected; expected at least {self.least} (flaim.minimum)"
+                f"round {number}: {self.here} clients are connected; expected at least {self.least} "
+                f"({self.config.meeting}.minimum)"
             )
         wait_s = self.config.clients.wait_s
 
@@ -103,7 +104,8 @@ class Attendance:
         if self.here < self.needed:
             raise TooFewClients(
                 f"round {number}: {self.here} clients are connected; expected at least {self.needed} (clients.minimum, "
-                f"flaim.minimum) within {wait_s:g} s{self._missing()}; the same command goes on with this round"
+                f"{self.config.meeting}.minimum) within {wait_s:g} s{self._missing()}; the same command goes on "
+                "with this round"
             )
 
     def _check_finish(self, number: int) -> None:

@@ -1,10 +1,10 @@
 """FLAIM on one machine: the server and all clients as processes, over mutual TLS on loopback.
 
-Provides ``launch_flaim``: certificates and a port, the server, the clients, and their supervision. The server's
-failure ends the run with its message; a client that fails or is killed has dropped out, and the run goes on without
-it as far as the protocol allows. On any way out no process is left (`parties.trial.processes`). Secret: keys and
-tables in the run folder, in folders of mode 0700; removed when the run is finished. Known limits: one machine holds
-everything, so that a trial protects nobody.
+Provides ``launch_flaim``: certificates and a port, the server, the clients, and their supervision (``play_processes``,
+which silos have, too). The server's failure ends the run with its message; a client that fails or is killed has dropped
+out, and the run goes on without it as far as the protocol allows. On any way out no process is left
+(`parties.trial.processes`). Secret: keys and tables in the run folder, in folders of mode 0700; removed when the run is
+finished. Known limits: one machine holds everything, so that a trial protects nobody.
 """
 
 import asyncio
@@ -24,6 +24,7 @@ from parties.trial.processes import Child, most_files
 from parties.trial.request import Trial
 
 SERVER = "server"
+FLAIM_COMMANDS = "flaim-server", "flaim-clients"
 ONE_EACH = 8
 """Up to so many clients have a process each."""
 _CLIENT_FILES, _OTHER_FILES = 6, 200
@@ -31,7 +32,7 @@ _CLIENT_FILES, _OTHER_FILES = 6, 200
 process besides."""
 _GOODBYE_S = 10.0
 _WATCHED = ("--json", "--watch-stdin")
-_SHOWN = ("listening", "writing", "resumed", WORKING)
+_SHOWN = ("listening", "writing", "resumed", "algorithm", WORKING)
 
 
 @dataclass(slots=True)
@@ -57,12 +58,30 @@ async def launch_flaim(
     )
     progress.event("prepared", "certificates, port and clients' tables are ready")
     count = processes or default_processes(len(trial.names))
-    run = _Run(trial, folder, progress, LaunchedFlaim(config, min(count, len(trial.names))))
+    launched = LaunchedFlaim(config, min(count, len(trial.names)))
+    await play_processes(trial.names, folder, FLAIM_COMMANDS, launched, started, progress=progress)
+    return launched
+
+
+async def play_processes(
+    names: tuple[str, ...],
+    folder: Folder,
+    commands: tuple[str, str],
+    launched: LaunchedFlaim,
+    started: float,
+    *,
+    progress: Progress,
+) -> None:
+    """Start a server and the clients called ``names`` in the prepared ``folder``, by these two ``commands``.
+
+    Until the server has ended well; no process is left on any way out. ``launched`` is told what happens, ``started``
+    is a `time.perf_counter`. Raises ChildFailed with the server's message.
+    """
+    run = _Run(names, folder, commands, progress, launched)
     try:
         await run.play(started)
     finally:
         await asyncio.shield(asyncio.gather(*(child.stop() for child in run.children)))
-    return run.launched
 
 
 def default_processes(clients: int) -> int:
@@ -98,8 +117,9 @@ def _with_server(trial: Trial, folder: Folder) -> Config:
 class _Run:
     """The processes of one run."""
 
-    trial: Trial
+    names: tuple[str, ...]
     folder: Folder
+    commands: tuple[str, str]
     progress: Progress
     launched: LaunchedFlaim
     children: list[Child] = field(default_factory=list)
@@ -110,7 +130,7 @@ class _Run:
     async def play(self, started: float) -> None:
         """Start the server, then the clients; watch until the server has ended well."""
         directory = self.folder.party(0)
-        arguments = ["flaim-server", str(self.folder.config), "--dir", str(directory), *_WATCHED]
+        arguments = [self.commands[0], str(self.folder.config), "--dir", str(directory), *_WATCHED]
         arguments += ["--register", str(directory / REGISTER)]
         server = Child.start(SERVER, arguments, log=directory / "log.txt")
         self.children.append(server)
@@ -155,10 +175,10 @@ class _Run:
         count = self.launched.processes
         watchers: list[asyncio.Task[None]] = []
         for index in range(count):
-            names = self.trial.names[index::count]
+            names = self.names[index::count]
             label = names[0] if len(names) == 1 else f"{len(names)} clients"
             part = ("--share", f"{index}/{count}")
-            arguments = ["flaim-clients", str(self.folder.owners / "job.json"), *part, *_WATCHED]
+            arguments = [self.commands[1], str(self.folder.owners / "job.json"), *part, *_WATCHED]
             log = self.folder.owners / f"log-{index}.txt"
             child = Child.start(label, arguments, log=log)
             self.children.append(child)
@@ -183,7 +203,7 @@ class _Run:
 
     def _arrived(self, names: set[str], server: Child) -> None:
         self.here |= names
-        if self.here | self.gone >= set(self.trial.names):
+        if self.here | self.gone >= set(self.names):
             server.command("go")
 
     def _failed(self, names: set[str], text: str, server: Child) -> None:

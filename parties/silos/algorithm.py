@@ -1,29 +1,21 @@
 """What an algorithm on rounds of exact sums is to the processes that carry it out.
 
 Provides ``Plan`` (one run of it, as a configuration describes it), ``Outcome`` (what its server leaves), ``Place``
-(where a silo is) and ``plan_of``, which finds the algorithm whose table the configuration has.
-
-An algorithm named NAME has its table [NAME] in the configuration, listed in `parties.config.SILO_ALGORITHMS`, and a
-module named in ``_MODULES`` with a function ``plan(config)`` that gives a ``Plan`` or raises ConfigError;
-`parties.config.reading.section_of` reads the table into a dataclass. Its server is a coroutine against
-`mechanisms.silos.Silos`, its silo a `mechanisms.silos.Silo`; neither knows of processes. Public: all of it but tables.
+(where a silo is) and ``plan_digest``. `parties.silos.algorithms` finds the one whose table a configuration has. An
+algorithm's server is a coroutine against `mechanisms.silos.Silos`, its silo a `mechanisms.silos.Silo`; neither knows of
+processes. Public: all of it but tables.
 """
 
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib import import_module
 from pathlib import Path
 from typing import Protocol
 
 from mechanisms.accounting import Ledger
 from mechanisms.silos import Silo, Silos
 from mechanisms.text_table import TextTable
-from parties.config import SILO_ALGORITHMS, Config
-from parties.errors import ConfigError
-
-_MODULES: Mapping[str, str] = {}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -77,33 +69,17 @@ class Plan(Protocol):
     def private_answers(self) -> bool:
         """Whether each silo's answers are private by themselves, so that exact sums of them harm nobody."""
 
+    def check_table(self, table: TextTable, name: str) -> None:
+        """Raises DataError, calling it ``name``, where a ``table`` does not fit, of any number of rows."""
+
     def silo(self, table: TextTable, place: Place, ledger: Ledger) -> Silo:
         """A silo with ``table``. Raises DataError where that does not fit, ConfigError."""
 
     async def serve(self, silos: Silos, *, say: Callable[[str], None]) -> Outcome:
         """The server's part. ``say`` tells people what goes on. Raises MechanismError."""
 
-    def judge(self, outcome: Outcome, table: TextTable) -> Mapping[str, float]:
-        """In a trial: figures of ``outcome`` against the pooled ``table``, not private; may be none."""
-
-
-def plan_of(config: Config) -> Plan:
-    """The run that ``config`` describes. Raises ConfigError."""
-    if config.algorithm is None:
-        raise ConfigError(
-            config.source,
-            "silos",
-            f"is there, but none of [{']['.join(SILO_ALGORITHMS)}]; expected what is to be computed",
-        )
-    name = config.algorithm[0]
-    try:
-        made: Plan = import_module(_MODULES[name]).plan(config)
-    except ConfigError as error:
-        if error.source:
-            raise
-        message = str(error).removeprefix(f": {error.key}: ")
-        raise ConfigError(config.source, error.key, message) from error
-    return made
+    def judge(self, folder: Path, table: TextTable) -> Mapping[str, float]:
+        """In a trial: figures of the outcome's files in ``folder`` against the pooled ``table``; not private."""
 
 
 def plan_digest(plan: Plan) -> str:

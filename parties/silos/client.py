@@ -25,7 +25,8 @@ from parties.flaim.roster import Own
 from parties.flaim.sums import is_malicious
 from parties.ledger import LEDGER, DurableLedger
 from parties.progress import Progress
-from parties.silos.algorithm import Place, Plan, plan_digest, plan_of
+from parties.silos.algorithm import Place, Plan, plan_digest
+from parties.silos.algorithms import plan_of
 from parties.silos.session import SiloSession
 from parties.silos.sums import check_silos
 

@@ -39,7 +39,8 @@ from parties.progress import Progress
 from parties.pulse import Pulse
 from parties.register import Registered, Study
 from parties.silos import notes
-from parties.silos.algorithm import Outcome, Plan, plan_digest, plan_of
+from parties.silos.algorithm import Outcome, Plan, plan_digest
+from parties.silos.algorithms import plan_of
 from parties.silos.gathering import NetworkSilos
 from parties.silos.history import SUMS, History
 from parties.silos.steps import step_of

@@ -93,6 +93,9 @@ class Tails:
         )
         return Request(STEP, payload, LENGTH, -HIGH, HIGH, noise, event)
 
+    def check_table(self, table: TextTable, name: str) -> None:
+        pass
+
     def silo(self, table: TextTable, place: Place, ledger: Ledger) -> "TailsSilo":
         return TailsSilo(self, place, ledger)
 
@@ -117,7 +120,7 @@ class Tails:
             [("sums", str(len(totals)))],
         )
 
-    def judge(self, outcome: Outcome, table: TextTable) -> Mapping[str, float]:
+    def judge(self, folder: Path, table: TextTable) -> Mapping[str, float]:
         return {}
 
 

@@ -1,0 +1,82 @@
+"""The command `silos-client`: a silo's part in a run of an algorithm between silos."""
+
+import json
+from pathlib import Path
+
+import click
+
+from parties.commands.owner_options import owner_options
+from parties.commands.running import common_options, make_private, run_supervised
+from parties.config import Config
+from parties.owner import Owner
+from parties.progress import Lines
+from parties.silos.algorithms import plan_of
+from parties.silos.client import SiloReport, release_of, run_silo
+from parties.trial.processes import Supervision
+
+
+@click.command("silos-client", epilog="Example: syncret silos-client tda.toml --data stays.csv")
+@owner_options
+@click.option(
+    "--dir",
+    "directory",
+    type=click.Path(path_type=Path),
+    default=None,
+    help="This silo's ledger of the run, and what it takes home; by default beside the table.",
+)
+@click.option(
+    "--epsilon",
+    type=click.FloatRange(0, min_open=True),
+    default=None,
+    help="Your own, where the algorithm lets each silo choose.",
+)
+@click.option(
+    "--not-private", is_flag=True, help="Take part although the run has no privacy guarantee."
+)
+@common_options
+def silos_client(
+    owner: Owner, directory: Path | None, epsilon: float | None, not_private: bool, as_json: bool
+) -> None:
+    """Take part in a run between silos with your own table, which stays here, until the server says goodbye.
+
+    The whole run is charged to the table's budget before anything is sent: see syncret budget. What the server asks for
+    is checked against your config, and charged to a ledger of your own; beyond it nothing is sent. A run whose sums are
+    opened without noise has to be allowed with --not-private. Prints what was released.
+    """
+    config, plan = owner.config, plan_of(owner.config)
+    if not plan.private and not not_private:
+        raise click.UsageError(
+            f"{plan.guarantee} Say --not-private to take part all the same, or ask for a run with noise."
+        )
+    folder = directory or owner.beside("silos")
+    make_private(folder)
+    table, release = owner.table.text(), release_of(config, plan)
+    spend = None if release is None else owner.account(release).spend
+    progress = Lines(owner.name)
+
+    async def take_part(supervision: Supervision) -> SiloReport:
+        return await run_silo(
+            config,
+            table,
+            owner.files,
+            folder,
+            progress=progress,
+            spend=spend,
+            epsilon=epsilon,
+            plan=plan,
+        )
+
+    report = run_supervised(take_part, watch_stdin=False, events=None)
+    click.echo(json.dumps(report.to_dict(), indent=2) if as_json else _text(report, config))
+
+
+def _text(report: SiloReport, config: Config) -> str:
+    spent = f"rho {report.rho_spent:.6g} of {report.rho_total:.6g} spent by its own ledger"
+    return "\n".join(
+        (
+            f"run {config.run.id}: {report.client} took part in {report.sums} sums, {report.given_up} of them given up",
+            *([spent] if report.rho_total else []),
+            report.guarantee,
+            f"{report.sent_bytes} bytes sent, {report.received_bytes} received in {report.seconds:.1f} s",
+        )
+    )

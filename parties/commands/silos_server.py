@@ -1,0 +1,115 @@
+"""The command `silos-server`: the server of an algorithm between silos, on a host of its own or of a trial."""
+
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import click
+
+from parties.board import About, Board
+from parties.commands.running import (
+    common_options,
+    log_option,
+    make_private,
+    register_option,
+    run_supervised,
+    server_progress,
+)
+from parties.config import load_config
+from parties.dumps import no_core_dumps
+from parties.operate.logs import JsonLog, board_of
+from parties.orders import Orders
+from parties.silos.report import silos_report, write_silos_report
+from parties.silos.server import RESULT, TRANSCRIPT, own_files, run_server
+from parties.texts import json_of
+from parties.trial.processes import Supervision
+
+_AGAIN = "the same command goes on after the last sum"
+
+
+@contextlib.asynccontextmanager
+async def _shown(
+    board: Board, folder: Path, supervision: Supervision, asked: Orders, *, alone: bool
+) -> AsyncIterator[None]:
+    """The server's admin socket; a trial's server has none, which saves it the import of a web server."""
+    if not alone:
+        yield
+        return
+    from parties.operate.shown import orders_of, shown
+
+    async with shown(board, folder, orders_of(supervision.cancel, asked)):
+        yield
+
+
+@click.command(
+    "silos-server",
+    epilog="Example: syncret silos-server tda.toml --dir /var/lib/syncret/stays-2026",
+)
+@click.argument("config", type=click.Path(path_type=Path))
+@click.option(
+    "--dir",
+    "directory",
+    type=click.Path(path_type=Path),
+    default=None,
+    help="The server's folder; by default silos-server beside the config.",
+)
+@click.option("--watch-stdin", is_flag=True, hidden=True)
+@register_option
+@log_option
+@common_options
+def silos_server(
+    config: Path,
+    directory: Path | None,
+    watch_stdin: bool,
+    register: Path | None,
+    log: JsonLog | None,
+    as_json: bool,
+) -> None:
+    """Run the server of the algorithm whose table the config has ([tda], [mtl]), until the run is finished.
+
+    It listens at silos.address, waits up to clients.wait_s seconds for the silos that silos.clients names, and takes
+    sums over those who are there: of silos.minimum or more. A silo that leaves, or is silent for timeouts.receive_s
+    (which is also how long one may compute), is out of the sum and may come back for the next one. Started again after
+    a stop or a crash it goes on after the last sum; the interrupted one is lost. It writes result, report and
+    transcript. With --json, events are JSON lines.
+    """
+    no_core_dumps()
+    progress = server_progress("server", log, as_json=as_json)
+    own_folder = directory or config.absolute().parent / "silos-server"
+
+    async def serve(supervision: Supervision) -> None:
+        loaded = load_config(config)
+        own_files(loaded)  # Before anything is written.
+        make_private(own_folder)
+        board, asked = board_of(About.of_silos(loaded), log), Orders()
+        async with _shown(board, own_folder, supervision, asked, alone=not watch_stdin):
+            await run_server(
+                loaded,
+                own_folder,
+                progress=progress,
+                closed=supervision.go,
+                register=register,
+                board=board,
+                orders=asked,
+            )
+
+    run_supervised(
+        serve, watch_stdin=watch_stdin, events=progress if as_json else None, again=_AGAIN
+    )
+    # A launcher has the real table at hand and writes a fuller report.
+    if not watch_stdin:
+        _report(config, own_folder)
+        progress.event("report", f"wrote {own_folder / 'report.html'}")
+
+
+def _report(config: Path, folder: Path) -> None:
+    loaded = load_config(config)
+    result = json_of((folder / RESULT).read_text(encoding="utf-8"))
+    report = silos_report(
+        loaded,
+        result,
+        dataset=loaded.run.id,
+        transcript=folder / TRANSCRIPT,
+        trial=False,
+    )
+    write_silos_report(folder, report)

@@ -1,0 +1,34 @@
+"""Which algorithms there are between silos.
+
+Provides ``plan_of``. An algorithm named NAME has its table [NAME] in the configuration, listed in
+`parties.config.SILO_ALGORITHMS`, and a module in ``_MODULES`` with a function ``plan(config)`` that gives a `Plan` or
+raises ConfigError; `parties.config.reading.section_of` reads the table into a dataclass. Public: all of it.
+"""
+
+from collections.abc import Mapping
+from importlib import import_module
+
+from parties.config import SILO_ALGORITHMS, Config
+from parties.errors import ConfigError
+from parties.silos.algorithm import Plan
+
+_MODULES: Mapping[str, str] = {"tda": "parties.silos.tda"}
+
+
+def plan_of(config: Config) -> Plan:
+    """The run that ``config`` describes. Raises ConfigError."""
+    if config.algorithm is None:
+        raise ConfigError(
+            config.source,
+            "silos",
+            f"is there, but none of [{']['.join(SILO_ALGORITHMS)}]; expected what is to be computed",
+        )
+    name = config.algorithm[0]
+    try:
+        made: Plan = import_module(_MODULES[name]).plan(config)
+    except ConfigError as error:
+        if error.source:
+            raise
+        message = str(error).removeprefix(f": {error.key}: ")
+        raise ConfigError(config.source, error.key, message) from error
+    return made
