@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mechanisms.tda.layout import Layout
-from mechanisms.tda.steps import Steps
+from mechanisms.tda.steps import Steps, triangle
 
 _VALUE_BYTES = 4
 
@@ -45,4 +45,4 @@ def paper_mib(
 def sent_values(layout: Layout, steps: Steps, *, iterations: int) -> int:
     """Values that one silo answers in a run of so many iterations: 3 T n_c each, all categories, the moments'
     triangle."""
-    return iterations * steps.mixture.length + steps.frequencies.length + steps.moments.length
+    return iterations * steps.mixture.length + steps.frequencies.length + triangle(layout)

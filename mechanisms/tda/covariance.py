@@ -84,8 +84,15 @@ def correlation(covariance: Floats, *, error: float) -> Floats:
     return np.asarray(np.eye(len(off)) + kept * off)
 
 
-def positive(covariance: Floats, *, floor: float = 1e-6) -> Floats:
-    """The nearest matrix (l, l) in Frobenius norm to a symmetric one with no eigenvalue below ``floor``."""
-    values, vectors = np.linalg.eigh(covariance)
+def positive(
+    covariance: Floats, *, weights: Floats | None = None, floor: float = 1e-6
+) -> Floats:
+    """The nearest matrix (l, l) in Frobenius norm to a symmetric one with no eigenvalue below ``floor``.
+
+    ``weights`` (l,): how much more an entry of a column counts than others', both matrices multiplied by them.
+    """
+    root = np.ones(len(covariance)) if weights is None else np.sqrt(weights)
+    values, vectors = np.linalg.eigh(covariance * np.outer(root, root))
     nearest = (vectors * np.maximum(values, floor)) @ vectors.T
+    nearest /= np.outer(root, root)
     return np.asarray((nearest + nearest.T) / 2)

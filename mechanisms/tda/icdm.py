@@ -9,6 +9,7 @@ score Phi^-1(u), so that the column as a whole is standard normal. Source: Fed-T
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from statistics import NormalDist
 
@@ -19,6 +20,9 @@ Floats = NDArray[np.float64]
 
 END = 1e-4
 """What is cut off [0, 1] at both ends: no score is beyond 3.72."""
+
+# Of the normal distribution's means beyond its ends' points, about: no category's mean is further out.
+_FURTHEST = 4.0
 
 # Between these points the distribution function is nearly straight.
 _Z = np.linspace(-4, 4, (1 << 13) + 1)
@@ -67,6 +71,26 @@ class Scores:
         # Categories of no share have no scores at all, at the ends either.
         bounds = np.where(inner <= 0, -np.inf, np.where(inner >= 1, np.inf, normal_quantile(inner)))
         return self.order[np.searchsorted(bounds, scores, side="right")]
+
+    def bounds(self) -> tuple[Floats, Floats]:
+        """The ends (categories + 1,) of the intervals in their order as scores, finite ones, and the density there."""
+        edges = self._edges()
+        z = normal_quantile(edges)
+        density = np.exp(-(z**2) / 2) / math.sqrt(2 * math.pi)
+        return z, np.where((edges <= 0) | (edges >= 1), 0.0, density)
+
+    def means(self) -> Floats:
+        """The mean score (categories,) of each category's rows by code; 0 of one without a share."""
+        _, density = self.bounds()
+        lengths = np.diff(self._edges())
+        some = lengths > 0
+        means = np.where(some, (density[:-1] - density[1:]) / np.where(some, lengths, 1.0), 0.0)
+        return np.asarray(np.clip(means, -_FURTHEST, _FURTHEST)[self._place()])
+
+    @property
+    def variance(self) -> float:
+        """Of the means of categories, weighed by their shares: 1 of very many small ones."""
+        return float(self.shares @ self.means() ** 2)
 
     def _place(self) -> NDArray[np.intp]:
         """Where in the order each code is."""

@@ -6,7 +6,7 @@ Rounds: one sum for each iteration of the mixtures, and two more. Source: Fed-TD
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -16,11 +16,13 @@ from mechanisms.errors import RoundLost
 from mechanisms.fixed_point import pack_arrays
 from mechanisms.silos import Silos, Sum
 from mechanisms.tda.covariance import DIAGONAL, MomentSum, correlation, positive
+from mechanisms.tda.icdm import Scores
+from mechanisms.tda.latent import latent_correlation
 from mechanisms.tda.layout import Layout
 from mechanisms.tda.mixture import Mixture, Prior, initial, moved, update
-from mechanisms.tda.model import TdaModel
+from mechanisms.tda.model import TdaModel, column_scores
 from mechanisms.tda.settings import TdaSettings
-from mechanisms.tda.steps import Steps, mixture_unit
+from mechanisms.tda.steps import Steps, cost, mixture_unit
 
 Floats = NDArray[np.float64]
 
@@ -76,25 +78,40 @@ async def run(
     shares = category_shares(layout, total, noisy=settings.private_run)
     progress(f"frequencies of {len(shares)} columns")
 
-    total = await silos.sum(steps.moments.request(_mixture_payload(mixture) + pack_arrays(*shares)))
+    ranked = column_scores(layout, settings.order, mixture, shares)
+    moments_step = steps.moments(ranked)
+    payload = _mixture_payload(mixture) + pack_arrays(*shares)
+    total = await silos.sum(moments_step.request(payload))
     survivors.append(total.survivors)
     diagonal = DIAGONAL if settings.private_run else 1.0
-    moments = MomentSum.of(steps.moments.real(total), layout.width, diagonal=diagonal)
-    covariance = moments.covariance
-    if settings.private_run:
-        covariance = correlation(covariance, error=steps.moments.deviation(total) / moments.rows)
+    moments = MomentSum.of(moments_step.real(total), layout.width, diagonal=diagonal)
+    covariance = copula(
+        moments, settings, ranked, noise=moments_step.deviation(total) / moments.rows
+    )
     model = TdaModel(
-        layout,
-        settings.privacy,
-        settings.order,
-        moments.rows,
-        mixture,
-        tuple(shares),
-        positive(covariance),
+        layout, settings.privacy, settings.order, moments.rows, mixture, tuple(shares), covariance
     )
     progress(f"second moments of {layout.width} columns")
     await silos.finish(model.to_json().encode())
-    return TdaResult(model, done, lost, steps.rho, survivors)
+    spent = cost([*[steps.mixture] * (done + lost), steps.frequencies, moments_step])
+    return TdaResult(model, done, lost, spent, survivors)
+
+
+def copula(
+    moments: MomentSum, settings: TdaSettings, ranked: Sequence[Scores], *, noise: float
+) -> Floats:
+    """What rows are drawn with (l, l), from second moments whose entries have noise of this deviation."""
+    covariance = moments.covariance
+    if settings.correlations == "latent":
+        places = len(covariance) - len(ranked)
+        latent = latent_correlation(covariance, places, ranked, rows=moments.rows, noise=noise)
+        # Categories that exclude one another have correlations that no normal variables have all at once. What is given
+        # way to is what shows most: rare categories' correlations say little.
+        shows = np.array([1.0] * places + [max(scores.variance, 1e-3) for scores in ranked])
+        nearest = positive(latent, weights=shows)
+        # What is drawn is standard normal in every column.
+        return positive(correlation(nearest, error=0.0))
+    return positive(correlation(covariance, error=noise) if noise else covariance)
 
 
 def category_shares(layout: Layout, total: Sum, *, noisy: bool) -> list[Floats]:

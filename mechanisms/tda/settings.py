@@ -13,6 +13,7 @@ from mechanisms.silos import NoiseMaker
 
 Privacy: TypeAlias = Literal["zcdp", "none"]
 CategoryOrder: TypeAlias = Literal["listed", "frequency"]
+Correlations: TypeAlias = Literal["latent", "scores"]
 Assignment: TypeAlias = Literal["drawn", "argmax"]
 
 PAPER_ITERATIONS = 100
@@ -33,6 +34,8 @@ class TdaSettings:
 
     ``order`` of the categories' intervals: as listed (components from left to right), or by frequency (the paper).
     ``assignment`` of a value to its component: drawn by its responsibilities, or the largest.
+    ``correlations`` of the rows that are drawn: latent, those of the normal variables whose categories the silos have
+    (`mechanisms.tda.latent`), or those of scores that the silos draw (the paper).
     ``noise`` server or distributed, the latter with ``corrupt`` silos of a sum in league with the server: the noise of
     the other ``min_silos`` - ``corrupt`` is what is counted. ``max_silo_rows``: a public bound on one silo's table.
     ``discrete``: columns of numbers that are taken for categories, such as a label 1 .. 7.
@@ -51,6 +54,7 @@ class TdaSettings:
     moment_norm: float = 1.0
     order: CategoryOrder = "listed"
     assignment: Assignment = "drawn"
+    correlations: Correlations = "latent"
     noise: NoiseMaker = "server"
     min_silos: int = 3
     corrupt: int = 1
@@ -62,6 +66,7 @@ class TdaSettings:
             ("privacy", get_args(Privacy)),
             ("order", get_args(CategoryOrder)),
             ("assignment", get_args(Assignment)),
+            ("correlations", get_args(Correlations)),
             ("noise", get_args(NoiseMaker)),
         ):
             if getattr(self, name) not in values:
@@ -122,6 +127,7 @@ class TdaSettings:
             "iterations": PAPER_ITERATIONS,
             "order": "frequency",
             "assignment": "argmax",
+            "correlations": "scores",
         }
         return cls._of(preset, changes)
 

@@ -130,8 +130,7 @@ class TdaSilo:
 
     def _answer_moments(self, request: Request) -> NDArray[np.int64]:
         """The second moments of rows (1, X)."""
-        step, layout = self._steps.moments, self._layout
-        step.check(request)
+        layout = self._layout
         shape = self._mixture_shape
         sizes = ((size,) for size in layout.sizes)
         arrays = unpack_arrays(request.payload, shape, shape, shape, *sizes)
@@ -140,6 +139,8 @@ class TdaSilo:
             ranked = column_scores(layout, self._settings.order, mixture, shares)
         except ValueError as error:
             raise RequestRefused(f"shares that are none: {error}") from None
+        step = self._steps.moments(ranked)
+        step.check(request)
         self._charge(step, self._iteration)
         self._done = True
         x = self._scored(self._categories(mixture), mixture, ranked)
@@ -206,5 +207,11 @@ class TdaSilo:
             place[special] = normal_quantile(self._uniform(int(special.sum())))
             x[:, j] = np.clip(place, -MAX_PLACE, MAX_PLACE)
         for k, (codes, scores) in enumerate(zip(categories, ranked, strict=True)):
-            x[:, len(layout.continuous) + k] = scores.forward(codes, self._uniform(len(rows)))
+            x[:, len(layout.continuous) + k] = self._scores(codes, scores)
         return x
+
+    def _scores(self, codes: NDArray[np.intp], scores: Scores) -> Floats:
+        """Of categories (rows,): their means, or numbers drawn from their intervals."""
+        if self._settings.correlations == "latent":
+            return scores.means()[codes]
+        return scores.forward(codes, self._uniform(codes.size))

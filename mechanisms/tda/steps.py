@@ -1,11 +1,11 @@
 """The three kinds of sums of a run: how long, how fine, how noisy, and what each costs.
 
-Provides ``Step``, ``Steps`` and the names of the steps. Server and silos make them of their own settings: a request
-that is any different is refused. Public: everything.
+Provides ``Step``, ``Steps``, ``cost`` and the names of the steps. Server and silos make them of their own settings: a
+request that is any different is refused. Public: everything.
 
 Sensitivities, of one row more or less. Mixtures: a row's terms over all continuous columns are one vector, shortened
 to the norm ``row_norm`` sqrt(n_c). Frequencies: one count in each of n_c + n_d columns, hence sqrt(n_c + n_d). Second
-moments: a row (1, X) is shortened to the norm R with R^2 = 1 + ``moment_norm`` l, hence R^2 / sqrt(2)
+moments: a row (1, X) is shortened to the norm R of ``Steps.moments``, hence R^2 / sqrt(2)
 (`mechanisms.tda.covariance`). All are enforced on whole numbers, after rounding, and hold whatever the server asks
 about.
 """
@@ -13,15 +13,18 @@ about.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mechanisms.accounting import rho
+from mechanisms.errors import BudgetExceeded
 from mechanisms.events import Event
 from mechanisms.fixed_point import decode
 from mechanisms.silos import MAX_VALUE, Noise, Request, Sum, sum_noise
+from mechanisms.tda.icdm import Scores
 from mechanisms.tda.layout import Layout
 from mechanisms.tda.mixture import Mixture
 from mechanisms.tda.settings import TdaSettings
@@ -32,6 +35,8 @@ MAX_PLACE = 8.0
 """How many deviations from its component's mean a value may be in sums without noise; those beyond are moved there."""
 
 _MAX_BITS = 20
+_EXACT_BITS = 40
+_LEAST_PART = 3.0
 # Exact samplers of noise take deviations below 2^20 units.
 _MAX_DEVIATION = 1 << 19
 # Rounding of budgets and variances stays within this, relatively.
@@ -80,34 +85,48 @@ class Steps:
 
     mixture: Step
     frequencies: Step
-    moments: Step
     iterations: int
+    _layout: Layout
+    _settings: TdaSettings
 
     @classmethod
     def of(cls, layout: Layout, settings: TdaSettings) -> Steps:
         """Raises ``ValueError`` where the budget is too small for noise that can be sampled."""
         iterations = settings.iterations if layout.continuous else 0
         if not settings.private_run:
-            return cls(*_exact(layout, settings), iterations)
-        mixture = settings.mixture_share if iterations else 0.0
-        whole = mixture + settings.frequency_share if iterations else settings.frequency_share
-        moments = 1 - whole
-        budget = settings.rho * _ROOM
-        steps = cls(
-            _mixture(layout, settings, budget * mixture / iterations if iterations else budget),
-            _frequencies(layout, settings, budget * settings.frequency_share),
-            _moments(layout, settings, budget * moments),
-            iterations,
-        )
-        if steps.rho > settings.rho:
-            raise ValueError(f"the run's sums cost {steps.rho}, above rho = {settings.rho}")
-        return steps
+            mixture, frequencies = (
+                _exact_mixture(layout, settings),
+                _exact_frequencies(layout, settings),
+            )
+        else:
+            budget = settings.rho * _ROOM
+            each = budget * settings.mixture_share / settings.iterations
+            mixture = _mixture(layout, settings, each)
+            frequencies = _frequencies(layout, settings, budget * settings.frequency_share)
+        return cls(mixture, frequencies, iterations, layout, settings)
 
-    @property
-    def rho(self) -> float:
-        """What a whole run costs a row; 0 of one that is not private."""
-        steps = [self.mixture] * self.iterations + [self.frequencies, self.moments]
-        return math.fsum(rho(step.event) for step in steps if step.event is not None)
+    def moments(self, ranked: Sequence[Scores]) -> Step:
+        """The last sum, whose noise depends on how long a row of these scores is. Raises as ``of``.
+
+        R^2 = 1 + ``moment_norm`` times what a row's square is on average: 1 for a place or a drawn score, the variance
+        of a column's means for a score that is its category's mean.
+        """
+        layout, settings = self._layout, self._settings
+        if not settings.private_run:
+            return _exact_moments(layout, settings)
+        square = float(layout.width)
+        if settings.correlations == "latent":
+            square = len(layout.continuous) + sum(scores.variance for scores in ranked)
+        # What no mixture has used, without continuous columns, is used here.
+        share = 1 - settings.frequency_share - (settings.mixture_share if self.iterations else 0.0)
+        return _moments(
+            layout, settings, settings.rho * _ROOM * share, 1 + settings.moment_norm * square
+        )
+
+
+def cost(steps: Iterable[Step]) -> float:
+    """What sums cost a row together; 0 of those that are not private."""
+    return math.fsum(rho(step.event) for step in steps if step.event is not None)
 
 
 def triangle(layout: Layout) -> int:
@@ -119,17 +138,25 @@ def _terms(layout: Layout) -> int:
     return 3 * layout.components * len(layout.continuous)
 
 
-def _exact(layout: Layout, settings: TdaSettings) -> tuple[Step, Step, Step]:
-    rows = settings.max_silo_rows
-    # As fine as sums of all rows leave room for: terms are at most 1, products of X at most 64.
-    bits = MAX_VALUE.bit_length() - 1 - (rows - 1).bit_length()
-    fine, products = min(40, bits), min(40, bits - 6)
-    bound = round(MAX_PLACE**2) * rows << products
-    return (
-        Step(MIXTURE, max(1, _terms(layout)), -rows << fine, rows << fine, fine),
-        Step(FREQUENCIES, sum(layout.sizes), 0, rows, 0),
-        Step(MOMENTS, triangle(layout), -bound, bound, products),
-    )
+def _exact_mixture(layout: Layout, settings: TdaSettings) -> Step:
+    # As fine as sums of all rows leave room for; terms are at most 1.
+    rows, bits = settings.max_silo_rows, min(_EXACT_BITS, _spare_bits(settings))
+    return Step(MIXTURE, max(1, _terms(layout)), -rows << bits, rows << bits, bits)
+
+
+def _exact_frequencies(layout: Layout, settings: TdaSettings) -> Step:
+    return Step(FREQUENCIES, sum(layout.sizes), 0, settings.max_silo_rows, 0)
+
+
+def _exact_moments(layout: Layout, settings: TdaSettings) -> Step:
+    most = round(MAX_PLACE**2)
+    bits = min(_EXACT_BITS, _spare_bits(settings) - (most - 1).bit_length())
+    bound = most * settings.max_silo_rows << bits
+    return Step(MOMENTS, triangle(layout), -bound, bound, bits)
+
+
+def _spare_bits(settings: TdaSettings) -> int:
+    return MAX_VALUE.bit_length() - 1 - (settings.max_silo_rows - 1).bit_length()
 
 
 def _mixture(layout: Layout, settings: TdaSettings, budget: float) -> Step:
@@ -143,17 +170,30 @@ def _frequencies(layout: Layout, settings: TdaSettings, budget: float) -> Step:
     columns = len(layout.sizes)
     length = sum(layout.sizes)
     sensitivity = math.nextafter(math.sqrt(columns), math.inf)
-    step = _noisy(settings, budget, FREQUENCIES, length, 0, 0.0, sensitivity, cells=columns)
-    return Step(step.name, length, 0, settings.max_silo_rows, 0, 0.0, step.noise, step.event)
+    bits = 0
+    if settings.noise == "distributed":
+        # Sums of a few silos' noise are charged as one of them only where each is some units wide.
+        part = sensitivity / math.sqrt(2 * budget * settings.honest)
+        bits = max(0, math.ceil(math.log2(_LEAST_PART / part)))
+    step = _noisy(
+        settings,
+        budget,
+        FREQUENCIES,
+        length,
+        bits,
+        0.0,
+        math.ldexp(sensitivity, bits),
+        cells=columns,
+    )
+    return replace(step, low=0, high=settings.max_silo_rows << bits)
 
 
-def _moments(layout: Layout, settings: TdaSettings, budget: float) -> Step:
-    square = 1 + settings.moment_norm * layout.width
+def _moments(layout: Layout, settings: TdaSettings, budget: float, square: float) -> Step:
     # Products are in units of 4^-bits.
     bits = _bits(square / math.sqrt(4 * budget), settings) // 2
     norm = math.sqrt(square)
     # Rows are held to floor((2^bits norm)^2); above 1 / sqrt(2).
-    sensitivity = math.ldexp(norm**2, 2 * bits) * 0.7071067811866
+    sensitivity = math.ldexp(norm**2 * (1 + 2.0**-50), 2 * bits) * 0.7071067811866
     return _noisy(settings, budget, MOMENTS, triangle(layout), 2 * bits, norm, sensitivity)
 
 
@@ -188,6 +228,8 @@ def _noisy(
         cells=cells or length,
         honest=settings.honest,
     )
+    if rho(event) > budget / _ROOM:
+        raise BudgetExceeded(f"{name!r} would cost {rho(event):.6g}, and has {budget:.6g}")
     bound = settings.max_silo_rows * math.ceil(sensitivity * math.sqrt(2))
     return Step(name, length, -bound, bound, bits, norm, noise, event)
 

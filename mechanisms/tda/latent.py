@@ -1,0 +1,89 @@
+"""From covariances of category means to the correlations of the normal variables behind them.
+
+Provides ``latent_correlation``. Public: everything.
+
+A category is an interval of a standard normal variable Z; its score is g = E[Z | category]. What the scores of two
+columns have in common is less than what their variables have: two equal columns of two categories, half and half,
+have scores with a correlation of 1, but scores drawn within the intervals, as the paper does, one of 0.64, and rows
+drawn with that agree in 72 %. With a_k = E[g(Z) h_k(Z)], h_k the orthonormal Hermite polynomials, variables of
+correlation r have E[g_i g_j] = sum_k r^k a_ik a_jk (Mehler's formula), which grows with r: so it is solved for r, for
+all pairs at once.
+
+Source: none of the papers; the polychoric correlation by moments. Known limits: the series ends after ``TERMS``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mechanisms.tda.icdm import Scores
+
+Floats = NDArray[np.float64]
+
+TERMS = 24
+_LARGEST = 0.99
+_HALVINGS = 30
+_LEAST_GAIN = 1e-9
+# A variance that is 1 but for noise is taken for no less.
+_LEAST_VARIANCE = 0.25
+
+
+def hermite_terms(scores: Scores) -> Floats:
+    """a_1 .. a_TERMS of a column's category means, (TERMS,)."""
+    z, density = scores.bounds()
+    # Of interval (l, u): integral of h_k phi = (h_{k-1}(l) phi(l) - h_{k-1}(u) phi(u)) / sqrt(k).
+    before, now = np.zeros_like(z), np.ones_like(z)
+    means = scores.means()[scores.order]
+    terms = []
+    for k in range(1, TERMS + 1):
+        at = now * density
+        terms.append(float(means @ (at[:-1] - at[1:])) / np.sqrt(k))
+        before, now = now, (z * now - np.sqrt(k - 1) * before) / np.sqrt(k)
+    return np.array(terms)
+
+
+def latent_correlation(
+    covariance: Floats, places: int, ranked: Sequence[Scores], *, rows: float, noise: float = 0.0
+) -> Floats:
+    """The correlations (l, l), 1 on the diagonal, of the normal variables behind places and scores.
+
+    ``covariance`` (l, l) of ``places`` normal columns and the category means of ``ranked`` columns, over ``rows`` rows;
+    ``noise``: its entries' deviation. What an entry says is brought down to what is left of it once its noise and the
+    accident of the rows are taken off, as expected for correlations as large as these are on average.
+    """
+    deviation = np.sqrt(np.maximum(np.diag(covariance)[:places], _LEAST_VARIANCE))
+    terms = np.zeros((len(covariance), TERMS))
+    terms[:places, 0] = 1.0
+    scale = np.ones(len(covariance))
+    scale[:places] = 1 / deviation
+    for i, scores in enumerate(ranked, places):
+        terms[i] = hermite_terms(scores)
+    off = covariance * np.outer(scale, scale)
+    np.fill_diagonal(off, 0.0)
+    # a_1 is the variance of the scores as well: Var(g) = E[g Z].
+    gain = np.outer(terms[:, 0], terms[:, 0])
+    np.fill_diagonal(gain, 0.0)
+    error = gain / max(rows, 1.0) + noise**2 * np.outer(scale, scale) ** 2
+    signal = max(0.0, float((off**2 - error)[gain > 0].sum())) / max(float((gain**2).sum()), 1e-300)
+    kept = gain**2 * signal / np.maximum(gain**2 * signal + error, 1e-300)
+    latent = _solved(kept * off, terms)
+    np.fill_diagonal(latent, 1.0)
+    return latent
+
+
+def _solved(products: Floats, terms: Floats) -> Floats:
+    """r (l, l) with sum_k r^k a_ik a_jk = ``products``, within [-0.99, 0.99]: by halving."""
+    low, high = np.full(products.shape, -_LARGEST), np.full(products.shape, _LARGEST)
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        value = np.zeros_like(middle)
+        for k in range(TERMS - 1, -1, -1):
+            value = middle * (value + np.outer(terms[:, k], terms[:, k]))
+        below = value < products
+        low, high = np.where(below, middle, low), np.where(below, high, middle)
+    # A column of one category has nothing in common with any.
+    empty = np.outer(terms[:, 0], terms[:, 0]) < _LEAST_GAIN
+    return np.where(empty, 0.0, (low + high) / 2)
