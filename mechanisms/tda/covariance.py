@@ -84,9 +84,7 @@ def correlation(covariance: Floats, *, error: float) -> Floats:
     return np.asarray(np.eye(len(off)) + kept * off)
 
 
-def positive(
-    covariance: Floats, *, weights: Floats | None = None, floor: float = 1e-6
-) -> Floats:
+def positive(covariance: Floats, *, weights: Floats | None = None, floor: float = 1e-6) -> Floats:
     """The nearest matrix (l, l) in Frobenius norm to a symmetric one with no eigenvalue below ``floor``.
 
     ``weights`` (l,): how much more an entry of a column counts than others', both matrices multiplied by them.

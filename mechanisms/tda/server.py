@@ -22,7 +22,7 @@ from mechanisms.tda.layout import Layout
 from mechanisms.tda.mixture import Mixture, Prior, initial, moved, update
 from mechanisms.tda.model import TdaModel, column_scores
 from mechanisms.tda.settings import TdaSettings
-from mechanisms.tda.steps import Steps, cost, mixture_unit
+from mechanisms.tda.steps import Steps, cost, mixture_unit, moment_scale
 
 Floats = NDArray[np.float64]
 
@@ -79,21 +79,21 @@ async def run(
     progress(f"frequencies of {len(shares)} columns")
 
     ranked = column_scores(layout, settings.order, mixture, shares)
-    moments_step = steps.moments(ranked)
     payload = _mixture_payload(mixture) + pack_arrays(*shares)
-    total = await silos.sum(moments_step.request(payload))
+    total = await silos.sum(steps.moments.request(payload))
     survivors.append(total.survivors)
     diagonal = DIAGONAL if settings.private_run else 1.0
-    moments = MomentSum.of(moments_step.real(total), layout.width, diagonal=diagonal)
-    covariance = copula(
-        moments, settings, ranked, noise=moments_step.deviation(total) / moments.rows
-    )
+    square = moment_scale(layout, settings, ranked) ** 2
+    triangle = steps.moments.real(total) / square
+    moments = MomentSum.of(triangle, layout.width, diagonal=diagonal)
+    noise = steps.moments.deviation(total) / square / moments.rows
+    covariance = copula(moments, settings, ranked, noise=noise)
     model = TdaModel(
         layout, settings.privacy, settings.order, moments.rows, mixture, tuple(shares), covariance
     )
     progress(f"second moments of {layout.width} columns")
     await silos.finish(model.to_json().encode())
-    spent = cost([*[steps.mixture] * (done + lost), steps.frequencies, moments_step])
+    spent = cost([*[steps.mixture] * (done + lost), steps.frequencies, steps.moments])
     return TdaResult(model, done, lost, spent, survivors)
 
 

@@ -23,7 +23,16 @@ from mechanisms.tda.layout import Layout, Rows
 from mechanisms.tda.mixture import Mixture, Prior, responsibilities, row_terms
 from mechanisms.tda.model import TdaModel, column_scores
 from mechanisms.tda.settings import TdaSettings
-from mechanisms.tda.steps import FREQUENCIES, MAX_PLACE, MIXTURE, MOMENTS, Step, Steps, mixture_unit
+from mechanisms.tda.steps import (
+    FREQUENCIES,
+    MAX_PLACE,
+    MIXTURE,
+    MOMENTS,
+    Step,
+    Steps,
+    mixture_unit,
+    moment_scale,
+)
 
 Floats = NDArray[np.float64]
 
@@ -130,7 +139,8 @@ class TdaSilo:
 
     def _answer_moments(self, request: Request) -> NDArray[np.int64]:
         """The second moments of rows (1, X)."""
-        layout = self._layout
+        step, layout = self._steps.moments, self._layout
+        step.check(request)
         shape = self._mixture_shape
         sizes = ((size,) for size in layout.sizes)
         arrays = unpack_arrays(request.payload, shape, shape, shape, *sizes)
@@ -139,8 +149,6 @@ class TdaSilo:
             ranked = column_scores(layout, self._settings.order, mixture, shares)
         except ValueError as error:
             raise RequestRefused(f"shares that are none: {error}") from None
-        step = self._steps.moments(ranked)
-        step.check(request)
         self._charge(step, self._iteration)
         self._done = True
         x = self._scored(self._categories(mixture), mixture, ranked)
@@ -148,6 +156,7 @@ class TdaSilo:
         if not self._settings.private_run:
             bound = MAX_PLACE**2 * self._settings.max_silo_rows
             return encode(moments(rows, whole=False), scale_bits=step.scale_bits, bound=bound)
+        rows *= moment_scale(layout, self._settings, ranked)
         whole = encode_rows(rows, scale_bits=step.scale_bits // 2, norm=step.norm)
         return moments(whole.astype(np.float64), whole=True).astype(np.int64)
 

@@ -5,7 +5,7 @@ request that is any different is refused. Public: everything.
 
 Sensitivities, of one row more or less. Mixtures: a row's terms over all continuous columns are one vector, shortened
 to the norm ``row_norm`` sqrt(n_c). Frequencies: one count in each of n_c + n_d columns, hence sqrt(n_c + n_d). Second
-moments: a row (1, X) is shortened to the norm R of ``Steps.moments``, hence R^2 / sqrt(2)
+moments: a row (1, X) is shortened to the norm R with R^2 = 1 + ``moment_norm`` l, hence R^2 / sqrt(2)
 (`mechanisms.tda.covariance`). All are enforced on whole numbers, after rounding, and hold whatever the server asks
 about.
 """
@@ -85,43 +85,41 @@ class Steps:
 
     mixture: Step
     frequencies: Step
+    moments: Step
     iterations: int
-    _layout: Layout
-    _settings: TdaSettings
 
     @classmethod
     def of(cls, layout: Layout, settings: TdaSettings) -> Steps:
         """Raises ``ValueError`` where the budget is too small for noise that can be sampled."""
         iterations = settings.iterations if layout.continuous else 0
         if not settings.private_run:
-            mixture, frequencies = (
-                _exact_mixture(layout, settings),
-                _exact_frequencies(layout, settings),
-            )
-        else:
-            budget = settings.rho * _ROOM
-            each = budget * settings.mixture_share / settings.iterations
-            mixture = _mixture(layout, settings, each)
-            frequencies = _frequencies(layout, settings, budget * settings.frequency_share)
-        return cls(mixture, frequencies, iterations, layout, settings)
-
-    def moments(self, ranked: Sequence[Scores]) -> Step:
-        """The last sum, whose noise depends on how long a row of these scores is. Raises as ``of``.
-
-        R^2 = 1 + ``moment_norm`` times what a row's square is on average: 1 for a place or a drawn score, the variance
-        of a column's means for a score that is its category's mean.
-        """
-        layout, settings = self._layout, self._settings
-        if not settings.private_run:
-            return _exact_moments(layout, settings)
-        square = float(layout.width)
-        if settings.correlations == "latent":
-            square = len(layout.continuous) + sum(scores.variance for scores in ranked)
-        # What no mixture has used, without continuous columns, is used here.
-        share = 1 - settings.frequency_share - (settings.mixture_share if self.iterations else 0.0)
-        return _moments(
-            layout, settings, settings.rho * _ROOM * share, 1 + settings.moment_norm * square
+            return cls(*_exact(layout, settings), iterations)
+        budget = settings.rho * _ROOM
+        # What no mixture uses, without continuous columns, is for the second moments.
+        left = 1 - settings.frequency_share - (settings.mixture_share if iterations else 0.0)
+        return cls(
+            _mixture(layout, settings, budget * settings.mixture_share / settings.iterations),
+            _frequencies(layout, settings, budget * settings.frequency_share),
+            _moments(layout, settings, budget * left),
+            iterations,
         )
+
+    @property
+    def all(self) -> list[Step]:
+        """Every sum of a whole run."""
+        return [self.mixture] * self.iterations + [self.frequencies, self.moments]
+
+
+def moment_scale(layout: Layout, settings: TdaSettings, ranked: Sequence[Scores]) -> float:
+    """What rows (1, X) are multiplied by before they are shortened to R: with it their squares are R^2 on average.
+
+    A place or a drawn score has a square of 1 on average, a category's mean that of the column's variance. 1 in
+    exact sums.
+    """
+    if not settings.private_run or settings.correlations == "scores":
+        return 1.0
+    square = len(layout.continuous) + sum(scores.variance for scores in ranked)
+    return math.sqrt((1 + layout.width) / (1 + square))
 
 
 def cost(steps: Iterable[Step]) -> float:
@@ -138,25 +136,18 @@ def _terms(layout: Layout) -> int:
     return 3 * layout.components * len(layout.continuous)
 
 
-def _exact_mixture(layout: Layout, settings: TdaSettings) -> Step:
-    # As fine as sums of all rows leave room for; terms are at most 1.
-    rows, bits = settings.max_silo_rows, min(_EXACT_BITS, _spare_bits(settings))
-    return Step(MIXTURE, max(1, _terms(layout)), -rows << bits, rows << bits, bits)
-
-
-def _exact_frequencies(layout: Layout, settings: TdaSettings) -> Step:
-    return Step(FREQUENCIES, sum(layout.sizes), 0, settings.max_silo_rows, 0)
-
-
-def _exact_moments(layout: Layout, settings: TdaSettings) -> Step:
-    most = round(MAX_PLACE**2)
-    bits = min(_EXACT_BITS, _spare_bits(settings) - (most - 1).bit_length())
-    bound = most * settings.max_silo_rows << bits
-    return Step(MOMENTS, triangle(layout), -bound, bound, bits)
-
-
-def _spare_bits(settings: TdaSettings) -> int:
-    return MAX_VALUE.bit_length() - 1 - (settings.max_silo_rows - 1).bit_length()
+def _exact(layout: Layout, settings: TdaSettings) -> tuple[Step, Step, Step]:
+    # As fine as sums of all rows leave room for: terms are at most 1, products of X at most 64.
+    rows, most = settings.max_silo_rows, round(MAX_PLACE**2)
+    spare = MAX_VALUE.bit_length() - 1 - (rows - 1).bit_length()
+    fine = min(_EXACT_BITS, spare)
+    products = min(_EXACT_BITS, spare - (most - 1).bit_length())
+    bound = most * rows << products
+    return (
+        Step(MIXTURE, max(1, _terms(layout)), -rows << fine, rows << fine, fine),
+        Step(FREQUENCIES, sum(layout.sizes), 0, rows, 0),
+        Step(MOMENTS, triangle(layout), -bound, bound, products),
+    )
 
 
 def _mixture(layout: Layout, settings: TdaSettings, budget: float) -> Step:
@@ -188,7 +179,8 @@ def _frequencies(layout: Layout, settings: TdaSettings, budget: float) -> Step:
     return replace(step, low=0, high=settings.max_silo_rows << bits)
 
 
-def _moments(layout: Layout, settings: TdaSettings, budget: float, square: float) -> Step:
+def _moments(layout: Layout, settings: TdaSettings, budget: float) -> Step:
+    square = 1 + settings.moment_norm * layout.width
     # Products are in units of 4^-bits.
     bits = _bits(square / math.sqrt(4 * budget), settings) // 2
     norm = math.sqrt(square)

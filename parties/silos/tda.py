@@ -54,6 +54,7 @@ class TdaSection:
     moment_norm: float = 1.0
     order: str = "listed"
     assignment: str = "drawn"
+    correlations: str = "latent"
     discrete: tuple[str, ...] = ()
 
 

@@ -28,12 +28,12 @@ from mechanisms.silos import InProcess, Request
 from mechanisms.table import encode
 from mechanisms.tda.costs import sent_values
 from mechanisms.tda.layout import Layout, Rows, rows_of
-from mechanisms.tda.mixture import Mixture, Prior, initial
-from mechanisms.tda.model import TdaModel, column_scores
+from mechanisms.tda.mixture import Prior, initial
+from mechanisms.tda.model import TdaModel
 from mechanisms.tda.server import TdaResult, run
 from mechanisms.tda.settings import TdaSettings
 from mechanisms.tda.silo import TdaSilo
-from mechanisms.tda.steps import FREQUENCIES, MIXTURE, MOMENTS, Step, Steps, triangle
+from mechanisms.tda.steps import FREQUENCIES, MIXTURE, MOMENTS, Step, Steps
 from tests.mechanisms.tables import random_stream
 
 DOMAIN = Domain(
@@ -205,12 +205,10 @@ def one_row_sums(
     shape = (len(layout.continuous), layout.components)
     arrays = [rng.gamma(0.1, 1e3, shape), rng.random(shape), rng.gamma(0.1, 1e-3, shape) + 1e-12]
     shares = [rng.dirichlet(np.full(size, 0.1)) for size in layout.sizes]
-    mixture = Mixture(Prior.of(layout.components), *arrays)
-    moments = steps.moments(column_scores(layout, settings.order, mixture, shares))
     asked = [
         (steps.mixture, pack_arrays(np.ones(1), *arrays)),
         (steps.frequencies, pack_arrays(*arrays)),
-        (moments, pack_arrays(*arrays, *shares)),
+        (steps.moments, pack_arrays(*arrays, *shares)),
     ]
     return [(step, silo.answer(step.request(payload))) for step, payload in asked]
 
@@ -251,10 +249,7 @@ def test_silo_refuses_what_its_settings_do_not_have() -> None:
     refused(steps.mixture.request(pack_arrays(np.full(1, 1.5), *arrays)), "iteration")
     refused(steps.mixture.request(pack_arrays(np.ones(1), -arrays[0], *arrays[1:])), "mixture")
     refused(steps.mixture.request(b"1234"), "payload")
-    whole = Mixture(Prior.of(5), *arrays)
-    even = [np.full(n, 1 / n) for n in layout.sizes]
-    moments = steps.moments(column_scores(layout, PRIVATE.order, whole, even))
-    refused(moments.request(b""), "payload")
+    refused(steps.moments.request(b""), "payload")
     assert silo.ledger is not None
     assert not silo.ledger.entries
     silo.answer(first)
@@ -262,14 +257,12 @@ def test_silo_refuses_what_its_settings_do_not_have() -> None:
     silo.answer(steps.frequencies.request(pack_arrays(*arrays)))
     refused(steps.mixture.request(pack_arrays(np.full(1, 2.0), *arrays)), "comes now")
     refused(steps.frequencies.request(pack_arrays(*arrays)), "comes now")
-    refused(moments.request(pack_arrays(*arrays, *(np.ones(n) for n in layout.sizes))), "shares")
-    # Noise for other scores, shorter ones, than the payload has.
-    short = [np.eye(n)[0] for n in layout.sizes]
-    little = steps.moments(column_scores(layout, PRIVATE.order, whole, short))
-    shares = pack_arrays(*arrays, *even)
-    refused(little.request(shares), "noise|low")
-    silo.answer(moments.request(shares))
-    refused(moments.request(shares), "comes now")
+    refused(
+        steps.moments.request(pack_arrays(*arrays, *(np.ones(n) for n in layout.sizes))), "shares"
+    )
+    shares = pack_arrays(*arrays, *(np.full(n, 1 / n) for n in layout.sizes))
+    silo.answer(steps.moments.request(shares))
+    refused(steps.moments.request(shares), "comes now")
     assert [entry.round for entry in silo.ledger.entries] == [1, 1, 1]
     with pytest.raises(RequestRefused, match="model"):
         silo.finish(b"{}")
@@ -297,7 +290,7 @@ def test_sent_values_are_those_of_a_run() -> None:
     layout, silos = silos_of(PRIVATE, table(100))
     steps = Steps.of(layout, PRIVATE)
     sizes = {MIXTURE: steps.mixture.length, FREQUENCIES: steps.frequencies.length}
-    sizes[MOMENTS] = triangle(layout)
+    sizes[MOMENTS] = steps.moments.length
     assert sizes == {MIXTURE: 3 * 5 * 2, FREQUENCIES: 30, MOMENTS: 36}
     assert sent_values(layout, steps, iterations=4) == 4 * 30 + 30 + 36
     asyncio.run(run(layout, PRIVATE, InProcess(silos)))
