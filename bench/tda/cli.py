@@ -21,7 +21,17 @@ from rich.table import Table
 
 from bench.fetch import DatasetError
 from bench.markdown import spread
-from bench.tda.settings import FEDAVG, FEDMIX, FEDPROX, METHODS, PAPER_ROUNDS, Settings
+from bench.tda.grid import SWEEPS, settings_of
+from bench.tda.settings import (
+    FEDAVG,
+    FEDMIX,
+    FEDPROX,
+    METHODS,
+    PAPER_ROUNDS,
+    SOURCES,
+    TDA,
+    Settings,
+)
 from bench.tda.store import Entry, Store
 from bench.tda.tables import NAMES
 from mechanisms.errors import MechanismError
@@ -29,7 +39,8 @@ from mechanisms.errors import MechanismError
 _EXAMPLE = "Example: syncret bench tda --dataset body --beta 0.05 --train-rows 2000 --rounds 10 --repeats 3 --json"
 _DEFAULT_STORE = Path("runs") / "tda.jsonl"
 NONE = "none"
-_DEFAULT = (FEDAVG, FEDPROX, FEDMIX)
+PAGE = "tda.md"
+_DEFAULT = (FEDAVG, FEDPROX, FEDMIX, f"{TDA}+{FEDAVG}", f"{TDA}+{FEDPROX}")
 
 
 class _Epsilon(click.ParamType[float | None]):
@@ -66,7 +77,9 @@ class _Epsilon(click.ParamType[float | None]):
     type=click.Choice(METHODS),
     default=_DEFAULT,
     show_default=True,
-    help="A way to train; SOURCE+TRAINING: own and synthetic rows; SOURCE: synthetic rows alone.",
+    help="A way to train; SOURCE+TRAINING: own and synthetic rows; SOURCE: synthetic rows alone. "
+    + ". ".join(f"{name}: {what}" for name, what in SOURCES.items())
+    + ".",
 )
 @click.option(
     "--beta",
@@ -107,6 +120,19 @@ class _Epsilon(click.ParamType[float | None]):
     help="JSON lines; what is there already is not run again.",
 )
 @click.option(
+    "--sweep",
+    "sweeps",
+    multiple=True,
+    type=click.Choice([*SWEEPS, "all"]),
+    help="In place of the options above, the page's runs of this name; may be given several times.",
+)
+@click.option(
+    "--output",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=None,
+    help=f"Folder for {PAGE} and its picture, made of all that --results has.",
+)
+@click.option(
     "--json", "as_json", is_flag=True, help="Print JSON and nothing else on standard output."
 )
 def tda(
@@ -121,6 +147,8 @@ def tda(
     synthetic_rows: int,
     repeats: int,
     store_path: Path,
+    sweeps: tuple[str, ...],
+    output: Path | None,
     as_json: bool,
 ) -> None:
     """Fed-TDA's evaluation: AUC or accuracy, similarity of synthetic rows, and bytes sent.
@@ -129,7 +157,7 @@ def tda(
     take many minutes a run.
     """
     try:
-        chosen = [
+        chosen = settings_of(sweeps) or [
             Settings(
                 dataset=dataset,
                 method=method,
@@ -145,7 +173,12 @@ def tda(
                 datasets, betas, epsilons, clients, epochs, methods
             )
         ]
-        entries = run_all(chosen, repeats, Store(store_path))
+        store = Store(store_path)
+        entries = run_all(chosen, repeats, store)
+        if output is not None:
+            from bench.tda.page import write_page
+
+            write_page(store, output)
     except (DatasetError, MechanismError, ImportError, ValueError) as error:
         raise click.ClickException(str(error)) from error
     if as_json:

@@ -1,6 +1,6 @@
 """What silos send: by the Fed-TDA paper's counting, and in sessions of SecAgg, every message the real one.
 
-Provides `model_mb`, `mixed_mb`, `sum_mb` and `MODEL_BITS`. Public: everything. MB are 10^6 bytes, sums over all silos
+Provides `model_mb`, `mixed_mb` and `sum_mb`. Public: everything. MB are 10^6 bytes, sums over all silos
 and rounds, of what silos send; the paper counts 4 bytes a value. Limits: frames and TLS, a few dozen bytes a message,
 are not in it.
 """
@@ -17,6 +17,7 @@ from secagg.parameters import SESSION_BYTES, Parameters
 from secagg.simulation import run_round
 
 VALUE_BYTES: Final = 4
+MIB: Final = 1 << 20
 MODEL_BITS: Final = 32
 """Of one silo's value of a model in fixed point, as exact as the paper's floats."""
 

@@ -12,13 +12,16 @@ from collections.abc import Callable
 from functools import lru_cache
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bench.extra import need
 from bench.tda.classifier import PLAIN, Model, Objective, probabilities
 from bench.tda.costs import mixed_mb, model_mb
 from bench.tda.federated import Silo, Training, train_federated
 from bench.tda.settings import CENTRAL, FEDMIX, FEDPROX, IID, Settings
+from bench.tda.similarity import similarity
 from bench.tda.store import Result
+from bench.tda.synthesis import synthesise
 from bench.tda.tables import Rows, Table, load
 from parties.trial.partition import iid, label_skew
 
@@ -32,15 +35,22 @@ def measure(
 ) -> Result:
     """Run once and measure.
 
-    Raises DatasetError where the table cannot be had, ImportError without what the bench extra has, ValueError for a
-    split that the table does not have.
+    Raises DatasetError where the table cannot be had, ImportError without what the bench extra has, MechanismError
+    where there are no synthetic rows, ValueError for a split that the table does not have.
     """
     need("jax", "the classifier")
     need("sklearn", "the area under the ROC curve")
     settings = settings.relevant()
     table = _table(settings.dataset, settings.train_rows)
     started = time.perf_counter()
-    silos = [table.train.take(rows) for rows in _owned(settings, table, repeat)]
+    owned = _owned(settings, table, repeat)
+    silos = [table.train.take(rows) for rows in owned]
+    synthetic = similar = None
+    if settings.source is not None:
+        progress("synthetic rows")
+        synthetic = synthesise(settings, table, owned, repeat)
+        similar = similarity(table, synthetic.rows)
+        silos = [synthetic.rows] if settings.alone else [s.joined(synthetic.rows) for s in silos]
     model = train_federated(
         [_silo(table, rows) for rows in silos],
         len(table.classes),
@@ -51,7 +61,10 @@ def measure(
     auc, accuracy = judged(table, model)
     seconds = time.perf_counter() - started
     sent, formula = _training_mb(settings, table, silos)
-    return Result(auc, accuracy, sent, formula, sent, seconds, len(table.train))
+    if synthetic is None or similar is None:
+        return Result(auc, accuracy, sent, formula, sent, seconds, len(table.train))
+    moved = synthetic.sent_mb, synthetic.formula_mb
+    return Result(auc, accuracy, *moved, sent, seconds, len(table.train), *similar)
 
 
 @lru_cache(maxsize=2)
@@ -59,7 +72,7 @@ def _table(name: str, rows: int | None) -> Table:
     return load(name, rows=rows)
 
 
-def _owned(settings: Settings, table: Table, repeat: int) -> list[np.ndarray]:
+def _owned(settings: Settings, table: Table, repeat: int) -> list[NDArray[np.int64]]:
     """Row numbers of each silo."""
     if settings.method == CENTRAL:
         return [np.arange(len(table.train))]
@@ -88,7 +101,7 @@ def judged(table: Table, model: Model) -> tuple[float | None, float]:
 
 def _training_mb(settings: Settings, table: Table, silos: list[Rows]) -> tuple[float, float]:
     """What SecAgg sends of the models, and the paper's counting; Fedmix's shared rows are in the clear, in both."""
-    if settings.method == CENTRAL:
+    if settings.method == CENTRAL or settings.alone:
         return 0.0, 0.0
     shape = table.width, len(table.classes)
     sent, formula = model_mb(*shape, clients=settings.clients, rounds=settings.rounds)

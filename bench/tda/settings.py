@@ -14,8 +14,14 @@ from bench.tda.tables import NAMES
 
 CENTRAL, IID = "central", "iid"
 FEDAVG, FEDPROX, FEDMIX = "fedavg", "fedprox", "fedmix"
-SOURCES: Mapping[str, str] = {}
-"""Where synthetic rows can come from, and what they are."""
+TDA, PAPER, DISTAIM, FLAIM = "tda", "tda-paper", "distaim", "flaim"
+SOURCES: Mapping[str, str] = {
+    TDA: "Fed-TDA as here: private, or exact sums where there is no epsilon",
+    PAPER: "Fed-TDA as its paper has it, exact sums: not private",
+    DISTAIM: "DistAIM, every silo from the start",
+    FLAIM: "private FLAIM, every silo in every round",
+}
+"""Where synthetic rows can come from."""
 SYNTHETIC = tuple(
     f"{source}{training}" for source in SOURCES for training in ("", f"+{FEDAVG}", f"+{FEDPROX}")
 )
@@ -61,6 +67,10 @@ class Settings:
             number = getattr(self, name)
             if number is not None and number < 1:
                 raise ValueError(f"{name} is {number}; expected at least 1")
+        if self.source in (DISTAIM, FLAIM) and self.epsilon is None:
+            raise ValueError(
+                f"{self.method} without an epsilon; {self.source} is private: expected a positive number"
+            )
         if not 0 < self.delta < 1:
             raise ValueError(f"delta is {self.delta}; expected between 0 and 1")
 
@@ -89,7 +99,9 @@ class Settings:
             neutral["clients"] = 1
         if self.source is None:
             neutral |= {"epsilon": None, "synthetic_rows": PAPER_ROWS}
-        if self.source is None or self.epsilon is None:
+        if self.source == PAPER:
+            neutral["epsilon"] = None
+        if self.source in (None, PAPER) or self.epsilon is None:
             neutral["delta"] = DELTA
         return replace(self, **neutral)
 

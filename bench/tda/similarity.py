@@ -3,9 +3,9 @@
 Provides `divergence`, `distance` and `similarity`. Secret: nothing here; the tables are public.
 
 Source: Fed-TDA paper, its metrics: the mean Jensen-Shannon divergence over the discrete columns (the label is one) and
-the mean Wasserstein distance over the numbers, scaled by the real table's bounds. Divergences are in bits, 0 to 1. The
-paper does not print its logarithm, nor whether its figure is the divergence or its square root, as SciPy's function of
-that name gives: both are kept.
+the mean Wasserstein distance over the numbers, scaled by the published table's bounds. Divergences are in bits, 0 to 1.
+The paper does not print its logarithm, nor whether its figure is the divergence or its square root, as SciPy's function
+of that name gives: both are kept.
 """
 
 from typing import NamedTuple
@@ -33,12 +33,8 @@ def similarity(table: Table, synthetic: Rows) -> Similarity:
         divergence(np.bincount(a, minlength=size), np.bincount(b, minlength=size))
         for a, b, size in pairs
     ]
-    low, high = real.numbers.min(axis=0), real.numbers.max(axis=0)
-    span = np.where(high > low, high - low, 1.0)
-    distances = [
-        distance((a - least) / s, (b - least) / s)
-        for a, b, least, s in zip(real.numbers.T, synthetic.numbers.T, low, span, strict=True)
-    ]
+    scaled = zip(table.scaled(real).T, table.scaled(synthetic).T, strict=True)
+    distances = [distance(a, b) for a, b in scaled]
     roots = np.sqrt(divergences)
     return Similarity(float(np.mean(divergences)), float(roots.mean()), float(np.mean(distances)))
 

@@ -66,6 +66,11 @@ class Rows:
     def __len__(self) -> int:
         return len(self.labels)
 
+    def joined(self, others: "Rows") -> "Rows":
+        """These rows and others after them."""
+        parts = ((getattr(self, f), getattr(others, f)) for f in ("numbers", "codes", "labels"))
+        return Rows(*map(np.concatenate, parts))
+
     def take(self, which: NDArray[np.generic]) -> "Rows":
         """The rows with these numbers, or where a mask is true."""
         return Rows(self.numbers[which], self.codes[which], self.labels[which])

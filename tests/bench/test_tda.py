@@ -1,6 +1,7 @@
 """The Fed-TDA evaluation: tables, classifier, training of silos, similarity, costs, records and the command."""
 
 import json
+from itertools import product
 from pathlib import Path
 
 import jax
@@ -19,10 +20,13 @@ from bench.tda.classifier import Objective, _logits, _loss, initial, parameters,
 from bench.tda.cli import tda
 from bench.tda.costs import mixed_mb, model_mb, sum_mb
 from bench.tda.federated import Training, _batches, mashed, train_federated
+from bench.tda.grid import settings_of
+from bench.tda.page import write_page
 from bench.tda.paper import SCORES, verdict
 from bench.tda.settings import Settings
 from bench.tda.similarity import distance, divergence, similarity
 from bench.tda.store import Entry, Result, Store
+from bench.tda.synthesis import synthesise
 from bench.tda.tables import load
 
 RESULT = Result(0.7, 0.6, 8.0, 7.0, 8.0, 1.5, 209)
@@ -185,6 +189,66 @@ def test_similarity_of_a_table_with_itself_is_zero() -> None:
     assert min(shifted) > 0.05
 
 
+@pytest.mark.parametrize(
+    ("source", "epsilon"),
+    [("tda-paper", None), ("tda", None), ("tda", 5.0), ("distaim", 5.0), ("flaim", 5.0)],
+)
+def test_synthetic_rows_are_the_tables_and_tell_its_label(
+    source: str, epsilon: float | None
+) -> None:
+    """The first number and the first code go with the label in the table, so they do in the rows."""
+    table = load("clinical")
+    run = Settings(dataset="clinical", method=source, epsilon=epsilon, synthetic_rows=300)
+    owned = [np.arange(i, len(table.train), 5) for i in range(5)]
+    made = synthesise(run, table, owned, 0)
+    rows = made.rows
+    assert (rows.numbers.shape, rows.codes.shape, len(rows)) == ((300, 7), (300, 5), 300)
+    assert rows.codes.min() >= 0
+    assert set(np.unique(rows.labels)) == {0, 1}
+    scaled = table.scaled(rows)
+    assert scaled.min() >= 0
+    assert scaled.max() <= 1
+    if source != "tda-paper":
+        # Categories by frequency need not keep a correlation's sign: two that are as frequent change places.
+        assert np.corrcoef(rows.labels, rows.codes[:, 0])[0, 1] > 0.3
+    assert made.sent_mb > 0
+    again = synthesise(run, table, owned, 0)
+    assert np.array_equal(again.rows.codes, rows.codes)
+
+
+def test_formula_of_fed_tda_is_table_5s() -> None:
+    run = Settings(dataset="clinical", method="tda-paper")
+    table = load("clinical")
+    owned = [np.arange(i, len(table.train), 5) for i in range(5)]
+    made = synthesise(run, table, owned, 0)
+    # An exact run ends once it has converged; the printed 0.4355 MiB are of 100 iterations.
+    assert made.formula_mb is not None
+    assert made.formula_mb <= 0.4355 * 2**20 / 1e6 + 1e-4
+    # Sessions of few numbers have keys and shares besides.
+    assert made.sent_mb > made.formula_mb
+
+
+def test_sweeps_are_settings_by_name_and_the_page_says_what_is_missing(tmp_path: Path) -> None:
+    every = settings_of(["all"])
+    assert set(every) >= set(settings_of(["main"])) | set(settings_of(["figures"]))
+    with pytest.raises(DatasetError, match="unknown sweep 'best'; expected one of main"):
+        settings_of(["best"])
+    store = Store(tmp_path / "tda.jsonl")
+    write_page(store, tmp_path)
+    assert "| clinical | 0.05 | fedavg | 0.605 | - | not run | - |" in (
+        tmp_path / "tda.md"
+    ).read_text(encoding="utf-8")
+    assert not (tmp_path / "tda.png").exists()
+    for repeat, run in product(range(2), every):
+        score = Result(0.6 + repeat / 50, 0.6, 8.0, 7.0, 8.0, 1.5, 209, 0.01, 0.1, 0.02)
+        store.add(Entry(run, repeat, score))
+    write_page(store, tmp_path)
+    page = (tmp_path / "tda.md").read_text(encoding="utf-8")
+    assert "not run" not in page
+    assert "| clinical | 0.05 | fedavg | 0.605 | 0.610 ± 0.014 | agree | 0.610 ± 0.014 |" in page
+    assert (tmp_path / "tda.png").exists()
+
+
 def test_costs_are_the_papers_formula_and_whole_sessions() -> None:
     sent, formula = model_mb(17, 2, clients=5, rounds=100)
     assert formula == pytest.approx(5 * 100 * parameters(17, 2) * 4 / 1e6)
@@ -202,6 +266,7 @@ def test_settings_say_what_is_wrong_and_what_has_no_bearing() -> None:
         ({"beta": 0.0}, "beta is 0.0; expected a positive number"),
         ({"rounds": 0}, "rounds is 0; expected at least 1"),
         ({"delta": 1.0}, "delta is 1.0"),
+        ({"method": "flaim"}, "flaim without an epsilon; flaim is private"),
     ):
         with pytest.raises((DatasetError, ValueError), match=said):
             Settings(**({"dataset": "clinical", "method": "fedavg"} | changes))  # type: ignore[arg-type]

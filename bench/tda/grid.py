@@ -1,0 +1,108 @@
+"""The runs behind the page on Fed-TDA, and what was thinned out of the paper's.
+
+Provides `SWEEPS`, `settings_of`, `run_of` and what the page is made of. Public: everything.
+
+Source: Fed-TDA paper, its experimental settings. Thinned out: 20 rounds of training instead of 100, but for Clinical
+without synthetic rows; at most 3,000 training rows of the larger tables, and half as many synthetic rows there. The
+order is that in which runs are done, so that an interrupted sweep has the most important ones.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
+from typing import Any
+
+from bench.fetch import DatasetError
+from bench.tda.settings import DISTAIM, FEDAVG, FEDMIX, FEDPROX, FLAIM, IID, PAPER, TDA, Settings
+from bench.tda.tables import NAMES
+
+THINNED: Mapping[str, Mapping[str, Any]] = {
+    "clinical": {"rounds": 20},
+    "covtype": {"rounds": 20, "train_rows": 3_000, "synthetic_rows": 500},
+    "intrusion": {"rounds": 20, "train_rows": 3_000, "synthetic_rows": 500},
+    "body": {"rounds": 20, "train_rows": 2_000, "synthetic_rows": 500},
+}
+BASELINES = (FEDAVG, FEDPROX, FEDMIX)
+PAPER_BETA = 0.05
+BETAS: Mapping[str, Sequence[float]] = {
+    "clinical": (0.05, 0.1, 0.5),
+    "covtype": (0.01, 0.05, 0.1),
+    "intrusion": (0.01, 0.05, 0.1),
+    "body": (0.01, 0.05, 0.1),
+}
+EXACT = (f"{TDA}+{FEDAVG}", f"{TDA}+{FEDPROX}", f"{PAPER}+{FEDAVG}")
+PRIVATE = (TDA, DISTAIM, FLAIM)
+EPSILONS = (1.0, 2.0, 5.0)
+FIGURE_ROWS = 200
+EPOCHS = (1, 3, 10)
+CLIENTS = (5, 20, 60)
+
+
+def run_of(dataset: str, method: str, **changed: Any) -> Settings:
+    """A run as it was thinned out. Raises as `Settings`."""
+    return Settings(dataset=dataset, method=method, **{**THINNED[dataset], **changed})
+
+
+def main() -> Iterator[Settings]:
+    """Every method at beta = 0.05."""
+    for dataset in NAMES:
+        for method in (IID, *BASELINES, *EXACT, TDA):
+            yield run_of(dataset, method)
+
+
+def choice() -> Iterator[Settings]:
+    """Private synthetic rows by each method, alone and beside a silo's own, beta = 0.05, epsilon = 1."""
+    for together, dataset, source in product((False, True), NAMES, PRIVATE):
+        yield run_of(dataset, f"{source}+{FEDAVG}" if together else source, epsilon=1.0)
+
+
+def whole() -> Iterator[Settings]:
+    """Clinical without synthetic rows as the paper has it: 100 rounds."""
+    for method in (IID, *BASELINES):
+        yield Settings(dataset="clinical", method=method)
+    for beta, method in product((0.1, 0.5), BASELINES):
+        yield Settings(dataset="clinical", method=method, beta=beta)
+
+
+def betas() -> Iterator[Settings]:
+    """The other betas of the paper's table."""
+    for dataset in NAMES:
+        others = [beta for beta in BETAS[dataset] if beta != PAPER_BETA]
+        for beta, method in product(others, (*BASELINES, *EXACT[:2])):
+            yield run_of(dataset, method, beta=beta)
+
+
+def epsilons() -> Iterator[Settings]:
+    """Fed-TDA by epsilon, and what the others have with more of it."""
+    for dataset, epsilon in product(NAMES, EPSILONS):
+        yield run_of(dataset, f"{TDA}+{FEDAVG}", epsilon=epsilon)
+    for dataset, source in product(NAMES, PRIVATE):
+        yield run_of(dataset, source, epsilon=5.0)
+
+
+def figures() -> Iterator[Settings]:
+    """Clinical by local epochs and by silos, with 200 synthetic rows each."""
+    for epochs, method in product(EPOCHS, (FEDAVG, f"{TDA}+{FEDAVG}")):
+        yield run_of("clinical", method, epochs=epochs, synthetic_rows=FIGURE_ROWS)
+    for clients, method in product(CLIENTS, (FEDAVG, f"{TDA}+{FEDAVG}")):
+        yield run_of("clinical", method, clients=clients, synthetic_rows=FIGURE_ROWS)
+
+
+SWEEPS = {
+    "main": main,
+    "choice": choice,
+    "whole": whole,
+    "epsilons": epsilons,
+    "figures": figures,
+    "betas": betas,
+}
+"""The runs by name."""
+
+
+def settings_of(names: Sequence[str]) -> list[Settings]:
+    """The runs of the sweeps called so (`all`: of every one), each once. Raises DatasetError for an unknown name."""
+    if unknown := [name for name in names if name not in SWEEPS and name != "all"]:
+        raise DatasetError(
+            f"unknown sweep {unknown[0]!r}; expected one of {', '.join(SWEEPS)}, all"
+        )
+    wanted = list(SWEEPS) if "all" in names else names
+    return list(dict.fromkeys(settings for name in wanted for settings in SWEEPS[name]()))
