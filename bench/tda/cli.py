@@ -21,7 +21,7 @@ from rich.table import Table
 
 from bench.fetch import DatasetError
 from bench.markdown import spread
-from bench.tda.grid import SWEEPS, settings_of
+from bench.tda.grid import PAGE, SWEEPS, settings_of
 from bench.tda.settings import (
     FEDAVG,
     FEDMIX,
@@ -39,7 +39,6 @@ from mechanisms.errors import MechanismError
 _EXAMPLE = "Example: syncret bench tda --dataset body --beta 0.05 --train-rows 2000 --rounds 10 --repeats 3 --json"
 _DEFAULT_STORE = Path("runs") / "tda.jsonl"
 NONE = "none"
-PAGE = "tda.md"
 _DEFAULT = (FEDAVG, FEDPROX, FEDMIX, f"{TDA}+{FEDAVG}", f"{TDA}+{FEDPROX}")
 
 

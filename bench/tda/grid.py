@@ -21,6 +21,7 @@ THINNED: Mapping[str, Mapping[str, Any]] = {
     "intrusion": {"rounds": 20, "train_rows": 3_000, "synthetic_rows": 500},
     "body": {"rounds": 20, "train_rows": 2_000, "synthetic_rows": 500},
 }
+PAGE = "tda.md"
 BASELINES = (FEDAVG, FEDPROX, FEDMIX)
 PAPER_BETA = 0.05
 BETAS: Mapping[str, Sequence[float]] = {

@@ -13,8 +13,7 @@ from matplotlib.figure import Figure
 from bench.fetch import DatasetError
 from bench.markdown import markdown_table, mb, spread
 from bench.tda import grid, paper
-from bench.tda.cli import PAGE
-from bench.tda.grid import PAPER_BETA, run_of
+from bench.tda.grid import PAGE, PAPER_BETA, run_of
 from bench.tda.settings import (
     DISTAIM,
     FEDAVG,
