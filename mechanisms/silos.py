@@ -26,7 +26,7 @@ import secrets
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Literal, Protocol, TypeAlias
+from typing import Literal, Protocol, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,6 +59,8 @@ class Noise:
     variance: Fraction
 
     def __post_init__(self) -> None:
+        if self.maker not in get_args(NoiseMaker):
+            raise ValueError(f"noise by {self.maker!r}; it is one of {get_args(NoiseMaker)}")
         least = LEAST_PART_VARIANCE if self.maker == "distributed" else Fraction(0)
         if self.variance <= 0 or self.variance < least:
             raise ValueError(

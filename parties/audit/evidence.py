@@ -17,6 +17,7 @@ from parties.audit.findings import Failed, require
 from parties.distaim import notes as distaim
 from parties.flaim import notes as flaim
 from parties.secagg import record as secagg
+from parties.silos import notes as silos
 from protocols.errors import CheckFailed
 from protocols.fields import Schema, decode
 from protocols.transcript import END, Reading, Record, Value, ended_round, read
@@ -25,6 +26,7 @@ _SCHEMAS = {
     distaim.PROTOCOL: distaim.SCHEMA,
     flaim.PROTOCOL: flaim.SCHEMA,
     secagg.PROTOCOL: secagg.SCHEMA,
+    silos.PROTOCOL: silos.SCHEMA,
 }
 
 

@@ -108,8 +108,8 @@ def _pin(transcript: ServerTranscript) -> str | None:
         return None
     name, config = transcript.header.text("name"), rebuild_config(transcript)
     servers = [party.pinned for party in config.parties]
-    if config.flaim is not None and config.flaim.key is not None:
-        servers.append(config.flaim.pinned)
+    meetings = (section for section in (config.flaim, config.silos) if section is not None)
+    servers += [section.pinned for section in meetings if section.key is not None]
     for pinned in servers:
         if pinned.name == name:
             return pinned.key
@@ -274,8 +274,26 @@ def agreement(evidence: Evidence) -> str:
 def configuration(evidence: Evidence, config: Config, workload: Workload, plan: str | None) -> str:
     """The digests in the transcripts are those of the configuration that they contain, and of the auditor's own.
 
-    What lies in the folder as config.toml is compared, too; it comes from whoever made the folder.
     ``plan`` is the division of the budget as three servers write it, None where headers have none.
+    """
+    configured(evidence, config)
+    header, given = evidence.transcripts[0].header, evidence.agreed
+    require(
+        workload.digest() == header.text("workload_sha256"),
+        "the configuration describes another workload than the servers agreed on",
+    )
+    if plan is not None:
+        said = header.text("plan")
+        require(plan == said, f"the budget is divided into {said}, not {plan}")
+    if given is not None:
+        return f"The configuration of the transcripts is {given.name}, which you gave, with its workload and budget."
+    return "The configuration in the transcripts has the digest, workload and budget that the servers agreed on."
+
+
+def configured(evidence: Evidence, config: Config) -> None:
+    """Raises Failed unless ``config``, made of the header's, has its digest and run, and is the auditor's own.
+
+    What lies in the folder as config.toml is compared, too; it comes from whoever made the folder.
     """
     header = evidence.transcripts[0].header
     document = header.record["config"]
@@ -284,13 +302,6 @@ def configuration(evidence: Evidence, config: Config, workload: Workload, plan: 
         digest == header.text("config_sha256"),
         "the configuration in the transcripts does not have the digest that the servers agreed on",
     )
-    require(
-        workload.digest() == header.text("workload_sha256"),
-        "the configuration describes another workload than the servers agreed on",
-    )
-    if plan is not None:
-        said = header.text("plan")
-        require(plan == said, f"the budget is divided into {said}, not {plan}")
     require(config.run.id == header.text("run"), "the configuration is of another run")
     given, there = evidence.agreed, evidence.directory / "config.toml"
     for path in (given, there):
@@ -300,9 +311,6 @@ def configuration(evidence: Evidence, config: Config, workload: Workload, plan: 
             except ConfigError as error:
                 raise Failed(f"{path.name} cannot be used: {error}") from error
             require(same, f"{path.name} is not the configuration of the transcripts")
-    if given is not None:
-        return f"The configuration of the transcripts is {given.name}, which you gave, with its workload and budget."
-    return "The configuration in the transcripts has the digest, workload and budget that the servers agreed on."
 
 
 def rebuild_config(transcript: ServerTranscript) -> Config:

@@ -1,8 +1,8 @@
 """The audit of a run folder: every check in its order.
 
 Provides ``audit_folder`` and what it returns. A folder has transcripts/ with party-{0,1,2}.jsonl, or server.jsonl of a
-FLAIM or SecAgg server, and certificates/ with ca.crt and the servers' certificates; config.toml and report.json are
-compared where they are there. Nothing is secret. Known limits: `parties.audit.findings.LIMITS`.
+FLAIM, SecAgg or silos' server, and certificates/ with ca.crt and the servers' certificates; config.toml and report.json
+are compared where they are there. Nothing is secret. Known limits: `parties.audit.findings.LIMITS`.
 """
 
 from collections.abc import Sequence
@@ -21,6 +21,7 @@ from parties.audit import (
     proofs,
     publication,
     secagg,
+    silos,
 )
 from parties.audit.evidence import Evidence
 from parties.audit.findings import (
@@ -43,6 +44,7 @@ from parties.distaim.agreement import identity_of
 from parties.distaim.planning import security_bits
 from parties.errors import StoreError
 from parties.secagg import record
+from parties.silos import notes
 
 FILES = tuple(f"party-{pid}.jsonl" for pid in range(3))
 SERVER_FILE = "server.jsonl"
@@ -118,9 +120,13 @@ def audit_folder(
 def _one_server(directory: Path, certificates: Path, agreed: Path | None) -> Audit:
     names = (SERVER_FILE,)
     case = Case(directory, names, certificates, flaim.terms_of, agreed=agreed)
-    if _protocol(case) == record.PROTOCOL:
+    protocol = _protocol(case)
+    if protocol == record.PROTOCOL:
         session = Case(directory, names, certificates, secagg.parameters_of, agreed=agreed)
         checks = judge(session, secagg.RULES)
+    elif protocol == notes.PROTOCOL:
+        sums = Case(directory, names, certificates, silos.terms_of, agreed=agreed)
+        checks = judge(sums, silos.RULES)
     else:
         checks = judge(case, flaim.RULES)
     return Audit(checks, case.evidence if _is_readable(checks) else None, None, 1)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Protocol
 
 from mechanisms.accounting import Ledger
-from mechanisms.silos import Silo, Silos
+from mechanisms.silos import Request, Silo, Silos
 from mechanisms.text_table import TextTable
 
 
@@ -52,6 +52,10 @@ class Plan(Protocol):
     @property
     def sums(self) -> int:
         """How many sums it takes, at most."""
+
+    @property
+    def kinds(self) -> Sequence[tuple[Request, int]]:
+        """Every kind of sum that there is, as a request without payload, and how many of it there are at most."""
 
     @property
     def rho(self) -> float:

@@ -41,6 +41,10 @@ def request_of(head: bytes, payload: bytes) -> Request:
     try:
         document: dict[str, Any] = json.loads(head)
         noise, event = document["noise"], document["event"]
+        numbers = [document[name] for name in ("length", "low", "high")]
+        numbers += [] if noise is None else noise[1:]
+        if not all(type(number) is int for number in numbers):
+            raise ValueError("a request's head has other numbers than whole ones")
         request = Request(
             document["step"],
             payload,

@@ -7,7 +7,7 @@ left is private.
 """
 
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -76,6 +76,13 @@ class TdaPlan:
     def sums(self) -> int:
         """See ``Plan``."""
         return self.steps.iterations + 2
+
+    @property
+    def kinds(self) -> Sequence[tuple[Request, int]]:
+        """See ``Plan``."""
+        steps = self.steps
+        counts = [(steps.mixture, steps.iterations), (steps.frequencies, 1), (steps.moments, 1)]
+        return [(step.request(b""), count) for step, count in counts if count]
 
     @property
     def rho(self) -> float:

@@ -1,9 +1,11 @@
 """What the tests of sums between silos share: a small algorithm, and a server and its silos in one loop."""
 
 import asyncio
+import contextlib
 import json
+import shutil
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +18,18 @@ from mechanisms.silos import Request, Silo, Silos, sum_noise
 from mechanisms.text_table import TextTable
 from parties import tls
 from parties.config import CertificateFiles, Config, config_from_dict
-from parties.silos.algorithm import Outcome, Place
+from parties.flaim.line import Line, until_goodbye
+from parties.flaim.messages import Message
+from parties.flaim.roster import Own
+from parties.flaim.sums import is_malicious
+from parties.report.result import read_result
+from parties.silos.algorithm import Outcome, Place, plan_digest
 from parties.silos.client import SiloReport, run_silo
+from parties.silos.report import silos_report, write_silos_report
 from parties.silos.server import run_server
-from parties.silos.sums import honest
+from parties.silos.session import SiloSession
+from parties.silos.steps import step_of
+from parties.silos.sums import honest, silos_section
 from parties.trial.ports import free_ports
 from tests.parties.flaim_support import Events, Fault
 from tests.parties.support import document
@@ -75,6 +85,10 @@ class Tails:
         return self.noisy
 
     @property
+    def kinds(self) -> list[tuple[Request, int]]:
+        return [(replace(self.request(0), payload=b""), SUMS)]
+
+    @property
     def rho(self) -> float:
         event = self.request(0).event
         return 0.0 if event is None else SUMS * rho(event) * (1 + 1e-12)
@@ -83,7 +97,7 @@ class Tails:
         payload = json.dumps(number).encode()
         if not self.noisy:
             return Request(STEP, payload, LENGTH, -HIGH, HIGH)
-        section = self.config.require_meeting()
+        section = silos_section(self.config)
         noise, event = sum_noise(
             section.noise,  # type: ignore[arg-type]
             SIGMA,
@@ -181,3 +195,73 @@ async def play(
     if isinstance(server, BaseException):
         raise server
     return events, silos
+
+
+class _Leaves:
+    """A silo's session that breaks off when it gets a message of the kind ``at`` in sum ``number``."""
+
+    def __init__(self, inner: SiloSession, at: str, number: int) -> None:
+        self._inner, self._at, self._number, self._now = inner, at, number, 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def receive(self, data: bytes) -> bytes | None:
+        if step_of(data) == "silos.request":
+            self._now = Message.unpack(data, SERVER).round
+        if (step_of(data), self._now) == (self._at, self._number):
+            raise ConnectionAbortedError
+        return self._inner.receive(data)
+
+
+def leaving(
+    config: Config,
+    certificates: Mapping[str, CertificateFiles],
+    folder: Path,
+    plan: Tails,
+    index: int,
+    *,
+    at: str,
+    number: int = 2,
+) -> Fault:
+    """A silo that leaves for good when it gets a message of the kind ``at`` in sum ``number``."""
+
+    async def fault() -> None:
+        name = NAMES[index]
+        own = Own.make(config, certificates[name]) if is_malicious(config) else None
+        silo = plan.silo(TABLE, Place(name, index, folder), Ledger(plan.rho))
+        session = SiloSession(config, silo, server=SERVER, random_bytes=np.random.bytes, own=own)
+        line = Line(
+            config,
+            plan_digest(plan),
+            certificates[name],
+            SERVER,
+            None,
+            b"" if own is None else own.card.pack(),
+            _Leaves(session, at, number),  # type: ignore[arg-type]
+            SiloReport(name),
+            Events(),
+            asyncio.Semaphore(),
+        )
+        with contextlib.suppress(ConnectionAbortedError):
+            await until_goodbye(line)
+
+    return fault
+
+
+def collect(config: Config, folder: Path, certificates: Mapping[str, CertificateFiles]) -> Path:
+    """What an auditor gets of a run that ``play`` played in ``folder``."""
+    run, server = folder / "run", folder / "server"
+    (run / "transcripts").mkdir(parents=True)
+    (run / "certificates").mkdir()
+    transcript = run / "transcripts" / "server.jsonl"
+    shutil.copyfile(server / "transcript.jsonl", transcript)
+    shutil.copyfile(certificates[SERVER].cert, run / "certificates" / f"{SERVER}.crt")
+    shutil.copyfile(certificates[SERVER].ca, run / "certificates" / "ca.crt")
+    (run / "config.toml").write_text(config.override({"tls": None}).resolved_toml())
+    result = read_result(server)
+    for name in result["files"]:
+        shutil.copyfile(server / name, run / name)
+    report = silos_report(config, result, dataset="test", transcript=transcript, trial=False)
+    write_silos_report(run, report)
+    return run
