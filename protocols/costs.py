@@ -31,6 +31,8 @@ from protocols.discrete import BLOCK_SAMPLES, Sampler
 from protocols.galois import DEGREE
 from protocols.gumbel import COIN_BITS, FINE_BITS, INDEX_BITS, TAIL_BITS
 from protocols.inner_proof import blocks_of, last_size
+from protocols.laplace import BLOCK_SAMPLES as LAPLACE_BLOCK
+from protocols.laplace import LaplaceSampler
 from protocols.mersenne import F61, Field
 from protocols.ring import R16, R32, Ring
 from protocols.row_layout import Recoding
@@ -494,6 +496,16 @@ def discrete_gaussian(samples: int, sampler: Sampler) -> Cost:
         chosen = one_hot(size, table.index_bits) + coin + _everyone(_planes(table.index_bits, size))
         in_ring = words_to_ring(size, table.index_bits, 4) | bits_to_ring(size, 4)
         cost |= (chosen + in_ring).rotated(number % 3)
+    return cost
+
+
+def discrete_laplace(samples: int, sampler: LaplaceSampler) -> Cost:
+    """``laplace.discrete_laplace``."""
+    cost = Cost()
+    for number, start in enumerate(range(0, samples, LAPLACE_BLOCK)):
+        size = min(LAPLACE_BLOCK, samples - start)
+        coins = carry_out(2 * sampler.bits * 64 * words_for(size), sampler.coin_bits)
+        cost |= (coins + weighted_bits(size, 2 * sampler.bits, 4)).rotated(number % 3)
     return cost
 
 

@@ -20,6 +20,7 @@ from protocols import (
     fixed,
     free,
     gumbel,
+    laplace,
     lookup,
     measure,
     random_bits,
@@ -191,6 +192,14 @@ case(
     costs.discrete_gaussian(70_000, discrete.Sampler.of(20.0)),
     lambda c: discrete.discrete_gaussian(c, 70_000, discrete.Sampler.of(20.0)),
 )
+for scale in (0.5, 20.0):
+    sampler = laplace.LaplaceSampler.of(scale)
+    for n in (1, 70, 5000):
+        case(
+            f"discrete_laplace-{n}-{scale}",
+            costs.discrete_laplace(n, sampler),
+            lambda c, n=n, sampler=sampler: laplace.discrete_laplace(c, n, sampler),
+        )
 case("gaussian-blocks", costs.gaussian(70_000), lambda c: box_muller.gaussian(c, 70_000))
 for owners, sums in ((0, 3), (1, 1), (1, 2), (70, 5), (100, 64)):
     case(
@@ -413,6 +422,11 @@ VERIFIED: list[tuple[str, Callable[[], Cost], Program]] = [
         "measure_discrete",
         lambda: costs.measure_discrete(70, discrete.Sampler.of(20.0)),
         lambda c: measured(c, 70, 20.0, measure.DISCRETE),
+    ),
+    (
+        "discrete_laplace",
+        lambda: costs.discrete_laplace(70, laplace.LaplaceSampler.of(5.0)),
+        lambda c: laplace.discrete_laplace(c, 70, laplace.LaplaceSampler.of(5.0)),
     ),
     (
         "measure_box_muller",

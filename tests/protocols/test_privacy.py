@@ -26,6 +26,7 @@ from protocols import (
     fixed,
     free,
     gumbel,
+    laplace,
     link,
     lookup,
     measure,
@@ -224,6 +225,10 @@ PROTOCOLS: dict[str, tuple[Protocol, int]] = {
     "one_hot": (lambda c: lookup.one_hot(c, share_of(c, BIT_PARTS, BITS)), 0),
     "gaussian": (lambda c: box_muller.gaussian(c, 6), 0),
     "discrete_gaussian": (lambda c: discrete.discrete_gaussian(c, 6, discrete.Sampler.of(3.0)), 0),
+    "discrete_laplace": (
+        lambda c: laplace.discrete_laplace(c, 6, laplace.LaplaceSampler.of(3.0)),
+        0,
+    ),
     "discrete_gaussian-sum": (
         lambda c: discrete.discrete_gaussian(c, 6, discrete.Sampler.of(200.0)),
         0,
@@ -242,6 +247,7 @@ COMPOSED = {
     "select",
     "gaussian",
     "discrete_gaussian",
+    "discrete_laplace",
     "discrete_gaussian-sum",
     "measure_box_muller",
     "measure_discrete",
