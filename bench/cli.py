@@ -16,6 +16,7 @@ from bench.link import link
 from bench.linked_utility import link_utility
 from bench.load.cli import load
 from bench.mtl.cli import mtl
+from bench.mwem.cli import mwem
 from bench.overhead.cli import overhead
 from bench.quality.cli import quality
 from bench.secagg.cli import secagg
@@ -75,5 +76,6 @@ for command in (
     link_utility,
     tda,
     mtl,
+    mwem,
 ):
     bench.add_command(command)

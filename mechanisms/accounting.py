@@ -32,6 +32,7 @@ from mechanisms.events import (
     GRID_SLACK,
     SMALLEST_PART,
     DiscreteGaussianEvent,
+    DiscreteLaplaceEvent,
     Event,
     ExponentialEvent,
     GaussianEvent,
@@ -46,6 +47,7 @@ from mechanisms.events import (
 
 __all__ = [
     "DiscreteGaussianEvent",
+    "DiscreteLaplaceEvent",
     "Event",
     "ExponentialEvent",
     "GaussianEvent",
@@ -80,7 +82,8 @@ _PI_BELOW = Decimal("3.14159265358979323846264338327950288419716939937510")
 def rho(event: Event) -> float:
     """The cost of an event in zCDP, rounded up.
 
-    sensitivity^2 / (2 sigma^2) for Gaussian and discrete Gaussian noise; epsilon^2 / 8 for a choice.
+    sensitivity^2 / (2 sigma^2) for Gaussian and discrete Gaussian noise; epsilon^2 / 8 for a choice; epsilon^2 / 2 for
+    discrete Laplace noise, which is epsilon = sensitivity / scale by itself (Bun, Steinke 2016, Proposition 1.4).
     For a sum of m discrete Gaussians with a = sensitivity / (sqrt(m) sigma) and
     tau = 10 sum_{k=1}^{m-1} exp(-2 pi^2 sigma^2 k / (k + 1)), the smaller of (a + tau sqrt(cells))^2 / 2
     and a^2 / 2 + tau cells: only counts that differ add to the divergence, so ``cells`` is how many a
@@ -90,6 +93,8 @@ def rho(event: Event) -> float:
         return _up(Fraction(event.epsilon) ** 2 / 8)
     if isinstance(event, SumOfDiscreteGaussiansEvent):
         return _rho_of_sum(event)
+    if isinstance(event, DiscreteLaplaceEvent):
+        return _up((Fraction(event.sensitivity) / Fraction(event.scale)) ** 2 / 2)
     return _up(Fraction(event.sensitivity) ** 2 / (2 * Fraction(event.sigma) ** 2))
 
 

@@ -1,8 +1,9 @@
 """What was released: frozen records, apart from how it was sampled and from what it costs.
 
 Provides ``GaussianEvent``, ``DiscreteGaussianEvent``, ``SumOfDiscreteGaussiansEvent``,
-``ExponentialEvent``, their union ``Event``, ``event_to_dict`` and ``event_from_dict`` (exact over
-JSON), ``measurement_event``: what a noisy marginal is for each kind of noise, and ``GRID_SLACK``.
+``ExponentialEvent``, ``DiscreteLaplaceEvent``, their union ``Event``, ``event_to_dict`` and
+``event_from_dict`` (exact over JSON), ``measurement_event``: what a noisy marginal is for each kind of
+noise, and ``GRID_SLACK``.
 
 Public: everything here. Neighbouring tables differ by one row, which changes one cell of each
 marginal by 1: hence the defaults of ``sensitivity`` and ``cells``.
@@ -97,12 +98,39 @@ class ExponentialEvent:
         check_positive("epsilon", self.epsilon)
 
 
+@dataclass(frozen=True, slots=True)
+class DiscreteLaplaceEvent:
+    """Whole counts released under discrete Laplace noise: P(z) proportional to exp(-|z| / scale).
+
+    ``sensitivity`` is how far one row moves the counts in L1 norm, by whole numbers. Raises ``ValueError`` unless both
+    are positive and finite.
+    """
+
+    kind: ClassVar[str] = "discrete-laplace"
+    scale: float
+    sensitivity: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_positive("scale", self.scale)
+        check_positive("sensitivity", self.sensitivity)
+
+
 Event: TypeAlias = (
-    GaussianEvent | DiscreteGaussianEvent | SumOfDiscreteGaussiansEvent | ExponentialEvent
+    GaussianEvent
+    | DiscreteGaussianEvent
+    | SumOfDiscreteGaussiansEvent
+    | ExponentialEvent
+    | DiscreteLaplaceEvent
 )
 _CLASSES: dict[str, type[Event]] = {
     cls.kind: cls
-    for cls in (GaussianEvent, DiscreteGaussianEvent, SumOfDiscreteGaussiansEvent, ExponentialEvent)
+    for cls in (
+        GaussianEvent,
+        DiscreteGaussianEvent,
+        SumOfDiscreteGaussiansEvent,
+        ExponentialEvent,
+        DiscreteLaplaceEvent,
+    )
 }
 
 

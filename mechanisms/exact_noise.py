@@ -1,6 +1,7 @@
-"""The discrete Gaussian, sampled exactly: no approximation, whatever the number of samples.
+"""The discrete Gaussian and Laplace distributions, sampled exactly: no approximation, however many samples.
 
-Provides ``discrete_gaussian_noise``. Secret: the random bytes and the samples, until released.
+Provides ``discrete_gaussian_noise`` and ``discrete_laplace_noise``. Secret: the random bytes and the samples,
+until released.
 
 Method: Canonne, Kamath, Steinke 2020, Algorithms 1 to 3, on whole arrays. All probabilities are rational
 numbers of exactly known numerator and denominator. A coin with probability p is 64 random bits compared
@@ -49,6 +50,20 @@ def discrete_gaussian_noise(
         samples.append(kept)
         missing -= kept.size
     return np.concatenate(samples) if samples else np.zeros(0, np.int64)
+
+
+def discrete_laplace_noise(random_bytes: RandomBytes, scale: int, count: int) -> NDArray[np.int64]:
+    """Independent samples of P(z) proportional to exp(-|z| / scale) on the whole numbers, exactly.
+
+    Shapes: (count,). Raises: ``ValueError`` for a scale below 1 or of 2^20 and more.
+    """
+    if not 1 <= scale < MAX_SIGMA:
+        raise ValueError(f"scale = {scale}; it is a whole number from 1 to 2^20 - 1")
+    laplace, samples = _Laplace(random_bytes, scale), np.zeros(0, np.int64)
+    while samples.size < count:
+        # A third of the attempts at least succeed.
+        samples = np.concatenate((samples, laplace.attempts(3 * (count - samples.size) + 16)))
+    return samples[:count]
 
 
 class _Laplace:

@@ -13,7 +13,12 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from mechanisms.accounting import rho
-from mechanisms.events import Event, ExponentialEvent, SumOfDiscreteGaussiansEvent
+from mechanisms.events import (
+    DiscreteLaplaceEvent,
+    Event,
+    ExponentialEvent,
+    SumOfDiscreteGaussiansEvent,
+)
 
 # Rounded up, as everything that is charged.
 _ROOT_2 = math.nextafter(math.sqrt(2), 2.0)
@@ -22,11 +27,13 @@ _ROOT_2 = math.nextafter(math.sqrt(2), 2.0)
 def replaced(event: Event) -> Event:
     """The event with the sensitivity that replacing a row has.
 
-    Noisy counts: two cells move, by as much each, hence sqrt(2) times as far in Euclidean norm. A choice: every score
-    moves by twice as much, hence twice the epsilon.
+    Noisy counts: two cells move, by as much each, hence sqrt(2) times as far in Euclidean norm, and twice as far in L1,
+    which is what Laplace noise is for. A choice: every score moves by twice as much, hence twice the epsilon.
     """
     if isinstance(event, ExponentialEvent):
         return ExponentialEvent(2 * event.epsilon)
+    if isinstance(event, DiscreteLaplaceEvent):
+        return replace(event, sensitivity=2 * event.sensitivity)
     sensitivity = event.sensitivity * _ROOT_2
     if isinstance(event, SumOfDiscreteGaussiansEvent):
         return replace(event, sensitivity=sensitivity, cells=2 * event.cells)

@@ -1,10 +1,10 @@
 """The engine's speed: three party processes over mutually authenticated TLS, one task at a time.
 
-Provides ``measure``, ``Result`` and ``Peers``. Every (task, size) gets processes of its own, so that peak memory is the
-task's; they run as in production (``engine.party``), on one of ``networks.NETWORKS``. Beside each result stand the
-floor (``engine.floor``), measured in the same processes right after, and a peer (``engine.peer``), in the same run and
-on the same network. A repetition lasts as long as at the slowest party; seconds are the median of the repetitions.
-Benchmark data is generated and public.
+Provides ``measure``, ``run_three``, ``Result`` and ``Peers``. Every (task, size) gets processes of its own, so that
+peak memory is the task's; they run as in production (``engine.party``), on one of ``networks.NETWORKS``. Beside each
+result stand the floor (``engine.floor``), measured in the same processes right after, and a peer (``engine.peer``), in
+the same run and on the same network. A repetition lasts as long as at the slowest party; seconds are the median of the
+repetitions. Benchmark data is generated and public.
 """
 
 import contextlib
@@ -139,7 +139,7 @@ def _mpyc(network: Network, task: str, size: int, *, gmpy2: bool) -> Peer:
         places = [word for host, port in view for word in ("-P", f"{host}:{port}")]
         options = [*places, "-I", str(pid), "--no-log"]
         commands.append(["bench.engine.peer", task, str(size), str(_PEER_REPEAT), *options])
-    outputs = _run_three(network, commands, [""] * 3, "the peer's party")
+    outputs = run_three(network, commands, [""] * 3, "the peer's party")
     seconds = [json.loads(output)["seconds"] for output in outputs]
     version = importlib.metadata.version("mpyc")
     name = f"MPyC {version} {'with' if gmpy2 else 'without'} gmpy2"
@@ -171,7 +171,7 @@ def measure(
             )
             for pid in range(3)
         ]
-        outputs = _run_three(network, [[_PARTY]] * 3, orders, "party")
+        outputs = run_three(network, [[_PARTY]] * 3, orders, "party")
     reports = [Report(**json.loads(output)) for output in outputs]
     peer = None if peers is None else peers.measure(task, size)
     return _result(task, size, network, reports, peer, security=security)
@@ -217,7 +217,7 @@ def _result(
     )
 
 
-def _run_three(
+def run_three(
     network: Network, modules: Sequence[Sequence[str]], inputs: Sequence[str], who: str
 ) -> list[str]:
     """Run a module with arguments for each party on its host, and return what each prints.

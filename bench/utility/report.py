@@ -11,6 +11,7 @@ from statistics import fmean
 
 from bench.fetch import DatasetError
 from bench.markdown import markdown_table, spread
+from bench.mwem.cli import mwem_section
 from bench.utility import grid
 from bench.utility.beside_paper import beside_paper
 from bench.utility.everybody import everybody_section
@@ -33,6 +34,7 @@ def write_report(store: Store, folder: Path) -> None:
         beside_paper(store, read_splits(folder / SPLITS_FILE)),
         *(table(store) for table in (_methods, _parts, _partitions, _rounds)),
         everybody_section(store, folder),
+        mwem_section(folder),
         _splits(folder),
     ]
     try:

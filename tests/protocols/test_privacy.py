@@ -290,6 +290,10 @@ UNKNOWN: dict[str, tuple[Protocol, float]] = {
         lambda c: discrete.discrete_gaussian(c, 64, discrete.Sampler.of(200.0)),
         25,
     ),
+    "discrete_laplace": (
+        lambda c: laplace.discrete_laplace(c, 64, laplace.LaplaceSampler.of(3.0)),
+        5,
+    ),
     "gaussian": (lambda c: box_muller.gaussian(c, 64), 40),
     "gumbel": (lambda c: noise_above_its_median(c, 64), 40),
 }

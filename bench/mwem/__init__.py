@@ -1,0 +1,1 @@
+"""DistMWEM: MWEM by three servers on shares, on a small domain, beside MWEM and AIM in the clear."""
