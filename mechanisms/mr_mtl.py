@@ -10,9 +10,10 @@ weighted by the silos' declared rows n_k. lambda = 0 is local training. At lambd
 wbar: FedAvg. With several candidates for lambda each is trained for ``tuning_rounds``, all in the same sums; then the
 silos' held-out rows vote by noisy differences of losses, and the one chosen goes on.
 
-Rounds: one sum a round, one of votes. Communication: a sum has ``candidates`` x d numbers in a tuning round, d
-otherwise, of the votes one a candidate. Representation: weights clipped to [-bound, bound], in units of 2^-model_bits,
-times n_k. Source: Liu, Hu, Wu, Smith 2022, "On privacy and personalization in cross-silo federated learning",
+Rounds: one sum a round, one of votes. Communication: a sum has ``candidates`` x d + 1 numbers in a tuning round, d + 1
+otherwise, of the votes one a candidate. The last number is n_k, so that the server learns the sum of these over who was
+in the sum, and none of them. Representation: weights clipped to [-bound, bound], in units of 2^-model_bits, times n_k.
+Source: Liu, Hu, Wu, Smith 2022, "On privacy and personalization in cross-silo federated learning",
 Algorithm 1. Deviations: rounding to the grid; the choice of lambda.
 """
 
@@ -37,20 +38,20 @@ VOTE_BITS = 10
 # Votes of a silo are cut here, in rows: its own noise is within this for every epsilon worth asking.
 VOTE_ROWS = 1 << 14
 
-Progress: TypeAlias = Callable[[int], None]
+Progress: TypeAlias = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
 class MtlSettings:
     """What the server and all silos agree on. Raises ``ValueError`` for numbers out of range.
 
-    ``sizes``: each silo's declared training rows n_k. ``batch``: the mean size B of a batch; the sampling rate is
-    min(1, B / n_k), and a round has max(1, round(epochs n_k / B)) steps of size ``rate``. ``clip``: of an example's
-    gradient, the pull towards the mean included. ``vote_norm``: what one held-out row's losses may differ by at most
-    (Euclidean norm over the candidates, after their mean is taken away).
+    ``max_rows``: the most training rows n_k that a silo declares. ``batch``: the mean size B of a batch; the sampling
+    rate is min(1, B / n_k), and a round has max(1, round(epochs n_k / B)) steps of size ``rate``. ``clip``: of an
+    example's gradient, the pull towards the mean included. ``vote_norm``: what one held-out row's losses may differ by
+    at most (Euclidean norm over the candidates, after their mean is taken away).
     """
 
-    sizes: tuple[int, ...]
+    max_rows: int
     features: int
     lambdas: tuple[float, ...]
     objective: str = "linear"
@@ -66,14 +67,21 @@ class MtlSettings:
     vote_norm: float = 0.02
 
     def __post_init__(self) -> None:
-        for name in ("features", "rounds", "epochs", "batch", "rate", "clip", "vote_norm"):
+        for name in (
+            "max_rows",
+            "features",
+            "rounds",
+            "epochs",
+            "batch",
+            "rate",
+            "clip",
+            "vote_norm",
+        ):
             check_positive(name, getattr(self, name))
         if self.objective not in OBJECTIVES:
             raise ValueError(
                 f"objective = {self.objective!r}; it is one of {', '.join(OBJECTIVES)}"
             )
-        if not self.sizes or min(self.sizes) < 1:
-            raise ValueError("sizes: every silo declares one training row at least")
         if not self.lambdas or not all(value >= 0 for value in self.lambdas):
             raise ValueError(f"lambdas = {self.lambdas}; expected one or more, from 0 to inf")
         several = len(self.lambdas) > 1
@@ -91,7 +99,7 @@ class MtlSettings:
     @property
     def limit(self) -> int:
         """The most that one number of a silo's answer is, in either direction."""
-        return max(self.sizes) * units(self.bound, self.model_bits)
+        return self.max_rows * units(self.bound, self.model_bits)
 
     def sampling_rate(self, size: int) -> float:
         """The rate q of a silo of ``size`` declared training rows."""
@@ -111,9 +119,8 @@ class MtlSettings:
     ) -> Request:
         """Asks for the models of ``candidates`` (indices) after ``round``, which begins with ``means`` (c, d)."""
         head = np.array([round, *candidates], np.float64)
-        return Request(
-            MODELS, pack_arrays(head, means), means.size, low=-self.limit, high=self.limit
-        )
+        payload = pack_arrays(head, means)
+        return Request(MODELS, payload, means.size + 1, low=-self.limit, high=self.limit)
 
     def votes_request(self, means: NDArray[np.float64]) -> Request:
         """Asks for the votes on all candidates, whose last ``means`` (c, d) are."""
@@ -135,7 +142,7 @@ class MtlResult:
 
 
 async def run_mtl(
-    settings: MtlSettings, silos: Silos, progress: Progress = lambda round: None
+    settings: MtlSettings, silos: Silos, progress: Progress = lambda round, survivors: None
 ) -> MtlResult:
     """Algorithm 1, the server. Raises ``RoundLost`` where too few silos are left in a round."""
     survivors: list[int] = []
@@ -145,11 +152,12 @@ async def run_mtl(
     ) -> NDArray[np.float64]:
         for number in range(first, last + 1):
             total = await silos.sum(settings.models_request(number, candidates, means))
-            weight = sum(settings.sizes[silo] for silo in total.survivors)
-            means = decode(total.values, scale_bits=settings.model_bits).reshape(means.shape)
+            weight = max(1, int(total.values[-1]))
+            models = total.values[:-1].reshape(means.shape)
+            means = decode(models, scale_bits=settings.model_bits)
             means = np.clip(means / weight, -settings.bound, settings.bound)
             survivors.append(len(total.survivors))
-            progress(number)
+            progress(number, len(total.survivors))
         return means
 
     everything = tuple(range(len(settings.lambdas)))

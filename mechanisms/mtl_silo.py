@@ -13,7 +13,9 @@ two ledgers, each with the whole budget, and the silo's epsilon is the larger of
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,16 +49,16 @@ def multiplier_of(q: float, steps: int, epsilon: float, delta: float) -> float:
 
 
 class MtlSilo:
-    """Silo ``number`` of ``settings``, with its own budget; a ``silos.Silo``.
+    """A silo with a budget of its own; a ``silos.Silo``.
 
-    ``rows.train`` has as many rows as were declared for it, or fewer. ``multiplier``: of the noise, if it was computed
-    before. Raises ``ValueError`` where rows and settings do not fit.
+    It declares as many rows as ``rows.train`` has. ``multiplier``: of the noise, if it was computed before. A request
+    that comes again (a sum that was lost, a server that was started anew) is answered as it was, at no further cost.
+    Raises ``ValueError`` where rows and settings do not fit.
     """
 
     def __init__(
         self,
         settings: MtlSettings,
-        number: int,
         rows: SiloRows,
         *,
         epsilon: float,
@@ -64,12 +66,12 @@ class MtlSilo:
         random_bytes: RandomBytes,
         multiplier: float | None = None,
     ) -> None:
-        self._size = settings.sizes[number]
         x, y = rows.train
-        if x.shape != (len(y), settings.features) or len(y) > self._size:
+        if x.shape != (len(y), settings.features) or not 1 <= len(y) <= settings.max_rows:
             raise ValueError(
-                f"silo {number}: training rows of shape {x.shape}; expected at most {self._size} of {settings.features}"
+                f"training rows of shape {x.shape}; expected 1 to {settings.max_rows} of {settings.features}"
             )
+        self._size = len(y)
         self.training = RdpLedger(epsilon, delta)
         self.voting = RdpLedger(epsilon, delta)
         self._settings = settings
@@ -86,6 +88,7 @@ class MtlSilo:
         self._models = np.zeros((len(settings.lambdas), settings.features))
         self._chosen: int | None = None if settings.tuning_rounds else 0
         self._final: NDArray[np.float64] | None = None
+        self._votes: NDArray[np.int64] | None = None
         self._round = 0
 
     def __repr__(self) -> str:
@@ -121,6 +124,27 @@ class MtlSilo:
         x, y = self._rows.test
         return self._objective.error(w, x, y) if len(y) else math.nan
 
+    def state(self) -> dict[str, object]:
+        """Where this silo is, for ``resume`` in another process: as secret as models are before they are sent."""
+        return {
+            "round": self._round,
+            "steps": sum(entry.steps for entry in self.training.entries),
+            "chosen": self._chosen,
+            "models": self._models.tolist(),
+            "votes": None if self._votes is None else self._votes.tolist(),
+        }
+
+    def resume(self, state: Mapping[str, Any]) -> None:
+        """Go on where a process before this one was, whose ``state`` that is; charges are entered again."""
+        if state["steps"]:
+            self.training.charge(f"{MODELS}, before", self._step_cost, state["steps"])
+        if state["votes"] is not None:
+            z = least_multiplier(gaussian, self.voting.epsilon, self.voting.delta)
+            self.voting.charge(VOTES, gaussian(z), 1)
+            self._votes = np.array(state["votes"], np.int64)
+        self._round, self._chosen = state["round"], state["chosen"]
+        self._models = np.array(state["models"], np.float64).reshape(self._models.shape)
+
     def _in_box(self, means: NDArray[np.float64]) -> NDArray[np.float64]:
         if float(np.abs(means).max(initial=0.0)) > self._settings.bound:
             raise RequestRefused(
@@ -132,7 +156,7 @@ class MtlSilo:
         settings = self._settings
         everything = len(settings.lambdas)
         # Before the votes a sum has the models of all candidates, after them of the one chosen.
-        tuning = settings.tuning_rounds > 0 and request.length == everything * settings.features
+        tuning = settings.tuning_rounds > 0 and request.length == everything * settings.features + 1
         count = everything if tuning else 1
         request.check(settings.models_request(0, (), np.zeros((count, settings.features))))
         head, means = unpack_arrays(request.payload, (1 + count,), (count, settings.features))
@@ -141,26 +165,26 @@ class MtlSilo:
         number, *candidates = (int(value) for value in head)
         self._check_place(number, candidates, tuning=tuning)
         means = self._in_box(means)
-        steps = settings.steps(self._size)
-        # Charged before a row is looked at. A silo that missed rounds has made fewer steps, and is charged fewer.
-        self.training.charge(f"{MODELS}, round {number}", self._step_cost, steps * count)
-        self._round = number
-        if not tuning:
-            self._chosen = candidates[0]
-        for candidate, mean in zip(candidates, means, strict=True):
-            self._descend(candidate, mean, steps)
+        if number > self._round:
+            steps = settings.steps(self._size)
+            # Charged before a row is looked at. A silo that missed rounds has made fewer steps, and is charged fewer.
+            self.training.charge(f"{MODELS}, round {number}", self._step_cost, steps * count)
+            self._round = number
+            if not tuning:
+                self._chosen = candidates[0]
+            for candidate, mean in zip(candidates, means, strict=True):
+                self._descend(candidate, mean, steps)
         models = encode(
             self._models[candidates], scale_bits=settings.model_bits, bound=settings.bound
         )
-        weighted: NDArray[np.int64] = (self._size * models).ravel()
-        return weighted
+        return np.append((self._size * models).ravel(), self._size)
 
     def _check_place(self, number: int, candidates: list[int], *, tuning: bool) -> None:
         """Raises ``RequestRefused`` for a round that is not to come, or other candidates than it has."""
         settings = self._settings
         first = 1 if tuning else settings.tuning_rounds + 1
         last = settings.tuning_rounds if tuning else settings.rounds
-        if not max(first, self._round + 1) <= number <= last:
+        if not max(first, self._round) <= number <= last:
             raise RequestRefused(f"round {number} after round {self._round}; the last is {last}")
         everything = list(range(len(settings.lambdas)))
         open_choice = self._chosen is None and candidates[0] in everything
@@ -196,10 +220,13 @@ class MtlSilo:
         settings = self._settings
         expected = settings.votes_request(self._models)
         request.check(expected)
-        if self._chosen is not None or self.voting.entries:
-            raise RequestRefused("votes are asked for once, after the rounds of tuning")
+        if self._chosen is not None:
+            raise RequestRefused(
+                "votes are asked for after the rounds of tuning, and before others"
+            )
+        if self._votes is not None:
+            return self._votes
         (means,) = unpack_arrays(request.payload, self._models.shape)
-        self._round = settings.tuning_rounds
         x, y = self._rows.held_out
         z = least_multiplier(gaussian, self.voting.epsilon, self.voting.delta)
         self.voting.charge(VOTES, gaussian(z), 1)
@@ -214,7 +241,5 @@ class MtlSilo:
         noise = DiscreteGaussianStream(
             math.nextafter(z * 2**VOTE_BITS, math.inf), self._random_bytes
         )
-        noisy: NDArray[np.int64] = np.clip(
-            votes + noise.draw(len(votes)), expected.low, expected.high
-        )
-        return noisy
+        self._votes = np.clip(votes + noise.draw(len(votes)), expected.low, expected.high)
+        return self._votes

@@ -111,7 +111,7 @@ def measure(
     silos = silos_of(school, split, scaling=scaling, held_out=held_out)
     sizes = tuple(len(rows.train[1]) for rows in silos)
     settings = MtlSettings(
-        sizes,
+        max(sizes),
         silos[0].train[0].shape[1],
         lambdas,
         rounds=rounds,
@@ -120,7 +120,6 @@ def measure(
     members = [
         MtlSilo(
             settings,
-            number,
             rows,
             epsilon=epsilon,
             delta=DELTA,
@@ -129,7 +128,7 @@ def measure(
                 settings.sampling_rate(size), settings.total_steps(size), epsilon
             ),
         )
-        for number, (rows, size) in enumerate(zip(silos, sizes, strict=True))
+        for rows, size in zip(silos, sizes, strict=True)
     ]
     result = asyncio.run(run_mtl(settings, InProcess(members)))
     tests = np.array([len(rows.test[1]) for rows in silos])
