@@ -100,12 +100,26 @@ class MtlSilo:
         return max(self.training.spent, self.voting.spent)
 
     @property
+    def lambda_(self) -> float:
+        """The lambda that was chosen; the first, as long as none is."""
+        return self._settings.lambdas[self._chosen or 0]
+
+    @property
+    def steps(self) -> int:
+        """How many noisy sums were charged."""
+        return sum(entry.steps for entry in self.training.entries)
+
+    @property
+    def mean(self) -> NDArray[np.float64]:
+        """The mean of all models (d,) that the server sent last; zeros before."""
+        return np.zeros(self._settings.features) if self._final is None else self._final
+
+    @property
     def model(self) -> NDArray[np.float64]:
         """The silo's model (d,) as it is now; with FedAvg the mean that was sent last."""
-        chosen = self._chosen or 0
-        if self._final is not None and is_fedavg(self._settings.lambdas[chosen]):
+        if self._final is not None and is_fedavg(self.lambda_):
             return self._final
-        own: NDArray[np.float64] = self._models[chosen]
+        own: NDArray[np.float64] = self._models[self._chosen or 0]
         return own
 
     def answer(self, request: Request) -> NDArray[np.int64]:
@@ -128,7 +142,7 @@ class MtlSilo:
         """Where this silo is, for ``resume`` in another process: as secret as models are before they are sent."""
         return {
             "round": self._round,
-            "steps": sum(entry.steps for entry in self.training.entries),
+            "steps": self.steps,
             "chosen": self._chosen,
             "models": self._models.tolist(),
             "votes": None if self._votes is None else self._votes.tolist(),

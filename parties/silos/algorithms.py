@@ -12,7 +12,10 @@ from parties.config import SILO_ALGORITHMS, Config
 from parties.errors import ConfigError
 from parties.silos.algorithm import Plan
 
-_MODULES: Mapping[str, str] = {"tda": "parties.silos.tda"}
+_MODULES: Mapping[str, str] = {
+    "tda": "parties.silos.tda",
+    "mtl": "parties.silos.mtl",
+}
 
 
 def plan_of(config: Config) -> Plan:

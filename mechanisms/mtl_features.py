@@ -1,0 +1,107 @@
+"""A table's rows as features and labels of a linear model, by what the domain says alone: bounds and categories.
+
+Provides ``Features``. A column with numbers between public bounds becomes its place between them, from -1 to 1 (in
+proportion where its scale is), and, where values may be missing, whether one is. Any other column becomes one feature
+for each category. The last feature is 1, the intercept. A label is a number's place from 0 to 1 (linear), or which of
+two categories (logistic). Nothing is learnt from rows, so that nothing has to be charged.
+
+Secret: rows, at their silo. Public: what features there are.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mechanisms.column_values import number_of
+from mechanisms.domain import Column, Domain, Integer, Real
+from mechanisms.errors import DomainError
+from mechanisms.table import encode
+from mechanisms.tda.layout import scaled
+from mechanisms.text_table import TextTable
+
+
+@dataclass(frozen=True, slots=True)
+class Features:
+    """The columns of ``domain`` as features, but for ``label``; ``two_classes`` for a label of two categories.
+
+    Raises ``DomainError`` where there is no such column, or it is of another kind.
+    """
+
+    domain: Domain
+    label: str
+    two_classes: bool
+
+    def __post_init__(self) -> None:
+        if len(self.domain.columns) < 2:
+            raise DomainError("expected a label and one column more at least")
+        column = self.domain.columns[self.domain.index(self.label)]
+        if self.two_classes and (_is_number(column) or column.size != 2):
+            raise DomainError(
+                f"column {self.label!r}, the label, has {column.size} values; expected two categories"
+            )
+        if not self.two_classes and not (_is_number(column) and not column.missing):
+            raise DomainError(
+                f"column {self.label!r}, the label: expected numbers between bounds, none of them missing"
+            )
+
+    @property
+    def names(self) -> list[str]:
+        """What each feature is, d of them; the intercept is "1"."""
+        return [name for column in self._columns() for name in _names(column)] + ["1"]
+
+    def rows_of(
+        self, table: TextTable, *, source: str, ignore_extra: bool = False
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Features (n, d) and labels (n,). Raises ``DataError`` as ``mechanisms.table.encode`` does."""
+        codes = encode(self.domain, table, source=source, ignore_extra=ignore_extra)
+        parts = [
+            _features(column, table, codes[:, self.domain.index(column.name)])
+            for column in self._columns()
+        ]
+        x = np.column_stack([*parts, np.ones(len(codes))])
+        at = self.domain.index(self.label)
+        label = self.domain.columns[at]
+        if self.two_classes:
+            return x, codes[:, at].astype(np.float64)
+        return x, _places(label, table, np.ones(len(codes), np.bool_))
+
+    def _columns(self) -> Iterator[Column]:
+        return (column for column in self.domain.columns if column.name != self.label)
+
+
+def _is_number(column: Column) -> bool:
+    return isinstance(column, Integer | Real) and math.isfinite(
+        float(column.high) - float(column.low)
+    )
+
+
+def _names(column: Column) -> list[str]:
+    if _is_number(column):
+        return [column.name] + ([f"{column.name}, missing"] if column.missing else [])
+    return [f"{column.name} {code}" for code in range(column.size)]
+
+
+def _features(column: Column, table: TextTable, codes: NDArray[np.int32]) -> NDArray[np.float64]:
+    if not _is_number(column):
+        one_hot: NDArray[np.float64] = np.eye(column.size)[codes]
+        return one_hot
+    there = codes != column.size - 1 if column.missing else np.ones(len(codes), np.bool_)
+    places = np.zeros(len(codes))
+    places[there] = 2 * _places(column, table, there) - 1
+    return np.column_stack([places, ~there]) if column.missing else places[:, None]
+
+
+def _places(column: Column, table: TextTable, there: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """Where the numbers of the rows that have one lie between the column's bounds, from 0 to 1."""
+    if not isinstance(column, Integer | Real):
+        raise DomainError(f"column {column.name!r} has no numbers")
+    texts = [
+        text for text, has in zip(table.columns[column.name], there.tolist(), strict=True) if has
+    ]
+    numbers = {text: number_of(column, text) for text in dict.fromkeys(texts)}
+    return scaled(column, np.array([numbers[text] for text in texts], np.float64))

@@ -1,0 +1,197 @@
+"""MR-MTL between silos over mutual TLS, with the server and all silos in one event loop."""
+
+import asyncio
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mechanisms.accounting import Ledger
+from mechanisms.errors import DataError
+from mechanisms.text_table import TextTable
+from parties.config import CertificateFiles, Config
+from parties.errors import ConfigError, StoreError
+from parties.silos.algorithm import Place
+from parties.silos.algorithms import plan_of
+from parties.silos.client import run_silo
+from parties.silos.mtl import MEAN, PERSONAL, STATE, MtlPlan
+from parties.silos.server import RESULT, run_server
+from parties.tls import make_certificates
+from tests.parties.flaim_support import Events
+from tests.parties.silos_support import NAMES, SERVER, silos_config
+
+MTL = {
+    "label": "score",
+    "lambdas": ["0", "1", "fedavg"],
+    "tuning_rounds": 2,
+    "rate": 0.2,
+    "test": 0.25,
+    "held_out": 0.1,
+}
+COLUMNS = [
+    {"name": "age", "kind": "integer", "low": 20, "high": 80, "bins": 6},
+    {"name": "sex", "kind": "categorical", "categories": ["f", "m"]},
+    {"name": "score", "kind": "integer", "low": 0, "high": 100, "bins": 5},
+]
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> dict[str, CertificateFiles]:
+    return make_certificates(tmp_path_factory.mktemp("mtl"), [SERVER], NAMES)
+
+
+def mtl_config(
+    certificates: Mapping[str, CertificateFiles], overrides: Mapping[str, object] | None = None
+) -> Config:
+    values = {"tda": None, "mtl": MTL, "column": COLUMNS, "workload": None, "run.rounds": 4}
+    return silos_config(certificates, {**values, "run.delta": 1e-3, **(overrides or {})})
+
+
+def table_of(number: int, rows: int = 60) -> TextTable:
+    draw = np.random.default_rng(number)
+    age, sex = draw.integers(20, 81, rows), draw.integers(0, 2, rows)
+    score = np.clip(np.rint(0.8 * age + 10 * sex * number / 5 + draw.normal(0, 4, rows)), 0, 100)
+    columns = {
+        "age": [str(value) for value in age],
+        "sex": ["fm"[value] for value in sex],
+        "score": [str(int(value)) for value in score],
+    }
+    return TextTable(columns, range(2, 2 + rows))
+
+
+async def play(
+    config: Config,
+    certificates: Mapping[str, CertificateFiles],
+    folder: Path,
+    *,
+    missing: tuple[int, ...] = (),
+) -> Any:
+    """A run with the server and the silos in this loop. Raises what the server raises."""
+    events, closed = Events(), asyncio.Event()
+    (folder / "server").mkdir()
+
+    async def one(index: int) -> Any:
+        if index in missing:
+            return None
+        return await run_silo(
+            config,
+            table_of(index),
+            certificates[NAMES[index]],
+            folder / NAMES[index],
+            progress=Events(),
+            epsilon=2.0 if index == 0 else None,
+        )
+
+    server, *silos = await asyncio.gather(
+        run_server(config, folder / "server", progress=events, closed=closed),
+        *(one(index) for index in range(len(NAMES))),
+        return_exceptions=True,
+    )
+    if isinstance(server, BaseException):
+        raise server
+    return silos
+
+
+@pytest.mark.parametrize("security", ["semi-honest", "malicious"])
+def test_run_leaves_every_silo_its_model_and_what_it_spent(
+    certificates: Mapping[str, CertificateFiles], tmp_path: Path, security: str
+) -> None:
+    config = mtl_config(certificates, {"run.security": security})
+    asyncio.run(play(config, certificates, tmp_path))
+    result = json.loads((tmp_path / "server" / RESULT).read_text())
+    assert result["facts"]["lambda"] in MTL["lambdas"]
+    assert set(result["facts"]["votes"]) == set(MTL["lambdas"])
+    assert result["facts"]["least_models_in_a_mean"] == 6
+    mean = json.loads((tmp_path / "server" / MEAN).read_text())["weights"]
+    for index, name in enumerate(NAMES):
+        personal = json.loads((tmp_path / name / PERSONAL).read_text())
+        budget = 2.0 if index == 0 else config.run.epsilon
+        assert 0.9 * budget < personal["epsilon_spent"] <= budget == personal["epsilon"]
+        assert personal["rows"] == {"train": 41, "held_out": 4, "test": 15}
+        assert set(personal["errors"]) == {"own", "alone", "mean"}
+        assert personal["weights"].keys() == mean.keys()
+        # One step of 32 of 40 rows a round: 2 rounds of three candidates, 2 of the one chosen.
+        assert personal["steps"] == 8
+    # The server has sums of models, and nothing of what silos keep.
+    kept = "".join(
+        path.read_text(errors="ignore") for path in (tmp_path / "server").rglob("*.json*")
+    )
+    assert "errors" not in kept
+    assert "epsilon_spent" not in kept
+
+
+def plan_in(certificates: Mapping[str, CertificateFiles], **overrides: object) -> MtlPlan:
+    plan = plan_of(mtl_config(certificates, overrides))
+    assert isinstance(plan, MtlPlan)
+    return plan
+
+
+def test_silo_started_anew_answers_as_before_with_the_same_rows_in_each_part(
+    certificates: Mapping[str, CertificateFiles], tmp_path: Path
+) -> None:
+    plan = plan_in(certificates)
+    place, ledger = Place("clinic-a", 0, tmp_path), Ledger(0.0)
+    request = plan.settings.models_request(1, (0, 1, 2), np.zeros((3, plan.settings.features)))
+    first = plan.silo(table_of(0), place, ledger)
+    answer = first.answer(request)
+    again = plan.silo(table_of(0), place, ledger)
+    assert np.array_equal(again.answer(request), answer)
+    assert np.array_equal(again._rows.test[0], first._rows.test[0])
+    assert again._inner.steps == first._inner.steps == 3
+    # The control: another silo with the same rows has other noise and other parts.
+    other = Place("clinic-b", 1, tmp_path / "b")
+    other.folder.mkdir()
+    fresh = plan.silo(table_of(0), other, ledger)
+    assert not np.array_equal(fresh.answer(request), answer)
+    assert not np.array_equal(fresh._rows.test[0], first._rows.test[0])
+    (tmp_path / STATE).write_text("{}")
+    with pytest.raises(StoreError, match="state"):
+        plan.silo(table_of(0), place, ledger)
+
+
+def test_answer_is_kept_before_it_is_given(
+    certificates: Mapping[str, CertificateFiles], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A disk that takes nothing ends the silo's part: an answer that it would forget is not given."""
+    plan = plan_in(certificates)
+    silo = plan.silo(table_of(0), Place("clinic-a", 0, tmp_path), Ledger(0.0))
+    request = plan.settings.models_request(1, (0, 1, 2), np.zeros((3, plan.settings.features)))
+
+    def full(*_: object, **__: object) -> None:
+        raise StoreError(tmp_path, "is full")
+
+    monkeypatch.setattr("parties.silos.mtl.write_whole", full)
+    with pytest.raises(StoreError, match="full"):
+        silo.answer(request)
+
+
+def test_silo_needs_rows_to_train_with(
+    certificates: Mapping[str, CertificateFiles], tmp_path: Path
+) -> None:
+    plan = plan_in(certificates, **{"mtl": {**MTL, "test": 0.9}})
+    with pytest.raises(DataError, match="no rows left"):
+        plan.silo(table_of(0, rows=1), Place("clinic-a", 0, tmp_path), Ledger(0.0))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"label": "age of reason"},
+        {"label": "sex"},
+        {"lambdas": ["much"]},
+        {"lambdas": ["-1"]},
+        {"tuning_rounds": 0},
+        {"tuning_rounds": 9},
+        {"held_out": 1.5},
+        {"objective": "logistic"},
+        {"unknown": 1},
+    ],
+)
+def test_plan_rejects_what_cannot_be_carried_out(
+    certificates: Mapping[str, CertificateFiles], change: Mapping[str, object]
+) -> None:
+    with pytest.raises(ConfigError, match="mtl"):
+        plan_in(certificates, **{"mtl": {**MTL, **change}})
