@@ -75,8 +75,8 @@ class Features:
 
 
 def _is_number(column: Column) -> bool:
-    return isinstance(column, Integer | Real) and math.isfinite(
-        float(column.high) - float(column.low)
+    return (
+        isinstance(column, Integer | Real) and 0 < float(column.high) - float(column.low) < math.inf
     )
 
 

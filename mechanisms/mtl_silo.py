@@ -71,6 +71,9 @@ class MtlSilo:
             raise ValueError(
                 f"training rows of shape {x.shape}; expected 1 to {settings.max_rows} of {settings.features}"
             )
+        for part in (rows.train, rows.held_out, rows.test):
+            if not all(np.isfinite(numbers).all() for numbers in part):
+                raise ValueError("a feature or a label is not finite")
         self._size = len(y)
         self.training = RdpLedger(epsilon, delta)
         self.voting = RdpLedger(epsilon, delta)

@@ -146,7 +146,7 @@ class MtlPlan:
         )
 
     def judge(self, folder: Path, table: TextTable) -> Mapping[str, float]:
-        """See ``Plan``: what silos found on their own test rows, weighted by these; all they keep goes into one file."""
+        """See ``Plan``: what silos found on their own test rows, weighted by these; all they keep is in one file."""
         found = {
             path.parent.name: json.loads(path.read_text())
             for path in sorted(folder.rglob(PERSONAL))

@@ -289,6 +289,13 @@ def test_settings_reject_numbers_out_of_range(change: dict[str, object]) -> None
         dataclasses.replace(SETTINGS, **change)  # type: ignore[arg-type]
 
 
+def test_silo_rejects_rows_that_are_no_numbers() -> None:
+    rows = rows_of(40, 0)
+    rows.test[0][3, 1] = np.nan
+    with pytest.raises(ValueError, match="not finite"):
+        MtlSilo(SETTINGS, rows, epsilon=1.0, delta=1e-3, random_bytes=random_stream(0))
+
+
 def test_silo_rejects_more_rows_than_it_declared() -> None:
     with pytest.raises(ValueError, match="expected 1 to 100"):
         MtlSilo(SETTINGS, rows_of(101, 0), epsilon=1.0, delta=1e-3, random_bytes=random_stream(0))

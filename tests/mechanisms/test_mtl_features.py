@@ -38,6 +38,14 @@ def test_rows_of_with_a_label_of_two_categories() -> None:
     assert x.shape == (2, len(features.names)) == (2, 5)
 
 
+def test_rows_of_a_column_with_one_value_are_finite() -> None:
+    domain = Domain((Integer("one", 3, 3, bins=1), *DOMAIN.columns))
+    features = Features(domain, "score", two_classes=False)
+    x, _ = features.rows_of(table(one=["3", "3"]), source="table")
+    assert features.names[0] == "one 0"
+    assert x[:, 0].tolist() == [1.0, 1.0]
+
+
 def test_features_of_a_row_do_not_depend_on_the_others() -> None:
     features = Features(DOMAIN, "score", two_classes=False)
     first = features.rows_of(table(), source="table")[0][1]
