@@ -28,6 +28,10 @@ Floats = NDArray[np.float64]
 _MOST_SHIFT = 3.0
 _MOST_SPREAD = 16.0
 
+# Far beyond any table's. What a silo is sent lies within, so that no square of its overflows: an error would depend on
+# its rows.
+_MOST = 2.0**48
+
 
 @dataclass(frozen=True, slots=True)
 class Prior:
@@ -59,7 +63,8 @@ class Prior:
 class Mixture:
     """The posterior: (columns, components) each of ``counts`` N_t, ``mean`` m_t and ``scatter`` W_t^-1.
 
-    alpha_t, beta_t and nu_t are the prior's plus N_t. Raises ``ValueError`` for what is no posterior of any table.
+    alpha_t, beta_t and nu_t are the prior's plus N_t. No posterior has a scatter below the
+    prior's. Raises ``ValueError`` for what is none of any table.
     """
 
     prior: Prior
@@ -76,14 +81,13 @@ class Mixture:
         arrays = (self.counts, self.mean, self.scatter)
         if not all(np.isfinite(array).all() for array in arrays):
             raise ValueError("a mixture with numbers that are not finite")
-        if (
-            (self.counts < 0).any()
-            or (self.scatter <= 0).any()
-            or (abs(self.mean - 0.5) > 0.5).any()
-        ):
-            raise ValueError(
-                "a mixture has counts from 0, means between 0 and 1, positive scatters"
-            )
+        least = self.prior.scatter * (1 - 1e-9)
+        if (self.counts < 0).any() or (self.counts > _MOST).any():
+            raise ValueError("a mixture has counts from 0 to 2^48")
+        if (self.scatter < least).any() or (self.scatter > _MOST).any():
+            raise ValueError("a mixture has scatters from the prior's to 2^48")
+        if (self.mean < 0).any() or (self.mean > 1).any():
+            raise ValueError("a mixture has means between 0 and 1")
 
     @property
     def digest(self) -> bytes:

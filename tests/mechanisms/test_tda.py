@@ -203,7 +203,11 @@ def one_row_sums(
     steps = Steps.of(layout, settings)
     silo = TdaSilo(rows, layout, settings, random_bytes=random_stream(seed))
     shape = (len(layout.continuous), layout.components)
-    arrays = [rng.gamma(0.1, 1e3, shape), rng.random(shape), rng.gamma(0.1, 1e-3, shape) + 1e-12]
+    # Between the extremes, and now and then one of them.
+    least = Prior.of(layout.components).scatter
+    counts = rng.choice([0.0, 2.0**48], shape) if seed % 3 == 1 else rng.gamma(0.1, 1e3, shape)
+    scatter = least + (0.0 if seed % 3 else rng.gamma(0.1, 1e-3, shape))
+    arrays = [counts, rng.random(shape), np.broadcast_to(scatter, shape)]
     shares = [rng.dirichlet(np.full(size, 0.1)) for size in layout.sizes]
     asked = [
         (steps.mixture, pack_arrays(np.ones(1), *arrays)),

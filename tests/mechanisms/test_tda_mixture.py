@@ -148,7 +148,16 @@ def test_digamma_is_scipys() -> None:
 
 @pytest.mark.parametrize(
     ("counts", "mean", "scatter"),
-    [(-1.0, 0.5, 1.0), (1.0, 1.5, 1.0), (1.0, 0.5, 0.0), (np.inf, 0.5, 1.0), (1.0, np.nan, 1.0)],
+    [
+        (-1.0, 0.5, 1.0),
+        (1e15, 0.5, 1.0),
+        (1.0, 0.5, 1e-3),
+        (1.0, 0.5, 1e15),
+        (1.0, 1.5, 1.0),
+        (1.0, 0.5, 0.0),
+        (np.inf, 0.5, 1.0),
+        (1.0, np.nan, 1.0),
+    ],
 )
 def test_mixture_refuses_what_is_no_posterior(counts: float, mean: float, scatter: float) -> None:
     with pytest.raises(ValueError, match="mixture"):
