@@ -78,7 +78,7 @@ pictures: $(STAMP)
 	$(BIN)/python docs/pictures.py console build/pictures/study
 
 bench: $(STAMP)
-	$(BIN)/syncret bench engine --sweep --security semi-honest --security malicious --network loopback --network lan --network wan --output bench/results
+	$(BIN)/syncret bench engine --sweep --security semi-honest --security malicious --network loopback --network lan --network wan --whole counts --output bench/results
 
 bench-link: $(STAMP)
 	$(BIN)/syncret bench link --output bench/results

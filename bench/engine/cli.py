@@ -12,7 +12,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from bench.engine.measure import Peers, Result, measure
 from bench.engine.report import document, table, write
 from bench.engine.tasks import MALICIOUS, SECURITIES, SEMI_HONEST, TASKS
+from bench.engine.whole import measure_run
+from bench.fetch import DatasetError
 from bench.networks import NETWORKS, Network, opened
+from parties.config import COUNTS_INPUT, ROWS_INPUT
+from parties.errors import PartyError
 
 # What the table needs to stay in one line each.
 _WIDTH = 122
@@ -60,6 +64,13 @@ _EXAMPLE = "Example: syncret bench engine --task abs_error --size 1000000 --repe
     "--peer/--no-peer", default=True, show_default=True, help="Measure MPyC's own types beside."
 )
 @click.option(
+    "--whole",
+    "forms",
+    type=click.Choice((COUNTS_INPUT, ROWS_INPUT)),
+    multiple=True,
+    help="Also whole runs of DistAIM on Adult by counts or rows, on each network in each mode.",
+)
+@click.option(
     "--json", "as_json", is_flag=True, help="Print JSON and nothing else on standard output."
 )
 @click.option(
@@ -75,6 +86,7 @@ def engine(
     repeat: int,
     networks: tuple[str, ...],
     peer: bool,
+    forms: tuple[str, ...],
     as_json: bool,
     output: Path | None,
 ) -> None:
@@ -98,11 +110,17 @@ def engine(
     ]
     try:
         results = _measured(jobs, repeat, peer=peer)
-    except RuntimeError as error:
+        runs = [
+            measure_run(network, security, form)
+            for form in dict.fromkeys(forms)
+            for network in dict.fromkeys(networks)
+            for security in dict.fromkeys(securities)
+        ]
+    except (RuntimeError, DatasetError, PartyError) as error:
         raise click.ClickException(str(error)) from error
-    record = document(results, repeat)
+    record = document(results, repeat, runs)
     if output is not None:
-        write(record, results, output)
+        write(record, results, output, runs)
     if as_json:
         click.echo(json.dumps(record))
     else:

@@ -27,6 +27,7 @@ from bench.engine.tasks import (
     TASKS,
     TRUNCATED_BITS,
 )
+from bench.engine.whole import Run, runs_markdown
 from bench.markdown import markdown_table
 from bench.networks import NETWORKS, ROOT
 from parties.files import write_whole
@@ -47,7 +48,7 @@ _SHORT = ("task", "net", "size", "s", "", "per s", "bytes", "", "rounds", "peak"
 _SHORT_COLUMNS = {number: name for number, name in enumerate((*_SHORT, "peer x")) if name}
 
 
-def document(results: Sequence[Result], repeat: int) -> dict[str, object]:
+def document(results: Sequence[Result], repeat: int, runs: Sequence[Run] = ()) -> dict[str, object]:
     """Everything that goes to engine.json and to ``--json``."""
     shapes = {name: shape for name, shape in NETWORKS.items() if shape is not None}
     return {
@@ -68,6 +69,7 @@ def document(results: Sequence[Result], repeat: int) -> dict[str, object]:
             },
         },
         "results": [result.to_json() for result in results],
+        "runs": [run.to_json() for run in runs],
     }
 
 
@@ -144,7 +146,9 @@ def table(results: Sequence[Result]) -> Table:
     return shown
 
 
-def markdown(record: Mapping[str, object], results: Sequence[Result]) -> str:
+def markdown(
+    record: Mapping[str, object], results: Sequence[Result], runs: Sequence[Run] = ()
+) -> str:
     """The table and its circumstances, in Markdown."""
     here = record["machine"]
     circumstances = ", ".join(f"{k} {v}" for k, v in here.items()) if isinstance(here, dict) else ""
@@ -161,6 +165,7 @@ def markdown(record: Mapping[str, object], results: Sequence[Result]) -> str:
         markdown_table(_COLUMNS, map(_row, results)),
         "",
         *_goals(results),
+        *runs_markdown(runs),
     ]
     return "\n".join(lines)
 
@@ -269,9 +274,14 @@ def plot(results: Sequence[Result], path: Path) -> None:
     pyplot.close(figure)
 
 
-def write(record: Mapping[str, object], results: Sequence[Result], folder: Path) -> None:
+def write(
+    record: Mapping[str, object],
+    results: Sequence[Result],
+    folder: Path,
+    runs: Sequence[Run] = (),
+) -> None:
     """engine.json, engine.md and engine.png in ``folder``, which is made."""
     folder.mkdir(parents=True, exist_ok=True)
     write_whole(folder / "engine.json", json.dumps(record, indent=1) + "\n")
-    write_whole(folder / "engine.md", markdown(record, results))
+    write_whole(folder / "engine.md", markdown(record, results, runs))
     plot(results, folder / "engine.png")

@@ -22,6 +22,7 @@ from bench.engine.tasks import (
     adult_plan,
     group_sizes,
 )
+from bench.engine.whole import measure_run, runs_markdown
 from bench.networks import Network
 from protocols import costs
 from protocols.context import Context
@@ -312,3 +313,16 @@ def test_document_names_no_host_and_no_path() -> None:
     assert str(Path.home()) not in text
     assert str(networks.ROOT) not in text
     assert {"commit", "date", "machine", "parameters"} <= set(json.loads(text))
+
+
+@pytest.mark.slow
+def test_whole_run_goes_through_the_relay_and_has_a_row_on_the_page() -> None:
+    """Rounds of messages alone take a LAN's round trips; the servers' addresses differ by who sees them."""
+    run = measure_run("lan", SEMI_HONEST, "counts", name="synthfs", rows=400)
+    assert sum(run.phases.values()) == pytest.approx(run.seconds, rel=0.05)
+    assert run.phases["select"] > 10 * 24 * 0.5e-3
+    assert 0 < run.workload_error < 2
+    assert min(run.sent_mb) > 0
+    page = "\n".join(runs_markdown([run]))
+    assert "| counts | semi-honest | lan |" in page
+    assert runs_markdown([]) == []
