@@ -21,6 +21,7 @@ from bench.mtl.school import (
     load_school,
     measure,
 )
+from bench.pandemic.cli import run_task
 
 _EXAMPLE = (
     "Example: syncret bench mtl --task school --lambda 0.3,1,3 --epsilon 1,6 --splits 5 --json"
@@ -30,7 +31,9 @@ HELD_OUT = 0.1
 
 
 @click.command("mtl", epilog=_EXAMPLE)
-@click.option("--task", type=click.Choice(["school"]), default="school", show_default=True)
+@click.option(
+    "--task", type=click.Choice(["school", "pandemic"]), default="school", show_default=True
+)
 @click.option(
     "--method",
     "methods",
@@ -38,7 +41,9 @@ HELD_OUT = 0.1
     show_default=True,
     help=f"By commas: {', '.join(METHODS)} (the silos vote for one of --lambda, local and FedAvg).",
 )
-@click.option("--lambda", "lambdas", default="1", show_default=True, help="Of mr-mtl, by commas.")
+@click.option(
+    "--lambda", "lambdas", help="Of mr-mtl, by commas; 1 by default, 0.0003 for pandemic."
+)
 @click.option("--epsilon", "epsilons", default="6", show_default=True, help="By commas.")
 @click.option("--splits", type=click.IntRange(1), default=3, show_default=True)
 @click.option("--first-split", type=click.IntRange(1), default=1, show_default=True)
@@ -49,9 +54,15 @@ HELD_OUT = 0.1
     show_default=True,
     help="Features by each silo's own mean and deviation, not charged, as the paper; or by public bounds.",
 )
-@click.option("--rounds", type=click.IntRange(2), default=ROUNDS, show_default=True)
+@click.option("--rounds", type=click.IntRange(2), help=f"{ROUNDS} by default, 2 for pandemic.")
 @click.option("--tuning-rounds", type=click.IntRange(1), default=20, show_default=True)
 @click.option("--jobs", type=click.IntRange(1), default=1, show_default=True, help="Processes.")
+@click.option("--persons", type=click.IntRange(300), default=100_000, show_default=True)
+@click.option("--silos", type=click.IntRange(1, 10), default=3, show_default=True)
+@click.option(
+    "--neighbours", default="20", show_default=True, help="K, by commas; the first is varied with."
+)
+@click.option("--rate", type=click.FloatRange(0, min_open=True), default=0.2, show_default=True)
 @click.option("--json", "as_json", is_flag=True, help='{"results": [...]} on standard output.')
 @click.option(
     "--output",
@@ -61,27 +72,48 @@ HELD_OUT = 0.1
 def mtl(
     task: str,
     methods: str,
-    lambdas: str,
+    lambdas: str | None,
     epsilons: str,
     splits: int,
     first_split: int,
     scaling: str,
-    rounds: int,
+    rounds: int | None,
     tuning_rounds: int,
     jobs: int,
+    persons: int,
+    silos: int,
+    neighbours: str,
+    rate: float,
     as_json: bool,
     output: Path | None,
 ) -> None:
     """Errors of models that silos train together, each with its own privacy: FedAvg, local, MR-MTL.
 
-    A run of School takes about half a minute.
+    A run of School takes about half a minute. --persons, --silos, --neighbours and --rate are for the task pandemic, a
+    made-up state each split; --method, --scaling, --tuning-rounds and --jobs are for School.
     """
+    if task == "pandemic":
+        run_task(
+            persons=persons,
+            silos=silos,
+            neighbours=_whole_numbers("--neighbours", neighbours),
+            lambdas=_numbers("--lambda", lambdas or "0.0003"),
+            epsilons=_numbers("--epsilon", epsilons),
+            rate=rate,
+            rounds=rounds or 2,
+            states=splits,
+            seed=first_split,
+            as_json=as_json,
+            output=output,
+        )
+        return
+    rounds = rounds or ROUNDS
     named = [name.strip() for name in methods.split(",")]
     if unknown := [name for name in named if name not in METHODS]:
         raise click.UsageError(f"--method: {unknown[0]!r}; expected some of {', '.join(METHODS)}")
     if output and rounds != ROUNDS:
         raise click.UsageError(f"--output: the page is about {ROUNDS} rounds")
-    pulls = tuple(sorted(_numbers("--lambda", lambdas)))
+    pulls = tuple(sorted(_numbers("--lambda", lambdas or "1")))
     try:
         school = load_school()
     except DatasetError as error:
@@ -139,3 +171,13 @@ def _numbers(option: str, text: str) -> list[float]:
     if not all(0 < number < math.inf for number in found):
         raise click.UsageError(f"{option}: {text!r}; expected positive numbers by commas")
     return found
+
+
+def _whole_numbers(option: str, text: str) -> list[int]:
+    """Whole numbers from 1 to 100 by commas. Raises UsageError."""
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isdecimal() and 1 <= int(part) <= 100 for part in parts):
+        raise click.UsageError(
+            f"{option}: {text!r}; expected whole numbers from 1 to 100 by commas"
+        )
+    return [int(part) for part in parts]
