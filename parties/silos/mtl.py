@@ -10,13 +10,12 @@ What a silo has to know when it is started anew (rounds, charges, models, which 
 an answer leaves, so that no row changes its part and nothing is released twice with other noise.
 """
 
-import dataclasses
 import hashlib
 import json
 import math
 import secrets
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +86,21 @@ class MtlPlan:
     def sums(self) -> int:
         """See ``Plan``."""
         return self.settings.rounds + (1 if self.settings.tuning_rounds else 0)
+
+    @property
+    def kinds(self) -> Sequence[tuple[Request, int]]:
+        """See ``Plan``: models of all candidates and votes on them, where there are several; then of the one chosen."""
+        settings, everything = self.settings, len(self.settings.lambdas)
+        start = np.zeros((everything, settings.features))
+
+        def models(count: int) -> Request:
+            return replace(settings.models_request(0, (), start[:count]), payload=b"")
+
+        later = settings.rounds - settings.tuning_rounds
+        if not settings.tuning_rounds:
+            return [(models(1), later)]
+        votes = replace(settings.votes_request(start), payload=b"")
+        return [(models(everything), settings.tuning_rounds), (votes, 1), (models(1), later)]
 
     @property
     def rho(self) -> float:
@@ -223,7 +237,7 @@ class PersonalSilo:
 
     def _trained_alone(self) -> NDArray[np.float64]:
         """The model that this silo would have made by itself with the same budget; not emitted, and so not charged."""
-        settings = dataclasses.replace(self._plan.settings, lambdas=(0.0,), tuning_rounds=0)
+        settings = replace(self._plan.settings, lambdas=(0.0,), tuning_rounds=0)
         alone = self._make(settings)
         start = np.zeros((1, settings.features))
         for number in range(1, settings.rounds + 1):

@@ -129,6 +129,24 @@ def plan_in(certificates: Mapping[str, CertificateFiles], **overrides: object) -
     return plan
 
 
+@pytest.mark.parametrize("change", [{}, {"lambdas": ["1"], "tuning_rounds": 0}])
+def test_kinds_are_those_of_the_sums_that_are_asked_for(
+    certificates: Mapping[str, CertificateFiles], change: Mapping[str, object]
+) -> None:
+    plan = plan_in(certificates, **{"mtl": {**MTL, **change}})
+    assert sum(count for _, count in plan.kinds) == plan.sums
+    means, candidates = np.zeros((3, plan.settings.features)), tuple(range(3))
+    asked = [plan.settings.models_request(9, (0,), means[:1])]
+    if not change:
+        asked = [
+            plan.settings.models_request(1, candidates, means),
+            plan.settings.votes_request(means),
+            *asked,
+        ]
+    for (kind, _), request in zip(plan.kinds, asked, strict=True):
+        request.check(kind)
+
+
 def test_silo_started_anew_answers_as_before_with_the_same_rows_in_each_part(
     certificates: Mapping[str, CertificateFiles], tmp_path: Path
 ) -> None:
