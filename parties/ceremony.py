@@ -33,7 +33,11 @@ TLS = {
 """A study's folder is public and the same everywhere; private keys lie beside it."""
 _ISSUED = "issued"
 _PARTIES = 3
-_FLAIM_HEADER = re.compile(r"^[ \t]*\[[ \t]*flaim[ \t]*\][ \t]*(#[^\n]*)?\r?$", re.MULTILINE)
+_HEADERS = {
+    name: re.compile(rf"^[ \t]*\[[ \t]*{name}[ \t]*\][ \t]*(#[^\n]*)?\r?$", re.MULTILINE)
+    for name in ("flaim", "silos")
+}
+"""Of the tables in which one server stands."""
 
 
 def merge(
@@ -41,8 +45,8 @@ def merge(
 ) -> Config:
     """Make the folder ``out``: the configuration of ``study`` with the servers of ``cards``, and certificates.
 
-    Three cards of compute servers, in the order of their numbers, or one of FLAIM's server. Raises ConfigError,
-    CertificateError, StoreError; ``out`` is then as it was.
+    Three cards of compute servers, in the order of their numbers, or one of FLAIM's server, or silos'. Raises
+    ConfigError, CertificateError, StoreError; ``out`` is then as it was.
     """
     servers = _servers(cards)
     tables = _added_tables(study, servers)
@@ -117,12 +121,12 @@ def _added_tables(study: Path, servers: Sequence[Card]) -> dict[str, object]:
     first = servers[0]
     added: dict[str, object] = {"tls": TLS}
     if first.of_flaim:
-        if config.flaim is None:
-            raise ConfigError(str(study), "flaim", "is missing; expected [flaim] with the clients")
-        text = _flaim_table(study)
-        there |= {f"flaim.{key}": text.get(key) for key in ("server", "address", "key")}
+        name, text = config.meeting, _table(study, config.meeting)
+        if text is None:
+            raise ConfigError(str(study), name, f"is missing; expected [{name}] with the clients")
+        there |= {f"{name}.{key}": text.get(key) for key in ("server", "address", "key")}
         end = str(first.ends["address"])
-        added |= {"flaim.server": first.name, "flaim.address": end, "flaim.key": first.key}
+        added |= {f"{name}.server": first.name, f"{name}.address": end, f"{name}.key": first.key}
     else:
         added["party"] = [
             {
@@ -148,18 +152,20 @@ def _document(study: Path) -> tuple[str, dict[str, object]]:
     return text, toml_of(text)
 
 
-def _flaim_table(study: Path) -> Mapping[str, object]:
-    table = _document(study)[1].get("flaim")
-    return table if isinstance(table, dict) else {}
+def _table(study: Path, name: str) -> Mapping[str, object] | None:
+    table = _document(study)[1].get(name)
+    return table if isinstance(table, dict) else None
 
 
 def _merged_text(study: Path, tables: Mapping[str, object]) -> bytes:
     """The study's text as it is, with the lines of ``tables``. Raises ConfigError where they do not fit in."""
     text, document = _document(study)
-    flaim = {key[6:]: value for key, value in tables.items() if key.startswith("flaim.")}
-    if flaim and (header := _FLAIM_HEADER.search(text)):
-        rest = text[header.end() :].removeprefix("\n")
-        text = f"{text[: header.end()]}\n{_lines(flaim)}{rest}"
+    for name, pattern in _HEADERS.items():
+        start = f"{name}."
+        own = {k.removeprefix(start): v for k, v in tables.items() if k.startswith(start)}
+        if own and (header := pattern.search(text)):
+            rest = text[header.end() :].removeprefix("\n")
+            text = f"{text[: header.end()]}\n{_lines(own)}{rest}"
     text = f"{text.rstrip()}\n\n# From the servers' cards.\n"
     parties = tables.get("party", [])
     for table in parties if isinstance(parties, list) else []:
@@ -173,7 +179,9 @@ def _merged_text(study: Path, tables: Mapping[str, object]) -> bytes:
         same = False
     if not same:
         raise ConfigError(
-            str(study), "", "does not take the cards' lines; expected [flaim] on a line of its own"
+            str(study),
+            "",
+            "does not take the cards' lines; expected [flaim] or [silos] on a line of its own",
         )
     return text.encode()
 

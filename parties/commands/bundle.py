@@ -58,6 +58,13 @@ def bundle(
     from parties.audit.documents import PACKAGE, Packed, datapackage, documents
 
     loaded = load_config(config or _config_of(run))
+    if loaded.silos is not None:
+        raise ConfigError(
+            loaded.source,
+            "silos",
+            "is of a run between silos, whose folder is what an auditor reads: syncret audit takes it as it is; "
+            "expected a run of DistAIM or FLAIM",
+        )
     report = _report_of(run)
     files = public_files(run, certificates=certificates, one_server=_has_one_server(loaded))
     texts = documents(loaded, report, terms=_terms(terms, loaded))

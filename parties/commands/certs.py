@@ -353,8 +353,9 @@ def _next_steps(config: Config, path: Path) -> str:
         ]
         owners = f"syncret submit {path} --data FILE"
     else:
-        servers = [f"  {config.require_flaim().server}: syncret flaim-server {path} --dir RUN"]
-        owners = f"syncret flaim-client {path} --data FILE"
+        name = config.meeting
+        servers = [f"  {config.require_meeting().server}: syncret {name}-server {path} --dir RUN"]
+        owners = f"syncret {name}-client {path} --data FILE"
     return "\n".join(
         (
             f"\nSend {folder} to everybody: nothing in it is secret. Each puts it into {where},",

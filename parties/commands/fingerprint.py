@@ -50,6 +50,7 @@ def lines_of(config: Config) -> list[str]:
 def _servers(config: Config) -> list[tuple[str, str, str]]:
     """Role, name and key of each server."""
     servers = [(f"party {pid}", party.name, party.key) for pid, party in enumerate(config.parties)]
-    if config.flaim is not None and config.flaim.key is not None:
-        servers.append(("flaim.server", config.flaim.server, config.flaim.key))
+    for name, section in (("flaim", config.flaim), ("silos", config.silos)):
+        if section is not None and section.key is not None:
+            servers.append((f"{name}.server", section.server, section.key))
     return servers

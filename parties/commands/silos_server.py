@@ -1,6 +1,7 @@
 """The command `silos-server`: the server of an algorithm between silos, on a host of its own or of a trial."""
 
 import contextlib
+import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from parties.commands.running import (
 )
 from parties.config import load_config
 from parties.dumps import no_core_dumps
+from parties.files import disk_errors, write_whole
 from parties.operate.logs import JsonLog, board_of
 from parties.orders import Orders
 from parties.silos.report import silos_report, write_silos_report
@@ -98,18 +100,22 @@ def silos_server(
     )
     # A launcher has the real table at hand and writes a fuller report.
     if not watch_stdin:
-        _report(config, own_folder)
+        _for_auditors(config, own_folder)
         progress.event("report", f"wrote {own_folder / 'report.html'}")
 
 
-def _report(config: Path, folder: Path) -> None:
+def _for_auditors(config: Path, folder: Path) -> None:
+    """The report, and beside it what an audit reads, where it reads it. Raises StoreError."""
     loaded = load_config(config)
     result = json_of((folder / RESULT).read_text(encoding="utf-8"))
-    report = silos_report(
-        loaded,
-        result,
-        dataset=loaded.run.id,
-        transcript=folder / TRANSCRIPT,
-        trial=False,
-    )
+    transcript, files = folder / TRANSCRIPT, own_files(loaded)
+    report = silos_report(loaded, result, dataset=loaded.run.id, transcript=transcript, trial=False)
     write_silos_report(folder, report)
+    with disk_errors(folder):
+        for name in ("transcripts", "certificates"):
+            (folder / name).mkdir(exist_ok=True)
+        shutil.copyfile(transcript, folder / "transcripts" / "server.jsonl")
+        for name, source in (("ca.crt", files.ca), (f"{files.cert.stem}.crt", files.cert)):
+            shutil.copyfile(source, folder / "certificates" / name)
+    public = loaded.override({"tls": None, "compute": None})
+    write_whole(folder / "config.toml", public.resolved_toml())

@@ -94,9 +94,16 @@ def run_trial(
     processes: int | None,
     out: Path | None,
     as_json: bool,
+    algorithm: str | None = None,
 ) -> None:
-    """Run the trial of ``config`` with ``values`` by dotted key, and print what came of it."""
-    trial = load_silos_trial(load_config(config, overrides(values)), table, split)
+    """Run the trial of ``config`` with ``values`` by dotted key, and print what came of it.
+
+    A config for other methods is one for this ``algorithm``, with all defaults.
+    """
+    values = overrides(values)
+    if algorithm is not None and load_config(config).algorithm is None:
+        values = {**values, algorithm: {}}
+    trial = load_silos_trial(load_config(config, values), table, split)
     folder = open_silos_folder(trial, out)
     display = Display(clients=trial.partition.clients, rounds=trial.plan.sums)
 

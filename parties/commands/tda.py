@@ -29,4 +29,6 @@ def tda(
     frequencies, second moments; the server draws a synthetic table from what they say. The same command on the folder
     of an interrupted run goes on after its last sum. On hosts of their own: syncret silos-server and silos-client.
     """
-    run_trial(config, table, split, values, processes=processes, out=out, as_json=as_json)
+    run_trial(
+        config, table, split, values, processes=processes, out=out, as_json=as_json, algorithm="tda"
+    )

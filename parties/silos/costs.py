@@ -1,7 +1,7 @@
 """What a silo sends and receives for one sum: frames' bytes, in a sum that nobody drops out of.
 
 Provides ``SumShape``, ``silo_sent`` and ``silo_received``. A sum is one SecAgg session among n silos with k neighbours
-each (n - 1 for few silos), vectors of l numbers in a ring of b bits; all terms but one do not depend on l.
+each (n - 1 at most), vectors of l numbers in a ring of b bits; all terms but one do not depend on l.
 
     rounds   4 there and back, 5 where the session is signed
     sent     4 (5) messages of 54 bytes of frame, envelope and checksum, and in them

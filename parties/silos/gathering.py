@@ -87,9 +87,9 @@ class NetworkSilos:
         self._number = number = self._number + 1
         if number <= self._before:
             taken = self._history.taken(number, request)
-            self.tally.before += 1
             if taken is None:
                 raise RoundLost(f"sum {number} was interrupted, or lost, before this attempt")
+            self.tally.before += 1
             return taken
         await self._wait(number)
         if request.event is not None:

@@ -1,0 +1,150 @@
+"""`syncret tda`, `silos-server` and the silos as real processes: what they leave, what they survive."""
+
+import json
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from parties.commands.main import cli
+from parties.commands.running import guarded
+from parties.statuses import Status
+from tests.parties.commands import Run, assert_nothing_runs, processes, snapshot
+from tests.parties.small import write_small
+
+
+def files(folder: Path, *, rounds: int = 4, table: str = "") -> list[str]:
+    config, data = write_small(folder, rounds=rounds)
+    config.write_text(config.read_text() + f"\n[tda]\ncomponents = 3\n{table}")
+    return [str(config), "--data", str(data), "--out", str(folder / "out")]
+
+
+def start(folder: Path, *options: str, rounds: int = 4, clients: int = 4, table: str = "") -> Run:
+    return Run(
+        "tda", *files(folder, rounds=rounds, table=table), "--clients", str(clients), *options
+    )
+
+
+def test_tda_leaves_the_run_folder_and_an_audit_that_passes(tmp_path: Path) -> None:
+    run = start(tmp_path, "--json", "--beta", "0.5", "--label", "ward", "--security", "malicious",
+                "--noise", "distributed")  # fmt: skip
+    status, output = run.end()
+    assert status == 0, run.said
+    out = tmp_path / "out"
+    report = json.loads(output)
+    assert report == json.loads((out / "report.json").read_text())
+    assert (report["method"], report["private"]) == ("tda", True)
+    assert report["guarantee"].startswith("epsilon = 2")
+    assert report["privacy"]["rho_spent"] <= report["privacy"]["rho_total"]
+    assert (report["sums"]["taken"], report["sums"]["least_survivors"]) == (6, 4)
+    assert 0 <= report["utility"]["workload_error"] <= 2
+    assert report["not_private"] == ["utility"]
+    lines = (out / "synthetic.csv").read_text().splitlines()
+    assert lines[0] == "sex,ward,age"
+    assert len(lines) == 1 + report["result"]["synthetic_rows"]
+    assert {p.name for p in (out / "certificates").iterdir()} == {"ca.crt", "silos-server.crt"}
+    # Nothing secret is left: no table, no ledger of a silo, no key.
+    left = [str(path) for path in out.rglob("*")]
+    assert not [path for path in left if path.endswith((".key", ".sqlite")) or "silo-" in path]
+    assert not (out / "owners").exists()
+    assert_nothing_runs(tmp_path)
+    assert guarded(cli, ["audit", str(out)]) == Status.DONE
+    before = snapshot(out)
+    again = start(tmp_path, "--beta", "0.5", "--label", "ward")
+    assert again.end() == (Status.STORAGE, "")
+    assert snapshot(out) == before
+
+
+def silo(folder: Path, index: int) -> int:
+    """The process id of the silo that has process number ``index``."""
+    (found,) = (p for p, c in processes(folder).items() if f"--share {index}/" in c)
+    return found
+
+
+@pytest.mark.slow
+def test_tda_goes_on_without_a_silo_that_was_killed(tmp_path: Path) -> None:
+    run = start(tmp_path, "--json", clients=5, rounds=40)
+    run.wait_for("sum 1 of at most 42 done")
+    os.kill(silo(tmp_path, 3), signal.SIGKILL)
+    status, output = run.end()
+    assert status == 0, run.said
+    assert any("silo-003 was killed by SIGKILL" in line for line in run.said)
+    sums = json.loads(output)["sums"]
+    assert (sums["taken"], sums["given_up"], sums["least_survivors"]) == (42, 0, 4)
+    assert_nothing_runs(tmp_path)
+
+
+@pytest.mark.slow
+def test_tda_ends_where_its_server_is_killed_and_goes_on_when_started_again(tmp_path: Path) -> None:
+    run = start(tmp_path, rounds=60)
+    run.wait_for("sum 2 of at most 62 done")
+    (server,) = (p for p, command in processes(tmp_path).items() if " silos-server " in command)
+    os.kill(server, signal.SIGKILL)
+    assert run.end()[0] == Status.KILLED
+    assert_nothing_runs(tmp_path)
+    again = start(tmp_path, "--json", rounds=60)
+    status, output = again.end()
+    assert status == 0, again.said
+    report = json.loads(output)
+    assert report["sums"]["before"] >= 2
+    assert report["result"]["iterations_lost"] <= 1
+    assert report["privacy"]["rho_spent"] <= report["privacy"]["rho_total"]
+    assert guarded(cli, ["audit", str(tmp_path / "out")]) == Status.DONE
+
+
+@pytest.mark.slow
+def test_tda_stops_everything_when_it_is_interrupted(tmp_path: Path) -> None:
+    run = start(tmp_path, rounds=300)
+    run.wait_for("sum 1 of at most 302 done")
+    run.process.send_signal(signal.SIGINT)
+    sent = time.monotonic()
+    assert run.end()[0] == 130
+    assert time.monotonic() - sent < 15
+    assert "goes on after the last sum" in run.said[-1]
+    assert not [line for line in run.said if "Traceback" in line]
+    assert_nothing_runs(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("options", "table", "status", "said"),
+    [
+        (("--clients", "2"), "", Status.USAGE, "2"),
+        (("--by", "sex", "--beta", "0.1"), "", Status.USAGE, "without --clients, --beta"),
+        (("--by", "colour"), "", Status.CONFIG, "colour: is no column"),
+        (("--security", "malicious"), "", Status.CONFIG, "silos.noise: is 'server'"),
+        ((), 'privacy = "some"', Status.CONFIG, "privacy"),
+        ((), "component = 3", Status.CONFIG, "did you mean 'components'?"),
+        (("--rounds", "0"), "", Status.CONFIG, "run.rounds"),
+    ],
+)
+def test_tda_refuses_what_cannot_be_before_it_makes_anything(
+    tmp_path: Path,
+    options: tuple[str, ...],
+    table: str,
+    status: Status,
+    said: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    given = files(tmp_path, table=table)
+    assert guarded(cli, ["tda", *given, *options]) == status
+    shown = capsys.readouterr()
+    assert said in shown.err
+    assert not (tmp_path / "out").exists()
+
+
+def test_tda_without_privacy_says_so_everywhere(tmp_path: Path) -> None:
+    run = start(tmp_path, "--by", "ward", table='privacy = "none"', clients=3)
+    # --by and --clients do not go together.
+    assert run.end()[0] == Status.USAGE
+    by = Run("tda", *files(tmp_path, table='privacy = "none"'), "--by", "ward")
+    status, output = by.end()
+    assert status == 0, by.said
+    assert "No privacy guarantee" in output
+    report = json.loads((tmp_path / "out" / "report.json").read_text())
+    assert "Not private" in (tmp_path / "out" / "report.html").read_text()
+    assert report["private"] is False
+    assert set(report["not_private"]) == {"result", "files", "tables", "opened", "utility"}
+    assert report["parameters"]["clients"] == 3
+    assert json.loads((tmp_path / "out" / "model.json").read_text())["privacy"] == "none"
