@@ -38,7 +38,7 @@ from protocols.ring import R16, R32, Ring
 from protocols.row_layout import Recoding
 from protocols.row_plan import LIFT_CELLS, SEGMENT_ROWS, CountPlan
 from protocols.select_spec import ALL_PAIRS, FRACTION_BITS, GROUP
-from protocols.verify_bits import blocks_for
+from protocols.verify_bits import blocks_for, folded_terms
 from protocols.verify_rings import SCHEMES, padded_terms
 
 _DIGEST = 32
@@ -356,9 +356,8 @@ def inner_proof(counts: Sequence[int], field: Field, claims: int = 1) -> Cost:
 
 def verify_gates(words: int) -> Cost:
     """``verify_bits.prove_gates`` for so many words of 64 ANDs."""
-    blocks = blocks_for(words)
-    terms = 4 * 64 * max(1, -(-words // blocks))
-    return fold_claim(blocks, 1) + inner_proof([terms], F61)
+    steps = fold_claim(blocks_for(words), 1) + fold_claim(blocks_of(F61), 1)
+    return steps + inner_proof([folded_terms(words)], F61)
 
 
 def verify_rings(ring: Ring, elements: int, terms: int) -> Cost:

@@ -14,7 +14,7 @@ of a polynomial's values, and challenges of two independent vectors, are own.
 
 import hashlib
 import hmac
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 
@@ -117,12 +117,14 @@ async def fold_claim(
     *,
     summed: int,
     claims: Sequence[int],
+    drawn: Callable[[Keystream, Field, int], Integers] = uniform,
 ) -> tuple[Integers, Integers, int]:
     """One step: the claims that ``summed`` blocks' own products add up to them become one about combined blocks.
 
     Shapes: g claims about g left vectors and one right one: gram (g blocks, blocks) at the prover, None at the others;
-        ``claims`` are left's and right's parts, and whatever else at the prover. Returns the factors of left's and
-        of right's blocks, (g blocks,) and (blocks,), and the part of the new claim.
+        ``claims`` are left's and right's parts, and whatever else at the prover. Factors are what ``drawn`` makes of
+        the challenge. Returns those of left's and of right's blocks, (g blocks,) and (blocks,), and the part of the
+        new claim.
     Leaks: none; right receives the matrix masked with left's keystream.
     Rounds: 2.
     Communication: g (blocks^2 - 1) elements by the prover, a seed by right.
@@ -139,8 +141,8 @@ async def fold_claim(
         payload = field.to_wire((sent - part) % field.modulus)
     received = await talk.tell(payload, 8 * field.words * count)
     stream = await talk.challenge()
-    alpha = uniform(stream, field, len(claims) * blocks)
-    beta = uniform(stream, field, blocks)
+    alpha = drawn(stream, field, len(claims) * blocks)
+    beta = drawn(stream, field, blocks)
     if talk.ctx.pid == PROVER:
         return alpha, beta, 0
     if received is not None:

@@ -8,46 +8,58 @@ of
 
 is plus, and it is wrong where it is minus: so all m gates are right exactly where these signs add up to m, over the
 integers. A sign of that form is half a sum of four products of a sign that left and one that right knows (below), so
-what is to be proved is an inner product of length 4 m whose entries are +-1: ``inner_proof`` does, once the first step,
-on bits, has made it 64 times shorter.
+what is to be proved is an inner product of length 4 m whose entries are +-1: ``inner_proof`` does, once the first two
+steps, on bits, have made it 1024 times shorter.
 
 Secret: everything. Leaks: none. Source: README section 7; the four products are a bent function and its dual.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
-from protocols.bitslice import transpose_8x8
+from protocols.bitslice import transpose_64x64
 from protocols.context import Context
 from protocols.inner_proof import (
     LEFT,
     PROVER,
     RIGHT,
     Conversation,
+    blocks_of,
     fold_claim,
     prove_inner_products,
 )
 from protocols.mersenne import F61, Integers, Vector
 from protocols.records import Record, Side, operands
+from protocols.sign_tables import (
+    LEFT_SIGNS,
+    PRODUCTS,
+    RIGHT_SIGNS,
+    DigitProducts,
+    Planes,
+    Signs,
+    add_signs,
+    column_ones,
+    drawn_digits,
+    ones_tables,
+    sign_tables,
+)
 
 Words = NDArray[np.uint64]
-# The bits of four signs, of a component's x, y, terms and mask.
-_Signs: TypeAlias = Callable[[Words, Words, Words, Words], Iterator[Words]]
 
 _WORD = 64
-_PRODUCTS = 4
-# Words of a block at a time, such that what is computed with stays in the cache.
-_CHUNK = 256
-_FOLDED = 128
-_SQUARES = 1 << 13
-_P = np.uint64(F61.modulus)
+# Words of a block, and blocks, at a time, such that what is computed with stays in the cache.
+_COUNTED, _ROWS = 256, 64
+# Columns at a time, for which a table stays in the cache.
+_FOLDED = 1 << 13
 _SMALL_WORDS = 1 << 11
 BLOCKS = 16, 64
 """Of the first step: of few gates, and of many."""
+_SECOND = blocks_of(F61)
+_QUARTERS = _SECOND // PRODUCTS
 
 
 def blocks_for(words: int) -> int:
@@ -55,9 +67,21 @@ def blocks_for(words: int) -> int:
     return BLOCKS[words > _SMALL_WORDS]
 
 
+def columns_for(words: int) -> int:
+    """Columns of so many words: of a vector's four parts each has an element a column after the first step."""
+    # A quarter has whole words; and of many, squares of 64 are as many as there are.
+    unit = _WORD if words > _SMALL_WORDS else _QUARTERS
+    return max(1, -(-words // unit)) * unit * (_WORD // blocks_for(words))
+
+
+def folded_terms(words: int) -> int:
+    """Entries of the vectors after the second step, of so many words."""
+    return columns_for(words) // _QUARTERS
+
+
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class _Component:
-    """What the two holders of a component know of all gates: (blocks, words). Secret.
+    """What the two holders of a component know of all gates: (words,). Secret.
 
     ``terms`` is z + r and what else was added; ``mask`` is r.
     """
@@ -73,11 +97,8 @@ class Gates:
 
     def __init__(self, records: Sequence[Record]) -> None:
         self.words = sum(record.z_sh.size for record in records)
-        self.blocks = blocks_for(self.words)
-        self._columns = max(1, -(-self.words // self.blocks))
+        self.blocks, self.columns = blocks_for(self.words), columns_for(self.words)
         self._components = {side: self._component(records, side) for side in Side}
-        self._turned: dict[Side, _Component] = {}
-        self._proved = False
 
     def __repr__(self) -> str:
         return f"Gates({self.words} words)"
@@ -85,15 +106,11 @@ class Gates:
     @property
     def count(self) -> int:
         """Gates, with those that pad."""
-        return self.blocks * self._columns * _WORD
-
-    @property
-    def terms(self) -> int:
-        """Entries of the vectors after the first step."""
-        return _PRODUCTS * self._columns * _WORD
+        return self.blocks * self.columns
 
     def _component(self, records: Sequence[Record], side: Side) -> _Component:
-        flat = np.zeros((4, self.blocks * self._columns), np.uint64)
+        flat = np.empty((4, self.count // _WORD), np.uint64)
+        flat[:, self.words :] = 0
         start = 0
         for record in records:
             part = flat[:, start : start + record.z_sh.size]
@@ -104,141 +121,145 @@ class Gates:
             if added is not None:
                 part[2] ^= added.reshape(-1)
             start += record.z_sh.size
-        return _Component(*flat.reshape(4, self.blocks, self._columns))
+        return _Component(*flat)
 
     def gram(self) -> Integers:
         """The prover's inner products of left's blocks, of its own component, and right's, of the next: exact."""
         left, right = self._components[Side.OWN], self._components[Side.NEXT]
-        blocks, columns = self.blocks, self._columns
-        minus = np.zeros((blocks, blocks), np.int64)
-        for start in range(0, columns, _CHUNK):
-            cut = slice(start, start + _CHUNK)
-            x, y, mask = (np.ascontiguousarray(a[:, cut]) for a in (right.x, right.y, right.mask))
-            constant = left.terms[:, cut] ^ left.x[:, cut] & left.y[:, cut]
-            sign, both = np.empty_like(x), np.empty_like(x)
-            counts = np.empty(x.shape, np.uint8)
-            for block in range(blocks):
-                np.bitwise_and(left.x[block, cut], y, out=sign)
-                np.bitwise_and(left.y[block, cut], x, out=both)
-                sign ^= both
-                sign ^= mask
-                sign ^= constant[block]
-                np.bitwise_count(sign, out=counts)
-                minus[block] += counts.sum(axis=1, dtype=np.uint32)
-        self._proved = True
-        self._forget()
-        return (2 * (columns * _WORD - 2 * minus)).astype(object)
+        constant = left.terms ^ left.x & left.y
+        whole = (left.x, left.y, constant, right.x, right.y, right.mask)
+        # By how many blocks right's is further on, and left's block.
+        minus = np.zeros((self.blocks, self.blocks), np.int64)
+        for planes in zip(*(_planes(words, self.blocks) for words in whole), strict=True):
+            minus += _minus(planes[:3], planes[3:])
+        blocks = np.arange(self.blocks)
+        gram = np.empty((self.blocks, self.blocks), object)
+        gram[blocks, (blocks[:, None] + blocks) % self.blocks] = 2 * (self.columns - 2 * minus)
+        return gram
 
-    def _forget(self) -> None:
-        """The planes as they came are for the party's own proof, and to be turned."""
-        if self._proved and len(self._turned) == len(self._components):
-            self._components = {}
+    def second_gram(self, alpha: Integers, beta: Integers) -> Integers:
+        """The prover's inner products of the second step: of each kind of signs, the columns in quarters, (16, 16).
 
-    def fold_left(self, side: Side, factors: Integers) -> Vector:
-        """Left's vector, each block times its factor, added up: (terms, limbs)."""
-        return self._fold(self._octets(side), _left_signs, factors)
+        alpha and beta (blocks,) are the first step's factors, of digits.
+        """
+        ones_of_left = partial(self._ones, self._left(Side.OWN), ones_tables(LEFT_SIGNS, alpha))
+        ones_of_right = partial(self._ones, self._right(Side.NEXT), ones_tables(RIGHT_SIGNS, beta))
+        products = DigitProducts(_SECOND)
+        for start in range(0, self._quarter, _FOLDED):
+            stop = min(start + _FOLDED, self._quarter)
+            products.add(ones_of_left(start, stop), ones_of_right(start, stop))
+        # A sign is 1 less twice its bit.
+        return products.of_differences(int(alpha.sum()), int(beta.sum()))
 
-    def fold_right(self, side: Side, factors: Integers) -> Vector:
-        """Right's vector, each block times its factor, added up: (terms, limbs)."""
-        return self._fold(self._octets(side), _right_signs, factors)
+    def _ones(self, planes: Planes, tables: Words, start: int, stop: int) -> Words:
+        """Of some columns of each quarter ``sign_tables.column_ones``: (kinds, quarters, columns)."""
+        found = np.empty((PRODUCTS, _QUARTERS, stop - start), np.uint64)
+        for quarter in range(_QUARTERS):
+            found[:, quarter] = column_ones(self._cut(planes, quarter, start, stop), tables).T
+        return found.reshape(_SECOND, -1)
 
-    def _octets(self, side: Side) -> _Component:
-        """The component with eight blocks side by side in a byte: (blocks / 8, columns, 8) words."""
-        if side not in self._turned:
-            part = self._components[side]
-            fields = (part.x, part.y, part.terms, part.mask)
-            self._turned[side] = _Component(*(_turned(field) for field in fields))
-            self._forget()
-        return self._turned[side]
+    def _left(self, side: Side) -> Planes:
+        part = self._components[side]
+        return part.x, part.y, part.terms
 
-    def _fold(self, part: _Component, signs: _Signs, factors: Integers) -> Vector:
-        tables = [_table(factors[i : i + 8]) for i in range(0, self.blocks, 8)]
-        folded = np.empty((_PRODUCTS, self._columns * _WORD), np.uint64)
-        read = np.empty(_FOLDED * _WORD, np.uint64)
-        for start in range(0, self._columns, _FOLDED):
-            cut = slice(start, min(start + _FOLDED, self._columns))
-            out = folded[:, cut.start * _WORD : cut.stop * _WORD]
-            for group, table in enumerate(tables):
-                fields = (part.x, part.y, part.terms, part.mask)
-                for row, bits in zip(out, signs(*(f[group, cut] for f in fields)), strict=True):
-                    # A byte is always in the table: "clip" only spares NumPy the check.
-                    octets = bits.reshape(-1).view(np.uint8)
-                    into = read[: octets.size] if group else row
-                    np.take(table, octets, out=into, mode="clip")
-                    if group:
-                        row += into
-            # At most eight numbers of 2^61 or less were added up.
-            out[:] = _reduced(out)
-        return folded.reshape(-1).view(np.uint16).reshape(-1, F61.limbs)
+    def _right(self, side: Side) -> Planes:
+        part = self._components[side]
+        return part.x, part.y, part.mask
 
+    @property
+    def _quarter(self) -> int:
+        return self.columns // _QUARTERS
 
-# With v = (x_i, y_i) of left and w = (y_{i+1}, x_{i+1}) of right, and q(a, b) = a b, which is bent and its own dual:
-# the sum over the four k in {0, 1}^2 of (-1)^(k v) (-1)^q(k + w) is 2 (-1)^(v w + q(v)). The terms of left and right
-# change signs of all four, and q(v) = x_i y_i is what party i sends besides.
+    def _cut(self, planes: Planes, quarter: int, start: int, stop: int) -> Planes:
+        """The words of these columns of a quarter."""
+        first, last = (
+            (quarter * self._quarter + column) * self.blocks // _WORD for column in (start, stop)
+        )
+        x, y, other = planes
+        return x[first:last], y[first:last], other[first:last]
 
+    def fold_left(self, side: Side, alpha: Integers, second: Integers) -> Vector:
+        """Left's vector after two steps, with the factors of both: (columns / 4, limbs)."""
+        return self._fold(self._left(side), LEFT_SIGNS, alpha, second)
 
-def _left_signs(x: Words, y: Words, terms: Words, mask: Words) -> Iterator[Words]:
-    yield terms
-    yield terms ^ x
-    yield terms ^ y
-    yield terms ^ x ^ y
+    def fold_right(self, side: Side, beta: Integers, second: Integers) -> Vector:
+        """Right's vector after two steps, with the factors of both: (columns / 4, limbs)."""
+        return self._fold(self._right(side), RIGHT_SIGNS, beta, second)
+
+    def _fold(self, planes: Planes, signs: Signs, factors: Integers, second: Integers) -> Vector:
+        tables = [
+            sign_tables(signs, factors, second[quarter::_QUARTERS]) for quarter in range(_QUARTERS)
+        ]
+        folded = np.zeros(self._quarter, np.uint64)
+        for start in range(0, folded.size, _FOLDED):
+            some = folded[start : start + _FOLDED]
+            for quarter, table in enumerate(tables):
+                add_signs(some, self._cut(planes, quarter, start, start + some.size), table)
+        return folded.view(np.uint16).reshape(-1, F61.limbs)
 
 
-def _right_signs(x: Words, y: Words, terms: Words, mask: Words) -> Iterator[Words]:
-    # q(k + w) for k = (0, 0), (1, 0), (0, 1), (1, 1).
-    yield mask ^ (x & y)
-    yield mask ^ (x & ~y)
-    yield mask ^ (~x & y)
-    yield mask ^ (~x & ~y)
+def _planes(words: Words, blocks: int) -> Iterator[Words]:
+    """Some of the words at a time as planes of each block: (blocks, words)."""
+    more = -words.size % _WORD
+    rows = (np.pad(words, (0, more)) if more else words).reshape(_WORD, -1)
+    for start in range(0, rows.shape[1], _COUNTED):
+        planes = rows[:, start : start + _COUNTED].copy()
+        transpose_64x64(planes)
+        if blocks < _WORD:
+            lanes = planes.reshape(-1, blocks, planes.shape[1])
+            planes = np.ascontiguousarray(lanes.transpose(1, 0, 2)).reshape(blocks, -1)
+        yield planes
 
 
-def _table(factors: Integers) -> NDArray[np.uint64]:
-    """For each byte the sum of eight factors, those where it has a one with a minus, modulo p (below 2^61)."""
-    table = np.array([sum(int(factor) for factor in factors) % F61.modulus], np.uint64)
-    for factor in factors:
-        less = np.uint64(-2 * int(factor) % F61.modulus)
-        table = np.concatenate((table, _reduced(table + less)))
-    return table
+def _minus(left: Sequence[Words], right: Sequence[Words]) -> NDArray[np.int64]:
+    """How often left's planes of x, y and constants and right's of x, y and masks make a minus: (blocks, blocks).
 
-
-def _reduced(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    return (x & _P) + (x >> np.uint64(F61.exponent))
-
-
-def _turned(bits: Words) -> Words:
-    """Planes of blocks (blocks, words) as bytes that have one bit of each of eight blocks: (blocks / 8, words, 8)."""
-    blocks, words = bits.shape
-    octets = bits.view(np.uint8).reshape(blocks // 8, 8, words * 8)
-    # Byte j of eight blocks is an 8 x 8 square.
-    squares = np.ascontiguousarray(octets.transpose(0, 2, 1)).view(np.uint64)
-    flat = squares.reshape(-1)
-    for start in range(0, flat.size, _SQUARES):
-        transpose_8x8(flat[start : start + _SQUARES])
-    return flat.reshape(blocks // 8, words, 8)
+    Row d has left's blocks with those of right that are d further on: so operands lie side by side, which NumPy does
+    twice as fast as one row with many.
+    """
+    blocks = len(left[0])
+    found = np.empty((blocks, blocks), np.int64)
+    further = [np.concatenate((planes, planes)) for planes in right]
+    sign, both = (np.empty_like(left[0][:_ROWS]) for _ in range(2))
+    counts = np.empty(sign.shape, np.uint8)
+    for start in range(0, blocks, _ROWS):
+        left_x, left_y, constant = (planes[start : start + _ROWS] for planes in left)
+        for shift, row in enumerate(found[:, start : start + _ROWS], start=start):
+            x, y, mask = (planes[shift : shift + len(sign)] for planes in further)
+            np.bitwise_and(left_x, y, out=sign)
+            np.bitwise_and(left_y, x, out=both)
+            np.bitwise_xor(sign, both, out=sign)
+            np.bitwise_xor(sign, mask, out=sign)
+            np.bitwise_xor(sign, constant, out=sign)
+            np.bitwise_count(sign, out=counts)
+            row[:] = counts.sum(axis=1, dtype=np.uint32)
+    return found
 
 
 async def prove_gates(ctx: Context, gates: Gates) -> None:
     """Role 0 proves its part of all gates to the two others.
 
     Leaks: none.
-    Rounds: 2 and those of ``prove_inner_products``.
-    Communication: ``costs.verify_gates``: some 50 KB by role 0, however many gates.
+    Rounds: 4 and those of ``prove_inner_products``.
+    Communication: ``costs.verify_gates``: some 45 KB by role 0, however many gates.
     Raises: CheckFailed where a gate is wrong; ChannelError, ProtocolViolation.
     Source: README section 7.
     """
-    talk, blocks = Conversation(ctx), gates.blocks
+    talk, blocks, own = Conversation(ctx), gates.blocks, ctx.pid == PROVER
     # Every gate counts twice, and all of it is left's part of the claim.
     claim = 2 * gates.count if ctx.pid == LEFT else 0
-    gram = gates.gram() if ctx.pid == PROVER else None
-    alpha, beta, claim = await fold_claim(talk, F61, gram, blocks, summed=blocks, claims=[claim])
-    own = ctx.pid == PROVER
-    left = None if ctx.pid == RIGHT else gates.fold_left(Side.OWN if own else Side.NEXT, alpha)
-    right = None if ctx.pid == LEFT else gates.fold_right(Side.NEXT if own else Side.OWN, beta)
-    await prove_inner_products(
-        talk,
-        F61,
-        None if left is None else [left],
-        None if right is None else [right],
-        [claim],
-        counts=[gates.terms],
+    gram = gates.gram() if own else None
+    alpha, beta, claim = await fold_claim(
+        talk, F61, gram, blocks, summed=blocks, claims=[claim], drawn=drawn_digits
     )
+    gram = gates.second_gram(alpha, beta) if own else None
+    second, third, claim = await fold_claim(
+        talk, F61, gram, _SECOND, summed=_SECOND, claims=[claim]
+    )
+    left = right = None
+    if ctx.pid != RIGHT:
+        left = [gates.fold_left(Side.OWN if own else Side.NEXT, alpha, second)]
+    if ctx.pid != LEFT:
+        right = [gates.fold_right(Side.NEXT if own else Side.OWN, beta, third)]
+    count = folded_terms(gates.words)
+    await prove_inner_products(talk, F61, left, right, [claim], counts=[count])
