@@ -3,16 +3,17 @@
 A gate has three bits: x, y and a last one. Left's vector and right's have four signs of a gate, functions of its bits
 (``LEFT_SIGNS``, ``RIGHT_SIGNS``). A word has 64 gates, of which bit i belongs to block i, or to block i modulo 16; a
 *column* is what has one gate of each block, a word or a lane of 16 bits. What is made of a column are sums over its
-gates, each with the factor of its block. Three times four bits of a lane are an index.
+gates, each with the factor of its block.
 
 Provides ``drawn_digits``, factors whose sums have no carries; ``ones_tables`` and ``column_ones``, sums of factors
-where a sign is minus, one for each of the four signs; ``DigitProducts``, inner products of such sums; ``sign_tables``
-and ``add_signs``, all signs of a column in one sum modulo p = 2^61 - 1. Secret: bits, indices and sums. Public: factors
-and tables.
+where a sign is minus, one for each of the four signs, eight gates in a look-up; ``DigitProducts``, inner products of
+such sums; ``sign_tables`` and ``add_signs``, all four signs of a column's gates in one sum modulo p = 2^61 - 1, four
+gates in a look-up, of which three times four bits of a lane are the index. Secret: bits, indices and sums. Public:
+factors and tables.
 """
 
 from collections.abc import Callable, Iterator
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,10 +22,11 @@ from protocols.keystream import Keystream
 from protocols.mersenne import F61, Field, Integers
 
 Words = NDArray[np.uint64]
-Lanes = NDArray[np.uint16]
+Bits: TypeAlias = NDArray[np.unsignedinteger[Any]]
+"""Of as many gates as an element has bits."""
 Planes: TypeAlias = tuple[Words, Words, Words]
 """x, y and the last bit of 64 gates a word: (words,) each."""
-Signs: TypeAlias = Callable[[Lanes, Lanes, Lanes], Iterator[Lanes]]
+Signs: TypeAlias = Callable[[Bits, Bits, Bits], Iterator[Bits]]
 """From x, y and the last bit those of four signs."""
 
 PRODUCTS = 4
@@ -35,7 +37,7 @@ DIGITS, DIGIT_BITS, APART = 3, 15, 21
 _GATES = 4
 _NIBBLE = np.uint16(15)
 _NIBBLES = LANE // _GATES
-_LANES = 64 // LANE
+_WORD_BYTES = 8
 # Columns at a time: sums of so many products of two numbers of 21 bits are below 2^53, where float64 is exact.
 _MULTIPLIED = 1 << 10
 _P = np.uint64(F61.modulus)
@@ -48,7 +50,7 @@ _ADDED = 6
 # right change signs of all four, and q(v) = x_i y_i is what party i sends besides.
 
 
-def _left(x: Lanes, y: Lanes, last: Lanes) -> Iterator[Lanes]:
+def _left(x: Bits, y: Bits, last: Bits) -> Iterator[Bits]:
     """k v for k = (0, 0), (1, 0), (0, 1), (1, 1)."""
     yield last
     yield last ^ x
@@ -56,7 +58,7 @@ def _left(x: Lanes, y: Lanes, last: Lanes) -> Iterator[Lanes]:
     yield last ^ x ^ y
 
 
-def _right(x: Lanes, y: Lanes, last: Lanes) -> Iterator[Lanes]:
+def _right(x: Bits, y: Bits, last: Bits) -> Iterator[Bits]:
     """q(k + w) for the same k."""
     yield last ^ (x & y)
     yield last ^ (x & ~y)
@@ -77,20 +79,23 @@ def drawn_digits(stream: Keystream, field: Field, count: int) -> Integers:
     return factors
 
 
-def ones_tables(signs: Signs, factors: Integers) -> Words:
-    """For each index the sums of the factors where a sign is minus: (lanes, nibbles, indices, 4)."""
-    groups = factors.reshape(-1, _GATES)
-    subsets = (_subsets(group).astype(np.uint64) for group in groups)
-    tables = [np.stack([sums[bits] for bits in _nibbles(signs)], axis=-1) for sums in subsets]
-    return np.stack(tables).reshape(-1, _NIBBLES, *tables[0].shape)
+def ones_tables(factors: Integers) -> Words:
+    """For each byte of a column and each of its values the sum of the factors where it has ones: (bytes, 256)."""
+    return np.stack([_subsets(group) for group in factors.reshape(-1, 8)]).astype(np.uint64)
 
 
-def column_ones(bits: Planes, tables: Words) -> Words:
-    """The sums of the factors where a sign is minus: (columns, 4), whose three digits of 21 bits have no carries."""
-    lanes = len(tables)
-    found = np.zeros((bits[0].size * _LANES // lanes, PRODUCTS), np.uint64)
-    for entries in _entries(bits, tables):
-        found += entries
+def column_ones(bits: Planes, signs: Signs, tables: Words) -> Words:
+    """The sums of the factors where a sign is minus: (4, columns), whose three digits of 21 bits have no carries."""
+    count = len(tables)
+    found = np.empty((PRODUCTS, bits[0].size * _WORD_BYTES // count), np.uint64)
+    read = np.empty_like(found[0])
+    for row, ones in zip(found, signs(*bits), strict=True):
+        octets = ones.view(np.uint8).reshape(-1, count)
+        for number, table in enumerate(tables):
+            # A byte is always in its table: "clip" only spares NumPy the check.
+            np.take(table, octets[:, number], out=read if number else row, mode="clip")
+            if number:
+                row += read
     return found
 
 
@@ -106,7 +111,7 @@ class DigitProducts:
         return f"DigitProducts({self._columns} columns)"
 
     def add(self, left: Words, right: Words) -> None:
-        """More columns: (rows, columns) of both, 2^13 at most."""
+        """More columns: (rows, columns) of both, 2^20 at most."""
         shape = self._products.shape
         products, sums = np.zeros(shape, np.int64), np.zeros((2, *shape[:2]), np.int64)
         for start in range(0, left.shape[1], _MULTIPLIED):
@@ -168,7 +173,7 @@ def _entries(bits: Planes, tables: Words) -> Iterator[Words]:
     """For each lane and each four gates of it what every column's index has in their table; gone with the next one."""
     lanes = len(tables)
     x, y, last = (plane.view(np.uint16).reshape(-1, lanes) for plane in bits)
-    read = np.empty((len(x), *tables.shape[3:]), np.uint64)
+    read = np.empty(len(x), np.uint64)
     for nibble in range(_NIBBLES):
         index = last >> np.uint16(_GATES * nibble) & _NIBBLE
         for place, plane in enumerate((x, y), start=1):
@@ -177,12 +182,11 @@ def _entries(bits: Planes, tables: Words) -> Iterator[Words]:
             moved &= _NIBBLE << np.uint16(_GATES * place)
             index |= moved
         for lane in range(lanes):
-            # An index is always in its table: "clip" only spares NumPy the check.
-            np.take(tables[lane, nibble], index[:, lane], axis=0, out=read, mode="clip")
+            np.take(tables[lane, nibble], index[:, lane], out=read, mode="clip")
             yield read
 
 
-def _nibbles(signs: Signs) -> list[Lanes]:
+def _nibbles(signs: Signs) -> list[Bits]:
     """For each index the bits of its four gates' signs, one array for each of the four kinds."""
     index = np.arange(1 << 3 * _GATES, dtype=np.uint16)
     last, x, y = (index >> np.uint16(_GATES * place) & _NIBBLE for place in range(3))

@@ -7,9 +7,9 @@ of
     z_i + r_i + x_i y_i  +  r_{i+1}  +  x_i y_{i+1} + y_i x_{i+1}
 
 is plus, and it is wrong where it is minus: so all m gates are right exactly where these signs add up to m, over the
-integers. A sign of that form is half a sum of four products of a sign that left and one that right knows (below), so
-what is to be proved is an inner product of length 4 m whose entries are +-1: ``inner_proof`` does, once the first two
-steps, on bits, have made it 1024 times shorter.
+integers. A sign of that form is half a sum of four products of a sign that left and one that right knows
+(``sign_tables``). So what is to be proved is an inner product of length 4 m whose entries are +-1: ``inner_proof``
+does, once the first two steps, on bits, have made it 1024 times shorter.
 
 Secret: everything. Leaks: none. Source: README section 7; the four products are a bent function and its dual.
 """
@@ -54,7 +54,7 @@ _WORD = 64
 # Words of a block, and blocks, at a time, such that what is computed with stays in the cache.
 _COUNTED, _ROWS = 256, 64
 # Columns at a time, for which a table stays in the cache.
-_FOLDED = 1 << 13
+_FOLDED = 1 << 14
 _SMALL_WORDS = 1 << 11
 BLOCKS = 16, 64
 """Of the first step: of few gates, and of many."""
@@ -138,12 +138,12 @@ class Gates:
         return gram
 
     def second_gram(self, alpha: Integers, beta: Integers) -> Integers:
-        """The prover's inner products of the second step: of each kind of signs, the columns in quarters, (16, 16).
+        """The prover's inner products of the second step: of the columns in quarters, each kind of signs, (16, 16).
 
         alpha and beta (blocks,) are the first step's factors, of digits.
         """
-        ones_of_left = partial(self._ones, self._left(Side.OWN), ones_tables(LEFT_SIGNS, alpha))
-        ones_of_right = partial(self._ones, self._right(Side.NEXT), ones_tables(RIGHT_SIGNS, beta))
+        ones_of_left = partial(self._ones, self._left(Side.OWN), LEFT_SIGNS, ones_tables(alpha))
+        ones_of_right = partial(self._ones, self._right(Side.NEXT), RIGHT_SIGNS, ones_tables(beta))
         products = DigitProducts(_SECOND)
         for start in range(0, self._quarter, _FOLDED):
             stop = min(start + _FOLDED, self._quarter)
@@ -151,12 +151,10 @@ class Gates:
         # A sign is 1 less twice its bit.
         return products.of_differences(int(alpha.sum()), int(beta.sum()))
 
-    def _ones(self, planes: Planes, tables: Words, start: int, stop: int) -> Words:
-        """Of some columns of each quarter ``sign_tables.column_ones``: (kinds, quarters, columns)."""
-        found = np.empty((PRODUCTS, _QUARTERS, stop - start), np.uint64)
-        for quarter in range(_QUARTERS):
-            found[:, quarter] = column_ones(self._cut(planes, quarter, start, stop), tables).T
-        return found.reshape(_SECOND, -1)
+    def _ones(self, planes: Planes, signs: Signs, tables: Words, start: int, stop: int) -> Words:
+        """Of some columns of each quarter ``sign_tables.column_ones``: (quarters x kinds, columns)."""
+        parts = (self._cut(planes, quarter, start, stop) for quarter in range(_QUARTERS))
+        return np.concatenate([column_ones(part, signs, tables) for part in parts])
 
     def _left(self, side: Side) -> Planes:
         part = self._components[side]
@@ -188,7 +186,8 @@ class Gates:
 
     def _fold(self, planes: Planes, signs: Signs, factors: Integers, second: Integers) -> Vector:
         tables = [
-            sign_tables(signs, factors, second[quarter::_QUARTERS]) for quarter in range(_QUARTERS)
+            sign_tables(signs, factors, second[quarter * PRODUCTS :][:PRODUCTS])
+            for quarter in range(_QUARTERS)
         ]
         folded = np.zeros(self._quarter, np.uint64)
         for start in range(0, folded.size, _FOLDED):

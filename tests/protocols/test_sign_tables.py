@@ -53,8 +53,8 @@ def test_tables_give_the_sums_of_all_signs(blocks: int, left: bool) -> None:
     signs = sign_tables.LEFT_SIGNS if left else sign_tables.RIGHT_SIGNS
     factors = sign_tables.drawn_digits(stream(), F61, blocks)
     ones = kinds(planes, blocks, left=left).astype(object) @ factors
-    tables = sign_tables.ones_tables(signs, factors)
-    assert np.array_equal(sign_tables.column_ones(planes, tables).T.astype(object), ones)
+    tables = sign_tables.ones_tables(factors)
+    assert np.array_equal(sign_tables.column_ones(planes, signs, tables).astype(object), ones)
 
     weights = uniform(stream(), F61, 4)
     found = np.zeros(ones.shape[1], np.uint64)
