@@ -121,6 +121,26 @@ def test_emitted_model_has_the_noise_that_is_charged_whatever_the_sum_hides() ->
     assert np.std(emitted) != pytest.approx(expected * 0.8, rel=0.08)
 
 
+def test_step_is_by_the_mean_size_of_a_batch_and_not_by_its_own() -> None:
+    """Rows with one gradient and next to no noise: the steps of 100 models are as far apart as batches are large.
+
+    Their deviation is off by 30 % with a chance of 2e-5; by a batch's own size they would all be one.
+    """
+    settings = MtlSettings(
+        40, 1, (0.0,), rounds=1, batch=20, epochs=0.5, rate=0.5, gradient_bits=18
+    )
+    alike = SiloRows(*((np.ones((n, 1)), np.full(n, -0.5)) for n in (40, 0, 0)))
+    source, steps = random_stream(6), []
+    for _ in range(100):
+        silo = MtlSilo(
+            settings, alike, epsilon=1e6, delta=1e-3, random_bytes=source, multiplier=0.05
+        )
+        silo.answer(settings.models_request(1, (0,), np.zeros((1, 1))))
+        steps.append(float(silo.model[0]))
+    assert np.std(steps) == pytest.approx(0.5 * 0.5 * np.sqrt(40 / 4) / 20, rel=0.3)
+    assert np.mean(steps) == pytest.approx(-0.25, abs=0.02)
+
+
 def test_noise_that_costs_more_than_the_budget_is_refused_before_a_row_is_looked_at() -> None:
     silo = MtlSilo(
         SETTINGS,
