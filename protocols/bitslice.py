@@ -53,16 +53,14 @@ def to_planes(ring: Ring, cells: RingArray, bits: int) -> NDArray[np.uint64]:
     count = cells.size
     words = words_for(count)
     octets = ring.to_wire(cells).reshape(count, ring.itemsize)
-    planes = np.empty((-(-bits // 8) * 8, words * 8), dtype=np.uint8)
-    # Octet o of 8 cells is an 8 x 8 bit matrix, cells down and bits across; transposed, its rows are 8 bits of planes
-    # 8 o, ..., 8 o + 7. So row i of the column's bytes, taken over all cells, is plane 8 o + i.
-    for octet in range(planes.shape[0] // 8):
-        column = np.zeros(words * 64, dtype=np.uint8)
-        column[:count] = octets[:, octet]
-        block = column.view(np.uint64)
-        transpose_8x8(block)
-        planes[8 * octet : 8 * octet + 8] = column.reshape(-1, 8).T
-    return planes.view(np.uint64)[:bits]
+    planes = np.zeros((bits, words * 8), dtype=np.uint8)
+    filled = planes[:, : -(-count // 8)]
+    # packbits takes whatever is not 0 for a one, so that a bit of an octet need not be moved to its lowest place.
+    for octet in range(-(-bits // 8)):
+        column = np.ascontiguousarray(octets[:, octet])
+        for bit in range(8 * octet, min(8 * octet + 8, bits)):
+            filled[bit] = np.packbits(column & np.uint8(1 << bit % 8), bitorder="little")
+    return planes.view(np.uint64)
 
 
 def from_planes(planes: NDArray[np.uint64], count: int) -> NDArray[np.uint64]:

@@ -13,7 +13,6 @@ and 7.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import reduce
 
 import numpy as np
 
@@ -23,7 +22,7 @@ from protocols.bitslice import from_planes, to_bits, to_planes, words_for
 from protocols.context import Context
 from protocols.free import carry_save
 from protocols.ring import BITS, Ring, RingArray
-from protocols.shares import Additive, Share, concatenate, joined, product, stack
+from protocols.shares import Additive, Share, concatenate, inner, joined, product, stack
 
 
 def _summand(x_sh: Share) -> RingArray:
@@ -128,8 +127,11 @@ async def carry_leaves(ctx: Context, x_sh: Share, bits: int) -> Leaves:
     def derive(part: RingArray) -> RingArray:
         planes = to_planes(x_sh.ring, part, bits)
         whole = planes[lowest:-1].reshape(groups, _LEAF, words).swapaxes(0, 1)
-        rows = [*_products(planes[:lowest]), *_products(whole), planes[-1:]]
-        return np.concatenate([np.atleast_2d(row) for row in rows])
+        rows = np.empty((few + many + 1, words), BITS.dtype)
+        _products(planes[:lowest], rows[:few])
+        _products(whole, rows[few:-1].reshape((1 << _LEAF) - 1, groups, words))
+        rows[-1] = planes[-1]
+        return rows
 
     a, b = await _summands(ctx, BITS, (few + many + 1, words), derive, x_sh)
     top = a[-1] ^ b[-1]
@@ -148,38 +150,31 @@ async def carry_leaves(ctx: Context, x_sh: Share, bits: int) -> Leaves:
     return Leaves(both[:count], both[count:] ^ a[-1] ^ b[-1], top)
 
 
-def _products(planes: RingArray) -> list[RingArray]:
+def _products(planes: RingArray, out: RingArray) -> None:
     """The ANDs of all subsets of the planes along the first axis, at s - 1 that of those whose bits s has. Local."""
-    found: list[RingArray] = []
-    for subset in range(1, 1 << len(planes)):
-        first = planes[subset.bit_length() - 1]
-        rest = subset ^ 1 << (subset.bit_length() - 1)
-        found.append(first & found[rest - 1] if rest else first)
-    return found
+    for i, plane in enumerate(planes):
+        # Subsets of planes up to i that have plane i: it alone, then with each subset of those below it.
+        first = 1 << i
+        out[first - 1] = plane
+        np.bitwise_and(plane, out[: first - 1], out=out[first : 2 * first - 1])
 
 
 def _generated(ctx: Context, a: Share, b: Share) -> Additive:
     """What groups generate, of the products of their planes (2^size - 1, groups, words). Local.
 
     Plane i generates a_i b_i, and what is above passes it on: the product of all a_j XOR b_j, which is the sum over
-    subsets of an a-product times the b-product of the rest.
+    subsets of an a-product times the b-product of the rest. So each subset of a's planes meets that of b's planes which
+    has its lowest one and, above it, those that it has not: as numbers, s and 2^size - s.
     """
-    whole = a.shape[0]
-    terms = []
-    for i in range(whole.bit_length()):
-        above, bit = whole & ~((2 << i) - 1), 1 << i
-        terms += [
-            product(ctx, a[(bit | passed) - 1], b[(bit | above ^ passed) - 1])
-            for passed in range(0, above + 1, 2 << i)
-        ]
-    return reduce(Additive.__add__, terms)
+    return inner(ctx, a, b[::-1])
 
 
 def _propagated(ctx: Context, a: Share, b: Share) -> Additive:
-    """What groups propagate, less the product of all a's planes and that of all b's. Local."""
-    whole = a.shape[0]
-    terms = [product(ctx, a[s - 1], b[(whole ^ s) - 1]) for s in range(1, whole)]
-    return reduce(Additive.__add__, terms)
+    """What groups propagate, less the product of all a's planes and that of all b's. Local.
+
+    That is the sum over subsets of an a-product times the b-product of the rest: of s and 2^size - 1 - s.
+    """
+    return inner(ctx, a[:-1], b[-2::-1])
 
 
 async def magnitude(ctx: Context, x_sh: Share, carry: Share, bits: int, ring: Ring) -> Share:
@@ -204,7 +199,7 @@ async def magnitude(ctx: Context, x_sh: Share, carry: Share, bits: int, ring: Ri
 
     left, right = await _summands(ctx, ring, (3, count), derive, x_sh, carry)
     rows = stack(left[0] - left[1].times(half // 2), left[1], left[2].times(2 * half))
-    total = product(ctx, rows, stack(right[1], right[0], right[2])).sum(axis=0)
+    total = inner(ctx, rows, stack(right[1], right[0], right[2]))
     return await reshare(ctx, total) + half // 2
 
 
@@ -253,7 +248,7 @@ async def weighted_bits(
     if weights is None:
         weights = [1 << bit for bit in range(x_bsh.shape[0])]
     column = ring.encode(np.array(weights, dtype=object)[:, None])
-    both = await reshare(ctx, product(ctx, u_sh.times(column), v2_sh).sum(axis=0))
+    both = await reshare(ctx, inner(ctx, u_sh.times(column), v2_sh))
     return (u_sh + v2_sh).times(column).sum(axis=0) - both.times(2)
 
 
@@ -267,12 +262,15 @@ async def signed(ctx: Context, v_bsh: Share, d_sh: Share) -> Additive:
     ring, count = d_sh.ring, d_sh.size
 
     def with_sign(v: RingArray, d: RingArray) -> RingArray:
-        sign = 1 - 2 * ring.encode(to_bits(v, count))
-        return np.stack((sign * d, sign))
+        both = np.empty((2, count), ring.dtype)
+        # 1 - 2 v in an octet, made as long as an element with its sign.
+        np.copyto(both[1].view(f"<i{ring.itemsize}"), 1 - 2 * to_bits(v, count).view(np.int8))
+        np.multiply(both[1], d, out=both[0])
+        return both
 
     left_sh, right_sh = await _summands(ctx, ring, (2, count), with_sign, v_bsh, d_sh)
     # Rows (sign a, sign) of party 0 against rows (sign, sign b) of parties 1 and 2.
-    return product(ctx, left_sh, right_sh[::-1]).sum(axis=0)
+    return inner(ctx, left_sh, right_sh[::-1])
 
 
 async def composition_mask(

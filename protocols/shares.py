@@ -87,10 +87,19 @@ class Share(_Secret):
                 self._of_parts(operation, self.next, other.next),
             )
         public = self._public(other)
-        zeros = np.broadcast_to(self.ring.zeros(()), public.shape)
-        own = operation(self.own, public if self.pid == 0 else zeros)
-        next_ = operation(self.next, public if self.pid == 2 else zeros)
-        return self._with(own, next_)
+        own = self._of_public(operation, self.own, public if self.pid == 0 else None, public.shape)
+        taken = public if self.pid == 2 else None
+        return self._with(own, self._of_public(operation, self.next, taken, public.shape))
+
+    def _of_public(
+        self, operation: Any, x: RingArray, public: RingArray | None, shape: tuple[int, ...]
+    ) -> RingArray:
+        # Components are never written to, so that one which stays as it is need not be copied.
+        if public is None and x.shape == shape and not is_blank(x):
+            return x
+        zeros = np.broadcast_to(self.ring.zeros(()), shape)
+        result: RingArray = operation(x, zeros if public is None else public)
+        return result
 
     def _of_parts(self, operation: Any, x: RingArray, y: RingArray) -> RingArray:
         # What is no component of either is none of the result.
@@ -185,7 +194,7 @@ class Grouped:
 
     def __call__(self, ring: Ring, term: RingArray) -> RingArray:
         """What becomes of the terms."""
-        return ring.reduce(np.add.reduceat(term, self.starts, axis=-1))
+        return ring.reduce(np.add.reduceat(term, self.starts, axis=-1, dtype=ring.dtype))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -370,10 +379,35 @@ def product(ctx: HasVerifier, x_sh: Share, y_sh: Share) -> Additive:
         raise TypeError(f"cannot multiply shares of {ring.name} and {y_sh.ring.name}")
     left = _times(ring, x_sh.own, _plus(ring, y_sh.own, y_sh.next))
     right = _times(ring, x_sh.next, y_sh.own)
-    term = left if is_blank(right) else right
-    if not is_blank(left) and not is_blank(right):
-        term = ring.add(left, right, out=right)
-    return Additive(ring, term, _origins(ctx, x_sh, y_sh))
+    return Additive(ring, _both(ring, left, right), _origins(ctx, x_sh, y_sh))
+
+
+def inner(ctx: HasVerifier, x_sh: Share, y_sh: Share) -> Additive:
+    """``product(ctx, x_sh, y_sh).sum(axis=0)``, for at least one row, without all products in memory. Local."""
+    ring = x_sh.ring
+    if ctx.verifier is not None or y_sh.ring is not ring or y_sh.pid != x_sh.pid:
+        return product(ctx, x_sh, y_sh).sum(axis=0)
+    left = _inner(ring, x_sh.own, _plus(ring, y_sh.own, y_sh.next))
+    right = _inner(ring, x_sh.next, y_sh.own)
+    return Additive(ring, _both(ring, left, right), None)
+
+
+def _inner(ring: Ring, x: RingArray, y: RingArray) -> RingArray:
+    """The sum of x y (rows, ...) over the rows, blank where one of them is."""
+    if is_blank(x) or is_blank(y):
+        return ring.blank(np.broadcast_shapes(x.shape, y.shape)[1:])
+    total, each = ring.mul(x[0], y[0]), None
+    for left, right in zip(x[1:], y[1:], strict=True):
+        each = ring.mul(left, right, out=each)
+        total = ring.add(total, each, out=total)
+    return total
+
+
+def _both(ring: Ring, left: RingArray, right: RingArray) -> RingArray:
+    """left + right, which it may overwrite."""
+    if is_blank(right):
+        return left
+    return right if is_blank(left) else ring.add(left, right, out=right)
 
 
 def _times(ring: Ring, x: RingArray, y: RingArray) -> RingArray:
