@@ -22,7 +22,7 @@ from protocols.bitslice import from_planes, to_bits, to_planes, words_for
 from protocols.context import Context
 from protocols.free import carry_save
 from protocols.ring import BITS, Ring, RingArray
-from protocols.shares import Additive, Share, concatenate, inner, joined, product, stack
+from protocols.shares import Additive, Share, concatenate, inner, joined, stack
 
 
 def _summand(x_sh: Share) -> RingArray:
