@@ -21,18 +21,20 @@ def test_one_hot_marks_the_index(bits: int) -> None:
     assert np.array_equal(marked, np.arange(1 << bits)[:, None] == index[None, :])
 
 
-def test_read_gives_the_words_at_the_index() -> None:
-    words = np.random.default_rng(1).integers(0, 1 << 20, (16, 3)).tolist()
-    table = PublicTable.of(words, 20)
-    index = np.random.default_rng(2).integers(0, 16, 100).astype(np.uint64)
-    parts = xor_components(to_planes(R64, index, 4))
+# Of two entries there are no four; of 256 and 3,000 cells not all sums are looked up at once.
+@pytest.mark.parametrize(("bits", "cells"), [(1, 100), (4, 100), (8, 3000)])
+def test_read_gives_the_words_at_the_index(bits: int, cells: int) -> None:
+    words = np.random.default_rng(1).integers(0, 1 << 40, (1 << bits, 3)).tolist()
+    table = PublicTable.of(words, 40)
+    index = np.random.default_rng(2).integers(0, 1 << bits, cells).astype(np.uint64)
+    parts = xor_components(to_planes(R64, index, bits))
 
     async def program(ctx: Context) -> object:
         return table.read(await lookup.one_hot(ctx, share_of(ctx, parts, BITS)))
 
     planes = reconstruct(run_parties(program).results)
     for column in range(3):
-        read = from_planes(np.ascontiguousarray(planes[:, column]), 100)
+        read = from_planes(np.ascontiguousarray(planes[:, column]), cells)
         assert read.tolist() == [words[i][column] for i in index.astype(int)]
 
 

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from protocols.keystream import Keystream
-from protocols.ring import BITS, R32, R64, R128
-from protocols.shares import Additive, Entries, Share, concatenate, product
+from protocols.ring import BITS, R32, R64, R128, Ring, RingArray
+from protocols.shares import Additive, Entries, Share, concatenate, inner, product
 
 SECRET = 3735928559
 PLACE = SimpleNamespace(verifier=None)
@@ -174,3 +174,39 @@ def test_narrowed_is_the_value_modulo_the_smaller_ring() -> None:
     assert R64.decode(total).tolist() == [0, 1, -1, -(1 << 62), (1 << 63) - 1, 0]
     with pytest.raises(TypeError, match="narrowed"):
         narrow[0].narrowed(R128)
+
+
+@pytest.mark.parametrize("ring", [BITS, R32, R64, R128])
+@pytest.mark.parametrize("blank", ["", "x.own", "x.next", "y.own", "y.next", "y"])
+@pytest.mark.parametrize("rows", [1, 2, 7])
+def test_inner_is_the_sum_of_products_and_leaves_its_operands(
+    ring: Ring, blank: str, rows: int
+) -> None:
+    stream, shape = Keystream(bytes(16), b"inner"), (rows, 3, 2)
+
+    def component(name: str) -> RingArray:
+        if blank in (name, name[0]):
+            return ring.blank(shape)
+        return ring.from_wire(stream.read(rows * 6 * ring.itemsize), shape)
+
+    x_sh, y_sh = (
+        Share(ring, 1, component(f"{name}.own"), component(f"{name}.next")) for name in "xy"
+    )
+    before = [part.copy() for part in (x_sh.own, x_sh.next, y_sh.own, y_sh.next)]
+    expected = product(PLACE, x_sh, y_sh[::-1]).sum(axis=0)
+    zero = ring.zeros(shape[1:])
+    found = inner(PLACE, x_sh, y_sh[::-1])
+    assert np.array_equal(found.masked(zero.copy()), expected.masked(zero.copy()))
+    after = (x_sh.own, x_sh.next, y_sh.own, y_sh.next)
+    assert all(map(np.array_equal, before, after))
+
+
+@pytest.mark.parametrize("pid", [0, 1, 2])
+def test_public_numbers_change_component_0_alone_and_copy_no_other(pid: int) -> None:
+    own, next_ = np.arange(4, dtype=np.uint32), np.arange(4, 8, dtype=np.uint32)
+    sum_sh = Share(R32, pid, own, next_) - np.array([1, 2, 3, 4])
+    expected = [own - np.arange(1, 5) if pid == 0 else own]
+    expected.append(next_ - np.arange(1, 5) if pid == 2 else next_)
+    assert np.array_equal(sum_sh.own, expected[0].astype(np.uint32))
+    assert np.array_equal(sum_sh.next, expected[1].astype(np.uint32))
+    assert (sum_sh.own is own, sum_sh.next is next_) == (pid != 0, pid != 2)
