@@ -27,6 +27,7 @@ Floats = NDArray[np.float64]
 # How far noise may move a component in one update: its mean by so many of its deviations, its variance by this factor.
 _MOST_SHIFT = 3.0
 _MOST_SPREAD = 16.0
+_ROWS_OF_NOISE = 3.0
 
 # Far beyond any table's. What a silo is sent lies within, so that no square of its overflows: an error would depend on
 # its rows.
@@ -143,27 +144,32 @@ def row_terms(x: Floats, mixture: Mixture, unit: Floats) -> Floats:
 def update(mixture: Mixture, sums: Floats, unit: Floats, *, noise: float = 0.0) -> Mixture:
     """The M-step: the next mixture from the sums (columns, 3, components) of ``row_terms``.
 
-    ``noise``: the deviation of the noise in each sum, in rows. With it, so many rows more are counted that lie as their
-    component does, and a component moves no further than three deviations: what a sum of few rows under much
-    noise says is mostly noise. Exact sums are taken as they are.
+    ``noise``: the deviation of the noise in each sum, in rows. With it, three times as many rows more are believed in
+    that lie as their component does, and a component moves no further than three deviations: what a sum of few rows
+    under much noise says is mostly noise, and what is left of it stays where it is. Exact sums are taken as they are.
     """
     prior = mixture.prior
     counts = np.maximum(sums[:, 0], 0.0)
-    believed = counts + noise
+    added = _ROWS_OF_NOISE * noise
+    believed = counts + added
     some = believed > 0
     divisor = np.where(some, believed, 1.0)
     shift = np.where(some, sums[:, 1] / divisor, 0.0)
-    square = np.where(some, (sums[:, 2] + noise) / divisor, 0.0)
+    square = np.where(some, (sums[:, 2] + added) / divisor, 0.0)
     if noise:
         shift = np.clip(shift, -_MOST_SHIFT, _MOST_SHIFT)
         spread = np.clip(square - shift**2, 1 / _MOST_SPREAD, _MOST_SPREAD)
     else:
         spread = np.maximum(square - shift**2, 0.0)
     centre = np.clip(mixture.mean + unit * shift, 0.0, 1.0)
-    precision = prior.precision + counts
-    mean = (prior.precision * prior.mean + counts * centre) / precision
-    pulled = prior.precision * counts / precision * (centre - prior.mean) ** 2
-    scatter = prior.scatter + pulled + counts * unit**2 * spread
+    precision = prior.precision + believed
+    mean = (prior.precision * prior.mean + believed * centre) / precision
+    pulled = prior.precision * believed / precision * (centre - prior.mean) ** 2
+    scatter = prior.scatter + pulled + believed * unit**2 * spread
+    if noise:
+        # The variance is that of all rows believed in, the posterior's freedom that of those there are.
+        scatter *= (prior.freedom + counts) / (prior.freedom + believed)
+        scatter = np.maximum(scatter, prior.scatter)
     return Mixture(prior, counts, mean, scatter)
 
 

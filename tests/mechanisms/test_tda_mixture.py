@@ -134,6 +134,12 @@ def test_update_under_noise_moves_no_component_of_few_rows() -> None:
     mixture = federated([rows_of(6)], 5)
     nothing = update(mixture, np.zeros((1, 3, T)), mixture.deviation, noise=50.0)
     assert not nothing.counts.any()
+    # A component that noise has left without rows stays about where it was, as wide as it was.
+    assert (abs(nothing.mean - mixture.mean) < 0.01).all()
+    np.testing.assert_allclose(nothing.deviation, mixture.deviation, rtol=0.3)
+    # The control: exact sums of no rows leave only the prior.
+    gone = update(mixture, np.zeros((1, 3, T)), mixture.deviation)
+    np.testing.assert_allclose(gone.mean, PRIOR.mean)
     shift = np.zeros((1, 3, T))
     shift[:, 0], shift[:, 1] = 5.0, 50.0
     after = update(mixture, shift, mixture.deviation, noise=50.0)
