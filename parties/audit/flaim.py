@@ -9,7 +9,7 @@ sees every sum before the noise (README of `mechanisms`, FLAIM).
 import copy
 import math
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
@@ -132,17 +132,17 @@ def clocks(evidence: Evidence) -> str:
     return "The server's time never goes back."
 
 
-def messages(evidence: Evidence, terms: FlaimTerms) -> str:
-    """Messages are of the protocol's kinds, with clients of the run, and numbered without a gap."""
+def messages(evidence: Evidence, kinds: Collection[str], clients: int) -> str:
+    """Messages are of the protocol's ``kinds``, with ``clients`` of the run, and numbered without a gap."""
     total = size = 0
     for attempt in evidence.transcripts[0].attempts:
         for number, entry in enumerate(attempt.of("sent", "received"), start=1):
             where = f"line {entry.line}"
             require(
-                entry.text("step") in _STEPS,
+                entry.text("step") in kinds,
                 f"{where}: the protocol has no message {entry.text('step')[:40]!r}",
             )
-            require(entry.number("peer") < len(terms.names), f"{where}: the run has no such client")
+            require(entry.number("peer") < clients, f"{where}: the run has no such client")
             require(
                 entry.text("label") == f"{number:016x}",
                 f"{where}: message number {number} of the attempt is missing or out of its place",
@@ -356,7 +356,7 @@ def clients(evidence: Evidence, terms: FlaimTerms) -> str:
     for attempt in evidence.transcripts[0].attempts:
         for note in (JOINED, LEFT):
             for entry in attempt.notes(note):
-                _same_certificate(entry, "certificate", certificates, terms)
+                same_certificate(entry, "certificate", certificates, terms.names)
                 seen.add(entry.text("client"))
         for round_ in rounds_of(attempt, terms):
             here: set[str] = set()
@@ -364,7 +364,7 @@ def clients(evidence: Evidence, terms: FlaimTerms) -> str:
             signed: set[int] = set()
             for entry in round_.entries:
                 if entry.kind == "client":
-                    _same_certificate(entry, "digest", certificates, terms)
+                    same_certificate(entry, "digest", certificates, terms.names)
                     name, number = entry.text("client"), entry.number("round")
                     require(
                         number == round_.number,
@@ -411,11 +411,12 @@ def clients(evidence: Evidence, terms: FlaimTerms) -> str:
     )
 
 
-def _same_certificate(
-    entry: Entry, field: str, certificates: dict[str, str], terms: FlaimTerms
+def same_certificate(
+    entry: Entry, field: str, certificates: dict[str, str], names: Collection[str]
 ) -> None:
+    """Raises Failed unless the client of ``entry`` is one of ``names``, with the certificate that it had before."""
     name = entry.text("client")
-    require(name in terms.names, f"line {entry.line}: {name[:60]!r} is no client of the run")
+    require(name in names, f"line {entry.line}: {name[:60]!r} is no client of the run")
     known = certificates.setdefault(name, entry.text(field))
     require(known == entry.text(field), f"line {entry.line}: {name!r} has another certificate")
 
@@ -494,7 +495,11 @@ RULES: tuple[Rule[FlaimTerms], ...] = (
     Rule("clocks", lambda case: clocks(case.evidence), Need.FORM),
     Rule("completeness", lambda case: completeness(case.evidence), Need.FORM),
     Rule("configuration", _configuration, Need.FORM),
-    Rule("messages", lambda case: messages(case.evidence, case.terms), Need.CONFIGURATION),
+    Rule(
+        "messages",
+        lambda case: messages(case.evidence, _STEPS, len(case.terms.names)),
+        Need.CONFIGURATION,
+    ),
     Rule("clients", lambda case: clients(case.evidence, case.terms), Need.CONFIGURATION),
     Rule("openings", lambda case: openings(case.evidence, case.terms), Need.CONFIGURATION),
     Rule("charges", lambda case: charges(case.evidence, case.terms), Need.CONFIGURATION),

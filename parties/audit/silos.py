@@ -19,7 +19,7 @@ from mechanisms.silos import Request
 from parties.audit import identity
 from parties.audit.evidence import Attempt, Entry, Evidence, event_of, require_whole
 from parties.audit.findings import Failed, NotApplicable, require
-from parties.audit.flaim import clocks
+from parties.audit.flaim import clocks, messages, same_certificate
 from parties.audit.report import charges_of, openings_of, read
 from parties.audit.rules import READABLE, Need, Rule
 from parties.config import Config
@@ -145,26 +145,6 @@ def configuration(evidence: Evidence, terms: SilosTerms) -> str:
     return f"The configuration in the transcript has the digest and the plan that were agreed on.{private}"
 
 
-def messages(evidence: Evidence, terms: SilosTerms) -> str:
-    """Messages are of the protocol's kinds, with silos of the run, and numbered without a gap."""
-    total = size = 0
-    for attempt in evidence.transcripts[0].attempts:
-        for number, entry in enumerate(attempt.of("sent", "received"), start=1):
-            where = f"line {entry.line}"
-            known = entry.text("step") in _STEPS
-            require(known, f"{where}: the protocol has no message {entry.text('step')[:40]!r}")
-            require(entry.number("peer") < len(terms.names), f"{where}: the run has no such silo")
-            require(
-                entry.text("label") == f"{number:016x}",
-                f"{where}: message number {number} of the attempt is missing or out of its place",
-            )
-            total, size = total + 1, size + entry.number("bytes")
-    require(total > 0, "there is no message")
-    return (
-        f"{total} messages, {size} bytes, are of the protocol's kinds and numbered without a gap."
-    )
-
-
 def requests(evidence: Evidence, terms: SilosTerms) -> str:
     """Every sum that was asked for is one of the plan's kinds, and there are no more of each than it has."""
     kinds = {head_of(request): most for request, most in terms.plan.kinds}
@@ -188,10 +168,10 @@ def clients(evidence: Evidence, terms: SilosTerms) -> str:
     for attempt in evidence.transcripts[0].attempts:
         for note in (JOINED, LEFT):
             for entry in attempt.notes(note):
-                _same_certificate(entry, "certificate", certificates, terms)
+                same_certificate(entry, "certificate", certificates, terms.names)
         for asked in sums_of(attempt):
             for entry in (entry for entry in asked.entries if entry.kind == "client"):
-                _same_certificate(entry, "digest", certificates, terms)
+                same_certificate(entry, "digest", certificates, terms.names)
             if asked.opened:
                 _check_survivors(asked, terms)
     return f"{len(certificates)} of the run's {len(terms.names)} silos took part, each with one certificate."
@@ -242,15 +222,6 @@ def _session(asked: AskedSum, terms: SilosTerms) -> Parameters:
         return session(terms.config, asked.request, asked.silos, random_bytes=bytes)
     except ParameterError as error:
         raise Failed(f"no session takes sum {asked.number}: {error}") from error
-
-
-def _same_certificate(
-    entry: Entry, field: str, certificates: dict[str, str], terms: SilosTerms
-) -> None:
-    name = entry.text("client")
-    require(name in terms.names, f"line {entry.line}: {name[:60]!r} is no silo of the run")
-    known = certificates.setdefault(name, entry.text(field))
-    require(known == entry.text(field), f"line {entry.line}: {name!r} has another certificate")
 
 
 def openings(evidence: Evidence) -> str:
@@ -382,7 +353,11 @@ RULES: tuple[Rule[SilosTerms], ...] = (
     Rule("clocks", lambda case: clocks(case.evidence), Need.FORM),
     Rule("completeness", lambda case: completeness(case.evidence), Need.FORM),
     Rule("configuration", lambda case: configuration(case.evidence, case.terms), Need.FORM),
-    Rule("messages", lambda case: messages(case.evidence, case.terms), Need.CONFIGURATION),
+    Rule(
+        "messages",
+        lambda case: messages(case.evidence, _STEPS, len(case.terms.names)),
+        Need.CONFIGURATION,
+    ),
     Rule("requests", lambda case: requests(case.evidence, case.terms), Need.CONFIGURATION),
     Rule("clients", lambda case: clients(case.evidence, case.terms), Need.CONFIGURATION),
     Rule("openings", lambda case: openings(case.evidence), Need.FORM),

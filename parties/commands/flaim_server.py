@@ -1,12 +1,11 @@
 """The command `flaim-server`: FLAIM's server, on a host of its own or as a process of a trial."""
 
-import contextlib
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import click
 
-from parties.board import About, Board
+from parties.board import About
+from parties.commands.one_server import shown_alone
 from parties.commands.running import (
     common_options,
     log_option,
@@ -26,20 +25,6 @@ _AGAIN = (
     "the same command goes on after the last finished round; with an annealed schedule, or before the first sums, it "
     "begins anew with what is left of the budget"
 )
-
-
-@contextlib.asynccontextmanager
-async def _shown(
-    board: Board, folder: Path, supervision: Supervision, asked: Orders, *, alone: bool
-) -> AsyncIterator[None]:
-    """The server's admin socket; a trial's server has none, which saves it the import of a web server."""
-    if not alone:
-        yield
-        return
-    from parties.operate.shown import orders_of, shown
-
-    async with shown(board, folder, orders_of(supervision.cancel, asked)):
-        yield
 
 
 @click.command(
@@ -85,7 +70,7 @@ def flaim_server(
         own_files(loaded)  # Before anything is written.
         make_private(own_folder)
         board, asked = board_of(About.of_flaim(loaded), log), Orders()
-        async with _shown(board, own_folder, supervision, asked, alone=not watch_stdin):
+        async with shown_alone(board, own_folder, supervision, asked, alone=not watch_stdin):
             await run_server(
                 loaded,
                 own_folder,

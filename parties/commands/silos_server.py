@@ -1,13 +1,12 @@
 """The command `silos-server`: the server of an algorithm between silos, on a host of its own or of a trial."""
 
-import contextlib
 import shutil
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import click
 
-from parties.board import About, Board
+from parties.board import About
+from parties.commands.one_server import shown_alone
 from parties.commands.running import (
     common_options,
     log_option,
@@ -27,20 +26,6 @@ from parties.texts import json_of
 from parties.trial.processes import Supervision
 
 _AGAIN = "the same command goes on after the last sum"
-
-
-@contextlib.asynccontextmanager
-async def _shown(
-    board: Board, folder: Path, supervision: Supervision, asked: Orders, *, alone: bool
-) -> AsyncIterator[None]:
-    """The server's admin socket; a trial's server has none, which saves it the import of a web server."""
-    if not alone:
-        yield
-        return
-    from parties.operate.shown import orders_of, shown
-
-    async with shown(board, folder, orders_of(supervision.cancel, asked)):
-        yield
 
 
 @click.command(
@@ -84,7 +69,7 @@ def silos_server(
         own_files(loaded)  # Before anything is written.
         make_private(own_folder)
         board, asked = board_of(About.of_silos(loaded), log), Orders()
-        async with _shown(board, own_folder, supervision, asked, alone=not watch_stdin):
+        async with shown_alone(board, own_folder, supervision, asked, alone=not watch_stdin):
             await run_server(
                 loaded,
                 own_folder,

@@ -4,7 +4,7 @@ Provides ``STEPS`` (a name for every kind of `parties.flaim.messages`), ``step_o
 the names of what a server does and opens. All public.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from parties.flaim.messages import MessageKind, is_secagg
 from parties.secagg import steps as secagg
@@ -18,11 +18,19 @@ OPENED: Mapping[str, str] = {CHOICES: CHOOSE, SUMS: AGGREGATE}
 _KIND_AT = 5
 
 
-def step_of(message: bytes) -> str:
-    """The name of a message on a client's connection, FLAIM's own or SecAgg's; its kind alone is looked at."""
-    if is_secagg(message):
-        return secagg.step_of(message)
-    try:
-        return STEPS[MessageKind(message[_KIND_AT])]
-    except (ValueError, IndexError):
-        return secagg.UNKNOWN
+def namer(steps: Mapping[MessageKind, str]) -> Callable[[bytes], str]:
+    """What names a message by ``steps``, or as SecAgg's; its kind alone is looked at."""
+
+    def step_of(message: bytes) -> str:
+        if is_secagg(message):
+            return secagg.step_of(message)
+        try:
+            return steps[MessageKind(message[_KIND_AT])]
+        except (ValueError, IndexError):
+            return secagg.UNKNOWN
+
+    return step_of
+
+
+step_of = namer(STEPS)
+"""The name of a message on a client's connection, FLAIM's own or SecAgg's."""

@@ -62,9 +62,11 @@ class NetworkSilos:
         history: History,
         *,
         wait: Callable[[int], Awaitable[None]],
+        release: Callable[[], object] = lambda: None,
         done: Callable[[int, Request], None] = lambda number, request: None,
     ) -> None:
-        """``wait`` for enough silos before a sum; ``done`` is told of each sum that was taken, or lost."""
+        """``wait`` for enough silos before a sum; ``release`` is called before anything of one is asked for, ``done``
+        when it was taken."""
         self.tally = SumTally()
         self._config = config
         self._members = members
@@ -73,6 +75,7 @@ class NetworkSilos:
         self._history = history
         self._stage_s = config.timeouts.receive_s
         self._wait = wait
+        self._release = release
         self._done = done
         self._number = 0
         self._before = history.asked
@@ -91,7 +94,13 @@ class NetworkSilos:
                 raise RoundLost(f"sum {number} was interrupted, or lost, before this attempt")
             self.tally.before += 1
             return taken
-        await self._wait(number)
+        try:
+            await self._wait(number)
+        except RoundLost:
+            # Nobody was asked; to an attempt after this one it is lost as well.
+            self._history.begin(number, request)
+            raise
+        self._release()
         if request.event is not None:
             self._ledger.charge(number, request.step, request.event)
         # Behind the charge: a sum that is here was paid for.

@@ -19,7 +19,6 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import cast
 
-from mechanisms.accounting import LedgerEntry
 from mechanisms.silos import Request
 from parties.board import About, Board, Phase, Watched
 from parties.config import CertificateFiles, Config
@@ -100,12 +99,8 @@ async def run_server(
         orders.keep_in(database)
         record = _open_record(config, plan, directory, files, spent=before.spent)
 
-        def first(entry: LedgerEntry) -> None:
-            registered.release(run.present, len(ledger.entries))
-            record.charge(entry)
-
         registered.resume(len(before.entries))
-        ledger = DurableLedger(database, plan.rho, first=first)
+        ledger = DurableLedger(database, plan.rho, first=record.charge)
         run = _Run(
             config,
             directory,
@@ -233,6 +228,7 @@ class _Run:
             self.ledger,
             self.history,
             wait=attendance.round,
+            release=lambda: self.registered.release(self.present, len(self.ledger.entries)),
             done=self._sum_done,
         )
         async with pulse.beating():
