@@ -101,10 +101,10 @@ class NetworkSilos:
             self._history.begin(number, request)
             raise
         self._release()
+        # Before the charge: what was charged is never asked for, and charged, again.
+        self._history.begin(number, request)
         if request.event is not None:
             self._ledger.charge(number, request.step, request.event)
-        # Behind the charge: a sum that is here was paid for.
-        self._history.begin(number, request)
         try:
             found = await self._take(number, request)
         finally:

@@ -12,7 +12,7 @@ import pytest
 from mechanisms.errors import RoundLost
 from parties.config import CertificateFiles, Config
 from parties.database import Database
-from parties.errors import ConfigError
+from parties.errors import ConfigError, StudyReleased
 from parties.ledger import LEDGER, DurableLedger
 from parties.silos.client import SiloReport, run_silo
 from parties.silos.history import SUMS as SUM_TABLE
@@ -98,6 +98,18 @@ async def test_run_goes_on_without_a_silo_that_leaves_in_the_middle_of_a_sum(
     assert facts["survivors"] == [6, len(counted), 5]
     assert facts["totals"][1] == exact(1, counted).tolist()
     assert facts["totals"][2] == exact(2, {0, 1, 2, 3, 5}).tolist()
+
+
+async def test_run_that_charges_nothing_is_released_once_all_the_same(
+    certificates: Certificates, tmp_path: Path
+) -> None:
+    config = silos_config(certificates)
+    plan = Tails(config, noisy=False)
+    await play(config, certificates, tmp_path, plan)
+    with pytest.raises(StudyReleased):
+        await run_server(
+            config, tmp_path / "again", progress=Events(), closed=asyncio.Event(), plan=plan
+        )
 
 
 async def test_malicious_run_goes_on_without_a_silo_that_leaves(
