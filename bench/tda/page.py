@@ -70,7 +70,7 @@ def _head(store: Store) -> str:
     heads = "table | training rows | rounds | synthetic rows | repeats | runs"
     return (
         "# Fed-TDA\n\n"
-        "Made by `syncret bench tda --sweep all` from `tda.jsonl`; methods and decisions are in\n"
+        "Made by `make bench-tda` from `tda.jsonl`; methods and decisions are in\n"
         "`../README.md`. Five silos, Dirichlet(beta) shares of each label; 3 local epochs. The paper\n"
         f"trains {PAPER_ROUNDS} rounds on all rows; what was thinned out here:\n\n"
         f"{markdown_table(heads, rows)}\n\n"
