@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from parties.config import CertificateFiles, Config
 from parties.errors import ConfigError, StoreError
 from parties.silos.algorithm import Place
 from parties.silos.algorithms import plan_of
-from parties.silos.client import run_silo
+from parties.silos.client import SiloReport, run_silo
 from parties.silos.mtl import MEAN, PERSONAL, STATE, MtlPlan
 from parties.silos.server import RESULT, run_server
 from parties.tls import make_certificates
@@ -67,16 +67,16 @@ async def play(
     certificates: Mapping[str, CertificateFiles],
     folder: Path,
     *,
-    missing: tuple[int, ...] = (),
-) -> Any:
-    """A run with the server and the silos in this loop. Raises what the server raises."""
-    events, closed = Events(), asyncio.Event()
+    dies: int | None = None,
+) -> None:
+    """A run with the server and the silos in this loop; silo ``dies`` is ended after a round, and started again.
+
+    Raises what the server or a silo raises.
+    """
     (folder / "server").mkdir()
 
-    async def one(index: int) -> Any:
-        if index in missing:
-            return None
-        return await run_silo(
+    def one(index: int) -> Coroutine[Any, Any, SiloReport]:
+        return run_silo(
             config,
             table_of(index),
             certificates[NAMES[index]],
@@ -85,14 +85,32 @@ async def play(
             epsilon=2.0 if index == 0 else None,
         )
 
-    server, *silos = await asyncio.gather(
-        run_server(config, folder / "server", progress=events, closed=closed),
-        *(one(index) for index in range(len(NAMES))),
-        return_exceptions=True,
-    )
-    if isinstance(server, BaseException):
-        raise server
-    return silos
+    async def twice(index: int) -> SiloReport:
+        first, path = asyncio.create_task(one(index)), folder / NAMES[index] / STATE
+        while not path.exists() or json.loads(path.read_text())["silo"]["round"] < 1:  # noqa: ASYNC110
+            await asyncio.sleep(0.002)
+        first.cancel()
+        await asyncio.wait([first])
+        return await one(index)
+
+    server = run_server(config, folder / "server", progress=Events(), closed=asyncio.Event())
+    silos = (twice(i) if i == dies else one(i) for i in range(len(NAMES)))
+    for ended in await asyncio.gather(server, *silos, return_exceptions=True):
+        if isinstance(ended, BaseException):
+            raise ended
+
+
+def test_silo_that_dies_goes_on_with_its_model_and_its_charges(
+    certificates: Mapping[str, CertificateFiles], tmp_path: Path
+) -> None:
+    """Whatever it missed, it is never charged for a round twice, and ends with a model like everybody else."""
+    config = mtl_config(certificates, {"run.rounds": 12})
+    asyncio.run(play(config, certificates, tmp_path, dies=5))
+    result = json.loads((tmp_path / "server" / RESULT).read_text())
+    assert result["facts"]["least_models_in_a_mean"] >= 5
+    steps = [json.loads((tmp_path / name / PERSONAL).read_text())["steps"] for name in NAMES]
+    assert steps[:5] == [16] * 5
+    assert 3 <= steps[5] <= 16
 
 
 @pytest.mark.parametrize("security", ["semi-honest", "malicious"])
