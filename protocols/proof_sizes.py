@@ -4,14 +4,16 @@ Provides ``Told`` and ``problem_of``, which holds what three parties sent in one
 ``costs``. Matrices, carries, challenges, digests and last elements have few possible sizes; how many
 there are of each is decided by how many proofs there were, and that by what the two others sent. Known limit:
 quotients, one message of each proof of products in a ring, have a size that goes by how much was multiplied, which no
-transcript says; where one has the size of a matrix, another message may pass for it. The receiver takes none but the
-right ones. Public: everything. Source: README section 7.
+transcript says; where one has the size of a matrix, another message may pass for it. Nor does a transcript say of how
+many rows tables are: all messages of a proof of tables are held to one number of them. The receiver takes none but
+the right sizes. Public: everything. Source: README section 7.
 """
 
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from protocols.galois import DEGREE
 from protocols.inner_proof import blocks_of, last_size
 from protocols.mersenne import F61, Field
 from protocols.verify_bits import BLOCKS
@@ -19,6 +21,7 @@ from protocols.verify_rings import SCHEMES
 
 _WORD, _DIGEST, _CHALLENGE = 8, 32, 16
 _FINE = 1
+_ELEMENT = 2 * DEGREE
 _UNIT = 4
 """Of every number that is sent in a proof."""
 
@@ -72,6 +75,9 @@ def problem_of(told: Sequence[Told]) -> str | None:
             return f"server {pid} did not end a check with a word to both"
         if before[0] != following[0] + _DIGEST or following[0] != sizes[0][1][0]:
             return f"server {pid} began a check with {before[0]} and {following[0]} bytes"
+    if (problem := _take_tables(sizes)) is not None:
+        return problem
+    for pid, (before, _) in enumerate(sizes):
         for size in before[1:-1]:
             if size not in _TO_THE_ONE_BEFORE:
                 return f"server {pid} sent {size} bytes as a verifier; the protocol has no such message"
@@ -89,6 +95,46 @@ def problem_of(told: Sequence[Told]) -> str | None:
         if carries < in_rings or len(other) > in_rings or any(size % _UNIT for size in other):
             return f"server {pid} sent {other} bytes as a prover, where matrices have other sizes"
     return None
+
+
+def _take_tables(sizes: Sequence[tuple[list[int], list[int]]]) -> str | None:
+    """Take a proof of tables, which comes last, out of what each server sent; what is wrong with it, if anything."""
+    rows = [_rows_of(following) for _, following in sizes]
+    if not any(rows):
+        return None
+    shown = {before[-2] for before, _ in sizes}
+    if len(set(rows)) > 1 or len(shown) > 1:
+        return "the servers' messages do not belong to one proof of tables"
+    # Left's last row has a combined entry for each of two factors, and its part of the claim.
+    entries, rest = divmod(shown.pop(), _ELEMENT)
+    folds = _folded(rows[0])
+    heard = [_CHALLENGE] * (2 + len(folds)) + [_DIGEST]
+    for pid, (before, following) in enumerate(sizes):
+        if rest or entries < 3 or entries % 2 == 0 or before[-2 - len(heard) : -2] != heard:
+            return (
+                f"server {pid} sent other sizes to the server before it than a proof of tables has"
+            )
+        del before[-2 - len(heard) : -1]
+        del following[-3 - len(folds) : -1]
+    return None
+
+
+def _rows_of(following: Sequence[int]) -> int:
+    """Of how many rows tables are whose proof these messages end with; 0 where they do with none."""
+    for start, size in enumerate(following):
+        rows, rest = divmod(size, _ELEMENT)
+        if rest == 0 and list(following[start + 1 :]) == [*_folded(rows), _DIGEST, _FINE]:
+            return rows
+    return 0
+
+
+def _folded(rows: int) -> list[int]:
+    """What a prover of tables of so many rows sends whenever two of them become one."""
+    sizes, left = list[int](), 1 + rows
+    while left > 1:
+        sizes.append(left // 2 * _ELEMENT)
+        left -= left // 2
+    return sizes
 
 
 def _gates(pid: int, heard: Sequence[Counter[int]], proving: Sequence[Sequence[int]]) -> int:

@@ -156,7 +156,7 @@ def sign_tables(signs: Signs, factors: Integers, weights: Integers) -> Words:
             (values * int(w) % p).astype(np.uint64)[bits]
             for w, bits in zip(weights, kinds, strict=True)
         ]
-        tables.append(_reduced(_reduced(terms[0] + terms[1] + terms[2] + terms[3])))
+        tables.append(reduced(reduced(terms[0] + terms[1] + terms[2] + terms[3])))
     return np.stack(tables).reshape(-1, _NIBBLES, kinds[0].size)
 
 
@@ -165,8 +165,8 @@ def add_signs(found: Words, bits: Planes, tables: Words) -> None:
     for number, entries in enumerate(_entries(bits, tables), start=1):
         found += entries
         if number % _ADDED == 0:
-            found[...] = _reduced(found)
-    found[...] = _reduced(found)
+            found[...] = reduced(found)
+    found[...] = reduced(found)
 
 
 def _entries(bits: Planes, tables: Words) -> Iterator[Words]:
@@ -186,11 +186,11 @@ def _entries(bits: Planes, tables: Words) -> Iterator[Words]:
             yield read
 
 
-def _nibbles(signs: Signs) -> list[Bits]:
+def _nibbles(signs: Signs) -> list[NDArray[np.intp]]:
     """For each index the bits of its four gates' signs, one array for each of the four kinds."""
     index = np.arange(1 << 3 * _GATES, dtype=np.uint16)
     last, x, y = (index >> np.uint16(_GATES * place) & _NIBBLE for place in range(3))
-    return [bits & _NIBBLE for bits in signs(x, y, last)]
+    return [(bits & _NIBBLE).astype(np.intp) for bits in signs(x, y, last)]
 
 
 def _subsets(numbers: Integers) -> Integers:
@@ -201,5 +201,6 @@ def _subsets(numbers: Integers) -> Integers:
     return sums
 
 
-def _reduced(x: Words) -> Words:
+def reduced(x: Words) -> Words:
+    """The same modulo p, below 2^61 + 8."""
     return (x & _P) + (x >> np.uint64(F61.exponent))

@@ -45,6 +45,7 @@ from protocols.sign_tables import (
     column_ones,
     drawn_digits,
     ones_tables,
+    reduced,
     sign_tables,
 )
 
@@ -56,6 +57,7 @@ _COUNTED, _ROWS = 256, 64
 # Columns at a time, for which a table stays in the cache.
 _FOLDED = 1 << 14
 _SMALL_WORDS = 1 << 11
+_FEW_WORDS = 1 << 17
 BLOCKS = 16, 64
 """Of the first step: of few gates, and of many."""
 _SECOND = blocks_of(F61)
@@ -185,6 +187,23 @@ class Gates:
         return self._fold(self._right(side), RIGHT_SIGNS, beta, second)
 
     def _fold(self, planes: Planes, signs: Signs, factors: Integers, second: Integers) -> Vector:
+        by = self._fold_sums if self.words <= _FEW_WORDS else self._fold_signs
+        return by(planes, signs, factors, second).view(np.uint16).reshape(-1, F61.limbs)
+
+    def _fold_sums(
+        self, planes: Planes, signs: Signs, factors: Integers, second: Integers
+    ) -> Words:
+        """Step after step, as the prover does it: for few gates, whose look-ups are done before tables are made."""
+        ones = self._ones(planes, signs, ones_tables(factors), 0, self._quarter)
+        vector = ones.view(np.uint16).reshape(-1, F61.limbs)
+        folded = F61.fold(-2 * second % F61.modulus, vector).view(np.uint64).reshape(-1)
+        constant = int(factors.sum()) * int(second.sum()) % F61.modulus
+        return reduced(folded) + np.uint64(constant)
+
+    def _fold_signs(
+        self, planes: Planes, signs: Signs, factors: Integers, second: Integers
+    ) -> Words:
+        """Both steps in one look-up."""
         tables = [
             sign_tables(signs, factors, second[quarter * PRODUCTS :][:PRODUCTS])
             for quarter in range(_QUARTERS)
@@ -194,7 +213,7 @@ class Gates:
             some = folded[start : start + _FOLDED]
             for quarter, table in enumerate(tables):
                 add_signs(some, self._cut(planes, quarter, start, start + some.size), table)
-        return folded.view(np.uint16).reshape(-1, F61.limbs)
+        return folded
 
 
 def _planes(words: Words, blocks: int) -> Iterator[Words]:

@@ -12,6 +12,7 @@ from protocols.proof_sizes import CARRIES, MATRICES, Told, problem_of
 from protocols.ring import BITS, R32, R64, R128
 from protocols.verify import ProductVerifier
 from tests.protocols.local import run_parties
+from tests.protocols.test_verify_tables import table_of
 
 STEP = "test.verify"
 
@@ -37,7 +38,23 @@ async def both(ctx: Context) -> None:
     await bits_to_ring(ctx, base.random(ctx, BITS, (70, 1)), 70, R32)
 
 
-PROGRAMS = {"gates": gates, "few gates": few_gates, "rings": rings, "both": both}
+async def tables(ctx: Context) -> None:
+    await table_of(ctx, rows=37)
+
+
+async def tables_and_rings(ctx: Context) -> None:
+    await rings(ctx)
+    await table_of(ctx, rows=5)
+
+
+PROGRAMS = {
+    "gates": gates,
+    "few gates": few_gates,
+    "rings": rings,
+    "both": both,
+    "tables": tables,
+    "tables and rings": tables_and_rings,
+}
 
 
 @cache

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from protocols import sign_tables
+from protocols import sign_tables, verify_bits
 from protocols.bitslice import to_bits, transpose_64x64
 from protocols.inner_proof import uniform
 from protocols.keystream import Keystream
@@ -94,9 +94,13 @@ def gates_of(count: int) -> Gates:
     return Gates([Record((Origin(x_bsh, y_bsh),), masks, z)])
 
 
+@pytest.mark.parametrize("few", [0, verify_bits._FEW_WORDS])
 @pytest.mark.parametrize("count", [1, 5, 300, 2049, 2048 + 64 * 40])
-def test_each_step_of_a_proof_begins_with_what_the_one_before_leaves(count: int) -> None:
+def test_each_step_of_a_proof_begins_with_what_the_one_before_leaves(
+    count: int, few: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """alpha^T G beta is the trace of the second step's matrix, and with its factors the product of folded vectors."""
+    monkeypatch.setattr(verify_bits, "_FEW_WORDS", few)
     gates, drawn = gates_of(count), stream()
     blocks = blocks_for(count)
     assert gates.count == blocks * columns_for(count) >= 64 * count
