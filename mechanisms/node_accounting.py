@@ -27,6 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mechanisms.events import check_positive
+from mechanisms.rdp import epsilon_of
 
 Rdp: TypeAlias = Callable[["Occurrences", float, NDArray[np.float64]], NDArray[np.float64]]
 """Of occurrences, noise and orders (a,), all above 1: the divergences (a,) of one step, at most."""
@@ -90,13 +91,12 @@ class Occurrences:
 
 @dataclass(frozen=True, slots=True)
 class NodeCost:
-    """(``epsilon``, delta) of a training; ``order`` is Renyi's that gave it.
+    """(``epsilon``, delta) of a training.
 
     Batches with more than ``most`` of a node's examples are paid from delta: ``delta_beyond`` of it.
     """
 
     epsilon: float
-    order: float
     most: int
     delta_beyond: float
 
@@ -205,9 +205,8 @@ def node_cost(
         left = delta - steps * beyond
         if left <= 0:
             continue
-        epsilons = _epsilons(steps * rdp(given, noise, orders), orders, left)
-        best = int(np.argmin(epsilons))
-        costs.append(NodeCost(float(epsilons[best]), float(orders[best]), most, steps * beyond))
+        epsilon = epsilon_of(steps * rdp(given, noise, orders), left, orders.tolist())
+        costs.append(NodeCost(epsilon, most, steps * beyond))
         # Each one more is rarer by orders of magnitude; what is left of delta is soon all of it.
         if steps * beyond < delta * 1e-3:
             break
@@ -236,11 +235,3 @@ def least_noise(
         else:
             high = middle
     return high
-
-
-def _epsilons(
-    rdp: NDArray[np.float64], orders: NDArray[np.float64], delta: float
-) -> NDArray[np.float64]:
-    """Epsilon at ``delta`` of each order's divergence (Canonne, Kamath, Steinke 2020, Proposition 12)."""
-    below = np.log1p(-1 / orders) - np.log(delta * orders) / (orders - 1)
-    return np.asarray(np.maximum(rdp + below, 0.0))

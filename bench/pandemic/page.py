@@ -13,7 +13,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 
 from bench.markdown import markdown_table
-from bench.pandemic.task import RANDOM, Result, Trial
+from bench.pandemic.task import FITTED, RANDOM, Result, Trial
 
 DATA, PAGE = "pandemic.json", "pandemic.md"
 
@@ -28,7 +28,8 @@ its persons and the contacts within it, and trains logistic regression from zero
 512. AUPRC is average precision; that of random scores is the share of those infected. Recall is at probability 1/2,
 and of the 1 % with the highest scores. Epsilon is each silo's for a person's data (delta = 1 / persons of the silo;
 infinite: no noise), by the account that counts the secrecy of batches; beside it what the published bound, its gaps
-closed, says of the same noise. MB: peak of neighbourhoods and training. What it shows is in
+closed, says of the same noise. MB: peak of neighbourhoods and training. Fitted: one ridge logistic regression, all
+silos' examples in one place and nothing protected. What it shows is in
 [bench/README.md](../README.md#the-pandemic-task).
 
 """
@@ -141,12 +142,17 @@ def _line(row: dict[str, object]) -> list[str]:
         shown("epsilon_published", ".3g"),
         shown("noise", ".3g"),
     ]
-    random = row["method"] == RANDOM
+    method = row["method"]
+    if method == FITTED:
+        trained = [str(row["neighbours"]), FITTED, *[""] * 5]
+    if method == RANDOM:
+        trained = ["", RANDOM, *[""] * 5]
+    resources = [shown("memory_mb", ",.0f"), shown("seconds", ".0f")]
     return [
         f"{row['persons']:,}, {row['silos']}",
-        *(["", RANDOM, *[""] * 5] if random else trained),
+        *trained,
         shown("auprc", ".3f", 100) + around,
         shown("recall", ".2f", 100),
         shown("recall_called", ".2f", 100),
-        *(["", ""] if random else [shown("memory_mb", ",.0f"), shown("seconds", ".0f")]),
+        *(["", ""] if method == RANDOM else resources),
     ]

@@ -25,19 +25,24 @@ from bench.pandemic.disease import spread
 from bench.pandemic.features import DAYS, Silo, silos_of
 from bench.pandemic.focal import Loss, cross_entropy, focal
 from bench.pandemic.graph import make_state
-from bench.pandemic.train import TESTED, Settings, noise_of, sampling_of, steps_of, train
+from bench.pandemic.train import TESTED, TRAINED, Settings, noise_of, sampling_of, steps_of, train
 from bench.process_memory import forget_peak, memory
 from mechanisms.node_accounting import node_cost, published_rdp
 
 LOSSES: dict[str, Loss] = {"focal": focal, "bce": cross_entropy}
-RANDOM = "random"
+RANDOM, FITTED = "random", "fitted"
+# How many persons who stay well a fitted model sees for each who falls ill.
+_WELL = 20
 # Of all persons, those with the highest scores, whom somebody could call.
 CALLED = 0.01
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What to train: neighbours K, lambda, epsilon of each silo, the loss, rate and rounds; or random scores."""
+    """What to train: neighbours K, lambda, epsilon of each silo, the loss, rate and rounds.
+
+    Instead of a loss: random scores, or one model fitted to all silos' examples in one place, with nothing protected.
+    """
 
     neighbours: int
     lam: float
@@ -49,8 +54,8 @@ class Trial:
     @property
     def method(self) -> str:
         """What lambda makes of it."""
-        if self.loss == RANDOM:
-            return RANDOM
+        if self.loss in (RANDOM, FITTED):
+            return self.loss
         return "local" if self.lam == 0 else "fedavg" if math.isinf(self.lam) else "mr-mtl"
 
 
@@ -85,10 +90,12 @@ def trials(
     rate: float = 0.2,
     rounds: int = 2,
 ) -> list[Trial]:
-    """Random scores, persons alone, cross-entropy; then each K, epsilon and lambda beside the first of the others."""
+    """Random scores, fits, persons alone, cross-entropy; then K, epsilon, lambda beside the first of the others."""
     k, epsilon, lam = neighbours[0], epsilons[0], lambdas[0]
     made = [
         Trial(k, 0.0, math.inf, RANDOM),
+        Trial(k, 0.0, math.inf, FITTED),
+        Trial(0, 0.0, math.inf, FITTED),
         Trial(0, lam, math.inf),
         Trial(k, lam, math.inf, "bce"),
         *(Trial(k, value, math.inf) for value in lambdas),
@@ -121,7 +128,10 @@ def measure(
             began = time.perf_counter()
             settings = settings_of(trial)
             noise = [noise_of(silo, settings) for silo in parts]
-            models = train(parts, settings, noise, progress=progress)
+            if trial.loss == FITTED:
+                models = np.tile(_fitted(parts, seed), (len(parts), 1))
+            else:
+                models = train(parts, settings, noise, progress=progress)
             seconds = time.perf_counter() - began
             peak = max(memory("VmHWM") - before, 0)
             infected, auprc, recall, called = _tested(parts, models, trial, seed)
@@ -144,11 +154,30 @@ def measure(
 
 
 def settings_of(trial: Trial) -> Settings:
-    """How a trial is trained; random scores take no round."""
-    if trial.loss == RANDOM:
+    """How a trial is trained; no rounds where nothing is."""
+    if trial.loss in (RANDOM, FITTED):
         return Settings(rounds=0)
     loss = LOSSES[trial.loss]
     return Settings(trial.lam, trial.epsilon, loss, rate=trial.rate, rounds=trial.rounds)
+
+
+def _fitted(silos: Sequence[Silo], seed: int) -> NDArray[np.float64]:
+    """A ridge logistic regression (d,) on all silos' examples in one place: what a linear model can know."""
+    from sklearn.linear_model import LogisticRegression
+
+    rng = np.random.default_rng(seed)
+    features, labels = [], []
+    for silo in silos:
+        examples = silo.examples(TRAINED)
+        ill, well = np.flatnonzero(examples.labels), np.flatnonzero(~examples.labels)
+        rows = np.concatenate([ill, rng.permutation(well)[: _WELL * len(ill)]])
+        features.append(examples.rows(rows).astype(np.float64))
+        labels.append(examples.labels[rows])
+    if not np.concatenate(labels).any():
+        return np.zeros(silos[0].features)
+    fit = LogisticRegression(C=0.02, fit_intercept=False, max_iter=1000)
+    fit.fit(np.concatenate(features), np.concatenate(labels))
+    return np.asarray(fit.coef_[0], np.float64)
 
 
 def _neighbours(trial: Trial) -> int:

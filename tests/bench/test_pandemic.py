@@ -264,8 +264,8 @@ def test_train_emits_what_depends_on_fresh_noise(few: list[Silo]) -> None:
 def test_trials_are_the_published_comparisons_each_once() -> None:
     made = trials([20, 5], [10.0, 2.0], [0.0003, 0.0, math.inf])
     assert len(made) == len(set(made))
-    assert {trial.method for trial in made} == {"random", "local", "mr-mtl", "fedavg"}
-    assert {trial.loss for trial in made} == {"random", "focal", "bce"}
+    assert {trial.method for trial in made} == {"random", "fitted", "local", "mr-mtl", "fedavg"}
+    assert {trial.loss for trial in made} == {"random", "fitted", "focal", "bce"}
     assert {trial.neighbours for trial in made} == {0, 5, 20}
     assert Trial(20, 0.0003, 2.0) in made
 
