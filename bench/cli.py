@@ -11,6 +11,7 @@ import click
 from bench.attacks.cli import attacks
 from bench.engine.cli import engine
 from bench.flower import flower
+from bench.gan.cli import gan
 from bench.intake import intake
 from bench.link import link
 from bench.linked_utility import link_utility
@@ -77,5 +78,6 @@ for command in (
     tda,
     mtl,
     mwem,
+    gan,
 ):
     bench.add_command(command)

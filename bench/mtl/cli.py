@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import click
-from joblib import Parallel, delayed
 
 from bench.fetch import DatasetError
 from bench.mtl.page import rows_of, write_results
@@ -118,6 +117,9 @@ def mtl(
         school = load_school()
     except DatasetError as error:
         raise click.ClickException(str(error)) from error
+    # Of the bench extra: the command line does without.
+    from joblib import Parallel, delayed
+
     wanted: dict[str, list[tuple[float, ...]]] = {
         "fedavg": [(math.inf,)],
         "local": [(0.0,)],

@@ -16,7 +16,7 @@ from mechanisms.errors import MechanismError
 from parties.errors import StoreError
 from parties.files import write_whole
 
-RESULTS = "mwem.json"
+RESULTS = "utility-mwem.json"
 
 
 @click.command(epilog="Example: syncret bench mwem --rounds 10 --repeats 3 --output report")

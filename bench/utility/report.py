@@ -10,6 +10,7 @@ from pathlib import Path
 from statistics import fmean
 
 from bench.fetch import DatasetError
+from bench.gan.outcomes import read_outcomes
 from bench.markdown import markdown_table, spread
 from bench.mwem.cli import mwem_section
 from bench.utility import grid
@@ -31,7 +32,7 @@ def write_report(store: Store, folder: Path) -> None:
     """Write utility.md and its pictures into `folder`. Raises DatasetError where that cannot be written."""
     parts = [
         _head(store),
-        beside_paper(store, read_splits(folder / SPLITS_FILE)),
+        beside_paper(store, read_splits(folder / SPLITS_FILE), read_outcomes(folder)),
         *(table(store) for table in (_methods, _parts, _partitions, _rounds)),
         everybody_section(store, folder),
         mwem_section(folder),

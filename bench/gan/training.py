@@ -1,0 +1,220 @@
+"""Training DP-CTGAN: in one place by DP-SGD, or by clients whose noised discriminator gradients a server averages.
+
+Provides `Central`, `Federated` (their settings, the paper's) and `train`, to synthetic codes. Secret: nothing; tables
+are public, and noise is seeded so that a run can be repeated: no training for anybody's protection.
+
+A step: a Poisson batch of real rows, their gradients clipped, summed and noised, over the expected batch; fakes, whose
+gradient needs no noise; Adam. Then the generator, by the discriminator alone. Federated: each epoch is 1 / p rounds in
+which every client is drawn once; only the discriminator's gradient is made at clients, one batch a round; the noise is
+each client's own, for its rate and the rounds that it joins, and the server steps by their mean.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from numpy.typing import NDArray
+
+from bench.gan import networks
+from bench.gan.accounting import least_noise
+from bench.gan.networks import Adam, Layout, Weights
+
+BATCH = 128
+_REACH = 8.0
+"""Poisson batches longer than this many deviations above their mean are cut: once in 10^13."""
+State = tuple[Weights, Weights, Adam, Adam, Array]
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Central:
+    """DP-SGD on the whole table."""
+
+    epochs: int = 20
+    clip: float = 1.0
+    discriminator_rate: float = 1e-3
+    generator_rate: float = 1e-5
+
+
+@dataclass(frozen=True, slots=True)
+class Federated:
+    """DP-FedSGD: ``epochs`` rounds of each client, a tenth of them at a time; the server's rate goes by the steps'."""
+
+    epochs: int = 50
+    participation: float = 0.1
+    clip: float = 0.5
+    server_rate: float = 0.5
+    discriminator_rate: float = 1e-4
+    generator_rate: float = 1e-4
+
+
+def train(
+    settings: Central | Federated,
+    tables: Sequence[NDArray[np.int32]],
+    sizes: Sequence[int],
+    *,
+    epsilon: float,
+    delta: float,
+    rows: int,
+    seed: int,
+    progress: Progress = lambda line: None,
+) -> NDArray[np.int32]:
+    """Synthetic codes (rows, columns) after training on the clients' ``tables`` (one of them where central).
+
+    Raises ValueError without rows.
+    """
+    tables = [table for table in tables if len(table)]
+    if not tables:
+        raise ValueError("a table without rows trains nothing")
+    layout, rng = Layout(tuple(sizes)), np.random.default_rng(seed)
+    one, two, three = jax.random.split(jax.random.key(seed), 3)
+    judge, maker = networks.discriminator(layout, one), networks.generator(layout, two)
+    state: State = (judge, maker, Adam.fresh(judge), Adam.fresh(maker), three)
+    if isinstance(settings, Central):
+        state = _central(settings, layout, state, tables[0], epsilon, delta, rng, progress)
+    else:
+        state = _federated(settings, layout, state, tables, epsilon, delta, rng, progress)
+    key = state[4]
+    parts: list[NDArray[np.int32]] = []
+    while sum(len(part) for part in parts) < rows:
+        key, drawn = jax.random.split(key)
+        fakes = networks.generate(layout, state[1], drawn, 4096)
+        parts.append(np.asarray(networks.codes_of(layout, fakes), np.int32))
+    return np.concatenate(parts)[:rows]
+
+
+def _central(
+    settings: Central,
+    layout: Layout,
+    state: State,
+    table: NDArray[np.int32],
+    epsilon: float,
+    delta: float,
+    rng: np.random.Generator,
+    progress: Progress,
+) -> State:
+    rate = min(1.0, BATCH / len(table))
+    steps = max(1, round(1 / rate))
+    noise = least_noise(epsilon, rate, settings.epochs * steps, delta)
+    codes = jnp.asarray(table)
+    for epoch in range(settings.epochs):
+        batches, counts = zip(*(_batch(rng, len(table), rate) for _ in range(steps)), strict=True)
+        state = _epoch(
+            layout,
+            settings,
+            noise,
+            rate * len(table),
+            state,
+            codes,
+            np.stack(batches),
+            np.stack(counts),
+        )
+        state[4].block_until_ready()
+        progress(f"epoch {epoch + 1} of {settings.epochs}, noise {noise:.3f}")
+    return state
+
+
+@partial(jax.jit, static_argnums=(0, 1, 2, 3))
+def _epoch(
+    layout: Layout,
+    settings: Central,
+    noise: float,
+    expected: float,
+    state: State,
+    codes: Array,
+    batches: Array,
+    counts: Array,
+) -> State:
+    def step(state: State, batch: tuple[Array, Array]) -> tuple[State, None]:
+        judge, maker, judge_adam, maker_adam, key = state
+        key, one, two, three = jax.random.split(key, 4)
+        real = networks.one_hot(layout, codes[batch[0]])
+        total = networks.clipped_sum(judge, real, batch[1], settings.clip)
+        total = networks.noised(total, one, noise * settings.clip)
+        fakes = networks.fake_gradient(judge, networks.generate(layout, maker, two, BATCH))
+        gradient = jax.tree.map(lambda r, f: r / expected + f, total, fakes)
+        judge, judge_adam = judge_adam.step(judge, gradient, settings.discriminator_rate)
+        gradient = networks.generator_gradient(layout, maker, judge, three, BATCH)
+        maker, maker_adam = maker_adam.step(maker, gradient, settings.generator_rate)
+        return (judge, maker, judge_adam, maker_adam, key), None
+
+    return jax.lax.scan(step, state, (batches, counts))[0]
+
+
+def _federated(
+    settings: Federated,
+    layout: Layout,
+    state: State,
+    tables: Sequence[NDArray[np.int32]],
+    epsilon: float,
+    delta: float,
+    rng: np.random.Generator,
+    progress: Progress,
+) -> State:
+    judge, maker, judge_adam, maker_adam, key = state
+    rates = [min(1.0, BATCH / len(table)) for table in tables]
+    noises = [least_noise(epsilon, rate, settings.epochs, delta) for rate in rates]
+    width = max(1, round(settings.participation * len(tables)))
+    for epoch in range(settings.epochs):
+        order = rng.permutation(len(tables))
+        for start in range(0, len(tables), width):
+            sums = []
+            for client in order[start : start + width]:
+                key, one, two = jax.random.split(key, 3)
+                table, rate = tables[client], rates[client]
+                batch, counts = _batch(rng, len(table), rate)
+                given = (jnp.asarray(table[batch]), jnp.asarray(counts))
+                deviation, expected = noises[client] * settings.clip, rate * len(table)
+                sums.append(
+                    _of_client(
+                        layout, settings.clip, judge, maker, *given, one, two, deviation, expected
+                    )
+                )
+            gradient = jax.tree.map(lambda *of_clients: sum(of_clients) / len(of_clients), *sums)
+            rate = settings.server_rate * settings.discriminator_rate
+            judge, judge_adam = judge_adam.step(judge, gradient, rate)
+            key, drawn = jax.random.split(key)
+            gradient = _of_maker(layout, maker, judge, drawn)
+            maker, maker_adam = maker_adam.step(maker, gradient, settings.generator_rate)
+        progress(f"epoch {epoch + 1} of {settings.epochs}")
+    return judge, maker, judge_adam, maker_adam, key
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def _of_client(
+    layout: Layout,
+    clip: float,
+    judge: Weights,
+    maker: Weights,
+    codes: Array,
+    counts: Array,
+    noise_key: Array,
+    fake_key: Array,
+    deviation: float,
+    expected: float,
+) -> Weights:
+    total = networks.clipped_sum(judge, networks.one_hot(layout, codes), counts, clip)
+    total = networks.noised(total, noise_key, deviation)
+    fakes = networks.fake_gradient(judge, networks.generate(layout, maker, fake_key, BATCH))
+    return jax.tree.map(lambda r, f: r / expected + f, total, fakes)  # type: ignore[no-any-return]
+
+
+@partial(jax.jit, static_argnums=0)
+def _of_maker(layout: Layout, maker: Weights, judge: Weights, key: Array) -> Weights:
+    return networks.generator_gradient(layout, maker, judge, key, BATCH)
+
+
+def _batch(
+    rng: np.random.Generator, rows: int, rate: float
+) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    """A Poisson batch, filled up to one length by rows that count 0."""
+    length = math.ceil(BATCH + _REACH * math.sqrt(BATCH))
+    drawn = np.flatnonzero(rng.random(rows) < rate)[:length]
+    padded = np.zeros(length, np.int64)
+    padded[: drawn.size] = drawn
+    return padded, (np.arange(length) < drawn.size).astype(np.float32)

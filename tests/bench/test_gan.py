@@ -1,0 +1,180 @@
+"""DP-CTGAN: its accountant, clipped gradients against vmap's, training on a small table, what it gives back."""
+
+import json
+import math
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from bench.fetch import DatasetError
+from bench.gan import networks, runs, training
+from bench.gan.accounting import ORDERS, _divergence, epsilon_of, least_noise
+from bench.gan.cli import gan
+from bench.gan.networks import Layout
+from bench.gan.outcomes import RESULTS, Outcome, read_outcomes
+from bench.gan.runs import kde_nll
+from bench.gan.training import Central, Federated, train
+from bench.utility.beside_paper import beside_paper
+from bench.utility.store import Store
+from tests.bench.test_utility import Dataset, small, small_table
+
+__all__ = ["small"]
+LAYOUT = Layout((4, 4, 3, 2))
+
+
+def test_epsilon_of_whole_batches_is_that_of_gaussians() -> None:
+    # Orders are whole numbers, so that it is a little above the bound for zCDP of rho = steps / 2 sigma^2.
+    rho, delta = 20 / (2 * 8.0**2), 1e-5
+    exact = min(
+        a * rho + math.log1p(-1 / a) - math.log(delta * a) / (a - 1)
+        for a in np.arange(1.01, 60, 0.01)
+    )
+    assert exact <= epsilon_of(8.0, 1.0, 20, delta) < 1.01 * exact
+
+
+def test_epsilon_of_a_known_training() -> None:
+    # 60,000 rows, batches of 256, noise 1.1, 60 epochs: 3.01 in tutorials of DP-SGD, by the older conversion.
+    rate, delta = 256 / 60_000, 1e-5
+    steps = round(60 / rate)
+    older = min(
+        steps * _divergence(1.1, rate, order) - math.log(delta) / (order - 1)
+        for order in ORDERS.tolist()
+    )
+    assert older == pytest.approx(3.01, abs=0.005)
+    assert 0.8 * older < epsilon_of(1.1, rate, steps, delta) < older
+    # Smaller batches hide a row more than that they need more steps.
+    assert epsilon_of(1.1, rate, 1000, 1e-5) < epsilon_of(1.1, 4 * rate, 250, 1e-5)
+
+
+@pytest.mark.parametrize(("rate", "steps"), [(0.003, 6870), (0.3, 50), (1.0, 50)])
+def test_least_noise_meets_its_epsilon_closely(rate: float, steps: int) -> None:
+    noise = least_noise(5.0, rate, steps, 1e-5)
+    assert epsilon_of(noise, rate, steps, 1e-5) <= 5.0 < epsilon_of(noise / 1.01, rate, steps, 1e-5)
+    with pytest.raises(ValueError, match="rates up to 1"):
+        epsilon_of(1.0, 1.5, 1, 1e-5)
+
+
+def test_clipped_sums_are_those_of_every_examples_own_gradient() -> None:
+    weights = networks.discriminator(LAYOUT, jax.random.key(1))
+    codes = jnp.asarray(small_table().train[:20])
+    rows, counts = networks.one_hot(LAYOUT, codes), jnp.asarray([1.0] * 15 + [0.0] * 5)
+    gradients = jax.vmap(
+        jax.grad(lambda w, x: networks._real_losses(w, x[None])[0]), in_axes=(None, 0)
+    )(weights, rows)
+    squares = [(leaf**2).reshape(20, -1).sum(axis=1) for leaf in jax.tree.leaves(gradients)]
+    norms = np.sqrt(np.sum(squares, axis=0))
+    # Some are clipped and some are not.
+    clip = float(np.median(norms))
+    share = np.minimum(1, clip / norms) * np.asarray(counts)
+    expected = jax.tree.map(lambda leaf: jnp.tensordot(share, leaf, axes=1), gradients)
+    found = networks.clipped_sum(weights, rows, counts, clip)
+    for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(one, other, rtol=2e-3, atol=2e-5)
+
+
+def test_one_row_moves_the_clipped_sum_by_no_more_than_the_clip() -> None:
+    weights = networks.discriminator(LAYOUT, jax.random.key(1))
+    rows = networks.one_hot(LAYOUT, jnp.asarray(small_table().train[:9]))
+    with_it = networks.clipped_sum(weights, rows, jnp.ones(9), 0.01)
+    without = networks.clipped_sum(weights, rows, jnp.ones(9).at[4].set(0), 0.01)
+    moved = jax.tree.map(lambda a, b: ((a - b) ** 2).sum(), with_it, without)
+    assert math.sqrt(sum(map(float, jax.tree.leaves(moved)))) == pytest.approx(0.01, rel=1e-3)
+
+
+def test_noise_has_the_deviation_asked_for() -> None:
+    weights = networks.discriminator(LAYOUT, jax.random.key(1))
+    drawn = networks.noised(jax.tree.map(jnp.zeros_like, weights), jax.random.key(2), 3.0)
+    values = np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(drawn)])
+    # 70,000 values: their deviation is known to 0.3 %; five of these.
+    assert values.std() == pytest.approx(3.0, rel=0.015)
+
+
+def test_poisson_batches_have_their_rate_and_every_row_its_chance() -> None:
+    rng = np.random.default_rng(0)
+    seen = np.zeros(500)
+    for _ in range(400):
+        rows, counts = training._batch(rng, 500, 0.2)
+        assert len(rows) == len(counts)
+        seen[rows[counts > 0]] += 1
+    # 80 times each, give or take 8; six deviations.
+    assert abs(seen - 80).max() < 48
+    assert seen.mean() == pytest.approx(80, rel=0.02)
+
+
+@pytest.mark.slow
+def test_training_learns_what_columns_look_like_and_can_be_repeated() -> None:
+    table = small_table(1200)
+    skewed = table.train.copy()
+    skewed[:, 2] = np.where(skewed[:, 2] == 2, 0, skewed[:, 2])
+    changed = Central(epochs=60, discriminator_rate=3e-3, generator_rate=3e-3)
+    given = {"sizes": (4, 4, 3, 2), "epsilon": 50.0, "delta": 1e-5, "rows": 2000, "seed": 0}
+    synthetic = train(changed, [skewed], **given)  # type: ignore[arg-type]
+    assert synthetic.shape == (2000, 4)
+    # No row has the third code; uniform rows have it in a third.
+    assert (synthetic[:, 2] == 2).mean() < 0.15
+    again = train(changed, [skewed], **given)  # type: ignore[arg-type]
+    assert (synthetic == again).all()
+
+
+def test_federated_training_joins_every_client_once_an_epoch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    joined: list[int] = []
+    of_client = training._of_client
+
+    def counted(layout: Layout, clip: float, *given: object) -> object:
+        joined.append(int(np.asarray(given[3]).sum()))
+        return of_client(layout, clip, *given)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(training, "_of_client", counted)
+    table = small_table().train
+    tables = [table[:40], table[40:41], table[41:300], table[:0]]
+    settings = Federated(epochs=2, participation=0.5)
+    found = train(settings, tables, (4, 4, 3, 2), epsilon=5.0, delta=1e-5, rows=100, seed=1)
+    assert found.shape == (100, 4)
+    # Three clients have rows; small ones give all of them at once.
+    assert len(joined) == 6
+    assert joined.count(40) == joined.count(1) == 2
+    with pytest.raises(ValueError, match="without rows"):
+        train(settings, [table[:0]], (4, 4, 3, 2), epsilon=5.0, delta=1e-5, rows=1, seed=0)
+
+
+def test_the_density_is_low_where_rows_are_unlike() -> None:
+    rows = small_table(2000).train
+    near, far = kde_nll(rows, rows[:50]), kde_nll(rows, rows[:50] + 20)
+    assert near is not None
+    assert far is not None
+    assert near < 5 < far
+    constant = rows.copy()
+    constant[:, 1] = 2
+    assert kde_nll(constant, rows[:50]) is not None
+    assert kde_nll(np.zeros((9, 2), np.int32), rows[:5, :2]) is None
+    twice = np.repeat(rows[:, :1], 2, axis=1)
+    assert kde_nll(twice, twice[:5]) is None
+
+
+def test_command_adds_to_its_file_and_runs_nothing_twice(
+    small: Dataset, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setitem(runs.METHODS, "central", Central(epochs=2))
+    options = f"--dataset magic --method central --partition iid --output {tmp_path} --json"
+    done = CliRunner().invoke(gan, options.split())
+    assert done.exit_code == 0, done.output
+    (result,) = json.loads(done.stdout)["results"]
+    assert 0 < result["workload_error"] < 2
+    monkeypatch.setattr(runs, "run", None)
+    assert CliRunner().invoke(gan, options.split()).exit_code == 0
+    assert len(read_outcomes(tmp_path)) == 1
+    page = beside_paper(
+        Store(tmp_path / "none.jsonl"),
+        [],
+        [Outcome("adult", "central", 5.0, 0, 1.0, 27.9, 0.5, 9.0)],
+    )
+    assert "| adult | central DP-CTGAN | 28.6 | 27.90 | agree |  |  |" in page
+    (tmp_path / RESULTS).write_text("[{}]", encoding="utf-8")
+    with pytest.raises(DatasetError, match="cannot be used"):
+        read_outcomes(tmp_path)
