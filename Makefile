@@ -94,6 +94,8 @@ bench-load: $(STAMP)
 	$(BIN)/syncret bench load soak --minutes 60 --output bench/results
 
 bench-utility: $(STAMP)
+	$(BIN)/syncret bench mwem --repeats 3 --output bench/results
+	$(BIN)/syncret bench gan --output bench/results
 	$(BIN)/syncret bench utility --sweep all --repeats 3 --results bench/results/utility.jsonl --output bench/results
 
 bench-tda: $(STAMP)
