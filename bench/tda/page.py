@@ -78,7 +78,7 @@ def _head(store: Store) -> str:
         "published table. Scores: area under the ROC curve (clinical) or accuracy on held-out rows, of\n"
         "the model after the last round; ± is the deviation between repeats, which differ in split, start\n"
         "and noise. Where there is no ±, it is one run: differences of a few hundredths say nothing then,\n"
-        "on Clinical's 90 held-out rows of a tenth.\n\n"
+        "nor do those of a tenth on Clinical's 90 held-out rows.\n\n"
         f"`{PAPER}`: exact sums as the paper has them. `{TDA}` without an epsilon: exact sums, our order\n"
         "of categories and assignment to components. **Neither is private.** With an epsilon: every sum\n"
         "has noise, delta = 1e-5, one row added or removed. FedAvg itself is on the silos' own rows and\n"
@@ -113,7 +113,8 @@ def _scores(store: Store) -> str:
     return (
         "## Scores\n\n"
         "Verdicts: ours agrees with the paper's figure if the two differ by less than 5 % of it or two\n"
-        "deviations between our runs; the paper prints no deviations.\n\n"
+        "deviations between our runs; the paper prints no deviations.\n"
+        "They go by the last column where it has a figure.\n\n"
         f"{markdown_table(heads, rows)}\n"
     )
 
@@ -199,8 +200,8 @@ def _costs(store: Store) -> str:
         "It is in 10^6 bytes for models and in MiB for Fed-TDA; all of ours are 10^6 bytes. `sent`: every\n"
         "message of the sessions of SecAgg among five silos, nobody lost, frames and TLS not counted; a\n"
         "model's numbers have 32 bits. Fedmix's rows are sent in the clear, as means of five. DistAIM:\n"
-        "uploads of rows to three servers; its formula is of uploads of counts. Sessions of few numbers\n"
-        "are mostly keys and shares, so that Fed-TDA's hundred sums take more than by formula.\n\n"
+        "uploads of rows, not what its three servers send one another; its formula is of counts.\n"
+        "Sessions of few numbers are mostly keys and shares, so that Fed-TDA's hundred sums take more than by formula.\n\n"
         f"{markdown_table(heads, rows)}\n"
     )
 
