@@ -201,7 +201,8 @@ def _costs(store: Store) -> str:
         "message of the sessions of SecAgg among five silos, nobody lost, frames and TLS not counted; a\n"
         "model's numbers have 32 bits. Fedmix's rows are sent in the clear, as means of five. DistAIM:\n"
         "uploads of rows, not what its three servers send one another; its formula is of counts.\n"
-        "Sessions of few numbers are mostly keys and shares, so that Fed-TDA's hundred sums take more than by formula.\n\n"
+        "Sessions of few numbers are mostly keys and shares, so that Fed-TDA's hundred sums take more\n"
+        "than by formula.\n\n"
         f"{markdown_table(heads, rows)}\n"
     )
 
