@@ -63,7 +63,7 @@ class PublicTable:
             ones = component[entry::_TOGETHER]
             below, place = sums[: len(ones), : 1 << entry], 1 << entry
             np.bitwise_xor(below, ones[:, None], out=sums[: len(ones), place : 2 * place])
-        flat, planes = sums.reshape(-1, words), np.zeros((wanted, words), np.uint64)
+        flat, planes = sums.reshape(fours << _TOGETHER, words), np.zeros((wanted, words), np.uint64)
         step = max(1, _AT_ONCE // max(1, planes.size))
         for start in range(0, fours, step):
             some = flat.take(self.sums[start : start + step], axis=0)

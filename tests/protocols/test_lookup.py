@@ -22,7 +22,7 @@ def test_one_hot_marks_the_index(bits: int) -> None:
 
 
 # Of two entries there are no four; of 256 and 3,000 cells not all sums are looked up at once.
-@pytest.mark.parametrize(("bits", "cells"), [(1, 100), (4, 100), (8, 3000)])
+@pytest.mark.parametrize(("bits", "cells"), [(1, 100), (4, 0), (4, 100), (8, 3000)])
 def test_read_gives_the_words_at_the_index(bits: int, cells: int) -> None:
     words = np.random.default_rng(1).integers(0, 1 << 40, (1 << bits, 3)).tolist()
     table = PublicTable.of(words, 40)
