@@ -120,6 +120,7 @@ def test_training_learns_what_columns_look_like_and_can_be_repeated() -> None:
     assert (synthetic == again).all()
 
 
+@pytest.mark.slow
 def test_federated_training_joins_every_client_once_an_epoch(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
