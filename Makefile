@@ -9,7 +9,7 @@ WORKERS ?= 3
 STAMP := $(VENV)/.installed
 CANDIDATES := python3 python3.11 python3.12 python3.13 python3.14 python
 
-.PHONY: help demo test test-slow test-flower check fmt bench bench-link bench-load bench-utility bench-overhead bench-secagg bench-flower bench-quality bench-tda docs pictures setup clean
+.PHONY: help demo test test-slow test-flower check fmt bench bench-link bench-load bench-utility bench-overhead bench-secagg bench-flower bench-quality bench-tda bench-mtl docs pictures setup clean
 
 help:
 	@echo "make demo       run DistAIM under MPC on generated data, on this machine"
@@ -27,6 +27,7 @@ help:
 	@echo "make bench-overhead  measure what clients and servers move; bench/results/overhead.* (an hour; goes on where it was)"
 	@echo "make bench-secagg   measure SecAgg beside Flower's; writes bench/results/secagg.* (up to an hour)"
 	@echo "make bench-flower   measure FLAIM on Flower beside our own connections; bench/results/flower.* (minutes)"
+	@echo "make bench-mtl    silos' own models: School and the pandemic task; bench/results/mtl.*, pandemic.* (hours)"
 	@echo "make bench-tda    silos whose labels differ, Fed-TDA beside others; adds to bench/results/tda.* (hours; goes on where it was)"
 	@echo "make bench-quality  synthetic tables by SDMetrics' score; adds to bench/results/quality.* (an hour; goes on where it was)"
 	@echo "make setup      only set up $(VENV); PYTHON=python3.12 chooses the interpreter (3.11 or newer)"
@@ -100,6 +101,11 @@ bench-utility: $(STAMP)
 
 bench-tda: $(STAMP)
 	$(BIN)/syncret bench tda --sweep all --results bench/results/tda.jsonl --output bench/results
+
+bench-mtl: $(STAMP)
+	$(BIN)/syncret bench mtl --task school --output bench/results
+	$(BIN)/syncret bench mtl --task school --scaling public --epsilon 1,3,6,12 --output bench/results
+	$(BIN)/syncret bench mtl --task pandemic --persons 100000 --output bench/results
 
 bench-overhead: $(STAMP)
 	$(BIN)/syncret bench overhead --sweep --output bench/results
