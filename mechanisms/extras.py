@@ -8,6 +8,8 @@ from types import ModuleType
 from mechanisms.errors import DataError
 
 _EXTRAS = {
+    "jax": "bench",
+    "jax.numpy": "bench",
     "pyarrow": "tables",
     "pyarrow.parquet": "tables",
     "openpyxl": "tables",

@@ -29,7 +29,8 @@ from numpy.typing import NDArray
 
 from mechanisms.events import check_positive
 from mechanisms.fixed_point import decode, pack_arrays, units
-from mechanisms.linear_models import OBJECTIVES
+from mechanisms.linear_models import OBJECTIVES, Objective
+from mechanisms.perceptron import PERCEPTRONS, Perceptron, size, start
 from mechanisms.silos import Request, Silos
 
 MODELS, VOTES = "models", "votes"
@@ -37,6 +38,8 @@ MODELS, VOTES = "models", "votes"
 VOTE_BITS = 10
 # Votes of a silo are cut here, in rows: its own noise is within this for every epsilon worth asking.
 VOTE_ROWS = 1 << 14
+# Hidden units of a perceptron; noise grows with the weights long before.
+MAX_HIDDEN = 1 << 10
 
 Progress: TypeAlias = Callable[[int, int], None]
 
@@ -48,13 +51,15 @@ class MtlSettings:
     ``max_rows``: the most training rows n_k that a silo declares. ``batch``: the mean size B of a batch; the sampling
     rate is min(1, B / n_k), and a round has max(1, round(epochs n_k / B)) steps of size ``rate``. ``clip``: of an
     example's gradient, the pull towards the mean included. ``vote_norm``: what one held-out row's losses may differ by
-    at most (Euclidean norm over the candidates, after their mean is taken away).
+    at most (Euclidean norm over the candidates, after their mean is taken away). ``hidden``: the hidden units of a
+    perceptron; linear models have none.
     """
 
     max_rows: int
     features: int
     lambdas: tuple[float, ...]
     objective: str = "linear"
+    hidden: int = 0
     rounds: int = 200
     tuning_rounds: int = 0
     epochs: float = 1.0
@@ -78,9 +83,14 @@ class MtlSettings:
             "vote_norm",
         ):
             check_positive(name, getattr(self, name))
-        if self.objective not in OBJECTIVES:
+        if self.objective not in {*OBJECTIVES, *PERCEPTRONS}:
             raise ValueError(
-                f"objective = {self.objective!r}; it is one of {', '.join(OBJECTIVES)}"
+                f"objective = {self.objective!r}; it is one of {', '.join([*OBJECTIVES, *PERCEPTRONS])}"
+            )
+        low, high = (1, MAX_HIDDEN) if self.objective in PERCEPTRONS else (0, 0)
+        if not low <= self.hidden <= high:
+            raise ValueError(
+                f"hidden = {self.hidden}; expected {low} to {high} with objective = {self.objective!r}"
             )
         if not self.lambdas or not all(value >= 0 for value in self.lambdas):
             raise ValueError(f"lambdas = {self.lambdas}; expected one or more, from 0 to inf")
@@ -100,6 +110,22 @@ class MtlSettings:
     def limit(self) -> int:
         """The most that one number of a silo's answer is, in either direction."""
         return self.max_rows * units(self.bound, self.model_bits)
+
+    @property
+    def size(self) -> int:
+        """d, the weights of a model."""
+        return size(self.features, self.hidden) if self.hidden else self.features
+
+    @property
+    def start(self) -> NDArray[np.float64]:
+        """Where every silo's model starts, (d,): public, the same for all."""
+        return start(self.features, self.hidden) if self.hidden else np.zeros(self.features)
+
+    def make_objective(self) -> Objective:
+        """The loss that silos train with. Raises ``DataError`` where it needs a library that is not installed."""
+        if self.hidden:
+            return Perceptron(self.objective, self.hidden)
+        return OBJECTIVES[self.objective]
 
     def sampling_rate(self, size: int) -> float:
         """The rate q of a silo of ``size`` declared training rows."""
@@ -161,7 +187,7 @@ async def run_mtl(
         return means
 
     everything = tuple(range(len(settings.lambdas)))
-    means = np.zeros((len(everything), settings.features))
+    means = np.tile(settings.start, (len(everything), 1))
     chosen, votes = 0, tuple[int, ...]()
     if settings.tuning_rounds:
         means = await train(1, settings.tuning_rounds, everything, means)

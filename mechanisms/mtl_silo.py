@@ -23,7 +23,6 @@ from numpy.typing import NDArray
 from mechanisms.dpsgd import noise_for, noisy_sum, poisson_batch
 from mechanisms.errors import RequestRefused
 from mechanisms.fixed_point import encode, encode_rows, unpack_arrays
-from mechanisms.linear_models import OBJECTIVES
 from mechanisms.mr_mtl import MODELS, VOTE_BITS, VOTES, MtlSettings, is_fedavg
 from mechanisms.noise_stream import DiscreteGaussianStream
 from mechanisms.rdp import RdpLedger, gaussian, least_multiplier, sampled_gaussian
@@ -53,7 +52,7 @@ class MtlSilo:
 
     It declares as many rows as ``rows.train`` has. ``multiplier``: of the noise, if it was computed before. A request
     that comes again (a sum that was lost, a server that was started anew) is answered as it was, at no further cost.
-    Raises ``ValueError`` where rows and settings do not fit.
+    Raises ``ValueError`` where rows and settings do not fit, ``DataError`` where a library is missing.
     """
 
     def __init__(
@@ -80,7 +79,7 @@ class MtlSilo:
         self._settings = settings
         self._rows = rows
         self._random_bytes = random_bytes
-        self._objective = OBJECTIVES[settings.objective]
+        self._objective = settings.make_objective()
         self._q = settings.sampling_rate(self._size)
         steps = settings.total_steps(self._size)
         z = multiplier or multiplier_of(self._q, steps, epsilon, delta)
@@ -88,7 +87,7 @@ class MtlSilo:
         self._noise = noise_for(
             z, random_bytes, clip=settings.clip, scale_bits=settings.gradient_bits
         )
-        self._models = np.zeros((len(settings.lambdas), settings.features))
+        self._models = np.tile(settings.start, (len(settings.lambdas), 1))
         self._chosen: int | None = None if settings.tuning_rounds else 0
         self._final: NDArray[np.float64] | None = None
         self._votes: NDArray[np.int64] | None = None
@@ -114,8 +113,8 @@ class MtlSilo:
 
     @property
     def mean(self) -> NDArray[np.float64]:
-        """The mean of all models (d,) that the server sent last; zeros before."""
-        return np.zeros(self._settings.features) if self._final is None else self._final
+        """The mean of all models (d,) that the server sent last; the start before."""
+        return self._settings.start if self._final is None else self._final
 
     @property
     def model(self) -> NDArray[np.float64]:
@@ -131,7 +130,7 @@ class MtlSilo:
 
     def finish(self, payload: bytes) -> None:
         """Takes the last mean. Raises ``RequestRefused`` for something else."""
-        chosen, mean = unpack_arrays(payload, (1,), (self._settings.features,))
+        chosen, mean = unpack_arrays(payload, (1,), (self._settings.size,))
         if self._chosen is None or int(chosen[0]) != self._chosen:
             raise RequestRefused("the result is for another lambda than the last rounds were")
         self._final = self._in_box(mean)
@@ -173,10 +172,10 @@ class MtlSilo:
         settings = self._settings
         everything = len(settings.lambdas)
         # Before the votes a sum has the models of all candidates, after them of the one chosen.
-        tuning = settings.tuning_rounds > 0 and request.length == everything * settings.features + 1
+        tuning = settings.tuning_rounds > 0 and request.length == everything * settings.size + 1
         count = everything if tuning else 1
-        request.check(settings.models_request(0, (), np.zeros((count, settings.features))))
-        head, means = unpack_arrays(request.payload, (1 + count,), (count, settings.features))
+        request.check(settings.models_request(0, (), np.zeros((count, settings.size))))
+        head, means = unpack_arrays(request.payload, (1 + count,), (count, settings.size))
         if (head != np.rint(head)).any():
             raise RequestRefused("the number of a round or of a candidate is no whole one")
         number, *candidates = (int(value) for value in head)

@@ -27,6 +27,7 @@ from mechanisms.errors import DataError, MechanismError
 from mechanisms.mr_mtl import MtlResult, MtlSettings, run_mtl
 from mechanisms.mtl_features import Features
 from mechanisms.mtl_silo import MtlSilo, SiloRows
+from mechanisms.perceptron import weight_names
 from mechanisms.silos import Request, Silos
 from mechanisms.text_table import TextTable
 from parties.config import Config
@@ -41,6 +42,8 @@ EVERYBODY = "silos.json"
 FEDAVG = "fedavg"
 # Whose errors: the silo's model, what it would have made by itself with the same budget, the mean of all models.
 OWN, ALONE, MEAN_MODEL = "own", "alone", "mean"
+# Objectives whose label is one of two categories; the others predict a number.
+TWO_CLASSES = {"logistic", "logistic-perceptron"}
 _EVERY = 10
 
 
@@ -55,6 +58,7 @@ class MtlSection:
     label: str
     lambdas: tuple[str, ...] = ("1",)
     objective: str = "linear"
+    hidden: int = 0
     tuning_rounds: int = 0
     held_out: float = 0.1
     test: float = 0.2
@@ -91,7 +95,7 @@ class MtlPlan:
     def kinds(self) -> Sequence[tuple[Request, int]]:
         """See ``Plan``: models of all candidates and votes on them, where there are several; then of the one chosen."""
         settings, everything = self.settings, len(self.settings.lambdas)
-        start = np.zeros((everything, settings.features))
+        start = np.zeros((everything, settings.size))
 
         def models(count: int) -> Request:
             return replace(settings.models_request(0, (), start[:count]), payload=b"")
@@ -126,8 +130,15 @@ class MtlPlan:
             "there or not, with its number of rows declared, of everything that the silo emits, against everybody else"
         )
 
+    @property
+    def weight_names(self) -> list[str]:
+        """What each of a model's d weights is."""
+        names, hidden = self.features.names, self.settings.hidden
+        return weight_names(names, hidden) if hidden else names
+
     def check_table(self, table: TextTable, name: str) -> None:
-        """See ``Plan``."""
+        """See ``Plan``; the library that the objective needs is looked for, too."""
+        self.settings.make_objective()
         self.features.rows_of(table, source=name, ignore_extra=True)
 
     def silo(self, table: TextTable, place: Place, ledger: Ledger) -> "PersonalSilo":
@@ -144,18 +155,18 @@ class MtlPlan:
 
         result = await run_mtl(self.settings, silos, progress)
         chosen = _named(result.lambda_)
-        names = self.features.names
+        names = self.weight_names
         weights = [(name, f"{weight:.4f}") for name, weight in zip(names, result.mean, strict=True)]
         facts: dict[str, object] = {
             "lambda": chosen,
             "votes": dict(zip(self.section.lambdas, result.votes, strict=False)),
             "least_models_in_a_mean": min(result.survivors),
-            "features": len(names),
+            "features": self.settings.features,
         }
         return Outcome(
             facts,
             {MEAN: _json({"lambda": chosen, "weights": _weights(names, result.mean)}).encode()},
-            [("The mean of the models", ("feature", "weight"), weights)],
+            [("The mean of the models", ("weight", "value"), weights)],
             [("lambda", chosen), ("mean", _means(result))],
         )
 
@@ -213,7 +224,7 @@ class PersonalSilo:
     def finish(self, payload: bytes) -> None:
         """See ``Silo``: the silo's own model, what it spent and what it gained, for its own eyes."""
         self._inner.finish(payload)
-        settings, names = self._plan.settings, self._plan.features.names
+        settings, names = self._plan.settings, self._plan.weight_names
         local = self._trained_alone()
         model, mean = self._inner.model, self._inner.mean
         errors = {OWN: model, ALONE: local, MEAN_MODEL: mean}
@@ -239,7 +250,7 @@ class PersonalSilo:
         """The model that this silo would have made by itself with the same budget; not emitted, and so not charged."""
         settings = replace(self._plan.settings, lambdas=(0.0,), tuning_rounds=0)
         alone = self._make(settings)
-        start = np.zeros((1, settings.features))
+        start = settings.start[None]
         for number in range(1, settings.rounds + 1):
             alone.answer(settings.models_request(number, (0,), start))
         return alone.model
@@ -274,7 +285,7 @@ def plan(config: Config) -> MtlPlan:
     if config.sources:
         raise ConfigError(config.source, "source", "is not for [mtl]; expected one table a silo")
     try:
-        features = Features(config.domain, section.label, section.objective == "logistic")
+        features = Features(config.domain, section.label, section.objective in TWO_CLASSES)
         values = asdict(section)
         for name in ("label", "lambdas", "held_out", "test"):
             del values[name]

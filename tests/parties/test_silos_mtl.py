@@ -11,6 +11,7 @@ import pytest
 
 from mechanisms.accounting import Ledger
 from mechanisms.errors import DataError
+from mechanisms.fixed_point import pack_arrays
 from mechanisms.text_table import TextTable
 from parties.config import CertificateFiles, Config
 from parties.errors import ConfigError, StoreError
@@ -165,6 +166,28 @@ def test_kinds_are_those_of_the_sums_that_are_asked_for(
         request.check(kind)
 
 
+def test_perceptron_is_kept_with_a_name_for_each_weight(
+    certificates: Mapping[str, CertificateFiles], tmp_path: Path
+) -> None:
+    """Its silo begins where everybody does, and ends with d numbers of which two or more units differ."""
+    section = {"label": "score", "objective": "perceptron", "hidden": 3, "rate": 0.2}
+    plan = plan_in(certificates, mtl=section)
+    settings = plan.settings
+    assert settings.size == 3 * (settings.features + 1) + 1
+    assert [kind.length for kind, _ in plan.kinds] == [settings.size + 1]
+    silo = plan.silo(table_of(0), Place("clinic-a", 0, tmp_path), Ledger(0.0))
+    means = settings.start[None]
+    for number in range(1, settings.rounds + 1):
+        silo.answer(settings.models_request(number, (0,), means))
+    silo.finish(pack_arrays(np.zeros(1), settings.start))
+    personal = json.loads((tmp_path / PERSONAL).read_text())
+    weights = personal["weights"]
+    assert len(weights) == settings.size
+    assert {"age to unit 1", "unit 3 to output", "1 to output"} <= weights.keys()
+    assert list(weights.values()) != settings.start.tolist()
+    assert set(personal["errors"]) == {"own", "alone", "mean"}
+
+
 def test_silo_started_anew_answers_as_before_with_the_same_rows_in_each_part(
     certificates: Mapping[str, CertificateFiles], tmp_path: Path
 ) -> None:
@@ -223,6 +246,9 @@ def test_silo_needs_rows_to_train_with(
         {"tuning_rounds": 9},
         {"held_out": 1.5},
         {"objective": "logistic"},
+        {"objective": "logistic-perceptron", "hidden": 3},
+        {"objective": "perceptron"},
+        {"hidden": 3},
         {"unknown": 1},
     ],
 )
