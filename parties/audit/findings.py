@@ -57,7 +57,7 @@ SERVER_LIMITS = (
     "can compare it with the ledger here.",
     LIMITS[-1],
 )
-"""The same for the one server of FLAIM or SecAgg."""
+"""The same for the one server of FLAIM or SecAgg; `parties.audit.silos.limits_of` has those of silos'."""
 
 
 class Failed(Exception):

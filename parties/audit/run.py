@@ -55,13 +55,15 @@ PAIRS = ((0, 1), (0, 2), (1, 2))
 class Audit:
     """All checks; ``evidence`` and ``terms`` are None where the transcripts did not even bear them.
 
-    ``servers`` is how many wrote transcripts: three, or the one of FLAIM.
+    ``servers`` is how many wrote transcripts: three, or the one of FLAIM; what its audit cannot show is in
+    ``server_limits``.
     """
 
     checks: tuple[Check, ...]
     evidence: Evidence | None
     terms: Terms | None
     servers: int = 3
+    server_limits: tuple[str, ...] = SERVER_LIMITS
 
     @property
     def ok(self) -> bool:
@@ -73,7 +75,7 @@ class Audit:
     def limits(self) -> tuple[str, ...]:
         """What it cannot show, in sentences."""
         if self.servers != len(FILES):
-            return SERVER_LIMITS
+            return self.server_limits
         proved = self.terms is not None and self.terms.config.run.security == MALICIOUS
         return PROVED_LIMITS if proved else LIMITS
 
@@ -121,15 +123,18 @@ def _one_server(directory: Path, certificates: Path, agreed: Path | None) -> Aud
     names = (SERVER_FILE,)
     case = Case(directory, names, certificates, flaim.terms_of, agreed=agreed)
     protocol = _protocol(case)
+    limits: tuple[str, ...] = SERVER_LIMITS
     if protocol == record.PROTOCOL:
         session = Case(directory, names, certificates, secagg.parameters_of, agreed=agreed)
         checks = judge(session, secagg.RULES)
     elif protocol == notes.PROTOCOL:
         sums = Case(directory, names, certificates, silos.terms_of, agreed=agreed)
         checks = judge(sums, silos.RULES)
+        if sums.has_terms():
+            limits = silos.limits_of(sums.terms)
     else:
         checks = judge(case, flaim.RULES)
-    return Audit(checks, case.evidence if _is_readable(checks) else None, None, 1)
+    return Audit(checks, case.evidence if _is_readable(checks) else None, None, 1, limits)
 
 
 def _protocol(case: Case[object]) -> str:

@@ -1,9 +1,9 @@
 """The audit of a silos' server's transcript: what was asked for, charged and opened, and who was in each sum.
 
-Provides ``RULES``, named like those of FLAIM. The plan is made anew from the configuration: each sum has to be of a
-kind that it has, with its length, bounds, noise and cost, paid for before anybody was asked, and opened once, of as
-many silos as its session needs, each of whom sent one masked vector of the right size. Known limit: one server writes
-the only transcript, and silos keep none. With noise by the server it sees every sum before the noise.
+Provides ``RULES``, named like those of FLAIM, and ``limits_of``. The plan is made anew from the configuration: each
+sum has to be of a kind that it has, with its length, bounds, noise and cost, paid for before anybody was asked, and
+opened once, of as many silos as its session needs, each of whom sent one masked vector of the right size. Known limit:
+one server writes the only transcript, and silos keep none. With noise by the server it sees every sum before the noise.
 """
 
 import hashlib
@@ -18,7 +18,7 @@ from mechanisms.accounting import rho
 from mechanisms.silos import Request
 from parties.audit import identity
 from parties.audit.evidence import Attempt, Entry, Evidence, event_of, require_whole
-from parties.audit.findings import Failed, NotApplicable, require
+from parties.audit.findings import SERVER_LIMITS, Failed, NotApplicable, require
 from parties.audit.flaim import clocks, messages, same_certificate
 from parties.audit.report import charges_of, openings_of, read
 from parties.audit.rules import READABLE, Need, Rule
@@ -36,6 +36,27 @@ from protocols.transcript import round_ended
 from secagg import Parameters, wire
 from secagg.errors import ParameterError
 from secagg.masks import packed_bytes
+
+_RESULTS = {
+    "tda": "It cannot show that model and table were made of the sums; it shows which files the server made.",
+    "mtl": "It cannot show that the mean of the models is that of the sums; it shows which file the server made. The "
+    "silos' own models are with the silos, and are not judged.",
+}
+_EXACT = "The sums had no noise: whatever is made of them has no privacy guarantee."
+_OWN_NOISE = (
+    "It cannot show that silos noised what they sent: each makes its answers private by its own noise and epsilon "
+    "before they leave, and the sums get no other."
+)
+_PARTS = (
+    "It cannot show that silos added their parts of the noise: all but the share that the configuration assumes to be "
+    "corrupt are taken to have done so."
+)
+_BY_SERVER = (
+    "It cannot show what the server did besides: it adds the noise, and saw every sum before it."
+)
+_OWN_LEDGERS = (
+    "Each silo keeps what it spent to itself: no charge is in the transcript to be compared."
+)
 
 _STEPS = {*STEPS.values(), *secagg.STEPS.values(), secagg.UNKNOWN}
 
@@ -67,6 +88,21 @@ class AskedSum:
     def opened(self) -> list[Entry]:
         """What was opened of it."""
         return [entry for entry in self.entries if entry.kind == "opened"]
+
+
+def limits_of(terms: SilosTerms) -> tuple[str, ...]:
+    """What an audit of such a run cannot show: of its noise, of what it makes, and of who is charged."""
+    plan = terms.plan
+    if not plan.private:
+        noise = _EXACT
+    elif plan.private_answers:
+        noise = _OWN_NOISE
+    else:
+        noise = _PARTS if silos_section(terms.config).noise == "distributed" else _BY_SERVER
+    wrote, whose, _, _, ledgers, truth = SERVER_LIMITS
+    name = "" if terms.config.algorithm is None else terms.config.algorithm[0]
+    charged = _OWN_LEDGERS if plan.private_answers else ledgers
+    return (wrote, whose, noise, _RESULTS[name], charged, truth)
 
 
 def terms_of(evidence: Evidence) -> SilosTerms:

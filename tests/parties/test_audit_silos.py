@@ -11,7 +11,7 @@ import pytest
 from parties.audit import silos as audited
 from parties.audit.page import render_audit
 from parties.audit.run import audit_folder
-from parties.config import CertificateFiles
+from parties.config import SILO_ALGORITHMS, CertificateFiles
 from parties.tls import make_certificates
 from protocols.transcript import round_ended
 from tests.parties.audit_runs import Lines
@@ -54,6 +54,8 @@ async def test_audit_passes_an_honest_run(
     assert failed(audit) == set(), audit.checks
     assert audit.ok
     assert "opened to all" in render_audit(audit)
+    said = "added their parts" if kind == "malicious" else "had no noise"
+    assert said in audit.limits[2]
     page = (run / "report.html").read_text()
     assert ("Not private" in page) == (kind == "exact")
     values = [
@@ -150,3 +152,32 @@ def test_audit_finds_another_file(name: str, check: str, honest: Path, tmp_path:
     path = run / name
     path.write_text(path.read_text().replace('"noise": "server"', '"noise": "distributed"') + " ")
     assert failed(audit_folder(run)) == {check}
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "noise", "said"),
+    [
+        ("tda", "server", ["saw every sum before", "model and table", "privacy ledger of its own"]),
+        (
+            "tda",
+            "distributed",
+            ["added their parts", "model and table", "privacy ledger of its own"],
+        ),
+        ("mtl", "server", ["by its own noise", "mean of the models", "keeps what it spent"]),
+    ],
+)
+def test_limits_are_those_of_the_algorithm(
+    certificates: Certificates, algorithm: str, noise: str, said: list[str]
+) -> None:
+    config = silos_config(certificates, {"tda": None, algorithm: {"any": 1}, "silos.noise": noise})
+    plan = Tails(config)
+    object.__setattr__(plan, "private_answers", algorithm == "mtl")
+    limits = audited.limits_of(audited.SilosTerms(config, plan))
+    assert len(limits) == 6
+    for sentence, words in zip(limits[2:5], said, strict=True):
+        assert words in sentence
+    assert ("before it" in limits[2]) == (said[0] == "saw every sum before")
+
+
+def test_limits_are_known_of_every_algorithm() -> None:
+    assert set(SILO_ALGORITHMS) == audited._RESULTS.keys()
