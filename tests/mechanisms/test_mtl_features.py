@@ -64,3 +64,16 @@ def test_features_reject_a_label_of_another_kind(label: str, two_classes: bool) 
 def test_rows_of_rejects_what_the_domain_does_not_have() -> None:
     with pytest.raises(DataError):
         Features(DOMAIN, "score", False).rows_of(table(sex=["x", "f"]), source="table")
+
+
+def test_rows_of_a_column_of_one_value_are_a_category_and_divide_by_nothing() -> None:
+    """By the bounds, or in a table whose rows are all alike; warnings are errors here."""
+    domain = Domain((Integer("site", 5, 5), Integer("age", 20, 60), Integer("score", 0, 50)))
+    features = Features(domain, "score", two_classes=False)
+    assert features.names == ["site 0", "age", "1"]
+    alike = TextTable({"site": ["5", "5"], "age": ["20", "20"], "score": ["7", "7"]}, (2, 3))
+    x, y = features.rows_of(alike, source="table")
+    assert x.tolist() == [[1, -1, 1]] * 2
+    assert y == pytest.approx([0.14, 0.14])
+    with pytest.raises(DomainError, match="label"):
+        Features(domain, "site", two_classes=False)

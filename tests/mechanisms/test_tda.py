@@ -1,6 +1,7 @@
 """Whole runs of Fed-TDA in one process: what comes out, what it costs, who is refused, who may leave."""
 
 import asyncio
+import dataclasses
 import json
 import math
 from fractions import Fraction
@@ -91,6 +92,27 @@ def finished(
     layout, silos = silos_of(settings, frame)
     network = InProcess(silos, random_bytes=random_stream(99), **options)  # type: ignore[arg-type]
     return asyncio.run(run(layout, settings, network)), silos
+
+
+@pytest.mark.parametrize("settings", [EXACT, PRIVATE], ids=["exact", "private"])
+@pytest.mark.parametrize("same", [{"age": "50", "dose": "2.00"}, {"dose": "0"}, {"dose": "?"}])
+def test_run_takes_columns_of_one_value(settings: TdaSettings, same: dict[str, str]) -> None:
+    """Nothing is divided by a variance or a width of zero: warnings are errors here."""
+    real = table(200).assign(**same)
+    result, _ = finished(settings, real)
+    made = result.model.sample(200, public_generator(1))
+    assert len(made) == 200
+    if settings is EXACT and "age" in same:
+        assert set(made["age"]) == {"50"}
+
+
+def test_column_of_one_value_by_its_bounds_is_discrete() -> None:
+    domain = Domain((Integer("site", 5, 5), Integer("age", 0, 100)))
+    for components in (1, 10):
+        layout = Layout.of(domain, dataclasses.replace(EXACT, components=components))
+        assert layout.continuous == (1,)
+        frame = pd.DataFrame({"site": ["5", "5"], "age": ["1", "2"]}, dtype=object)
+        assert rows_of(layout, frame).codes.tolist() == [[0], [0]]
 
 
 def test_run_makes_a_table_that_is_like_the_silos() -> None:
