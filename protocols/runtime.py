@@ -28,6 +28,7 @@ from protocols.mesh import Inlet, Mesh, TlsFiles
 from protocols.pairing import COMMITMENT_BYTES, Coin
 
 _FAREWELL_S = 5.0
+_POLL_S = 0.001
 
 
 class Recorder(Protocol):
@@ -228,6 +229,11 @@ class PartyRuntime(Runtime):  # type: ignore[misc]  # MPyC is untyped
                 )
         if self._failure is not None and not reason:
             raise self._failure
+
+    async def flush(self) -> None:
+        """Until all that was posted has left this process, or a peer is lost."""
+        while self._sending and self._failure is None:  # noqa: ASYNC110  # Threads that send set no event.
+            await asyncio.sleep(_POLL_S)
 
     def fail(self, error: Exception) -> None:
         """A peer is lost or broke the protocol: nothing that waits for any peer can end well."""

@@ -275,6 +275,8 @@ async def _serve(
             costs.seconds["connect"] = seconds
             context = Context(server.circumstances.transport(runtime), root_path(config.run.id))
             await _compute(server, context, identity, costs)
+            # The others wait for the last word: it is on its way before this server forgets what it knew.
+            await runtime.flush()
             server.store.end()
         except BaseException as error:
             with contextlib.suppress(TimeoutError):

@@ -297,3 +297,17 @@ def test_bench_mtl_prints_the_pandemic_task_as_json_and_keeps_it(tmp_path: Path)
     write_results(tmp_path, kept[:1])
     assert read_results(tmp_path) == kept
     assert "| 3,000, 2 | 3 | fedavg | focal | ∞ | 20 |" in (tmp_path / "pandemic.md").read_text()
+
+
+@pytest.mark.slow
+def test_state_of_a_hundred_thousand_persons_in_ten_silos_has_the_stated_proportions() -> None:
+    persons, regions = 100_000, 10
+    state = make_state(persons, regions, seed=2)
+    states = spread(state, DAYS, seed=2)
+    known = states[DAYS_KNOWN - 1]
+    assert 0.01 < (known != S).mean() < 0.05
+    assert 0.002 < ((states[DAYS_KNOWN - 8] == S) & (known != S)).mean() < 0.004
+    silos = silos_of(state, states, regions, K)
+    assert sum(silo.persons for silo in silos) == persons
+    for silo in silos:
+        assert appearances(silo.neighbourhoods.who, silo.persons).max() <= K
