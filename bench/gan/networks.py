@@ -1,7 +1,8 @@
 """DP-CTGAN's two networks and their gradients: one-hot rows, two hidden layers each, clipped gradients per example.
 
-Provides `Layout`, `Weights`, `initial`, `one_hot`, `generate`, `clipped_sum`, `fake_gradient`, `generator_gradient` and
-`Adam`. Secret: real rows; of them only `clipped_sum` sees anything. JAX computes, in 32-bit floats.
+Provides `Layout`, `Weights`, `initial`, `parameters`, `one_hot`, `generate`, `clipped_sum`, `fake_gradient`,
+`generator_gradient` and `Adam`. Secret: real rows; of them only `clipped_sum` sees anything. JAX computes, in 32-bit
+floats.
 
 A layer's gradient of one example is the outer product of its input a and its error d, of norm |a| |d|; so the norm of
 all gradients of an example follows from activations and errors, and their clipped sum is one product of matrices: no
@@ -72,6 +73,13 @@ def discriminator(layout: Layout, key: Array) -> Weights:
 def generator(layout: Layout, key: Array) -> Weights:
     """Logits of every column from noise."""
     return initial((NOISE_INPUTS, *HIDDEN, layout.width), key)
+
+
+def parameters(layout: Layout) -> tuple[int, int]:
+    """How many numbers the discriminator and the generator are."""
+    both = (layout.width, *HIDDEN, 1), (NOISE_INPUTS, *HIDDEN, layout.width)
+    judge, maker = (sum((rows + 1) * columns for rows, columns in pairwise(w)) for w in both)
+    return judge, maker
 
 
 def one_hot(layout: Layout, codes: Array) -> Array:

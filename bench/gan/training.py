@@ -1,18 +1,22 @@
 """Training DP-CTGAN: in one place by DP-SGD, or by clients whose noised discriminator gradients a server averages.
 
-Provides `Central`, `Federated` (their settings, the paper's) and `train`, to synthetic codes. Secret: nothing; tables
-are public, and noise is seeded so that a run can be repeated: no training for anybody's protection.
+Provides `Central`, `Federated` (their settings, the paper's), `Averaged`, which is not private, and `train`, to
+synthetic codes. Secret: nothing; tables are public, and noise is seeded so that a run can be repeated: no training for
+anybody's protection.
 
 A step: a Poisson batch of real rows, their gradients clipped, summed and noised, over the expected batch; fakes, whose
 gradient needs no noise; Adam. Then the generator, by the discriminator alone. Federated: each epoch is 1 / p rounds in
 which every client is drawn once; only the discriminator's gradient is made at clients, one batch a round; the noise is
-each client's own, for its rate and the rounds that it joins, and the server steps by their mean.
+each client's own, for its rate and the rounds that it joins, and the server steps by their mean. How many rows a client
+has is public. Averaged: clients step both networks on their own rows, neither clipped nor noised, and the server takes
+the means of the networks by rows, as FedAvg does (McMahan et al., AISTATS 2017); Adam's moments stay at their client.
 """
 
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import TypeVar, cast
 
 import jax
 import jax.numpy as jnp
@@ -29,6 +33,7 @@ _REACH = 8.0
 """Poisson batches longer than this many deviations above their mean are cut: once in 10^13."""
 State = tuple[Weights, Weights, Adam, Adam, Array]
 Progress = Callable[[str], None]
+_Tree = TypeVar("_Tree", Weights, list[Weights])
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +58,27 @@ class Federated:
     generator_rate: float = 1e-4
 
 
+@dataclass(frozen=True, slots=True)
+class Averaged:
+    """FedAvg of both networks after `epochs` of every client's own rows in each of `rounds`. **Not private.**"""
+
+    rounds: int = 100
+    epochs: int = 3
+    discriminator_rate: float = 2e-4
+    generator_rate: float = 2e-4
+
+    @property
+    def clip(self) -> float:
+        """None: a bound that no gradient reaches."""
+        return math.inf
+
+
 def train(
-    settings: Central | Federated,
+    settings: Central | Federated | Averaged,
     tables: Sequence[NDArray[np.int32]],
     sizes: Sequence[int],
     *,
-    epsilon: float,
+    epsilon: float | None,
     delta: float,
     rows: int,
     seed: int,
@@ -66,8 +86,12 @@ def train(
 ) -> NDArray[np.int32]:
     """Synthetic codes (rows, columns) after training on the clients' ``tables`` (one of them where central).
 
-    Raises ValueError without rows.
+    Raises ValueError without rows; without an epsilon where there is noise, and with one where there is none.
     """
+    if isinstance(settings, Averaged) != (epsilon is None):
+        raise ValueError(
+            f"epsilon is {epsilon}; expected a number for DP-CTGAN, none where nothing is noised"
+        )
     tables = [table for table in tables if len(table)]
     if not tables:
         raise ValueError("a table without rows trains nothing")
@@ -75,7 +99,9 @@ def train(
     one, two, three = jax.random.split(jax.random.key(seed), 3)
     judge, maker = networks.discriminator(layout, one), networks.generator(layout, two)
     state: State = (judge, maker, Adam.fresh(judge), Adam.fresh(maker), three)
-    if isinstance(settings, Central):
+    if epsilon is None or isinstance(settings, Averaged):
+        state = _averaged(cast(Averaged, settings), layout, state, tables, rng, progress)
+    elif isinstance(settings, Central):
         state = _central(settings, layout, state, tables[0], epsilon, delta, rng, progress)
     else:
         state = _federated(settings, layout, state, tables, epsilon, delta, rng, progress)
@@ -119,10 +145,51 @@ def _central(
     return state
 
 
-@partial(jax.jit, static_argnums=(0, 1, 2, 3))
+def _averaged(
+    settings: Averaged,
+    layout: Layout,
+    state: State,
+    tables: Sequence[NDArray[np.int32]],
+    rng: np.random.Generator,
+    progress: Progress,
+) -> State:
+    judge, maker, judge_adam, maker_adam, key = state
+    counts = np.array([len(table) for table in tables])
+    # All rows in one array, so that clients with as many batches share what is compiled.
+    starts, codes = np.cumsum(counts) - counts, jnp.asarray(np.concatenate(tables))
+    adams = [(judge_adam, maker_adam)] * len(tables)
+    for done in range(settings.rounds):
+        trained = []
+        for client, (start, rows) in enumerate(zip(starts, counts, strict=True)):
+            rate = min(1.0, BATCH / rows)
+            steps = settings.epochs * max(1, round(1 / rate))
+            drawn, some = zip(*(_batch(rng, rows, rate) for _ in range(steps)), strict=True)
+            own: State = (judge, maker, *adams[client], key)
+            given = codes, start + np.stack(drawn), np.stack(some)
+            *networks_of, first, second, key = _epoch(
+                layout, settings, 0.0, rate * rows, own, *given
+            )
+            adams[client] = first, second
+            trained.append(networks_of)
+        judge, maker = _mean(counts / counts.sum(), trained)
+        progress(f"round {done + 1} of {settings.rounds}")
+    return judge, maker, judge_adam, maker_adam, key
+
+
+@jax.jit
+def _mean(shares: NDArray[np.float64], trained: Sequence[_Tree]) -> _Tree:
+    """The mean over clients of whatever weights they have trained, each counting by its share (clients,)."""
+
+    def mean(*leaves: Array) -> Array:
+        return jnp.tensordot(jnp.asarray(shares, leaves[0].dtype), jnp.stack(leaves), axes=1)
+
+    return jax.tree.map(mean, *trained)  # type: ignore[no-any-return]
+
+
+@partial(jax.jit, static_argnums=(0, 1, 2))
 def _epoch(
     layout: Layout,
-    settings: Central,
+    settings: Central | Averaged,
     noise: float,
     expected: float,
     state: State,
@@ -135,7 +202,8 @@ def _epoch(
         key, one, two, three = jax.random.split(key, 4)
         real = networks.one_hot(layout, codes[batch[0]])
         total = networks.clipped_sum(judge, real, batch[1], settings.clip)
-        total = networks.noised(total, one, noise * settings.clip)
+        if noise:
+            total = networks.noised(total, one, noise * settings.clip)
         fakes = networks.fake_gradient(judge, networks.generate(layout, maker, two, BATCH))
         gradient = jax.tree.map(lambda r, f: r / expected + f, total, fakes)
         judge, judge_adam = judge_adam.step(judge, gradient, settings.discriminator_rate)
@@ -175,12 +243,12 @@ def _federated(
                         layout, settings.clip, judge, maker, *given, one, two, deviation, expected
                     )
                 )
-            gradient = jax.tree.map(lambda *of_clients: sum(of_clients) / len(of_clients), *sums)
+            gradient = _mean(np.full(len(sums), 1 / len(sums)), sums)
             rate = settings.server_rate * settings.discriminator_rate
-            judge, judge_adam = judge_adam.step(judge, gradient, rate)
+            judge, judge_adam = _stepped(judge_adam, judge, gradient, rate)
             key, drawn = jax.random.split(key)
             gradient = _of_maker(layout, maker, judge, drawn)
-            maker, maker_adam = maker_adam.step(maker, gradient, settings.generator_rate)
+            maker, maker_adam = _stepped(maker_adam, maker, gradient, settings.generator_rate)
         progress(f"epoch {epoch + 1} of {settings.epochs}")
     return judge, maker, judge_adam, maker_adam, key
 
@@ -202,6 +270,11 @@ def _of_client(
     total = networks.noised(total, noise_key, deviation)
     fakes = networks.fake_gradient(judge, networks.generate(layout, maker, fake_key, BATCH))
     return jax.tree.map(lambda r, f: r / expected + f, total, fakes)  # type: ignore[no-any-return]
+
+
+@jax.jit
+def _stepped(adam: Adam, weights: Weights, gradient: Weights, rate: float) -> tuple[Weights, Adam]:
+    return adam.step(weights, gradient, rate)
 
 
 @partial(jax.jit, static_argnums=0)

@@ -1,6 +1,6 @@
 """What silos send: by the Fed-TDA paper's counting, and in sessions of SecAgg, every message the real one.
 
-Provides `model_mb`, `mixed_mb` and `sum_mb`. Public: everything. MB are 10^6 bytes, sums over all silos
+Provides `model_mb`, `values_mb`, `mixed_mb` and `sum_mb`. Public: everything. MB are 10^6 bytes, sums over all silos
 and rounds, of what silos send; the paper counts 4 bytes a value. Limits: frames and TLS, a few dozen bytes a message,
 are not in it.
 """
@@ -24,7 +24,11 @@ MODEL_BITS: Final = 32
 
 def model_mb(width: int, classes: int, *, clients: int, rounds: int) -> tuple[float, float]:
     """Models of a network of `width` inputs: what SecAgg sends of them, and the paper's counting."""
-    values = parameters(width, classes)
+    return values_mb(parameters(width, classes), clients=clients, rounds=rounds)
+
+
+def values_mb(values: int, *, clients: int, rounds: int) -> tuple[float, float]:
+    """As many `values` of every silo, summed in each round: what SecAgg sends of them, and the paper's counting."""
     half = 1 << (MODEL_BITS - 1)
     sent = rounds * sum_mb(values, -half, half - 1, clients)
     return sent, clients * rounds * values * VALUE_BYTES / 1e6

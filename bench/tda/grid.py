@@ -12,7 +12,19 @@ from itertools import product
 from typing import Any
 
 from bench.fetch import DatasetError
-from bench.tda.settings import DISTAIM, FEDAVG, FEDMIX, FEDPROX, FLAIM, IID, PAPER, TDA, Settings
+from bench.tda.settings import (
+    DISTAIM,
+    DP_FED_GAN,
+    FED_GAN,
+    FEDAVG,
+    FEDMIX,
+    FEDPROX,
+    FLAIM,
+    IID,
+    PAPER,
+    TDA,
+    Settings,
+)
 from bench.tda.tables import NAMES
 
 THINNED: Mapping[str, Mapping[str, Any]] = {
@@ -31,7 +43,9 @@ BETAS: Mapping[str, Sequence[float]] = {
     "body": (0.01, 0.05, 0.1),
 }
 EXACT = (f"{TDA}+{FEDAVG}", f"{TDA}+{FEDPROX}", f"{PAPER}+{FEDAVG}")
-PRIVATE = (TDA, DISTAIM, FLAIM)
+PRIVATE = (TDA, DISTAIM, FLAIM, DP_FED_GAN)
+GANS: Mapping[str, float | None] = {DP_FED_GAN: 1.0, FED_GAN: None}
+"""With the epsilon beside the paper's figures; it does not say which it took."""
 EPSILONS = (1.0, 2.0, 5.0)
 FIGURE_ROWS = 200
 EPOCHS = (1, 3, 10)
@@ -72,6 +86,17 @@ def betas() -> Iterator[Settings]:
             yield run_of(dataset, method, beta=beta)
 
 
+def gans() -> Iterator[Settings]:
+    """Federated GANs, alone and beside a silo's own rows, at beta = 0.05; then the other betas."""
+    for dataset, (source, epsilon) in product(NAMES, GANS.items()):
+        for method in (source, f"{source}+{FEDAVG}"):
+            yield run_of(dataset, method, epsilon=epsilon)
+    for dataset in NAMES:
+        others = [beta for beta in BETAS[dataset] if beta != PAPER_BETA]
+        for beta, (source, epsilon) in product(others, GANS.items()):
+            yield run_of(dataset, f"{source}+{FEDAVG}", beta=beta, epsilon=epsilon)
+
+
 def epsilons() -> Iterator[Settings]:
     """Fed-TDA by epsilon, and what the others have with more of it."""
     for dataset, epsilon in product(NAMES, EPSILONS):
@@ -95,6 +120,7 @@ SWEEPS = {
     "epsilons": epsilons,
     "figures": figures,
     "betas": betas,
+    "gans": gans,
 }
 """The runs by name."""
 

@@ -15,13 +15,21 @@ from bench.tda.tables import NAMES
 CENTRAL, IID = "central", "iid"
 FEDAVG, FEDPROX, FEDMIX = "fedavg", "fedprox", "fedmix"
 TDA, PAPER, DISTAIM, FLAIM = "tda", "tda-paper", "distaim", "flaim"
+FED_GAN, DP_FED_GAN = "fed-gan", "dp-fed-gan"
 SOURCES: Mapping[str, str] = {
     TDA: "Fed-TDA as here: private, or exact sums where there is no epsilon",
     PAPER: "Fed-TDA as its paper has it, exact sums: not private",
     DISTAIM: "DistAIM, every silo from the start",
     FLAIM: "private FLAIM, every silo in every round",
+    FED_GAN: "a GAN whose networks are averaged as FedAvg does: not private",
+    DP_FED_GAN: "federated DP-CTGAN, every silo in every round",
 }
 """Where synthetic rows can come from."""
+NEED_EPSILON = (DISTAIM, FLAIM, DP_FED_GAN)
+NEVER_PRIVATE = (PAPER, FED_GAN)
+GAN_ROUNDS: Final = 100
+GAN_EPOCHS: Final = 3
+"""Local, in a round of `fed-gan`; `dp-fed-gan` has one batch of each silo."""
 SYNTHETIC = tuple(
     f"{source}{training}" for source in SOURCES for training in ("", f"+{FEDAVG}", f"+{FEDPROX}")
 )
@@ -67,7 +75,7 @@ class Settings:
             number = getattr(self, name)
             if number is not None and number < 1:
                 raise ValueError(f"{name} is {number}; expected at least 1")
-        if self.source in (DISTAIM, FLAIM) and self.epsilon is None:
+        if self.source in NEED_EPSILON and self.epsilon is None:
             raise ValueError(
                 f"{self.method} without an epsilon; {self.source} is private: expected a positive number"
             )
@@ -99,9 +107,9 @@ class Settings:
             neutral["clients"] = 1
         if self.source is None:
             neutral |= {"epsilon": None, "synthetic_rows": PAPER_ROWS}
-        if self.source == PAPER:
+        if self.source in NEVER_PRIVATE:
             neutral["epsilon"] = None
-        if self.source in (None, PAPER) or self.epsilon is None:
+        if self.source in (None, *NEVER_PRIVATE) or self.epsilon is None:
             neutral["delta"] = DELTA
         return replace(self, **neutral)
 

@@ -1,4 +1,4 @@
-"""Synthetic rows for silos: by Fed-TDA, and by DistAIM and FLAIM on the same split.
+"""Synthetic rows for silos: by Fed-TDA, and by DistAIM, FLAIM and federated GANs on the same split.
 
 Provides `synthesise` and `Synthetic`. Secret: nothing; the tables are public, and noise is drawn from the repeat's
 number.
@@ -6,8 +6,8 @@ number.
 Fed-TDA runs as in a deployment, with all silos in this process (`mechanisms.silos.InProcess`). DistAIM with every silo
 from the start gives what central AIM gives: AIM's loop runs on the counts in the clear, as in `bench.utility`. FLAIM is
 its private variant, every silo in every round, with SecAgg's real messages. Both have numbers in equal bins and measure
-what they choose of each column's pair with the label, since a classifier is what the rows are for; T is 10. Sources:
-the papers of all three.
+what they choose of each column's pair with the label, since a classifier is what the rows are for; T is 10. GANs
+have the same bins (`bench.tda.gans`). Sources: the papers of all three.
 """
 
 import asyncio
@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 
 from bench.overhead.formula import distaim_formula, upload_payload
 from bench.tda.costs import MIB, sum_mb
-from bench.tda.settings import DISTAIM, FLAIM, PAPER, Settings
+from bench.tda.gans import make
+from bench.tda.settings import DISTAIM, DP_FED_GAN, FED_GAN, FLAIM, PAPER, Settings
 from bench.tda.tables import Rows, Table
 from mechanisms.accounting import Ledger, fixed_rounds_plan, rho_from_epsilon_delta
 from mechanisms.aim import run_aim
@@ -63,8 +64,10 @@ def synthesise(
     Raises MechanismError; ValueError for a source that needs an epsilon and has none.
     """
     rng = np.random.default_rng([seed, 1])
-    make = {DISTAIM: _distaim, FLAIM: _flaim}.get(settings.source or "", _tda)
-    return asyncio.run(make(settings, table, owned, rng))
+    if settings.source in (FED_GAN, DP_FED_GAN):
+        return _gan(settings, table, owned, rng)
+    source = {DISTAIM: _distaim, FLAIM: _flaim}.get(settings.source or "", _tda)
+    return asyncio.run(source(settings, table, owned, rng))
 
 
 async def _tda(
@@ -166,6 +169,16 @@ async def _flaim(
     frame = decode(workload.domain, drawn, public_generator(_seed(rng)))
     sent = sum(moved.sent for moved in outcome.traffic)
     return Synthetic(_rows(table, frame, varying), sent / 1e6, None)
+
+
+def _gan(
+    settings: Settings, table: Table, owned: Sequence[NDArray[np.generic]], rng: np.random.Generator
+) -> Synthetic:
+    workload, codes, varying = _coded(table)
+    tables = [codes[rows] for rows in owned]
+    made = make(settings, tables, workload.domain.shape, int(rng.integers(2**31)))
+    frame = decode(workload.domain, made.codes, public_generator(_seed(rng)))
+    return Synthetic(_rows(table, frame, varying), made.sent_mb, made.formula_mb)
 
 
 def _rho(settings: Settings) -> float:

@@ -17,7 +17,7 @@ from bench.gan.cli import gan
 from bench.gan.networks import Layout
 from bench.gan.outcomes import RESULTS, Outcome, read_outcomes
 from bench.gan.runs import kde_nll
-from bench.gan.training import Central, Federated, train
+from bench.gan.training import Averaged, Central, Federated, train
 from bench.utility.beside_paper import beside_paper
 from bench.utility.store import Store
 from tests.bench.test_utility import Dataset, small, small_table
@@ -103,6 +103,44 @@ def test_poisson_batches_have_their_rate_and_every_row_its_chance() -> None:
     # 80 times each, give or take 8; six deviations.
     assert abs(seen - 80).max() < 48
     assert seen.mean() == pytest.approx(80, rel=0.02)
+
+
+def test_parameters_are_the_numbers_of_both_networks() -> None:
+    key = jax.random.key(0)
+    both = networks.discriminator(LAYOUT, key), networks.generator(LAYOUT, key)
+    found = tuple(sum(leaf.size for leaf in jax.tree.leaves(weights)) for weights in both)
+    assert networks.parameters(LAYOUT) == found
+
+
+def test_averaged_networks_count_by_rows() -> None:
+    one, two = ([[(jnp.full((2, 3), v), jnp.full(3, v))]] for v in (1.0, 5.0))
+    (((weights, bias),),) = training._mean(np.array([0.75, 0.25]), [one, two])
+    np.testing.assert_allclose(weights, np.full((2, 3), 2.0))
+    np.testing.assert_allclose(bias, np.full(3, 2.0))
+
+
+@pytest.mark.slow
+def test_averaged_training_learns_what_no_client_has_alone() -> None:
+    """Two clients, each with rows of one code of the third column; none has the third code, which starts at a third."""
+    table = small_table(600).train
+    halves = [table[:300].copy(), table[300:].copy(), table[:0]]
+    halves[0][:, 2], halves[1][:, 2] = 0, 1
+    settings = Averaged(rounds=30, epochs=2, discriminator_rate=1e-3, generator_rate=1e-3)
+    given = {"sizes": (4, 4, 3, 2), "delta": 1e-5, "rows": 1000, "seed": 0}
+    found = train(settings, halves, epsilon=None, **given)  # type: ignore[arg-type]
+    shares = np.bincount(found[:, 2], minlength=3) / 1000
+    assert shares[2] < 0.1
+    assert shares[:2].min() > 0.2
+    again = train(settings, halves, epsilon=None, **given)  # type: ignore[arg-type]
+    assert (found == again).all()
+
+
+@pytest.mark.parametrize(("how", "epsilon"), [(Averaged(), 1.0), (Central(), None)])
+def test_training_says_that_only_noise_has_an_epsilon(
+    how: Averaged | Central, epsilon: float | None
+) -> None:
+    with pytest.raises(ValueError, match="expected a number for DP-CTGAN, none where nothing"):
+        train(how, [small_table().train], (4, 4, 3, 2), epsilon=epsilon, delta=0.1, rows=1, seed=0)
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 import json
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +17,8 @@ from scipy.spatial.distance import jensenshannon
 from scipy.stats import wasserstein_distance
 
 from bench.fetch import DatasetError
+from bench.gan import networks, training
+from bench.gan.training import Averaged, Federated
 from bench.tda.classifier import Objective, _logits, _loss, initial, parameters, probabilities
 from bench.tda.cli import tda
 from bench.tda.costs import mixed_mb, model_mb, sum_mb
@@ -26,7 +29,7 @@ from bench.tda.paper import SCORES, verdict
 from bench.tda.settings import Settings
 from bench.tda.similarity import distance, divergence, similarity
 from bench.tda.store import Entry, Result, Store
-from bench.tda.synthesis import synthesise
+from bench.tda.synthesis import Synthetic, synthesise
 from bench.tda.tables import load
 
 RESULT = Result(0.7, 0.6, 8.0, 7.0, 8.0, 1.5, 209)
@@ -216,6 +219,65 @@ def test_synthetic_rows_are_the_tables_and_tell_its_label(
     assert np.array_equal(again.rows.codes, rows.codes)
 
 
+@pytest.fixture
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """GANs of three rounds and small networks."""
+    monkeypatch.setattr("bench.gan.networks.HIDDEN", (16, 16))
+    monkeypatch.setattr("bench.tda.gans.GAN_ROUNDS", 3)
+    monkeypatch.setattr("bench.tda.gans.AVERAGED", Averaged(rounds=3, epochs=1))
+    monkeypatch.setattr("bench.tda.gans.NOISED", Federated(epochs=3, participation=1.0))
+
+
+OWNED = [np.arange(100), np.arange(100, 208), np.arange(208, 209), np.arange(0), np.arange(0)]
+_WIDTH = 7 * 8 + 6 * 2
+_JUDGE, _MAKER = (_WIDTH + 1) * 16 + 17 * 16 + 17, 129 * 16 + 17 * 16 + 17 * _WIDTH
+
+
+def _gan(method: str, epsilon: float | None, values: int) -> Synthetic:
+    table = load("clinical")
+    run = Settings(dataset="clinical", method=method, epsilon=epsilon, delta=1e-6, synthetic_rows=9)
+    made = synthesise(run, table, OWNED, 0)
+    rows = made.rows
+    assert (rows.numbers.shape, rows.codes.shape, len(rows)) == ((9, 7), (9, 5), 9)
+    assert 0 <= rows.codes.min() <= rows.codes.max() <= 1
+    assert 0 <= table.scaled(rows).min() <= table.scaled(rows).max() <= 1
+    assert made.formula_mb == pytest.approx(5 * 3 * values * 4 / 1e6)
+    assert made.sent_mb > made.formula_mb
+    return made
+
+
+def test_fed_gan_noises_nothing_and_sends_both_networks(
+    short: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(networks, "noised", None)
+    _gan("fed-gan", None, _JUDGE + _MAKER)
+
+
+def test_dp_fed_gan_has_each_silos_noise_for_all_its_rounds_and_sends_a_gradient(
+    short: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The noise is for the epsilon and delta of the run, a silo's own rate and the rounds that it joins."""
+    charged: list[tuple[float, ...]] = []
+    noised: list[float] = []
+    real = training._of_client
+
+    def least(*given: float) -> float:
+        charged.append(given)
+        return 7.0
+
+    def of_client(*given: Any) -> Any:
+        noised.append(float(given[8]))
+        return real(*given)
+
+    monkeypatch.setattr(training, "BATCH", 54)
+    monkeypatch.setattr(training, "least_noise", least)
+    monkeypatch.setattr(training, "_of_client", of_client)
+    _gan("dp-fed-gan", 2.0, _JUDGE)
+    assert charged == [(2.0, 0.54, 3, 1e-6), (2.0, 0.5, 3, 1e-6), (2.0, 1.0, 3, 1e-6)]
+    # Three rounds of the three silos with rows: the multiplier times the clip.
+    assert noised == [7.0 * 0.5] * 9
+
+
 def test_formula_of_fed_tda_is_table_5s() -> None:
     run = Settings(dataset="clinical", method="tda-paper")
     table = load("clinical")
@@ -246,6 +308,11 @@ def test_sweeps_are_settings_by_name_and_the_page_says_what_is_missing(tmp_path:
     page = (tmp_path / "tda.md").read_text(encoding="utf-8")
     assert "not run" not in page
     assert "| clinical | 0.05 | fedavg | 0.605 | 0.610 ± 0.014 | agree | 0.610 ± 0.014 |" in page
+    assert (
+        "| clinical | 0.05 | dp-fed-gan+fedavg, epsilon = 1 (DP-FedAvg-GAN) | 0.713 | 0.610" in page
+    )
+    assert "| clinical | 0.05 | fed-gan+fedavg, not private (Fed-TGAN) | 0.897 | 0.610" in page
+    assert "| clinical | fed-gan | 662 | 7 | 8 | 100 |" in page
     assert (tmp_path / "tda.png").exists()
 
 
@@ -267,6 +334,7 @@ def test_settings_say_what_is_wrong_and_what_has_no_bearing() -> None:
         ({"rounds": 0}, "rounds is 0; expected at least 1"),
         ({"delta": 1.0}, "delta is 1.0"),
         ({"method": "flaim"}, "flaim without an epsilon; flaim is private"),
+        ({"method": "dp-fed-gan+fedavg"}, "dp-fed-gan is private: expected a positive number"),
     ):
         with pytest.raises((DatasetError, ValueError), match=said):
             Settings(**({"dataset": "clinical", "method": "fedavg"} | changes))  # type: ignore[arg-type]
@@ -274,6 +342,7 @@ def test_settings_say_what_is_wrong_and_what_has_no_bearing() -> None:
     assert central.relevant().beta is None
     assert fedavg.relevant().beta == 0.1
     assert Settings(dataset="body", method="iid", epsilon=1.0).relevant().epsilon is None
+    assert Settings(dataset="body", method="fed-gan", epsilon=1.0).relevant().epsilon is None
 
 
 def test_store_keeps_runs_and_passes_over_a_torn_line(tmp_path: Path) -> None:
