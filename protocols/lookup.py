@@ -16,22 +16,14 @@ from protocols.context import Context
 from protocols.ring import BITS
 from protocols.shares import Share, concatenate
 
-# Entries whose sums are made beforehand; words that are looked up at once.
-_TOGETHER = 4
-_AT_ONCE = 1 << 18
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PublicTable:
-    """Words of ``bits`` bits by entry and column.
-
-    Of four neighbouring entries, which of them have a one in a bit of a column is a number below 16:
-    ``sums[four, bit * columns + column]`` is 16 ``four`` plus that number.
-    """
+    """Words of ``bits`` bits by entry and column: ``positions[bit][column]`` lists the entries with that bit set."""
 
     bits: int
     columns: int
-    sums: NDArray[np.intp]
+    positions: tuple[tuple[NDArray[np.intp], ...], ...]
 
     @classmethod
     def of(cls, words: Sequence[Sequence[int]], bits: int) -> "PublicTable":
@@ -41,34 +33,25 @@ class PublicTable:
             len(row) != columns or not all(0 <= word < 1 << bits for word in row) for row in words
         ):
             raise ValueError(f"a table has rows of one length and words of at most {bits} bits")
-        fours = -(-len(words) // _TOGETHER)
-        ones = np.zeros((fours * _TOGETHER, bits * columns), np.intp)
-        ones[: len(words)] = [
-            [word >> bit & 1 for bit in range(bits) for word in row] for row in words
-        ]
-        place = 1 << np.arange(_TOGETHER, dtype=np.intp)
-        number = (ones.reshape(fours, _TOGETHER, -1) * place[:, None]).sum(axis=1)
-        return cls(bits, columns, number + (np.arange(fours) << _TOGETHER)[:, None])
+        positions = tuple(
+            tuple(
+                np.flatnonzero([row[column] >> bit & 1 for row in words])
+                for column in range(columns)
+            )
+            for bit in range(bits)
+        )
+        return cls(bits, columns, positions)
 
     def read(self, one_hot: Share) -> Share:
         """The words at the index whose one-hot (entries, words) is given: (bits, columns, words). Local."""
         return Share(BITS, one_hot.pid, self._planes(one_hot.own), self._planes(one_hot.next))
 
     def _planes(self, component: NDArray[np.uint64]) -> NDArray[np.uint64]:
-        # The sixteen sums of each four entries are made once, for all bits of all columns: what is below an entry,
-        # without and with it. Source: the method of four Russians (Arlazarov, Dinic, Kronrod, Faradzhev 1970).
-        (fours, wanted), words = self.sums.shape, component.shape[-1]
-        sums = np.zeros((fours, 1 << _TOGETHER, words), np.uint64)
-        for entry in range(_TOGETHER):
-            ones = component[entry::_TOGETHER]
-            below, place = sums[: len(ones), : 1 << entry], 1 << entry
-            np.bitwise_xor(below, ones[:, None], out=sums[: len(ones), place : 2 * place])
-        flat, planes = sums.reshape(fours << _TOGETHER, words), np.zeros((wanted, words), np.uint64)
-        step = max(1, _AT_ONCE // max(1, planes.size))
-        for start in range(0, fours, step):
-            some = flat.take(self.sums[start : start + step], axis=0)
-            planes ^= np.bitwise_xor.reduce(some, axis=0)
-        return planes.reshape(self.bits, self.columns, words)
+        planes = np.empty((self.bits, self.columns, component.shape[-1]), dtype=np.uint64)
+        for bit, row in enumerate(self.positions):
+            for column, entries in enumerate(row):
+                np.bitwise_xor.reduce(component[entries], axis=0, out=planes[bit, column])
+        return planes
 
 
 async def one_hot(ctx: Context, index_bsh: Share) -> Share:
