@@ -21,7 +21,8 @@ from rich.table import Table
 
 from bench.fetch import DatasetError
 from bench.markdown import spread
-from bench.tda.grid import PAGE, SWEEPS, settings_of
+from bench.sweeps import settings_of
+from bench.tda.grid import PAGE, SWEEPS
 from bench.tda.settings import (
     FEDAVG,
     FEDMIX,
@@ -156,7 +157,7 @@ def tda(
     take many minutes a run.
     """
     try:
-        chosen = settings_of(sweeps) or [
+        chosen = settings_of(SWEEPS, sweeps) or [
             Settings(
                 dataset=dataset,
                 method=method,

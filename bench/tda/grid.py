@@ -1,6 +1,6 @@
 """The runs behind the page on Fed-TDA, and what was thinned out of the paper's.
 
-Provides `SWEEPS`, `settings_of`, `run_of` and what the page is made of. Public: everything.
+Provides `SWEEPS`, `run_of` and what the page is made of. Public: everything.
 
 Source: Fed-TDA paper, its experimental settings. Thinned out: 20 rounds of training instead of 100, but for Clinical
 without synthetic rows; at most 3,000 training rows of the larger tables, and half as many synthetic rows there. The
@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any
 
-from bench.fetch import DatasetError
 from bench.tda.settings import (
     DISTAIM,
     DP_FED_GAN,
@@ -123,13 +122,3 @@ SWEEPS = {
     "gans": gans,
 }
 """The runs by name."""
-
-
-def settings_of(names: Sequence[str]) -> list[Settings]:
-    """The runs of the sweeps called so (`all`: of every one), each once. Raises DatasetError for an unknown name."""
-    if unknown := [name for name in names if name not in SWEEPS and name != "all"]:
-        raise DatasetError(
-            f"unknown sweep {unknown[0]!r}; expected one of {', '.join(SWEEPS)}, all"
-        )
-    wanted = list(SWEEPS) if "all" in names else names
-    return list(dict.fromkeys(settings for name in wanted for settings in SWEEPS[name]()))

@@ -1,16 +1,14 @@
 """Finished runs of the Fed-TDA evaluation in a JSON-lines file, to which more can be added.
 
-Provides `Store`, `Entry` and `Result`. Public: everything. A line is one run, appended in one write when it is done; a
-torn last line, as a kill leaves, is passed over, and its run is done again.
+Provides `Store`, `Entry` and `Result`. Public: everything. A line is one run.
 """
 
-import json
-import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
+from typing import Any
 
-from bench.fetch import DatasetError
+from bench.lines import Lines
 from bench.tda.settings import Settings
 
 
@@ -65,10 +63,9 @@ class Store:
     """The runs of one file. It need not exist; its folder is made. Raises DatasetError for another file."""
 
     def __init__(self, path: Path) -> None:
-        self.path = path
         self._runs: dict[tuple[Settings, int], Result] = {}
-        self._torn = False
-        self._read()
+        self._lines = Lines(path, "syncret bench tda")
+        self._lines.read(self._take)
 
     def find(self, settings: Settings, repeat: int) -> Entry | None:
         """The run of these settings, whatever has no bearing on it being what it may."""
@@ -93,41 +90,9 @@ class Store:
             "repeat": entry.repeat,
             "result": asdict(entry.result),
         }
-        text = json.dumps(line, sort_keys=True, separators=(",", ":"))
-        try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            with self.path.open("ab") as file:
-                # What a kill left of the last line must not swallow the next one.
-                file.write(b"\n" * self._torn + text.encode() + b"\n")
-                file.flush()
-                os.fsync(file.fileno())
-        except OSError as error:
-            raise DatasetError(
-                f"{self.path}: cannot be written: {error.strerror or error}"
-            ) from error
-        self._torn = False
+        self._lines.append([line])
         self._runs[settings, entry.repeat] = entry.result
 
-    def _read(self) -> None:
-        try:
-            data = self.path.read_bytes()
-        except FileNotFoundError:
-            return
-        except OSError as error:
-            raise DatasetError(f"{self.path}: cannot be read: {error.strerror or error}") from error
-        self._torn = bool(data) and not data.endswith(b"\n")
-        for number, text in enumerate(data.split(b"\n"), start=1):
-            try:
-                line = json.loads(text) if text else None
-            except ValueError:
-                # Cut off by a kill: no part of a line is JSON.
-                continue
-            if line is None:
-                continue
-            try:
-                settings, repeat = Settings(**line["settings"]), int(line["repeat"])
-                self._runs[settings, repeat] = Result.from_dict(line["result"])
-            except (DatasetError, ValueError, KeyError, TypeError, AttributeError) as error:
-                raise DatasetError(
-                    f"{self.path}, line {number}: is not a result of `syncret bench tda`; name another file"
-                ) from error
+    def _take(self, line: Any) -> None:
+        settings, repeat = Settings(**line["settings"]), int(line["repeat"])
+        self._runs[settings, repeat] = Result.from_dict(line["result"])

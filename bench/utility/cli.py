@@ -14,7 +14,8 @@ from rich.table import Table
 from bench.datasets import NAMES, SYNTHFS
 from bench.fetch import DatasetError
 from bench.splits import NATURAL
-from bench.utility.grid import SWEEPS, settings_of
+from bench.sweeps import settings_of
+from bench.utility.grid import SWEEPS
 from bench.utility.portraits import draw_portraits
 from bench.utility.report import write_report
 from bench.utility.runs import Result
@@ -238,7 +239,7 @@ def utility(
     """
     try:
         if sweeps is not None:
-            chosen = settings_of(sweeps)
+            chosen = settings_of(SWEEPS, sweeps)
         else:
             base = {
                 "delta": delta,

@@ -1,6 +1,6 @@
 """The runs behind the published tables and figures of the utility benchmark.
 
-Provides `SWEEPS` and `settings_of`. Public: everything.
+Provides `SWEEPS`. Public: everything.
 
 Source: FLAIM paper, section 5: K = 100, p = 0.1, T = 10, epsilon = 1 unless that is what varies. The order is that in
 which runs are done, so that an interrupted sweep has the most important ones.
@@ -12,7 +12,6 @@ from itertools import product
 from typing import Any
 
 from bench.datasets import SYNTHFS
-from bench.fetch import DatasetError
 from bench.splits import NATURAL
 from bench.utility.paper import TABLE1, TABLE2, TABLE6, TABLE6_EPSILONS
 from bench.utility.settings import ANY, FLAIM_METHODS, FRESH, METHODS, PAPER, SERVER, SUM, Settings
@@ -225,13 +224,3 @@ SWEEPS = {
     "paper6": paper6,
 }
 """The runs by name."""
-
-
-def settings_of(names: Sequence[str]) -> list[Settings]:
-    """The runs of the sweeps called so (`all`: of every one), each once. Raises DatasetError for an unknown name."""
-    if unknown := [name for name in names if name not in SWEEPS and name != "all"]:
-        raise DatasetError(
-            f"unknown sweep {unknown[0]!r}; expected one of {', '.join(SWEEPS)}, all"
-        )
-    wanted = list(SWEEPS) if "all" in names else names
-    return list(dict.fromkeys(settings for name in wanted for settings in SWEEPS[name]()))

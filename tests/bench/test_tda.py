@@ -19,11 +19,12 @@ from scipy.stats import wasserstein_distance
 from bench.fetch import DatasetError
 from bench.gan import networks, training
 from bench.gan.training import Averaged, Federated
+from bench.sweeps import settings_of
 from bench.tda.classifier import Objective, _logits, _loss, initial, parameters, probabilities
 from bench.tda.cli import tda
 from bench.tda.costs import mixed_mb, model_mb, sum_mb
 from bench.tda.federated import Training, _batches, mashed, train_federated
-from bench.tda.grid import settings_of
+from bench.tda.grid import SWEEPS
 from bench.tda.page import write_page
 from bench.tda.paper import SCORES, verdict
 from bench.tda.settings import Settings
@@ -291,10 +292,10 @@ def test_formula_of_fed_tda_is_table_5s() -> None:
 
 
 def test_sweeps_are_settings_by_name_and_the_page_says_what_is_missing(tmp_path: Path) -> None:
-    every = settings_of(["all"])
-    assert set(every) >= set(settings_of(["main"])) | set(settings_of(["figures"]))
+    every = settings_of(SWEEPS, ["all"])
+    assert set(every) >= set(settings_of(SWEEPS, ["main"])) | set(settings_of(SWEEPS, ["figures"]))
     with pytest.raises(DatasetError, match="unknown sweep 'best'; expected one of main"):
-        settings_of(["best"])
+        settings_of(SWEEPS, ["best"])
     store = Store(tmp_path / "tda.jsonl")
     write_page(store, tmp_path)
     assert "| clinical | 0.05 | fedavg | 0.605 | - | not run | - |" in (

@@ -23,13 +23,14 @@ from bench.overhead.client import Subject
 from bench.overhead.formula import upload_payload, upload_wire
 from bench.overhead.jobs import ClientJob, Record, Records
 from bench.splits import owners_of
+from bench.sweeps import settings_of
 from bench.utility import portraits
 from bench.utility.beside_paper import beside_paper
 from bench.utility.cli import utility
 from bench.utility.figures import PICTURES, picture
 from bench.utility.flaim import flaim_settings
 from bench.utility.fresh import FreshFirst
-from bench.utility.grid import SWEEPS, default, everybody, of_panel, settings_of, with_annealing
+from bench.utility.grid import SWEEPS, default, everybody, of_panel, with_annealing
 from bench.utility.methods import _schedule, arrival_counts
 from bench.utility.mpc import _trial
 from bench.utility.paper import verdict
@@ -611,7 +612,7 @@ def test_report_says_what_is_missing_and_quotes_the_paper(tmp_path: Path) -> Non
     assert "Not run." in (tmp_path / "empty" / "utility.md").read_text(encoding="utf-8")
     entries = [
         Entry(chosen, repeat, replace(RESULT, workload_error=0.25 + repeat / 10))
-        for chosen in settings_of(["all"])
+        for chosen in settings_of(SWEEPS, ["all"])
         for repeat in (0, 1)
     ]
     store.add(entries)
@@ -734,7 +735,7 @@ def test_splits_of_something_else_are_refused(tmp_path: Path) -> None:
 
 
 def test_every_sweep_has_settings_that_are_valid() -> None:
-    assert {name: len(settings_of([name])) for name in SWEEPS} == {
+    assert {name: len(settings_of(SWEEPS, [name])) for name in SWEEPS} == {
         "table1": 28,
         "table2": 60,
         "table3": 32,
@@ -755,7 +756,7 @@ def test_every_sweep_has_settings_that_are_valid() -> None:
         "paper6": 80,
     }
     with pytest.raises(DatasetError, match="unknown sweep 'table9'"):
-        settings_of(["table9"])
+        settings_of(SWEEPS, ["table9"])
 
 
 def test_command_prints_the_results_and_resumes(
