@@ -1,23 +1,26 @@
 """Which sizes the messages of a check may have, for whoever has nothing but sizes: an auditor.
 
 Provides ``Told`` and ``problem_of``, which holds what three parties sent in one check (``verify``) to the formulas of
-``costs``. Matrices, carries, challenges, digests and last elements have few possible sizes; how many
+``costs``; and ``Tables``, a check's proof of tables, what messages say of it (``tables_of``) beside what counting rows
+asks for (``count_checks``). Matrices, carries, challenges, digests and last elements have few possible sizes; how many
 there are of each is decided by how many proofs there were, and that by what the two others sent. Known limit:
 quotients, one message of each proof of products in a ring, have a size that goes by how much was multiplied, which no
-transcript says; where one has the size of a matrix, another message may pass for it. Nor does a transcript say of how
-many rows tables are: all messages of a proof of tables are held to one number of them. The receiver takes none but
-the right sizes. Public: everything. Source: README section 7.
+transcript says; where one has the size of a matrix, another message may pass for it. The receiver takes none but the
+right sizes. Public: everything. Source: README section 7.
 """
 
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from protocols.blocks import PROVED_AT_ONCE
 from protocols.galois import DEGREE
 from protocols.inner_proof import blocks_of, last_size
 from protocols.mersenne import F61, Field
+from protocols.row_plan import LIFT_CELLS, CountPlan
 from protocols.verify_bits import BLOCKS
 from protocols.verify_rings import SCHEMES
+from protocols.verify_tables import Operand, stars
 
 _WORD, _DIGEST, _CHALLENGE = 8, 32, 16
 _FINE = 1
@@ -32,6 +35,54 @@ class Told:
 
     before: Sequence[int]
     next: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Tables:
+    """A check's proof of tables: of so many rows, with so many combined entries in each; none where there are none."""
+
+    rows: int = 0
+    entries: int = 0
+
+
+def tables_of(told: Told) -> Tables:
+    """The proof of tables that a party's messages in a check end with."""
+    rows = _rows_of(told.next)
+    return Tables(rows, told.before[-2] // _ELEMENT - 1) if rows else Tables()
+
+
+def count_checks(plan: CountPlan, rows: int) -> list[Tables]:
+    """The proofs of tables of the checks while so many rows are counted (``rows.count_rows``), in their order."""
+    found, entries = list[Tables](), 2 * _terms(plan)
+    lifts = -(-plan.cells // (LIFT_CELLS * PROVED_AT_ONCE))
+    for segment in plan.segments(rows):
+        blocks = list(plan.blocks(range(len(segment))))
+        found += [Tables(sum(map(len, some)), entries) for some in plan.proved_at_once(blocks)]
+        # The last counts to be lifted wait for what comes next.
+        found += [Tables()] * (lifts - 1)
+    return found
+
+
+def _terms(plan: CountPlan) -> int:
+    """Products of combined entries in a row: ``verify_tables.RowTables.terms``."""
+    by_row = [
+        (_operand(product.high, i), _operand(product.low, j))
+        for level in range(1, plan.levels + 1)
+        if plan.tabled(level)
+        for _, product in plan.level(level)
+        for i, j in plan.grids(product)
+    ]
+    copies, doubled = Counter[tuple[int, int]](), list[tuple[Operand, Operand]]()
+    for count in plan.counts:
+        pair = count.left, count.right
+        left, right = (_operand(node, range(plan.size(node)), copies[pair]) for node in pair)
+        doubled.append((left, right))
+        copies[pair] += 1
+    return len(stars(by_row)) + len(stars(doubled))
+
+
+def _operand(node: int, entries: range, copy: int = 0) -> Operand:
+    return Operand(node, copy, entries.start, len(entries))
 
 
 def _claims() -> dict[Field, set[int]]:

@@ -145,6 +145,13 @@ class CountPlan:
         """Whether a level's products are proved as tables: not those of a few entries, which are proved one by one."""
         return self.level_entries(number) >= _TABLE_ENTRIES * len(self.level(number))
 
+    def grids(self, product: Product) -> list[tuple[range, range]]:
+        """A node's secure products as grids of rows and columns, none the first: whole rows, then a part of one."""
+        low = self.size(product.low)
+        rows, columns = divmod(product.size, low)
+        grids = [(range(1, rows), range(1, low))] if rows > 1 and low > 1 else []
+        return [*grids, (range(rows, rows + 1), range(1, columns))] if columns > 1 else grids
+
     @property
     def row_entries(self) -> int:
         """Secure products for each row."""

@@ -263,9 +263,9 @@ class _Nodes:
         tabled = self._plan.tabled(level)
         for _, product in nodes:
             high, low = self._whole[product.high], self._whole[product.low]
-            for i, j in _grids(self._plan, product):
+            for i, j in self._plan.grids(product):
                 entries = Entries(product.high, i.start), Entries(product.low, j.start)
-                term = outer_product(ctx, high[i], low[j])
+                term = outer_product(ctx, high[i.start : i.stop], low[j.start : j.stop])
                 terms.append(term.of_table(entries, self._row) if tabled else term)
         z_sh = await reshare(ctx, joined(*terms)) if terms else self._whole[0][:0]
         start = 0
@@ -322,13 +322,6 @@ class _Nodes:
             )
             for count, start in zip(self._plan.counts, _starts(self._plan), strict=False)
         )
-
-
-def _grids(plan: CountPlan, product: Product) -> list[tuple[slice, slice]]:
-    """A node's secure products as grids of rows and columns, none of them the first: whole rows, then a part of one."""
-    rows, columns = divmod(product.size, plan.size(product.low))
-    grids = [(slice(1, rows), slice(1, None))] if rows > 1 and plan.size(product.low) > 1 else []
-    return [*grids, (slice(rows, rows + 1), slice(1, columns))] if columns > 1 else grids
 
 
 def _completed(product: Product, entries: RingArray, high: RingArray, low: RingArray) -> RingArray:

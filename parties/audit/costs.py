@@ -19,7 +19,7 @@ from parties.audit.evidence import Attempt, Entry, Evidence, Session
 from parties.audit.findings import require
 from parties.audit.links import capacities_of, is_linked, linked_facts
 from parties.audit.privacy import Terms, candidates_of, rounds_of
-from parties.audit.proofs import is_proof, problem_of, sizes_problem
+from parties.audit.proofs import counted_problem, is_proof, problem_of, sizes_problem
 from parties.config import CELLS, MALICIOUS
 from parties.distaim.estimation import LEAD, estimate_bytes
 from parties.distaim.inputs.rows import counting_plan, row_recoding
@@ -34,6 +34,7 @@ from parties.distaim.notes import (
 from parties.distaim.planning import security_bits
 from parties.distaim.steps import (
     CLIENTS_COMPARE,
+    COUNT_VERIFY,
     OF_BATCHES,
     OF_CHECKS,
     OF_MESSAGES,
@@ -43,8 +44,9 @@ from parties.distaim.steps import (
     Checked,
     Messages,
 )
-from protocols.costs import Cost, with_verifier
+from protocols.costs import Cost, is_verified, with_verifier
 from protocols.measure import noise_of
+from protocols.proof_sizes import Tables, count_checks
 from protocols.select_spec import bounds
 from protocols.steps import (
     CHOICE,
@@ -60,6 +62,7 @@ from protocols.steps import (
     SELECT_BITS,
     Aligned,
     Counting,
+    Linked,
     Measurement,
     Selection,
     Step,
@@ -160,6 +163,7 @@ def _costs(evidence: Evidence, terms: Terms) -> str:
     exact = 0
     for session in evidence.sessions:
         _proofs(session)
+        _counted_proofs(session, terms)
         for attempt in session.present:
             wanted, sums = expected(attempt, evidence, terms), tallies(attempt)
             steps = steps_of(attempt)
@@ -189,6 +193,34 @@ def _proofs(session: Session) -> None:
             require(problem is None, f"{place}: {problem}")
 
 
+def _counted_proofs(session: Session, terms: Terms) -> None:
+    """With a verifier, what counting each round's rows multiplied was proved, all of it."""
+    if not is_verified():
+        return
+    for attempt in session.present:
+        wanted = defaultdict[int, list[Tables]](list)
+        for note in filter(_counts_rows, attempt.entries):
+            number, (_, rows) = note.number("round"), _joined(note, attempt, terms)
+            wanted[number] += count_checks(_counted_rows(rows, terms, number).plan, rows)
+        rounds = {place.round for place in tallies(attempt) if place.step == COUNT_VERIFY.name}
+        for number in sorted(wanted.keys() | rounds):
+            place = StepInRound(COUNT_VERIFY.name, number)
+            if settled(place, session):
+                problem = counted_problem(attempt, number, wanted[number])
+                require(problem is None, f"server {attempt.pid}, {place}: {problem}")
+
+
+def _counts_rows(entry: Entry) -> bool:
+    return entry.is_note(COUNTING.what) or entry.is_note(RECOUNTING.what)
+
+
+def _joined(note: Entry, attempt: Attempt, terms: Terms) -> tuple[Linked | Aligned | None, int]:
+    """What a batch's rows take to be joined, if they are of several sources, and how many are counted."""
+    if is_linked(note):
+        return linked_facts(note, attempt, terms.config)
+    return None, sum(capacities_of(note).values())
+
+
 def _exactly(where: str, cost: Cost, tally: Tally, done: list[Entry], pid: int) -> None:
     require(
         tally.sent == cost.sent[pid],
@@ -216,14 +248,12 @@ def _released(
     for entry in attempt.entries:
         number = entry.number("round") if "round" in entry.record else -1
         chosen_from.see(entry)
-        if entry.is_note(COUNTING.what) or entry.is_note(RECOUNTING.what):
-            rows = sum(capacities_of(entry).values())
-            if is_linked(entry):
-                facts, rows = linked_facts(entry, attempt, terms.config)
-                if isinstance(facts, Aligned):
-                    yield from _priced([LINK_ALIGN], facts, number)
-                elif rows:
-                    yield from _priced(OF_LINKING, facts, number)
+        if _counts_rows(entry):
+            facts, rows = _joined(entry, attempt, terms)
+            if isinstance(facts, Aligned):
+                yield from _priced([LINK_ALIGN], facts, number)
+            elif facts is not None and rows:
+                yield from _priced(OF_LINKING, facts, number)
             counting = _counted_rows(rows, terms, number)
             if counting.recoding is not None:
                 yield from _priced(OF_RECODING, counting, number)

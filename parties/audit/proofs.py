@@ -1,7 +1,8 @@
 """In malicious mode: what was opened was proved before, at every server; and what proofs send has their form.
 
-Provides the check ``proved``, and ``problem_of`` and ``sizes_problem``, which judge the messages of a step of proofs:
-how many there are at one server, and their sizes by what all three sent. Public: everything.
+Provides the check ``proved``; ``problem_of`` and ``sizes_problem``, which judge the messages of a step of proofs: how
+many there are at one server, and their sizes by what all three sent; and ``counted_problem``, whether all rows that
+were counted were proved. Public: everything.
 """
 
 from collections import Counter
@@ -13,6 +14,7 @@ from parties.audit.privacy import Terms
 from parties.config import MALICIOUS
 from parties.distaim.steps import (
     CLIENTS_VERIFY,
+    COUNT_VERIFY,
     LINK_VERIFY,
     MEASURE_VERIFY,
     OF_PROOFS,
@@ -21,7 +23,7 @@ from parties.distaim.steps import (
     SELECT_VERIFY,
     Messages,
 )
-from protocols.proof_sizes import Told
+from protocols.proof_sizes import Tables, Told, tables_of
 from protocols.proof_sizes import problem_of as sizes_of_proofs
 from protocols.steps import CHOICE, COMPARISONS
 
@@ -49,6 +51,26 @@ def sizes_problem(attempts: Sequence[Attempt], step: str, number: int) -> str | 
         return "the servers took part in different numbers of checks"
     told = sorted(zip(attempts, checks, strict=True), key=lambda item: item[0].pid)
     return next(filter(None, map(sizes_of_proofs, zip(*(c for _, c in told), strict=True))), None)
+
+
+def counted_problem(attempt: Attempt, number: int, wanted: Sequence[Tables]) -> str | None:
+    """What is wrong with the proofs of what a server counted in a round, whose rows ask for these tables.
+
+    What the last of them leave is proved with the round's total, as is what owners' checks open.
+    """
+    found = [tables_of(told) for told in _checks(attempt, COUNT_VERIFY.name, number)]
+    if found != list(wanted):
+        return f"tables of {_shown(found)} were proved; the rows that were counted ask for {_shown(wanted)}"
+    opened = sum(
+        (entry.record["what"], entry.number("round")) == (PASSED.what, number)
+        for entry in attempt.of("opened")
+    )
+    totals = len(_checks(attempt, CLIENTS_VERIFY.name, number)) - opened
+    return "the round's total was not proved" if wanted and totals < 1 else None
+
+
+def _shown(tables: Sequence[Tables]) -> str:
+    return ", ".join(f"{t.rows} x {t.entries}" for t in tables) or "no rows"
 
 
 def _checks(attempt: Attempt, step: str, number: int) -> list[Told]:

@@ -2,24 +2,27 @@
 
 import asyncio
 import json
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+import parties.audit.costs
 import parties.distaim.server
 from parties.audit.replay import replay_folder
 from parties.audit.run import audit_folder
 from parties.config import CertificateFiles
 from parties.distaim.circumstances import Circumstances
 from parties.distaim.notes import COUNTING, RECOUNTING, TOTAL
-from parties.distaim.steps import SELECT_VERIFY
+from parties.distaim.steps import CLIENTS_VERIFY, COUNT_VERIFY, SELECT_VERIFY
 from protocols.context import Payload, StepCost, Transport
 from protocols.errors import CheckFailed, PeerClosed
+from protocols.galois import DEGREE
 from protocols.steps import COUNT_FACTORS
-from tests.parties.audit_runs import Lines, collect
+from tests.parties.audit_runs import Lines, collect, copy_run
 from tests.parties.mesh import EVERYONE, Cluster, make_uniform
 from tests.parties.support import make_config
-from tests.parties.tampering import Forger, find
+from tests.parties.tampering import Forger, failed, find
 from tests.parties.test_private_bins_run import PRIVATE
 
 
@@ -94,6 +97,67 @@ async def test_run_is_finished_and_passes_the_audit(
     (told,) = (c for c in audit_folder(forger.run).checks if c.name == "costs")
     assert told.status == "fail"
     assert "server 1 sent 20 bytes as a verifier" in told.detail
+
+
+async def test_fewer_rows_proved_than_were_counted_fail_the_audit(
+    tmp_path: Path, certificates: dict[str, CertificateFiles], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three servers that say alike that they proved less: of fewer rows, of none, and not what the rest rests on."""
+    changes = {"run.security": "malicious", "run.rounds": 1, "run.input": "rows"}
+    cluster = Cluster(make_config(changes), tmp_path, certificates)
+    assert await cluster.run(owners=EVERYONE) == [None] * 3
+    run = collect(cluster, cluster.folder / "run")
+    (run / "report.json").unlink()
+    assert failed(audit_folder(run)) == set()
+    forgeries = {
+        "tables of 290 x": fewer_rows,
+        "tables of no rows were proved": partial(nothing_proved, step=COUNT_VERIFY.name),
+        "the round's total was not proved": partial(nothing_proved, step=CLIENTS_VERIFY.name),
+    }
+    for number, (words, change) in enumerate(forgeries.items()):
+        copy = copy_run(run, tmp_path / str(number))
+        Forger(copy, copy, certificates).edit(change)
+        audit = audit_folder(copy)
+        assert failed(audit) == {"costs"}, number
+        (told,) = (check for check in audit.checks if check.name == "costs")
+        assert words in told.detail
+        # The control: nothing else tells it from a run.
+        with monkeypatch.context() as patch:
+            patch.setattr(parties.audit.costs, "counted_problem", lambda *_: None)
+            assert failed(audit_folder(copy)) == set(), number
+
+
+def fewer_rows(lines: Lines) -> None:
+    """Of the tables of 300 rows, 290 are proved: every message of that proof is as long as it would be then."""
+    before, after = (halved(rows) for rows in (300, 290))
+    assert len(before) == len(after)
+    pid = lines[0]["party"]
+    for kind, peer in (("sent", (pid + 1) % 3), ("received", (pid - 1) % 3)):
+        said = [
+            r for r in lines
+            if (r["kind"], r.get("step"), r.get("peer")) == (kind, COUNT_VERIFY.name, peer)
+        ]  # fmt: skip
+        sizes = [r["bytes"] for r in said]
+        starts = range(len(sizes) - len(before) + 1)
+        (start,) = (n for n in starts if sizes[n : n + len(before)] == before)
+        for record, size in zip(said[start:], after, strict=False):
+            record["bytes"] = size
+        account = find(lines, "step", step=COUNT_VERIFY.name)
+        account[kind] -= sum(before) - sum(after)
+
+
+def halved(rows: int) -> list[int]:
+    """Bytes of what a prover of tables of so many rows sends: its parts of them, and of each two that become one."""
+    sizes, left = [rows], 1 + rows
+    while left > 1:
+        sizes.append(left // 2)
+        left -= left // 2
+    return [2 * DEGREE * size for size in sizes]
+
+
+def nothing_proved(lines: Lines, step: str) -> None:
+    """Of one step no proofs."""
+    lines[:] = [r for r in lines if r.get("step") != step]
 
 
 def larger_challenge(lines: Lines) -> None:

@@ -7,17 +7,19 @@ from functools import partial
 import numpy as np
 import pytest
 
-from protocols import base, costs, rows, verify_tables
+from protocols import base, costs, proof_sizes, rows, verify_tables
 from protocols import row_plan as row_plan_module
 from protocols.context import Context
 from protocols.doubled import FACTORS, SCALES
 from protocols.errors import CheckFailed
 from protocols.galois import DEGREE, Elements, fold, multiplier, row_products, times
 from protocols.products import NumpyProducts
+from protocols.proof_sizes import Told, count_checks, tables_of
 from protocols.records import Record
 from protocols.ring import BITS, R16, R32, Ring
 from protocols.row_plan import CountPlan, plan_counting
 from protocols.shares import Additive, Entries, Share, Table, joined, outer_product
+from protocols.steps import COUNT_FACTORS, proofs_of
 from protocols.verify import ProductVerifier
 from protocols.verify_tables import Operand, RowTables, stars
 from tests.protocols.deviating import deviate, flip
@@ -81,6 +83,24 @@ def test_counts_are_proved_in_whatever_roles() -> None:
     plain = run_parties(partial(count, verifier=False)).results[0]
     for rotate in (1, 2):
         assert np.array_equal(run_parties(count, rotate=rotate).results[0], plain)
+
+
+def test_count_checks_are_the_proofs_of_tables_that_counting_has(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As an auditor sees them, who has sizes alone: of blocks of rows one after the other, then of lifted counts."""
+    monkeypatch.setattr(rows, "LIFT_CELLS", 128)
+    monkeypatch.setattr(proof_sizes, "LIFT_CELLS", 128)
+    sent = [m for m in run_parties(count).mesh.sent if m.step == proofs_of(COUNT_FACTORS.name)]
+    wanted = count_checks(PLAN, ROWS)
+    assert [tables.rows for tables in wanted] == [128, 22, 0]
+    for pid in range(3):
+        checks: list[list[list[int]]] = []
+        for peer in (pid - 1, pid + 1):
+            sizes = [len(m.payload) for m in sent if (m.sender, m.receiver) == (pid, peer % 3)]
+            ends = [number for number, size in enumerate(sizes, start=1) if size == 1]
+            checks.append([sizes[a:b] for a, b in zip([0, *ends], ends, strict=False)])
+        assert [tables_of(Told(*told)) for told in zip(*checks, strict=True)] == wanted
 
 
 # One element that is wrong, in what one party sends and keeps.
