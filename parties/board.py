@@ -185,16 +185,11 @@ class About:
         return cls._of(config, PARTY, names[pid], pid=pid, least=0, peers=others)
 
     @classmethod
-    def of_flaim(cls, config: Config) -> "About":
-        """FLAIM's server. Raises ConfigError where the config lacks it."""
-        section = config.require_flaim()
-        return cls._of(config, FLAIM_SERVER, section.server, pid=None, least=section.minimum)
-
-    @classmethod
-    def of_silos(cls, config: Config) -> "About":
-        """The server of silos. Raises ConfigError where the config lacks it."""
+    def of_meeting(cls, config: Config) -> "About":
+        """FLAIM's server, or that of silos. Raises ConfigError where the config lacks it."""
         section = config.require_meeting()
-        return cls._of(config, SILOS_SERVER, section.server, pid=None, least=section.minimum)
+        kind = FLAIM_SERVER if config.silos is None else SILOS_SERVER
+        return cls._of(config, kind, section.server, pid=None, least=section.minimum)
 
     @classmethod
     def _of(

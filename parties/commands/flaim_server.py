@@ -4,22 +4,15 @@ from pathlib import Path
 
 import click
 
-from parties.board import About
-from parties.commands.one_server import shown_alone
+from parties.commands.one_server import run_one_server
 from parties.commands.running import (
     common_options,
     log_option,
-    make_private,
     register_option,
-    run_supervised,
-    server_progress,
 )
 from parties.config import load_config
-from parties.dumps import no_core_dumps
-from parties.flaim.server import own_files, run_server
-from parties.operate.logs import JsonLog, board_of
-from parties.orders import Orders
-from parties.trial.processes import Supervision
+from parties.flaim.server import run_server
+from parties.operate.logs import JsonLog
 
 _AGAIN = (
     "the same command goes on after the last finished round; with an annealed schedule, or before the first sums, it "
@@ -61,28 +54,17 @@ def flaim_server(
     anything was released, it refuses. With --json, events are JSON
     lines.
     """
-    no_core_dumps()
-    progress = server_progress("server", log, as_json=as_json)
     own_folder = directory or config.absolute().parent / "flaim-server"
-
-    async def serve(supervision: Supervision) -> None:
-        loaded = load_config(config)
-        own_files(loaded)  # Before anything is written.
-        make_private(own_folder)
-        board, asked = board_of(About.of_flaim(loaded), log), Orders()
-        async with shown_alone(board, own_folder, supervision, asked, alone=not watch_stdin):
-            await run_server(
-                loaded,
-                own_folder,
-                progress=progress,
-                closed=supervision.go,
-                register=register,
-                board=board,
-                orders=asked,
-            )
-
-    run_supervised(
-        serve, watch_stdin=watch_stdin, events=progress if as_json else None, again=_AGAIN
+    progress = run_one_server(
+        run_server,
+        "flaim",
+        config,
+        own_folder,
+        watch_stdin=watch_stdin,
+        register=register,
+        log=log,
+        as_json=as_json,
+        again=_AGAIN,
     )
     # A launcher has the real table at hand and writes a fuller report.
     if not watch_stdin:

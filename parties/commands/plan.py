@@ -23,6 +23,7 @@ from parties.distaim.needs import (
     needs_of,
     server_memory,
 )
+from parties.errors import ConfigError
 from parties.flaim.feasible import check_flaim, flaim_noise
 from parties.host import memory_bytes
 from parties.pulse import duration
@@ -121,6 +122,14 @@ def plan(
     may not be worth it is a warning. Nothing is sent and no table is read; the counts expected are averages.
     """
     loaded = load_config(config)
+    if loaded.algorithm is not None:
+        name = loaded.algorithm[0]
+        raise ConfigError(
+            loaded.source,
+            name,
+            f"is of a run between silos; expected one of DistAIM or FLAIM. What it takes is in the report of syncret "
+            f"{name} with a table like the silos' (syncret demo --config {config} --table FILE invents one)",
+        )
     memory = memory_bytes() if memory_gb is None else int(memory_gb * 1e9)
     network = Network(bandwidth * 1e6 / 8, latency / 1e3)
     made = make(loaded, rows=rows, capacity=capacity, memory=memory, network=network)

@@ -5,25 +5,20 @@ from pathlib import Path
 
 import click
 
-from parties.board import About
-from parties.commands.one_server import shown_alone
+from parties.commands.one_server import run_one_server
 from parties.commands.running import (
     common_options,
     log_option,
-    make_private,
     register_option,
-    run_supervised,
-    server_progress,
 )
 from parties.config import load_config
-from parties.dumps import no_core_dumps
 from parties.files import disk_errors, write_whole
-from parties.operate.logs import JsonLog, board_of
-from parties.orders import Orders
+from parties.flaim.attempt import TRANSCRIPT, own_files
+from parties.flaim.result import RESULT
+from parties.operate.logs import JsonLog
 from parties.silos.report import silos_report, write_silos_report
-from parties.silos.server import RESULT, TRANSCRIPT, own_files, run_server
+from parties.silos.server import run_server
 from parties.texts import json_of
-from parties.trial.processes import Supervision
 
 _AGAIN = "the same command goes on after the last sum"
 
@@ -60,28 +55,17 @@ def silos_server(
     a stop or a crash it goes on after the last sum; the interrupted one is lost. It writes result, report and
     transcript. With --json, events are JSON lines.
     """
-    no_core_dumps()
-    progress = server_progress("server", log, as_json=as_json)
     own_folder = directory or config.absolute().parent / "silos-server"
-
-    async def serve(supervision: Supervision) -> None:
-        loaded = load_config(config)
-        own_files(loaded)  # Before anything is written.
-        make_private(own_folder)
-        board, asked = board_of(About.of_silos(loaded), log), Orders()
-        async with shown_alone(board, own_folder, supervision, asked, alone=not watch_stdin):
-            await run_server(
-                loaded,
-                own_folder,
-                progress=progress,
-                closed=supervision.go,
-                register=register,
-                board=board,
-                orders=asked,
-            )
-
-    run_supervised(
-        serve, watch_stdin=watch_stdin, events=progress if as_json else None, again=_AGAIN
+    progress = run_one_server(
+        run_server,
+        "silos",
+        config,
+        own_folder,
+        watch_stdin=watch_stdin,
+        register=register,
+        log=log,
+        as_json=as_json,
+        again=_AGAIN,
     )
     # A launcher has the real table at hand and writes a fuller report.
     if not watch_stdin:

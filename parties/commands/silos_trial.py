@@ -1,11 +1,10 @@
 """What commands have in common that run an algorithm between silos on one machine: `tda` and its like.
 
-Provides ``silos_options`` and ``run_trial``.
+Provides ``trial_command``.
 """
 
-import functools
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,17 +13,26 @@ import click
 from parties.commands.display import Display
 from parties.commands.running import common_options, run_supervised
 from parties.commands.table_options import table_options
-from parties.config import FLAIM_NOISES, SECURITIES, load_config, overrides
+from parties.config import FLAIM_NOISES, SECURITIES, Config, load_config, overrides
+from parties.errors import ConfigError
 from parties.owner import Table
-from parties.silos.trial import Split, load_silos_trial, open_silos_folder, run_silos_trial
+from parties.silos.trial import (
+    SilosTrial,
+    Split,
+    load_silos_trial,
+    open_silos_folder,
+    run_silos_trial,
+)
+from parties.trial.folder import Folder
 from parties.trial.processes import Supervision
 
 _PATH = click.Path(path_type=Path)
 
 
-def silos_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Add CONFIG and the options of a trial between silos; the command gets ``values``, what they override by key."""
+def trial_command(algorithm: str, *, example: str, text: str) -> click.Command:
+    """The command ``algorithm``, with the help ``text`` and an ``example``."""
 
+    @click.command(algorithm, epilog=f"Example: {example}", help=text)
     @click.argument("config", type=_PATH)
     @table_options(help="The pooled table")
     @click.option(
@@ -57,8 +65,9 @@ def silos_options(command: Callable[..., None]) -> Callable[..., None]:
     )
     @click.option("--out", type=_PATH, default=None, help="Run folder; by default runs/ID-TIME.")
     @common_options
-    @functools.wraps(command)
-    def with_options(
+    def command(
+        config: Path,
+        table: Table,
         clients: int | None,
         beta: float | None,
         label: str | None,
@@ -67,8 +76,10 @@ def silos_options(command: Callable[..., None]) -> Callable[..., None]:
         rounds: int | None,
         noise: str | None,
         security: str | None,
+        processes: int | None,
         seed: int,
-        **others: Any,
+        out: Path | None,
+        as_json: bool,
     ) -> None:
         if by is not None and (beta is not None or clients is not None):
             raise click.UsageError(
@@ -80,30 +91,38 @@ def silos_options(command: Callable[..., None]) -> Callable[..., None]:
             "run.security": security,
             "silos.noise": noise,
         }
-        command(values=values, split=Split(clients, beta, label, by, seed), **others)
+        loaded = _config_for(algorithm, config, overrides(values))
+        trial = load_silos_trial(loaded, table, Split(clients, beta, label, by, seed))
+        folder, report = _run(trial, out, processes)
+        if as_json:
+            click.echo(json.dumps(report, indent=2, ensure_ascii=False))
+            return
+        for name, line in _lines(report):
+            click.echo(f"{name:<16}{line}")
+        for name in (*report["files"], "report.html", "report.json"):
+            click.echo(f"{'':<16}{folder.path / name}")
 
-    return with_options
+    return command
 
 
-def run_trial(
-    config: Path,
-    table: Table,
-    split: Split,
-    values: Mapping[str, object],
-    *,
-    processes: int | None,
-    out: Path | None,
-    as_json: bool,
-    algorithm: str | None = None,
-) -> None:
-    """Run the trial of ``config`` with ``values`` by dotted key, and print what came of it.
+def _config_for(algorithm: str, path: Path, values: Mapping[str, object]) -> Config:
+    """The config at ``path`` with ``values`` by dotted key; one for other methods is for ``algorithm``, by default.
 
-    A config for other methods is one for this ``algorithm``, with all defaults.
+    Raises ConfigError, also for one of another algorithm between silos.
     """
-    values = overrides(values)
-    if algorithm is not None and load_config(config).algorithm is None:
-        values = {**values, algorithm: {}}
-    trial = load_silos_trial(load_config(config, values), table, split)
+    found = load_config(path).algorithm
+    if found is None:
+        return load_config(path, {**values, algorithm: {}, "flaim": None})
+    if found[0] != algorithm:
+        text = f"is of syncret {found[0]}; expected [{algorithm}], or none of an algorithm between silos"
+        raise ConfigError(str(path), found[0], text)
+    return load_config(path, values)
+
+
+def _run(
+    trial: SilosTrial, out: Path | None, processes: int | None
+) -> tuple[Folder, Mapping[str, Any]]:
+    """Its folder and its report."""
     folder = open_silos_folder(trial, out)
     display = Display(clients=trial.partition.clients, rounds=trial.plan.sums)
 
@@ -114,14 +133,7 @@ def run_trial(
             return await run_silos_trial(trial, folder, display, processes=processes)
 
     again = f"the same command with --out {folder.path} goes on after the last sum"
-    report = run_supervised(work, watch_stdin=False, events=None, again=again)
-    if as_json:
-        click.echo(json.dumps(report, indent=2, ensure_ascii=False))
-        return
-    for name, text in _lines(report):
-        click.echo(f"{name:<16}{text}")
-    for name in (*report["files"], "report.html", "report.json"):
-        click.echo(f"{'':<16}{folder.path / name}")
+    return folder, run_supervised(work, watch_stdin=False, events=None, again=again)
 
 
 def _lines(report: Mapping[str, Any]) -> list[tuple[str, str]]:

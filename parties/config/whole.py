@@ -63,6 +63,11 @@ class Config:
             "source.owners",
             "is missing; where [[party]] names servers, expected the owners of each source by name",
         )
+        check(
+            self.flaim is None or self.silos is None,
+            "silos",
+            "is there beside flaim; expected one of the two, whose server data owners are to meet",
+        )
         for key, section in (("flaim", self.flaim), ("silos", self.silos)):
             if section is None:
                 continue

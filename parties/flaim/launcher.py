@@ -1,18 +1,19 @@
 """FLAIM on one machine: the server and all clients as processes, over mutual TLS on loopback.
 
-Provides ``launch_flaim``: certificates and a port, the server, the clients, and their supervision (``play_processes``,
-which silos have, too). The server's failure ends the run with its message; a client that fails or is killed has dropped
-out, and the run goes on without it as far as the protocol allows. On any way out no process is left
-(`parties.trial.processes`). Secret: keys and tables in the run folder, in folders of mode 0700; removed when the run is
-finished. Known limits: one machine holds everything, so that a trial protects nobody.
+Provides ``launch_flaim``: certificates and a port (``with_server``), the server, the clients, and their supervision
+(``play_processes``); silos have these two, too. The server's failure ends the run with its message; a client that fails
+or is killed has dropped out, and the run goes on without it as far as the protocol allows. On any way out no process is
+left (`parties.trial.processes`). Secret: keys and tables in the run folder, in folders of mode 0700; removed when the
+run is finished. Known limits: one machine holds everything, so that a trial protects nobody.
 """
 
 import asyncio
 import os
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from parties.config import Config
+from parties.config import Config, FlaimSection, SilosSection
 from parties.flaim.sums import section_of
 from parties.progress import WORKING, Progress
 from parties.statuses import ChildFailed, Status
@@ -53,9 +54,12 @@ async def launch_flaim(
     Raises ChildFailed with the server's message, StoreError, CertificateError.
     """
     started = time.perf_counter()
-    config = await asyncio.to_thread(
-        prepare_trial, trial, folder, (section_of(trial.config).server,), _with_server
-    )
+    section = section_of(trial.config)
+
+    def configure(trial: Trial, folder: Folder) -> Config:
+        return with_server(trial.config, folder, section, trial.names)
+
+    config = await asyncio.to_thread(prepare_trial, trial, folder, (section.server,), configure)
     progress.event("prepared", "certificates, port and clients' tables are ready")
     count = processes or default_processes(len(trial.names))
     launched = LaunchedFlaim(config, min(count, len(trial.names)))
@@ -95,19 +99,21 @@ def default_processes(clients: int) -> int:
     return max(2, os.cpu_count() or 1, -(-clients // each))
 
 
-def _with_server(trial: Trial, folder: Folder) -> Config:
-    """The config with a server on a free port of this machine and the trial's certificates."""
-    certificates = folder.certificates.resolve()
-    name = section_of(trial.config).server
-    return trial.config.override(
+def with_server(
+    config: Config, folder: Folder, section: FlaimSection | SilosSection, names: Sequence[str]
+) -> Config:
+    """``config`` with the ``section``'s server on a free port here, these clients, and the folder's certificates."""
+    certificates, server = folder.certificates.resolve(), section.server
+    meeting = "silos" if isinstance(section, SilosSection) else "flaim"
+    return config.override(
         {
-            "flaim.address": f"{LOOPBACK}:{free_ports(1)[0]}",
-            "flaim.clients": list(trial.names),
-            "flaim.key": pinned_in(certificates / f"{name}.crt").key,
+            f"{meeting}.address": f"{LOOPBACK}:{free_ports(1)[0]}",
+            f"{meeting}.clients": list(names),
+            f"{meeting}.key": pinned_in(certificates / f"{server}.crt").key,
             "tls": {
                 "ca": str(certificates / "ca.crt"),
-                "cert": str(certificates / f"{name}.crt"),
-                "key": str(certificates / f"{name}.key"),
+                "cert": str(certificates / f"{server}.crt"),
+                "key": str(certificates / f"{server}.key"),
             },
         }
     )

@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from parties.config import Config
+from parties.config import SILO_ALGORITHMS, Config
 from parties.errors import ConfigError
 from parties.flaim.feasible import check_flaim
 from parties.flaim.launcher import SERVER, launch_flaim
@@ -22,8 +22,12 @@ from parties.trial.assemble import collect, open_run_folder
 from parties.trial.folder import Folder
 from parties.trial.request import Request, Trial
 
-OF_THE_TRIAL: Mapping[str, object] = {"flaim.clients": None, "flaim.address": None}
-"""What a trial changes in a config: it makes names and an address of its own."""
+OF_THE_TRIAL: Mapping[str, object] = {
+    "flaim.clients": None,
+    "flaim.address": None,
+    **dict.fromkeys(("silos", *SILO_ALGORITHMS)),
+}
+"""What a trial changes in a config: it makes names and an address of its own, and is of this method."""
 
 
 def flaim_request(

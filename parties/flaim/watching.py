@@ -12,12 +12,12 @@ from parties.ledger import DurableLedger
 from parties.orders import Orders
 
 
-def watch_run(board: Board, ledger: DurableLedger, record: Record, rho: float) -> None:
+def watch_run(board: Board, ledger: DurableLedger, record: Record) -> None:
     """From now on ``board`` shows what is charged, and what steps have cost."""
 
     def spent() -> Spent:
         charges = [entry.rho for entry in ledger.entries]
-        return Spent(rho, sum(charges), len(charges))
+        return Spent(ledger.budget, sum(charges), len(charges))
 
     board.sources.spent = spent
     record.tracing = board.tracing

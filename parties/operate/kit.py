@@ -58,7 +58,8 @@ def _kits(path: Path, cards: Sequence[Path], owners: Sequence[str]) -> Kits:
     # It stands in units and commands.
     check_name("the file's name", path.name)
     servers = _server_names(config)
-    named = list(config.flaim.clients if config.flaim is not None else config.clients.names)
+    section = config.silos or config.flaim
+    named = config.clients.names if section is None else section.clients
     everybody = list(dict.fromkeys((*named, *owners)))
     check_names("owner", [*servers, *everybody])
     public, names = _cards(config, cards)
@@ -82,12 +83,14 @@ def _kits(path: Path, cards: Sequence[Path], owners: Sequence[str]) -> Kits:
 def _server_names(config: Config) -> list[str]:
     if config.parties:
         return [party.name for party in config.parties]
-    if config.flaim is not None and config.flaim.key is not None:
-        return [config.flaim.server]
+    section = config.silos or config.flaim
+    if section is not None and section.key is not None:
+        return [section.server]
     raise ConfigError(
         config.source,
         "party",
-        "is missing; expected the configuration that `syncret certs merge` made",
+        "is missing, and so is the key of a server of FLAIM or of silos; expected the configuration that "
+        "`syncret certs merge` made",
     )
 
 
@@ -136,6 +139,10 @@ def _cards(config: Config, paths: Sequence[Path]) -> tuple[Files, tuple[str, ...
             )
         files[f"servers/{path.name}"] = _public(path)
         names += [path.name] if service else []
+    if names and config.silos is not None:
+        raise CertificateError(
+            f"{names[0]}: is of a service, which takes no study between silos; expected the server's card, or none"
+        )
     if names and [Path(name).stem for name in names] != list(keys):
         raise CertificateError(
             f"these are the files {', '.join(names)}; expected those of {', '.join(keys)} in this order, or none"
@@ -146,7 +153,7 @@ def _cards(config: Config, paths: Sequence[Path]) -> tuple[Files, tuple[str, ...
 def _keys(config: Config) -> dict[str, str]:
     if config.parties:
         return {party.name: party.key for party in config.parties}
-    section = config.require_flaim()
+    section = config.require_meeting()
     return {section.server: section.pinned.key}
 
 

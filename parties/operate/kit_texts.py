@@ -21,10 +21,10 @@ SERVICE_DESCRIPTION = "a server of private synthetic tables"
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A server ``name`` of a study whose configuration is the file ``file``; ``pid`` is None of FLAIM's server.
+    """A server ``name`` of a study whose configuration is the file ``file``; ``pid`` is None of FLAIM's, and of silos'.
 
     ``servers`` are the files that tell `syncret serve` who the servers are, in their order; with none it is `syncret
-    party` or `flaim-server` that runs this study alone.
+    party`, `flaim-server` or `silos-server` that runs this study alone.
     """
 
     config: Config
@@ -40,7 +40,7 @@ class Part:
             return SERVICE_COMMAND
         study, run = f"{HOME}/study/{self.file}", self.folder
         if self.pid is None:
-            return ("flaim-server", study, "--dir", run)
+            return (f"{self.config.meeting}-server", study, "--dir", run)
         return ("party", study, "--pid", str(self.pid), "--dir", run)
 
     @property
@@ -50,9 +50,9 @@ class Part:
 
     @property
     def ports(self) -> tuple[int, ...]:
-        """Where it listens: mesh and ingest, or FLAIM's address."""
+        """Where it listens: mesh and ingest, or where FLAIM's clients or silos come."""
         if self.pid is None:
-            address = self.config.require_flaim().address
+            address = self.config.require_meeting().address
             return () if address is None else (address.port,)
         party = self.config.parties[self.pid]
         return party.mesh.port, party.ingest.port
@@ -61,7 +61,7 @@ class Part:
     def host(self) -> str:
         """By which others reach it."""
         if self.pid is None:
-            address = self.config.require_flaim().address
+            address = self.config.require_meeting().address
             return self.name if address is None else address.host
         return self.config.parties[self.pid].mesh.host
 
@@ -77,7 +77,8 @@ class Part:
 
 def server_text(part: Part) -> str:
     """A server's README."""
-    role = "FLAIM's server" if part.pid is None else f"server {part.pid}"
+    alone = "the silos' server" if part.config.silos else "FLAIM's server"
+    role = alone if part.pid is None else f"server {part.pid}"
     ports = " and ".join(map(str, part.ports))
     return "\n".join(
         [
@@ -127,7 +128,7 @@ def _steps(part: Part) -> list[str]:
 
 def owner_text(config: Config, file: str, name: str, *, admitted: bool) -> str:
     """A data owner's README; ``admitted``: its certificate is in the kit."""
-    command = "submit" if config.parties else "flaim-client"
+    command = "submit" if config.parties else f"{config.meeting}-client"
     steps = [f"pip install -c constraints.txt .   {_SOURCE}"]
     if not admitted:
         steps += [

@@ -132,6 +132,9 @@ def _check_servers(config: Config, identity: Identity) -> None:
 
 
 def _check_flaim_server(config: Config, identity: Identity) -> None:
+    if config.silos is not None:
+        text = "is there; expected a study of DistAIM or FLAIM: silos meet `syncret silos-server`, on a port of its own"
+        raise ConfigError(SOURCE, "silos", text)
     section, own = config.require_flaim(), identity.own
     if other := own.pinned.other_than(section.server, section.pinned.key):
         text = other.replace("the server's certificate", "the study's server")

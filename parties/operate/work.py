@@ -40,7 +40,7 @@ async def run_study(
     Meanwhile it answers at the admin socket in its ``directory`` (`parties.operate.shown`). Raises as
     `parties.distaim.server.run_party` and `parties.flaim.server.run_server`.
     """
-    about = About.of_flaim(config) if pid is None else About.of_party(config, pid)
+    about = About.of_meeting(config) if pid is None else About.of_party(config, pid)
     board = board_of(about, log)
     async with shown(board, directory, orders):
         if pid is None:

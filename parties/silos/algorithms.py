@@ -24,7 +24,7 @@ def plan_of(config: Config) -> Plan:
         raise ConfigError(
             config.source,
             "silos",
-            f"is there, but none of [{']['.join(SILO_ALGORITHMS)}]; expected what is to be computed",
+            f"is missing; expected what is to be computed between silos: [{'] or ['.join(SILO_ALGORITHMS)}]",
         )
     name = config.algorithm[0]
     try:

@@ -11,32 +11,26 @@ their noise, which are never written down. Public: everything in the folder but 
 """
 
 import asyncio
-import contextlib
 import hashlib
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import cast
 
 from mechanisms.silos import Request
-from parties.board import About, Board, Phase, Watched
-from parties.config import CertificateFiles, Config
-from parties.database import Database
-from parties.enrolment import Enrolment
-from parties.files import disk_errors, write_json, write_whole
-from parties.flaim.attendance import Attendance
+from parties.board import About, Board, Watched
+from parties.config import Config
+from parties.files import write_whole
+from parties.flaim.attempt import Attempt, begun
 from parties.flaim.connections import Connections
 from parties.flaim.members import Meeting, Members
 from parties.flaim.record import Record
-from parties.flaim.refusals import refusal_of
-from parties.flaim.watching import watch_members, watch_orders, watch_run
-from parties.ledger import LEDGER, DurableLedger, adopt_charges
+from parties.flaim.result import RESULT
+from parties.ledger import DurableLedger
 from parties.orders import Orders
-from parties.places import register_file
 from parties.progress import Progress
 from parties.pulse import Pulse
-from parties.register import Registered, Study
 from parties.silos import notes
 from parties.silos.algorithm import Outcome, Plan, plan_digest
 from parties.silos.algorithms import plan_of
@@ -44,21 +38,8 @@ from parties.silos.gathering import NetworkSilos
 from parties.silos.history import SUMS, History
 from parties.silos.steps import step_of
 from parties.silos.sums import check_silos
-from parties.tls import check_holder
-from parties.trial.processes import allow_files
 from parties.version import version
 from protocols.transcript import Value
-
-TRANSCRIPT = "transcript.jsonl"
-RESULT = "result.json"
-
-
-def own_files(config: Config) -> CertificateFiles:
-    """The server's certificate files, checked. Raises ConfigError, CertificateError."""
-    section = config.require_meeting()
-    return check_holder(
-        config.require_tls(name=section.server), section.pinned, f"{config.meeting}.server"
-    )
 
 
 async def run_server(
@@ -80,82 +61,46 @@ async def run_server(
     algorithm, if not the one whose table the config has. Raises ConfigError, CertificateError, StoreError, CheckFailed
     (of a transcript that is none), TooFewClients, MechanismError; the silos have been told by then.
     """
-    board = board or Board(About.of_silos(config))
+    board = board or Board(About.of_meeting(config))
     progress = Watched(progress, board)
-    section, files = config.require_meeting(), own_files(config)
     plan = plan or plan_of(config)
     check_silos(config, plan)
-    allow_files()
-    with Database(directory / "store", config.digest(), [LEDGER, SUMS]) as database:
-        study = Study(config.digest(), section.server, config.run.id, database.identity, directory)
-        registered = Registered.begin(register_file(register), study)
+    with begun(
+        config,
+        directory,
+        plan.rho,
+        tables=[SUMS],
+        progress=progress,
+        closed=closed,
+        register=register,
+        meet=meet,
+        board=board,
+        orders=orders,
+    ) as attempt:
         if (directory / RESULT).exists():
             progress.event("finished", "the run was finished before; nothing is left to do")
             return
-        before = DurableLedger(database, plan.rho)
-        with disk_errors(directory):
-            adopt_charges(before, directory / TRANSCRIPT, config.digest())
-        orders = orders or Orders()
-        orders.keep_in(database)
-        record = _open_record(config, plan, directory, files, spent=before.spent)
-
-        registered.resume(len(before.entries))
-        ledger = DurableLedger(database, plan.rho, first=record.charge)
-        run = _Run(
-            config,
-            directory,
-            plan,
-            ledger,
-            record,
-            History(database),
-            progress,
-            closed,
-            registered,
-            meet,
-            board,
-            orders,
-            Enrolment.of(config, orders, database),
-        )
-        watch_orders(board, orders, section.server)
-        watch_run(board, ledger, record, plan.rho)
-        try:
-            with disk_errors(directory):
-                await run.serve(files)
-                record.transcript.close()
-                # The last of all: where it is there, the run is over.
-                write_json(directory / RESULT, run.document, durable=True)
-        except BaseException as error:
-            with contextlib.suppress(OSError, ValueError):
-                record.transcript.close(f"failed: {refusal_of(error).words}")
-            raise
-        finally:
-            board.freeze()
+        facts: dict[str, Value] = {
+            "plan": cast("Value", dict(plan.document)),
+            "plan_sha256": plan_digest(plan),
+            "algorithm": "" if config.algorithm is None else config.algorithm[0],
+            "version": version(),
+            "rho_total": plan.rho,
+        }
+        record = attempt.open_record(notes.PROTOCOL, facts, naming=step_of)
+        attempt.registered.resume(len(attempt.before.entries))
+        ledger = DurableLedger(attempt.database, plan.rho, first=record.charge)
+        history = History(attempt.database)
+        run = _Run(config, directory, plan, ledger, record, history, attempt)
+        known = range(len(config.require_meeting().clients)) if history.asked else ()
+        digest = plan_digest(plan)
+        await attempt.serve(run.among, record, ledger, digest=digest, known=known)
     progress.event("finished", "finished")
 
 
-def _open_record(
-    config: Config, plan: Plan, directory: Path, files: CertificateFiles, *, spent: float
-) -> Record:
-    section = config.require_meeting()
-    header: dict[str, Value] = {
-        "protocol": notes.PROTOCOL,
-        "run": config.run.id,
-        "name": section.server,
-        "config": cast("Value", config.agreed()),
-        "config_sha256": config.digest(),
-        "plan": cast("Value", dict(plan.document)),
-        "plan_sha256": plan_digest(plan),
-        "algorithm": "" if config.algorithm is None else config.algorithm[0],
-        "version": version(),
-        "rho_total": plan.rho,
-    }
-    path = directory / TRANSCRIPT
-    return Record.open(path, files, section.clients, header=header, spent=spent, naming=step_of)
-
-
-@dataclass(eq=False, slots=True)
+@dataclass(frozen=True, eq=False, slots=True)
 class _Run:
-    """One attempt at a run."""
+    """The algorithm in one attempt at a run."""
 
     config: Config
     directory: Path
@@ -163,64 +108,22 @@ class _Run:
     ledger: DurableLedger
     record: Record
     history: History
-    progress: Progress
-    closed: asyncio.Event
-    registered: Registered
-    meet: Meeting
-    board: Board
-    orders: Orders
-    enrolment: Enrolment
-    members: Members | None = None
-    document: dict[str, object] = field(default_factory=dict)
-    seconds: dict[str, float] = field(default_factory=dict)
+    attempt: Attempt
 
-    @property
-    def present(self) -> list[str]:
-        """The silos that are connected."""
-        present = self.members.present.values() if self.members else ()
-        return [member.name for member in present]
-
-    async def serve(self, files: CertificateFiles) -> None:
-        """Open the connections, wait, run, write, say goodbye."""
-        members = self.meet(
-            self.config,
-            files,
-            workload_digest=plan_digest(self.plan),
-            log=self.record,
-            on_change=lambda: self._arrived(members),
-            admit=self.registered.check_client,
-            rejected=self.board.rejected,
-            enrolment=self.enrolment,
-            known=range(len(self.config.require_meeting().clients)) if self.history.asked else (),
-        )
-        self.members = members
-        watch_members(self.board, members)
-        async with members:
-            address = self.config.require_meeting().address
-            self.progress.event("listening", f"taking silos at {address}")
-            try:
-                await self._inside(members)
-            except BaseException as error:
-                members.dismiss(refusal_of(error))
-                raise
-
-    def _arrived(self, members: Members) -> None:
-        here, expected = len(members.present), len(members.names)
-        self.progress.event("clients", f"{here} of {expected} silos are connected", done=here)
-
-    async def _inside(self, members: Members) -> None:
-        started = time.perf_counter()
+    async def among(self, members: Members) -> Mapping[str, object]:
+        """Wait for silos, run, write, say goodbye; returns the content of result.json."""
+        started, attempt = time.perf_counter(), self.attempt
         if self.history.asked:
             self.record.transcript.note(notes.EARLIER, spent=self.ledger.spent)
-            self.progress.event(
+            attempt.progress.event(
                 "resumed", f"going on after sum {self.history.asked} of an attempt before this one"
             )
-        attendance = self._attendance(members)
+        least = self.config.require_meeting().minimum
+        attendance = attempt.attendance(members, least, self.history.survivors)
         await attendance.gather()
-        self.seconds["join"] = time.perf_counter() - started
-        self.board.enter(Phase.COMPUTING)
-        pulse = Pulse(self.progress, rounds=self.plan.sums, doing=self._doing)
-        self.progress = pulse
+        attempt.begin_computing(started)
+        pulse = Pulse(attempt.progress, rounds=self.plan.sums, doing=self._doing)
+        attempt.progress = pulse
         silos = NetworkSilos(
             self.config,
             members,
@@ -228,7 +131,7 @@ class _Run:
             self.ledger,
             self.history,
             wait=attendance.round,
-            release=lambda: self.registered.release(self.present, len(self.ledger.entries)),
+            release=lambda: attempt.registered.release(attempt.present, len(self.ledger.entries)),
             done=self._sum_done,
         )
         async with pulse.beating():
@@ -238,30 +141,18 @@ class _Run:
         self.record.transcript.note(notes.FINISHED, sums=taken, clients=len(members.present))
         # Before the result, which counts the bytes of these messages too.
         members.farewell("the run is finished")
-        self.seconds["total"] = time.perf_counter() - started
-        self.document = self._document(members, silos, outcome)
+        attempt.seconds["total"] = time.perf_counter() - started
+        return self._document(members, silos, outcome)
 
     def _say(self, text: str) -> None:
-        self.progress.event("algorithm", text)
+        self.attempt.progress.event("algorithm", text)
 
     def _sum_done(self, number: int, request: Request) -> None:
         text = f"sum {number} of at most {self.plan.sums} done: {request.step}"
-        self.progress.event("round-done", text, done=number)
+        self.attempt.progress.event("round-done", text, done=number)
 
     def _doing(self) -> str | None:
         return None if self.record.at is None else f"taking sum {self.record.at[1]}"
-
-    def _attendance(self, members: Members) -> Attendance:
-        return Attendance(
-            self.config,
-            members,
-            self.enrolment,
-            self.orders,
-            self.progress,
-            self.closed,
-            self.config.require_meeting().minimum,
-            before=self.history.survivors,
-        )
 
     def _write(self, outcome: Outcome) -> None:
         """The algorithm's files, and in the transcript their digests."""
@@ -292,7 +183,7 @@ class _Run:
             "by_kind": {way: dict(kinds) for way, kinds in self.record.by_kind.items()},
             "steps": {name: asdict(cost) for name, cost in self.record.by_step.items()},
             "lost": _named(names, members.lost),
-            "seconds": dict(self.seconds),
+            "seconds": dict(self.attempt.seconds),
         }
 
 

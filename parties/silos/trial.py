@@ -25,21 +25,21 @@ from mechanisms.text_table import TextTable
 from parties.config import Config
 from parties.errors import ConfigError
 from parties.files import disk_errors, write_whole
-from parties.flaim.launcher import LaunchedFlaim, default_processes, play_processes
+from parties.flaim.attempt import TRANSCRIPT
+from parties.flaim.launcher import LaunchedFlaim, default_processes, play_processes, with_server
 from parties.owner import Table
 from parties.progress import Progress
 from parties.report.result import read_result
 from parties.silos.algorithm import Plan
 from parties.silos.algorithms import plan_of
-from parties.silos.clients import SilosJob
 from parties.silos.report import silos_report, write_silos_report
-from parties.silos.server import TRANSCRIPT
 from parties.silos.sums import check_silos, silos_section
-from parties.tls import make_certificates, pinned_in
 from parties.trial.assemble import tidy
+from parties.trial.children import JOB
 from parties.trial.folder import Folder, default_place
+from parties.trial.jobs import SilosJob
+from parties.trial.launcher import prepare_certificates, receipts_path
 from parties.trial.partition import Partition, iid, label_skew
-from parties.trial.ports import LOOPBACK, free_ports
 
 SERVER = "server"
 COMMANDS = "silos-server", "silos-clients"
@@ -158,15 +158,10 @@ async def run_silos_trial(
 
 def _prepare(trial: SilosTrial, folder: Folder) -> Config:
     """Write config, certificates, the silos' tables and their job; what an interrupted run left of them stays."""
-    server = silos_section(trial.config).server
+    section = silos_section(trial.config)
     with disk_errors(folder.path):
-        if not folder.certificates.exists():
-            partial = folder.certificates.with_name("certificates.partial")
-            shutil.rmtree(partial, ignore_errors=True)
-            make_certificates(partial, [server], trial.names)
-            partial.chmod(0o700)
-            partial.rename(folder.certificates)
-        config = _configured(trial, folder, server)
+        prepare_certificates(folder, [section.server], trial.names)
+        config = with_server(trial.config, folder, section, trial.names)
         write_whole(folder.config, config.resolved_toml())
         tables, states = folder.owners / "tables", folder.owners / "states"
         for place in (tables, states):
@@ -175,32 +170,15 @@ def _prepare(trial: SilosTrial, folder: Folder) -> Config:
             rows = trial.partition.rows_of(index)
             write_whole(tables / f"{name}.csv", _csv(trial.table, rows), secret=True)
     SilosJob(
-        str(folder.config),
-        str(tables),
-        str(folder.certificates),
-        str(states),
-        str(folder.owners / "reports.jsonl"),
-        str(folder.owners / "budget.sqlite"),
-        trial.names,
-    ).write(folder.owners / "job.json")
+        config=str(folder.config),
+        tables=str(tables),
+        certificates=str(folder.certificates),
+        states=str(states),
+        receipts=str(receipts_path(folder)),
+        budget=str(folder.owners / "budget.sqlite"),
+        names=trial.names,
+    ).write(folder.owners / JOB)
     return config
-
-
-def _configured(trial: SilosTrial, folder: Folder, server: str) -> Config:
-    """The config with a server on a free port of this machine and the trial's certificates."""
-    certificates = folder.certificates.resolve()
-    return trial.config.override(
-        {
-            "silos.address": f"{LOOPBACK}:{free_ports(1)[0]}",
-            "silos.clients": list(trial.names),
-            "silos.key": pinned_in(certificates / f"{server}.crt").key,
-            "tls": {
-                "ca": str(certificates / "ca.crt"),
-                "cert": str(certificates / f"{server}.crt"),
-                "key": str(certificates / f"{server}.key"),
-            },
-        }
-    )
 
 
 def _csv(table: TextTable, rows: NDArray[np.int64]) -> str:

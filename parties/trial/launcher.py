@@ -90,12 +90,7 @@ def prepare_trial(
 ) -> Config:
     """As ``prepare``, for ``servers`` of these names; ``configure`` gives the config with their addresses."""
     with disk_errors(folder.path):
-        if not folder.certificates.exists():
-            partial = folder.certificates.with_name("certificates.partial")
-            shutil.rmtree(partial, ignore_errors=True)
-            make_certificates(partial, servers, trial.names)
-            partial.chmod(0o700)
-            partial.rename(folder.certificates)
+        prepare_certificates(folder, servers, trial.names)
         config = configure(trial, folder)
         write_whole(folder.config, config.resolved_toml())
         np.save(folder.owners / "codes.npy", trial.shared(config), allow_pickle=False)
@@ -114,6 +109,16 @@ def prepare_trial(
             capacity=trial.request.capacity,
         ).write(folder.owners / JOB)
     return config
+
+
+def prepare_certificates(folder: Folder, servers: Sequence[str], clients: Sequence[str]) -> None:
+    """The folder's certificates, all of them or none, unless they are there."""
+    if not folder.certificates.exists():
+        partial = folder.certificates.with_name("certificates.partial")
+        shutil.rmtree(partial, ignore_errors=True)
+        make_certificates(partial, servers, clients)
+        partial.chmod(0o700)
+        partial.rename(folder.certificates)
 
 
 def receipts_path(folder: Folder) -> Path:

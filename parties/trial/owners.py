@@ -8,7 +8,6 @@ limits: the process counts and shares for one owner at a time, a few uploads ove
 
 import asyncio
 import contextlib
-import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,7 +22,7 @@ from parties.distaim.submit import Submitted, status, submit
 from parties.errors import SubmitError
 from parties.linkage import source_sizes
 from parties.progress import Progress
-from parties.trial.jobs import CONCURRENT, OwnersJob, read_receipts
+from parties.trial.jobs import CONCURRENT, OwnersJob, append_receipt, read_receipts
 
 _LOOK_S = 0.5
 
@@ -49,7 +48,7 @@ async def run_owners(path: Path, *, progress: Progress) -> None:
         state = Path(job.states) / f"{name}.json"
         async with at_once:
             try:
-                files = _files_of(job, name)
+                files = job.files_of(name)
                 receipt = await submit(
                     config,
                     rows[index],
@@ -65,7 +64,7 @@ async def run_owners(path: Path, *, progress: Progress) -> None:
             except SubmitError as error:
                 failures.append(f"{name}: {error}")
                 return
-        _append(receipts_path, receipt)
+        append_receipt(receipts_path, receipt)
         finished += 1
         text = f"{finished} of {len(job.names)} data owners have submitted"
         progress.event("uploads", text, done=finished)
@@ -119,21 +118,11 @@ def _rows_by_owner(job: OwnersJob, config: Config) -> list[NDArray[np.int32]]:
     return [table[:, :width] for table, width in zip(tables, widths, strict=True)]
 
 
-def _files_of(job: OwnersJob, name: str) -> CertificateFiles:
-    folder = Path(job.certificates)
-    return CertificateFiles(folder / "ca.crt", folder / f"{name}.crt", folder / f"{name}.key")
-
-
 def _report(failures: Sequence[str], owners: int) -> None:
     if failures:
         raise SubmitError(
             f"{len(failures)} of {owners} data owners could not submit; the first: {failures[0]}"
         )
-
-
-def _append(path: Path, receipt: Submitted) -> None:
-    with path.open("ab") as file:
-        file.write(json.dumps(receipt.to_dict()).encode() + b"\n")
 
 
 def _end_torn_line(path: Path) -> None:

@@ -14,7 +14,7 @@ from parties.ceremony import admit, merge
 from parties.config import Address, CertificateFiles, Config, load_config
 from parties.distaim.server import own_files
 from parties.errors import CertificateError, ConfigError, StoreError
-from parties.flaim.server import own_files as flaim_files
+from parties.flaim.attempt import own_files as flaim_files
 from parties.tls import (
     Authority,
     client_context,

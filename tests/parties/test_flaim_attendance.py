@@ -96,7 +96,7 @@ async def test_run_finishes_with_the_rounds_done_as_its_operator_asks(
     certificates: Certificates, tmp_path: Path
 ) -> None:
     config, orders = flaim_config(certificates, {"run.rounds": 5}), Orders()
-    board = Board(About.of_flaim(config))
+    board = Board(About.of_meeting(config))
 
     def ask() -> None:
         done = board.status()["rounds"]["done"]  # type: ignore[index]

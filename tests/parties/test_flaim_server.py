@@ -121,7 +121,7 @@ async def test_board_shows_who_is_connected_and_the_folder_what_was_done(
     certificates: dict[str, CertificateFiles], tmp_path: Path
 ) -> None:
     config = flaim_config(certificates, {"clients.wait_s": 1.0})
-    board = Board(About.of_flaim(config))
+    board = Board(About.of_meeting(config))
     seen: list[dict] = []
     board.listen(lambda: seen.append(board.status()))
 
@@ -413,7 +413,7 @@ async def test_server_takes_in_nobody_it_does_not_expect(
     foreign = make_certificates(tmp_path / "foreign", [SERVER], [NAMES[2]])[NAMES[2]]
     mixed = CertificateFiles(certificates[SERVER].ca, foreign.cert, foreign.key)
     seen: list[tuple[MessageKind, Refused]] = []
-    board = Board(About.of_flaim(config))
+    board = Board(About.of_meeting(config))
 
     async def intruders() -> ClientReport:
         reader, writer = await connect(config, certificates["stranger"])

@@ -23,6 +23,7 @@ from tests.parties.commands import ROOT
 from tests.parties.hosts import OWNERS, SERVERS, three_hosts
 
 STUDY = ROOT / "examples" / "three-hosts" / "study.toml"
+SILOS_STUDY = ROOT / "examples" / "tda" / "study.toml"
 
 
 @pytest.fixture(scope="module")
@@ -184,6 +185,30 @@ def test_kits_of_flaim_have_one_server(tmp_path: Path) -> None:
     text = (made[1] / "README.md").read_text()
     assert "syncret flaim-client study/stays.toml" in text
     assert "syncret certs request north" in text
+
+
+def test_kits_of_silos_have_their_commands(tmp_path: Path) -> None:
+    card, authority, out = tmp_path / "hub.card", tmp_path / "authority", tmp_path / "study"
+    own_card("hub", {"address": Address("hub.example", 7500)}, keys=tmp_path / "tls", path=card)
+    Authority.make(authority, 10)
+    merge(SILOS_STUDY, [card], authority=authority, out=out, valid_days=10)
+    made = make_kits(out / SILOS_STUDY.name, [card], (), out=tmp_path / "kits", zipped=False)
+    assert [path.name for path in made] == ["hub", *OWNERS]
+    unit = (made[0] / "syncret.service").read_text()
+    assert "silos-server /var/lib/syncret/study/study.toml --dir /var/lib/syncret/run\n" in unit
+    assert '- "7500:7500"' in (made[0] / "compose.yaml").read_text()
+    assert "hub: the silos' server" in (made[0] / "README.md").read_text()
+    assert "syncret silos-client study/study.toml --data" in (made[1] / "README.md").read_text()
+    keys = tmp_path / "service" / "keys"
+    keys.mkdir(parents=True, mode=0o700)
+    shutil.copy(tmp_path / "tls" / "own.key", keys / "own.key")
+    own = load_key(keys / "own.key")
+    (keys / "own.crt").write_bytes(public_pem(self_signed("hub", own, 10)))
+    make_identity(keys.parent, "hub", Address("hub.example", 1), Address("hub.example", 7500))
+    service = [keys.parent / "hub.server"]
+    with pytest.raises(CertificateError, match="takes no study between silos"):
+        make_kits(out / SILOS_STUDY.name, service, (), out=tmp_path / "x", zipped=False)
+    assert not (tmp_path / "x").exists()
 
 
 def test_kits_refuse_what_belongs_to_another_study(hosts: Path, tmp_path: Path) -> None:

@@ -15,11 +15,12 @@ from mechanisms.fixed_point import pack_arrays
 from mechanisms.text_table import TextTable
 from parties.config import CertificateFiles, Config
 from parties.errors import ConfigError, StoreError
+from parties.flaim.result import RESULT
 from parties.silos.algorithm import Place
 from parties.silos.algorithms import plan_of
 from parties.silos.client import SiloReport, run_silo
 from parties.silos.mtl import MEAN, PERSONAL, STATE, MtlPlan
-from parties.silos.server import RESULT, run_server
+from parties.silos.server import run_server
 from parties.tls import make_certificates
 from tests.parties.flaim_support import Events
 from tests.parties.silos_support import NAMES, SERVER, silos_config

@@ -13,11 +13,12 @@ from mechanisms.errors import RoundLost
 from parties.config import CertificateFiles, Config
 from parties.database import Database
 from parties.errors import ConfigError, StudyReleased
+from parties.flaim.result import RESULT
 from parties.ledger import LEDGER, DurableLedger
 from parties.silos.client import SiloReport, run_silo
 from parties.silos.history import SUMS as SUM_TABLE
 from parties.silos.history import History
-from parties.silos.server import RESULT, run_server
+from parties.silos.server import run_server
 from parties.silos.sums import check_silos, honest
 from parties.tls import make_certificates
 from tests.parties.flaim_support import Events

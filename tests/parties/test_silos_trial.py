@@ -134,6 +134,37 @@ def test_tda_refuses_what_cannot_be_before_it_makes_anything(
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize("server", ["flaim-server", "silos-server"])
+@pytest.mark.parametrize("method", ["", "[flaim]", "[tda]", '[mtl]\nlabel = "sex"'])
+def test_server_of_another_method_leaves_no_folder(
+    tmp_path: Path, server: str, method: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config, _ = write_small(tmp_path)
+    config.write_text(f"{config.read_text()}\n{method}\n")
+    assert guarded(cli, [server, str(config), "--dir", str(tmp_path / "out")]) == Status.CONFIG
+    between = method.startswith(("[tda]", "[mtl]"))
+    other = {"flaim-server": between, "silos-server": not between}[server]
+    said = (
+        "the server of one between silos is syncret silos-server"
+        if between
+        else "FLAIM's server is syncret flaim"
+    )
+    assert (said if other else "address: is missing") in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(("command", "table"), [("mtl", "tda"), ("tda", 'mtl]\nlabel = "sex"\n#')])
+def test_trial_of_another_algorithm_names_its_command(
+    tmp_path: Path, command: str, table: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config, data = write_small(tmp_path)
+    config.write_text(f"{config.read_text()}\n[{table}]\n")
+    given = [command, str(config), "--data", str(data), "--out", str(tmp_path / "out")]
+    assert guarded(cli, given) == Status.CONFIG
+    assert f"is of syncret {table[:3]}; expected [{command}]" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
 def test_tda_without_privacy_says_so_everywhere(tmp_path: Path) -> None:
     run = start(tmp_path, "--by", "ward", table='privacy = "none"', clients=3)
     # --by and --clients do not go together.

@@ -93,7 +93,7 @@ def serve(grid: Grid, context: Context) -> None:
             progress=Lines("server"),
             closed=asyncio.Event(),
             meet=functools.partial(GridMembers, post=_GridPost(grid)),
-            board=Board(About.of_flaim(config)),
+            board=Board(About.of_meeting(config)),
         )
     )
     write_server_report(config, folder)
