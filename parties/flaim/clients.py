@@ -19,6 +19,7 @@ from parties.flaim.client import ClientReport, run_client
 from parties.flaim.session import SharedBriefs
 from parties.flaim.sums import release_of
 from parties.progress import Progress
+from parties.secagg.frames import read_little
 from parties.statuses import ChildFailed, describe
 from parties.trial.jobs import CONCURRENT, Job, OwnersJob, Receipt, append_receipt
 from parties.trial.processes import allow_files
@@ -66,6 +67,7 @@ async def play_each(
     Raises ChildFailed, after everyone has ended, with the first failure and how many there were.
     """
     allow_files()
+    read_little()
     mine = range(share[0], len(job.names), share[1])
     failures: list[tuple[str, Exception]] = []
 

@@ -18,7 +18,7 @@ from parties.flaim.members import Member, MemberLog, Members
 from parties.flaim.messages import SMALL_BYTES
 from parties.inlets import Handed, Inlets
 from parties.rejections import Rejected, Rejection, unheard
-from parties.secagg.frames import close, keep_alive, read_frame, write_frame
+from parties.secagg.frames import close, keep_alive, read_frame, read_little, write_frame
 
 
 class _TlsLink:
@@ -88,6 +88,7 @@ class Connections(Members):
         address = self._config.require_meeting().address
         if address is None:
             raise RuntimeError("the config was checked for an address")
+        read_little()
         context = tls.server_context(self._files, self._no_tls)
         if self._inlets is not None:
             self._listener = Handed(self._inlets.ingest(), self._stream, context, self.stage_s)

@@ -1,23 +1,34 @@
 """Frames of a SecAgg round on a TLS connection.
 
-Provides ``read_frame``, ``write_frame``, ``close`` and ``keep_alive``. A frame is the message's size in 4
-bytes, big-endian, and one message of `secagg.wire`. A size beyond the receiver's limit ends the connection before
-anything is read; every receive has a deadline. Nothing is interpreted here. Public: sizes and times. Known limits: one
-message at a time.
+Provides ``read_frame``, ``write_frame``, ``close``, ``keep_alive`` and ``read_little``. A frame is a message's size in
+4 bytes, big-endian, and the message, one of `secagg.wire`. A size beyond the receiver's limit ends the connection
+before anything is read; every receive has a deadline. Nothing is interpreted here. Public: sizes and times. Known
+limits: one message at a time.
 """
 
 import asyncio
 import socket
+from asyncio.sslproto import SSLProtocol
 from collections.abc import Callable
 from weakref import WeakKeyDictionary
 
 from parties.errors import FrameTooLarge, RoundPeerClosed, RoundTimeout
 
 SIZE_BYTES = 4
-_PIECE_BYTES = 1 << 17
+_PIECE_BYTES = 1 << 15
+_READ_BYTES = 1 << 14
 _turns: WeakKeyDictionary[asyncio.StreamWriter, asyncio.Lock] = WeakKeyDictionary()
 _PROBES = (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
 """Seconds of silence before the first probe and between them, and how many."""
+
+
+def read_little() -> None:
+    """Make TLS connections of this process, from now on, read 16 KiB at a time, what a record of TLS has.
+
+    asyncio has a buffer of 256 KiB for every connection, and OpenSSL keeps one as large as the most that it was given
+    at once: half a megabyte and more for each of thousands of clients. Records are decrypted one by one in any case.
+    """
+    SSLProtocol.max_size = _READ_BYTES
 
 
 async def read_frame(
@@ -48,11 +59,14 @@ async def write_frame(
     In pieces: TLS keeps a buffer as large as the largest write, for as long as the connection lasts, and a model of
     many megabytes goes to thousands of clients in the course of a run. Raises RoundTimeout or RoundPeerClosed.
     """
-    frame = memoryview(len(message).to_bytes(SIZE_BYTES, "big") + message)
+    # A view, since many may be sent the same message at a time.
+    rest = memoryview(message)
     try:
         async with asyncio.timeout(timeout_s), _turns.setdefault(writer, asyncio.Lock()):
-            for start in range(0, len(frame), _PIECE_BYTES):
-                writer.write(frame[start : start + _PIECE_BYTES])
+            writer.write(len(message).to_bytes(SIZE_BYTES, "big") + rest[:_PIECE_BYTES])
+            await writer.drain()
+            for start in range(_PIECE_BYTES, len(rest), _PIECE_BYTES):
+                writer.write(rest[start : start + _PIECE_BYTES])
                 await writer.drain()
     except TimeoutError as error:
         raise RoundTimeout(peer, f"took nothing in within {timeout_s:g} s") from error

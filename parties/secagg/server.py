@@ -20,7 +20,7 @@ from typing import Protocol
 from parties import tls
 from parties.config import CertificateFiles
 from parties.errors import CertificateError, RoundTimeout, RoundTransportError
-from parties.secagg.frames import close, read_frame, write_frame
+from parties.secagg.frames import close, read_frame, read_little, write_frame
 from secagg import wire
 from secagg.errors import RoundAborted, SecAggError
 from secagg.server import Outgoing, SecAggServer
@@ -168,6 +168,7 @@ class RoundServer:
         self._listener: asyncio.Server | None = None
 
     async def __aenter__(self) -> "RoundServer":
+        read_little()
         self._listener = await asyncio.start_server(
             self._accept,
             self.host,

@@ -7,12 +7,15 @@ import os
 import signal
 import socket
 import ssl
+import tracemalloc
+from asyncio.sslproto import SSLProtocol
 from collections.abc import Awaitable, Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
 
 import numpy as np
 import pytest
+import trustme
 
 from parties import tls
 from parties.config import CertificateFiles
@@ -25,7 +28,7 @@ from parties.errors import (
 )
 from parties.pins import Pinned
 from parties.secagg.client import frame_limit, take_part
-from parties.secagg.frames import close, read_frame, write_frame
+from parties.secagg.frames import close, read_frame, read_little, write_frame
 from parties.secagg.server import Deadlines, RoundServer
 from parties.tls import make_certificates
 from secagg import wire
@@ -455,3 +458,39 @@ async def test_large_messages_of_one_writer_go_out_in_pieces_and_in_order() -> N
     assert found == messages
     assert 0 < largest < 500_000
     await asyncio.gather(close(writer), close(far))
+
+
+async def test_a_connection_reads_a_record_at_a_time_and_keeps_no_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A hundred connections of asyncio's TLS with its own buffers have 25 MB; ten thousand have 2.5 GB."""
+    monkeypatch.setattr(SSLProtocol, "max_size", SSLProtocol.max_size)
+    read_little()
+    authority = trustme.CA()
+    ours, theirs = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.create_default_context()
+    authority.issue_cert("localhost").configure_cert(ours)
+    authority.configure_trust(theirs)
+    message = os.urandom(1_000_000)
+    got: asyncio.Queue[bytes] = asyncio.Queue()
+
+    async def take(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await got.put(await read_frame(reader, "peer", limit=2_000_000, timeout_s=20))
+        await close(writer)
+
+    async def once(port: int) -> asyncio.StreamWriter:
+        return (await asyncio.open_connection("localhost", port, ssl=theirs))[1]
+
+    tracemalloc.start()
+    try:
+        server = await asyncio.start_server(take, "localhost", 0, ssl=ours)
+        port = server.sockets[0].getsockname()[1]
+        before = tracemalloc.get_traced_memory()[0]
+        writers = [await once(port) for _ in range(20)]
+        assert tracemalloc.get_traced_memory()[0] - before < 20 * 2 * 40_000
+    finally:
+        tracemalloc.stop()
+    await write_frame(writers[0], message, "peer", timeout_s=20)
+    assert await got.get() == message
+    for writer in writers:
+        await close(writer)
+    server.close()
