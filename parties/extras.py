@@ -12,6 +12,7 @@ SERVER = (
     "jinja2",
     "matplotlib",
     "mpyc",
+    "numba",
     "pandas",
     "prometheus_client",
     "rich",
@@ -19,7 +20,7 @@ SERVER = (
     "threadpoolctl",
 )
 """Of servers and of whole runs on one machine: the service's database, console, pictures, party runtime, DataFrames,
-metrics, progress, threads of products."""
+metrics, progress, threads of products, the kernels of proofs."""
 
 
 def need_server(what: str) -> None:

@@ -28,26 +28,6 @@ def transpose_8x8(x: NDArray[np.uint64]) -> None:
         x ^= swap
 
 
-def transpose_64x64(rows: NDArray[np.uint64]) -> None:
-    """Transpose the 64 x 64 bit matrices that the words in each column are, in place: (64, n), contiguous.
-
-    Bit j of row i comes to bit i of row j.
-    """
-    half = 32
-    while half:
-        # Of each square of four quarters the lower left one, in the high bits, changes places with the upper right one.
-        squares = rows.reshape(32 // half, 2, half, -1)
-        upper, lower = squares[:, 0], squares[:, 1]
-        mask, shift = np.uint64((1 << 64) // ((1 << half) + 1)), np.uint64(half)
-        swap = upper >> shift
-        swap ^= lower
-        swap &= mask
-        lower ^= swap
-        swap <<= shift
-        upper ^= swap
-        half //= 2
-
-
 def to_planes(ring: Ring, cells: RingArray, bits: int) -> NDArray[np.uint64]:
     """The lowest ``bits`` bits of ``cells`` (n,) as planes (bits, words_for(n))."""
     count = cells.size

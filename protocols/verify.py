@@ -292,6 +292,14 @@ def _flags_of(record: Record) -> int:
     return 2 + 2 * len(record.origins)
 
 
+def load_kernels() -> None:
+    """Have loaded what proofs are computed with, and compiled where it was not before: then it takes seconds.
+
+    Raises ConfigurationError where this process may not run what it compiles.
+    """
+    import protocols.kernels  # noqa: F401
+
+
 def _one_thread_a_product() -> None:
     """Matrix products take one thread from now on, in this process.
 

@@ -14,14 +14,14 @@ does, once the first two steps, on bits, have made it 1024 times shorter.
 Secret: everything. Leaks: none. Source: README section 7; the four products are a bent function and its dual.
 """
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from itertools import accumulate
 
 import numpy as np
 from numpy.typing import NDArray
 
-from protocols.bitslice import transpose_64x64
 from protocols.context import Context
 from protocols.inner_proof import (
     LEFT,
@@ -34,34 +34,18 @@ from protocols.inner_proof import (
 )
 from protocols.mersenne import F61, Integers, Vector
 from protocols.records import Record, Side, operands
-from protocols.sign_tables import (
-    LEFT_SIGNS,
-    PRODUCTS,
-    RIGHT_SIGNS,
-    DigitProducts,
-    Planes,
-    Signs,
-    add_signs,
-    column_ones,
-    drawn_digits,
-    ones_tables,
-    reduced,
-    sign_tables,
-)
+from protocols.sign_tables import drawn_digits, sign_tables
 
 Words = NDArray[np.uint64]
 
 _WORD = 64
-# Words of a block, and blocks, at a time, such that what is computed with stays in the cache.
-_COUNTED, _ROWS = 256, 64
-# Columns at a time, for which a table stays in the cache.
-_FOLDED = 1 << 14
+# Words of a quarter at a time: what is copied for them stays in the cache.
+_CHUNK = 1 << 13
 _SMALL_WORDS = 1 << 11
-_FEW_WORDS = 1 << 17
 BLOCKS = 16, 64
 """Of the first step: of few gates, and of many."""
 _SECOND = blocks_of(F61)
-_QUARTERS = _SECOND // PRODUCTS
+_QUARTERS = _SECOND // 4
 
 
 def blocks_for(words: int) -> int:
@@ -82,25 +66,49 @@ def folded_terms(words: int) -> int:
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class _Component:
-    """What the two holders of a component know of all gates: (words,). Secret.
+class _Part:
+    """What the two holders of a component know of a record's gates: (words,) each. Secret. Nothing is copied."""
 
-    ``terms`` is z + r and what else was added; ``mask`` is r.
-    """
-
+    start: int
     x: Words
     y: Words
-    terms: Words
+    z: Words
+    added: Words | None
     mask: Words
+
+    @classmethod
+    def of(cls, start: int, record: Record, side: Side) -> "_Part":
+        x, y, added = operands(record, side)
+        more = None if added is None else added.reshape(-1)
+        z, mask = (side.of(x_sh).reshape(-1) for x_sh in (record.z_sh, record.masks_sh))
+        return cls(start, x.reshape(-1), y.reshape(-1), z, more, mask)
+
+    def copy(self, start: int, left: bool, gates: Words) -> None:
+        """Its gates from ``start`` on, as left or right knows them: x, y, and terms or mask; (3, words)."""
+        first, stop = max(start, self.start), min(start + gates.shape[1], self.start + self.x.size)
+        here = slice(first - self.start, stop - self.start)
+        x, y, last = gates[:, first - start : stop - start]
+        x[:], y[:] = self.x[here], self.y[here]
+        if not left:
+            last[:] = self.mask[here]
+            return
+        np.bitwise_xor(self.z[here], self.mask[here], out=last)
+        if self.added is not None:
+            last ^= self.added[here]
 
 
 class Gates:
     """The gates of the records, in their order, as this party holds them; padded with right ones, of zeros."""
 
     def __init__(self, records: Sequence[Record]) -> None:
-        self.words = sum(record.z_sh.size for record in records)
+        sizes = [record.z_sh.size for record in records]
+        self.words = sum(sizes)
         self.blocks, self.columns = blocks_for(self.words), columns_for(self.words)
-        self._components = {side: self._component(records, side) for side in Side}
+        self._starts = [0, *accumulate(sizes)][:-1]
+        self._parts = {
+            side: [_Part.of(*found, side) for found in zip(self._starts, records, strict=True)]
+            for side in Side
+        }
 
     def __repr__(self) -> str:
         return f"Gates({self.words} words)"
@@ -110,148 +118,73 @@ class Gates:
         """Gates, with those that pad."""
         return self.blocks * self.columns
 
-    def _component(self, records: Sequence[Record], side: Side) -> _Component:
-        flat = np.empty((4, self.count // _WORD), np.uint64)
-        flat[:, self.words :] = 0
-        start = 0
-        for record in records:
-            part = flat[:, start : start + record.z_sh.size]
-            x, y, added = operands(record, side)
-            part[0], part[1] = x.reshape(-1), y.reshape(-1)
-            part[3] = side.of(record.masks_sh).reshape(-1)
-            np.bitwise_xor(side.of(record.z_sh).reshape(-1), part[3], out=part[2])
-            if added is not None:
-                part[2] ^= added.reshape(-1)
-            start += record.z_sh.size
-        return _Component(*flat)
+    def _chunks(self, side: Side, left: bool) -> Iterator[Words]:
+        """Some words of each quarter at a time, side by side, as left or right knows them: (3, words).
+
+        That is x, y, and terms z + mask + what was added, or mask.
+        """
+        quarter = self.count // _WORD // _QUARTERS
+        for start in range(0, quarter, _CHUNK):
+            size = min(_CHUNK, quarter - start)
+            gates = np.empty((3, _QUARTERS * size), np.uint64)
+            for number in range(_QUARTERS):
+                first = number * quarter + start
+                here = gates[:, number * size : (number + 1) * size]
+                here[:, max(self.words - first, 0) :] = 0
+                for part in self._parts_of(side, first, first + size):
+                    part.copy(first, left, here)
+            yield gates
+
+    def _parts_of(self, side: Side, start: int, stop: int) -> Sequence[_Part]:
+        """Those that have words between ``start`` and ``stop``."""
+        if start >= self.words:
+            return ()
+        first = bisect_right(self._starts, start) - 1
+        return self._parts[side][first : bisect_left(self._starts, stop)]
+
+    def _both(self) -> Iterator[tuple[Words, Words]]:
+        """The prover's ``_chunks`` of its own component, which left knows, and of the next one, which right knows."""
+        return zip(self._chunks(Side.OWN, True), self._chunks(Side.NEXT, False), strict=True)
 
     def gram(self) -> Integers:
         """The prover's inner products of left's blocks, of its own component, and right's, of the next: exact."""
-        left, right = self._components[Side.OWN], self._components[Side.NEXT]
-        constant = left.terms ^ left.x & left.y
-        whole = (left.x, left.y, constant, right.x, right.y, right.mask)
-        # By how many blocks right's is further on, and left's block.
+        from protocols.kernels import count_minus
+
         minus = np.zeros((self.blocks, self.blocks), np.int64)
-        for planes in zip(*(_planes(words, self.blocks) for words in whole), strict=True):
-            minus += _minus(planes[:3], planes[3:])
-        blocks = np.arange(self.blocks)
-        gram = np.empty((self.blocks, self.blocks), object)
-        gram[blocks, (blocks[:, None] + blocks) % self.blocks] = 2 * (self.columns - 2 * minus)
+        for left, right in self._both():
+            minus += count_minus(left, right, self.blocks)
+        gram: Integers = 2 * (self.columns - 2 * minus).astype(object)
         return gram
 
     def second_gram(self, alpha: Integers, beta: Integers) -> Integers:
         """The prover's inner products of the second step: of the columns in quarters, each kind of signs, (16, 16).
 
-        alpha and beta (blocks,) are the first step's factors, of digits.
+        alpha and beta (blocks,) are the first step's factors. Not reduced.
         """
-        ones_of_left = partial(self._ones, self._left(Side.OWN), LEFT_SIGNS, ones_tables(alpha))
-        ones_of_right = partial(self._ones, self._right(Side.NEXT), RIGHT_SIGNS, ones_tables(beta))
-        products = DigitProducts(_SECOND)
-        for start in range(0, self._quarter, _FOLDED):
-            stop = min(start + _FOLDED, self._quarter)
-            products.add(ones_of_left(start, stop), ones_of_right(start, stop))
-        # A sign is 1 less twice its bit.
-        return products.of_differences(int(alpha.sum()), int(beta.sum()))
+        from protocols.kernels import sum_products
 
-    def _ones(self, planes: Planes, signs: Signs, tables: Words, start: int, stop: int) -> Words:
-        """Of some columns of each quarter ``sign_tables.column_ones``: (quarters x kinds, columns)."""
-        parts = (self._cut(planes, quarter, start, stop) for quarter in range(_QUARTERS))
-        return np.concatenate([column_ones(part, signs, tables) for part in parts])
-
-    def _left(self, side: Side) -> Planes:
-        part = self._components[side]
-        return part.x, part.y, part.terms
-
-    def _right(self, side: Side) -> Planes:
-        part = self._components[side]
-        return part.x, part.y, part.mask
-
-    @property
-    def _quarter(self) -> int:
-        return self.columns // _QUARTERS
-
-    def _cut(self, planes: Planes, quarter: int, start: int, stop: int) -> Planes:
-        """The words of these columns of a quarter."""
-        first, last = (
-            (quarter * self._quarter + column) * self.blocks // _WORD for column in (start, stop)
-        )
-        x, y, other = planes
-        return x[first:last], y[first:last], other[first:last]
+        tables = sign_tables(alpha, F61), sign_tables(beta, F61)
+        gram = np.zeros((_SECOND, _SECOND), object)
+        for left, right in self._both():
+            gram += sum_products(left, right, *tables)
+        return gram
 
     def fold_left(self, side: Side, alpha: Integers, second: Integers) -> Vector:
         """Left's vector after two steps, with the factors of both: (columns / 4, limbs)."""
-        return self._fold(self._left(side), LEFT_SIGNS, alpha, second)
+        return self._fold(side, True, alpha, second)
 
     def fold_right(self, side: Side, beta: Integers, second: Integers) -> Vector:
         """Right's vector after two steps, with the factors of both: (columns / 4, limbs)."""
-        return self._fold(self._right(side), RIGHT_SIGNS, beta, second)
+        return self._fold(side, False, beta, second)
 
-    def _fold(self, planes: Planes, signs: Signs, factors: Integers, second: Integers) -> Vector:
-        by = self._fold_sums if self.words <= _FEW_WORDS else self._fold_signs
-        return by(planes, signs, factors, second).view(np.uint16).reshape(-1, F61.limbs)
+    def _fold(self, side: Side, of_left: bool, factors: Integers, second: Integers) -> Vector:
+        from protocols.kernels import fold_sums
 
-    def _fold_sums(
-        self, planes: Planes, signs: Signs, factors: Integers, second: Integers
-    ) -> Words:
-        """Step after step, as the prover does it: for few gates, whose look-ups are done before tables are made."""
-        ones = self._ones(planes, signs, ones_tables(factors), 0, self._quarter)
-        vector = ones.view(np.uint16).reshape(-1, F61.limbs)
-        folded = F61.fold(-2 * second % F61.modulus, vector).view(np.uint64).reshape(-1)
-        constant = int(factors.sum()) * int(second.sum()) % F61.modulus
-        return reduced(folded) + np.uint64(constant)
-
-    def _fold_signs(
-        self, planes: Planes, signs: Signs, factors: Integers, second: Integers
-    ) -> Words:
-        """Both steps in one look-up."""
-        tables = [
-            sign_tables(signs, factors, second[quarter * PRODUCTS :][:PRODUCTS])
-            for quarter in range(_QUARTERS)
+        tables, weights = sign_tables(factors, F61), second.astype(np.uint64)
+        folded = [
+            fold_sums(gates, of_left, tables, weights) for gates in self._chunks(side, of_left)
         ]
-        folded = np.zeros(self._quarter, np.uint64)
-        for start in range(0, folded.size, _FOLDED):
-            some = folded[start : start + _FOLDED]
-            for quarter, table in enumerate(tables):
-                add_signs(some, self._cut(planes, quarter, start, start + some.size), table)
-        return folded
-
-
-def _planes(words: Words, blocks: int) -> Iterator[Words]:
-    """Some of the words at a time as planes of each block: (blocks, words)."""
-    more = -words.size % _WORD
-    rows = (np.pad(words, (0, more)) if more else words).reshape(_WORD, -1)
-    for start in range(0, rows.shape[1], _COUNTED):
-        planes = rows[:, start : start + _COUNTED].copy()
-        transpose_64x64(planes)
-        if blocks < _WORD:
-            lanes = planes.reshape(-1, blocks, planes.shape[1])
-            planes = np.ascontiguousarray(lanes.transpose(1, 0, 2)).reshape(blocks, -1)
-        yield planes
-
-
-def _minus(left: Sequence[Words], right: Sequence[Words]) -> NDArray[np.int64]:
-    """How often left's planes of x, y and constants and right's of x, y and masks make a minus: (blocks, blocks).
-
-    Row d has left's blocks with those of right that are d further on: so operands lie side by side, which NumPy does
-    twice as fast as one row with many.
-    """
-    blocks = len(left[0])
-    found = np.empty((blocks, blocks), np.int64)
-    further = [np.concatenate((planes, planes)) for planes in right]
-    sign, both = (np.empty_like(left[0][:_ROWS]) for _ in range(2))
-    counts = np.empty(sign.shape, np.uint8)
-    for start in range(0, blocks, _ROWS):
-        left_x, left_y, constant = (planes[start : start + _ROWS] for planes in left)
-        for shift, row in enumerate(found[:, start : start + _ROWS], start=start):
-            x, y, mask = (planes[shift : shift + len(sign)] for planes in further)
-            np.bitwise_and(left_x, y, out=sign)
-            np.bitwise_and(left_y, x, out=both)
-            np.bitwise_xor(sign, both, out=sign)
-            np.bitwise_xor(sign, mask, out=sign)
-            np.bitwise_xor(sign, constant, out=sign)
-            np.bitwise_count(sign, out=counts)
-            row[:] = counts.sum(axis=1, dtype=np.uint32)
-    return found
+        return np.concatenate(folded).view(np.uint16).reshape(-1, F61.limbs)
 
 
 async def prove_gates(ctx: Context, gates: Gates) -> None:

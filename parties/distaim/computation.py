@@ -62,7 +62,7 @@ from protocols.echo import echo
 from protocols.errors import CheckFailed, ProtocolViolation
 from protocols.measure import noise_of
 from protocols.transcript import Transcript, round_ended
-from protocols.verify import ProductVerifier
+from protocols.verify import ProductVerifier, load_kernels
 
 _NONCE_BYTES = 16
 _TOLD_S = 2.0
@@ -125,6 +125,7 @@ async def compute(
     ``server.store`` and ``server.circumstances``. Raises as ``server.run_party``.
     """
     if server.config.run.security == MALICIOUS:
+        await asyncio.to_thread(load_kernels)
         ctx.verifier = ProductVerifier()
     nonce = server.circumstances.keep("nonce", lambda: secrets.token_bytes(_NONCE_BYTES)).hex()
     with ctx.step(AGREE.name) as c:

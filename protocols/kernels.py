@@ -1,0 +1,215 @@
+"""Loops that are compiled: what proofs spend their time on, each word read once where NumPy passes over memory again.
+
+Importing this module loads Numba's compiler, and compiles what is not in its cache yet: so only what makes a proof
+imports it, and then. Gates are (3, words): x, y, and what left or right has besides (``verify_bits``). Arithmetic is
+modulo p = 2^61 - 1, in words, with products of 128 bits. Constants are here and not imported, since Numba's cache goes
+by this file. Secret: whatever is computed with. Public: tables and weights. Known limit: look-ups are at secret places,
+as NumPy's were. Source: README section 7; for the transposition Warren, Hacker's Delight, section 7-3.
+"""
+
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from protocols.errors import ConfigurationError
+
+try:
+    from llvmlite import ir
+    from numba import njit, types
+    from numba.extending import intrinsic
+except OSError as refused:
+    raise ConfigurationError(
+        "proofs of malicious mode are compiled when they are needed, and this process may not run what it has compiled"
+        f" ({refused}): allow it (systemd: MemoryDenyWriteExecute=no; SELinux: execmem), or run semi-honest"
+    ) from refused
+
+Words = NDArray[np.uint64]
+F = TypeVar("F", bound=Callable[..., object])
+
+KINDS = QUARTERS = 4
+
+_WORD, _BYTE = 64, 8
+_EXPONENT = np.uint64(61)
+_P = np.uint64((1 << 61) - 1)
+# So many products of numbers below 2^61 + 8 are far below 2^128.
+_COLUMNS = 32
+
+
+def compiled(*signatures: str) -> Callable[[F], F]:
+    """Compile for these types, now; or load that, from where Numba may keep it (NUMBA_CACHE_DIR) if anywhere."""
+
+    def compile_(function: F) -> F:
+        options: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
+        try:
+            made = njit(list(signatures), cache=True, **options)(function)
+        except (RuntimeError, OSError):
+            # Nowhere may or can anything be kept: compiled in each process.
+            made = njit(list(signatures), **options)(function)
+        return cast(F, made)
+
+    return compile_
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _multiply_add(typing: Any, low: Any, high: Any, x: Any, y: Any) -> Any:
+    """low + 2^64 high + x y modulo 2^128, in two words."""
+    word, pair = types.uint64, types.UniTuple(types.uint64, 2)
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        wide, shift = ir.IntType(128), ir.Constant(ir.IntType(128), 64)
+        low, high, x, y = (builder.zext(value, wide) for value in arguments)
+        total = builder.add(builder.or_(low, builder.shl(high, shift)), builder.mul(x, y))
+        words = total, builder.lshr(total, shift)
+        parts = [builder.trunc(part, ir.IntType(64)) for part in words]
+        return context.make_tuple(builder, pair, parts)
+
+    return pair(word, word, word, word), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _ones(typing: Any, x: Any) -> Any:
+    """How many bits of a word are set."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.ctpop(arguments[0])
+
+    return types.uint64(types.uint64), generate
+
+
+@compiled("uint64(uint64, uint64)")
+def _reduced(low: np.uint64, high: np.uint64) -> np.uint64:
+    """low + 2^64 high modulo p, below p."""
+    middle = (low >> _EXPONENT) | (high << np.uint64(64 - 61))
+    found = (low & _P) + (middle & _P) + (high >> np.uint64(2 * 61 - 64))
+    found = (found & _P) + (found >> _EXPONENT)
+    return found - _P if found >= _P else found
+
+
+@compiled("void(uint64[::1])")
+def _transpose(rows: Words) -> None:
+    """The 64 x 64 bit matrix of 64 words in place: bit j of row i comes to bit i of row j."""
+    half, mask = _WORD // 2, np.uint64(0xFFFFFFFF)
+    while half:
+        shift = np.uint64(half)
+        for start in range(0, _WORD, 2 * half):
+            for i in range(start, start + half):
+                # The upper row's high bits change places with the lower one's low bits.
+                swap = ((rows[i] >> shift) ^ rows[i + half]) & mask
+                rows[i + half] ^= swap
+                rows[i] ^= swap << shift
+        half //= 2
+        mask ^= mask << np.uint64(half)
+
+
+@compiled("int64[:, ::1](uint64[:, ::1], uint64[:, ::1], int64)")
+def count_minus(left: Words, right: Words, blocks: int) -> NDArray[np.int64]:
+    """How often left's gates and right's make a minus: (blocks, blocks), each block of left with each of right.
+
+    A minus is an odd terms + x y of left + masks of right + x of left y of right + y of left x of right. Bit i of a
+    word is of block i modulo ``blocks``.
+    """
+    found = np.zeros((blocks, blocks), np.int64)
+    planes = np.zeros((6, _WORD), np.uint64)
+    for start in range(0, left.shape[1], _WORD):
+        count = min(_WORD, left.shape[1] - start)
+        planes[:, count:] = 0
+        for i in range(count):
+            x, y = left[0, start + i], left[1, start + i]
+            planes[0, i], planes[1, i], planes[2, i] = x, y, left[2, start + i] ^ (x & y)
+            for row in range(3):
+                planes[3 + row, i] = right[row, start + i]
+        for number in range(6):
+            _transpose(planes[number])
+        for i in range(_WORD):
+            x, y, constant = planes[0, i], planes[1, i], planes[2, i]
+            # Of few gates several columns lie in a word, each with all blocks.
+            first = i // blocks * blocks
+            for b in range(blocks):
+                j = first + b
+                sign = (x & planes[4, j]) ^ (y & planes[3, j]) ^ planes[5, j] ^ constant
+                found[i - first, b] += np.int64(_ones(sign))
+    return found
+
+
+@compiled("void(uint64[:, ::1], boolean, int64, int64, uint64[:, ::1], uint64[:, ::1])")
+def _column_sums(
+    gates: Words, of_left: bool, start: int, count: int, tables: Words, found: Words
+) -> None:
+    """All four kinds of signs of the columns of ``count`` words, each times its block's factor: (4, columns).
+
+    Below 2^61 + 8.
+    """
+    octets = len(tables)
+    # Right's kinds are those of left with x y more, of which the last one is the other way round.
+    right = np.uint64(0) if of_left else ~np.uint64(0)
+    for i in range(count):
+        x, y = gates[0, start + i], gates[1, start + i]
+        ones = gates[2, start + i] ^ (x & y & right)
+        ones_x, ones_y = ones ^ x, ones ^ y
+        ones_xy = ones_x ^ y ^ right
+        for column in range(i * (_BYTE // octets), (i + 1) * (_BYTE // octets)):
+            total = total_x = total_y = total_xy = np.uint64(0)
+            for number in range(octets):
+                table = tables[number]
+                total += table[ones & np.uint64(255)]
+                total_x += table[ones_x & np.uint64(255)]
+                total_y += table[ones_y & np.uint64(255)]
+                total_xy += table[ones_xy & np.uint64(255)]
+                ones >>= np.uint64(_BYTE)
+                ones_x >>= np.uint64(_BYTE)
+                ones_y >>= np.uint64(_BYTE)
+                ones_xy >>= np.uint64(_BYTE)
+            found[0, column] = (total & _P) + (total >> _EXPONENT)
+            found[1, column] = (total_x & _P) + (total_x >> _EXPONENT)
+            found[2, column] = (total_y & _P) + (total_y >> _EXPONENT)
+            found[3, column] = (total_xy & _P) + (total_xy >> _EXPONENT)
+
+
+@compiled("uint64[:, ::1](uint64[:, ::1], uint64[:, ::1], uint64[:, ::1], uint64[:, ::1])")
+def sum_products(left: Words, right: Words, left_tables: Words, right_tables: Words) -> Words:
+    """Inner products modulo p of left's columns with right's, by quarter and kind of sign: (16, 16).
+
+    ``tables`` are ``sign_tables``: (bytes of a column, 256).
+    """
+    rows, quarter = QUARTERS * KINDS, left.shape[1] // QUARTERS
+    of_left = np.empty((QUARTERS, KINDS, _COLUMNS), np.uint64)
+    of_right = np.empty_like(of_left)
+    left_rows, right_rows = of_left.reshape(rows, _COLUMNS), of_right.reshape(rows, _COLUMNS)
+    found = np.zeros((rows, rows), np.uint64)
+    lanes = _BYTE // len(left_tables)
+    for start in range(0, quarter, _COLUMNS // lanes):
+        words = min(_COLUMNS // lanes, quarter - start)
+        for number in range(QUARTERS):
+            first = number * quarter + start
+            _column_sums(left, True, first, words, left_tables, of_left[number])
+            _column_sums(right, False, first, words, right_tables, of_right[number])
+        for i in range(rows):
+            for j in range(rows):
+                low, high = found[i, j], np.uint64(0)
+                for column in range(words * lanes):
+                    low, high = _multiply_add(
+                        low, high, left_rows[i, column], right_rows[j, column]
+                    )
+                found[i, j] = _reduced(low, high)
+    return found
+
+
+@compiled("uint64[::1](uint64[:, ::1], boolean, uint64[:, ::1], uint64[::1])")
+def fold_sums(gates: Words, of_left: bool, tables: Words, weights: Words) -> Words:
+    """The columns of four quarters and kinds, each times its weight, added up modulo p: (columns / 4,)."""
+    quarter, lanes = gates.shape[1] // QUARTERS, _BYTE // len(tables)
+    found = np.empty(quarter * lanes, np.uint64)
+    columns = np.empty((QUARTERS, KINDS, _COLUMNS), np.uint64)
+    rows = columns.reshape(QUARTERS * KINDS, _COLUMNS)
+    for start in range(0, quarter, _COLUMNS // lanes):
+        words = min(_COLUMNS // lanes, quarter - start)
+        for number in range(QUARTERS):
+            _column_sums(gates, of_left, number * quarter + start, words, tables, columns[number])
+        for column in range(words * lanes):
+            low = high = np.uint64(0)
+            for row in range(QUARTERS * KINDS):
+                low, high = _multiply_add(low, high, rows[row, column], weights[row])
+            found[start * lanes + column] = _reduced(low, high)
+    return found
