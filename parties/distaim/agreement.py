@@ -315,7 +315,7 @@ def _common(
     tables: Sequence[Mapping[Key, Held]], content: Callable[[Held], object]
 ) -> dict[Key, Held]:
     """What two or three of three ``tables`` have, with the same ``content``."""
-    common = {}
+    common = dict[Key, Held]()
     for first, second in combinations(tables, 2):
         both = (key for key in first if key in second and key not in common)
         common |= {key: first[key] for key in both if content(first[key]) == content(second[key])}
