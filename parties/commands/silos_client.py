@@ -60,7 +60,7 @@ def silos_client(
     folder = directory or owner.beside("silos")
     make_private(folder)
     spend = None if release is None else owner.account(release).spend
-    progress = Lines(owner.name)
+    progress = Lines()
 
     async def take_part(supervision: Supervision) -> SiloReport:
         return await run_silo(
