@@ -24,7 +24,6 @@ from protocols.free import carry_save
 from protocols.ring import BITS, Ring, RingArray
 from protocols.shares import Additive, Share, concatenate, inner, stack
 
-
 _ONES = (1 << 64) - 1
 _SEGMENT = 1 << 16
 
@@ -48,10 +47,8 @@ class Summand:
 def summand(x_sh: Share) -> Summand:
     """What this party knows of x. Local."""
     if x_sh.pid == 0:
-        mine = x_sh.ring.add(x_sh.own, x_sh.next)
-    else:
-        mine = x_sh.next if x_sh.pid == 1 else x_sh.own
-    return Summand(x_sh.ring, x_sh.pid, mine)
+        return Summand(x_sh.ring, 0, x_sh.ring.add(x_sh.own, x_sh.next))
+    return Summand(x_sh.ring, x_sh.pid, x_sh.next if x_sh.pid == 1 else x_sh.own)
 
 
 async def _summands(
@@ -212,14 +209,15 @@ def _propagated(a: RingArray, b: RingArray, *, mine: bool) -> RingArray:
 def _polynomial(coefficients: Sequence[RingArray | np.uint64], planes: RingArray) -> RingArray:
     """The sum over s of coefficient s times the product of those planes whose bits s has: Horner's rule. Local."""
     half = len(coefficients) // 2
-    if half == 1:
-        low, value = coefficients[0], coefficients[1] & planes[0]
-    else:
-        low, value = (
-            _polynomial(part, planes[:-1]) for part in (coefficients[:half], coefficients[half:])
-        )
-        value &= planes[-1]
-    return np.bitwise_xor(value, low, out=value)
+    if half == 0:
+        return np.asarray(coefficients[0])
+    low, high = (
+        _polynomial(part, planes[:-1]) for part in (coefficients[:half], coefficients[half:])
+    )
+    # A coefficient is not ours to write to, what was computed from several is.
+    value: RingArray = high & planes[-1] if half == 1 else np.bitwise_and(high, planes[-1], high)
+    value ^= low
+    return value
 
 
 async def magnitude(ctx: Context, x_sh: Share, carry: Share, bits: int, ring: Ring) -> Share:
