@@ -167,8 +167,8 @@ async def prove_inner_products(
 ) -> None:
     """<left_j, right> = the sum of left's and right's ``claims[j]`` for each of g left vectors, modulo the prime.
 
-    Shapes: vectors come in parts, of fewer limbs where they need no more: (g counts[i], limbs) of left, one vector's
-        after the other's, and (counts[i], limbs) of right. ``left`` is None at right and ``right`` at left. A
+    Shapes: vectors come in parts, of fewer words where they need no more: (g counts[i], words) of left, one vector's
+        after the other's, and (counts[i], words) of right. ``left`` is None at right and ``right`` at left. A
         prover may have the first parts' inner products of blocks.
     Leaks: none. The element that left shows right in the end is masked by one that only the prover and left know.
     Rounds: 2 for each factor of ``blocks_of`` in the counts' sum, and 4.
@@ -258,11 +258,11 @@ def _with_mask(
         return None
     words = talk.ctx.common(component, R64, (1, field.words))
     count = sum(part.shape[0] for part in parts) // g
-    wide = np.zeros((g, count + 1, field.limbs), np.uint16)
+    wide = np.zeros((g, count + 1, field.words), np.uint64)
     start = 0
     for part in parts:
         cut = part.reshape(g, -1, part.shape[1])
         wide[:, start : start + cut.shape[1], : cut.shape[2]] = cut
         start += cut.shape[1]
     wide[0, -1] = field.from_ints(field.uniform(words))[0]
-    return wide.reshape(-1, field.limbs)
+    return wide.reshape(-1, field.words)

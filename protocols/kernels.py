@@ -35,6 +35,8 @@ _EXPONENT = np.uint64(61)
 _P = np.uint64((1 << 61) - 1)
 # So many products of numbers below 2^61 + 8 are far below 2^128.
 _COLUMNS = 32
+# Numbers of a block at a time, such that those of all blocks stay in the cache.
+_CACHED = 1 << 9
 
 
 def compiled(*signatures: str) -> Callable[[F], F]:
@@ -212,4 +214,89 @@ def fold_sums(gates: Words, of_left: bool, tables: Words, weights: Words) -> Wor
             for row in range(QUARTERS * KINDS):
                 low, high = _multiply_add(low, high, rows[row, column], weights[row])
             found[start * lanes + column] = _reduced(low, high)
+    return found
+
+
+@compiled("void(uint64[::1], int64, uint64[:], uint64[:])")
+def _add_products(total: Words, at: int, x: Words, y: Words) -> None:
+    """Add the inner product of words x and y, times 2^(64 ``at``), to the words of ``total``."""
+    low = high = over = np.uint64(0)
+    for i in range(x.size):
+        before = high
+        low, high = _multiply_add(low, high, x[i], y[i])
+        # A product's upper word is below 2^64 - 1, so that a sum that wraps has a smaller one than before.
+        over += np.uint64(high < before)
+    for word in (low, high, over):
+        total[at] += word
+        carry, place = total[at] < word, at + 1
+        while carry:
+            total[place] += np.uint64(1)
+            carry, place = total[place] == 0, place + 1
+        at += 1
+
+
+@compiled("void(uint64[::1], int64, uint64[::1])")
+def _residue(total: Words, exponent: int, found: Words) -> None:
+    """What ``total`` is modulo 2^exponent - 1, in ``found``, which has as many words as that has; below 2^exponent."""
+    top, shift = exponent // _WORD, np.uint64(exponent % _WORD)
+    rest = np.uint64(_WORD) - shift
+    while True:
+        more = total[top] >> shift
+        for word in total[top + 1 :]:
+            more |= word
+        if not more:
+            break
+        # What is above takes its place below as it is: 2^exponent is 1.
+        carry = np.uint64(0)
+        for place in range(total.size):
+            above = top + place
+            high = total[above] >> shift if above < total.size else np.uint64(0)
+            if above + 1 < total.size:
+                high |= total[above + 1] << rest
+            low = total[place] if place <= top else np.uint64(0)
+            if place == top:
+                low &= (np.uint64(1) << shift) - np.uint64(1)
+            both = low + high
+            total[place] = both + carry
+            carry = np.uint64(both < low) + np.uint64(total[place] < both)
+    found[:] = total[: found.size]
+
+
+@compiled("uint64[:, :, ::1](uint64[:, ::1], uint64[:, ::1], int64)")
+def multiply_blocks(left: Words, right: Words, blocks: int) -> Words:
+    """All inner products of left's blocks with right's, exact: (left's blocks, blocks, words).
+
+    Shapes: numbers (g n, words) and (n, words'), n a multiple of ``blocks``.
+    """
+    columns, size, other = len(right) // blocks, left.shape[1], right.shape[1]
+    rows = len(left) // columns
+    found = np.zeros((rows, blocks, size + other + 1), np.uint64)
+    for start in range(0, columns, _CACHED):
+        stop = min(start + _CACHED, columns)
+        for row in range(rows):
+            x = left[row * columns + start : row * columns + stop]
+            for block in range(blocks):
+                y = right[block * columns + start : block * columns + stop]
+                for i in range(size):
+                    for j in range(other):
+                        _add_products(found[row, block], i + j, x[:, i], y[:, j])
+    return found
+
+
+@compiled("uint64[:, ::1](uint64[:, ::1], uint64[:, ::1], int64)")
+def fold_blocks(factors: Words, vector: Words, exponent: int) -> Words:
+    """The sum of a vector's blocks, each times its factor, modulo 2^exponent - 1: (n / blocks, words).
+
+    Shapes: numbers (blocks, words) and (n, words').
+    """
+    blocks, size = factors.shape
+    other, columns = vector.shape[1], len(vector) // blocks
+    found = np.empty((columns, size), np.uint64)
+    total = np.empty(size + other + 1, np.uint64)
+    for column in range(columns):
+        total[:] = 0
+        for i in range(size):
+            for j in range(other):
+                _add_products(total, i + j, factors[:, i], vector[column::columns, j])
+        _residue(total, exponent, found[column])
     return found

@@ -170,11 +170,11 @@ class Gates:
         return gram
 
     def fold_left(self, side: Side, alpha: Integers, second: Integers) -> Vector:
-        """Left's vector after two steps, with the factors of both: (columns / 4, limbs)."""
+        """Left's vector after two steps, with the factors of both: (columns / 4, 1)."""
         return self._fold(side, True, alpha, second)
 
     def fold_right(self, side: Side, beta: Integers, second: Integers) -> Vector:
-        """Right's vector after two steps, with the factors of both: (columns / 4, limbs)."""
+        """Right's vector after two steps, with the factors of both: (columns / 4, 1)."""
         return self._fold(side, False, beta, second)
 
     def _fold(self, side: Side, of_left: bool, factors: Integers, second: Integers) -> Vector:
@@ -184,7 +184,7 @@ class Gates:
         folded = [
             fold_sums(gates, of_left, tables, weights) for gates in self._chunks(side, of_left)
         ]
-        return np.concatenate(folded).view(np.uint16).reshape(-1, F61.limbs)
+        return np.concatenate(folded).reshape(-1, F61.words)
 
 
 async def prove_gates(ctx: Context, gates: Gates) -> None:

@@ -33,7 +33,7 @@ from protocols.inner_proof import (
     prove_inner_products,
 )
 from protocols.keystream import Keystream
-from protocols.mersenne import F127, F521, LIMB_BITS, Field, Integers, Vector, limbs_of
+from protocols.mersenne import F127, F521, Field, Integers, Vector, ints_of, words_of
 from protocols.records import Record, Side, Structure, adjoint, shapes_of
 from protocols.ring import R16, R32, R64, R128, R192, Ring, RingArray, is_blank
 from protocols.shares import Origin
@@ -64,7 +64,7 @@ class Scheme:
         return self.ring.bits + terms.bit_length() + 2
 
     def low(self, x: RingArray) -> RingArray:
-        """Modulo 2^K, or more where machine words wrap by themselves: limbs, quotients and sums are cut in the end."""
+        """Modulo 2^K, or more where machine words wrap by themselves: what is made of it is cut in the end."""
         return self.wide.reduce(x) if self.wide.wide else x
 
 
@@ -174,7 +174,7 @@ class RingProducts:
         return np.concatenate(parts)
 
     def left_vector(self, side: Side, coefficients: Sequence[RingArray]) -> Vector:
-        """For each term c^ x_i or c^ y_i, modulo 2^K, of each sum: (sums terms, limbs)."""
+        """For each term c^ x_i or c^ y_i, modulo 2^K, of each sum: (sums terms, words)."""
         wide, low = self.scheme.wide, self.scheme.low
         found = wide.zeros((len(coefficients), self.terms))
         start = at = 0
@@ -188,13 +188,13 @@ class RingProducts:
                     taken = _taken_back(term.origin, wide, c[start:stop].reshape(shape))
                     row[here] = low(_summed_to(low(taken * x), term.shape)).reshape(-1)
             start = stop
-        limbs = self.scheme.bits // LIMB_BITS
         if wide.wide:
-            return limbs_of(found.reshape(-1), limbs)
-        return found.view(np.uint16).reshape(-1, wide.bits // LIMB_BITS)[:, :limbs]
+            return words_of(found, self.scheme.bits // R64.bits)
+        found &= np.uint64((1 << self.scheme.bits) - 1)
+        return found.reshape(-1, 1)
 
     def right_vector(self, side: Side) -> Vector:
-        """y_{i+1} or x_{i+1} of each term: (terms, limbs)."""
+        """y_{i+1} or x_{i+1} of each term: (terms, words)."""
         ring = self.scheme.ring
         found = ring.zeros((self.terms,))
         at = 0
@@ -202,8 +202,8 @@ class RingProducts:
             found[at : at + term.size] = term.factors(side, side)[1].reshape(-1)
             at += term.size
         if ring.wide:
-            return limbs_of(found, ring.bits // LIMB_BITS)
-        return found.view(np.uint16).reshape(self.terms, -1)
+            return words_of(found, ring.bits // R64.bits)
+        return found.astype(np.uint64).reshape(-1, 1)
 
     def coefficients(self, stream: Keystream) -> list[RingArray]:
         """The stream's next coefficients modulo 2^K of every element (elements,), for each sum."""
@@ -212,9 +212,7 @@ class RingProducts:
         for _ in range(self.scheme.sums):
             raw = stream.read(size * self.elements)
             if wide.wide:
-                text, row = raw.tobytes(), np.empty(self.elements, object)
-                starts = range(0, len(text), size)
-                row[:] = [int.from_bytes(text[i : i + size], "little") for i in starts]
+                row = ints_of(raw.view(np.uint64).reshape(self.elements, -1))
             else:
                 row = self.scheme.low(raw.view(np.uint64))
             drawn.append(row)
@@ -359,7 +357,7 @@ async def _prove_sums(
     if left is not None:
         lefts = [left, _carry_terms(scheme, of_left or (), bits)]
     if right is not None:
-        rights = [right, limbs_of(_bits_of(of_right or (), bits), 1)]
+        rights = [right, words_of(_bits_of(of_right or (), bits), 1)]
     counts = [products.terms, scheme.sums * bits]
     del left, right
     await prove_inner_products(talk, field, lefts, rights, claims, counts=counts, first_grams=grams)

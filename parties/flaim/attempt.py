@@ -36,8 +36,7 @@ from parties.trial.processes import allow_files
 from protocols.transcript import Value
 
 TRANSCRIPT = "transcript.jsonl"
-_WORDS = {"flaim": ("clients", "round"), "silos": ("silos", "sum")}
-"""Who comes, and what for each time, by the configuration's section."""
+_WHO = {"flaim": "clients", "silos": "silos"}
 
 
 def own_files(config: Config) -> CertificateFiles:
@@ -134,7 +133,7 @@ class Attempt:
         digest: str,
         known: Sequence[int],
     ) -> Mapping[str, object]:
-        who, _ = _WORDS[self.config.meeting]
+        who = _WHO[self.config.meeting]
 
         def arrived() -> None:
             here, expected = len(members.present), len(members.names)
@@ -172,8 +171,7 @@ class Attempt:
             self.progress,
             self.closed,
             least,
-            before,
-            *_WORDS[self.config.meeting],
+            before=before,
         )
 
     def begin_computing(self, started: float) -> None:

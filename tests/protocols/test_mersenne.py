@@ -1,0 +1,70 @@
+"""Vectors of prime fields are what their integers are."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from protocols.mersenne import F61, F127, F521, Field, ints_of, words_of
+
+FIELDS = [F61, F127, F521]
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.data())
+def test_words_are_those_of_the_integers(data: st.DataObject) -> None:
+    count = data.draw(st.integers(1, 9))
+    values = data.draw(st.lists(st.integers(0, (1 << 64 * count) - 1)))
+    words = words_of(values, count)
+    assert words.tobytes() == b"".join(value.to_bytes(8 * count, "little") for value in values)
+    assert ints_of(words).tolist() == values
+
+
+@pytest.mark.parametrize("field", FIELDS, ids=lambda field: f"2^{field.exponent}-1")
+@settings(max_examples=20, deadline=None)
+@given(data=st.data())
+def test_elements_on_the_wire_and_in_vectors_are_their_residues(
+    field: Field, data: st.DataObject
+) -> None:
+    top = field.modulus
+    some = st.one_of(st.integers(0, top - 1), st.sampled_from([0, 1, top - 1, top >> 1]))
+    values = np.array(data.draw(st.lists(some, min_size=1)), object)
+    raw = field.to_wire(values)
+    assert raw.size == 8 * field.words * len(values)
+    assert np.array_equal(field.from_wire(raw), values)
+    assert np.array_equal(field.to_ints(field.from_ints(values)), values)
+    # The prime itself stands for 0.
+    assert field.from_wire(field.to_wire(np.array([top], object))).tolist() == [0]
+
+
+@pytest.mark.parametrize("field", FIELDS, ids=lambda field: f"2^{field.exponent}-1")
+@settings(max_examples=25, deadline=None)
+@given(data=st.data())
+def test_inner_products_and_folds_are_those_of_integers(field: Field, data: st.DataObject) -> None:
+    blocks, columns, words, other = (data.draw(st.integers(1, top)) for top in (4, 5, 9, 9))
+
+    def vector(count: int, size: int) -> np.ndarray:
+        # The largest numbers carry furthest.
+        top = (1 << 64 * size) - 1
+        some = st.one_of(st.sampled_from([0, 1, top, top - 1, top >> 1]), st.integers(0, top))
+        return np.array(data.draw(st.lists(some, min_size=count, max_size=count)), object)
+
+    left, right = vector(2 * blocks * columns, words), vector(blocks * columns, other)
+    u, v = words_of(left, words), words_of(right, other)
+    cut_left, cut_right = left.reshape(-1, columns), right.reshape(-1, columns)
+    assert np.array_equal(field.gram(u, v, blocks), cut_left @ cut_right.T)
+
+    top = field.modulus - 1
+    some = st.one_of(st.sampled_from([0, 1, top]), st.integers(0, top))
+    factors = np.array(data.draw(st.lists(some, min_size=blocks, max_size=blocks)), object)
+    folded = field.fold(factors, v)
+    assert folded.shape == (columns, field.words)
+    assert max(ints_of(folded)) <= field.modulus
+    assert np.array_equal(field.to_ints(folded), factors @ cut_right % field.modulus)
+
+
+def test_inner_products_of_more_than_is_done_at_a_time() -> None:
+    columns = 1500
+    values = np.array([(1 << 64) - 1 - i for i in range(4 * columns)], object)
+    cut = values.reshape(-1, columns)
+    assert np.array_equal(F61.gram(words_of(values, 1), words_of(values, 1), 4), cut @ cut.T)
