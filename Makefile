@@ -97,7 +97,8 @@ bench-load: $(STAMP)
 bench-utility: $(STAMP)
 	$(BIN)/syncret bench mwem --repeats 3 --output bench/results
 	$(BIN)/syncret bench gan --output bench/results
-	$(BIN)/syncret bench utility --sweep all --repeats 3 --results bench/results/utility.jsonl --output bench/results
+	$(BIN)/syncret bench utility --sweep all --repeats 3 --jobs 2 --results bench/results/utility.jsonl --output bench/results
+	$(BIN)/syncret bench utility --sweep all --dataset adult --repeats 10 --jobs 2 --results bench/results/utility.jsonl --output bench/results
 
 bench-tda: $(STAMP)
 	$(BIN)/syncret bench tda --sweep all --results bench/results/tda.jsonl --output bench/results

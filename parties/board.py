@@ -61,7 +61,7 @@ _PHASES = {
     "failed": Phase.FAILED,
 }
 """The phase that an event begins."""
-_BAD = ("failed", "lost")
+_BAD = ("failed", "lost", "contradicted")
 """Events that are kept among the errors."""
 
 

@@ -4,7 +4,7 @@ Provides ``Table`` and ``Owner``, by command and by program. Secret: the table; 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
 
@@ -38,6 +38,14 @@ class Table:
     def text(self) -> TextTable:
         """Its rows. Raises DataError where it cannot be read."""
         return read_text(self.source) if self.read is None else self.read
+
+    def kept(self, text: TextTable, domain: Domain) -> TextTable:
+        """``text`` without the columns that ``ignore_extra`` leaves out."""
+        if not self.ignore_extra:
+            return text
+        names = set(domain.names)
+        columns = {name: values for name, values in text.columns.items() if name in names}
+        return replace(text, columns=columns)
 
     def codes(self, domain: Domain) -> NDArray[np.int32]:
         """Its rows as codes. Raises DataError where the table cannot be read or does not fit the domain."""

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 from protocols.base import reshare
 from protocols.bit_sums import to_pairs, total, weighted
-from protocols.boolean import msb
+from protocols.boolean import top_of_sum
 from protocols.context import Context
 from protocols.count_bits import WORD, CountBits, apart, below, count_bits, whole_words
-from protocols.derived import signed, weighted_bits
+from protocols.derived import Summand, signed, summand, weighted_bits
 from protocols.ring import BITS, R32
 from protocols.shares import Additive, Share, concatenate
 
@@ -60,8 +60,8 @@ async def grouped_absolute_error(
         )
 
     async def terms(role: Context, cells: slice) -> Additive:
-        d_sh = x_sh[cells].times(1 << fraction_bits) - answers[cells]
-        return await absolute_terms(role, d_sh.within(role.pid), bits)
+        x = summand(x_sh[cells].within(role.pid))
+        return await absolute_terms(role, x.scaled_less(1 << fraction_bits, answers[cells]), bits)
 
     return await _sums_by_group(ctx, x_sh.size, sizes, terms)
 
@@ -104,8 +104,8 @@ async def grouped_error_of_bits(
         kept = x_bits.part(cells.start // WORD, cells.stop // WORD).within(role.pid)
         y = answers[cells]
         sign = await below(role, kept, _rounded_up(y, fraction_bits), bits - fraction_bits)
-        d_sh = x_sh[cells].times(1 << fraction_bits) - y
-        return await signed(role, sign, d_sh.within(role.pid))
+        x = summand(x_sh[cells].within(role.pid))
+        return await signed(role, sign, x.scaled_less(1 << fraction_bits, y))
 
     return await _sums_by_group(ctx, x_sh.size, padded, terms)
 
@@ -203,11 +203,12 @@ async def _sums_by_group(
     return await reshare(ctx, sum(blocks, start=Additive.zeros(R32, (sizes.size,))))
 
 
-async def absolute_terms(ctx: Context, d_sh: Share, bits: int) -> Additive:
+async def absolute_terms(ctx: Context, d: Summand, bits: int) -> Additive:
     """Additive terms, modulo 2^bits, of |d| for d (n,) taken between -2^(bits - 1) and 2^(bits - 1).
 
     See ``grouped_absolute_error``.
 
     Rounds: 3 + levels(bits - 1). Communication: the planes of ``boolean.msb``; 2 n elements by party 0.
     """
-    return await signed(ctx, await msb(ctx, d_sh, bits), d_sh)
+    sign, _ = await top_of_sum(ctx, d, bits)
+    return await signed(ctx, sign, d)

@@ -20,7 +20,8 @@ _DIGEST_BYTES = 32
 def zero(ctx: Context, ring: Ring, shape: tuple[int, ...]) -> RingArray:
     """This party's part alpha_i = F(k_i) - F(k_{i+1}) of a sharing of zero. Free; uniform to each of the others."""
     own = ctx.common(ctx.pid, ring, shape)
-    return ring.sub(own, ctx.common(ctx.next_pid, ring, shape), out=own)
+    ctx.subtract_common(ctx.next_pid, ring, own)
+    return own
 
 
 def random(ctx: Context, ring: Ring, shape: tuple[int, ...]) -> Share:
@@ -62,23 +63,49 @@ async def share_input(
     Raises: ValueError where there is a verifier; ChannelError, ProtocolViolation.
     Source: README section 1; the component after the dealer's own comes from the common key, the third one is zero.
     """
+    after = (dealer + 1) % 3
+    mask = ring.blank(shape)
+    if ctx.pid == dealer and value is not None:
+        mask = ctx.common(after, ring, shape)
+        value = ring.sub(value, mask)
+    held = await _deal(ctx, ring, dealer, value, shape)
+    if ctx.pid in (dealer, after):
+        return Share(ring, ctx.pid, held, mask)
+    return Share(ring, ctx.pid, mask, held)
+
+
+async def split_input(
+    ctx: Context, ring: Ring, dealer: int, value: RingArray | None, shape: tuple[int, ...]
+) -> RingArray:
+    """``share_input`` in fewer passes over memory, for a dealer who computes nothing with its share.
+
+    Shapes: as there; ``value`` is contiguous. Returns the one component that is not zero of the two others, which the
+        party before also shares with the dealer, who gets it in the place of ``value``.
+    Leaks, Rounds, Communication, Raises, Source: as there.
+    """
+    if ctx.pid == dealer and value is not None:
+        ctx.subtract_common((dealer + 1) % 3, ring, value)
+    return await _deal(ctx, ring, dealer, value, shape)
+
+
+async def _deal(
+    ctx: Context, ring: Ring, dealer: int, masked: RingArray | None, shape: tuple[int, ...]
+) -> RingArray:
+    """Hand the dealer's value, less its mask, to the party before it. Returns that there and here, else the mask."""
     if ctx.verifier is not None:
         raise ValueError(f"what party {dealer} alone knows cannot be checked, and would be shared")
     after, before = (dealer + 1) % 3, (dealer - 1) % 3
     if ctx.pid == dealer:
-        if value is None or value.shape != shape:
+        if masked is None or masked.shape != shape:
             raise ValueError(f"the dealer's value has to have shape {shape}")
-        mask = ctx.common(after, ring, shape)
-        own = ring.sub(value, mask)
-        await ctx.round({before: ring.to_wire(own)}, {})
-        return Share(ring, ctx.pid, own, mask)
+        await ctx.round({before: ring.to_wire(masked)}, {})
+        return masked
     if ctx.pid == after:
         mask = ctx.common(after, ring, shape)
         await ctx.round({}, {})
-        return Share(ring, ctx.pid, mask, ring.blank(shape))
-    size = math.prod(shape) * ring.itemsize
-    received = await ctx.round({}, {dealer: size})
-    return Share(ring, ctx.pid, ring.blank(shape), ring.from_wire(received[dealer], shape))
+        return mask
+    received = await ctx.round({}, {dealer: math.prod(shape) * ring.itemsize})
+    return ring.from_wire(received[dealer], shape)
 
 
 async def reshare(ctx: Context, z_add: Additive) -> Share:

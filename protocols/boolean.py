@@ -11,12 +11,14 @@ from protocols.base import known, multiply, reshare, reveal_component
 from protocols.bitslice import from_planes
 from protocols.context import Context
 from protocols.derived import (
+    Summand,
     addends,
     bits_to_ring,
     carry_leaves,
     composition_mask,
     magnitude,
     sum_in_ring,
+    summand,
     weighted_bits,
 )
 from protocols.ring import BITS, Ring
@@ -74,15 +76,21 @@ async def top_plane(ctx: Context, x_sh: Share, bits: int) -> tuple[Share, Share]
         for each of bits - 1 bits, then ``carry_out`` of bits - 1 planes.
     """
     if ctx.verifier is None:
-        leaves = await carry_leaves(ctx, x_sh, bits)
-        carry = await _carry(ctx, leaves.generate, leaves.propagate)
-        return leaves.top ^ carry, stack(carry)
+        top, carry = await top_of_sum(ctx, summand(x_sh), bits)
+        return top, stack(carry)
     operands = await addends(ctx, x_sh, bits)
     generate, propagate = await operands.generate(ctx, bits - 1), operands.propagate
     carry = await carry_out(ctx, generate, propagate[: bits - 1])
     # Of three components, what the second number has in this plane is a carry of their lower planes, too.
     more = [operands.second[bits - 1]] if operands.even else []
     return propagate[bits - 1] ^ carry, stack(carry, *more)
+
+
+async def top_of_sum(ctx: Context, x: Summand, bits: int) -> tuple[Share, Share]:
+    """``top_plane`` of what parties know of x, both (words,); not with a verifier."""
+    leaves = await carry_leaves(ctx, x, bits)
+    carry = await _carry(ctx, leaves.generate, leaves.propagate)
+    return leaves.top ^ carry, carry
 
 
 async def msb(ctx: Context, x_sh: Share, bits: int | None = None) -> Share:

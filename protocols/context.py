@@ -33,6 +33,9 @@ MAGIC = b"syncret-mesh-2\n"
 MAX_PUBLIC_BYTES = 1 << 28
 """Of public bytes whose size nobody has worked out: lists of names and the like."""
 
+_CHUNK = 1 << 14
+"""Elements that are drawn at once where each is used up at once: they stay in the processor's cache."""
+
 
 def root_path(session: str) -> bytes:
     """The path of a session's root context."""
@@ -247,13 +250,28 @@ class Context:
 
     def common(self, component: int, ring: Ring, shape: tuple[int, ...]) -> RingArray:
         """Uniform elements that the two holders of ``component`` draw alike. Free."""
+        return _elements(self._stream(component), ring, shape)
+
+    def subtract_common(self, component: int, ring: Ring, x: RingArray) -> None:
+        """Subtract from x, in its place and in one pass, what ``common`` would give of its shape. x is contiguous."""
+        stream, flat = self._stream(component), x.reshape(-1)
+        if ring.boolean:
+            stream.add_to(flat.view(np.uint8))
+            return
+        for start in range(0, flat.size, _CHUNK):
+            part = flat[start : start + _CHUNK]
+            less = ring.sub(part, _elements(stream, ring, part.shape), out=part)
+            if ring.wide:
+                part[...] = less
+
+    def _stream(self, component: int) -> Keystream:
         if component not in (self.pid, self.next_pid):
             raise ValueError(f"party {self.pid} does not hold component {component}")
         stream = self._streams.get(component)
         if stream is None:
             key = self._transport.component_key((component + self._shift) % 3)
             stream = self._streams[component] = Keystream(key, self._path)
-        return _elements(stream, ring, shape)
+        return stream
 
     def private(self, ring: Ring, shape: tuple[int, ...]) -> RingArray:
         """Uniform elements that only this party knows."""

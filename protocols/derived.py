@@ -17,19 +17,38 @@ from dataclasses import dataclass
 import numpy as np
 
 from protocols import free
-from protocols.base import known, multiply, reshare, share_input
+from protocols.base import known, multiply, reshare, share_input, split_input
 from protocols.bitslice import from_planes, to_bits, to_planes, words_for
 from protocols.context import Context
 from protocols.free import carry_save
 from protocols.ring import BITS, Ring, RingArray
-from protocols.shares import Additive, Share, concatenate, inner, joined, stack
+from protocols.shares import Additive, Share, concatenate, inner, stack
+
+_ONES = (1 << 64) - 1
+_SEGMENT = 1 << 16
 
 
-def _summand(x_sh: Share) -> RingArray:
-    """What this party knows of x = a + b: a = x0 + x1 at party 0, b = x2 at parties 1 and 2. Local."""
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Summand:
+    """What this party knows of x = a + b (n,): ``mine`` is a = x0 + x1 at party 0, b = x2 at parties 1 and 2."""
+
+    ring: Ring
+    pid: int
+    mine: RingArray
+
+    def scaled_less(self, factor: int, less: RingArray) -> "Summand":
+        """What this party knows of factor x - less, of a public array of x's shape. Local."""
+        mine = self.ring.mul(self.mine, self.ring.encode(factor))
+        if self.pid == 0:
+            mine = self.ring.sub(mine, self.ring.encode(less), out=mine)
+        return Summand(self.ring, self.pid, mine)
+
+
+def summand(x_sh: Share) -> Summand:
+    """What this party knows of x. Local."""
     if x_sh.pid == 0:
-        return x_sh.ring.add(x_sh.own, x_sh.next)
-    return x_sh.next if x_sh.pid == 1 else x_sh.own
+        return Summand(x_sh.ring, 0, x_sh.ring.add(x_sh.own, x_sh.next))
+    return Summand(x_sh.ring, x_sh.pid, x_sh.next if x_sh.pid == 1 else x_sh.own)
 
 
 async def _summands(
@@ -43,7 +62,7 @@ async def _summands(
 
     Rounds: 1. Communication: n elements by party 0, none by the others.
     """
-    mine = derive(*(_summand(x_sh) for x_sh in shares))
+    mine = derive(*(summand(x_sh).mine for x_sh in shares))
     if ctx.pid == 0:
         return await share_input(ctx, ring, 0, mine, shape), known(ctx, ring, 2, None, shape)
     first = await share_input(ctx, ring, 0, None, shape)
@@ -111,43 +130,53 @@ class Leaves:
     top: Share
 
 
-async def carry_leaves(ctx: Context, x_sh: Share, bits: int) -> Leaves:
+async def carry_leaves(ctx: Context, x: Summand, bits: int) -> Leaves:
     """``Leaves`` of the summands of x (n,), modulo 2^bits, bits >= 2; not with a verifier.
 
-    What a group carries is a sum of products of a's bits times products of b's: so where party 0 inputs the products,
-    each group takes two inner products, in one round, where a tree of planes would take nine ANDs in three.
+    What a group carries is a sum of products of a's bits times products of b's. So party 0 inputs the products of its
+    bits; parties 1 and 2, of whom each gets a summand of these, compute from it polynomials in b's bits: two inner
+    products for each group, in one round, where a tree of planes would take nine ANDs in three.
 
     Rounds: 2.
     Communication: 7 planes for each three by party 0; 2 planes for each three, less one.
     Source: own.
     """
-    words, lowest, groups = words_for(x_sh.size), (bits - 1) % _LEAF, (bits - 1) // _LEAF
+    words, lowest, groups = words_for(x.mine.size), (bits - 1) % _LEAF, (bits - 1) // _LEAF
     few, many = (1 << lowest) - 1, ((1 << _LEAF) - 1) * groups
+    leaves = groups + (lowest > 0)
+    planes = to_planes(x.ring, x.mine, bits)
+    low, whole = planes[:lowest], planes[lowest:-1].reshape(groups, _LEAF, words).swapaxes(0, 1)
 
-    def derive(part: RingArray) -> RingArray:
-        planes = to_planes(x_sh.ring, part, bits)
-        whole = planes[lowest:-1].reshape(groups, _LEAF, words).swapaxes(0, 1)
+    rows = None
+    if ctx.pid == 0:
         rows = np.empty((few + many + 1, words), BITS.dtype)
-        _products(planes[:lowest], rows[:few])
+        _products(low, rows[:few])
         _products(whole, rows[few:-1].reshape((1 << _LEAF) - 1, groups, words))
         rows[-1] = planes[-1]
-        return rows
+    held = await split_input(ctx, BITS, 0, rows, (few + many + 1, words))
 
-    a, b = await _summands(ctx, BITS, (few + many + 1, words), derive, x_sh)
-    top = a[-1] ^ b[-1]
-    terms = []
+    if ctx.pid == 0:
+        top = Share(BITS, ctx.pid, held[-1].copy(), held[-1] ^ planes[-1])
+        return Leaves(*await _leaves(ctx, BITS.blank((2 * leaves - 1, words))), top)
+    parts = (held[-1].copy(), planes[-1].copy())
+    top = Share(BITS, ctx.pid, *(parts if ctx.pid == 1 else parts[::-1]))
+    terms = np.empty((2 * leaves - 1, words), BITS.dtype)
     if lowest:
-        terms.append(_generated(ctx, *(x[:few].reshape(few, 1, words) for x in (a, b))))
-    if not groups:
-        return Leaves(await reshare(ctx, terms[0]), top.reshape(1, words)[:0], top)
-    a, b = (x[few : few + many].reshape((1 << _LEAF) - 1, groups, words) for x in (a, b))
-    terms.append(_generated(ctx, a, b))
+        terms[0] = _generated(held[:few], low)
     # The lowest group has nothing to propagate; where it is one of the whole ones, that is left out.
     start = 0 if lowest else 1
-    a, b = a[:, start:], b[:, start:]
-    both = await reshare(ctx, joined(*terms, _propagated(ctx, a, b)))
-    count = groups + 1 - start
-    return Leaves(both[:count], both[count:] ^ a[-1] ^ b[-1], top)
+    if groups:
+        ours = held[few:-1].reshape((1 << _LEAF) - 1, groups, words)
+        terms[1 - start : leaves] = _generated(ours, whole)
+        terms[leaves:] = _propagated(ours[:, start:], whole[:, start:], mine=ctx.pid == 2)
+    del held, planes, low, whole  # Not kept while messages are under way.
+    return Leaves(*await _leaves(ctx, terms), top)
+
+
+async def _leaves(ctx: Context, terms: RingArray) -> tuple[Share, Share]:
+    both = await reshare(ctx, Additive(BITS, terms, None))
+    leaves = (terms.shape[0] + 1) // 2
+    return both[:leaves], both[leaves:]
 
 
 def _products(planes: RingArray, out: RingArray) -> None:
@@ -159,22 +188,36 @@ def _products(planes: RingArray, out: RingArray) -> None:
         np.bitwise_and(plane, out[: first - 1], out=out[first : 2 * first - 1])
 
 
-def _generated(ctx: Context, a: Share, b: Share) -> Additive:
-    """What groups generate, of the products of their planes (2^size - 1, groups, words). Local.
+def _generated(a: RingArray, b: RingArray) -> RingArray:
+    """What groups generate, of a's products (2^size - 1, ..., words) and b's planes (size, ..., words). Local.
 
     Plane i generates a_i b_i, and what is above passes it on: the product of all a_j XOR b_j, which is the sum over
     subsets of an a-product times the b-product of the rest. So each subset of a's planes meets that of b's planes which
     has its lowest one and, above it, those that it has not: as numbers, s and 2^size - s.
     """
-    return inner(ctx, a, b[::-1])
+    return _polynomial([np.uint64(0), *a[::-1]], b)
 
 
-def _propagated(ctx: Context, a: Share, b: Share) -> Additive:
-    """What groups propagate, less the product of all a's planes and that of all b's. Local.
+def _propagated(a: RingArray, b: RingArray, *, mine: bool) -> RingArray:
+    """What groups propagate, of the same; the product of all b's planes is counted where it is ``mine``. Local.
 
     That is the sum over subsets of an a-product times the b-product of the rest: of s and 2^size - 1 - s.
     """
-    return inner(ctx, a[:-1], b[-2::-1])
+    return _polynomial([*a[::-1], np.uint64(_ONES if mine else 0)], b)
+
+
+def _polynomial(coefficients: Sequence[RingArray | np.uint64], planes: RingArray) -> RingArray:
+    """The sum over s of coefficient s times the product of those planes whose bits s has: Horner's rule. Local."""
+    half = len(coefficients) // 2
+    if half == 0:
+        return np.asarray(coefficients[0])
+    low, high = (
+        _polynomial(part, planes[:-1]) for part in (coefficients[:half], coefficients[half:])
+    )
+    # A coefficient is not ours to write to, what was computed from several is.
+    value: RingArray = high & planes[-1] if half == 1 else np.bitwise_and(high, planes[-1], high)
+    value ^= low
+    return value
 
 
 async def magnitude(ctx: Context, x_sh: Share, carry: Share, bits: int, ring: Ring) -> Share:
@@ -252,25 +295,36 @@ async def weighted_bits(
     return (u_sh + v2_sh).times(column).sum(axis=0) - both.times(2)
 
 
-async def signed(ctx: Context, v_bsh: Share, d_sh: Share) -> Additive:
+async def signed(ctx: Context, v_bsh: Share, d: Summand) -> Additive:
     """Additive terms of (1 - 2 v) d for bits v (words,) and d (n,), with no product reshared; not with a verifier.
 
     Rounds: 1.
     Communication: 2 n elements by party 0, none by the others.
     Source: README section 3, step 2: (1 - 2 v) d = (1 - 2 v01)(1 - 2 v2)(a + b), with v01 = v0 ^ v1.
     """
-    ring, count = d_sh.ring, d_sh.size
+    ring, count = d.ring, d.mine.size
+    sign = _signs(summand(v_bsh).mine, count, ring)
+    if ctx.pid == 0:
+        both = np.stack((ring.mul(sign, d.mine), sign))
+        await split_input(ctx, ring, 0, both, (2, count))
+        return Additive(ring, ring.blank((count,)), None)
+    # Of party 0's sign a and sign: sign (sign a + sign b), in segments that stay in the processor's cache.
+    held = await split_input(ctx, ring, 0, None, (2, count))
+    terms = np.empty(count, ring.dtype)
+    for start in range(0, count, _SEGMENT):
+        part = slice(start, start + _SEGMENT)
+        term = terms[part]
+        np.multiply(held[1, part], d.mine[part], out=term)
+        term += held[0, part]
+        term *= sign[part]
+    return Additive(ring, terms, None)
 
-    def with_sign(v: RingArray, d: RingArray) -> RingArray:
-        both = np.empty((2, count), ring.dtype)
-        # 1 - 2 v in an octet, made as long as an element with its sign.
-        np.copyto(both[1].view(f"<i{ring.itemsize}"), 1 - 2 * to_bits(v, count).view(np.int8))
-        np.multiply(both[1], d, out=both[0])
-        return both
 
-    left_sh, right_sh = await _summands(ctx, ring, (2, count), with_sign, v_bsh, d_sh)
-    # Rows (sign a, sign) of party 0 against rows (sign, sign b) of parties 1 and 2.
-    return inner(ctx, left_sh, right_sh[::-1])
+def _signs(v: RingArray, count: int, ring: Ring) -> RingArray:
+    """1 - 2 v of bits (words,), as elements (count,) of a ring of machine words. Local."""
+    bits = to_bits(v, count).view(np.int8)
+    # In octets, which get longer with their sign.
+    return np.asarray((1 - 2 * bits).astype(f"<i{ring.itemsize}").view(ring.dtype))
 
 
 async def composition_mask(

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 KEY_BYTES = 16
 _PERSON = b"syncret-stream-1"
 _BLOCK = 16
-_ZEROS = memoryview(bytes(1 << 20))
+# Few enough that they stay in the nearest cache.
+_ZEROS = memoryview(bytes(1 << 16))
 
 
 class Keystream:
@@ -39,3 +40,15 @@ class Keystream:
             step = min(len(_ZEROS), size - start)
             self._encryptor.update_into(_ZEROS[:step], view[start : start + step + _BLOCK - 1])
         return buffer[:size]
+
+    def add_to(self, octets: NDArray[np.uint8]) -> None:
+        """XOR the next bytes of the stream into ``octets`` (size,), contiguous: as ``read`` and XOR, in one pass."""
+        view = octets.data
+        # OpenSSL wants room behind what it writes, and leaves that as it is.
+        whole = max(0, len(view) - (_BLOCK - 1))
+        for start in range(0, whole, len(_ZEROS)):
+            step = min(len(_ZEROS), whole - start)
+            self._encryptor.update_into(
+                view[start : start + step], view[start : start + step + _BLOCK - 1]
+            )
+        view[whole:] = self._encryptor.update(view[whole:])

@@ -194,6 +194,8 @@ class Grouped:
 
     def __call__(self, ring: Ring, term: RingArray) -> RingArray:
         """What becomes of the terms."""
+        if is_blank(term):
+            return ring.blank((*term.shape[:-1], self.starts.size))
         return ring.reduce(np.add.reduceat(term, self.starts, axis=-1, dtype=ring.dtype))
 
 
@@ -352,7 +354,7 @@ class Additive(_Secret):
 
     def masked(self, mask: RingArray) -> RingArray:
         """The term plus ``mask``, which it overwrites: for ``base.reshare`` and ``fixed.truncate`` alone."""
-        return self.ring.add(self._term, mask, out=mask)
+        return mask if is_blank(self._term) else self.ring.add(self._term, mask, out=mask)
 
     def _mapped(self, step: LinearMap) -> "Additive":
         return Additive(self.ring, step(self.ring, self._term), _then(self.origins, step))

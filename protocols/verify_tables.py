@@ -63,6 +63,10 @@ class Operand:
     first: int
     size: int
 
+    def meets(self, other: "Operand") -> bool:
+        """Whether some entry is in both, of one one-hot."""
+        return self.first < other.first + other.size and other.first < self.first + self.size
+
 
 @dataclass(frozen=True, slots=True)
 class Star:
@@ -113,6 +117,7 @@ class RowTables:
         self._records = [(r, _tables(r)) for r in records]
         self.rows = max(t.row + t.left.shape[-1] for _, tables in self._records for t in tables)
         self._operands: dict[int, dict[Operand, Share]] = {}
+        self._taken: dict[tuple[object, ...], list[tuple[Operand, Operand]]] = {}
         self._placed = [self._place(tables) for _, tables in self._records]
         self.by_row, self.doubled = (
             stars(
@@ -143,8 +148,20 @@ class RowTables:
             )
             here = self._operands.setdefault(table.row, {})
             here[left], here[right] = table.left, right_sh
+            self._take(table, left, right)
             found[table.start] = _Placed(left, right, table.start)
         return tuple(found[start] for start in sorted(found))
+
+    def _take(self, table: Table, left: Operand, right: Operand) -> None:
+        """Raises ValueError where two products of a row have one weight: one's error could make up for the other's."""
+        first, second = sorted((left, right))
+        taken = self._taken.setdefault(
+            (table.doubled, table.row, first.node, second.node, first.copy), []
+        )
+        square = first.node == second.node and max(first.size, second.size) > 1
+        if square or any(first.meets(a) and second.meets(b) for a, b in taken):
+            raise ValueError("two products of a row have one weight, and no proof can tell them")
+        taken.append((first, second))
 
     @property
     def terms(self) -> int:

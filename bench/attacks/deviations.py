@@ -128,11 +128,11 @@ def _with_other_counts(offsets: Sequence[int], product: Sequence[int]) -> Iterat
     async def other_addends(ctx: Context, x_sh: Share, bits: int, **how: bool) -> object:
         return await addends(ctx, _moved(ctx, x_sh, offsets), bits, **how)
 
-    async def other_leaves(ctx: Context, x_sh: Share, bits: int) -> object:
-        return await leaves(ctx, _moved(ctx, x_sh, offsets), bits)
+    async def other_leaves(ctx: Context, x: derived.Summand, bits: int) -> object:
+        return await leaves(ctx, _moved_summand(ctx, x, offsets), bits)
 
-    async def other_signed(ctx: Context, v_bsh: Share, d_sh: Share) -> Additive:
-        return await signed(ctx, v_bsh, _moved(ctx, d_sh, product))
+    async def other_signed(ctx: Context, v_bsh: Share, d: derived.Summand) -> Additive:
+        return await signed(ctx, v_bsh, _moved_summand(ctx, d, product))
 
     with (
         patch.object(boolean, "addends", other_addends),
@@ -148,14 +148,15 @@ def _with_another_comparison() -> Iterator[None]:
     """Party 0 takes another component 0 where the noisy scores of candidates 0 and 1 are compared."""
     addends, leaves = derived.addends, derived.carry_leaves
 
-    def other(ctx: Context, x_sh: Share, bits: int) -> Share:
-        return _moved(ctx, x_sh, [1 << (bits - 1)], step=SELECT_CHOOSE.name)
+    step = SELECT_CHOOSE.name
 
     async def other_addends(ctx: Context, x_sh: Share, bits: int, **how: bool) -> object:
-        return await addends(ctx, other(ctx, x_sh, bits), bits, **how)
+        moved = _moved(ctx, x_sh, [1 << (bits - 1)], step=step)
+        return await addends(ctx, moved, bits, **how)
 
-    async def other_leaves(ctx: Context, x_sh: Share, bits: int) -> object:
-        return await leaves(ctx, other(ctx, x_sh, bits), bits)
+    async def other_leaves(ctx: Context, x: derived.Summand, bits: int) -> object:
+        moved = _moved_summand(ctx, x, [1 << (bits - 1)], step=step)
+        return await leaves(ctx, moved, bits)
 
     with (
         patch.object(boolean, "addends", other_addends),
@@ -174,6 +175,14 @@ def _moved(
     ring = x_sh.ring
     encoded = ring.encode(added if ring.wide else added.astype(np.int64)).reshape(x_sh.shape)
     return Share(ring, x_sh.pid, ring.add(x_sh.own, encoded), x_sh.next)
+
+
+def _moved_summand(
+    ctx: Context, x: derived.Summand, offsets: Sequence[int], *, step: str = SELECT_SCORES.name
+) -> derived.Summand:
+    blank = x.ring.blank(x.mine.shape)
+    moved = _moved(ctx, Share(x.ring, x.pid, x.mine, blank), offsets, step=step)
+    return derived.Summand(x.ring, x.pid, moved.own)
 
 
 _LARGE = 1 << 14

@@ -57,10 +57,9 @@ def audit(
 ) -> None:
     """Verify the transcripts of a run: what was sent, opened and charged, and that what is published came of it.
 
-    RUN is the folder of a run of DistAIM or FLAIM, with transcripts/ and certificates/, nothing of it secret, or a
-    bundle (syncret bundle) or other archive of one, .zip or .tar.gz;
-    --replay alone judges one server's recording against the transcript in its own folder. The exit status is 0 only if
-    every check passes.
+    RUN is the folder of a run of DistAIM, FLAIM or an algorithm between silos, with transcripts/ and certificates/,
+    nothing of it secret, or a bundle (syncret bundle) or other archive of one, .zip or .tar.gz. --replay alone judges
+    one server's recording against the transcript in its own folder. The exit status is 0 only if every check passes.
     """
     # The checks take a second to import, which no other command needs.
     from parties.audit.bundle import unpacked

@@ -52,7 +52,8 @@ def bundle(
     In it are the synthetic table with its schema, a model card, terms of use and a data package that lists it all; the
     model, to draw more rows from (syncret sample); the report; and what an audit reads (syncret audit): transcripts,
     certificates and configuration. No keys. The servers' transcripts have to be in RUN/transcripts by then, as
-    party-0.jsonl to party-2.jsonl; of FLAIM, RUN may be the server's own folder. Central AIM has none.
+    party-0.jsonl to party-2.jsonl; of FLAIM, RUN may be the server's own folder. Central AIM has none. Of a run between
+    silos no bundle is made: an auditor takes its folder.
     """
     from parties.audit.bundle import public_files, write_bundle
     from parties.audit.documents import PACKAGE, Packed, datapackage, documents

@@ -36,7 +36,7 @@ def flaim_client(owner: Owner, directory: Path | None, as_json: bool) -> None:
     config = owner.config
     ledger_folder = directory or owner.beside("flaim")
     codes = owner.table.codes(config.domain)
-    account, progress = owner.account(release_of(config)), Lines(owner.name)
+    account, progress = owner.account(release_of(config)), Lines()
 
     async def take_part(supervision: Supervision) -> ClientReport:
         return await run_client(

@@ -36,8 +36,8 @@ def kit(
     servers' cards, a systemd unit and a compose file, and its commands.
 
     CONFIG is what `syncret certs merge` or `study propose` made. With the servers' files of `serve init` as CARDS, in
-    their order, the units run `syncret serve`; with their cards, or none, this one study. Data owners are those that
-    the configuration names, and each --owner. No private key gets into a kit.
+    their order, the units run `syncret serve`; with their cards, or none, this one study, as always between silos. Data
+    owners are those that the configuration names, and each --owner. No private key gets into a kit.
     """
     made = make_kits(config, cards, owners, out=out, zipped=zipped)
     if as_json:

@@ -108,7 +108,8 @@ def cli() -> None:
     """Differentially private synthetic tables from data that several owners hold and may not pool.
 
     DistAIM: three compute servers work on secret shares of the owners' rows or counts; none of them ever sees one.
-    FLAIM: one server learns sums of the owners' counts. `syncret COMMAND --help` ends with an example.
+    FLAIM: one server learns sums of the owners' counts. Between silos, Fed-TDA and MR-MTL: of their numbers. `syncret
+    COMMAND --help` ends with an example.
     """
 
 

@@ -39,20 +39,28 @@ def silos_client(
 ) -> None:
     """Take part in a run between silos with your own table, which stays here, until the server says goodbye.
 
-    The whole run is charged to the table's budget before anything is sent: see syncret budget. What the server asks for
-    is checked against your config, and charged to a ledger of your own; beyond it nothing is sent. A run whose sums are
-    opened without noise has to be allowed with --not-private. Prints what was released.
+    Fed-TDA is charged to the table's budget as a whole before anything is sent: see syncret budget; what MR-MTL has
+    spent of your epsilon stands in personal.json. What the server asks for is checked against your config, and charged
+    to a ledger of your own; beyond it nothing is sent. A run whose sums are opened without noise has to be allowed with
+    --not-private. Prints what was released.
     """
     config, plan = owner.config, plan_of(owner.config)
     if not plan.private and not not_private:
         raise click.UsageError(
             f"{plan.guarantee} Say --not-private to take part all the same, or ask for a run with noise."
         )
+    if epsilon is not None and not plan.private_answers:
+        raise click.UsageError(
+            f"--epsilon is for algorithms with each silo's own noise; here all silos have run.epsilon, "
+            f"{config.run.epsilon:g}"
+        )
+    table, release = owner.table.kept(owner.table.text(), config.domain), release_of(config, plan)
+    # Before anything is made or charged.
+    plan.check_table(table, owner.table.source.shown)
     folder = directory or owner.beside("silos")
     make_private(folder)
-    table, release = owner.table.text(), release_of(config, plan)
     spend = None if release is None else owner.account(release).spend
-    progress = Lines(owner.name)
+    progress = Lines()
 
     async def take_part(supervision: Supervision) -> SiloReport:
         return await run_silo(

@@ -80,8 +80,8 @@ def server_folders(directory: Path) -> list[Path]:
     if not found:
         raise StoreError(
             directory,
-            "no server runs here, or ran; expected the --dir of syncret party, flaim-server or serve, or a trial's "
-            "folder",
+            "no server runs here, or ran; expected the --dir of syncret party, flaim-server, silos-server or serve, or "
+            "a trial's folder",
         )
     return found[:1] if found[0] == directory else found
 

@@ -65,7 +65,10 @@ def propose(
     to be handed to the data owners. One that `syncret certs merge` made is proposed as it is. The other two servers
     fetch it from this one; nothing runs before all three operators have approved it.
     """
+    from parties.operate.proposals import check_served
+
     loaded, path = load_config(config), config
+    check_served(loaded, str(config))
     if not loaded.parties and (loaded.flaim is None or loaded.flaim.key is None):
         path = _merged(config, loaded, folder, authority=authority, out=out, days=days)
         loaded = load_config(path)

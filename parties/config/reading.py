@@ -209,12 +209,12 @@ def read_algorithm(document: Mapping[str, object]) -> tuple[str, Mapping[str, ob
     check(
         len(found) < 2,
         ", ".join(found),
-        f"stand in one configuration; expected one of [{']['.join(SILO_ALGORITHMS)}]",
+        f"stand in one configuration; expected [{'] or ['.join(SILO_ALGORITHMS)}]",
     )
     check(
         bool(found) or "silos" not in document,
         "silos",
-        f"stands without an algorithm; expected one of [{']['.join(SILO_ALGORITHMS)}] beside it",
+        f"stands without an algorithm; expected [{'] or ['.join(SILO_ALGORITHMS)}] beside it",
     )
     for name in found:
         table = document[name]

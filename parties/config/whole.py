@@ -64,9 +64,9 @@ class Config:
             "is missing; where [[party]] names servers, expected the owners of each source by name",
         )
         check(
-            self.flaim is None or self.silos is None,
+            self.silos is None or not (self.flaim or self.parties),
             "silos",
-            "is there beside flaim; expected one of the two, whose server data owners are to meet",
+            f"is there beside {'flaim' if self.flaim else 'party'}; expected one of them, whose servers owners meet",
         )
         for key, section in (("flaim", self.flaim), ("silos", self.silos)):
             if section is None:
@@ -161,15 +161,23 @@ class Config:
     def require_parties(self) -> tuple[PartySection, ...]:
         """The three parties. Raises ConfigError where the config has none."""
         if not self.parties:
+            one = f"; with [{self.meeting}] it is syncret {self.meeting}-server and {self.meeting}-client"
             raise ConfigError(
                 self.source,
                 "party",
-                "is missing; expected three [[party]] tables: name, mesh, ingest, key, seal",
+                "is missing; expected three [[party]] tables: name, mesh, ingest, key, seal"
+                + (one if self.silos or self.flaim else ""),
             )
         return self.parties
 
     def require_flaim(self) -> FlaimSection:
         """[flaim] with address, the server's key and the clients' names. Raises ConfigError where one is missing."""
+        if self.silos is not None:
+            raise ConfigError(
+                self.source,
+                "silos",
+                "is there, of a run between silos: it is syncret silos-server and silos-client; expected one of FLAIM",
+            )
         self._check_meeting("flaim", self.flaim)
         return self.flaim  # type: ignore[return-value]
 

@@ -2,15 +2,16 @@
 
 Each tells the others its version, its digests of configuration and workload, the measurements and selections that it
 holds, and its ledger. All of that is public, and echoed: nobody can tell the two others different things. A release
-that two of them hold, all adopt. What only one holds is lost: it may never have been opened, and one server's word is
-not enough to compute with it; and so is what was released after it, for a run has no gaps. A charge made anywhere stays
-spent: the ledger is raised to the most that any server holds. Nothing secret is exchanged here.
+that two of them hold alike, all adopt. What only one holds is lost: it may never have been opened, and one server's
+word is not enough to compute with it; and so is what was released after it, for a run has no gaps. A charge made
+anywhere stays spent: the ledger is raised to the most that any server holds. Nothing secret is exchanged here.
 """
 
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from typing import TypeVar
 
 from mechanisms.accounting import LedgerEntry, Schedule, rho
@@ -86,7 +87,8 @@ class Resumed:
     """Where the run goes on: the released measurements, and the selections whose measurement is still to come.
 
     ``session`` (hex) names the mesh that the three have made: another one after each restart. ``lost`` are the rounds
-    of releases that only this server held. ``charged`` is the last round that each server had charged, -1 for none.
+    of releases that only this server held, ``contradicted`` those of which two servers hold different ones. ``charged``
+    is the last round that each server had charged, -1 for none.
     """
 
     history: tuple[Checkpoint, ...]
@@ -94,6 +96,7 @@ class Resumed:
     adopted: tuple[LedgerEntry, ...]
     session: str
     lost: tuple[int, ...] = ()
+    contradicted: tuple[int, ...] = ()
     charged: tuple[int, ...] = (-1, -1, -1)
 
     @property
@@ -161,18 +164,21 @@ async def agree(
         **state_of(store, rounds),
     }
     replies = await ctx.exchange(json.dumps(said).encode(), max_bytes=max_bytes)
+    # From here on all three go by the same words: who is told something else would take another way than the third, and
+    # each of these two would blame the other.
+    await echo(ctx, dict(enumerate(replies)))
     documents = [_document(reply, pid) for pid, reply in enumerate(replies)]
     names = [party.name for party in config.require_parties()]
     differences = await _differences(ctx, documents, config, names)
     for pid in (ctx.next_pid, ctx.prev_pid):
         peer, differs = f"party {pid} ({names[pid]})", differences.get(pid, "")
         identity.check(documents[pid].get("identity"), peer=peer, differences=differs)
-    await echo(ctx, dict(enumerate(replies)))
     states = [
         _permitted(_state(document, pid, rounds), pid, rounds, budget)
         for pid, document in enumerate(documents)
     ]
     checkpoints, selections = _held_by_two(states, initial)
+    contradicted = _contradicted(states)
     lost = _settle(store, states[ctx.pid], checkpoints, selections)
     ledger = DurableLedger(store)
     adopted = [
@@ -181,7 +187,9 @@ async def agree(
     nonces = [str(document.get("nonce")) for document in documents]
     session = hashlib.sha256(json.dumps(nonces).encode()).hexdigest()
     charged = tuple(max((entry.round for entry in state.entries), default=-1) for state in states)
-    return Resumed(tuple(checkpoints), selections, tuple(adopted), session, lost, charged)
+    return Resumed(
+        tuple(checkpoints), selections, tuple(adopted), session, lost, contradicted, charged
+    )
 
 
 async def _differences(
@@ -262,12 +270,13 @@ def _permitted(state: _State, pid: int, rounds: int, budget: float) -> _State:
 def _held_by_two(
     states: Sequence[_State], initial: Sequence[int]
 ) -> tuple[list[Checkpoint], dict[int, int]]:
-    """The measurements and the selections that two servers or all three hold, as far as they follow one another.
+    """The measurements and the selections that two servers or all three hold alike, as far as they follow one another.
 
-    Raises CheckFailed where two hold different ones.
+    Two honest servers hold no different ones of one place: of an opening in which one is told a lie the other alone
+    keeps the value. Raises CheckFailed where two pairs hold different ones of one round.
     """
-    measured = _common([s.checkpoints for s in states], Checkpoint.to_dict, lambda key: key[0])
-    chosen = _common([s.selections for s in states], lambda choice: choice, lambda number: number)
+    measured = _common([s.checkpoints for s in states], _content)
+    chosen = _common([s.selections for s in states], _itself)
     history = _in_sequence(measured, initial)
     next_round = 0 if len(history) < len(initial) else history[-1].round + 1
     return history, {n: candidate for n, candidate in chosen.items() if n <= next_round}
@@ -294,24 +303,35 @@ def _in_sequence(
     return history
 
 
+def _content(checkpoint: Checkpoint) -> object:
+    return checkpoint.to_dict()
+
+
+def _itself(choice: int) -> object:
+    return choice
+
+
 def _common(
-    tables: Sequence[Mapping[Key, Held]],
-    content: Callable[[Held], object],
-    round_of: Callable[[Key], int],
+    tables: Sequence[Mapping[Key, Held]], content: Callable[[Held], object]
 ) -> dict[Key, Held]:
-    """What at least two of three ``tables`` have; where they have it, all have the same ``content``."""
-    common = {}
-    for key in dict.fromkeys(key for table in tables for key in table):
-        holders = [pid for pid, table in enumerate(tables) if key in table]
-        for pid in holders[1:]:
-            if content(tables[pid][key]) != content(tables[holders[0]][key]):
-                raise CheckFailed(
-                    f"parties {holders[0]} and {pid} hold different releases of round {round_of(key)}; "
-                    "one of them does not tell what was opened"
-                )
-        if len(holders) > 1:
-            common[key] = tables[holders[0]][key]
+    """What two or three of three ``tables`` have, with the same ``content``."""
+    common = dict[Key, Held]()
+    for first, second in combinations(tables, 2):
+        both = (key for key in first if key in second and key not in common)
+        common |= {key: first[key] for key in both if content(first[key]) == content(second[key])}
     return common
+
+
+def _contradicted(states: Sequence[_State]) -> tuple[int, ...]:
+    """The rounds of releases of which two servers hold different ones: one of the two does not tell what was opened."""
+    found = set[int]()
+    for one, other in combinations(states, 2):
+        measured, others = one.checkpoints, other.checkpoints
+        both = measured.keys() & others.keys()
+        found |= {key[0] for key in both if _content(measured[key]) != _content(others[key])}
+        chosen = one.selections.keys() & other.selections.keys()
+        found |= {n for n in chosen if one.selections[n] != other.selections[n]}
+    return tuple(sorted(found))
 
 
 def _settle(
@@ -319,13 +339,13 @@ def _settle(
 ) -> tuple[int, ...]:
     """Keep what is common and nothing else; the rounds of releases that only this server had."""
     with store.transaction():
-        kept = {(checkpoint.round, checkpoint.candidate) for checkpoint in checkpoints}
-        lost = [key for key in mine.checkpoints if key not in kept]
+        kept = {(c.round, c.candidate): _content(c) for c in checkpoints}
+        lost = [key for key, held in mine.checkpoints.items() if kept.get(key) != _content(held)]
         for round, candidate in lost:
             store.drop_checkpoint(round, candidate)
         for checkpoint in checkpoints:
             store.save_checkpoint(checkpoint)
-        unshared = [number for number in mine.selections if number not in selections]
+        unshared = [n for n, candidate in mine.selections.items() if selections.get(n) != candidate]
         for number in unshared:
             store.drop_meta(f"{_SELECTED}{number}")
         for number, candidate in selections.items():

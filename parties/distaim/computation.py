@@ -158,6 +158,13 @@ async def compute(
         initial=initial,
         sigmas=sigmas,
     )
+    if resumed.contradicted:
+        rounds = ", ".join(map(str, resumed.contradicted))
+        server.progress.event(
+            "contradicted",
+            f"two servers hold different releases of round {rounds}: one of them does not tell what was opened, "
+            "and what no two of the three hold alike is lost",
+        )
     if resumed.lost:
         rounds = ", ".join(map(str, resumed.lost))
         server.progress.event(

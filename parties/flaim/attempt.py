@@ -36,7 +36,8 @@ from parties.trial.processes import allow_files
 from protocols.transcript import Value
 
 TRANSCRIPT = "transcript.jsonl"
-_WHO = {"flaim": "clients", "silos": "silos"}
+_WORDS = {"flaim": ("clients", "round"), "silos": ("silos", "sum")}
+"""Who comes, and what for each time, by the configuration's section."""
 
 
 def own_files(config: Config) -> CertificateFiles:
@@ -133,7 +134,7 @@ class Attempt:
         digest: str,
         known: Sequence[int],
     ) -> Mapping[str, object]:
-        who = _WHO[self.config.meeting]
+        who, _ = _WORDS[self.config.meeting]
 
         def arrived() -> None:
             here, expected = len(members.present), len(members.names)
@@ -171,7 +172,8 @@ class Attempt:
             self.progress,
             self.closed,
             least,
-            before=before,
+            before,
+            *_WORDS[self.config.meeting],
         )
 
     def begin_computing(self, started: float) -> None:

@@ -30,7 +30,8 @@ class Attendance:
     """Of one attempt at a run.
 
     ``least`` is how many clients a sum needs (flaim.minimum); ``before`` how many had been there by the last round of
-    an earlier attempt. ``closed`` is set by whoever knows that no more will come: then nobody is waited for.
+    an earlier attempt. ``closed`` is set by whoever knows that no more will come: then nobody is waited for. ``who``
+    they are, and what they are needed for in each ``turn``, in words.
     """
 
     config: Config
@@ -41,6 +42,8 @@ class Attendance:
     closed: asyncio.Event
     least: int
     before: int = 0
+    who: str = "clients"
+    turn: str = "round"
     reminder: Reminder = field(default_factory=Reminder)
 
     @property
@@ -77,8 +80,8 @@ class Attendance:
             left = "before the rest had left"
             within = left if self.closed.is_set() else f"within {wait_s:g} s"
             raise TooFewClients(
-                f"{self.here} of {clients.expected} clients came {within}; expected at least {least} (clients.minimum, "
-                f"{self.config.meeting}.minimum){self._missing()}"
+                f"{self.here} of {clients.expected} {self.who} came {within}; expected at least {least} "
+                f"(clients.minimum, {self.config.meeting}.minimum){self._missing()}"
             )
 
     async def round(self, number: int) -> None:
@@ -91,7 +94,7 @@ class Attendance:
         self._check_finish(number)
         if self.closed.is_set() and self.here < self.least:
             raise RoundLost(
-                f"round {number}: {self.here} clients are connected; expected at least {self.least} "
+                f"{self.turn} {number}: {self.here} {self.who} are connected; expected at least {self.least} "
                 f"({self.config.meeting}.minimum)"
             )
         wait_s = self.config.clients.wait_s
@@ -99,18 +102,18 @@ class Attendance:
         def enough() -> bool:
             return self.here >= self.needed or bool(number and self.orders.asked.finish)
 
-        await self._until(enough, wait_s, lambda: f"round {number}")
+        await self._until(enough, wait_s, lambda: f"{self.turn} {number}")
         self._check_finish(number)
         if self.here < self.needed:
             raise TooFewClients(
-                f"round {number}: {self.here} clients are connected; expected at least {self.needed} (clients.minimum, "
-                f"{self.config.meeting}.minimum) within {wait_s:g} s{self._missing()}; the same command goes on "
-                "with this round"
+                f"{self.turn} {number}: {self.here} {self.who} are connected; expected at least {self.needed} "
+                f"(clients.minimum, {self.config.meeting}.minimum) within {wait_s:g} s{self._missing()}; the same "
+                f"command goes on with this {self.turn}"
             )
 
     def _check_finish(self, number: int) -> None:
         if number > 0 and self.orders.asked.finish:
-            raise FinishedEarly(f"the operator has ended it before round {number}")
+            raise FinishedEarly(f"the operator has ended it before {self.turn} {number}")
 
     async def _until(
         self, enough: Callable[[], bool], wait_s: float, what: Callable[[], str]
@@ -120,7 +123,7 @@ class Attendance:
         at = until_text(wait_s)
         while not enough() and (left := ends - time.monotonic()) > 0:
             text = (
-                f"{what()} waits: {self.here} of {self.config.clients.expected} clients are connected, at least "
+                f"{what()} waits: {self.here} of {self.config.clients.expected} {self.who} are connected, at least "
                 f"{self.needed} are needed{self._missing()}; until {at}"
             )
             if self.reminder.due(text):

@@ -95,6 +95,6 @@ def sent_away(server: str, body: bytes, more: str = "") -> FlaimRefused:
     Raises FlaimProtocolError.
     """
     refused = Refused.unpack(body, server)
-    return FlaimRefused(
-        f"{server} sends this client away: {refused.words}{more}", _STATUSES[refused.refusal]
-    )
+    status = _STATUSES[refused.refusal]
+    again = "; once it is back the same command goes on" if status is Status.NETWORK else ""
+    return FlaimRefused(f"{server} sends this client away: {refused.words}{more}{again}", status)

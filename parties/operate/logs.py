@@ -21,7 +21,13 @@ from typing import TextIO
 from parties.board import About, Board
 from parties.progress import FieldValue
 
-_LEVELS = {"failed": "error", "rejected": "warning", "lost": "warning", "forgotten": "warning"}
+_LEVELS = {
+    "failed": "error",
+    "rejected": "warning",
+    "lost": "warning",
+    "forgotten": "warning",
+    "contradicted": "warning",
+}
 OWN, FOREIGN = "syncret", ""
 _RECORD = "log"
 """The event of what was logged and is no event of its own."""

@@ -11,15 +11,17 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from parties.board import FLAIM_SERVER, PARTY, About, Board, Phase
+from parties.board import FLAIM_SERVER, PARTY, SILOS_SERVER, About, Board, Phase
+from parties.config import config_from_dict
 from parties.database import FILE, Row
 from parties.distaim.forget import STORE
 from parties.distaim.store import ENDED, FORGOTTEN, RHO
 from parties.distaim.watching import Rows, owners_of, spent_of
-from parties.errors import StoreError
+from parties.errors import ConfigError, StoreError
 from parties.files import disk_errors
 from parties.flaim.result import RESULT
 from parties.operate.retention import TRANSCRIPT, TRANSCRIPTS, removed_at
+from parties.silos.algorithms import plan_of
 from parties.texts import json_of
 from protocols.transcript import END
 
@@ -38,7 +40,8 @@ def past_status(folder: Path) -> dict[str, object]:
         )
     if not path.exists():
         raise StoreError(
-            folder, "is no server's folder; expected one that syncret party or flaim-server ran in"
+            folder,
+            "is no server's folder; expected one that syncret party, flaim-server or silos-server ran in",
         )
     header = _header(path)
     with disk_errors(path, "read"):
@@ -63,6 +66,8 @@ def _fill(board: Board, folder: Path, rows: Rows, header: dict[str, Any]) -> Non
         board.sources.owners = lambda: owners
         (done,) = rows("SELECT max(round) FROM checkpoint")[0]
         over, rho = ENDED in meta, float(meta.get(RHO, math.nan))
+    elif board.about.kind == SILOS_SERVER:
+        (done,) = rows("SELECT max(number) FROM sum WHERE total IS NOT NULL")[0]
     elif rounds := sorted((folder / STORE / "rounds").glob("*.round")):
         done = int(rounds[-1].stem)
     spent = spent_of(rows, rho)
@@ -79,22 +84,29 @@ def _about(header: dict[str, Any], path: Path) -> About:
         config, pid = header["config"], header.get("party")
         run, clients = config["run"], config["clients"]
         names = [table["name"] for table in config["party"]] if pid is not None else []
+        silos = config.get("silos")
+        alone = FLAIM_SERVER if silos is None else SILOS_SERVER
         return About(
-            kind=FLAIM_SERVER if pid is None else PARTY,
+            kind=alone if pid is None else PARTY,
             name=header["name"],
             pid=pid,
             study=header["run"],
             config=header["config_sha256"],
             epsilon=run["epsilon"],
             delta=run["delta"],
-            rounds=run["rounds"],
-            at_most=run["schedule"] != "fixed",
+            rounds=run["rounds"] if silos is None else _sums(config),
+            at_most=silos is not None or run["schedule"] != "fixed",
             expected=clients["expected"],
-            minimum=max(clients["minimum"], config.get("flaim", {}).get("minimum", 0)),
+            minimum=max(clients["minimum"], (silos or config.get("flaim", {})).get("minimum", 0)),
             peers={i: name for i, name in enumerate(names) if i != pid},
         )
-    except (KeyError, TypeError, AttributeError) as error:
+    except (KeyError, TypeError, AttributeError, ConfigError) as error:
         raise _unknown(path) from error
+
+
+def _sums(config: dict[str, Any]) -> int:
+    """How many sums a run between silos takes, at most: what it has for rounds. Raises ConfigError."""
+    return plan_of(config_from_dict(config, source="the transcript", base=Path())).sums
 
 
 def _header(path: Path) -> dict[str, Any]:

@@ -111,8 +111,16 @@ def _own_part_out(text: str) -> Config:
     return config_from_dict(document | {"tls": TLS}, source=SOURCE, base=Path())
 
 
+def check_served(config: Config, source: str) -> None:
+    """Raises ConfigError, naming ``source``, for a study of a kind that no service runs."""
+    if config.silos is not None:
+        text = "is there; expected a study of DistAIM or FLAIM: silos meet `syncret silos-server`, on a port of its own"
+        raise ConfigError(source, "silos", text)
+
+
 def _check_servers(config: Config, identity: Identity) -> None:
     """Raises ConfigError unless it is for these servers, with the keys and addresses that are known."""
+    check_served(config, SOURCE)
     if not config.parties:
         _check_flaim_server(config, identity)
         return
@@ -132,9 +140,6 @@ def _check_servers(config: Config, identity: Identity) -> None:
 
 
 def _check_flaim_server(config: Config, identity: Identity) -> None:
-    if config.silos is not None:
-        text = "is there; expected a study of DistAIM or FLAIM: silos meet `syncret silos-server`, on a port of its own"
-        raise ConfigError(SOURCE, "silos", text)
     section, own = config.require_flaim(), identity.own
     if other := own.pinned.other_than(section.server, section.pinned.key):
         text = other.replace("the server's certificate", "the study's server")

@@ -104,11 +104,12 @@ async def run_silo(
         if not ledger.entries:
             # Who has taken part comes back whatever the time is.
             check_enrolled(config, name)
+        place = Place(name, section.clients.index(name), directory, epsilon)
+        # A table that does not fit is charged nothing.
+        silo = await asyncio.to_thread(plan.silo, table, place, ledger)
         if spend is not None:
             await asyncio.to_thread(spend, database.identity)
         own = Own.make(config, files) if is_malicious(config) else None
-        place = Place(name, section.clients.index(name), directory, epsilon)
-        silo = await asyncio.to_thread(plan.silo, table, place, ledger)
         session = SiloSession(
             config, silo, server=section.server, random_bytes=secrets.token_bytes, own=own
         )

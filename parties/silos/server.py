@@ -14,7 +14,7 @@ import asyncio
 import hashlib
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import cast
 
@@ -61,10 +61,12 @@ async def run_server(
     algorithm, if not the one whose table the config has. Raises ConfigError, CertificateError, StoreError, CheckFailed
     (of a transcript that is none), TooFewClients, MechanismError; the silos have been told by then.
     """
-    board = board or Board(About.of_meeting(config))
-    progress = Watched(progress, board)
     plan = plan or plan_of(config)
     check_silos(config, plan)
+    board = board or Board(About.of_meeting(config))
+    # What is counted on the way are sums.
+    board.about = replace(board.about, rounds=plan.sums, at_most=True)
+    progress = Watched(progress, board)
     with begun(
         config,
         directory,

@@ -84,7 +84,14 @@ def load_silos_trial(config: Config, table: Table, split: Split) -> SilosTrial:
     text = table.text()
     if not len(text):
         raise DataError(f"{table.source.shown}: has a header but no rows; a trial needs some")
-    partition = _partition(config, text, split)
+    partition, least = _partition(config, text, split), silos_section(config).minimum
+    if partition.clients < least:
+        raise ConfigError(
+            config.source,
+            "silos.minimum",
+            f"is {least}; this split gives {partition.clients} silos",
+        )
+    text = table.kept(text, config.domain)
     values: dict[str, object] = {
         "clients.expected": partition.clients,
         "clients.minimum": None,
@@ -116,19 +123,21 @@ def load_silos_trial(config: Config, table: Table, split: Split) -> SilosTrial:
 def _partition(config: Config, table: TextTable, split: Split) -> Partition:
     clients = split.clients or config.clients.expected
     if split.by is not None:
-        values, owners = np.unique(_column(table, split.by), return_inverse=True)
+        values, owners = np.unique(_column(table, split.by, "--by"), return_inverse=True)
         return Partition("by", len(values), owners.astype(np.int32), f"by {split.by}")
     if split.beta is None:
         return iid(len(table), clients=clients, seed=split.seed)
     names = list(table.columns)
-    labels = np.unique(_column(table, split.label or names[-1]), return_inverse=True)[1]
+    labels = np.unique(_column(table, split.label or names[-1], "--label"), return_inverse=True)[1]
     return label_skew(labels.astype(np.int32), clients=clients, seed=split.seed, beta=split.beta)
 
 
-def _column(table: TextTable, name: str) -> NDArray[np.str_]:
+def _column(table: TextTable, name: str, option: str) -> NDArray[np.str_]:
     if name not in table.columns:
         raise ConfigError(
-            "the table", name, f"is no column; expected one of {', '.join(table.columns)}"
+            "the table",
+            "column",
+            f"has no {name!r} for {option}; expected one of {', '.join(table.columns)}",
         )
     return np.array(table.columns[name], dtype=np.str_)
 

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
-from parties.config import Config, load_config
+from parties.config import SILO_ALGORITHMS, Config, load_config
 from parties.files import disk_errors, write_whole
 from parties.progress import WORKING, Progress
 from parties.statuses import ChildFailed, Status
@@ -144,7 +144,8 @@ def with_parties(trial: Trial, folder: Folder) -> Config:
         "cert": str(certificates / "party-{pid}.crt"),
         "key": str(certificates / "party-{pid}.key"),
     }
-    return trial.config.override({"party": parties, "tls": tls})
+    others = dict.fromkeys(("silos", *SILO_ALGORITHMS))
+    return trial.config.override({**others, "party": parties, "tls": tls})
 
 
 def _public_keys(folder: Folder) -> dict[str, dict[str, str]]:

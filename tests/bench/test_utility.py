@@ -790,6 +790,7 @@ def test_command_prints_the_results_and_resumes(
         (["--participation", "0"], "participation is 0.0"),
         (["--epsilon", "one"], "'one' is not a list of float numbers"),
         (["--sweep", "table9"], "unknown sweep"),
+        (["--sweep", "fig1", "--dataset", "mnist"], "unknown dataset 'mnist'"),
         (["--method", "private", "--tau", "much"], "'much' is not one of"),
     ],
 )
@@ -810,6 +811,19 @@ def test_command_reports_a_failed_run_and_keeps_the_others(
     assert result.exit_code == 1
     assert "it cannot be done" in result.stderr
     assert Store(path).count == 1
+
+
+def test_command_runs_what_a_sweep_has_of_a_table(
+    small: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bench.utility.sweep.measure", fake_measure)
+    path = tmp_path / "r.jsonl"
+    options = ["--sweep", "fig6,paper2", "--dataset", "magic", "--results", str(path), "--json"]
+    result = CliRunner().invoke(utility, options)
+    assert result.exit_code == 0, result.output
+    rows = json.loads(result.stdout)["results"]
+    assert {row["dataset"] for row in rows} == {"magic"}
+    assert 0 < len(rows) < len(settings_of(SWEEPS, ("fig6", "paper2")))
 
 
 def test_command_names_its_example() -> None:

@@ -1,6 +1,7 @@
 """Where an interrupted run goes on: what a server that lies can do beside one that has forgotten something."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 import parties.distaim.server
 from parties.config import CertificateFiles
 from parties.distaim import agreement
-from parties.distaim.agreement import _held_by_two, _State
+from parties.distaim.agreement import _contradicted, _held_by_two, _State
 from parties.distaim.store import Store
 from parties.distaim.stored import Checkpoint
 from protocols.errors import CheckFailed, ProtocolViolation
@@ -56,6 +57,23 @@ def test_held_by_two_refuses_two_releases_of_one_round() -> None:
     old, new = [*ALL[:3], (2, 9)], ALL[:4]
     with pytest.raises(CheckFailed, match="different releases of round 2"):
         _held_by_two([state(old), state({*old, *new}), state(new)], INITIAL)
+
+
+def test_held_by_two_takes_what_two_hold_alike_and_neither_of_two_that_differ() -> None:
+    whole, short = state(ALL[:4], {1: 7, 2: 3}), state(ALL[:3], {1: 7})
+    other = _State(
+        whole.checkpoints | {(2, 3): replace(whole.checkpoints[2, 3], noisy=np.zeros(2))},
+        {1: 7, 2: 9},
+        (),
+    )
+    history, selections = _held_by_two([whole, other, whole], INITIAL)
+    assert (places(history), selections) == (ALL[:4], {1: 7, 2: 3})
+    assert history[3] is whole.checkpoints[2, 3]
+    history, selections = _held_by_two([other, short, whole], INITIAL)
+    assert (places(history), selections) == (ALL[:3], {1: 7})
+    for states in ([whole, other, whole], [other, short, whole]):
+        assert _contradicted(states) == (2,)
+    assert _contradicted([whole, short, whole]) == ()
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """A server that tells the two others different things about what is public: nobody goes on with it."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from parties.distaim.steps import (
     FINISH,
 )
 from parties.published import SIZE
+from protocols import echo
 from protocols.context import Context
 from protocols.errors import ProtocolViolation
 from tests.parties.mesh import EVERYONE, Cluster, make_uniform
@@ -28,6 +30,15 @@ Lie = Callable[[bytes], bytes]
 def space(payload: bytes) -> bytes:
     """The same document, said otherwise."""
     return payload + b" " if payload.endswith((b"}", b"]")) else payload
+
+
+def another_config(payload: bytes) -> bytes:
+    """One of the others hears that this server has another configuration."""
+    if not payload.startswith(b'{"identity"'):
+        return payload
+    said = json.loads(payload)
+    said["identity"]["config"] = "00" * 32
+    return json.dumps(said).encode()
 
 
 def unusable(payload: bytes) -> bytes:
@@ -51,6 +62,7 @@ def last_byte(payload: bytes) -> bytes:
     ("step", "lie", "liar"),
     [
         (AGREE.name, space, 2),
+        (AGREE.name, another_config, 1),
         (CLIENTS_RESUME.name, space, 1),
         (CLIENTS_AGREE.name, space, 2),
         (CLIENTS_COMPARE.name, unusable, 1),
@@ -73,7 +85,15 @@ async def test_run_party_ends_when_a_server_tells_the_others_different_things(
         lies = self.pid == liar and role == self.next_pid and self.cost.step == step
         post(self, role, label, lie(payload) if lies else payload)
 
+    complain = echo._differ
+
+    def complaining(ctx: Context, peer: int, author: int) -> None:
+        # The liar does not leave first, with a complaint about who heard its lie.
+        if ctx.pid != liar:
+            complain(ctx, peer, author)
+
     monkeypatch.setattr(Context, "_post_public", lying)
+    monkeypatch.setattr(echo, "_differ", complaining)
     cluster = Cluster(make_config({"run.check": "none"}), tmp_path, certificates)
     ended = await cluster.run(owners=EVERYONE)
     honest = [error for pid, error in enumerate(ended) if pid != liar]

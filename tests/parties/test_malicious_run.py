@@ -18,9 +18,9 @@ from parties.distaim.steps import CLIENTS_VERIFY, COUNT_VERIFY, SELECT_VERIFY
 from protocols.context import Payload, StepCost, Transport
 from protocols.errors import CheckFailed, PeerClosed
 from protocols.galois import DEGREE
-from protocols.steps import COUNT_FACTORS
+from protocols.steps import COUNT_FACTORS, MEASURE_OPEN
 from tests.parties.audit_runs import Lines, collect, copy_run
-from tests.parties.mesh import EVERYONE, Cluster, make_uniform
+from tests.parties.mesh import EVERYONE, Cluster, Recording, make_uniform
 from tests.parties.support import make_config
 from tests.parties.tampering import Forger, failed, find
 from tests.parties.test_private_bins_run import PRIVATE
@@ -251,6 +251,24 @@ async def test_a_server_that_deviates_ends_the_run_before_the_opening(
     assert audit_folder(collect(cluster, cluster.folder / "run")).ok
     spent = [r for r in records(cluster, honest[0]) if r["kind"] == "ledger"]
     assert len(spent) >= charged[0]
+
+
+async def test_run_goes_on_after_a_server_opened_something_else(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It keeps what it makes of it: with the one other server that has a value there are two different ones."""
+    with monkeypatch.context() as patch:
+        deviate(patch, 2, MEASURE_OPEN.name)
+        ended = await cluster.run(owners=EVERYONE)
+    assert isinstance(ended[0], CheckFailed)
+    assert all(isinstance(error, CheckFailed | PeerClosed) for error in ended)
+    recordings = {other: Recording() for other in range(3)}
+    assert await cluster.run(owners=EVERYONE, records=recordings) == [None] * 3
+    assert all("contradicted" in recording.events for recording in recordings.values())
+    found = audit_folder(collect(cluster, cluster.folder / "run"))
+    (values,) = (check for check in found.checks if check.name == "values")
+    assert values.status == "fail"
+    assert "server 2 and another one differ in measure.counts" in values.detail
 
 
 async def test_a_total_that_was_not_proved_is_not_kept(

@@ -13,9 +13,11 @@ from mechanisms.accounting import Ledger
 from mechanisms.errors import DataError
 from mechanisms.fixed_point import pack_arrays
 from mechanisms.text_table import TextTable
+from parties.board import SILOS_SERVER, About, Board
 from parties.config import CertificateFiles, Config
 from parties.errors import ConfigError, StoreError
 from parties.flaim.result import RESULT
+from parties.operate.past import past_status
 from parties.silos.algorithm import Place
 from parties.silos.algorithms import plan_of
 from parties.silos.client import SiloReport, run_silo
@@ -70,6 +72,7 @@ async def play(
     folder: Path,
     *,
     dies: int | None = None,
+    board: Board | None = None,
 ) -> None:
     """A run with the server and the silos in this loop; silo ``dies`` is ended after a round, and started again.
 
@@ -95,7 +98,9 @@ async def play(
         await asyncio.wait([first])
         return await one(index)
 
-    server = run_server(config, folder / "server", progress=Events(), closed=asyncio.Event())
+    server = run_server(
+        config, folder / "server", progress=Events(), closed=asyncio.Event(), board=board
+    )
     silos = (twice(i) if i == dies else one(i) for i in range(len(NAMES)))
     for ended in await asyncio.gather(server, *silos, return_exceptions=True):
         if isinstance(ended, BaseException):
@@ -107,7 +112,12 @@ def test_silo_that_dies_goes_on_with_its_model_and_its_charges(
 ) -> None:
     """Whatever it missed, it is never charged for a round twice, and ends with a model like everybody else."""
     config = mtl_config(certificates, {"run.rounds": 12})
-    asyncio.run(play(config, certificates, tmp_path, dies=5))
+    board = Board(About.of_meeting(config))
+    asyncio.run(play(config, certificates, tmp_path, dies=5, board=board))
+    # What a board, and later its folder, count are sums.
+    last, kept = board.status(), past_status(tmp_path / "server")
+    assert last["rounds"] == kept["rounds"] == {"done": 13, "now": None, "of": 13, "at_most": True}
+    assert (kept["kind"], kept["phase"]) == (SILOS_SERVER, "finished")
     result = json.loads((tmp_path / "server" / RESULT).read_text())
     assert result["facts"]["least_models_in_a_mean"] >= 5
     steps = [json.loads((tmp_path / name / PERSONAL).read_text())["steps"] for name in NAMES]

@@ -112,7 +112,8 @@ def test_tda_stops_everything_when_it_is_interrupted(tmp_path: Path) -> None:
     [
         (("--clients", "2"), "", Status.USAGE, "2"),
         (("--by", "sex", "--beta", "0.1"), "", Status.USAGE, "without --clients, --beta"),
-        (("--by", "colour"), "", Status.CONFIG, "colour: is no column"),
+        (("--by", "colour"), "", Status.CONFIG, "has no 'colour' for --by"),
+        (("--by", "sex"), "", Status.CONFIG, "silos.minimum: is 3; this split gives 2 silos"),
         (("--security", "malicious"), "", Status.CONFIG, "silos.noise: is 'server'"),
         ((), 'privacy = "some"', Status.CONFIG, "privacy"),
         ((), "component = 3", Status.CONFIG, "did you mean 'components'?"),

@@ -1,9 +1,11 @@
 """Tables of signs give what adding up gate by gate gives; a proof's first two steps fit one another."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
-from protocols import sign_tables
+from protocols import sign_tables, verify_bits
 from protocols.bitslice import to_bits
 from protocols.inner_proof import uniform
 from protocols.keystream import Keystream
@@ -62,10 +64,62 @@ def test_drawn_digits_are_2_to_the_45_and_their_sums_have_no_carries() -> None:
     assert np.abs(ones - 1000).max() < 5.5 * np.sqrt(500)
 
 
-def gates_of(count: int) -> Gates:
+def gates_of(count: int, *cuts: int) -> Gates:
+    """Gates of one record, or of those that the cuts leave."""
+    return Gates(records_of(count, *cuts))
+
+
+def records_of(count: int, *cuts: int) -> list[Record]:
     shares = [Share(BITS, 0, words(count, seed=s), words(count, seed=s + 50)) for s in range(4)]
-    x_bsh, y_bsh, masks, z = shares
-    return Gates([Record((Origin(x_bsh, y_bsh),), masks, z)])
+    ends = [0, *cuts, count]
+    parts = ([share[a:b] for share in shares] for a, b in pairwise(ends))
+    return [Record((Origin(x_bsh, y_bsh),), masks, z) for x_bsh, y_bsh, masks, z in parts]
+
+
+def errors_of(record: Record) -> np.ndarray:
+    """The gates of a record that are wrong, as party 0 made it: (64 words,)."""
+    (origin,), masks, z = record.origins, record.masks_sh, record.z_sh
+    x, y = origin.left, origin.right
+    wrong = z.own ^ masks.own ^ masks.next ^ x.own & (y.own ^ y.next) ^ x.next & y.own
+    return to_bits(wrong, 64 * wrong.size)
+
+
+@pytest.mark.parametrize("chunk", [4, 8, 1 << 13])
+@pytest.mark.parametrize("count", [1, 5, 300, 2048, 2049, 2113])
+def test_every_gate_counts_once_wherever_it_is(
+    count: int, chunk: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of records of any sizes, none among them, which lie across quarters and chunks: each error costs the trace 4."""
+    monkeypatch.setattr(verify_bits, "_CHUNK", chunk)
+    cuts = 0, count // 3, count // 3, count // 2, count
+    gates, records = gates_of(count, *cuts), records_of(count, *cuts)
+    wrong = sum(int(errors_of(record).sum()) for record in records)
+    assert wrong > 20 * count
+    assert int(np.trace(gates.gram())) == 2 * gates.count - 4 * wrong
+
+    factors = sign_tables.drawn_digits(stream(), F61, gates.blocks)
+    weights = uniform(stream(), F61, 16)
+    for found, left in (
+        (gates.fold_left(Side.OWN, factors, weights), True),
+        (gates.fold_right(Side.NEXT, factors, weights), False),
+    ):
+        planes = [np.zeros(gates.count // 64, np.uint64) for _ in range(3)]
+        for plane, part in zip(planes, known(records, left=left), strict=True):
+            plane[:count] = part
+        signs = 1 - 2 * kinds(planes, gates.blocks, left=left).astype(object)
+        sums = (signs @ factors).reshape(4, 4, -1)
+        expected = np.tensordot(weights.reshape(4, 4), sums, ((0, 1), (1, 0))) % P
+        assert np.array_equal(F61.to_ints(found), expected)
+
+
+def known(records: list[Record], *, left: bool) -> list[np.ndarray]:
+    """x, y and what left, of party 0's component, or right has besides, of all records."""
+    side, parts = Side.OWN if left else Side.NEXT, []
+    for record in records:
+        (origin,), mask = record.origins, side.of(record.masks_sh)
+        last = side.of(record.z_sh) ^ mask if left else mask
+        parts.append((side.of(origin.left), side.of(origin.right), last))
+    return [np.concatenate(part) for part in zip(*parts, strict=True)]
 
 
 @pytest.mark.parametrize("count", [1, 5, 300, 2049, 2048 + 64 * 40])

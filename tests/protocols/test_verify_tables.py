@@ -316,6 +316,60 @@ def test_tables_of_the_same_one_hots_have_weights_of_their_own() -> None:
     assert {star.centre.copy for star in found.doubled} == {0, 1}
 
 
+@pytest.mark.parametrize(
+    ("node", "first", "size"), [(2, 0, B), (2, 1, 2), (1, 0, A)], ids=["same", "part", "square"]
+)
+def test_two_products_of_one_weight_are_refused(node: int, first: int, size: int) -> None:
+    """In values of their own, too, and where parts of one-hots overlap: errors of 1 and -1 would add up to none."""
+    x_sh, y_sh, more_sh = (
+        Share(R16, 0, *(R16.zeros((n, N)) for _ in range(2))) for n in (A, B, size)
+    )
+    tables = (
+        Table(x_sh, y_sh, (), (Entries(1, 0), Entries(2, 0)), size=A * B),
+        Table(x_sh, more_sh, (), (Entries(1, 0), Entries(node, first)), size=A * size),
+    )
+    records = []
+    for table in tables:
+        value = Share(R16, 0, *(R16.zeros((table.size, N)) for _ in range(2)))
+        records.append(Record((table,), value, value))
+    RowTables(records[:1])
+    with pytest.raises(ValueError, match="one weight"):
+        RowTables(records)
+
+
+def test_errors_of_products_of_one_weight_would_make_up_for_one_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The control: some entries' products sent twice, and what a party adds to the one it takes from the other."""
+    parts = [components(R16, np.arange(size * N).reshape(size, N), size) for size in (A, B)]
+    places, masked = {A * B: (1, 1), 2 * A: (0, -1)}, Additive.masked
+
+    def adding(self: Additive, mask: np.ndarray) -> np.ndarray:
+        own = masked(self, mask)
+        if self.known_origins()[0].left.pid == 0:
+            row, number = places[len(own)]
+            own[row, :1] += np.uint16(number % (1 << 16))
+        return own
+
+    async def twice(ctx: Context) -> None:
+        ctx.verifier = ProductVerifier()
+        x_sh, y_sh = (share_of(ctx, part, R16) for part in parts)
+        for first, some in ((0, y_sh), (1, y_sh[1:3])):
+            term = outer_product(ctx, x_sh, some).of_table((Entries(1, 0), Entries(2, first)), 0)
+            await base.reshare(ctx, joined(term))
+        await ctx.verifier.settle(ctx)
+
+    with pytest.raises(ValueError, match="one weight"):
+        run_parties(twice)
+    monkeypatch.setattr(RowTables, "_take", lambda *_: None)
+    run_parties(twice)
+    monkeypatch.setattr(Additive, "masked", adding)
+    run_parties(twice)
+    places[2 * A] = 0, 1
+    with pytest.raises(CheckFailed):
+        run_parties(twice)
+
+
 def test_stars_have_every_pair_once() -> None:
     generator = np.random.default_rng(3)
     operands = [Operand(int(n), 0, 0, 2) for n in range(12)]
