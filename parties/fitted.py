@@ -10,7 +10,8 @@ from pathlib import Path
 
 from mechanisms.errors import DataError
 from mechanisms.model import Model
-from parties.errors import StoreError
+from parties.config import load_config
+from parties.errors import ConfigError, StoreError
 from parties.files import replacing
 from parties.published import MODEL
 
@@ -29,7 +30,7 @@ def load_model(run: Path, *, named: Path | None = None) -> Model:
     Raises StoreError where there is none, EstimationError where it is damaged.
     """
     folder = run if (run / "model.json").is_file() else run / MODEL
-    if not folder.is_dir():
+    if _is_between_silos(run) or not folder.is_dir():
         raise StoreError(named or run, _why_not(run))
     if unpacked_bytes(folder) > MAX_MODEL_BYTES:
         raise StoreError(named or folder, f"has a model of more than {MAX_MODEL_BYTES} bytes")
@@ -69,11 +70,23 @@ def write_drawn(model: Model, rows: int, out: Path, *, seed: int, overwrite: boo
         raise DataError(f"{out}: {rows} rows do not fit into memory; expected fewer") from None
 
 
+def _is_between_silos(run: Path) -> bool:
+    try:
+        return load_config(run / "config.toml").silos is not None
+    except ConfigError:
+        return False
+
+
 def _why_not(run: Path) -> str:
     if not run.exists():
         return f"is not there; {_EXPECTED}"
     if not run.is_dir():
         return f"is no folder; {_EXPECTED}"
+    if _is_between_silos(run):
+        return (
+            "is of a run between silos, which leaves no model to draw rows from; expected one of DistAIM or FLAIM. "
+            "Fed-TDA draws as many rows as run.rows says"
+        )
     if (run / "parties").is_dir():
         return f"has no {MODEL}/: this run is not finished, and the command that began it goes on with it"
     if any((run / name).exists() for name in _OF_A_RUN):

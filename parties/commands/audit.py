@@ -10,6 +10,7 @@ import click
 
 from parties.audit.findings import FAIL, NOT_APPLICABLE, PASS, Check
 from parties.commands.running import common_options
+from parties.config import load_config
 from parties.errors import StoreError
 from parties.files import write_whole
 from parties.statuses import AuditFailed
@@ -70,6 +71,9 @@ def audit(
         raise click.UsageError("give a run, a recording with --replay, or both")
     if run is None and agreed is not None:
         raise click.UsageError("--config is for a run; give one")
+    if agreed is not None:
+        # A wrong path says nothing of the run.
+        load_config(agreed)
     for folder in replays:
         if not folder.is_dir():
             raise StoreError(folder, "is not a folder; expected a server's")

@@ -15,8 +15,8 @@ from parties.flaim.sums import settings_of
 from secagg.parameters import MAX_LENGTH
 
 
-def check_flaim(config: Config, workload: Workload) -> FlaimSettings:
-    """The run's settings, once nothing stands against it. Raises ConfigError, by key."""
+def check_whole_rows(config: Config) -> None:
+    """Raises ConfigError for what no run of FLAIM can protect, whatever its settings."""
     if config.sources or config.run.unit == PERSON:
         raise ConfigError(
             config.source,
@@ -24,6 +24,11 @@ def check_flaim(config: Config, workload: Workload) -> FlaimSettings:
             "is DistAIM's and central AIM's alone: FLAIM's clients have whole rows, and its budget is for a row; "
             'expected no [[source]] tables and unit = "row"',
         )
+
+
+def check_flaim(config: Config, workload: Workload) -> FlaimSettings:
+    """The run's settings, once nothing stands against it. Raises ConfigError, by key."""
+    check_whole_rows(config)
     settings = settings_of(config)
     if len(workload.candidates) > MAX_CANDIDATES:
         raise ConfigError(

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from parties.config import SILO_ALGORITHMS, Config
 from parties.errors import ConfigError
-from parties.flaim.feasible import check_flaim
+from parties.flaim.feasible import check_flaim, check_whole_rows
 from parties.flaim.launcher import SERVER, launch_flaim
 from parties.flaim.report import flaim_report
 from parties.flaim.server import ORACLE
@@ -40,7 +40,9 @@ def flaim_request(
     seed: int,
     simulate: bool = False,
 ) -> Request:
-    """The request for the variant that the config has."""
+    """The request for the variant that the config has. Raises ConfigError where its tables are not FLAIM's."""
+    # Before a table is asked for in a way that FLAIM's commands have not.
+    check_whole_rows(config)
     method = f"flaim-{section_of(config).variant}{'-simulated' if simulate else ''}"
     return Request(method, dataset, clients, partition, label, seed)
 

@@ -134,10 +134,13 @@ def read_sources(
     """
     known = [source.name for source in config.sources]
     if set(tables) != set(known):
+        given = f"tables are given for {', '.join(tables) or 'none'}: expected"
         raise ConfigError(
             config.source,
             "source",
-            f"has {', '.join(known)}; tables are given for {', '.join(tables) or 'none'}: expected one for each",
+            f"has {', '.join(known)}; {given} one for each"
+            if known
+            else f"is missing; {given} [[source]] tables, or one table for --data",
         )
     read = [
         _read(

@@ -174,6 +174,10 @@ def test_audit_of_the_agreed_configuration_refuses_a_run_of_another_one(
     assert (
         guarded(cli, ["audit", "--replay", str(tmp_path), "--config", str(right)]) == Status.USAGE
     )
+    # A path that is none is the auditor's mistake, and no page says that the run is wrong.
+    nowhere = ["--config", str(tmp_path / "nowhere.toml"), "--html", str(tmp_path / "y.html")]
+    assert guarded(cli, ["audit", str(honest_run), *nowhere]) == Status.CONFIG
+    assert not (tmp_path / "y.html").exists()
     capsys.readouterr()
 
 

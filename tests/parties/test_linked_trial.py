@@ -24,6 +24,7 @@ from parties.trial.methods import open_method_folder, run_method
 from parties.trial.request import Request, Trial, load_linked_trial
 from parties.trial.sources import Located
 from tests.parties.commands import snapshot
+from tests.parties.small import write_small
 
 CONFIG = """
 [run]
@@ -231,6 +232,7 @@ def test_run_takes_sources_or_a_table_and_says_which(
 ) -> None:
     path = config_file(tmp_path)
     data = write(tmp_path, "clinics.csv", clinics([1]))
+    plain, _ = write_small(tmp_path)
     before = snapshot(tmp_path)
     source = f"clinics={data}"
     for options, status, said in (
@@ -247,6 +249,10 @@ def test_run_takes_sources_or_a_table_and_says_which(
     ):
         assert guarded(cli, ["run", str(path), *options, "--out", str(tmp_path / "out")]) == status
         assert said in " ".join(capsys.readouterr().err.replace("│", " ").split())
+    assert guarded(cli, ["flaim", str(path), "--data", str(data)]) == Status.CONFIG
+    assert "source: is DistAIM's and central AIM's alone" in capsys.readouterr().err
+    assert guarded(cli, ["run", str(plain), "--source", source]) == Status.CONFIG
+    assert "source: is missing; tables are given for clinics" in capsys.readouterr().err
     assert snapshot(tmp_path) == before
 
 

@@ -15,6 +15,7 @@ from parties.commands.running import guarded
 from parties.config import Config
 from parties.distaim.outputs import write_synthetic
 from parties.statuses import Status
+from tests.parties.commands import ROOT
 from tests.parties.support import make_config
 
 ROWS = 200
@@ -108,9 +109,14 @@ def test_sample_replaces_a_file_only_when_it_is_told(
 def test_sample_says_why_there_is_no_model(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    places = {name: tmp_path / name for name in ("nothing", "empty", "server", "trial", "damaged")}
-    for name in ("empty", "server", "trial", "damaged"):
+    places = {
+        name: tmp_path / name for name in ("nothing", "empty", "server", "trial", "damaged", "tda")
+    }
+    for name in ("empty", "server", "trial", "damaged", "tda"):
         places[name].mkdir()
+    study = ROOT / "examples" / "tda" / "study.toml"
+    (places["tda"] / "config.toml").write_text(study.read_text())
+    (places["tda"] / "model.json").touch()
     (places["server"] / "transcript.jsonl").touch()
     (places["trial"] / "parties").mkdir()
     (places["damaged"] / "model").mkdir()
@@ -136,6 +142,7 @@ def test_sample_says_why_there_is_no_model(
         ("empty", "is no run: it has no model/"),
         ("server", "has no model/, which server 0 or FLAIM's server writes"),
         ("trial", "this run is not finished"),
+        ("tda", "is of a run between silos, which leaves no model to draw rows from"),
         ("damaged", "is not a saved model"),
         ("table.csv", "is no archive"),
         ("bundle.zip", "has no model/"),
