@@ -10,7 +10,7 @@ proofs, which are a step of their own (``settle``).
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import reduce
 
 from protocols import bounded, count_bits
@@ -65,29 +65,38 @@ def is_verified() -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Rounds, and bytes sent by roles 0, 1 and 2."""
+    """Rounds, and bytes sent by roles 0, 1 and 2.
+
+    ``gates``: words of 64 ANDs among what is sent, as they wait for their proof where there is a verifier.
+    """
 
     rounds: int = 0
     sent: tuple[int, int, int] = (0, 0, 0)
+    gates: int = field(default=0, compare=False)
 
     def _sum(self, other: "Cost") -> tuple[int, int, int]:
         (a, b, c), (x, y, z) = self.sent, other.sent
         return a + x, b + y, c + z
 
     def __add__(self, other: "Cost") -> "Cost":
-        return Cost(self.rounds + other.rounds, self._sum(other))
+        return Cost(self.rounds + other.rounds, self._sum(other), gates=self.gates + other.gates)
 
     def __or__(self, other: "Cost") -> "Cost":
-        return Cost(max(self.rounds, other.rounds), self._sum(other))
+        return replace(self + other, rounds=max(self.rounds, other.rounds))
 
     def rotated(self, shift: int) -> "Cost":
         """The cost by party when role r is played by party r + shift."""
         by_party = [self.sent[(party - shift) % 3] for party in range(3)]
-        return Cost(self.rounds, (by_party[0], by_party[1], by_party[2]))
+        return replace(self, sent=(by_party[0], by_party[1], by_party[2]))
 
 
 def _everyone(size: int) -> Cost:
     return Cost(1, (size, size, size))
+
+
+def ands(size: int) -> Cost:
+    """So many bytes of ANDs, reshared by all."""
+    return Cost(1, (size, size, size), gates=size // 8)
 
 
 def _dealt(dealer: int, size: int) -> Cost:
@@ -107,7 +116,7 @@ def addends(cells: int, bits: int) -> Cost:
 
 def _generate(cells: int, bits: int) -> Cost:
     """``derived.Addends.generate`` of so many planes."""
-    return _everyone(_planes(bits - 1 if _VERIFIED.get() else bits, cells))
+    return ands(_planes(bits - 1 if _VERIFIED.get() else bits, cells))
 
 
 def _first_level(cells: int, bits: int) -> Cost:
@@ -118,7 +127,7 @@ def carry_out(cells: int, bits: int) -> Cost:
     """``boolean.carry_out`` of ``bits`` planes."""
     cost = Cost()
     while bits > 1:
-        cost += _everyone(_planes(2 * (bits // 2) - 1, cells))
+        cost += ands(_planes(2 * (bits // 2) - 1, cells))
         bits -= bits // 2
     return cost
 
@@ -129,7 +138,7 @@ def add_carries(cells: int, bits: int) -> Cost:
     for level in range(levels(bits)):
         nodes = [i for i in range(bits) if i >> level & 1]
         again = [i for i in nodes if i >= 2 << level]
-        cost += _everyone(_planes(len(nodes) + len(again), cells))
+        cost += ands(_planes(len(nodes) + len(again), cells))
     return cost
 
 
@@ -139,7 +148,7 @@ def msb(cells: int, bits: int) -> Cost:
         lowest, groups = (bits - 1) % 3, (bits - 1) // 3
         leaves = groups + (lowest > 0)
         inputs = _dealt(0, _planes((1 << lowest) + 7 * groups, cells))
-        return inputs + _everyone(_planes(2 * leaves - 1, cells)) + carry_out(cells, leaves)
+        return inputs + ands(_planes(2 * leaves - 1, cells)) + carry_out(cells, leaves)
     return _first_level(cells, bits) + carry_out(cells, bits - 1)
 
 
@@ -152,7 +161,7 @@ def and_all(cells: int, planes: int) -> Cost:
     """``boolean.and_all`` and ``or_all``."""
     cost = Cost()
     while planes > 1:
-        cost += _everyone(_planes(planes // 2, cells))
+        cost += ands(_planes(planes // 2, cells))
         planes -= planes // 2
     return cost
 
@@ -160,7 +169,7 @@ def and_all(cells: int, planes: int) -> Cost:
 def prefix_or(cells: int, planes: int) -> Cost:
     """``boolean.prefix_or``."""
     per_level = (sum(i >> level & 1 for i in range(planes)) for level in range(levels(planes)))
-    return reduce(Cost.__add__, (_everyone(_planes(nodes, cells)) for nodes in per_level), Cost())
+    return reduce(Cost.__add__, (ands(_planes(nodes, cells)) for nodes in per_level), Cost())
 
 
 def bits_to_ring(elements: int, itemsize: int) -> Cost:
@@ -243,12 +252,12 @@ def bits_of_counts(cells: int, bits: int) -> Cost:
     for number, start in enumerate(range(0, max(1, cells), count_bits.BLOCK_CELLS)):
         size = min(count_bits.BLOCK_CELLS, cells - start)
         planes = _rippled(size, bits) if _VERIFIED.get() else to_boolean(size, bits)
-        cost |= (planes + _everyone(_planes((bits - 1) // 2, size))).rotated(number % 3)
+        cost |= (planes + ands(_planes((bits - 1) // 2, size))).rotated(number % 3)
     return cost
 
 
 def _rippled(cells: int, bits: int) -> Cost:
-    return sum((_everyone(_planes(1, cells)) for _ in range(bits - 2)), addends(cells, bits))
+    return sum((ands(_planes(1, cells)) for _ in range(bits - 2)), addends(cells, bits))
 
 
 def below(cells: int, bits: int) -> Cost:
@@ -281,7 +290,7 @@ def to_pairs(columns: Sequence[int], bits: int) -> Cost:
     """``bit_sums.to_pairs`` of so many columns in each group."""
     cost, left = Cost(), list(columns)
     while threes := sum(count // 3 for count in left):
-        cost += _everyone(8 * threes * (bits - 1))
+        cost += ands(8 * threes * (bits - 1))
         left = [count - count // 3 for count in left]
     return cost
 
@@ -290,13 +299,13 @@ def total(groups: int, columns: int, bits: int) -> Cost:
     """``bit_sums.total`` of so many columns in each group."""
     words = words_for(groups)
     tree = to_pairs([64 * columns] * words, bits)
-    return tree + _everyone(8 * words * (bits - 1)) + add_carries(groups, bits - 1)
+    return tree + ands(8 * words * (bits - 1)) + add_carries(groups, bits - 1)
 
 
 def weighted(columns: Sequence[int]) -> Cost:
     """``bit_sums.weighted`` of so many columns in each group."""
     quads = 8 * sum(-(-count // QUAD) for count in columns)
-    return _everyone(6 * quads) + _everyone(5 * quads)
+    return ands(6 * quads) + ands(5 * quads)
 
 
 def in_range(cells: int) -> Cost:
@@ -315,7 +324,7 @@ def check_totals(owners: int, sums: int) -> Cost:
         return within
     cells = (sums - 1) * owners
     equal = addends(cells, 32) + and_all(cells, 32) + and_all(owners, sums - 1)
-    return (within | equal) + _everyone(_planes(1, owners))
+    return (within | equal) + ands(_planes(1, owners))
 
 
 def check_cells(owners: int, cells: int) -> Cost:
@@ -329,7 +338,7 @@ def check_owners(owners: int, sums: int, cells: int) -> Cost:
     cost = check_totals(owners, sums)
     if cells:
         parts = (check_cells(len(part), cells) for part in bounded.at_once(owners, cells))
-        cost += sum(parts, Cost()) + _everyone(8 * owners)
+        cost += sum(parts, Cost()) + ands(8 * owners)
     return cost + open_value(owners, 8)
 
 
@@ -411,10 +420,10 @@ def select_scores(sizes: Sequence[int], error_bits: int, *, kept: bool = False) 
 def gumbel(samples: int) -> Cost:
     """``gumbel.gumbel``."""
     bits = INDEX_BITS + TAIL_BITS
-    coin = _everyone(_planes(COIN_BITS, samples)) + carry_out(samples, COIN_BITS)
+    coin = ands(_planes(COIN_BITS, samples)) + carry_out(samples, COIN_BITS)
     tails = carry_out(TAIL_BITS * 64 * words_for(samples), COIN_BITS)
-    tails += _everyone(_planes(2 * TAIL_BITS, samples))
-    chosen = one_hot(samples, INDEX_BITS) + (coin | tails) + _everyone(_planes(bits, samples))
+    tails += ands(_planes(2 * TAIL_BITS, samples))
+    chosen = one_hot(samples, INDEX_BITS) + (coin | tails) + ands(_planes(bits, samples))
     return chosen + weighted_bits(samples, bits + 2 * FINE_BITS, 8)
 
 
@@ -437,7 +446,7 @@ def largest(values: int, bits: int) -> Cost:
     pairs = sum(size * (size - 1) // 2 for size in groups)
     level = msb(pairs, bits) + and_all(values, GROUP - 1)
     level += bits_to_ring(values, 8) + _everyone(len(groups) * 8)
-    return level + largest(len(groups), bits) + _everyone(_planes(1, values))
+    return level + largest(len(groups), bits) + ands(_planes(1, values))
 
 
 def box_muller(pairs: int) -> Cost:
@@ -445,7 +454,7 @@ def box_muller(pairs: int) -> Cost:
     padded = words_for(pairs) * 64
     uniform = words_to_ring(2 * padded, SAMPLE_BITS, 8)
     uniform += powers(2 * pairs, OCTANT_DEGREE, 8, SAMPLE_BITS)
-    one_hot = prefix_or(pairs, RUN_BITS) + _everyone(_planes(RUN_BITS, pairs))
+    one_hot = prefix_or(pairs, RUN_BITS) + ands(_planes(RUN_BITS, pairs))
     radius = one_hot + words_to_ring((RADIUS_DEGREE + 1) * padded, COEFFICIENT_BITS, 8)
     cut = truncate(pairs, 8, SAMPLE_BITS) | truncate(2 * pairs, 8, SAMPLE_BITS)
     last = cut | bits_to_ring(3 * pairs, 8)
@@ -481,7 +490,7 @@ def one_hot(cells: int, bits: int) -> Cost:
     cost, parts = Cost(), [1] * bits
     while len(parts) > 1:
         pairs = [(parts[i], parts[i + 1]) for i in range(0, len(parts) - 1, 2)]
-        cost += _everyone(_planes(sum(((1 << s) - 1) * ((1 << t) - 1) for s, t in pairs), cells))
+        cost += ands(_planes(sum(((1 << s) - 1) * ((1 << t) - 1) for s, t in pairs), cells))
         parts = [s + t for s, t in pairs] + parts[2 * len(pairs) :]
     return cost
 
@@ -491,8 +500,8 @@ def discrete_gaussian(samples: int, sampler: Sampler) -> Cost:
     parts, table, cost = (2 if sampler.factor else 1), sampler.table, Cost()
     for number, start in enumerate(range(0, samples, BLOCK_SAMPLES)):
         size = parts * words_for(min(BLOCK_SAMPLES, samples - start)) * 64
-        coin = _everyone(_planes(table.coin_bits, size)) + carry_out(size, table.coin_bits)
-        chosen = one_hot(size, table.index_bits) + coin + _everyone(_planes(table.index_bits, size))
+        coin = ands(_planes(table.coin_bits, size)) + carry_out(size, table.coin_bits)
+        chosen = one_hot(size, table.index_bits) + coin + ands(_planes(table.index_bits, size))
         in_ring = words_to_ring(size, table.index_bits, 4) | bits_to_ring(size, 4)
         cost |= (chosen + in_ring).rotated(number % 3)
     return cost
@@ -535,12 +544,12 @@ def random_bits(count: int, itemsize: int) -> Cost:
 
 def carry_save(cells: int, bits: int) -> Cost:
     """``free.carry_save``."""
-    return _everyone(_planes(bits, cells))
+    return ands(_planes(bits, cells))
 
 
 def lift_half(values: int) -> Cost:
     """``conversions.lift_half``."""
-    planes = carry_save(values, 16) + _everyone(_planes(15, values))
+    planes = carry_save(values, 16) + ands(_planes(15, values))
     return planes + carry_out(values, 15) + _dealt(0, 12 * values) + _everyone(4 * values)
 
 
@@ -564,7 +573,7 @@ def valid_bits(plan: CountPlan, rows: int) -> Cost:
         width = max(plan.layout.widths[column] for column in partial)
         cost += carry_out(64 * words_for(rows) * len(partial), width)
         cost += and_all(rows, 1 + len(partial))
-    return cost + _everyone(_planes(len(plan.leaves), rows)) if plan.leaves else cost
+    return cost + ands(_planes(len(plan.leaves), rows)) if plan.leaves else cost
 
 
 def recode(recoding: Recoding | None, rows: int) -> Cost:

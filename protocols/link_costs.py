@@ -8,7 +8,7 @@ contexts with one.
 from collections.abc import Sequence
 
 from protocols.bitslice import words_for
-from protocols.costs import Cost, and_all, carry_out, is_verified, open_value
+from protocols.costs import Cost, and_all, ands, carry_out, is_verified, open_value
 from protocols.link_plan import Linking, doublings
 from protocols.row_tags import TAGS
 
@@ -42,7 +42,7 @@ def runs(link: Linking) -> Cost:
     rows, others = link.total, len(link.others)
 
     def planes(count: int) -> Cost:
-        return _everyone(_WORD * count * words_for(rows))
+        return ands(_WORD * count * words_for(rows))
 
     cost = and_all(rows, link.key_bits + 2)
     if link.source_bits:

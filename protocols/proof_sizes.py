@@ -1,12 +1,12 @@
 """Which sizes the messages of a check may have, for whoever has nothing but sizes: an auditor.
 
 Provides ``Told`` and ``problem_of``, which holds what three parties sent in one check (``verify``) to the formulas of
-``costs``; and ``Tables``, a check's proof of tables, what messages say of it (``tables_of``) beside what counting rows
-asks for (``count_checks``). Matrices, carries, challenges, digests and last elements have few possible sizes; how many
-there are of each is decided by how many proofs there were, and that by what the two others sent. Known limit:
-quotients, one message of each proof of products in a ring, have a size that goes by how much was multiplied, which no
-transcript says; where one has the size of a matrix, another message may pass for it. The receiver takes none but the
-right sizes. Public: everything. Source: README section 7.
+``costs``; ``Tables``, a check's proof of tables, what messages say of it (``tables_of``) beside what counting rows asks
+for (``count_checks``); and ``most_gates``, for how many ANDs they can be a proof. Matrices, carries, challenges,
+digests and last elements have few possible sizes; how many there are of each is decided by how many proofs there were,
+and that by what the two others sent. Known limit: quotients, one message of each proof of products in a ring, have a
+size that goes by how much was multiplied, which no transcript says; where one has the size of a matrix, another message
+may pass for it. The receiver takes none but the right sizes. Public: everything. Source: README section 7.
 """
 
 from collections import Counter
@@ -35,6 +35,16 @@ class Told:
 
     before: Sequence[int]
     next: Sequence[int]
+
+
+def most_gates(told: Told) -> int:
+    """How many words of ANDs a prover's messages in a check can be a proof of: within a factor of 16."""
+    sizes, few, many = Counter(told.next), *(_matrix(F61, 1, blocks) for blocks in BLOCKS)
+    blocks = BLOCKS[1] if sizes[many] else BLOCKS[0]
+    # The first two steps work on bits; each of the others leaves a sixteenth of the terms.
+    steps = sizes[few] + sizes[many] - 2
+    terms = last_size(F61) * blocks_of(F61) ** steps if steps >= 0 else 0
+    return terms * blocks // BLOCKS[0]
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,13 @@ from parties.audit.evidence import Attempt, Entry, Evidence, Session
 from parties.audit.findings import require
 from parties.audit.links import capacities_of, is_linked, linked_facts
 from parties.audit.privacy import Terms, candidates_of, rounds_of
-from parties.audit.proofs import counted_problem, is_proof, problem_of, sizes_problem
+from parties.audit.proofs import (
+    counted_problem,
+    gates_problem,
+    is_proof,
+    problem_of,
+    sizes_problem,
+)
 from parties.config import CELLS, MALICIOUS
 from parties.distaim.estimation import LEAD, estimate_bytes
 from parties.distaim.inputs.rows import counting_plan, row_recoding
@@ -167,6 +173,7 @@ def _costs(evidence: Evidence, terms: Terms) -> str:
         for attempt in session.present:
             wanted, sums = expected(attempt, evidence, terms), tallies(attempt)
             steps = steps_of(attempt)
+            _gates(session, attempt, wanted)
             for place in sorted(wanted.keys() | sums.keys()):
                 step = STEPS.get(place.step)
                 if step is not None and step.contains:
@@ -208,6 +215,19 @@ def _counted_proofs(session: Session, terms: Terms) -> None:
             if settled(place, session):
                 problem = counted_problem(attempt, number, wanted[number])
                 require(problem is None, f"server {attempt.pid}, {place}: {problem}")
+
+
+def _gates(session: Session, attempt: Attempt, wanted: Mapping[StepInRound, Cost]) -> None:
+    """With a verifier, so many ANDs can have been proved in each round as its steps have."""
+    if not is_verified():
+        return
+    rounds = defaultdict[int, dict[str, int]](dict)
+    for place, cost in wanted.items():
+        if settled(place, session):
+            rounds[place.round][place.step] = cost.gates
+    for number, gates in sorted(rounds.items()):
+        problem = gates_problem(attempt, number, gates)
+        require(problem is None, f"server {attempt.pid}, round {number}: {problem}")
 
 
 def _counts_rows(entry: Entry) -> bool:

@@ -1,12 +1,13 @@
 """In malicious mode: what was opened was proved before, at every server; and what proofs send has their form.
 
 Provides the check ``proved``; ``problem_of`` and ``sizes_problem``, which judge the messages of a step of proofs: how
-many there are at one server, and their sizes by what all three sent; and ``counted_problem``, whether all rows that
-were counted were proved. Public: everything.
+many there are at one server, and their sizes by what all three sent; ``counted_problem``, whether all rows that were
+counted were proved; and ``gates_problem``, whether as many ANDs can have been proved as there were. Public: everything.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Never
 
 from parties.audit.evidence import Attempt, Evidence
 from parties.audit.findings import require
@@ -17,18 +18,40 @@ from parties.distaim.steps import (
     COUNT_VERIFY,
     LINK_VERIFY,
     MEASURE_VERIFY,
+    OF_CHECKS,
     OF_PROOFS,
     PASSED,
     PREPARE_VERIFY,
     SELECT_VERIFY,
     Messages,
 )
-from protocols.proof_sizes import Tables, Told, tables_of
+from protocols.proof_sizes import Tables, Told, most_gates, tables_of
 from protocols.proof_sizes import problem_of as sizes_of_proofs
-from protocols.steps import CHOICE, COMPARISONS
+from protocols.steps import (
+    CHOICE,
+    COMPARISONS,
+    LINK_ALIGN,
+    OF_COUNTING,
+    OF_LINKING,
+    OF_MEASUREMENT,
+    OF_RECODING,
+    OF_SELECTION,
+    Step,
+)
 
 _BY_NAME = {step.name: step for step in OF_PROOFS}
 _LAST_WORD_BYTES = 1
+
+
+_PROVED_IN: tuple[tuple[Sequence[Step[Never]], Sequence[Step[Messages]]], ...] = (
+    (
+        (*OF_CHECKS, *OF_LINKING, LINK_ALIGN, *OF_RECODING, *OF_COUNTING),
+        (CLIENTS_VERIFY, LINK_VERIFY, COUNT_VERIFY),
+    ),
+    (OF_SELECTION, (SELECT_VERIFY,)),
+    (OF_MEASUREMENT, (MEASURE_VERIFY, PREPARE_VERIFY)),
+)
+"""In which steps it is proved what others have sent."""
 
 
 def is_proof(step: str) -> bool:
@@ -67,6 +90,17 @@ def counted_problem(attempt: Attempt, number: int, wanted: Sequence[Tables]) -> 
     )
     totals = len(_checks(attempt, CLIENTS_VERIFY.name, number)) - opened
     return "the round's total was not proved" if wanted and totals < 1 else None
+
+
+def gates_problem(attempt: Attempt, number: int, gates: Mapping[str, int]) -> str | None:
+    """What is wrong with a server's proofs of a round, whose steps have so many words of ``gates``, by name."""
+    for steps, proofs in _PROVED_IN:
+        made = sum(gates.get(step.name, 0) for step in steps)
+        checks = (told for proof in proofs for told in _checks(attempt, proof.name, number))
+        if sum(map(most_gates, checks)) < made:
+            names = ", ".join(proof.name for proof in proofs)
+            return f"{made} words of ANDs were sent, and too few proved in {names}"
+    return None
 
 
 def _shown(tables: Sequence[Tables]) -> str:

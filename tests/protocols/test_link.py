@@ -210,9 +210,15 @@ def test_join_changes_by_few_rows_whichever_rows_of_a_key_are_taken_away(
 
 @pytest.mark.parametrize("verified", [False, True])
 def test_join_opens_comparisons_and_nothing_else_under_the_names_and_costs_of_its_steps(
-    verified: bool,
+    verified: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    generator = np.random.default_rng(5)
+    generator, gates, reshared = np.random.default_rng(5), [0], ProductVerifier.reshared
+
+    def counting(self: ProductVerifier, place: bytes, *told: object) -> None:
+        reshared(self, place, *told)  # type: ignore[arg-type]
+        gates[0] += told[-1].size  # type: ignore[attr-defined]
+
+    monkeypatch.setattr(ProductVerifier, "reshared", counting)
     tables = [table(generator, rows, 30) for rows in (70, 40, 20)]
     tables[0].per_person = 3
     outcome = run_parties(joining(tables, verified=verified))
@@ -226,6 +232,7 @@ def test_join_opens_comparisons_and_nothing_else_under_the_names_and_costs_of_it
         }
         total = sum((s.of(facts) for s in OF_LINKING), costs.Cost())
         assert total == link_costs.join(facts.link, facts.levels)
+        assert gates == [3 * total.gates if verified else 0]
 
 
 def test_align_takes_the_rows_that_are_present_in_all() -> None:

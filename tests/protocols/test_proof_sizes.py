@@ -5,12 +5,13 @@ from functools import cache
 import numpy as np
 import pytest
 
-from protocols import base
+from protocols import base, costs
 from protocols.context import Context
 from protocols.derived import bits_to_ring
-from protocols.proof_sizes import CARRIES, MATRICES, Told, problem_of
+from protocols.proof_sizes import CARRIES, MATRICES, Told, most_gates, problem_of
 from protocols.ring import BITS, R32, R64, R128
 from protocols.verify import ProductVerifier
+from protocols.verify_bits import blocks_for, folded_terms
 from tests.protocols.local import run_parties
 from tests.protocols.test_verify_tables import table_of
 
@@ -81,6 +82,25 @@ def sizes(name: str) -> tuple[Told, ...]:
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_sizes_of_a_check_are_those_of_the_formulas(name: str) -> None:
     assert problem_of(sizes(name)) is None
+
+
+@pytest.mark.parametrize("words", [1, 24, 25, 384, 385, 2048, 2049, 24 * 4 * 16, 24 * 4 * 16 + 64])
+def test_most_gates_are_as_many_as_were_proved_and_16_times_as_many_at_most(words: int) -> None:
+    told = Told((), (96, *matrices(words), 1))
+    assert words <= most_gates(told) <= max(24, 16 * (words + 64))
+    assert most_gates(Told((), (96, *matrices(words)[:1], 1))) == 0
+    assert most_gates(Told((), (96, 1))) == 0
+
+
+def matrices(words: int) -> list[int]:
+    """What a prover of so many words of gates sends: ``costs.verify_gates``, step by step."""
+    sizes, count = [blocks_for(words), 16], folded_terms(words)
+    while count > 24:
+        sizes.append(16)
+        count = -(-count // 16)
+    found = [8 * (size * size - 1) for size in (*sizes, count + 1)]
+    assert sum(found) + 32 == costs.verify_gates(words).sent[0]
+    return found
 
 
 @pytest.mark.parametrize("more", [-4, -1, 1, 8, 1000])
