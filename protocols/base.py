@@ -246,7 +246,8 @@ async def open_value(ctx: Context, x_sh: Share, what: str) -> RingArray:
     missing = received[ctx.prev_pid]
     if hashlib.sha256(missing.data).digest() != received[ctx.next_pid].tobytes():
         raise CheckFailed(
-            f"the two holders of a component disagree while opening {what} in step {ctx.cost.step!r}"
+            f"party {ctx.party(ctx.pid)} was shown different components by party {ctx.party(ctx.prev_pid)} and party"
+            f" {ctx.party(ctx.next_pid)} while opening {what} in step {ctx.cost.step!r}: one of these two deviates"
         )
     value = ring.add(ring.add(x_sh.own, x_sh.next), ring.from_wire(missing, x_sh.shape))
     ctx.record_opening(what, value, ring)

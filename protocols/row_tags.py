@@ -132,11 +132,13 @@ async def check_tags(ctx: Context, keys: TagKeys, tagged_bsh: Share) -> Share:
         {ctx.prev_pid: back, ctx.next_pid: on},
         {ctx.next_pid: on.size, ctx.prev_pid: back.size},
     )
+    third = {ctx.prev_pid: ctx.next_pid, ctx.next_pid: ctx.prev_pid}
     for peer, expected in ((ctx.prev_pid, back), (ctx.next_pid, on)):
         if not hmac.compare_digest(received[peer].tobytes(), expected.tobytes()):
             raise CheckFailed(
                 f"rows that were moved in step {ctx.cost.step!r} are not those that came in, by the tags of party"
-                f" {ctx.party(ctx.pid)} and party {ctx.party(peer)}"
+                f" {ctx.party(ctx.pid)} and party {ctx.party(peer)}: party {ctx.party(third[peer])} deviates, or the"
+                " other of these two does"
             )
     return tagged_bsh[:, : keys.words]
 

@@ -112,7 +112,7 @@ def test_a_wrong_opening_ends_one_honest_party_and_shows_the_other_what_is_right
     assert {(r.outcome, r.opened) for r in found} == {(ABORTED, RIGHTFUL)}
     assert {r.deviating for r in found} == {0, 1, 2}
     assert all(r.to_dict()["before_opening"] for r in found)
-    assert all("disagree" in r.noticed for r in found)
+    assert all("different components" in r.noticed for r in found)
 
 
 @pytest.mark.parametrize("security", [SEMI_HONEST, MALICIOUS])

@@ -278,6 +278,7 @@ async def test_run_goes_on_after_a_server_opened_something_else(
         deviate(patch, 2, MEASURE_OPEN.name)
         ended = await cluster.run(owners=EVERYONE)
     assert isinstance(ended[0], CheckFailed)
+    assert "by party 2 and party 1" in str(ended[0])
     assert all(isinstance(error, CheckFailed | PeerClosed) for error in ended)
     recordings = {other: Recording() for other in range(3)}
     assert await cluster.run(owners=EVERYONE, records=recordings) == [None] * 3

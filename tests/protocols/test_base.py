@@ -184,7 +184,7 @@ def test_open_value_fails_when_a_component_is_changed(monkeypatch: pytest.Monkey
         return payload
 
     monkeypatch.setattr(LocalParty, "fetch", flipping)
-    with pytest.raises(CheckFailed, match="disagree while opening total"):
+    with pytest.raises(CheckFailed, match=r"by party \d and party \d while opening total"):
         run_parties(lambda c: base.open_value(c, share_of(c, parts, R32), "total"))
 
 

@@ -180,6 +180,7 @@ def test_error_with_tags_of_both_keys_that_a_party_knows_is_found_by_the_third(
     assert [type(e) for e in found.errors] == [CheckFailed, CheckFailed]
     others = {(cheat + 1) % 3, (cheat + 2) % 3}
     assert all(f"party {p}" in str(e) for e in found.errors for p in others)
+    assert all(f"party {cheat} deviates" in str(e) for e in found.errors)
 
 
 def test_tags_are_a_uniform_matrix_times_the_row() -> None:
