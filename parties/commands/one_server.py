@@ -1,13 +1,22 @@
-"""What the commands of the one server of FLAIM, and of silos, have in common. Provides ``run_one_server``."""
+"""What the commands of the one server of FLAIM, and of silos, have in common. Provides ``server_command``."""
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Protocol
 
+import click
+
 from parties.board import About, Board
-from parties.commands.running import make_private, run_supervised, server_progress
+from parties.commands.running import (
+    common_options,
+    log_option,
+    make_private,
+    register_option,
+    run_supervised,
+    server_progress,
+)
 from parties.config import Config, load_config
 from parties.dumps import no_core_dumps
 from parties.errors import ConfigError
@@ -17,6 +26,7 @@ from parties.orders import Orders
 from parties.progress import Progress
 from parties.trial.processes import Supervision
 
+_PATH = click.Path(path_type=Path)
 _EXPECTED = {
     "flaim": "a run of FLAIM, with [flaim] alone; the server of one between silos is syncret silos-server",
     "silos": "a run between silos, with [silos] and [tda] or [mtl]; FLAIM's server is syncret flaim-server",
@@ -40,50 +50,79 @@ class Server(Protocol):
         """Serve the run of ``config`` in ``directory`` until it is finished."""
 
 
-def run_one_server(
-    server: Server,
+def server_command(
     meeting: str,
-    config: Path,
-    folder: Path,
+    server: Server,
+    report: Callable[[Config, Path], None],
     *,
-    watch_stdin: bool,
-    register: Path | None,
-    log: JsonLog | None,
-    as_json: bool,
     again: str,
-) -> Progress:
-    """Run ``server``, of a ``config`` with the section ``meeting``, in ``folder`` to its end. Returns where events go.
+    example: str,
+    text: str,
+) -> click.Command:
+    """The command of the ``server`` of a run whose configuration has the section ``meeting``, with the help ``text``.
 
-    ``again`` says what the same command does. Raises what ``server`` raises; ConfigError where the config is of another
-    method, before anything is written.
+    ``again`` says what the same command does after a stop; ``report`` is written at the end.
     """
-    no_core_dumps()
-    progress = server_progress("server", log, as_json=as_json)
+    name = f"{meeting}-server"
 
-    async def serve(supervision: Supervision) -> None:
-        loaded = load_config(config)
-        if loaded.meeting != meeting:
-            has = "is there" if loaded.silos else "is missing"
-            text = f"{has}; expected {_EXPECTED[meeting]}"
-            raise ConfigError(loaded.source, "silos", text)
-        own_files(loaded)  # Before anything is written.
-        make_private(folder)
-        board, asked = board_of(About.of_meeting(loaded), log), Orders()
-        async with _shown(board, folder, supervision, asked, alone=not watch_stdin):
-            await server(
-                loaded,
-                folder,
-                progress=progress,
-                closed=supervision.go,
-                register=register,
-                board=board,
-                orders=asked,
-            )
-
-    run_supervised(
-        serve, watch_stdin=watch_stdin, events=progress if as_json else None, again=again
+    @click.command(name, epilog=f"Example: {example}", help=text)
+    @click.argument("config", type=_PATH)
+    @click.option(
+        "--dir",
+        "directory",
+        type=_PATH,
+        default=None,
+        help=f"The server's folder; by default {name} beside the config.",
     )
-    return progress
+    @click.option("--watch-stdin", is_flag=True, hidden=True)
+    @register_option
+    @log_option
+    @common_options
+    def command(
+        config: Path,
+        directory: Path | None,
+        watch_stdin: bool,
+        register: Path | None,
+        log: JsonLog | None,
+        as_json: bool,
+    ) -> None:
+        no_core_dumps()
+        progress = server_progress("server", log, as_json=as_json)
+        folder = directory or config.absolute().parent / name
+
+        async def serve(supervision: Supervision) -> None:
+            loaded = load_config(config)
+            _check_meeting(loaded, meeting)
+            own_files(loaded)  # Before anything is written.
+            make_private(folder)
+            board, asked = board_of(About.of_meeting(loaded), log), Orders()
+            async with _shown(board, folder, supervision, asked, alone=not watch_stdin):
+                await server(
+                    loaded,
+                    folder,
+                    progress=progress,
+                    closed=supervision.go,
+                    register=register,
+                    board=board,
+                    orders=asked,
+                )
+
+        run_supervised(
+            serve, watch_stdin=watch_stdin, events=progress if as_json else None, again=again
+        )
+        # A launcher has the real table at hand and writes a fuller report.
+        if not watch_stdin:
+            report(load_config(config), folder)
+            progress.event("report", f"wrote {folder / 'report.html'}")
+
+    return command
+
+
+def _check_meeting(config: Config, meeting: str) -> None:
+    """Raises ConfigError where the config is of another method."""
+    if config.meeting != meeting:
+        has = "is there" if config.silos else "is missing"
+        raise ConfigError(config.source, "silos", f"{has}; expected {_EXPECTED[meeting]}")
 
 
 @contextlib.asynccontextmanager
