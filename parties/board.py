@@ -161,7 +161,10 @@ class Sources:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class About:
-    """What does not change: which server in which study. ``peers`` are the other servers' names by pid."""
+    """What does not change: which server in which study. ``peers`` are the other servers' names by pid.
+
+    ``owners`` are the data owners that the study names; none where whoever has a certificate may come.
+    """
 
     kind: str
     name: str
@@ -176,6 +179,7 @@ class About:
     expected: int
     minimum: int
     peers: Mapping[int, str] = field(default_factory=dict)
+    owners: frozenset[str] = frozenset()
 
     @classmethod
     def of_party(cls, config: Config, pid: int) -> "About":
@@ -216,6 +220,7 @@ class About:
             expected=clients.expected,
             minimum=max(clients.minimum, least),
             peers=peers or {},
+            owners=config.owners,
         )
 
 

@@ -105,7 +105,7 @@ def backup(
     register: Path | None,
     as_json: bool,
 ) -> None:
-    """Copy DIR, what a server keeps (--dir of `serve`, `party` or `flaim-server`), while it runs or not.
+    """Copy DIR, what a server keeps (--dir of `serve`, `party`, `flaim-server`, `silos-server`), while it runs or not.
 
     The copy is of one moment, and encrypted: it holds this server's shares. Keep it away from the other two servers'
     copies, and delete it when its studies have ended: they delete their own shares, and cannot delete these.

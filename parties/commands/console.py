@@ -28,8 +28,8 @@ def console(directory: Path, port: int, opened: bool, as_json: bool) -> None:
 
     Prints an address of this host that opens the console once; whoever else has a login here cannot use it after that,
     and nothing of it is reachable from elsewhere. From another host, forward the port: ssh -L 8800:127.0.0.1:8800 HOST,
-    with --port 8800 here. DIR is the folder of syncret serve, with all its studies, or that of syncret party or
-    flaim-server, by default the one you are in, whether the server runs or not. Ctrl-C ends the
+    with --port 8800 here. DIR is the folder of syncret serve, with all its studies, or that of syncret party,
+    flaim-server or silos-server, by default the one you are in, whether the server runs or not. Ctrl-C ends the
     console, and nothing else.
     """
     listening = _listen(port)

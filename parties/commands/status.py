@@ -29,8 +29,8 @@ _PLACES = ("party-*", "parties/*", "run", "studies/*/run")
 def status(directory: Path, watch: bool, as_json: bool) -> None:
     """Show what the server that runs in DIR is at: owners, rounds, budget, peers, errors.
 
-    DIR is the folder of `syncret party` or `syncret flaim-server`, by default the one you are in, or a trial's, which
-    has several; of `syncret serve`, whose studies are listed, or of one of its studies. What runs is asked by the
+    DIR is the folder of `syncret party`, `flaim-server` or `silos-server`, by default the one you are in, or a trial's,
+    which has several; of `syncret serve`, whose studies are listed, or of one of its studies. What runs is asked by the
     socket in its folder, which only who may enter the folder can reach. Where nothing runs, it is shown how far the run
     came. Exit status: 0 where every server runs or has finished, 16 where one does not run and is not done. With
     --json, one line of JSON a server, and a line for each change with --watch.

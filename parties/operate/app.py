@@ -143,6 +143,10 @@ class _Party:
                 case {"owner": str() as owner, **rest} if not rest and NAME_PATTERN.fullmatch(
                     owner
                 ):
+                    named = self._board.about.owners
+                    if named and owner not in named:
+                        what = f"{owner!r} is not among the {len(named)} data owners that this run names"
+                        return failure(422, what, "one of them, by the name in its certificate")
                     await asyncio.to_thread(revoke, owner)
                     return _json({"order": "revoke", "owner": owner}, 202)
         except (ValueError, RecursionError):

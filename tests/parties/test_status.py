@@ -25,7 +25,7 @@ from parties.operate.app import Orders, application
 from parties.operate.asking import NotRunning, ask, events, order
 from parties.operate.past import past_status
 from parties.operate.serving import Listening, answering
-from parties.operate.shown import shown
+from parties.operate.shown import orders_of, shown
 from parties.operate.sockets import NAME, listen
 from parties.orders import Asked
 from parties.orders import Orders as Asking
@@ -333,6 +333,21 @@ def test_status_says_who_asks_for_what(tmp_path: Path, board: Board) -> None:
     assert "close: by all" in found
     assert "finish: by party-1; not by all yet" in found
     assert "revoke clinic-c: not by all yet" in found
+
+
+def test_revoke_of_a_name_that_the_run_does_not_have_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A slip of the pen would turn nobody away, and say that it had."""
+    asked = Asking()
+    board = Board(About.of_party(make_config({"clients.names": list(EVERYONE)}), 0))
+    board.sources.asked = lambda: asked.shown([])
+    with at(tmp_path, board, orders_of(lambda: None, asked)):
+        assert guarded(cli, ["revoke", str(tmp_path), "clinic-x"]) == Status.STORAGE
+        assert f"'clinic-x' is not among the {len(EVERYONE)} data owners" in capsys.readouterr().err
+        assert asked.asked == Asked()
+        assert order(tmp_path, "revoke", {"owner": EVERYONE[0]})[0]
+    assert asked.asked.revoked == {EVERYONE[0]}
 
 
 def test_status_of_a_folder_that_is_none_says_what_would_be(tmp_path: Path) -> None:
