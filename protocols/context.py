@@ -253,7 +253,14 @@ class Context:
         return _elements(self._stream(component), ring, shape)
 
     def subtract_common(self, component: int, ring: Ring, x: RingArray) -> None:
-        """Subtract from x, in its place and in one pass, what ``common`` would give of its shape. x is contiguous."""
+        """Subtract from x, in its place and in one pass, what ``common`` would give of its shape.
+
+        Raises ValueError where x is not contiguous: a copy of it would be masked, and x be sent as it is.
+        """
+        if not (x.flags.c_contiguous and x.flags.writeable):
+            raise ValueError(
+                "what is masked in its place has to lie in one piece that is written to"
+            )
         stream, flat = self._stream(component), x.reshape(-1)
         if ring.boolean:
             stream.add_to(flat.view(np.uint8))

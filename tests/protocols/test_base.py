@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from protocols import base
 from protocols.context import Context
 from protocols.errors import CheckFailed, ProtocolViolation
-from protocols.ring import BITS, R32, R64, R128, Ring
+from protocols.ring import BITS, R16, R32, R64, R128, Ring
 from tests.protocols.local import (
     LocalMesh,
     LocalParty,
@@ -235,3 +235,34 @@ def test_public_messages_arrive_where_they_should() -> None:
     assert [r[0] for r in outcome.results] == [[b"party 0", b"party 1", b"party 2"]] * 3
     assert [r[1] for r in outcome.results] == [b"party 1"] * 3
     assert [r[2] for r in outcome.results] == [None, None, b"x2"]
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (1,), (3, 5), (40_000,)])
+@pytest.mark.parametrize("ring", [BITS, R16, R32, R64, R128], ids=lambda ring: ring.name)
+def test_subtract_common_takes_in_place_what_common_gives(
+    ring: Ring, shape: tuple[int, ...]
+) -> None:
+    """Twice, so that the stream goes on where it was; among them more bytes than are drawn at once."""
+
+    async def program(ctx: Context) -> None:
+        same = Context(ctx._transport, ctx._path)
+        for _ in range(2):
+            x = base.random(ctx.child(), ring, shape).own
+            expected = ring.sub(x, same.common(ctx.pid, ring, shape))
+            ctx.subtract_common(ctx.pid, ring, x)
+            assert np.array_equal(x, expected)
+
+    run_parties(program)
+
+
+@pytest.mark.parametrize("ring", [BITS, R32, R128], ids=lambda ring: ring.name)
+def test_subtract_common_refuses_what_it_would_mask_a_copy_of(ring: Ring) -> None:
+    async def program(ctx: Context) -> None:
+        x = ring.zeros((4, 6))
+        for part in (x.T, x[:, ::2], np.broadcast_to(ring.zeros((1,)), (4,)), ring.blank((3,))):
+            with pytest.raises(ValueError, match="in one piece"):
+                ctx.subtract_common(ctx.pid, ring, part)
+        with pytest.raises(ValueError, match="does not hold"):
+            ctx.subtract_common(ctx.prev_pid, ring, x)
+
+    run_parties(program)
