@@ -184,7 +184,8 @@ class _Soaking:
 
     def start(self, name: str) -> Child:
         """`syncret serve`."""
-        arguments = ["serve", "--dir", str(self.folder / name), "--json"]
+        # No --json: nobody reads the child's standard output, and what an hour's studies say is more than a pipe holds.
+        arguments = ["serve", "--dir", str(self.folder / name)]
         child = Child.start(name, arguments, log=self.folder / f"{name}.log")
         self._children[name] = child
         return child
