@@ -18,8 +18,8 @@ COMPARISONS_A_ROW = 2.45
 """For each unit of ln(rows): 22.1 of 10,000 rows, 28.6 of 100,000."""
 MEMORY_A_ROW = {SEMI_HONEST: 750, MALICIOUS: 3000}
 """At a server's peak, by `bench link` with keys of 96 bits and 100,000 rows a source."""
-SECONDS_A_COMPARISON = {SEMI_HONEST: 2e-6, MALICIOUS: 1.2e-5}
-"""Of three servers on two cores; nine tenths are proofs where there are any (`protocols` README, section 8)."""
+SECONDS_A_COMPARISON = {SEMI_HONEST: 2e-6, MALICIOUS: 6e-6}
+"""Of three servers on two cores; three quarters are proofs where there are any (`protocols` README, section 8)."""
 
 
 def _declared(config: Config) -> dict[str, int]:
