@@ -186,7 +186,7 @@ def _uploads(config: Config, pid: int) -> dict[str, _Upload]:
             f"{number:032x}",
         )
         own, following = (d.hex() for d in form.component_digests(pid, body, _CAPACITY))
-        stored = StoredSubmission(
+        stored = StoredSubmission.of(
             submission, submission.digest(), "00" * 32, own, following, len(body), 0.0
         )
         found[owner] = _Upload(stored, body)

@@ -393,7 +393,11 @@ class Arrivals:
         with self._ctx.step(CLIENTS_AGREE.name, round=round) as c:
             replies = await c.exchange(listing.to_bytes())
             await echo(c, dict(enumerate(replies)))
-        listings = [Listing.parse(reply, pid, self._whose) for pid, reply in enumerate(replies)]
+        known = {item: item for item in mine}
+        listings = [
+            Listing.parse(reply, pid, self._whose, known) for pid, reply in enumerate(replies)
+        ]
+        del replies, known
         await self._obey(self._orders.tell([one.asked for one in listings]), round)
         found = concluded(listings, self._final, round, self._settled)
         await self._take_back(found, round)

@@ -76,8 +76,13 @@ class Listing:
         ).encode()
 
     @classmethod
-    def parse(cls, reply: bytes, pid: int, whose: Whose) -> Self:
-        """What server ``pid`` said. Raises ProtocolViolation: malformed, or with a withdrawal that nobody signed."""
+    def parse(
+        cls, reply: bytes, pid: int, whose: Whose, known: Mapping[Listed, Listed] | None = None
+    ) -> Self:
+        """What server ``pid`` said; uploads that are ``known`` are taken from there, in place of equal ones.
+
+        Raises ProtocolViolation: malformed, or with a withdrawal that nobody signed.
+        """
         match _document(reply, pid):
             case {
                 "ready": bool() as ready,
@@ -85,7 +90,8 @@ class Listing:
                 "withdrawn": list() as w,
                 "asked": dict() as asked,
             }:
-                listed = [_listed(item, pid) for item in uploads]
+                shared = known or {}
+                listed = [shared.get(one, one) for one in (_listed(item, pid) for item in uploads)]
                 if len({(item.client, item.version) for item in listed}) != len(listed):
                     raise ProtocolViolation(f"party {pid} lists a client twice", pid)
                 withdrawn = tuple(_signed(item, pid, whose) for item in w)

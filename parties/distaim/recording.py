@@ -117,7 +117,7 @@ class KeptHoldings:
         rows = self._circumstances.keep_json(
             "submissions", lambda: [_row(s) for s in self._inner.submissions(up_to_round)]
         )
-        return [StoredSubmission(Submission.from_canonical(row[0]), *row[1:]) for row in rows]
+        return [StoredSubmission.of(Submission.from_canonical(row[0]), *row[1:]) for row in rows]
 
     def submission_count(self) -> int:
         """See ``Holdings.submission_count``."""

@@ -315,7 +315,7 @@ class Store(Database):
             )
             for number, header, *rest in rows:
                 submission = Submission.from_canonical(header)
-                self._parsed[number] = StoredSubmission(submission, *rest)
+                self._parsed[number] = StoredSubmission.of(submission, *rest)
             stored = list(self._parsed.values())
         due = [s for s in stored if up_to_round is None or s.submission.first_round <= up_to_round]
         return sorted(due, key=lambda s: (s.submission.client, s.submission.version))

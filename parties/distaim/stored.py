@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from parties.distaim.exclusions import Exclusion
 from parties.distaim.submission import Submission
-from protocols.digests import message_digest
+from protocols.digests import DIGEST_BYTES, message_digest
 from protocols.ring import R32
 from protocols.shares import Share
 
@@ -30,16 +30,45 @@ class StoredSubmission:
 
     ``upload`` is the hex digest that its owner signed, the same at all three servers. ``own_digest`` and
     ``next_digest`` are compared pairwise with the neighbours that hold the same component (``protocols.upload``).
-    ``received_at`` is seconds since the epoch.
+    ``received_at`` is seconds since the epoch. A server has one in memory for each of thousands of owners: these three
+    digests are packed, in their order.
     """
 
     submission: Submission
     upload: str
-    body_digest: str = field(repr=False)
-    own_digest: str = field(repr=False)
-    next_digest: str = field(repr=False)
+    packed: bytes = field(repr=False)
     size: int
     received_at: float
+
+    @classmethod
+    def of(
+        cls,
+        submission: Submission,
+        upload: str,
+        body_digest: str,
+        own_digest: str,
+        next_digest: str,
+        size: int,
+        received_at: float,
+    ) -> "StoredSubmission":
+        """As a row of the store or of a tape has it, with digests in hex."""
+        packed = bytes.fromhex(body_digest + own_digest + next_digest)
+        return cls(submission, upload, packed, size, received_at)
+
+    @property
+    def body_digest(self) -> str:
+        """In hex; empty when what was sent has been deleted."""
+        return self.packed[: -2 * DIGEST_BYTES].hex()
+
+    @property
+    def own_digest(self) -> str:
+        """In hex; empty when what was sent has been deleted."""
+        return self.packed[-2 * DIGEST_BYTES : -DIGEST_BYTES].hex()
+
+    @property
+    def next_digest(self) -> str:
+        """In hex; empty when what was sent has been deleted."""
+        return self.packed[-DIGEST_BYTES:].hex()
 
 
 @dataclass(frozen=True, slots=True)

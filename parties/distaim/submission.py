@@ -10,6 +10,7 @@ import re
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from functools import lru_cache
 
 from parties.config import NAME_PATTERN
 from protocols.upload import NAMES
@@ -111,7 +112,14 @@ class Submission:
         # What thousands of submissions of a run have in common is in memory once.
         for name in ("run", "config", "workload", "form"):
             values[name] = sys.intern(values[name])
+        values |= {name: _shared(values[name]) for name in ("cells", "capacity")}
         return cls(**values)
+
+
+@lru_cache(maxsize=256, typed=True)
+def _shared(number: int) -> int:
+    """The same number, and the same object for whoever asks."""
+    return number
 
 
 _FIELDS = tuple(item.name for item in fields(Submission))

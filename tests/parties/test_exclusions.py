@@ -55,7 +55,7 @@ def held(pid: int, lies: Digests, component: int) -> list[StoredSubmission]:
         return lie or digest(client, number)
 
     return [
-        StoredSubmission(make_submission(c), "", "", of(c, pid), of(c, (pid + 1) % 3), 1, 0.0)
+        StoredSubmission.of(make_submission(c), "", "", of(c, pid), of(c, (pid + 1) % 3), 1, 0.0)
         for c in CLIENTS
     ]
 
@@ -296,7 +296,7 @@ def disputed(
     async def lying(ctx: Context, batch: list[StoredSubmission]) -> list[str]:
         if ctx.pid == 2:
             batch = [
-                replace(stored, own_digest="ab" * 32)
+                replace(stored, packed=stored.packed[:32] + b"\xab" * 32 + stored.packed[64:])
                 if stored.submission.client == EVERYONE[0]
                 else stored
                 for stored in batch

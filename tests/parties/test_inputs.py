@@ -49,7 +49,7 @@ def stored(form: InputForm, pid: int, client: str, body: bytes) -> StoredSubmiss
     submission = replace(make_submission(client), form=form.name, first_round=1)
     own, next_ = (digest.hex() for digest in form.component_digests(pid, body, CAPACITY))
     whole = hashlib.sha256(body).hexdigest()
-    return StoredSubmission(submission, "ab" * 32, whole, own, next_, len(body), 0.0)
+    return StoredSubmission.of(submission, "ab" * 32, whole, own, next_, len(body), 0.0)
 
 
 def batch_at(form: InputForm, pid: int, bodies: Bodies, check: str = NO_CHECK) -> Batch:

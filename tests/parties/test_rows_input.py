@@ -85,7 +85,7 @@ def stored(form: Rows, pid: int, client: str, body: bytes, capacity: int) -> Sto
     own, next_ = (digest.hex() for digest in form.component_digests(pid, body, capacity))
     submission = make_submission(client, form=ROWS, capacity=capacity)
     whole = hashlib.sha256(body).hexdigest()
-    return StoredSubmission(submission, "ab" * 32, whole, own, next_, len(body), 0.0)
+    return StoredSubmission.of(submission, "ab" * 32, whole, own, next_, len(body), 0.0)
 
 
 def count(
@@ -211,7 +211,7 @@ def test_share_refuses_counts() -> None:
 )
 def test_batches_have_the_rows_of_a_segment(capacities: Sequence[int], sizes: list[int]) -> None:
     due = [
-        StoredSubmission(
+        StoredSubmission.of(
             make_submission(f"c{i}", form=ROWS, capacity=n), "ab" * 32, "", "", "", 1, 0.0
         )
         for i, n in enumerate(capacities)

@@ -1,12 +1,14 @@
 """The durable store: kill -9, full disk, wrong folder, idempotence; its ledger is in test_ledger."""
 
 import errno
+import gc
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
+import tracemalloc
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -622,3 +624,21 @@ def test_store_is_synchronous(store: Store) -> None:
     """A kill does not lose what the kernel has; only this setting makes a power cut lose nothing either."""
     assert store._db.execute("PRAGMA synchronous").fetchone() == (2,)
     assert store._db.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+
+
+def test_submissions_take_a_few_hundred_bytes_of_memory_for_each_owner(tmp_path: Path) -> None:
+    owners = 100
+    with Store(tmp_path / "s", CONFIG) as store:
+        for number in range(owners):
+            put(store, make_submission(f"owner-{number}"), b"one", limit=owners)
+        store.submission_count()
+        gc.collect()
+        tracemalloc.start()
+        try:
+            stored = store.submissions()
+            gc.collect()
+            held, _ = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+    assert len(stored) == owners
+    assert held < 800 * owners

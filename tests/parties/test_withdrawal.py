@@ -447,6 +447,13 @@ def listing(*uploads: Listed, withdrawn: Sequence[SignedWithdrawal] = ()) -> Lis
     return Listing(True, frozenset(uploads), tuple(withdrawn))
 
 
+def test_parse_takes_known_uploads_from_where_they_are_and_others_as_they_come() -> None:
+    shown = listing(V1, V2).to_bytes()
+    parsed = Listing.parse(shown, 1, WHOSE, {V1: V1})
+    assert parsed.uploads == {V1, V2}
+    assert {id(V1)} == {id(V1), id(V2)} & {id(one) for one in parsed.uploads}
+
+
 def test_concluded_counts_the_highest_version_that_all_three_have() -> None:
     both = listing(V1, V2)
     assert concluded([both] * 3, {}, 0).due == {A: V2}
