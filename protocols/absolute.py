@@ -20,9 +20,20 @@ from protocols.derived import Summand, signed, summand, weighted_bits
 from protocols.ring import BITS, R32
 from protocols.shares import Additive, Share, concatenate
 
-# Larger blocks cost less overhead and more memory: 42 bytes a cell at 10^6 cells, most of it these two blocks.
+# Larger blocks cost less overhead and more memory, most of which is that of these two blocks.
 BLOCK_CELLS = 1 << 18
 _IN_FLIGHT = 2
+
+
+def block_cells(cells: int) -> int:
+    """How many of ``cells`` cells a block has: one block up to ``BLOCK_CELLS``, else a whole multiple of three blocks.
+
+    Those are of nearly one size, at most half above ``BLOCK_CELLS``, so that all three parties send nearly the same.
+    """
+    if cells <= BLOCK_CELLS:
+        return BLOCK_CELLS
+    blocks = 3 * max(1, round(cells / (3 * BLOCK_CELLS)))
+    return whole_words(-(-cells // blocks))
 
 
 async def grouped_absolute_error(
@@ -180,11 +191,11 @@ async def _sums_by_group(
     terms: Callable[[Context, slice], Awaitable[Additive]],
 ) -> Share:
     """The sums over groups of what ``terms`` makes of blocks of cells, (G,). Roles rotate from block to block."""
-    ends = np.cumsum(sizes)
+    ends, size = np.cumsum(sizes), block_cells(cells)
     slots = asyncio.Semaphore(_IN_FLIGHT)
 
     async def block(c: Context, start: int) -> Additive:
-        stop = min(start + BLOCK_CELLS, cells)
+        stop = min(start + size, cells)
         first, last = (
             int(np.searchsorted(ends, start, "right")),
             int(np.searchsorted(ends, stop, "left")),
@@ -193,12 +204,12 @@ async def _sums_by_group(
         # group are placed at ``first`` among all G: a group that goes on in the next block is added up there.
         cuts = np.concatenate(([0], ends[first:last] - start)).astype(np.intp)
         async with slots:
-            role = c.child(rotate=start // BLOCK_CELLS % 3)
+            role = c.child(rotate=start // size % 3)
             sums = (await terms(role, slice(start, stop))).grouped(cuts)
             c.depth = role.depth
         return sums.padded(first, sizes.size)
 
-    starts = range(0, cells, BLOCK_CELLS)
+    starts = range(0, cells, size)
     blocks = await ctx.gather(*((lambda c, s=start: block(c, s)) for start in starts))
     return await reshare(ctx, sum(blocks, start=Additive.zeros(R32, (sizes.size,))))
 

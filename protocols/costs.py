@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import reduce
 
 from protocols import bounded, count_bits
-from protocols.absolute import BLOCK_CELLS
+from protocols.absolute import block_cells
 from protocols.bit_sums import QUAD
 from protocols.bitslice import words_for
 from protocols.blocks import PROVED_AT_ONCE
@@ -241,8 +241,9 @@ def grouped_absolute_error(
     if _VERIFIED.get():
         made = bits_of_counts(sum(map(count_bits.whole_words, sizes)), bits - fraction_bits)
         return made + grouped_error_of_bits(sizes, bits, fraction_bits)
-    for number, start in enumerate(range(0, cells, BLOCK_CELLS)):
-        blocks |= absolute_terms(min(BLOCK_CELLS, cells - start), bits).rotated(number % 3)
+    block = block_cells(cells)
+    for number, start in enumerate(range(0, cells, block)):
+        blocks |= absolute_terms(min(block, cells - start), bits).rotated(number % 3)
     return blocks + _everyone(groups * 4)
 
 
@@ -270,8 +271,9 @@ def grouped_error_of_bits(sizes: Sequence[int], bits: int, fraction_bits: int) -
     cells, blocks = sum(map(count_bits.whole_words, sizes)), Cost()
     if _VERIFIED.get():
         return below(cells, bits - fraction_bits) + _by_trees(sizes, bits, fraction_bits)
-    for number, start in enumerate(range(0, cells, BLOCK_CELLS)):
-        size = min(BLOCK_CELLS, cells - start)
+    block = block_cells(cells)
+    for number, start in enumerate(range(0, cells, block)):
+        size = min(block, cells - start)
         terms = below(size, bits - fraction_bits) + _dealt(0, 2 * size * 4)
         blocks |= terms.rotated(number % 3)
     return blocks + _everyone(len(sizes) * 4)

@@ -97,6 +97,15 @@ def _choosing(find: Find) -> float:
     return find("select", _MILLION).seconds - find("abs_error", _MILLION).seconds
 
 
+def _over_floor(task: str, size: int) -> Figure:
+    """Seconds over those of the same bytes without a protocol."""
+    return lambda find: find(task, size).seconds / find(task, size).floor["seconds"]
+
+
+def _over_errors(find: Find) -> float:
+    return find("select", _MILLION).seconds / find("abs_error", _MILLION).seconds
+
+
 def _over_box_muller(find: Find) -> float:
     return find("discrete_gaussian", _SAMPLES).seconds / find("box_muller", _SAMPLES).seconds
 
@@ -130,6 +139,8 @@ _COUNTING = "counting Adult's 48,842 rows into 2.74 million cells"
 _EXACT = "discrete Gaussian, sigma 20.9 within 2^-64"
 GOALS = (
     Goal("absolute error, 10^6 cells: seconds", _seconds(*_ERROR), 0.1, "0.118"),
+    Goal("absolute error, 10^6 cells: seconds over the floor's", _over_floor(*_ERROR), 1.6),
+    Goal("select, 250 candidates: seconds over the absolute error's", _over_errors, 1.5),
     Goal("absolute error: bytes a cell and party", _bytes(*_ERROR), 15, "18.0"),
     Goal("absolute error: rounds", _rounds(*_ERROR), 10, "9"),
     Goal("select, 250 candidates: seconds beyond the absolute error", _choosing, 0.1, "0.010"),

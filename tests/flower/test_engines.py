@@ -15,6 +15,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+import trustme
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, PrivateFormat, PublicFormat
 
 from parties.config import CertificateFiles, Config
 from parties.flaim.flower.node import STATE
@@ -28,6 +32,7 @@ pytest.importorskip("flwr", reason="the extra `flower` is not installed (make te
 ROOT = Path(__file__).resolve().parents[2]
 APP = ROOT / "examples" / "flower"
 BIN = Path(sys.executable).parent
+STRANGER = "stranger"
 Certificates = dict[str, CertificateFiles]
 pytestmark = pytest.mark.timeout(1200)
 
@@ -92,11 +97,12 @@ class Fleet:
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
-    def connect(self, port: str) -> None:
-        """`flwr run` goes to the SuperLink there."""
+    def connect(self, port: str, trusting: Path | None = None) -> None:
+        """`flwr run` goes to the SuperLink there, over TLS where it is known whom it is `trusting`."""
+        how = "insecure = true" if trusting is None else f'root-certificates = "{trusting}"'
         (self.folder / "flwr" / "config.toml").write_text(
             '[superlink]\ndefault = "fleet"\n'
-            f'[superlink.fleet]\naddress = "127.0.0.1:{port}"\ninsecure = true\n'
+            f'[superlink.fleet]\naddress = "127.0.0.1:{port}"\n{how}\n'
         )
 
     def wait(self, done: Callable[[], bool], seconds: float, what: str) -> None:
@@ -109,7 +115,7 @@ class Fleet:
 
 @contextmanager
 def fleet(folder: Path) -> Iterator[Fleet]:
-    found = Fleet(folder, free_ports(1 + len(NAMES)))
+    found = Fleet(folder, free_ports(2 + len(NAMES)))
     (folder / "flwr").mkdir()
     try:
         yield found
@@ -170,6 +176,62 @@ def start_deployment(found: Fleet, nodes: list[dict[str, str]]) -> None:
     )
 
 
+@dataclass(frozen=True)
+class HostFiles:
+    """The TLS certificate of the SuperLink's host, as an operator's own authority issues it."""
+
+    ca: Path
+    cert: Path
+    key: Path
+
+    @classmethod
+    def make(cls, folder: Path) -> "HostFiles":
+        authority, files = (
+            trustme.CA(),
+            cls(*(folder / f"host.{end}" for end in ("ca", "crt", "key"))),
+        )
+        issued = authority.issue_cert("127.0.0.1", "localhost")
+        authority.cert_pem.write_to_path(files.ca)
+        issued.cert_chain_pems[0].write_to_path(files.cert)
+        issued.private_key_pem.write_to_path(files.key)
+        return files
+
+
+def node_key(path: Path) -> tuple[Path, Path]:
+    """A key for Flower's node authentication as `ssh-keygen -t ecdsa -b 384` makes it: the private file, the public."""
+    key, public = ec.generate_private_key(ec.SECP384R1()), path.with_suffix(".pub")
+    path.write_bytes(
+        key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, serialization.NoEncryption())
+    )
+    public.write_bytes(key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH))
+    return path, public
+
+
+def start_guarded_deployment(found: Fleet, nodes: list[dict[str, str]], host: HostFiles) -> None:
+    """`start_deployment` over TLS, with SuperNodes that the SuperLink knows by their keys; a stranger comes, too."""
+    port, alone = str(found.ports[0]), "--disable-runtime-dependency-installation"
+    tls = ("--ssl-ca-certfile", host.ca, "--ssl-certfile", host.cert, "--ssl-keyfile", host.key)
+    here = ("--host", "127.0.0.1", "--port")
+    guard = (*map(str, tls), "--enable-supernode-auth")
+    found.start("superlink", "flower-superlink", *guard, *here, port, alone)
+    found.connect(port, host.ca)
+    found.wait(lambda: "Uvicorn running" in found.log("superlink"), 120, "no SuperLink")
+    settings = [" ".join(f'{key}="{value}"' for key, value in node.items()) for node in nodes]
+    for number, name in enumerate((*NAMES, STRANGER)):
+        key, public = node_key(found.folder / f"{name}.node")
+        if name != STRANGER:
+            found.flwr("supernode", "register", str(public), "fleet")
+        where = (*here, str(found.ports[1 + number]), "--superlink", f"127.0.0.1:{port}")
+        proof = ("--root-certificates", str(host.ca), "--auth-supernode-private-key", str(key))
+        config = settings[number % len(nodes)]
+        found.start(name, "flower-supernode", *where, *proof, "--node-config", config)
+    found.wait(
+        lambda: all("SuperNode ID" in found.log(name) for name in NAMES),
+        120,
+        "SuperNodes do not start",
+    )
+
+
 def run_app(found: Fleet, *more: str, **settings: str) -> None:
     values = " ".join(f'{key}="{value}"' for key, value in settings.items())
     found.flwr("run", str(APP), "fleet", "--run-config", values, *more)
@@ -200,6 +262,28 @@ def test_deployment_engine_runs_flaim_and_survives_a_killed_node(
     assert result["rounds_done"] == 1
     assert result["sums"]["dropouts"] >= 1
     assert not any((tmp_path / name / "state" / STATE).exists() for name in NAMES if name != killed)
+    assert_clean(collect(config, tmp_path, certificates))
+
+
+def test_deployment_engine_runs_flaim_over_tls_among_nodes_that_are_registered(
+    certificates: Certificates, tmp_path: Path
+) -> None:
+    config = flaim_config(
+        certificates,
+        MALICIOUS | {"run.rounds": 1, "timeouts.receive_s": 240.0, "clients.wait_s": 240.0},
+    )
+    nodes, host = write_nodes(config, certificates, tmp_path), HostFiles.make(tmp_path)
+    server = tmp_path / "server"
+    with fleet(tmp_path) as found:
+        start_guarded_deployment(found, nodes, host)
+        run_app(found, config=str(tmp_path / "study.toml"), dir=str(server))
+        found.wait((server / "report.json").exists, 800, "the run does not end")
+        assert "SuperNode ID" not in found.log(STRANGER)
+        plain = Path(found.folder / "flwr" / "config.toml")
+        plain.write_text(plain.read_text().replace(str(host.ca), str(certificates[SERVER].ca)))
+        with pytest.raises(AssertionError, match="unavailable"):
+            found.flwr("run", str(APP), "fleet")
+    assert json.loads((server / "result.json").read_text())["rounds_done"] == 1
     assert_clean(collect(config, tmp_path, certificates))
 
 

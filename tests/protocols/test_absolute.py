@@ -43,6 +43,17 @@ def test_grouped_absolute_error_equals_plain_across_blocks(
     assert secure(x, y, np.array(sizes), 20) == plain(x, y, np.array(sizes))
 
 
+@given(st.integers(1, 10**8))
+def test_block_cells_makes_one_block_or_as_many_of_one_size_for_each_party(cells: int) -> None:
+    size = absolute.block_cells(cells)
+    blocks = -(-cells // size)
+    assert size % 64 == 0
+    assert size <= 1.5 * absolute.BLOCK_CELLS + 64
+    assert blocks == 1 or (blocks % 3 == 0 and cells > absolute.BLOCK_CELLS)
+    # The last one lacks what the others were rounded up by.
+    assert blocks == 1 or blocks * size - cells <= 64 * blocks
+
+
 def test_grouped_absolute_error_holds_at_the_bound() -> None:
     largest = (1 << 19) - 1
     x = np.array([0, 0, (largest + 1) // 64 - 1, 5])

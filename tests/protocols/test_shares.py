@@ -92,6 +92,17 @@ def test_additive_has_no_way_to_bytes() -> None:
     assert term.of_table((Entries(0, 0), Entries(1, 0)), 0) is term
 
 
+@pytest.mark.parametrize("size", [0, 1, 15, 16, 40, (1 << 16) + 3])
+def test_add_to_is_read_and_exclusive_or_wherever_the_stream_is(size: int) -> None:
+    first, second = (Keystream(b"k" * 16, b"path") for _ in range(2))
+    for start in (size, 7):
+        octets = np.arange(start, start + size).astype(np.uint8)
+        guarded = np.concatenate((octets, np.full(16, 9, np.uint8)))
+        first.add_to(guarded[:size])
+        np.testing.assert_array_equal(guarded[:size], octets ^ second.read(size))
+        assert (guarded[size:] == 9).all()
+
+
 def test_keystream_shows_no_key() -> None:
     assert repr(Keystream(b"k" * 16, b"path")) == "Keystream(...)"
 
@@ -135,7 +146,9 @@ def test_channel_is_touched_by_base_alone() -> None:
     assert senders == set(SENDERS)
     unmaskers = {path.name for path in package.glob("*.py") if "masked" in calls(path)}
     assert unmaskers == {"base.py", "fixed.py"}
-    drawers = {path.name for path in package.glob("*.py") if "common" in calls(path)}
+    drawers = {
+        path.name for path in package.glob("*.py") if {"common", "subtract_common"} & calls(path)
+    }
     assert drawers == set(DRAWERS)
     own_drawers = {path.name for path in package.glob("*.py") if "private" in calls(path)}
     assert own_drawers == {"derived.py", "discrete.py"}
