@@ -22,7 +22,7 @@ help:
 	@echo "make pictures   the pictures in the guides, from runs of this machine (wants chromium)"
 	@echo "make bench      measure the engine; writes bench/results (minutes)"
 	@echo "make bench-link  measure joining two sources on shares; writes bench/results/link.* (minutes)"
-	@echo "make bench-load  10,000 owners at once, studies for an hour, long runs; adds to bench/results/load.* (hours)"
+	@echo "make bench-load  10,000 owners at once, studies for an hour, long runs, a million damaged inputs, a thousand faults; adds to bench/results/load.* (hours)"
 	@echo "make bench-utility  measure the methods' utility; adds to bench/results/utility.* (a night; goes on where it was)"
 	@echo "make bench-overhead  measure what clients and servers move; bench/results/overhead.* (an hour; goes on where it was)"
 	@echo "make bench-secagg   measure SecAgg beside Flower's; writes bench/results/secagg.* (up to an hour)"
@@ -93,6 +93,8 @@ bench-load: $(STAMP)
 	$(BIN)/syncret bench load long rows --output bench/results
 	$(BIN)/syncret bench load long clients --minutes 120 --output bench/results
 	$(BIN)/syncret bench load soak --minutes 60 --output bench/results
+	for seed in 301 302 303 304; do $(BIN)/syncret bench load fuzz --frames 250000 --seed $$seed --finds build/finds --output bench/results || exit 1; done
+	mkdir -p build && $(BIN)/syncret bench load kills --cases 1000 --jobs 2 --results build/kills.jsonl --output bench/results
 
 bench-utility: $(STAMP)
 	$(BIN)/syncret bench mwem --repeats 3 --output bench/results

@@ -82,12 +82,14 @@ def markdown(records: Sequence[Mapping[str, Any]]) -> str:
         (OWNERS, _OWNERS, _owners),
         (SOAK, _SOAK, _soak),
         (LONG, _LONG, _long),
-        (FUZZ, _FUZZ, _fuzz),
         (KILLS, _KILLS, _kills),
     ):
         if mine := [record for record in records if record["kind"] == kind]:
             parts.append(head)
             parts += [f"{_source(record)}\n\n{section(record['result'])}\n" for record in mine]
+    if mine := [record for record in records if record["kind"] == FUZZ]:
+        sources = "\n\n".join(map(_source, mine))
+        parts += [_FUZZ, f"{sources}\n\n{_fuzz([record['result'] for record in mine])}\n"]
     return "\n".join(parts)
 
 
@@ -175,21 +177,29 @@ def _long(result: Mapping[str, Any]) -> str:
     return markdown_table(heads, [row], right=range(10))
 
 
-def _fuzz(result: Mapping[str, Any]) -> str:
-    targets = result["targets"]
+def _fuzz(results: Sequence[Mapping[str, Any]]) -> str:
+    """A row for each seed, and one of all."""
+    rows = [(result["seed"], *_damage(result["targets"])) for result in results]
+    rows.append(("all", *_damage([one for result in results for one in result["targets"]])))
+    heads = (
+        "seed | inputs | readers, servers | read | seconds | slowest s | most growth, MB | finds"
+    )
+    return markdown_table(heads, rows, right=range(5))
+
+
+def _damage(targets: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+    """What became of inputs, over all targets."""
     slowest = max(targets, key=lambda one: float(one["slowest_s"]))
     grown = max(targets, key=lambda one: int(one["grown_bytes"]))
-    row = (
+    return (
         f"{sum(one['inputs'] for one in targets):,}",
-        f"{len(targets)}",
+        f"{len({one['target'] for one in targets})}",
         f"{sum(one['taken'] for one in targets):,}",
         f"{sum(one['seconds'] for one in targets):,.0f}",
         f"{slowest['slowest_s']:.1f} ({slowest['target']})",
         f"{mb(grown['grown_bytes'] / 1e6)} ({grown['target']})",
         f"{sum(len(one['finds']) for one in targets)}",
     )
-    heads = "inputs | readers, servers | read | seconds | slowest s | most growth, MB | finds"
-    return markdown_table(heads, [row], right=range(4))
 
 
 def _kills(result: Mapping[str, Any]) -> str:
