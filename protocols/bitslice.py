@@ -32,9 +32,8 @@ def to_planes(ring: Ring, cells: RingArray, bits: int) -> NDArray[np.uint64]:
     """The lowest ``bits`` bits of ``cells`` (n,) as planes (bits, words_for(n))."""
     count = cells.size
     words = words_for(count)
-    words_of = [cells]
-    if ring.wide:
-        words_of = ring.to_wire(cells).view("<u8").reshape(count, ring.itemsize // 8).T
+    shape = count, ring.itemsize // 8
+    words_of = ring.to_wire(cells).view("<u8").reshape(shape).T if ring.wide else [cells]
     planes = np.zeros((bits, words * 8), dtype=np.uint8)
     filled = planes[:, : -(-count // 8)]
     column = np.empty(count, np.uint8)
