@@ -38,6 +38,7 @@ from protocols import (
 from protocols import select as select_module
 from protocols.bitslice import from_bits, words_for
 from protocols.context import Context
+from protocols.keystream import Keystream
 from protocols.link_plan import Linking
 from protocols.products import NumpyProducts
 from protocols.ring import BITS, R16, R32, R64, R128, Ring, RingArray
@@ -395,6 +396,16 @@ def test_view_without_the_input_mask_is_rejected(monkeypatch: pytest.MonkeyPatch
         ), name
 
 
+def test_view_without_the_masks_that_are_drawn_in_place_is_rejected(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Context, "subtract_common", lambda self, component, ring, x: None)
+    for name in ("msb", "absolute"):
+        assert any(
+            find_leak(bits_received(PROTOCOLS[name][0], party, opened=0)) for party in range(3)
+        ), name
+
+
 def test_view_of_a_shuffle_without_its_masks_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     """Permutations and keys of tags stay as they are; what is sent under no keystream shows."""
     original = Context.common
@@ -428,11 +439,10 @@ def test_view_with_a_mask_used_twice_is_rejected(monkeypatch: pytest.MonkeyPatch
             await base.reshare(child, share_of(ctx, parts, BITS).additive(child))
 
     assert all(find_leak(bits_received(twice, party, opened=0)) is None for party in range(3))
-    original = Context.common
+    original = Context._stream
 
-    def same_stream(self: Context, component: int, ring: Ring, shape: tuple[int, ...]) -> RingArray:
-        fresh = Context(self._transport, b"always the same")
-        return original(fresh, component, ring, shape)
+    def same_stream(self: Context, component: int) -> Keystream:
+        return original(Context(self._transport, b"always the same"), component)
 
-    monkeypatch.setattr(Context, "common", same_stream)
+    monkeypatch.setattr(Context, "_stream", same_stream)
     assert all(find_leak(bits_received(twice, party, opened=0)) for party in range(3))
