@@ -333,7 +333,8 @@ def model_of_nothing(forger: Forger) -> None:
     config = agreed_config(read_lines(forger.run, 0)[0]["config"])
     shutil.rmtree(forger.run / "model")
     model = uniform_model(config.build_workload())
-    said = write_synthetic(forger.run, model, config, total=50).said.to_dict()
+    # Far more rows than there are, whatever the noise: which the run has not estimated.
+    said = write_synthetic(forger.run, model, config, total=5000).said.to_dict()
     forger.edit(lambda lines: find(lines, "note", what="published").update(said))
 
 
