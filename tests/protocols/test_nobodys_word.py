@@ -291,6 +291,8 @@ def test_no_party_shares_what_it_alone_knows(name: str, monkeypatch: pytest.Monk
 
     for module in (base, derived, measure):
         monkeypatch.setattr(module, "share_input", refused)
+    for module in (base, derived):
+        monkeypatch.setattr(module, "split_input", refused)
     monkeypatch.setattr(Context, "private", own)
     run_parties(verified(ALL[name]))
 
@@ -299,10 +301,11 @@ def test_no_party_shares_what_it_alone_knows(name: str, monkeypatch: pytest.Monk
     "program",
     [
         lambda c: base.share_input(c, R32, 0, np.ones(1, np.uint32), (1,)),
+        lambda c: base.split_input(c, R32, 0, np.ones(1, np.uint32), (1,)),
         lambda c: base.reveal_component(c, share_of(c, WORDS, BITS), 0),
         lambda c: measure.distributed_noise(c, 5, 3.0, 100),
     ],
-    ids=["share_input", "reveal_component", "distributed_noise"],
+    ids=["share_input", "split_input", "reveal_component", "distributed_noise"],
 )
 def test_what_cannot_be_checked_is_refused_where_there_is_a_verifier(program: Program) -> None:
     with pytest.raises(ValueError, match="cannot be checked"):
