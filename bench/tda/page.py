@@ -118,9 +118,9 @@ def _scores(store: Store) -> str:
     heads = "table | beta | method | paper | ours | verdict | ours, 100 rounds on all rows"
     return (
         "## Scores\n\n"
-        "Verdicts: ours agrees with the paper's figure if the two differ by less than 5 % of it or two\n"
-        "deviations between our runs; the paper prints no deviations.\n"
-        "They go by the last column where it has a figure.\n\n"
+        "Verdicts: `agree` within 5 % of the paper's figure; further apart, `better` and `worse` where that is\n"
+        "more than chance (Student's t of our runs, as if the paper's scattered as ours do), else `within\n"
+        "spread`; `one run` says on which side a single one is. They go by the last column where it has a figure.\n\n"
         f"{markdown_table(heads, rows)}\n"
     )
 

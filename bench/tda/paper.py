@@ -1,14 +1,15 @@
 """The Fed-TDA paper's tables as printed, by our names of tables and methods.
 
 Provides `SCORES`, `GANS`, `UPPER`, `SIMILARITIES`, `UPLOADS`, `EPSILONS` and `verdict`. Public: everything. The paper
-prints no deviations, so that a verdict goes by ours. Source: Fed-TDA paper, its tables of ROCAUC or accuracy, of
-similarity, and Table 5; Tuberculosis, its fifth table, cannot be had.
+prints no deviations. Source: Fed-TDA paper, its tables of ROCAUC or accuracy, of similarity, and Table 5; Tuberculosis,
+its fifth table, cannot be had.
 """
 
 from collections.abc import Mapping, Sequence
-from statistics import fmean, stdev
+from statistics import fmean
 
 from bench.tda.settings import DP_FED_GAN, FED_GAN
+from bench.utility.verdicts import judged
 
 _COLUMNS = ("fedavg", "fedprox", "fedmix", "DP-FedAvg-GAN", "Fed-TGAN", "tda+fedavg", "tda+fedprox")
 GANS: Mapping[str, str] = {"DP-FedAvg-GAN": DP_FED_GAN, "Fed-TGAN": FED_GAN}
@@ -117,17 +118,8 @@ EPSILONS: Mapping[str, tuple[float, float]] = {
 
 
 def verdict(printed: float, values: Sequence[float]) -> str:
-    """`agree`, `better` (higher) or `worse` than `printed`; `not run` without values.
-
-    They agree where they differ by less than 5 % of the paper's, two of our deviations between runs, or 0.005.
-    """
-    if not values:
-        return "not run"
-    apart = fmean(values) - printed
-    deviation = stdev(values) if len(values) > 1 else 0.0
-    if abs(apart) <= max(0.05 * abs(printed), 2 * deviation, 0.005):
-        return "agree"
-    return "better" if apart > 0 else "worse"
+    """What is to be said of `values` beside `printed`, by the rule of `bench.utility.verdicts`; more is better."""
+    return judged(printed, values).word(lower="worse", higher="better")
 
 
 def gap(values: Sequence[float], others: Sequence[float]) -> float | None:

@@ -366,8 +366,9 @@ def test_store_keeps_runs_and_passes_over_a_torn_line(tmp_path: Path) -> None:
 
 def test_verdict_is_of_a_measure_where_more_is_better() -> None:
     printed = SCORES["clinical", 0.05, "fedavg"]
-    assert verdict(printed, [printed + 0.2]) == "better"
-    assert verdict(printed, [printed - 0.2]) == "worse"
+    assert verdict(printed, [printed + 0.2, printed + 0.21]) == "better"
+    assert verdict(printed, [printed - 0.2, printed - 0.21]) == "worse"
+    assert verdict(printed, [printed - 0.2]) == "one run, worse"
     assert verdict(printed, [printed - 0.01]) == "agree"
     assert verdict(printed, []) == "not run"
 

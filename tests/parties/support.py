@@ -12,19 +12,27 @@ import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from parties.config import CertificateFiles, Config, config_from_dict
+from parties.distaim.arrivals import Arrivals
+from parties.distaim.circumstances import Circumstances, Holdings
+from parties.distaim.inputs import InputForm
 from parties.distaim.listener import start_ingest
 from parties.distaim.sealed import SealedUpload, SignedUpload, Upload, seal_boxes, seal_common
 from parties.distaim.store import Store
 from parties.distaim.stored import Total
 from parties.distaim.submission import Submission
+from parties.distaim.waiting import Waiting
 from parties.orders import Orders
+from parties.signing import Issuer
 from parties.tls import certificate_bytes, make_certificates, public_keys, signer
 from parties.trial.ports import free_ports
+from protocols.context import Context
 from protocols.ring import R32
 from protocols.shares import Share
 from protocols.upload import UploadParts, UploadSeeds, upload
@@ -219,3 +227,30 @@ def bodies_in(store: Path, folder: str) -> list[str]:
         rows = db.execute("SELECT path FROM body WHERE path LIKE ?", (f"{folder}/%",)).fetchall()
     files = [path.name for path in (store / folder).glob("*")]
     return sorted([*files, *(row[0].removeprefix(f"{folder}/") for row in rows)])
+
+
+def make_arrivals(
+    ctx: Context,
+    config: Config,
+    holdings: Holdings,
+    forms: Mapping[str, InputForm],
+    cells: int,
+    *,
+    on_client: Callable[..., object] = lambda **_: None,
+    on_waiting: Callable[[Waiting], object] = lambda state: None,
+) -> Arrivals:
+    """A server's count of whom ``holdings`` has, with nobody's orders; its transcript tells ``on_client`` alone."""
+    transcript = SimpleNamespace(client=on_client, note=lambda what, **_: None, flush=lambda: None)
+    return Arrivals(
+        ctx,
+        config,
+        holdings,
+        forms=forms,
+        cells=cells,
+        transcript=transcript,  # type: ignore[arg-type]
+        closed=asyncio.Event(),
+        circumstances=Circumstances(),
+        authority=cast(Issuer, None),
+        orders=Orders(),
+        on_waiting=on_waiting,
+    )

@@ -1,14 +1,11 @@
 """Input forms: counts end as shares of their sum, and a form whose servers talk shares a total with them."""
 
-import asyncio
 import contextlib
 import hashlib
 import secrets
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import SimpleNamespace
-from typing import cast
 
 import numpy as np
 import pytest
@@ -16,8 +13,6 @@ from numpy.typing import NDArray
 
 from parties.config import CELLS, NO_CHECK, TOTALS
 from parties.database import Database
-from parties.distaim.arrivals import Arrivals
-from parties.distaim.circumstances import Circumstances
 from parties.distaim.inputs import Added, Batch, InputForm, Limit, input_form, input_forms
 from parties.distaim.inputs.counts import Counts
 from parties.distaim.listing import Page
@@ -26,13 +21,11 @@ from parties.distaim.roll import Roll
 from parties.distaim.settled import Final
 from parties.distaim.steps import CLIENTS_CHECK, CLIENTS_COMPARE, PASSED, Checked
 from parties.distaim.stored import Standing, StoredSubmission, Total
-from parties.orders import Orders
-from parties.signing import Issuer
 from protocols import base
 from protocols.context import Context
 from protocols.shares import Share
 from protocols.upload import FORMS, PLAIN, SEEDED, UploadSeeds
-from tests.parties.support import make_codes, make_config, make_submission
+from tests.parties.support import make_arrivals, make_codes, make_config, make_submission
 from tests.protocols.local import reconstruct, run_parties
 
 CONFIG = make_config({"clients.expected": 2, "clients.minimum": 2})
@@ -218,7 +211,6 @@ class Squares(Counts):
             return Added(total + await base.multiply(c, sent.total, sent.total))
 
 
-NOBODY = cast(Issuer, None)
 """No authority is asked where nobody has withdrawn."""
 
 
@@ -315,21 +307,7 @@ def test_count_in_adds_forms_to_one_total_each_with_its_own_steps(
     async def party(ctx: Context) -> Total:
         mine = [stored(form, ctx.pid, c, bodies[c][ctx.pid]) for c, form in sent.items()]
         held = Held(make_roll(), mine, lambda client: bodies[client][ctx.pid])
-        transcript = SimpleNamespace(
-            client=lambda **_: None, note=lambda what, **_: None, flush=lambda: None
-        )
-        arrivals = Arrivals(
-            ctx,
-            CONFIG,
-            held,
-            forms=forms,
-            cells=WORKLOAD.maximal_cells,
-            transcript=transcript,  # type: ignore[arg-type]
-            closed=asyncio.Event(),
-            circumstances=Circumstances(),
-            authority=NOBODY,
-            orders=Orders(),
-        )
+        arrivals = make_arrivals(ctx, CONFIG, held, forms, WORKLOAD.maximal_cells)
         total = await arrivals.count_in(0)
         assert held.saved == [total]
         return total
@@ -401,19 +379,9 @@ def count_in_as_they_come(
             if ctx.pid == 0:
                 batches.append(client)
 
-        transcript = SimpleNamespace(client=note, note=lambda what, **_: None, flush=lambda: None)
         config = make_config({"clients.expected": 3, "clients.minimum": 1})
-        arrivals = Arrivals(
-            ctx,
-            config,
-            held,
-            forms={SEEDED: form},
-            cells=WORKLOAD.maximal_cells,
-            transcript=transcript,  # type: ignore[arg-type]
-            closed=asyncio.Event(),
-            circumstances=Circumstances(),
-            authority=NOBODY,
-            orders=Orders(),
+        arrivals = make_arrivals(
+            ctx, config, held, {SEEDED: form}, WORKLOAD.maximal_cells, on_client=note
         )
         return await arrivals.count_in(0)
 

@@ -7,7 +7,6 @@ import tracemalloc
 from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import cast
 
 import pytest
@@ -16,8 +15,6 @@ import parties.database
 import parties.distaim.arrivals
 import parties.distaim.listing
 import parties.distaim.paging
-from parties.distaim.arrivals import Arrivals
-from parties.distaim.circumstances import Circumstances
 from parties.distaim.exclusions import Exclusion
 from parties.distaim.inputs.counts import Counts
 from parties.distaim.listing import MOST_VERSIONS, Listed, Listing, Whose
@@ -27,12 +24,12 @@ from parties.distaim.settled import Final, Settlements
 from parties.distaim.store import Store
 from parties.distaim.stored import Standing, StoredSubmission
 from parties.distaim.waiting import Waiting
-from parties.orders import Asked, Orders
+from parties.orders import Asked
 from parties.signing import Issuer
 from protocols.context import Context
 from protocols.errors import ProtocolViolation
 from protocols.upload import PLAIN
-from tests.parties.support import make_config, make_submission, make_upload
+from tests.parties.support import make_arrivals, make_config, make_submission, make_upload
 from tests.protocols.local import LocalMesh, LocalParty, run_parties
 
 SMALL = 10
@@ -254,20 +251,12 @@ class Worked(Counts):
 
 async def counting(ctx: Context, store: Store, form: Counts, watch: "Watched") -> None:
     """A server that counts in who comes, until the test is over."""
-    transcript = SimpleNamespace(
-        client=lambda **_: None, note=lambda what, **_: None, flush=lambda: None
-    )
-    await Arrivals(
+    await make_arrivals(
         ctx,
         CONFIG,
         store,
-        forms={PLAIN: form},
-        cells=WORKLOAD.maximal_cells,
-        transcript=transcript,  # type: ignore[arg-type]
-        closed=asyncio.Event(),
-        circumstances=Circumstances(),
-        authority=NOBODY,
-        orders=Orders(),
+        {PLAIN: form},
+        WORKLOAD.maximal_cells,
         on_waiting=lambda state: watch.hear(ctx.pid, state),
     ).count_in(0)
 
