@@ -33,6 +33,7 @@ from mechanisms.metrics import table_answers, workload_error
 from mechanisms.model import Model
 from mechanisms.source import TableSource
 from mechanisms.text_table import TextTable
+from parties.commands.running import postponed
 from parties.config import MALICIOUS, SEMI_HONEST, CertificateFiles, Config, load_config
 from parties.flaim.client import run_client
 from parties.flaim.server import run_server
@@ -196,18 +197,21 @@ def _superlink(
 ) -> Iterator[None]:
     command = [str(folder / "flower-superlink"), "--insecure", "--simulation", "--host", LOOPBACK]
     command += ["--port", str(port), "--disable-runtime-dependency-installation"]
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            command, stdout=output, stderr=output, env=environment, start_new_session=True
-        )
-    try:
-        yield
-    finally:
+    def end(process: "subprocess.Popen[bytes]") -> None:
         # Asked first: what it has started (Ray) ends itself then.
         for how in (signal.SIGTERM, signal.SIGKILL):
             with contextlib.suppress(ProcessLookupError, subprocess.TimeoutExpired):
                 os.killpg(process.pid, how)
                 process.wait(timeout=_GOODBYE_S)
+
+    with contextlib.ExitStack() as exits:
+        output = exits.enter_context(log.open("wb"))
+        with postponed():
+            process = subprocess.Popen(
+                command, stdout=output, stderr=output, env=environment, start_new_session=True
+            )
+            exits.callback(end, process)
+        yield
 
 
 def _flwr(folder: Path, arguments: list[str], environment: Mapping[str, str], clients: int) -> None:

@@ -24,6 +24,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from parties.commands.running import postponed
 from parties.trial.ports import free_ports
 
 Address = tuple[str, int]
@@ -145,8 +146,9 @@ def namespaces(discipline: Sequence[str]) -> Iterator[list[str]]:
 
 
 def _namespace(name: str, exits: contextlib.ExitStack) -> str:
-    _run("ip", "netns", "add", name)
-    exits.callback(_run, "ip", "netns", "del", name)
+    with postponed():
+        _run("ip", "netns", "add", name)
+        exits.callback(_run, "ip", "netns", "del", name)
     _run("ip", "-n", name, "link", "set", "lo", "up")
     return name
 
@@ -180,22 +182,23 @@ def relayed(shape: Shape, ports: Sequence[int]) -> Iterator[Views]:
             [source, target, port, ports[target]] for (source, target), port in entries.items()
         ],
     }
-    process = subprocess.Popen(
-        [sys.executable, "-m", "bench.relay", json.dumps(orders)],
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    with process:
-        try:
-            if process.stdout is None or process.stdout.readline() != "ready\n":
-                raise RuntimeError("the relay of a shaped network did not start")
-            yield [
-                [
-                    ("127.0.0.1", ports[pid] if pid == source else entries[source, pid])
-                    for pid in range(3)
-                ]
-                for source in range(3)
+    with contextlib.ExitStack() as exits:
+        with postponed():
+            process = exits.enter_context(
+                subprocess.Popen(
+                    [sys.executable, "-m", "bench.relay", json.dumps(orders)],
+                    cwd=ROOT,
+                    stdout=subprocess.PIPE,
+                    text=True,
+                )
+            )
+            exits.callback(process.kill)
+        if process.stdout is None or process.stdout.readline() != "ready\n":
+            raise RuntimeError("the relay of a shaped network did not start")
+        yield [
+            [
+                ("127.0.0.1", ports[pid] if pid == source else entries[source, pid])
+                for pid in range(3)
             ]
-        finally:
-            process.kill()
+            for source in range(3)
+        ]

@@ -26,6 +26,7 @@ from bench.engine import floor as engine_floor
 from bench.engine.party import NAMES, Orders, Report
 from bench.engine.tasks import SEMI_HONEST, TASKS
 from bench.networks import ROOT, Network
+from parties.commands.running import postponed
 from parties.tls import make_certificates
 
 _PARTY = "bench.engine.party"
@@ -229,17 +230,18 @@ def run_three(
         for pid, module in enumerate(modules):
             errors = exits.enter_context(tempfile.TemporaryFile("w+"))
             command = [*network.prefix(pid), sys.executable, "-m", *module]
-            process = subprocess.Popen(
-                command,
-                cwd=ROOT,
-                env=_environment(),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                text=True,
-            )
-            exits.enter_context(process)
-            exits.callback(process.kill)
+            with postponed():
+                process = subprocess.Popen(
+                    command,
+                    cwd=ROOT,
+                    env=_environment(),
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=errors,
+                    text=True,
+                )
+                exits.enter_context(process)
+                exits.callback(process.kill)
             processes.append((process, errors))
         for (process, _), given in zip(processes, inputs, strict=True):
             if process.stdin is not None:

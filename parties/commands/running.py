@@ -5,6 +5,7 @@ import contextlib
 import os
 import signal
 import sys
+import threading
 import traceback
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
@@ -184,6 +185,22 @@ def interruptible() -> Iterator[None]:
     finally:
         if before is signal.SIG_IGN:
             signal.signal(signal.SIGINT, before)
+
+
+@contextlib.contextmanager
+def postponed() -> Iterator[None]:
+    """SIGINT and SIGTERM that arrive while the block runs take effect at its end: no child is started unrecorded."""
+    arrived: list[int] = []
+    # Only the main thread is interrupted by them.
+    numbers = (signal.SIGINT, signal.SIGTERM) if threading.current_thread() is threading.main_thread() else ()
+    before = {one: signal.signal(one, lambda number, _: arrived.append(number)) for one in numbers}
+    try:
+        yield
+    finally:
+        for one, handler in before.items():
+            signal.signal(one, handler)
+    for number in arrived:
+        signal.raise_signal(number)
 
 
 def guarded(cli: click.Group, arguments: list[str] | None = None) -> int:

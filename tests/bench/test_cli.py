@@ -3,16 +3,20 @@
 import contextlib
 import os
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
 from click.testing import CliRunner
 
 from bench.cli import bench
+from bench.engine.measure import run_three
+from bench.networks import opened
 from parties.commands.main import cli
 from parties.commands.running import guarded
 from parties.statuses import Status
@@ -96,6 +100,39 @@ def test_bench_engine_leaves_no_party_behind_after_a_signal_in_the_background(
     assert run.said[-1] == f"syncret: error: {said}"
     # Its children were waited for.
     assert not [pid for pid in parties if Path(f"/proc/{pid}").exists()]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_child_that_is_being_started_when_a_signal_comes_is_ended_too(
+    monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+) -> None:
+    started: list[int] = []
+
+    class Signalled(subprocess.Popen[str]):
+        """Gets its signal when the child runs, but its parent has not been told yet."""
+
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            super().__init__(*arguments, **options)
+            started.append(self.pid)
+            if len(started) == 3:
+                os.kill(os.getpid(), number)
+
+    @click.command()
+    def three() -> None:
+        with opened("loopback") as network:
+            run_three(network, [["http.server", "0"]] * 3, [""] * 3, "it")
+
+    monkeypatch.setattr("subprocess.Popen", Signalled)
+    monkeypatch.setitem(bench.commands, "three", three)
+    with interrupts(None):
+        assert guarded(cli, ["bench", "three"]) == {
+            signal.SIGINT: Status.INTERRUPTED,
+            signal.SIGTERM: Status.TERMINATED,
+        }[number]
+    assert len(started) == 3
+    for pid in started:
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
 
 
 def _until_three_parties(pid: int) -> list[int]:
