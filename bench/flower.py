@@ -197,6 +197,7 @@ def _superlink(
 ) -> Iterator[None]:
     command = [str(folder / "flower-superlink"), "--insecure", "--simulation", "--host", LOOPBACK]
     command += ["--port", str(port), "--disable-runtime-dependency-installation"]
+
     def end(process: "subprocess.Popen[bytes]") -> None:
         # Asked first: what it has started (Ray) ends itself then.
         for how in (signal.SIGTERM, signal.SIGKILL):

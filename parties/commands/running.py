@@ -192,7 +192,11 @@ def postponed() -> Iterator[None]:
     """SIGINT and SIGTERM that arrive while the block runs take effect at its end: no child is started unrecorded."""
     arrived: list[int] = []
     # Only the main thread is interrupted by them.
-    numbers = (signal.SIGINT, signal.SIGTERM) if threading.current_thread() is threading.main_thread() else ()
+    numbers = (
+        (signal.SIGINT, signal.SIGTERM)
+        if threading.current_thread() is threading.main_thread()
+        else ()
+    )
     before = {one: signal.signal(one, lambda number, _: arrived.append(number)) for one in numbers}
     try:
         yield

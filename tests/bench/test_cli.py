@@ -102,9 +102,9 @@ def test_bench_engine_leaves_no_party_behind_after_a_signal_in_the_background(
     assert not [pid for pid in parties if Path(f"/proc/{pid}").exists()]
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(("number", "status", "said"), STOPPED)
 def test_a_child_that_is_being_started_when_a_signal_comes_is_ended_too(
-    monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+    monkeypatch: pytest.MonkeyPatch, number: signal.Signals, status: Status, said: str
 ) -> None:
     started: list[int] = []
 
@@ -125,10 +125,7 @@ def test_a_child_that_is_being_started_when_a_signal_comes_is_ended_too(
     monkeypatch.setattr("subprocess.Popen", Signalled)
     monkeypatch.setitem(bench.commands, "three", three)
     with interrupts(None):
-        assert guarded(cli, ["bench", "three"]) == {
-            signal.SIGINT: Status.INTERRUPTED,
-            signal.SIGTERM: Status.TERMINATED,
-        }[number]
+        assert guarded(cli, ["bench", "three"]) == status
     assert len(started) == 3
     for pid in started:
         with pytest.raises(ProcessLookupError):
