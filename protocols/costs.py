@@ -404,23 +404,39 @@ def settle(*proofs: Cost, flags: int = 0) -> Cost:
     return begin + reduce(Cost.__or__, both, Cost()) + end
 
 
-def select(sizes: Sequence[int], error_bits: int, score_bits: int, *, kept: bool = False) -> Cost:
-    """``select.select``, with the bits of ``select.bounds``: scores and noise, then the choice."""
-    return select_scores(sizes, error_bits, kept=kept) + select_choose(len(sizes), score_bits)
+def select(
+    sizes: Sequence[int],
+    error_bits: int,
+    score_bits: int,
+    *,
+    kept: bool = False,
+    samples: int | None = None,
+) -> Cost:
+    """``select.select``, with the bits of ``select.bounds``: scores and noise, then the choice.
+
+    ``samples`` are what it makes of noise, where that is not one for each candidate.
+    """
+    made = len(sizes) if samples is None else samples
+    scores = select_scores(sizes, error_bits, made, kept=kept)
+    return scores + select_choose(len(sizes), score_bits)
 
 
-def select_scores(sizes: Sequence[int], error_bits: int, *, kept: bool = False) -> Cost:
-    """The scores of ``select.select``, from bits that were kept or not, and beside them the noise."""
+def select_scores(
+    sizes: Sequence[int], error_bits: int, samples: int, *, kept: bool = False
+) -> Cost:
+    """The scores of ``select.select``, from bits that were kept or not, and beside them so many samples of noise."""
     errors = (
         grouped_error_of_bits(sizes, error_bits, FRACTION_BITS)
         if kept
         else grouped_absolute_error(sizes, error_bits)
     )
-    return errors + lift_magnitude(len(sizes), error_bits, 8) | gumbel(len(sizes))
+    return errors + lift_magnitude(len(sizes), error_bits, 8) | gumbel(samples)
 
 
 def gumbel(samples: int) -> Cost:
-    """``gumbel.gumbel``."""
+    """``gumbel.gumbel``; nothing for no samples."""
+    if not samples:
+        return Cost()
     bits = INDEX_BITS + TAIL_BITS
     coin = ands(_planes(COIN_BITS, samples)) + carry_out(samples, COIN_BITS)
     tails = carry_out(TAIL_BITS * 64 * words_for(samples), COIN_BITS)

@@ -5,7 +5,7 @@ Source: README section 3: the candidate of the largest sum of score and Gumbel n
 error of every probability is derived there.
 """
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import lru_cache
 from itertools import accumulate
 
@@ -33,6 +33,9 @@ from protocols.select_spec import (
 from protocols.shares import Share, product
 from protocols.steps import CHOICE, SELECT_BITS, SELECT_CHOOSE, SELECT_SCORES
 
+Samples = Callable[[Context, int], Awaitable[Share]]
+"""Makes so many samples of noise, as ``gumbel`` does, or takes them from a ``supply.GumbelSupply``."""
+
 
 async def keep_bits(ctx: Context, x_sh: Share, sizes: Sequence[int], bits: int) -> list[CountBits]:
     """The lowest ``bits`` bits of candidates' counts, each candidate's by themselves, for ``select`` to use again.
@@ -50,16 +53,23 @@ async def keep_bits(ctx: Context, x_sh: Share, sizes: Sequence[int], bits: int) 
 
 
 async def select(
-    ctx: Context, x_sh: Share, spec: SelectSpec, *, kept: CountBits | None = None
+    ctx: Context,
+    x_sh: Share,
+    spec: SelectSpec,
+    *,
+    kept: CountBits | None = None,
+    noise: Samples = gumbel,
 ) -> int:
     """Choose a candidate with probability proportional to exp(t_q).
 
     Shapes: x (cells,) in Z_2^32, the candidates' counts one after the other; returns the chosen index in [0, G).
         ``kept``, where there is one, are bits of x, ``integer_bits`` at least, each candidate's from a new word on.
+        ``noise`` gives samples that nobody knows and nothing else uses.
     Leaks: the index. One row changes every t_q by at most 2^6 gain_q, whatever x is modulo 2^32.
-    Rounds: 16 for scores and noise side by side, 8 for the choice among up to 256 (exact: ``costs.select``).
-    Communication: ``grouped_absolute_error`` or ``grouped_error_of_bits`` for the cells, about a kilobyte a candidate
-        for its noise, ``msb`` for each pair of candidates.
+    Rounds: 16 for scores and noise side by side (fewer where the noise is there), 8 for the choice among up to 256
+        (exact: ``costs.select``).
+    Communication: ``grouped_absolute_error`` or ``grouped_error_of_bits`` for the cells, what ``noise`` costs,
+        ``msb`` for each pair of candidates.
     Raises: ValueError for a specification whose sums could wrap; ChannelError, ProtocolViolation, CheckFailed.
     Source: own, after Pereira et al. (arXiv 2210.07332), Protocol 2; README section 3. Steps are numbered as there.
     """
@@ -70,7 +80,7 @@ async def select(
         # 1 to 3. Scores, and beside them 4. noise.
         t_sh, noise_sh = await c.both(
             lambda c: _scores(c, x_sh, spec, kept, error_bits),
-            lambda c: gumbel(c, len(spec.sizes)),
+            lambda c: noise(c, len(spec.sizes)),
         )
     with ctx.step(SELECT_CHOOSE.name, round=ctx.cost.round) as c:
         # 5, 6. The largest sum.

@@ -96,11 +96,13 @@ class Selection:
     """One selection: the candidates' numbers of cells, and the bits of ``select_spec.bounds``.
 
     ``kept``: whether the counts' own bits are there, those of groups of ``made`` cells having been made for it.
+    ``samples`` of noise are made in it, for later ones too.
     """
 
     sizes: Sequence[int]
     error_bits: int
     score_bits: int
+    samples: int
     kept: bool = False
     made: Sequence[int] = ()
 
@@ -113,7 +115,7 @@ class Selection:
 
     def scores_cost(self) -> Cost:
         """What the scores and the noise cost."""
-        return costs.select_scores(self.sizes, self.error_bits, kept=self.kept)
+        return costs.select_scores(self.sizes, self.error_bits, self.samples, kept=self.kept)
 
 
 @dataclass(frozen=True, slots=True)

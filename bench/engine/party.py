@@ -7,6 +7,7 @@ is public.
 
 import asyncio
 import json
+import math
 import os
 import socket
 import stat
@@ -57,7 +58,7 @@ class Orders:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a party saw: seconds by repetition, and per repetition what it sent, as counted at three heights.
+    """What a party saw: seconds by repetition, and what it sent, as counted at three heights; of one time of the task.
 
     ``payload_bytes`` are those of the per-step counters, ``frame_bytes`` those of the exchangers, ``wire_bytes`` what
     the kernel says the TCP connections carried, all without the meetings between repetitions. ``cpu_s`` is processor
@@ -153,29 +154,33 @@ async def _repeat(runtime: PartyRuntime, recorder: CountingTranscript, orders: O
     meeting = await _meeting_wire_bytes(runtime, recorder)
     first, frames, wire = len(runtime.costs.steps), _frame_bytes(runtime), _wire_bytes()
     met = (ctx.cost.sent_bytes, ctx.cost.messages)
-    seconds, busy, rounds = [], 0.0, 0
+    seconds, busy, rounds = [], 0.0, 0.0
     for _ in range(orders.repeat):
         await _meet(ctx)
         started, used = time.perf_counter(), time.process_time()
         with ctx.step(orders.task) as c:
             await _run(orders, job, c)
-        seconds.append(time.perf_counter() - started)
+        seconds.append((time.perf_counter() - started) / task.times)
         busy += time.process_time() - used
-        rounds = c.cost.rounds + c.cost.apart
+        rounds = (c.cost.rounds + c.cost.apart) / task.times
     peak = memory("VmHWM") - before
     await _meet(ctx)
     await _flushed(runtime, recorder)
     # Nested steps keep their own counts. One meeting more than repetitions lies between the readings.
-    steps, meetings = runtime.costs.steps[first:], orders.repeat + 1
+    steps, meetings, done = (
+        runtime.costs.steps[first:],
+        orders.repeat + 1,
+        orders.repeat * task.times,
+    )
     met_frames = ctx.cost.sent_bytes - met[0] + HEADER.size * (ctx.cost.messages - met[1])
     return Report(
         seconds=seconds,
-        cpu_s=busy / orders.repeat,
-        payload_bytes=sum(step.sent_bytes for step in steps) / orders.repeat,
-        messages=sum(step.messages for step in steps) / orders.repeat,
-        frame_bytes=(_frame_bytes(runtime) - frames - met_frames) / orders.repeat,
-        wire_bytes=(_wire_bytes() - wire - meetings * meeting) / orders.repeat,
-        rounds=rounds,
+        cpu_s=busy / done,
+        payload_bytes=sum(step.sent_bytes for step in steps) / done,
+        messages=sum(step.messages for step in steps) / done,
+        frame_bytes=(_frame_bytes(runtime) - frames - met_frames) / done,
+        wire_bytes=(_wire_bytes() - wire - meetings * meeting) / done,
+        rounds=math.ceil(rounds),
         peak_bytes=peak,
         floor={},
     )

@@ -7,7 +7,7 @@ and no protocol's work depends on the values.
 import math
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -35,10 +35,13 @@ from protocols.context import Context
 from protocols.products import NumpyProducts
 from protocols.ring import BITS, R32, R64
 from protocols.row_plan import CountPlan, plan_counting
-from protocols.select_spec import integer_bits
+from protocols.select_spec import SelectSpec, integer_bits
+from protocols.shares import Share
+from protocols.supply import AT_ONCE, GumbelSupply
 
 GROUPS = 64
 CANDIDATES = 250
+SELECTIONS = AT_ONCE // CANDIDATES
 # A 22-bit bound on differences: tables of 32,768 rows at 6 fractional bits.
 DIFFERENCE_BITS = 23
 MAX_ROWS = 1 << 15
@@ -63,6 +66,7 @@ class Task:
     is what a party holds as input for one unit, ``drawn_bytes`` the keystream of one unit that no message calls for
     (``floor`` adds that of the messages). ``sizes`` are those of a sweep, ``default`` the one without. ``warm`` is the
     size at most of a run that comes first and does not count. ``facts`` are figures that go to the results as they are.
+    ``times`` is how often one repetition does the work: seconds, bytes, rounds and processor time are of one time.
     ``provable`` says that it can be measured in malicious mode, too, and ``most_proved`` up to which size a sweep does.
     """
 
@@ -74,6 +78,7 @@ class Task:
     drawn_bytes: int = 0
     facts: Callable[[], dict[str, float]] = dict
     warm: int = 1000
+    times: int = 1
     provable: bool = True
     most_proved: int = 10**7
 
@@ -140,9 +145,18 @@ def _selection(cells: int) -> SimpleNamespace:
 
 
 def whole_select(ctx: Context, cells: int) -> Job:
-    """A whole selection among 250 candidates of ``cells`` cells in all."""
+    """Whole selections among 250 candidates of ``cells`` cells in all: as many as noise is made for at once."""
     spec, x_sh = _selection(cells), base.random(ctx, R32, (cells,)).times(0)
-    return lambda c: select.select(c, x_sh, spec)
+    return lambda c: _selections(c, x_sh, spec)
+
+
+async def _selections(
+    ctx: Context, x_sh: Share, spec: SelectSpec, kept: count_bits.CountBits | None = None
+) -> None:
+    noise = GumbelSupply()
+    for left in range(SELECTIONS, 0, -1):
+        samples = noise.lacking(len(spec.sizes), left)
+        await select.select(ctx, x_sh, spec, kept=kept, noise=partial(noise.take, lacking=samples))
 
 
 def kept_select(ctx: Context, cells: int) -> Job:
@@ -152,7 +166,7 @@ def kept_select(ctx: Context, cells: int) -> Job:
     words = sum(words_for(int(size)) for size in spec.sizes)
     planes, pairs = (base.random(ctx, BITS, (n, words)).times(0) for n in (bits, (bits - 1) // 2))
     kept = count_bits.CountBits(planes, pairs)
-    return lambda c: select.select(c, x_sh, spec, kept=kept)
+    return lambda c: _selections(c, x_sh, spec, kept)
 
 
 def box_muller(_: Context, samples: int) -> Job:
@@ -266,9 +280,14 @@ TASKS: dict[str, Task] = {
     "abs_error_kept": Task(kept_abs_error, "cells", 1_000_000, _SWEEP, held_bytes=18),
     "count_bits": Task(kept_bits, "cells", 1_000_000, _SWEEP, held_bytes=8),
     "select": Task(
-        whole_select, "cells", 1_000_000, tuple(sorted((*_SWEEP, _ADULT_CLOSURE))), held_bytes=12
+        whole_select,
+        "cells",
+        1_000_000,
+        tuple(sorted((*_SWEEP, _ADULT_CLOSURE))),
+        held_bytes=12,
+        times=SELECTIONS,
     ),
-    "select_kept": Task(kept_select, "cells", 1_000_000, _SWEEP, held_bytes=18),
+    "select_kept": Task(kept_select, "cells", 1_000_000, _SWEEP, held_bytes=18, times=SELECTIONS),
     "measure": Task(
         measure_marginal,
         "cells",

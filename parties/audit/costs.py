@@ -73,6 +73,7 @@ from protocols.steps import (
     Selection,
     Step,
 )
+from protocols.supply import AT_ONCE
 
 Facts = TypeVar("Facts")
 
@@ -297,8 +298,8 @@ def _released(
 class _ChosenFrom:
     """What the next selection is among, and by which way: read from the notes of one attempt, in their order.
 
-    Bits of counts are kept while the total is the same; a selection that goes by bits which were never made, or of
-    another total, raises Failed.
+    Bits of counts are kept while the total is the same, and noise until it is used; a selection that goes by bits which
+    were never made, or of another total, or by noise that was never made, raises Failed.
     """
 
     def __init__(self, terms: Terms) -> None:
@@ -307,6 +308,7 @@ class _ChosenFrom:
         self._made: list[int] = []
         self._with_bits: set[int] = set()
         self._kept = False
+        self._samples = self._unused = 0
 
     def see(self, entry: Entry) -> None:
         """Take notice of an entry."""
@@ -323,10 +325,16 @@ class _ChosenFrom:
                 not missing,
                 f"the selection noted in line {entry.line} goes by bits of counts that were not made, or needs none",
             )
+            self._samples = entry.number("samples")
+            self._unused += self._samples - len(self._candidates)
+            require(
+                self._unused >= 0,
+                f"the selection noted in line {entry.line} uses noise that was not made, or was used before",
+            )
 
     def selection(self, plan: Schedule) -> Selection:
         """Its facts."""
-        direct = _selection(self._candidates, plan, self._terms)
+        direct = _selection(self._candidates, plan, self._terms, self._samples)
         made = [self._terms.size(i) for i in self._made]
         return replace(direct, kept=self._kept, made=made)
 
@@ -352,7 +360,7 @@ def _pending_cells(attempt: Attempt, terms: Terms) -> int:
     return sum(terms.first_size(i) for i in terms.workload.one_way[first:])
 
 
-def _selection(candidates: list[int], plan: Schedule, terms: Terms) -> Selection:
+def _selection(candidates: list[int], plan: Schedule, terms: Terms, samples: int) -> Selection:
     spec = build_spec(
         terms.workload,
         candidates,
@@ -362,7 +370,7 @@ def _selection(candidates: list[int], plan: Schedule, terms: Terms) -> Selection
         epsilon=plan.epsilon,
         max_rows=terms.config.max_rows,
     )
-    return Selection([int(size) for size in spec.sizes], *bounds(spec))
+    return Selection([int(size) for size in spec.sizes], *bounds(spec), samples)
 
 
 def _checked(owners: int, terms: Terms) -> Checked:
@@ -457,7 +465,7 @@ def _limit(place: StepInRound, attempt: Attempt, terms: Terms) -> int | None:
     ]
     if selecting := [step for step in OF_SELECTION if step.name == place.step]:
         every = [i for i, weight in enumerate(workload.weights) if weight > 0]
-        direct = _selection(every, plan, terms)
+        direct = _selection(every, plan, terms, max(len(every), AT_ONCE))
         facts = replace(direct, made=direct.sizes) if place.step == SELECT_BITS.name else direct
         costs = list(_priced(selecting, facts, place.round))
     if not costs:

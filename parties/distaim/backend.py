@@ -7,6 +7,7 @@ own ledger before the protocol that opens the value starts. Secret: the share. P
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +34,7 @@ from protocols.select import select
 from protocols.select_spec import bounds, integer_bits
 from protocols.shares import Share
 from protocols.steps import MEASURE, MEASURE_NOISE, SELECT, Selection
+from protocols.supply import GumbelSupply
 from protocols.transcript import Transcript
 from protocols.verify import ProductVerifier
 
@@ -97,6 +99,7 @@ class MpcBackend:
         self._measured = measured
         self._noise = noise
         self._prepared: Share | None = None
+        self._gumbels = GumbelSupply()
         self._round = 0
         self._clients = 0
         self._counts: Share | None = None
@@ -183,21 +186,23 @@ class MpcBackend:
         if scale != self._plan.epsilon:
             raise ValueError(f"a selection with epsilon {scale} is not in the plan")
         # Raises here, before the charge, what the protocol would raise after it.
-        direct = Selection([int(size) for size in spec.sizes], *bounds(spec))
+        count, left = len(spec.candidates), self._plan.rounds - self._round + 1
+        samples = self._gumbels.lacking(count, left)
+        direct = Selection([int(size) for size in spec.sizes], *bounds(spec), samples)
         self._ledger.charge(self._round, SELECT.name, self._plan.selection)
-        facts, made = self._kept.choose(
-            spec.candidates, direct, rounds_left=self._plan.rounds - self._round + 1
-        )
+        facts, made = self._kept.choose(spec.candidates, direct, rounds_left=left)
         self._transcript.note(
             SELECTING.what,
             round=self._round,
             candidates=self._mask(spec.candidates),
             kept=facts.kept,
             made=self._mask(made),
+            samples=samples,
         )
         with self._ctx.step(SELECT.name, round=self._round) as c:
             kept = await self._bits(c, spec, made, facts)
-            position = await select(c, self._gather(spec), spec, kept=kept)
+            noise = partial(self._gumbels.take, lacking=samples)
+            position = await select(c, self._gather(spec), spec, kept=kept, noise=noise)
         # What the store keeps is never opened again: the record of it comes first.
         self._transcript.flush()
         save_selection(self._store, self._round, spec.candidates[position])

@@ -6,6 +6,7 @@ measurements that were made once and are scaled with the number of cells; ``BASI
 off. Public: everything; it depends on the configuration and on what is assumed of rows and networks.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
@@ -50,6 +51,7 @@ from protocols.steps import (
     Selection,
     Step,
 )
+from protocols.supply import lacking
 
 Facts = TypeVar("Facts")
 
@@ -206,8 +208,12 @@ def _costs(config: Config, workload: Workload, plan: Schedule) -> Mapping[str, C
 
 def _costs_of_phases(config: Config, workload: Workload, plan: Schedule) -> Mapping[str, Cost]:
     sizes = sizes_of(workload, selectable(workload))
-    selection = Selection(sizes, *selection_bounds(config, workload, plan))
-    select = _cost(SELECT_SCORES, selection) + _cost(SELECT_CHOOSE, selection)
+    bits = selection_bounds(config, workload, plan)
+
+    def select(samples: int) -> Cost:
+        facts = Selection(sizes, *bits, samples)
+        return _cost(SELECT_SCORES, facts) + _cost(SELECT_CHOOSE, facts)
+
     noise = noise_of(config.run.noise, security_bits(config, workload))
 
     def measured(cells: int) -> Cost:
@@ -218,9 +224,26 @@ def _costs_of_phases(config: Config, workload: Workload, plan: Schedule) -> Mapp
     largest = measured(_most_measured(config, workload))
     return {
         "share": _share_cost(config, workload),
-        "select": _times(select, plan.rounds),
+        "select": reduce(
+            Cost.__add__,
+            (
+                _times(select(samples), times)
+                for samples, times in _samples_made(len(sizes), plan.rounds).items()
+            ),
+            Cost(),
+        ),
         "measure": measure + _times(largest, plan.rounds),
     }
+
+
+def _samples_made(count: int, selections: int) -> Counter[int]:
+    """How many samples of noise so many selections among ``count`` make, and how many of them make as many."""
+    made, left = Counter[int](), 0
+    for still in range(selections, 0, -1):
+        samples = lacking(left, count, still)
+        made[samples] += 1
+        left += samples - count
+    return made
 
 
 def _share_cost(config: Config, workload: Workload) -> Cost:

@@ -78,9 +78,11 @@ SELECTING = Note(
         "candidates": fields.hex_bytes,
         "kept": fields.flag,
         "made": fields.hex_bytes,
+        "samples": fields.natural,
     },
 )
-"""What is chosen from; whether from bits of the counts that are kept, and of which candidates these are made now."""
+"""What is chosen from; whether from bits of the counts that are kept, and of which candidates these are made now; how
+many samples of noise are made now."""
 SELECTED = Note(
     "selected",
     Phase.CHOSEN,

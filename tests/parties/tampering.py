@@ -524,7 +524,7 @@ MANIPULATIONS: dict[str, tuple[Manipulation, set[str]]] = {
     # About identity and configuration.
     "another run id": (edits(setting("header", "run", "another"), 1), {"agreement"}),
     "another version of the code": (edits(setting("header", "version", "9.9"), 1), {"agreement"}),
-    "another version of the messages": (edits(setting("header", "wire", 10), 2), {"agreement"}),
+    "another version of the messages": (edits(setting("header", "wire", 99), 2), {"agreement"}),
     "another workload": (edits(setting("header", "workload_sha256", "0" * 64), 2), {"agreement"}),
     "another workload at all three": (
         edits(setting("header", "workload_sha256", "0" * 64)), {"configuration"},
@@ -557,6 +557,10 @@ MANIPULATIONS: dict[str, tuple[Manipulation, set[str]]] = {
     "choice among other candidates": (
         edits(setting("note", "candidates", lambda m: f"{int(m, 16) & (int(m, 16) - 1):0{len(m)}x}", what="selecting")),
         {"openings"},
+    ),
+    "noise that was not made": (edits(setting("note", "samples", 0, what="selecting")), {"costs"}),
+    "noise for more selections": (
+        edits(setting("note", "samples", lambda n: n + 1, what="selecting")), {"costs"},
     ),
     # About charges.
     "a charge left out at one": (

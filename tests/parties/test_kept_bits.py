@@ -36,7 +36,7 @@ COLUMNS = [
 
 def facts(candidates: tuple[int, ...] = CANDIDATES, error_bits: int = 20) -> Selection:
     sizes = [WORKLOAD.offsets[i + 1] - WORKLOAD.offsets[i] for i in candidates]
-    return Selection(sizes, error_bits, 40)
+    return Selection(sizes, error_bits, 40, len(sizes))
 
 
 def test_bits_are_made_once_where_nobody_new_is_counted_in() -> None:

@@ -16,17 +16,18 @@ from mechanisms.annealing import AnnealedPlan
 from mechanisms.plaintext import PlaintextBackend
 from mechanisms.scores import ScoreSpec, plain_scores
 from mechanisms.workload import Workload
+from parties.distaim import backend as backend_module
 from parties.distaim.backend import MpcBackend, server_ledger
 from parties.distaim.planning import make_plan
 from parties.distaim.store import Store
 from parties.distaim.stored import Total
 from parties.ledger import DurableLedger
-from protocols import select as select_module
 from protocols.context import Context
 from protocols.measure import DISCRETE, noise_of
 from protocols.ring import R32, R64
 from protocols.select_spec import SELECTION_SLACK
 from protocols.shares import Share
+from protocols.supply import GumbelSupply
 from protocols.transcript import Transcript
 from tests.parties.support import make_config
 from tests.protocols.local import components, reconstruct, run_parties
@@ -100,12 +101,13 @@ def test_distaim_chooses_what_central_aim_chooses(
     parts = components(R32, counts, seed)
     draws: tuple[list[Share], ...] = ([], [], [])
 
-    async def recording(ctx: Context, count: int, original=select_module.gumbel) -> Share:
-        share = await original(ctx, count)
-        draws[ctx.pid].append(share)
-        return share
+    class Recording(GumbelSupply):
+        async def take(self, ctx: Context, count: int, lacking: int) -> Share:
+            share = await super().take(ctx, count, lacking)
+            draws[ctx.pid].append(share)
+            return share
 
-    monkeypatch.setattr(select_module, "gumbel", recording)
+    monkeypatch.setattr(backend_module, "GumbelSupply", Recording)
 
     async def party(ctx: Context) -> AimResult:
         folder, plan = tmp_path / str(ctx.pid), schedule(epsilon / 30)

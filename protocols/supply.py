@@ -1,0 +1,61 @@
+"""Gumbel noise for several selections, made at once: rounds and messages are paid for once, and planes are longer.
+
+Provides ``GumbelSupply``, and ``lacking``, how many are made when. Noise depends on nothing, so it can be made before
+what it is for is known. Each sample is used once, and is in memory alone: who starts again makes new ones. Secret: the
+samples. Public: how many there are.
+"""
+
+from protocols.context import Context
+from protocols.gumbel import gumbel
+from protocols.shares import Share, concatenate
+
+AT_ONCE = 2048
+"""Samples made at a time, at most, unless one selection takes more: a sample costs a fifth of what one of 250 does."""
+
+
+def lacking(samples: int, count: int, selections: int) -> int:
+    """How many to make where ``samples`` are there, before one of so many ``selections`` to come takes ``count``.
+
+    None while there are enough; else what all of these selections take, or as many whole ones as ``AT_ONCE`` allows.
+    """
+    if samples >= count:
+        return 0
+    return count * max(1, min(selections, AT_ONCE // count))
+
+
+class GumbelSupply:
+    """Samples of which each selection takes the next ones. Secret."""
+
+    def __init__(self) -> None:
+        self._held: Share | None = None
+
+    def __repr__(self) -> str:
+        return f"GumbelSupply(samples={self.samples})"
+
+    @property
+    def samples(self) -> int:
+        """How many are there."""
+        return 0 if self._held is None else self._held.size
+
+    def lacking(self, count: int, selections: int) -> int:
+        """As ``lacking``, by what is there."""
+        return lacking(self.samples, count, selections)
+
+    async def take(self, ctx: Context, count: int, lacking: int) -> Share:
+        """The next ``count`` samples (count,) in Z_2^64, as ``gumbel`` makes them, after ``lacking`` more are made.
+
+        Leaks: none.
+        Rounds, Communication: of ``gumbel`` for what is lacking; nothing where that is 0.
+        Raises: ValueError where there are not that many; ChannelError, ProtocolViolation.
+        """
+        if self.samples + lacking < count:
+            raise ValueError(
+                f"{count} samples from {self.samples} and {lacking} that are to be made"
+            )
+        held = [self._held] if self._held is not None else []
+        self._held = None
+        if lacking:
+            held.append(await gumbel(ctx, lacking))
+        samples = concatenate(*held)
+        self._held = samples[count:]
+        return samples[:count]
