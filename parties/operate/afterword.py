@@ -24,7 +24,7 @@ from parties.version import ingest_headers
 _HANDSHAKE_S = 10.0
 _MOST_HANDSHAKES = 128
 _LINGER_S = 1.0
-_MOST = 64
+_MOST = 16
 """Studies that are spoken for at once; the one that was asked for longest ago goes."""
 
 

@@ -1,8 +1,8 @@
 """What a service remembers of its studies: a record of each, who approved it, and what happened.
 
-Provides ``State``, ``Study``, ``Entry`` and ``Book``, which keeps them in a service's database. A change and the event
-that tells of it are one transaction. All methods block, may be called from any thread, and raise StoreError. Public:
-everything in it.
+Provides ``State``, ``Study``, ``Proposed``, ``Entry`` and ``Book``, which keeps them in a service's database. A change
+and the event that tells of it are one transaction. All methods block, may be called from any thread, and raise
+StoreError. Public: everything in it.
 """
 
 import datetime
@@ -40,6 +40,12 @@ class State(enum.StrEnum):
     CANCELLED = "cancelled"
 
 
+_COLUMNS = [
+    name
+    for name in STUDIES.c.keys()  # noqa: SIM118  # A collection of columns, no mapping.
+    if name not in ("config", "certificates")
+]
+
 BEFORE = (State.PROPOSED, State.APPROVED, State.QUEUED)
 ACTIVE = (State.WAITING, State.RUNNING, State.CLOSED)
 OVER = (State.FINISHED, State.FAILED, State.CANCELLED)
@@ -47,16 +53,14 @@ OVER = (State.FINISHED, State.FAILED, State.CANCELLED)
 
 @dataclass(frozen=True, slots=True)
 class Study:
-    """A study as it was proposed by the server ``proposer``, and where it stands; ``turn`` is the number of its start.
+    """A study that the server ``proposer`` has proposed, and where it stands; ``turn`` is the number of its start.
 
-    ``config`` is TOML and ``certificates`` are PEM texts by file name.
+    What was proposed is some 12 KB and stays in the book (``Book.proposed``).
     """
 
     digest: str
     kind: str
     run: str
-    config: str
-    certificates: Mapping[str, str]
     proposer: str
     proposed_at: datetime.datetime
     state: State
@@ -66,6 +70,14 @@ class Study:
     started_at: datetime.datetime | None = None
     ended_at: datetime.datetime | None = None
     approvals: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Proposed:
+    """What a study is: its configuration in TOML, and certificates, PEM texts by file name."""
+
+    config: str
+    certificates: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,16 +116,25 @@ class Book:
     def studies(self) -> list[Study]:
         """All of them, in the order in which they came."""
         with self._transaction() as connection:
-            rows = connection.execute(select(STUDIES).order_by(STUDIES.c.proposed_at)).mappings()
+            columns = [STUDIES.c[name] for name in _COLUMNS]
+            rows = connection.execute(select(*columns).order_by(STUDIES.c.proposed_at)).mappings()
             approvals: dict[str, set[str]] = {}
             for row in connection.execute(select(APPROVALS.c.digest, APPROVALS.c.server)):
                 approvals.setdefault(row.digest, set()).add(row.server)
             return [_study(row, approvals.get(row["digest"], set())) for row in rows]
 
-    def add(self, study: Study, entry: Entry) -> None:
+    def proposed(self, digest: str) -> Proposed:
+        """What a study that is here is."""
+        query = select(STUDIES.c.config, STUDIES.c.certificates).where(STUDIES.c.digest == digest)
+        with self._transaction() as connection:
+            row = connection.execute(query).one()
+            return Proposed(row.config, json.loads(row.certificates))
+
+    def add(self, study: Study, proposed: Proposed, entry: Entry) -> None:
         """A new study."""
-        values = {name: getattr(study, name) for name in STUDIES.c.keys()}  # noqa: SIM118
-        values |= {"certificates": json.dumps(dict(study.certificates)), "state": study.state.value}
+        values = {name: getattr(study, name) for name in _COLUMNS} | {"state": study.state.value}
+        texts = {"config": proposed.config, "certificates": json.dumps(dict(proposed.certificates))}
+        values |= texts
         with self._transaction() as connection:
             connection.execute(insert(STUDIES).values(values))
             _write(connection, entry)
@@ -169,10 +190,5 @@ def _write(connection: Connection, entry: Entry) -> None:
 
 
 def _study(row: RowMapping, approvals: set[str]) -> Study:
-    values = {name: row[name] for name in STUDIES.c.keys()}  # noqa: SIM118
-    values |= {
-        "certificates": json.loads(row["certificates"]),
-        "state": State(row["state"]),
-        "approvals": frozenset(approvals),
-    }
-    return Study(**values)
+    known = {"state": State(row["state"]), "approvals": frozenset(approvals)}
+    return Study(**{**row, **known})

@@ -44,8 +44,8 @@ class Answering(Protocol):
     def statement(self) -> Statement:
         """Of this server now."""
 
-    def proposal(self, digest: str) -> Mapping[str, object] | None:
-        """A study's configuration and certificates, if it is here."""
+    async def proposal(self, digest: str) -> Mapping[str, object] | None:
+        """A study's configuration and certificates, if it is here. Raises StoreError."""
 
     async def new_card(self, kind: str) -> str:
         """A card for a study. Raises PartyError."""
@@ -113,7 +113,7 @@ class Exchange:
         return web.json_response(self._answering.statement().to_dict())
 
     async def _study(self, request: web.Request) -> web.Response:
-        proposal = self._answering.proposal(request.match_info["digest"])
+        proposal = await self._answering.proposal(request.match_info["digest"])
         if proposal is None:
             return _refusal(HTTPStatus.NOT_FOUND, "no such study is here")
         return web.json_response(proposal)

@@ -1,15 +1,14 @@
 """A study on its way into a service: checked before anybody is asked to approve it, and kept in a folder of its own.
 
-Provides ``Proposal``, ``check_proposal``, ``StudyFolder``, ``new_card`` and ``keep``. What is proposed may come from
-another server's operator: its servers have to be these three with the keys that the service was given, this server's
-sealing key has to be one that it made, and what is each server's own affair ([tls], [compute], run.record_replay) is
-not taken over. The folder has what a study on hosts of its own has: ``study`` is public and alike at everybody, ``tls``
-has this server's keys, ``run`` is the folder of `syncret party`.
+Provides ``Proposal``, ``check_proposal``, ``proposed_config``, ``Gist``, ``StudyFolder``, ``new_card`` and ``keep``.
+What is proposed may come from another server's operator: its servers have to be these three with the keys that the
+service was given, this server's sealing key has to be one that it made, and what is each server's own affair ([tls],
+[compute], run.record_replay) is not taken over. The folder has what a study on hosts of its own has: ``study`` is
+public and alike at everybody, ``tls`` has this server's keys, ``run`` is the folder of `syncret party`.
 
 Secret: ``tls`` and ``run``, 0700. Public: the rest.
 """
 
-import functools
 import hashlib
 import secrets
 import shutil
@@ -31,7 +30,7 @@ from parties.distaim.feasible import check_feasible
 from parties.errors import CertificateError, ConfigError, PartyError
 from parties.files import create, disk_errors, write_whole
 from parties.flaim.feasible import check_flaim
-from parties.operate.book import DISTAIM, FLAIM, Study
+from parties.operate.book import DISTAIM, FLAIM, Proposed
 from parties.operate.identity import Identity
 from parties.pins import Pinned
 from parties.tls import common_name
@@ -225,14 +224,38 @@ class StudyFolder:
         return self.path / "worker.log"
 
 
-@functools.lru_cache(maxsize=256)
-def _parsed(text: str) -> Config:
-    return config_from_dict(tomllib.loads(text), source=SOURCE, base=Path())
-
-
-def study_config(study: Study) -> Config:
+def proposed_config(proposed: Proposed) -> Config:
     """A study's configuration, without the places of this server's files. Raises ConfigError."""
-    return _parsed(study.config)
+    return config_from_dict(tomllib.loads(proposed.config), source=SOURCE, base=Path())
+
+
+@dataclass(frozen=True, slots=True)
+class Gist:
+    """What a list of studies shows of a configuration; a service holds it of each study, as it would not the whole."""
+
+    epsilon: float
+    delta: float
+    rounds: int
+    columns: int
+    expected: int | None
+    minimum: int
+    rows_per_client: int
+    named: tuple[str, ...]
+
+    @classmethod
+    def of(cls, config: Config) -> "Gist":
+        """Of a configuration."""
+        run, clients, flaim = config.run, config.clients, config.flaim
+        return cls(
+            run.epsilon,
+            run.delta,
+            run.rounds,
+            len(config.domain.names),
+            clients.expected,
+            clients.minimum,
+            clients.rows_per_client,
+            () if flaim is None else tuple(flaim.clients),
+        )
 
 
 def new_card(identity: Identity, kind: str) -> str:

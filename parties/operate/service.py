@@ -14,7 +14,7 @@ import logging
 import socket
 import time
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -24,7 +24,7 @@ from parties.distaim.forget import forget_run, has_store
 from parties.errors import PartyError, StoreError
 from parties.inlets import study_name
 from parties.operate.afterword import Afterword
-from parties.operate.book import ACTIVE, DISTAIM, OVER, Book, Entry, State, Study, now
+from parties.operate.book import ACTIVE, DISTAIM, OVER, Book, Entry, Proposed, State, Study, now
 from parties.operate.concluding import (
     Approved,
     End,
@@ -39,6 +39,7 @@ from parties.operate.exchange import SERVICE_NAME, Exchange, Peer, listen_to
 from parties.operate.front import Front
 from parties.operate.identity import Identity
 from parties.operate.proposals import (
+    Gist,
     Proposal,
     Refused,
     StudyFolder,
@@ -46,6 +47,7 @@ from parties.operate.proposals import (
     drop_seal,
     keep,
     new_card,
+    proposed_config,
 )
 from parties.operate.statement import Standing, Statement
 from parties.operate.workers import Worker
@@ -101,6 +103,7 @@ class Service:
         self._register = register
         self._listen = listen
         self._fetched: dict[str, float] = {}
+        self._gists: dict[str, Gist] = {}
         self._lock = asyncio.Lock()
         self._wake = asyncio.Event()
         self._changes = asyncio.Condition()
@@ -235,13 +238,12 @@ class Service:
             study.reason,
         )
 
-    def proposal(self, digest: str) -> Mapping[str, object] | None:
+    async def proposal(self, digest: str) -> Mapping[str, object] | None:
         """See `parties.operate.exchange.Answering`."""
         study = self.studies.get(digest)
         if study is None or study.kind != DISTAIM:
             return None
-        certificates = dict(study.certificates)
-        return {"config": study.config, "certificates": certificates, "proposer": study.proposer}
+        return {**asdict(await self.proposed(digest)), "proposer": study.proposer}
 
     async def new_card(self, kind: str) -> str:
         """A card of this server for a study. Raises PartyError."""
@@ -256,6 +258,17 @@ class Service:
             for pid in range(len(self.identity.servers))
         ]
         return list(await asyncio.gather(*texts))
+
+    async def proposed(self, digest: str) -> Proposed:
+        """What a study that is here is. Raises StoreError."""
+        return await asyncio.to_thread(self.book.proposed, digest)
+
+    async def gist(self, digest: str) -> Gist:
+        """A study that is here, in short. Raises ConfigError, StoreError."""
+        if (found := self._gists.get(digest)) is None:
+            found = Gist.of(proposed_config(await self.proposed(digest)))
+            self._gists[digest] = found
+        return found
 
     # What its operator says.
 
@@ -321,7 +334,8 @@ class Service:
     def _view(self) -> View:
         heard = {pid: said for pid, peer in self.peers.items() if (said := peer.statement)}
         names = [server.name for server in self.identity.servers]
-        later = {d: "" for d, at in self._fetched.items() if time.monotonic() < at}
+        self._fetched = {d: at for d, at in self._fetched.items() if time.monotonic() < at}
+        later = dict.fromkeys(self._fetched, "")
         return View(
             self.identity.pid,
             names,
@@ -411,14 +425,14 @@ class Service:
             place.digest,
             proposal.kind,
             config.run.id,
-            proposal.text,
-            proposal.certificates,
             proposer,
             at,
             State.PROPOSED,
             at,
         )
-        await asyncio.to_thread(self.book.add, study, Entry(at, study.digest, actor, "proposed"))
+        proposed = Proposed(proposal.text, proposal.certificates)
+        entry = Entry(at, study.digest, actor, "proposed")
+        await asyncio.to_thread(self.book.add, study, proposed, entry)
         self.studies[study.digest] = study
         self._touch()
         logger.info(

@@ -34,15 +34,14 @@ import aiohttp
 from aiohttp import web
 
 from parties.cards import words
-from parties.config import Config
 from parties.config.differences import differences
 from parties.errors import PartyError
 from parties.operate.app import as_json, event_stream, failure, listed, same_site, send_event
 from parties.operate.asking import ask
-from parties.operate.book import ACTIVE, DISTAIM, FLAIM, OVER, State, Study
+from parties.operate.book import ACTIVE, DISTAIM, FLAIM, OVER, Proposed, State, Study
 from parties.operate.metrics import render
 from parties.operate.process import process_dict
-from parties.operate.proposals import MOST_BYTES, Refused, study_config
+from parties.operate.proposals import MOST_BYTES, Refused, proposed_config
 from parties.operate.service import NoStudy, NotNow, Service
 from parties.operate.sockets import NAME, reachable
 from parties.rejections import Rejected, unheard
@@ -117,7 +116,7 @@ async def _refusals(request: web.Request, handler: Handler) -> web.StreamRespons
 # What there is.
 
 
-def service_status(service: Service) -> dict[str, object]:
+async def service_status(service: Service) -> dict[str, object]:
     """This server, the two others, and all studies in short."""
     return {
         "service": service.name,
@@ -141,13 +140,13 @@ def service_status(service: Service) -> dict[str, object]:
             for peer in service.peers.values()
         ],
         "refused": dict(service.refused),
-        "studies": [study_document(service, study) for study in _in_order(service)],
+        "studies": [await _document(service, study) for study in _in_order(service)],
     }
 
 
-def study_document(service: Service, study: Study) -> dict[str, object]:
+async def _document(service: Service, study: Study) -> dict[str, object]:
     """A study in short. Times are UTC, in ISO 8601."""
-    config, worker = study_config(study), service.workers.get(study.digest)
+    gist, worker = await service.gist(study.digest), service.workers.get(study.digest)
     return {
         "digest": study.digest,
         "words": words(study.digest),
@@ -161,11 +160,16 @@ def study_document(service: Service, study: Study) -> dict[str, object]:
         "changed_at": study.changed_at.isoformat(timespec="seconds"),
         "started_at": study.started_at and study.started_at.isoformat(timespec="seconds"),
         "ended_at": study.ended_at and study.ended_at.isoformat(timespec="seconds"),
-        "epsilon": config.run.epsilon,
-        "delta": config.run.delta,
-        "rounds": config.run.rounds,
-        "columns": len(config.domain.names),
-        "owners": _owners(config),
+        "epsilon": gist.epsilon,
+        "delta": gist.delta,
+        "rounds": gist.rounds,
+        "columns": gist.columns,
+        "owners": {
+            "expected": gist.expected,
+            "minimum": gist.minimum,
+            "rows_per_client": gist.rows_per_client,
+            "named": list(gist.named),
+        },
         "servers": _standings(service, study),
         "folder": str(service.place(study).path.absolute()),
         "process": worker
@@ -175,17 +179,6 @@ def study_document(service: Service, study: Study) -> dict[str, object]:
             "restarts": worker.restarts,
             "next_try_s": worker.next_try_at and round(worker.next_try_at - time.time(), 1),
         },
-    }
-
-
-def _owners(config: Config) -> dict[str, object]:
-    clients = config.clients
-    named = list(config.flaim.clients) if config.flaim is not None else []
-    return {
-        "expected": clients.expected,
-        "minimum": clients.minimum,
-        "rows_per_client": clients.rows_per_client,
-        "named": named,
     }
 
 
@@ -207,22 +200,27 @@ def _standings(service: Service, study: Study) -> list[dict[str, object]]:
     return found
 
 
-def _alike(service: Service, study: Study) -> list[dict[str, object]]:
+async def _alike(service: Service, study: Study, proposed: Proposed) -> list[dict[str, object]]:
     """Other studies of the same name, which somebody may take for this one, and what they have otherwise."""
-    agreed = study_config(study).agreed()
-    return [
-        {
-            "digest": other.digest,
-            "proposer": other.proposer,
-            "state": other.state.value,
-            "differences": [
-                {"key": item.key, "here": item.ours, "there": item.theirs}
-                for item in differences(agreed, study_config(other).agreed())
-            ],
-        }
-        for other in _in_order(service)
-        if other.run == study.run and other.digest != study.digest and other.state not in OVER
-    ]
+    agreed = proposed_config(proposed).agreed()
+    alike: list[dict[str, object]] = []
+    for other in _in_order(service):
+        if other.run != study.run or other.digest == study.digest or other.state in OVER:
+            continue
+        theirs = proposed_config(await service.proposed(other.digest)).agreed()
+        found = [
+            {"key": item.key, "here": item.ours, "there": item.theirs}
+            for item in differences(agreed, theirs)
+        ]
+        alike.append(
+            {
+                "digest": other.digest,
+                "proposer": other.proposer,
+                "state": other.state.value,
+                "differences": found,
+            }
+        )
+    return alike
 
 
 def _in_order(service: Service) -> list[Study]:
@@ -234,7 +232,7 @@ def _answer(document: object, status: int = HTTPStatus.OK) -> web.Response:
 
 
 async def _status(request: web.Request) -> web.Response:
-    return _answer(service_status(request.app[SERVICE]))
+    return _answer(await service_status(request.app[SERVICE]))
 
 
 async def _healthz(request: web.Request) -> web.Response:
@@ -255,7 +253,7 @@ async def _metrics(request: web.Request) -> web.Response:
     ]
     statuses = [status for status in await asyncio.gather(*asked) if status is not None]
     body, content_type = await asyncio.to_thread(
-        render, statuses, request.headers.get("Accept", ""), own=service_status(service)
+        render, statuses, request.headers.get("Accept", ""), own=await service_status(service)
     )
     return web.Response(body=body, headers={"Content-Type": content_type})
 
@@ -274,18 +272,19 @@ async def _studies(request: web.Request) -> web.Response:
         expected = ", ".join(item.value for item in State)
         return failure(HTTPStatus.BAD_REQUEST, f"no state is called {state[:40]!r}", expected)
     chosen = [study for study in _in_order(service) if state in (None, study.state.value)]
-    return _answer({"studies": [study_document(service, study) for study in chosen]})
+    return _answer({"studies": [await _document(service, study) for study in chosen]})
 
 
 async def _study(request: web.Request) -> web.Response:
     service = request.app[SERVICE]
     study = service.find(request.match_info["id"])
     entries = await asyncio.to_thread(service.book.entries, study.digest)
+    proposed = await service.proposed(study.digest)
     return _answer(
-        study_document(service, study)
+        await _document(service, study)
         | {
-            "config": study.config,
-            "alike": _alike(service, study),
+            "config": proposed.config,
+            "alike": await _alike(service, study, proposed),
             "history": [entry.to_dict() for entry in entries],
         }
     )
@@ -298,7 +297,7 @@ async def _events(request: web.Request) -> web.StreamResponse:
         while not closing.is_set():
             if revision != service.revision:
                 revision = service.revision
-                await send_event(response, "status", service_status(service))
+                await send_event(response, "status", await service_status(service))
             else:
                 await response.write(b": at work\n\n")
             await _until(closing, service.changed_since(revision))
@@ -354,7 +353,7 @@ def actor(request: web.Request) -> str:
 async def _propose(request: web.Request) -> web.Response:
     service = request.app[SERVICE]
     study = await service.propose(await _body(request), actor(request))
-    return _answer(study_document(service, study), HTTPStatus.CREATED)
+    return _answer(await _document(service, study), HTTPStatus.CREATED)
 
 
 async def _approve(request: web.Request) -> web.Response:
@@ -366,7 +365,7 @@ async def _approve(request: web.Request) -> web.Response:
         text = "the digest that was given is not this study's"
         return failure(HTTPStatus.CONFLICT, text, "all 64 digits of it, or its twelve words")
     study = await service.approve(study.digest, actor(request))
-    return _answer(study_document(service, study))
+    return _answer(await _document(service, study))
 
 
 async def _cancel(request: web.Request) -> web.Response:
@@ -376,7 +375,7 @@ async def _cancel(request: web.Request) -> web.Response:
         raise Refused("reason is not a text of at most 200 printable characters")
     study = service.find(request.match_info["id"])
     study = await service.cancel(study.digest, actor(request), reason)
-    return _answer(study_document(service, study))
+    return _answer(await _document(service, study))
 
 
 async def _cards(request: web.Request) -> web.Response:

@@ -32,7 +32,7 @@ def digest(number: int) -> str:
 
 def study(number: int, state: State = State.PROPOSED, **changes: object) -> Study:
     at = START + datetime.timedelta(seconds=number)
-    made = Study(digest(number), DISTAIM, f"run-{number}", "", {}, "alpha", at, state, at)
+    made = Study(digest(number), DISTAIM, f"run-{number}", "alpha", at, state, at)
     return replace(made, **changes)  # type: ignore[arg-type]
 
 

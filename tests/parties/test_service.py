@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
@@ -24,7 +25,7 @@ from parties.operate.exchange import Peer
 from parties.operate.identity import Identity, ServerFile, join
 from parties.operate.proposals import MOST_BYTES, Refused, new_card
 from parties.operate.service import NoStudy, NotNow, Service
-from parties.operate.service_app import service_application, study_document
+from parties.operate.service_app import service_application
 from parties.operate.service_database import database_url, opened
 from parties.operate.statement import Standing
 from parties.tls import Authority
@@ -365,7 +366,7 @@ async def test_no_proposal_of_another_server_ends_this_one(
     three: Three, monkeypatch: pytest.MonkeyPatch, evil: dict[str, Any], says: str
 ) -> None:
     good = await three.proposal("stays")
-    monkeypatch.setattr(three.services[2], "proposal", lambda digest: good | evil)
+    monkeypatch.setattr(three.services[2], "proposal", AsyncMock(return_value=good | evil))
     digest = load_config(three.folder / "study-stays" / "stays.toml").digest()
     statement = three.services[2].statement
 
@@ -507,7 +508,7 @@ async def test_api_names_a_studys_folder_whole_where_the_services_own_is_relativ
     digest = await three.propose("stays")
     monkeypatch.chdir(alpha.identity.folder.parent)
     alpha.identity = replace(alpha.identity, folder=Path(alpha.identity.folder.name))
-    folder = Path(str(study_document(alpha, alpha.studies[digest])["folder"]))
+    folder = alpha.place(alpha.studies[digest]).path.absolute()
     assert folder.is_absolute()
     assert (folder / "study" / "stays.toml").is_file()
 

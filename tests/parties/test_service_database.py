@@ -16,7 +16,7 @@ from sqlalchemy import Engine, text
 from sqlalchemy.engine import URL
 
 from parties.errors import ConfigError, StoreError
-from parties.operate.book import Book, Entry, State, Study, now
+from parties.operate.book import Book, Entry, Proposed, State, Study, now
 from parties.operate.migrations import versions
 from parties.operate.service_database import VARIABLE, database_url, opened
 from parties.operate.tables import METADATA, REVISION
@@ -46,11 +46,13 @@ def engine(url: URL) -> Iterator[Engine]:
                     connection.execute(table.delete())
 
 
+PROPOSED = Proposed("[run]", {"ca.crt": "PEM"})
+
+
 def study(**changes: object) -> Study:
     at = now()
-    values = {"ca.crt": "PEM"}
     return replace(
-        Study(DIGEST, "distaim", "stays", "[run]", values, "alpha", at, State.PROPOSED, at),
+        Study(DIGEST, "distaim", "stays", "alpha", at, State.PROPOSED, at),
         **changes,  # type: ignore[arg-type]
     )
 
@@ -77,7 +79,7 @@ def test_the_newest_migration_is_the_programs_revision() -> None:
 def test_book_keeps_a_study_and_what_happened(url: URL, engine: Engine) -> None:
     book = Book(engine, Path("database"))
     kept = study()
-    book.add(kept, entry("proposed"))
+    book.add(kept, PROPOSED, entry("proposed"))
     for server in ("alpha", "beta"):
         kept = replace(kept, approvals=kept.approvals | {server})
         kept = book.change(kept, entry("approved", server))
@@ -96,13 +98,14 @@ def test_book_keeps_a_study_and_what_happened(url: URL, engine: Engine) -> None:
     # Opened once more, it is all there.
     with opened(url, SERVER) as again:
         assert Book(again, Path("database")).studies() == [kept]
+        assert Book(again, Path("database")).proposed(DIGEST) == PROPOSED
 
 
 def test_book_changes_nothing_where_a_part_is_refused(engine: Engine) -> None:
     book = Book(engine, Path("database"))
-    book.add(study(), entry("proposed"))
+    book.add(study(), PROPOSED, entry("proposed"))
     with pytest.raises(StoreError, match="database does not answer"):
-        book.add(study(), entry("proposed-again"))
+        book.add(study(), PROPOSED, entry("proposed-again"))
     assert [item.what for item in book.entries()] == ["proposed"]
 
 
