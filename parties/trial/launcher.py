@@ -35,6 +35,8 @@ from parties.trial.request import Trial
 PARTY_NAMES = ("party-0", "party-1", "party-2")
 _CAUSE_S = 2.0
 """How long to wait for other servers' messages after one has failed: the one that names the cause may come later."""
+_OF_ANOTHER = 3
+"""How little the lack of a server that has gone itself says about the cause."""
 _DRAWING = "parties.report.html"
 _PASSED_ON = (
     "recording",
@@ -260,13 +262,19 @@ async def _wait_for_all(watchers: Sequence[asyncio.Task[None]], servers: Sequenc
     # A server that lost its peer may be heard before the peer: wait a little for who has more to say.
     more, _ = await asyncio.wait(pending, timeout=_CAUSE_S) if pending else (set(), set())
     failures = [error for task in (*done, *more) if (error := task.exception()) is not None]
-    raise min(failures, key=lambda error: _rank(error, servers))
+    first = min(failures, key=lambda error: _rank(error, servers))
+    silent = [server.name for server in servers if server.running]
+    if _rank(first, servers) == _OF_ANOTHER and len(silent) == 1:
+        # The others waited for one another, one of them for it.
+        raise ChildFailed(f"{silent[0]} is there and silent; {first}", Status.NETWORK) from first
+    raise first
 
 
 def _rank(error: BaseException, servers: Sequence[Child]) -> int:
     """What says most about the cause comes first.
 
-    Killed from outside; any failure of its own; the lack of a server that is still there and silent; of another.
+    Killed from outside; any failure of its own; the lack of a server that is still there and silent; of another
+    (``_OF_ANOTHER``).
     """
     if not isinstance(error, _FailedChild):
         return 1
@@ -275,7 +283,7 @@ def _rank(error: BaseException, servers: Sequence[Child]) -> int:
     if error.status != Status.NETWORK:
         return 1
     accused = error.child.accused
-    return 2 if accused is not None and servers[accused].running else 3
+    return 2 if accused is not None and servers[accused].running else _OF_ANOTHER
 
 
 async def _stop(children: Sequence[Child]) -> None:

@@ -1,8 +1,10 @@
 """`syncret run` with real processes: what it leaves, what it survives, and that nothing outlives it."""
 
+import asyncio
 import json
 import os
 import signal
+import subprocess
 import time
 from collections import Counter
 from pathlib import Path
@@ -10,7 +12,9 @@ from pathlib import Path
 import pytest
 
 from parties.audit.run import audit_folder
-from parties.statuses import Status
+from parties.statuses import ChildFailed, Status
+from parties.trial import launcher
+from parties.trial.processes import Child
 from tests.parties.commands import Run, assert_nothing_runs, processes, snapshot
 from tests.parties.small import write_small
 
@@ -115,6 +119,42 @@ def test_run_names_a_stopped_server_and_leaves_nothing(tmp_path: Path) -> None:
     assert "2 s" in run.said[-1]
     assert time.monotonic() - stopped < 30
     assert_nothing_runs(tmp_path)
+
+
+async def test_a_silent_server_is_named_where_the_others_waited_for_one_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One whose wait for its neighbour began before the neighbour's own is the first to fail, and blames that one."""
+    monkeypatch.setattr(launcher, "_CAUSE_S", 0.1)
+    servers = [child_of(tmp_path, pid, "sleep" if pid == 1 else "true") for pid in range(3)]
+    async with asyncio.TaskGroup() as group:
+        watchers = []
+        for pid, accused in ((0, 2), (1, None), (2, 0)):
+            child = servers[pid]
+            if accused is not None:
+                child.failure = (Status.NETWORK, f"party {accused} has left")
+                child.accused = accused
+                await child.wait()
+                watchers.append(asyncio.create_task(fail(child)))
+            else:
+                watchers.append(group.create_task(asyncio.sleep(60)))
+        try:
+            with pytest.raises(
+                ChildFailed, match=r"^party 1 is there and silent; party \d: "
+            ) as it:
+                await launcher._wait_for_all(watchers, servers)
+            assert it.value.status == Status.NETWORK
+        finally:
+            watchers[1].cancel()
+            servers[1].kill()
+
+
+def child_of(folder: Path, pid: int, command: str) -> Child:
+    return Child(f"party {pid}", subprocess.Popen([command, "60"]), folder / "log")
+
+
+async def fail(child: Child) -> None:
+    raise launcher._FailedChild(child, Status.NETWORK)
 
 
 @pytest.mark.parametrize(
