@@ -20,9 +20,9 @@ from protocols.derived import Summand, signed, summand, weighted_bits
 from protocols.ring import BITS, R32
 from protocols.shares import Additive, Share, concatenate
 
-# Larger blocks cost less overhead and more memory, most of which is that of these two blocks.
+# Larger blocks cost less overhead and more memory, most of which is that of these blocks: one for each role.
 BLOCK_CELLS = 1 << 18
-_IN_FLIGHT = 2
+_IN_FLIGHT = 3
 
 
 def block_cells(cells: int) -> int:
