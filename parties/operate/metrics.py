@@ -80,10 +80,8 @@ class _Service(Collector):
                     family.add_metric([name, value], float(number))
             return family
 
-        states = Counter(study["state"] for study in status["studies"])
-        yield gauge(
-            "studies", "Studies by state.", "state", {s.value: states[s.value] for s in State}
-        )
+        states = {state.value: status["states"].get(state.value, 0) for state in State}
+        yield gauge("studies", "Studies by state.", "state", states)
         peers = {peer["name"]: peer for peer in status["peers"]}
         there = {key: float(peer["there"]) for key, peer in peers.items()}
         yield gauge("peer_there", "1 while the other service answers.", "peer", there)

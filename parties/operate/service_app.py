@@ -25,6 +25,7 @@ import pwd
 import socket
 import struct
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from http import HTTPStatus
 from pathlib import Path
@@ -50,6 +51,8 @@ from parties.version import spoken
 
 SERVICE: web.AppKey[Service] = web.AppKey("service", Service)
 CLOSING: web.AppKey[asyncio.Event] = web.AppKey("service_closing", asyncio.Event)
+_SETTLED = 50
+"""Studies that are over and still in a service's status; `GET /studies` has all."""
 _LEAST_DIGITS = 32
 """Of a digest that is approved: 128 bits, as its words have."""
 _WORKER_S = 10.0
@@ -117,7 +120,7 @@ async def _refusals(request: web.Request, handler: Handler) -> web.StreamRespons
 
 
 async def service_status(service: Service) -> dict[str, object]:
-    """This server, the two others, and all studies in short."""
+    """This server, the two others, how many studies are in each state, and those of ``_recent`` in short."""
     return {
         "service": service.name,
         "pid": service.identity.pid,
@@ -140,7 +143,8 @@ async def service_status(service: Service) -> dict[str, object]:
             for peer in service.peers.values()
         ],
         "refused": dict(service.refused),
-        "studies": [await _document(service, study) for study in _in_order(service)],
+        "states": Counter(study.state.value for study in service.studies.values()),
+        "studies": [await _document(service, study) for study in _recent(service)],
     }
 
 
@@ -221,6 +225,14 @@ async def _alike(service: Service, study: Study, proposed: Proposed) -> list[dic
             }
         )
     return alike
+
+
+def _recent(service: Service) -> list[Study]:
+    """The studies that are not over, and the ``_SETTLED`` of the others that have changed last."""
+    over = [study for study in service.studies.values() if study.state in OVER]
+    older = sorted(over, key=lambda study: study.changed_at)[:-_SETTLED]
+    left_out = {study.digest for study in older}
+    return [study for study in _in_order(service) if study.digest not in left_out]
 
 
 def _in_order(service: Service) -> list[Study]:

@@ -52,7 +52,11 @@ def _service(status: Mapping[str, Any]) -> RenderableType:
     ]
     for name, text in rows:
         table.add_row(name, Text(plain(text)))
-    return Group(table, Text(), _studies(status["studies"])) if status["studies"] else table
+    if not status["studies"]:
+        return table
+    older = sum(status["states"].values()) - len(status["studies"])
+    more = [Text(f"{older} older ones: syncret study list")] if older else []
+    return Group(table, Text(), _studies(status["studies"]), *more)
 
 
 def _service_peer(peer: Mapping[str, Any]) -> str:

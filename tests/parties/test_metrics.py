@@ -59,6 +59,7 @@ def samples(text: str) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
 
 SERVICE = {
     "service": "alpha",
+    "states": {"running": 1, "finished": 200},
     "studies": [
         {"run": "stays", "state": "running", "process": {"restarts": 3}},
         {"run": "visits", "state": "finished", "process": None},
@@ -113,6 +114,7 @@ def test_render_of_several_studies_tells_them_apart() -> None:
 def test_render_of_a_service_has_its_studies_and_the_others() -> None:
     found = rendered(own=SERVICE)
     assert found["syncret_service_studies", (("party", "alpha"), ("state", "running"))] == 1
+    assert found["syncret_service_studies", (("party", "alpha"), ("state", "finished"))] == 200
     assert found["syncret_service_peer_there", (("party", "alpha"), ("peer", "beta"))] == 1
     assert found["syncret_service_memory_bytes", (("party", "alpha"),)] == 1 << 27
     name = "syncret_service_refused_connections_total"

@@ -12,15 +12,18 @@ from unittest.mock import AsyncMock
 
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
+from rich.console import Console
 
 from parties.cards import load_card
 from parties.ceremony import CERTIFICATES, merge
 from parties.config import load_config
 from parties.errors import CertificateError, ConfigError, StoreError
 from parties.operate import service as service_module
+from parties.operate import service_app as service_app_module
 from parties.operate import statement as statement_module
 from parties.operate.afterword import said_of
 from parties.operate.book import Book, State, now
+from parties.operate.console.view import overview_values, render
 from parties.operate.exchange import Peer
 from parties.operate.identity import Identity, ServerFile, join
 from parties.operate.proposals import MOST_BYTES, Refused, new_card
@@ -28,6 +31,7 @@ from parties.operate.service import NoStudy, NotNow, Service
 from parties.operate.service_app import service_application
 from parties.operate.service_database import database_url, opened
 from parties.operate.statement import Standing
+from parties.operate.text import show
 from parties.tls import Authority
 from tests.parties.serving import SERVERS, make_identities
 from tests.parties.small import write_small
@@ -415,6 +419,28 @@ async def test_orders_do_not_wait_for_a_server_that_answers_slowly(
         await asked.wait()
         for service in three.services:
             await service.approve(digest, "operator")
+
+
+async def test_a_status_has_the_studies_that_go_on_and_the_last_that_are_over(
+    three: Three, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service_app_module, "_SETTLED", 1)
+    digests = [await three.propose(run) for run in ("first", "second", "third")]
+    for digest in (digests[1], digests[0]):
+        await three.services[0].cancel(digest, "operator")
+    await three.until_states(digests[0], "cancelled")
+    app = service_application(three.services[0])
+    async with TestClient(TestServer(app)) as client:
+        status = await (await client.get("/status")).json()
+        listed = await (await client.get("/studies")).json()
+    assert [study["run"] for study in status["studies"]] == ["first", "third"]
+    assert status["states"] == {"cancelled": 2, "proposed": 1}
+    assert [study["digest"] for study in listed["studies"]] == digests
+    shown = io.StringIO()
+    show(Console(file=shown, width=100), status)
+    assert "1 older ones: syncret study list" in shown.getvalue()
+    page = render("_studies.html", **overview_values(status))
+    assert "1 older ones: <code>syncret study list</code>" in page
 
 
 async def test_what_a_server_says_of_a_third_one_stays_its_word(three: Three) -> None:
