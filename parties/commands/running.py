@@ -189,7 +189,10 @@ def interruptible() -> Iterator[None]:
 
 @contextlib.contextmanager
 def postponed() -> Iterator[None]:
-    """SIGINT and SIGTERM that arrive while the block runs take effect at its end: no child is started unrecorded."""
+    """SIGINT and SIGTERM that arrive while the block runs take effect at its end, even one that fails.
+
+    No child is started unrecorded.
+    """
     arrived: list[int] = []
     # Only the main thread is interrupted by them.
     numbers = (
@@ -203,8 +206,8 @@ def postponed() -> Iterator[None]:
     finally:
         for one, handler in before.items():
             signal.signal(one, handler)
-    for number in arrived:
-        signal.raise_signal(number)
+        for number in arrived:
+            signal.raise_signal(number)
 
 
 def guarded(cli: click.Group, arguments: list[str] | None = None) -> int:

@@ -55,7 +55,7 @@ def _service(status: Mapping[str, Any]) -> RenderableType:
     if not status["studies"]:
         return table
     older = sum(status["states"].values()) - len(status["studies"])
-    more = [Text(f"{older} older ones: syncret study list")] if older else []
+    more = [Text(f"older ones, not shown here: {older} (syncret study list)")] if older else []
     return Group(table, Text(), _studies(status["studies"]), *more)
 
 

@@ -1,8 +1,10 @@
+import contextlib
+import signal
 from pathlib import Path
 
 import pytest
 
-from parties.commands.running import make_private
+from parties.commands.running import make_private, postponed
 from parties.errors import StoreError
 
 
@@ -26,3 +28,19 @@ def test_make_private_names_what_is_no_folder(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(StoreError, match="cannot be made"):
         make_private(tmp_path / "file")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("fails", [False, True])
+def test_postponed_lets_a_signal_take_effect_at_the_end(number: int, *, fails: bool) -> None:
+    steps = []
+    before = signal.signal(number, lambda *_: steps.append("signal"))
+    try:
+        with contextlib.suppress(OSError), postponed():
+            signal.raise_signal(number)
+            steps.append("started")
+            if fails:
+                raise OSError
+    finally:
+        signal.signal(number, before)
+    assert steps == ["started", "signal"]

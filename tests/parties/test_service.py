@@ -438,9 +438,9 @@ async def test_a_status_has_the_studies_that_go_on_and_the_last_that_are_over(
     assert [study["digest"] for study in listed["studies"]] == digests
     shown = io.StringIO()
     show(Console(file=shown, width=100), status)
-    assert "1 older ones: syncret study list" in shown.getvalue()
+    assert "older ones, not shown here: 1 (syncret study list)" in shown.getvalue()
     page = render("_studies.html", **overview_values(status))
-    assert "1 older ones: <code>syncret study list</code>" in page
+    assert "Older ones, not shown here: 1 (<code>syncret study list</code>)" in page
 
 
 async def test_what_a_server_says_of_a_third_one_stays_its_word(three: Three) -> None:
