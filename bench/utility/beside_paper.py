@@ -44,6 +44,14 @@ from bench.utility.verdicts import Compared, Kind, Verdict, compared, counted, j
 ABSENT = "credit"
 OURS, THEIRS = "ours", "as theirs"
 COLUMNS = (OURS, THEIRS)
+_KERNELS = """
+A GAN has no likelihood: as the authors do, DP-CTGAN's is the density of a Gaussian kernel estimate over its rows of
+codes, which is not on one scale with the others'. The kernel has the covariance of the synthetic rows: a column that
+hardly varies among them has a kernel hardly as wide. A held-out row with the common code there gains by that (a
+density may be above 1, and its negative logarithm below 0); one with another code is tens of deviations away and pays
+half their square. A column that does not vary at all is left out and costs nothing. So a GAN some of whose columns are
+less than half as wide as the real ones (below) cannot be compared by it.
+""".strip()
 _NO_TABLE = Verdict(Kind.NO_TABLE)
 _LEGEND = """
 A cell has our mean, its deviation between runs and, in brackets, their number; after the verdict is by how much ours is
@@ -104,15 +112,19 @@ def _table1(store: Store, gans: Sequence[Outcome], gaps: Gaps) -> Beside:
         rows.append((dataset, method, f"{printed:g}", *shown))
         cells += found
     for (dataset, method), printed in TABLE1_GANS.items():
-        runs = [o.nll for o in gans if _is(o, dataset, method) and o.nll is not None]
-        verdict = _NO_TABLE if dataset == ABSENT else judged(printed, runs)
-        rows.append((dataset, method, f"{printed:g}", _mean(runs, 2), verdict.text(), "", ""))
+        runs = [o for o in gans if _is(o, dataset, method) and o.nll is not None]
+        densities = _known(runs, "nll")
+        verdict = judged(printed, densities)
+        if dataset == ABSENT:
+            verdict = _NO_TABLE
+        elif any(run.narrow != 0 for run in runs):
+            verdict = Verdict(Kind.NARROW)
+        rows.append((dataset, method, f"{printed:g}", _mean(densities, 2), verdict.text(), "", ""))
         cells.append(Compared("1", dataset, method, "NLL", OURS, verdict))
     heads = "table | method | paper | ours | verdict | as theirs | verdict"
     return Beside(
         f"### Table 1: NLL at epsilon = 5\n\n{markdown_table(heads, rows)}\n\n"
-        "A GAN has no likelihood: as the authors do, DP-CTGAN's is the density of a Gaussian kernel estimate over its\n"
-        "rows of codes, which is not on one scale with the others': see *Why they differ*.\n"
+        f"{_KERNELS}"
         f"{_densities(gans)}",
         cells,
     )

@@ -35,6 +35,7 @@ class Kind(StrEnum):
     BETTER = "better"
     WORSE = "worse"
     SMOOTHED = "cannot be compared: smoothed"
+    NARROW = "cannot be compared: narrow kernel"
     NO_TABLE = "cannot be compared: no table"
     MISSING = "not run"
 

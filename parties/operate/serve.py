@@ -5,6 +5,7 @@ Provides ``serve_studies``. Public: everything.
 
 import contextlib
 import fcntl
+import gc
 import logging
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
@@ -71,6 +72,9 @@ async def serve_studies(identity: Identity, options: ServeOptions, progress: Pro
                 f"{own.name} serves studies: servers at {options.mesh or own.mesh}, owners at "
                 f"{options.ingest or own.ingest}; {len(service.studies)} known, {len(service.workers)} running",
             )
+            # What is there now stays; the service collects what its studies leave, one by one.
+            gc.collect()
+            gc.freeze()
             await service.run()
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from bench.fetch import DatasetError
+from bench.gan.outcomes import Outcome
 from bench.sweeps import settings_of
 from bench.utility import claims, sizes
 from bench.utility.beside_paper import Sources, beside_paper
@@ -149,7 +150,7 @@ def test_every_cell_is_counted_once_and_the_summary_adds_up(tmp_path: Path) -> N
     write_report(store, tmp_path)
     page = (tmp_path / "utility.md").read_text(encoding="utf-8")
     assert "Of 0 figures of the paper's tables that were run and can be compared, 0 agree" in page
-    assert "| 6: ranks, annealed T | ours |  |  |  |  |  |  |  | 40 |" in page
+    assert "| 6: ranks, annealed T | ours |  |  |  |  |  |  |  |  | 40 |" in page
     store.add(
         Entry(chosen, repeat, RESULT)
         for chosen in settings_of(SWEEPS, ["all"])
@@ -160,6 +161,18 @@ def test_every_cell_is_counted_once_and_the_summary_adds_up(tmp_path: Path) -> N
     assert "| naive is the worst at every epsilon | does not agree | 0 of 8 |" in page
     assert "**DistAIM weighs by rows** (" in page
     assert "**Unexplained**" not in page
+
+
+@pytest.mark.parametrize(("narrow", "says"), [(0, "better, -15%"), (2, str(Kind.NARROW))])
+def test_a_gan_with_narrow_columns_cannot_be_compared(
+    tmp_path: Path, narrow: int, says: str
+) -> None:
+    runs = [
+        Outcome("adult", "federated", 5.0, number, 0.4, nll, 0.7, 60.0, columns, nll, None)
+        for number, (nll, columns) in enumerate(((31.5, 0), (31.6, narrow)))
+    ]
+    found = beside_paper(Store(tmp_path / "results.jsonl"), Sources(gans=runs))
+    assert f"| adult | federated DP-CTGAN | 37.1 | 31.55 ± 0.07 (2) | {says} |" in found.text
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,11 @@
 
 import asyncio
 import contextlib
+import gc
 import io
 import json
+import weakref
+from argparse import Namespace
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -441,6 +444,20 @@ async def test_a_status_has_the_studies_that_go_on_and_the_last_that_are_over(
     assert "older ones, not shown here: 1 (syncret study list)" in shown.getvalue()
     page = render("_studies.html", **overview_values(status))
     assert "Older ones, not shown here: 1 (<code>syncret study list</code>)" in page
+
+
+async def test_what_a_study_leaves_is_collected_at_its_end(three: Three) -> None:
+    digest = await three.propose("stays")
+    cycle = Namespace()
+    cycle.own, watched = cycle, weakref.ref(cycle)
+    gc.disable()
+    try:
+        del cycle
+        assert watched() is not None
+        await three.services[0].cancel(digest, "operator")
+        assert watched() is None
+    finally:
+        gc.enable()
 
 
 async def test_what_a_server_says_of_a_third_one_stays_its_word(three: Three) -> None:

@@ -190,3 +190,9 @@ def test_opened_shows_no_wrong_password(url: URL) -> None:
     with pytest.raises(StoreError, match="authentication failed") as caught:
         contextlib.ExitStack().enter_context(opened(url.set(password=SECRET), SERVER))
     assert SECRET not in str(caught.value)
+
+
+def test_a_connection_to_sqlite_remembers_little(tmp_path: Path) -> None:
+    with opened(database_url(tmp_path), SERVER) as engine, engine.begin() as connection:
+        assert connection.execute(text("PRAGMA cache_size")).scalar() == -256
+        assert connection.execute(text("PRAGMA journal_mode")).scalar() == "wal"
