@@ -71,7 +71,8 @@ def scope_section(store: Store) -> str:
     not at hand. The other tables of Figures 6 to 11 are {listed(grid.FIGURE_TABLES)} (by T also those of Table 3).
     Figure 2 is of {listed(grid.FIGURE2_TABLES)} at T = {_list(grid.FIGURE2_ROUNDS)}, Figure 1 of skews
     {_list(grid.SKEWS)}, Table 3 of T = {_list(grid.TABLE3_ROUNDS)} on {listed(grid.TABLES)} and of T =
-    {_list(grid.ROUNDS)} on Adult. Figures 3e, 3f, 10 and 11 are one picture.
+    {_list(grid.ROUNDS)} on Adult. Figures 3e, 3f, 10 and 11 are one picture. DP-CTGAN, which takes up to 25 minutes, is
+    run three times on Adult and once on Covtype.
     """
     took = f"""
     Of {progress.runs:,} runs {progress.done:,} are there. All of them take {progress.seconds / 3600:.0f} hours of one
