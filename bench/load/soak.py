@@ -36,6 +36,8 @@ GROWTH_KB, ROOM_MB = 100.0, 4.0
 """Of a service's memory in a study, at most (it remembers each in its book), once it has grown by some megabytes."""
 SWING = 3
 """Of a service's files and sockets: connections between services come and go."""
+POOL = min(32, (os.cpu_count() or 1) + 4)
+"""Of its threads: asyncio's pool has one more whenever all of them are at work, up to this."""
 _ROWS, _STEP_S, _LOOK_S = 50, 120.0, 0.1
 OnProgress = Callable[[str, int], None]
 
@@ -86,7 +88,7 @@ class Grown:
         """What has grown."""
         pairs = {
             "files and sockets": (self.descriptors, SWING),
-            "threads": (self.threads, 0),
+            "threads": (self.threads, POOL),
             "processes": (self.children, 0),
             "ports": (self.listening, 0),
         }

@@ -8,6 +8,7 @@ of what they send is read. Public: all that is said.
 
 import asyncio
 import socket
+import time
 from collections.abc import Callable
 from http import HTTPStatus
 
@@ -24,8 +25,10 @@ from parties.version import ingest_headers
 _HANDSHAKE_S = 10.0
 _MOST_HANDSHAKES = 128
 _LINGER_S = 1.0
-_MOST = 16
+_MOST = 64
 """Studies that are spoken for at once; the one that was asked for longest ago goes."""
+_KEPT_S = 60.0
+"""How long a study that nobody asks for is kept: its TLS context takes 40 KB."""
 
 
 class Afterword:
@@ -37,6 +40,8 @@ class Afterword:
         self._known = known
         self._files_of = files_of
         self._places: dict[str, _Place] = {}
+        """The one that was asked for longest ago first."""
+        self._ending: set[asyncio.Task[None]] = set()
 
     def take(self, digest: str, connection: socket.socket) -> bool:
         """Answer on a ``connection``; False where nothing can be said for this study."""
@@ -49,16 +54,24 @@ class Afterword:
         except (CertificateError, ConfigError):
             return False
         self._places[digest] = place
-        if len(self._places) > _MOST:
-            self._places.pop(next(iter(self._places))).close()
         place.put(connection)
+        place.asked_at = time.monotonic()
+        for old, kept in list(self._places.items()):
+            if len(self._places) <= _MOST and kept.asked_at > place.asked_at - _KEPT_S:
+                break
+            self._end(old)
         return True
+
+    def _end(self, digest: str) -> None:
+        task = asyncio.ensure_future(self._places.pop(digest).close())
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
 
     async def close(self) -> None:
         """End all connections."""
-        for place in self._places.values():
-            place.close()
-        await asyncio.gather(*(place.closed() for place in self._places.values()))
+        for digest in list(self._places):
+            self._end(digest)
+        await asyncio.gather(*self._ending)
 
 
 class _Place:
@@ -66,6 +79,7 @@ class _Place:
 
     def __init__(self, files: CertificateFiles, study: Callable[[], Study | None]) -> None:
         """Raises CertificateError."""
+        self.asked_at = 0.0
         self._study = study
         inlet = Waiting()
         self.put = inlet.put
@@ -73,16 +87,11 @@ class _Place:
         self._handed = Handed(
             inlet, self._server, server_context(files), _HANDSHAKE_S, _MOST_HANDSHAKES
         )
-        self._ending: asyncio.Task[None] | None = None
 
-    def close(self) -> None:
+    async def close(self) -> None:
         self._handed.close()
-        self._ending = asyncio.ensure_future(self._server.shutdown(_LINGER_S))
-
-    async def closed(self) -> None:
+        await self._server.shutdown(_LINGER_S)
         await self._handed.wait_closed()
-        if self._ending is not None:
-            await self._ending
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
         study = self._study()

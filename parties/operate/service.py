@@ -20,7 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from parties.config import Address, CertificateFiles, load_config
+from parties.config import Address, CertificateFiles, Config, load_config
 from parties.distaim.forget import forget_run, has_store
 from parties.errors import PartyError, StoreError
 from parties.inlets import study_name
@@ -50,7 +50,7 @@ from parties.operate.proposals import (
     new_card,
     proposed_config,
 )
-from parties.operate.statement import Standing, Statement
+from parties.operate.statement import MOST_STUDIES, Standing, Statement
 from parties.operate.workers import Worker
 from parties.progress import Silent
 
@@ -64,7 +64,8 @@ _MOST_REFUSED = 500
 _MOST_PROPOSED = 200
 """Studies that wait for this operator; while there are so many, no more are taken from other servers."""
 _SETTLED = 100
-"""Studies that are over and still told of, the latest."""
+"""Studies that are over and still told of, the latest, beside those that another server does not know to be over."""
+_FORGET_AGAIN_S = 60.0
 
 
 class NotNow(PartyError):
@@ -95,6 +96,7 @@ class Service:
         self.book = book
         self.limit = limit
         self.studies: dict[str, Study] = {}
+        """In the order in which they changed; clocks, which may be set back, have no part in it."""
         self.refused: dict[str, str] = {}
         self.workers: dict[str, Worker] = {}
         self.peers = {pid: Peer(identity, pid) for pid in identity.peers}
@@ -105,6 +107,8 @@ class Service:
         self._listen = listen
         self._fetched: dict[str, float] = {}
         self._gists: dict[str, Gist] = {}
+        self._unforgotten: dict[str, float] = {}
+        """Cancelled studies whose secrets are still here, and when deleting them is tried."""
         self._lock = asyncio.Lock()
         self._wake = asyncio.Event()
         self._changes = asyncio.Condition()
@@ -126,9 +130,15 @@ class Service:
 
     async def __aenter__(self) -> Self:
         """Raises ConfigError, CertificateError, StoreError."""
-        self.studies.update(
-            {study.digest: study for study in await asyncio.to_thread(self.book.studies)}
+        studies = sorted(
+            await asyncio.to_thread(self.book.studies), key=lambda study: study.changed_at
         )
+        self.studies.update({study.digest: study for study in studies})
+        self._unforgotten = {
+            study.digest: 0.0
+            for study in studies
+            if study.state is State.CANCELLED and self.place(study).seal.exists()
+        }
         own = self.identity.own
         mesh = Front.open("mesh", self._listen[0] or own.mesh)
         try:
@@ -222,12 +232,19 @@ class Service:
         )
 
     def _told(self) -> list[Study]:
-        """The studies of DistAIM that are not over, and the last ones that are."""
+        """The studies of DistAIM that are not over, the last ones that are, and those that go on at another server."""
         shared = [study for study in self.studies.values() if study.kind == DISTAIM]
-        over = sorted(
-            (s for s in shared if s.state in OVER), key=lambda s: s.changed_at, reverse=True
-        )
-        return [study for study in shared if study.state not in OVER] + over[:_SETTLED]
+        over = [study for study in shared if study.state in OVER]
+        elsewhere = {
+            digest
+            for peer in self.peers.values()
+            if peer.statement
+            for digest, standing in peer.statement.studies.items()
+            if standing.state not in OVER
+        }
+        missed = [study for study in over[:-_SETTLED] if study.digest in elsewhere]
+        told = [study for study in shared if study.state not in OVER] + over[-_SETTLED:] + missed
+        return told[:MOST_STUDIES]
 
     def _standing(self, study: Study) -> Standing:
         worker = self.workers.get(study.digest)
@@ -267,9 +284,12 @@ class Service:
     async def gist(self, digest: str) -> Gist:
         """A study that is here, in short. Raises ConfigError, StoreError."""
         if (found := self._gists.get(digest)) is None:
-            found = Gist.of(proposed_config(await self.proposed(digest)))
-            self._gists[digest] = found
+            found = self._gists[digest] = Gist.of(await self.config(digest))
         return found
+
+    async def config(self, digest: str) -> Config:
+        """A study's configuration, which may be large. Raises ConfigError, StoreError."""
+        return await asyncio.to_thread(proposed_config, await self.proposed(digest))
 
     # What its operator says.
 
@@ -357,6 +377,7 @@ class Service:
             else:
                 await self._do(act)
             self._touch()
+        await self._forget_the_rest()
         return fetches
 
     async def _do(self, act: Approved | Queue | Start | End | Help) -> None:
@@ -435,6 +456,7 @@ class Service:
         entry = Entry(at, study.digest, actor, "proposed")
         await asyncio.to_thread(self.book.add, study, proposed, entry)
         self.studies[study.digest] = study
+        self._gists[study.digest] = Gist.of(config)
         self._touch()
         logger.info(
             "%s was proposed by %s: %s", study.run, proposer, study.digest, extra=_of(study)
@@ -485,23 +507,42 @@ class Service:
                 await self._change(replace(study, state=worker.state), entry)
 
     async def _end(self, study: Study, state: State, reason: str, actor: str) -> Study:
-        """It is over here. Raises StoreError."""
-        worker = self.workers.pop(study.digest, None)
+        """It is over here. Raises StoreError: it goes on, where the database cannot say so, or its secrets are left."""
         entry = Entry(now(), study.digest, actor, state.value, reason)
         study = await self._change(
             replace(study, state=state, reason=reason, ended_at=entry.at), entry
         )
+        if state is State.CANCELLED:
+            self._unforgotten[study.digest] = time.monotonic() + _FORGET_AGAIN_S
+        worker = self.workers.pop(study.digest, None)
         if worker is not None:
             await worker.stop()
         if state is State.CANCELLED:
-            await asyncio.to_thread(self._forget, study)
+            await self._forgotten(study)
+        del worker
         # Its cycles (connections, TLS contexts of 40 KB) are too few for the collector to come by itself: it would be
         # once in hundreds of studies.
         gc.collect()
         return study
 
+    async def _forget_the_rest(self) -> None:
+        """What was left of cancelled studies by a failure, or when this process was ended meanwhile."""
+        for digest, at in list(self._unforgotten.items()):
+            if time.monotonic() < at:
+                continue
+            study = self.studies[digest]
+            try:
+                await self._forgotten(study)
+            except StoreError as error:
+                self._unforgotten[digest] = time.monotonic() + _FORGET_AGAIN_S
+                logger.warning("%s: what is secret is left: %s", study.run, error, extra=_of(study))
+
+    async def _forgotten(self, study: Study) -> None:
+        await asyncio.to_thread(self._forget, study)
+        self._unforgotten.pop(study.digest, None)
+
     def _forget(self, study: Study) -> None:
-        """Delete what is secret of a study that will not be finished. Raises StoreError. Blocks."""
+        """Delete what is secret of a study that will not be finished; its sealing key last. Raises StoreError. Blocks."""
         place = self.place(study)
         if study.kind == DISTAIM and has_store(place.work):
             forget_run(
@@ -515,6 +556,7 @@ class Service:
 
     async def _change(self, study: Study, entry: Entry) -> Study:
         study = await asyncio.to_thread(self.book.change, study, entry)
+        self.studies.pop(study.digest, None)
         self.studies[study.digest] = study
         self._touch()
         said = f" by {entry.actor}" if entry.what == "approved" else ""

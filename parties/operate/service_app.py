@@ -39,10 +39,10 @@ from parties.config.differences import differences
 from parties.errors import PartyError
 from parties.operate.app import as_json, event_stream, failure, listed, same_site, send_event
 from parties.operate.asking import ask
-from parties.operate.book import ACTIVE, DISTAIM, FLAIM, OVER, Proposed, State, Study
+from parties.operate.book import ACTIVE, DISTAIM, FLAIM, OVER, State, Study
 from parties.operate.metrics import render
 from parties.operate.process import process_dict
-from parties.operate.proposals import MOST_BYTES, Refused, proposed_config
+from parties.operate.proposals import MOST_BYTES, Refused
 from parties.operate.service import NoStudy, NotNow, Service
 from parties.operate.sockets import NAME, reachable
 from parties.rejections import Rejected, unheard
@@ -53,6 +53,8 @@ SERVICE: web.AppKey[Service] = web.AppKey("service", Service)
 CLOSING: web.AppKey[asyncio.Event] = web.AppKey("service_closing", asyncio.Event)
 _SETTLED = 50
 """Studies that are over and still in a service's status; `GET /studies` has all."""
+_MOST_ALIKE = 20
+"""Studies of the same name that a study is compared with: each takes reading a configuration."""
 _LEAST_DIGITS = 32
 """Of a digest that is approved: 128 bits, as its words have."""
 _WORKER_S = 10.0
@@ -204,14 +206,16 @@ def _standings(service: Service, study: Study) -> list[dict[str, object]]:
     return found
 
 
-async def _alike(service: Service, study: Study, proposed: Proposed) -> list[dict[str, object]]:
+async def _alike(service: Service, study: Study) -> list[dict[str, object]]:
     """Other studies of the same name, which somebody may take for this one, and what they have otherwise."""
-    agreed = proposed_config(proposed).agreed()
+    agreed = (await service.config(study.digest)).agreed()
     alike: list[dict[str, object]] = []
     for other in _in_order(service):
         if other.run != study.run or other.digest == study.digest or other.state in OVER:
             continue
-        theirs = proposed_config(await service.proposed(other.digest)).agreed()
+        if len(alike) == _MOST_ALIKE:
+            break
+        theirs = (await service.config(other.digest)).agreed()
         found = [
             {"key": item.key, "here": item.ours, "there": item.theirs}
             for item in differences(agreed, theirs)
@@ -228,10 +232,9 @@ async def _alike(service: Service, study: Study, proposed: Proposed) -> list[dic
 
 
 def _recent(service: Service) -> list[Study]:
-    """The studies that are not over, and the ``_SETTLED`` of the others that have changed last."""
+    """The studies that are not over or have a process, and the ``_SETTLED`` of the others that have changed last."""
     over = [study for study in service.studies.values() if study.state in OVER]
-    older = sorted(over, key=lambda study: study.changed_at)[:-_SETTLED]
-    left_out = {study.digest for study in older}
+    left_out = {study.digest for study in over[:-_SETTLED]} - service.workers.keys()
     return [study for study in _in_order(service) if study.digest not in left_out]
 
 
@@ -296,7 +299,7 @@ async def _study(request: web.Request) -> web.Response:
         await _document(service, study)
         | {
             "config": proposed.config,
-            "alike": await _alike(service, study, proposed),
+            "alike": await _alike(service, study),
             "history": [entry.to_dict() for entry in entries],
         }
     )

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import datetime
 import gc
 import io
 import json
@@ -11,7 +12,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
-from unittest.mock import AsyncMock
+from unittest.mock import AsyncMock, Mock
 
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
@@ -444,6 +445,96 @@ async def test_a_status_has_the_studies_that_go_on_and_the_last_that_are_over(
     assert "older ones, not shown here: 1 (syncret study list)" in shown.getvalue()
     page = render("_studies.html", **overview_values(status))
     assert "Older ones, not shown here: 1 (<code>syncret study list</code>)" in page
+
+
+async def test_a_server_that_missed_many_ends_hears_of_each(
+    three: Three, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service_module, "_SETTLED", 1)
+    digests = [await three.propose(run) for run in ("first", "second", "third")]
+    alpha, beta, gamma = three.services
+    with monkeypatch.context() as patch:
+        patch.setattr(gamma, "_do", AsyncMock())
+        for digest in digests:
+            await alpha.cancel(digest, "operator")
+        await three.until(
+            lambda: {beta.studies[digest].state for digest in digests} == {State.CANCELLED}
+        )
+        assert {gamma.studies[digest].state for digest in digests} == {State.PROPOSED}
+    for digest in digests:
+        await three.until_states(digest, "cancelled")
+    # Nobody needs to hear of the older ones any more.
+    await three.until(lambda: set(alpha.statement().studies) == {digests[-1]})
+
+
+async def test_what_is_told_last_is_what_changed_last_whatever_the_clock_says(
+    three: Three, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service_module, "_SETTLED", 1)
+    digests = [await three.propose(run) for run in ("first", "second")]
+    alpha = three.services[0]
+    tomorrow = now() + datetime.timedelta(days=1)
+    with monkeypatch.context() as patch:
+        patch.setattr(service_module, "now", lambda: tomorrow)
+        await alpha.cancel(digests[0], "operator")
+    await three.until_states(digests[0], "cancelled")
+    await alpha.cancel(digests[1], "operator")
+    assert alpha.studies[digests[0]].changed_at > alpha.studies[digests[1]].changed_at
+    await three.until_states(digests[1], "cancelled")
+    assert digests[1] in alpha.statement().studies
+
+
+async def test_secrets_of_a_cancelled_study_that_could_not_be_deleted_go_later(
+    three: Three, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service_module, "_FORGET_AGAIN_S", 0.1)
+    alpha = three.services[0]
+    digest = await three.propose("stays")
+    seal = alpha.place(alpha.studies[digest]).seal
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            service_module, "drop_seal", Mock(side_effect=StoreError(seal, "cannot be deleted"))
+        )
+        with pytest.raises(StoreError, match="cannot be deleted"):
+            await alpha.cancel(digest, "operator")
+        await three.until(lambda: alpha.studies[digest].state is State.CANCELLED)
+        assert seal.exists()
+    await three.until(lambda: not seal.exists())
+
+
+async def test_secrets_of_a_cancelled_study_go_at_the_next_start(
+    tmp_path: Path, processes: dict[tuple[str, str], Process], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(service_module, "drop_seal", Mock(side_effect=StoreError(tmp_path, "broken")))
+        async with three_services(tmp_path) as three:
+            alpha = three.services[0]
+            digest = await three.propose("stays")
+            seal = alpha.place(alpha.studies[digest]).seal
+            with pytest.raises(StoreError, match="broken"):
+                await alpha.cancel(digest, "operator")
+    assert seal.exists()
+    with opened(database_url(alpha.identity.folder), alpha.identity.own.key) as engine:
+        async with Service(alpha.identity, Book(engine, tmp_path), limit=2) as again:
+            running = asyncio.create_task(again.run())
+            await three.until(lambda: not seal.exists())
+            running.cancel()
+
+
+async def test_a_study_whose_end_cannot_be_written_down_ends_later(
+    three: Three, processes: dict[tuple[str, str], Process], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    digest = await three.approved("stays")
+    await three.until_states(digest, "running")
+    alpha = three.services[0]
+    with monkeypatch.context() as patch:
+        failing = Mock(side_effect=StoreError(three.folder, "the database does not answer"))
+        patch.setattr(alpha.book, "change", failing)
+        processes["alpha", digest].outcome = (State.FINISHED, "")
+        await three.until(lambda: failing.called)
+        assert alpha.studies[digest].state is State.RUNNING
+        assert digest in alpha.workers
+    await three.until(lambda: alpha.studies[digest].state is State.FINISHED)
 
 
 async def test_what_a_study_leaves_is_collected_at_its_end(three: Three) -> None:
