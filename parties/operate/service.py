@@ -542,7 +542,7 @@ class Service:
         self._unforgotten.pop(study.digest, None)
 
     def _forget(self, study: Study) -> None:
-        """Delete what is secret of a study that will not be finished; its sealing key last. Raises StoreError. Blocks."""
+        """Delete what is secret of a study that is over, its sealing key last. Raises StoreError. Blocks."""
         place = self.place(study)
         if study.kind == DISTAIM and has_store(place.work):
             forget_run(

@@ -14,7 +14,7 @@ from bench.load import page
 from bench.load.fleet import Played
 from bench.load.garbage import KINDS
 from bench.load.owners import OwnersLoad, judged, measure_owners
-from bench.load.soak import Grown, Looked
+from bench.load.soak import POOL, Grown, Looked
 from bench.load.watch import Figures, Watch
 
 
@@ -125,7 +125,7 @@ def test_load_soak_sees_what_grows() -> None:
     assert Grown.of(flat).problems == []
     for change, text in (
         ({"descriptors": 24}, "files and sockets: 20, then 24"),
-        ({"threads": 10}, "threads: 9, then 10"),
+        ({"threads": 10 + POOL}, f"threads: 9, then {10 + POOL}"),
     ):
         grown = [*flat, Looked(replace(own, **change), 0, 2, 1000)]  # type: ignore[arg-type]
         assert Grown.of(grown).problems == [text]
