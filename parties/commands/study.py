@@ -296,7 +296,7 @@ def _row(item: Mapping[str, Any]) -> tuple[str, ...]:
         item["digest"][:_SHORT],
         item["run"],
         item["state"],
-        f"{item['epsilon']:g}",
+        "?" if item["epsilon"] is None else f"{item['epsilon']:g}",
         ", ".join(approved) or "nobody",
         item["reason"] or process.get("text", ""),
     )

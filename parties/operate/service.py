@@ -22,7 +22,7 @@ from typing import Self
 
 from parties.config import Address, CertificateFiles, Config, load_config
 from parties.distaim.forget import forget_run, has_store
-from parties.errors import PartyError, StoreError
+from parties.errors import ConfigError, PartyError, StoreError
 from parties.inlets import study_name
 from parties.operate.afterword import Afterword
 from parties.operate.book import ACTIVE, DISTAIM, OVER, Book, Entry, Proposed, State, Study, now
@@ -66,6 +66,8 @@ _MOST_PROPOSED = 200
 _SETTLED = 100
 """Studies that are over and still told of, the latest, beside those that another server does not know to be over."""
 _FORGET_AGAIN_S = 60.0
+_SHOWN = 50
+"""Studies that are over and among the recent ones; `GET /studies` has all."""
 
 
 class NotNow(PartyError):
@@ -140,6 +142,10 @@ class Service:
             if study.state is State.CANCELLED and self.place(study).seal.exists()
         }
         own = self.identity.own
+        # What a status shows is there even while the database is not.
+        for study in self.recent():
+            with contextlib.suppress(ConfigError):
+                await self.gist(study.digest)
         mesh = Front.open("mesh", self._listen[0] or own.mesh)
         try:
             ingest = Front.open("ingest", self._listen[1] or own.ingest)
@@ -290,6 +296,13 @@ class Service:
     async def config(self, digest: str) -> Config:
         """A study's configuration, which may be large. Raises ConfigError, StoreError."""
         return await asyncio.to_thread(proposed_config, await self.proposed(digest))
+
+    def recent(self) -> list[Study]:
+        """The studies that are not over or have a process, and the last others that have changed, as they came."""
+        over = [study for study in self.studies.values() if study.state in OVER]
+        left_out = {study.digest for study in over[:-_SHOWN]} - self.workers.keys()
+        found = [study for study in self.studies.values() if study.digest not in left_out]
+        return sorted(found, key=lambda study: (study.proposed_at, study.digest))
 
     # What its operator says.
 

@@ -36,7 +36,7 @@ from aiohttp import web
 
 from parties.cards import words
 from parties.config.differences import differences
-from parties.errors import PartyError
+from parties.errors import ConfigError, PartyError
 from parties.operate.app import as_json, event_stream, failure, listed, same_site, send_event
 from parties.operate.asking import ask
 from parties.operate.book import ACTIVE, DISTAIM, FLAIM, OVER, State, Study
@@ -51,8 +51,6 @@ from parties.version import spoken
 
 SERVICE: web.AppKey[Service] = web.AppKey("service", Service)
 CLOSING: web.AppKey[asyncio.Event] = web.AppKey("service_closing", asyncio.Event)
-_SETTLED = 50
-"""Studies that are over and still in a service's status; `GET /studies` has all."""
 _MOST_ALIKE = 20
 """Studies of the same name that a study is compared with: each takes reading a configuration."""
 _LEAST_DIGITS = 32
@@ -122,7 +120,7 @@ async def _refusals(request: web.Request, handler: Handler) -> web.StreamRespons
 
 
 async def service_status(service: Service) -> dict[str, object]:
-    """This server, the two others, how many studies are in each state, and those of ``_recent`` in short."""
+    """This server, the two others, how many studies are in each state, and the recent ones in short."""
     return {
         "service": service.name,
         "pid": service.identity.pid,
@@ -146,13 +144,13 @@ async def service_status(service: Service) -> dict[str, object]:
         ],
         "refused": dict(service.refused),
         "states": Counter(study.state.value for study in service.studies.values()),
-        "studies": [await _document(service, study) for study in _recent(service)],
+        "studies": [await _document(service, study) for study in service.recent()],
     }
 
 
 async def _document(service: Service, study: Study) -> dict[str, object]:
     """A study in short. Times are UTC, in ISO 8601."""
-    gist, worker = await service.gist(study.digest), service.workers.get(study.digest)
+    worker = service.workers.get(study.digest)
     return {
         "digest": study.digest,
         "words": words(study.digest),
@@ -166,16 +164,7 @@ async def _document(service: Service, study: Study) -> dict[str, object]:
         "changed_at": study.changed_at.isoformat(timespec="seconds"),
         "started_at": study.started_at and study.started_at.isoformat(timespec="seconds"),
         "ended_at": study.ended_at and study.ended_at.isoformat(timespec="seconds"),
-        "epsilon": gist.epsilon,
-        "delta": gist.delta,
-        "rounds": gist.rounds,
-        "columns": gist.columns,
-        "owners": {
-            "expected": gist.expected,
-            "minimum": gist.minimum,
-            "rows_per_client": gist.rows_per_client,
-            "named": list(gist.named),
-        },
+        **await _shape(service, study),
         "servers": _standings(service, study),
         "folder": str(service.place(study).path.absolute()),
         "process": worker
@@ -184,6 +173,26 @@ async def _document(service: Service, study: Study) -> dict[str, object]:
             "text": worker.text,
             "restarts": worker.restarts,
             "next_try_s": worker.next_try_at and round(worker.next_try_at - time.time(), 1),
+        },
+    }
+
+
+async def _shape(service: Service, study: Study) -> dict[str, object]:
+    """What its configuration says; nothing where this version cannot read that. Raises StoreError."""
+    try:
+        gist = await service.gist(study.digest)
+    except ConfigError:
+        gist = None
+    return {
+        "epsilon": gist and gist.epsilon,
+        "delta": gist and gist.delta,
+        "rounds": gist and gist.rounds,
+        "columns": gist and gist.columns,
+        "owners": {
+            "expected": gist and gist.expected,
+            "minimum": gist and gist.minimum,
+            "rows_per_client": gist and gist.rows_per_client,
+            "named": list(gist.named) if gist else [],
         },
     }
 
@@ -229,13 +238,6 @@ async def _alike(service: Service, study: Study) -> list[dict[str, object]]:
             }
         )
     return alike
-
-
-def _recent(service: Service) -> list[Study]:
-    """The studies that are not over or have a process, and the ``_SETTLED`` of the others that have changed last."""
-    over = [study for study in service.studies.values() if study.state in OVER]
-    left_out = {study.digest for study in over[:-_SETTLED]} - service.workers.keys()
-    return [study for study in _in_order(service) if study.digest not in left_out]
 
 
 def _in_order(service: Service) -> list[Study]:

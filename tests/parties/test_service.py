@@ -23,7 +23,6 @@ from parties.ceremony import CERTIFICATES, merge
 from parties.config import load_config
 from parties.errors import CertificateError, ConfigError, StoreError
 from parties.operate import service as service_module
-from parties.operate import service_app as service_app_module
 from parties.operate import statement as statement_module
 from parties.operate.afterword import said_of
 from parties.operate.book import Book, State, now
@@ -428,7 +427,7 @@ async def test_orders_do_not_wait_for_a_server_that_answers_slowly(
 async def test_a_status_has_the_studies_that_go_on_and_the_last_that_are_over(
     three: Three, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(service_app_module, "_SETTLED", 1)
+    monkeypatch.setattr(service_module, "_SHOWN", 1)
     digests = [await three.propose(run) for run in ("first", "second", "third")]
     for digest in (digests[1], digests[0]):
         await three.services[0].cancel(digest, "operator")
@@ -445,6 +444,26 @@ async def test_a_status_has_the_studies_that_go_on_and_the_last_that_are_over(
     assert "older ones, not shown here: 1 (syncret study list)" in shown.getvalue()
     page = render("_studies.html", **overview_values(status))
     assert "Older ones, not shown here: 1 (<code>syncret study list</code>)" in page
+
+
+async def test_a_status_needs_no_database_and_no_configuration_that_this_version_reads(
+    three: Three, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await three.propose("stays")
+    unread = (await three.propose("visits"))[:12]
+    service = three.services[0]
+    app = service_application(service)
+    async with TestClient(TestServer(app)) as client:
+        with monkeypatch.context() as patch:
+            broken = Mock(side_effect=StoreError(three.folder, "the database does not answer"))
+            patch.setattr(service.book, "proposed", broken)
+            status = await (await client.get("/status")).json()
+            assert [study["epsilon"] for study in status["studies"]] == [2.0, 2.0]
+        other = ConfigError("run", "noise", "is of another version")
+        monkeypatch.setattr(service, "gist", AsyncMock(side_effect=other))
+        status = await (await client.get("/status")).json()
+        assert [study["epsilon"] for study in status["studies"]] == [None, None]
+        assert unread in render("_studies.html", **overview_values(status))
 
 
 async def test_a_server_that_missed_many_ends_hears_of_each(
