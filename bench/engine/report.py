@@ -16,22 +16,26 @@ from pathlib import Path
 from rich import box
 from rich.table import Table
 
-from bench.engine.goals import MP_SPDZ, judged
+from bench.engine.goals import LOOPBACK, MP_SPDZ, judged
 from bench.engine.measure import Result
 from bench.engine.tasks import (
     CANDIDATES,
     DIFFERENCE_BITS,
     GROUPS,
     MALICIOUS,
+    SELECTIONS,
     SEMI_HONEST,
     TASKS,
     TRUNCATED_BITS,
+    selection,
 )
 from bench.engine.whole import Run, runs_markdown
 from bench.markdown import markdown_table
 from bench.networks import NETWORKS, ROOT
 from parties.files import write_whole
 from parties.version import version
+from protocols import costs
+from protocols.select_spec import bounds
 
 _FLAGS = {"aes": "AES", "sha_ni": "SHA", "avx2": "AVX2", "avx512f": "AVX-512"}
 _PACKAGES = ("numpy", "cryptography", "blake3", "mpyc")
@@ -161,6 +165,7 @@ def markdown(
         "Seconds are medians of the slowest party; bytes are those sent by the mean party, for each cell or sample;",
         "processor seconds are those of the three parties together. `bench/README.md` says what the columns mean.",
         "",
+        *_selections(results),
         *_both_modes(results),
         markdown_table(_COLUMNS, map(_row, results)),
         "",
@@ -168,6 +173,25 @@ def markdown(
         *runs_markdown(runs),
     ]
     return "\n".join(lines)
+
+
+def _selections(results: Sequence[Result]) -> list[str]:
+    """What a selection's figures are of: its noise is not made for it alone."""
+    if not any(result.task in ("select", "select_kept") for result in results):
+        return []
+    samples, spec = SELECTIONS * CANDIDATES, selection(1_000_000)
+    own, shared = (sum(costs.gumbel(n).sent) / 3e3 for n in (CANDIDATES, samples))
+    first, later, kept = (
+        costs.select(spec.sizes, *bounds(spec), samples=made, kept=by_bits).rounds
+        for made, by_bits in ((samples, False), (0, False), (0, True))
+    )
+    return [
+        f"`select` and `select_kept`: means of {SELECTIONS} selections that share one batch of noise, as a run's do.",
+        f"By `protocols.costs`, without proofs, the first of a batch has {first} rounds and makes {samples:,} samples,",
+        f"{shared:,.0f} KB sent by the mean party; the others have {later} ({kept} from kept bits) and make none.",
+        f"Rows of {first} rounds were measured with noise for each selection alone, {own:,.0f} KB.",
+        "",
+    ]
 
 
 def _both_modes(results: Sequence[Result]) -> list[str]:
@@ -208,19 +232,19 @@ def _both_modes(results: Sequence[Result]) -> list[str]:
 
 
 def _of_peer(network: str, task: str, size: int, security: str) -> str:
-    found = MP_SPDZ.get((task, size, security)) if network == "loopback" else None
+    found = MP_SPDZ.get((task, size, security)) if network == LOOPBACK else None
     return "" if found is None else f"{found.seconds:.3g} s, {found.bytes_a_unit:,.0f} B"
 
 
 def _goals(results: Sequence[Result]) -> list[str]:
     rows = []
     for one in judged(results):
-        bound = f"{'at least' if one.goal.at_least else 'at most'} {one.goal.limit:,}"
-        met = "yes" if one.met else "no"
-        rows.append((one.goal.what, bound, _short(one.figure), one.goal.peer, met))
+        goal, met = one.goal, "yes" if one.met else "no"
+        bound = f"{'at least' if goal.at_least else 'at most'} {_short(goal.limit)}"
+        rows.append((goal.what, goal.network, bound, _short(one.figure), goal.peer, met))
     if not rows:
         return []
-    shown = markdown_table("loopback | goal | here | MP-SPDZ | met", rows)
+    shown = markdown_table("figure | network | goal | here | MP-SPDZ | met", rows)
     return ["## Against the goals", "", shown, ""]
 
 

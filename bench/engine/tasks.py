@@ -132,7 +132,7 @@ def kept_abs_error(ctx: Context, cells: int) -> Job:
     )
 
 
-def _selection(cells: int) -> SimpleNamespace:
+def selection(cells: int) -> SimpleNamespace:
     """A selection among 250 candidates, with answers so small that no candidate's sum can wrap."""
     sizes = group_sizes(cells, CANDIDATES)
     return SimpleNamespace(
@@ -146,7 +146,7 @@ def _selection(cells: int) -> SimpleNamespace:
 
 def whole_select(ctx: Context, cells: int) -> Job:
     """Whole selections among 250 candidates of ``cells`` cells in all: as many as noise is made for at once."""
-    spec, x_sh = _selection(cells), base.random(ctx, R32, (cells,)).times(0)
+    spec, x_sh = selection(cells), base.random(ctx, R32, (cells,)).times(0)
     return lambda c: _selections(c, x_sh, spec)
 
 
@@ -161,7 +161,7 @@ async def _selections(
 
 def kept_select(ctx: Context, cells: int) -> Job:
     """As ``whole_select``, by bits of the counts that were kept."""
-    spec, x_sh = _selection(cells), base.random(ctx, R32, (cells,)).times(0)
+    spec, x_sh = selection(cells), base.random(ctx, R32, (cells,)).times(0)
     bits = integer_bits(select_spec.bounds(spec)[0])
     words = sum(words_for(int(size)) for size in spec.sizes)
     planes, pairs = (base.random(ctx, BITS, (n, words)).times(0) for n in (bits, (bits - 1) // 2))

@@ -76,6 +76,9 @@ class OwnersLoad:
             "owners were counted twice": self.twice,
             "senders of garbage were counted": self.uninvited,
             "pieces of garbage were answered as they should not be": self.unexpected,
+            "files and sockets stayed open at the servers": sum(
+                max(0, after - before) for before, _, after in self.descriptors
+            ),
         }
         return [f"{count} {what}" for what, count in said.items() if count]
 
@@ -162,10 +165,11 @@ async def _fleets(
     """The owners' processes, prepared."""
     on_progress("preparing", 0)
     # The answer is one long line.
-    players = [_Player(await start_child(_FLEET, limit=_LINE_BYTES)) for _ in jobs]
+    players: list[_Player] = []
     try:
-        for player, job in zip(players, jobs, strict=True):
-            player.tell(json.dumps(asdict(job)))
+        for job in jobs:
+            players.append(_Player(await start_child(_FLEET, limit=_LINE_BYTES)))
+            players[-1].tell(json.dumps(asdict(job)))
         async with asyncio.timeout(limit_s):
             await asyncio.gather(*(player.hear(READY) for player in players))
         yield players

@@ -1,7 +1,7 @@
 """What becomes of the measurements of load: ``load.json`` and ``load.md`` in a folder.
 
-Provides ``add``. A record is one command; the same command again replaces it, others stay. Nothing names the host, its
-user or its paths.
+Provides ``add``, and ``sources``, what is measured. A record is one command; the same command again replaces it, others
+stay. Nothing names the host, its user or its paths.
 """
 
 import datetime
@@ -39,9 +39,10 @@ is over, and after the last; memory's slope is by least squares over all studies
 _LONG = """
 ## Long runs and large tables
 
-`syncret run` and `syncret flaim` on generated tables of columns with 8 codes. Peak: all processes together, and the
-largest one. Of many rounds or clients the model is fitted by 5 iterations a round, not 100: it is those that are
-measured.
+`syncret run` and `syncret flaim` on generated tables of columns with 8 codes. Of the many clients of `flaim` one in a
+hundred takes part in a round, drawn anew each time; `in a round` has how many are expected to. Peak: all processes
+together, and the largest one. Of many rounds or clients the model is fitted by 5 iterations a round, not 100: it is
+those that are measured.
 """
 _FUZZ = """
 ## Damaged inputs
@@ -57,6 +58,11 @@ first time. Finished: by the same commands, given again; ledgers and audit are t
 """
 
 
+def sources() -> str:
+    """The commit that is measured, as of `bench.engine.report.commit`."""
+    return commit(_MEASURED)
+
+
 def add(folder: Path, kind: str, command: str, result: Mapping[str, Any]) -> None:
     """Put the ``result`` of ``command`` into the files in ``folder``, which may not be there yet. Raises StoreError."""
     path = folder / "load.json"
@@ -64,7 +70,7 @@ def add(folder: Path, kind: str, command: str, result: Mapping[str, Any]) -> Non
     record = {
         "kind": kind,
         "command": command,
-        "commit": commit(_MEASURED),
+        "commit": sources(),
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
         "machine": machine(),
         "result": result,
@@ -102,7 +108,7 @@ def _source(record: Mapping[str, Any]) -> str:
 def _owners(result: Mapping[str, Any]) -> str:
     low, high = min(result["per_second_by_quarter"]), max(result["per_second_by_quarter"])
     memory = [f"{mb(first)} to {mb(end)}" for first, end, _ in result["memory_mb"]]
-    most = ", ".join(str(most) for _, most, _ in result["descriptors"])
+    files = "; ".join(", ".join(map(str, one)) for one in result["descriptors"])
     rows = [
         ("honest owners, pieces of garbage", f"{result['owners']:,}, {result['garbage']:,}"),
         ("accepted, failed", f"{result['accepted']:,}, {len(result['failed'])}"),
@@ -116,7 +122,7 @@ def _owners(result: Mapping[str, Any]) -> str:
         ("an owner's seconds: median, 99 of 100, most", _seconds(result["latency_s"])),
         ("processor ms an accepted owner: servers; owners", _cpu(result)),
         ("servers' memory in MB, from a quarter to all in", listed(memory)),
-        ("servers' files and sockets at most (all closed after)", most),
+        ("servers' files and sockets: before, at most, 2 s after", files),
         ("seconds from the last receipt to the run's end", f"{result['counting_s']:.1f}"),
     ]
     ends = [
@@ -164,6 +170,7 @@ def _long(result: Mapping[str, Any]) -> str:
     shape = result["shape"]
     row = (
         f"{shape['clients']:,}",
+        f"{shape['clients'] * shape['participation']:,.0f}",
         f"{shape['rounds']:,}",
         f"{shape['rows']:,}",
         f"{shape['columns']:,}",
@@ -174,8 +181,11 @@ def _long(result: Mapping[str, Any]) -> str:
         f"{result['processes']}",
         f"{result['descriptors']:,}",
     )
-    heads = "owners | rounds | rows | columns | seconds | processor s | peak MB | largest MB | processes | files of one"
-    return markdown_table(heads, [row], right=range(10))
+    heads = (
+        "owners | in a round | rounds | rows | columns | seconds | processor s | peak MB | largest MB"
+        " | processes | files of one"
+    )
+    return markdown_table(heads, [row], right=range(11))
 
 
 def _fuzz(results: Sequence[Mapping[str, Any]]) -> str:

@@ -326,10 +326,10 @@ def run_config(
 @contextlib.asynccontextmanager
 async def servers(paths: Sequence[Path]) -> AsyncIterator[None]:
     """Three ingest processes, listening for every config while the block lasts. Raises RuntimeError."""
-    processes = [
-        await start_child(_MODULE, _INGEST, str(pid), *map(str, paths)) for pid in range(3)
-    ]
+    processes: list[asyncio.subprocess.Process] = []
     try:
+        for pid in range(3):
+            processes.append(await start_child(_MODULE, _INGEST, str(pid), *map(str, paths)))
         for pid, process in enumerate(processes):
             if process.stdout is None or await process.stdout.readline() != b"ready\n":
                 _, errors = await process.communicate()

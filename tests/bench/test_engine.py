@@ -286,11 +286,12 @@ def test_sweep_leaves_out_what_takes_minutes_to_prove() -> None:
     assert TASKS["expand_input"].sizes_of(MALICIOUS) == ()
 
 
-def test_judged_takes_loopback_at_the_size_of_the_goal() -> None:
+def test_judged_takes_the_network_and_the_size_of_the_goal() -> None:
     results = [
         result(size=1_000_000, seconds=0.09, rounds=11),
         result(size=1_000_000, seconds=9.0, network="wan"),
         result(task="select", size=1_000_000, seconds=0.3, rounds=84),
+        result(task="select", size=1_000_000, seconds=1.6, network="wan"),
         result(task="box_muller", size=1 << 15, seconds=0.2),
     ]
     found = {one.goal.what: one for one in judged(results)}
@@ -300,12 +301,17 @@ def test_judged_takes_loopback_at_the_size_of_the_goal() -> None:
     assert found[
         "select, 250 candidates: seconds beyond the absolute error"
     ].figure == pytest.approx(0.21)
+    assert found["select, 250 candidates, 10^6 cells: seconds"].figure == 1.6
+    assert not found["select, 250 candidates, 10^6 cells: seconds"].met
     assert found["Box-Muller: samples a second"].met
     # The sizes of a sweep are missing.
     assert not any("dearest" in what for what in found)
     text = report.markdown(report.document(results, 3), results)
-    assert "| absolute error: rounds | at most 10 | 11 | 9 | no |" in text
-    assert "| Box-Muller: samples a second | at least 130,000 | 163,840 | 132,000 | yes |" in text
+    assert "| absolute error: rounds | loopback | at most 10 | 11 | 9 | no |" in text
+    assert (
+        "| Box-Muller: samples a second | loopback | at least 130,000 | 163,840 | 132,000 | yes |"
+        in text
+    )
 
 
 def test_document_names_no_host_and_no_path() -> None:

@@ -1,22 +1,31 @@
 """Faults at any point of a run: a sample of cases, all of them where there is time, and that a wrong end is seen."""
 
 import json
+import multiprocessing
+import signal
 import sqlite3
+import time
+from collections.abc import Iterator, Sequence
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from bench.load import page
 from bench.load.fuzzing.corpus import Corpus
-from bench.load.kills.case import Case, Run, attempt, judged, play
-from bench.load.kills.cli import cases_of, known, play_all, table_rows
+from bench.load.kills import cli
+from bench.load.kills.case import Case, Outcome, Run, _started, attempt, judged, play
+from bench.load.kills.cli import cases_of, known, outcomes_of, table_rows
 from bench.load.kills.network import Network
 from bench.load.kills.points import FAULTS
 from parties.database import FILE
 
 # What servers pass in the small study, at least; a case beyond a run's last point is a run without a fault.
 POINTS = (150, 150, 150)
-RESULTS = Path(__file__).parents[2] / "build" / "kills.jsonl"
-"""Kept, so that an interrupted run of all goes on."""
+RESULTS = Path(__file__).parents[2] / "build" / "kills-test.jsonl"
+"""Kept, so that an interrupted run of all goes on, where the sources are the same."""
+COMMIT = 40 * "a"
 
 
 @pytest.fixture(scope="module")
@@ -63,34 +72,74 @@ def test_cases_are_drawn_by_seed_and_take_all_faults_in_turn() -> None:
     assert drawn != cases_of((3, 2, 4), tuple(FAULTS), seed=2)
 
 
-def test_outcomes_that_a_file_has_are_known(tmp_path: Path) -> None:
+def outcome(number: int, wrong: str = "") -> Outcome:
+    return Outcome(Case("kill", 1, number), "after seal agreed", (6, -9, None), 1, 2.5, wrong)
+
+
+def test_outcomes_of_the_same_sources_are_known(tmp_path: Path) -> None:
     path = tmp_path / "kills.jsonl"
-    line = {
-        "case": {"fault": "kill", "victim": 1, "number": 7},
-        "at": "after seal agreed",
-        "ended": [6, -9, None],
-        "tries": 1,
-        "seconds": 2.5,
-        "wrong": "",
-    }
-    path.write_text(json.dumps(line) + "\n")
-    (outcome,) = known(path)
-    assert outcome.case == Case("kill", 1, 7)
-    assert table_rows([outcome]) == [("kill", "SIGKILL", 1, 1, 0, 1, "-9: 1, 6: 1", 0)]
-    assert known(tmp_path / "none") == known(None) == []
+    bare = json.loads(outcome(9, "old").to_json(COMMIT))
+    del bare["commit"]
+    lines = [
+        outcome(7).to_json(COMMIT),
+        outcome(8, "of others").to_json(40 * "b"),
+        outcome(8, "modified").to_json(COMMIT + "+"),
+        json.dumps(bare),
+    ]
+    path.write_text("\n".join(lines) + "\n")
+    assert known(path, COMMIT) == {Case("kill", 1, 7): outcome(7)}
+    assert known(path, COMMIT + "+") == known(path, "unknown") == {}
+    assert known(tmp_path / "none", COMMIT) == known(None, COMMIT) == {}
+    assert table_rows([outcome(7)]) == [("kill", "SIGKILL", 1, 1, 0, 1, "-9: 1, 6: 1", 0)]
+
+
+def test_only_what_is_drawn_and_not_known_is_played_and_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    played: list[int] = []
+
+    def playing(cases: Sequence[Case], *_: object) -> Iterator[Outcome]:
+        for case in cases:
+            played.append(case.number)
+            yield outcome(case.number)
+
+    monkeypatch.setattr(cli, "play_all", playing)
+    path = tmp_path / "kills.jsonl"
+    path.write_text(outcome(99, "not drawn").to_json(COMMIT) + "\n")
+    nowhere: Any = None
+
+    def numbers(cases: Sequence[int], commit: str) -> list[int]:
+        drawn = [Case("kill", 1, number) for number in cases]
+        told = outcomes_of(drawn, nowhere, tmp_path, results=path, commit=commit)
+        return [one.case.number for one in told if not one.wrong]
+
+    assert numbers([1, 2], COMMIT) == [1, 2] == played
+    assert sorted(numbers([1, 2, 3], COMMIT)) == [1, 2, 3]
+    assert played == [1, 2, 3]
+    # Other sources, modified ones, unknown ones: all anew, each time.
+    for commit in (40 * "b", COMMIT + "+", COMMIT + "+", "unknown", "unknown"):
+        played.clear()
+        assert numbers([1, 2], commit) == [1, 2] == played
+
+
+def test_a_signal_at_a_childs_start_leaves_no_child(monkeypatch: pytest.MonkeyPatch) -> None:
+    start = ForkServerProcess.start
+
+    def interrupted(self: ForkServerProcess) -> None:
+        start(self)
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(ForkServerProcess, "start", interrupted)
+    with pytest.raises(KeyboardInterrupt), _started(time.sleep, 60):
+        pytest.fail("interrupted before")
+    assert multiprocessing.active_children() == []
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(4 * 3600)
 def test_a_thousand_runs_are_finished(corpus: Corpus, tmp_path: Path) -> None:
-    """Goes on where it was interrupted; delete the file to begin anew."""
+    """Goes on where it was interrupted, of the same commit."""
     RESULTS.parent.mkdir(exist_ok=True)
-    outcomes = known(RESULTS)
-    done = {outcome.case for outcome in outcomes}
-    cases = [c for c in cases_of(POINTS, tuple(FAULTS), seed=1)[:1000] if c not in done]
-    with RESULTS.open("a") as file:
-        for outcome in play_all(cases, corpus, tmp_path, jobs=2):
-            outcomes.append(outcome)
-            file.write(outcome.to_json() + "\n")
-            file.flush()
+    cases = cases_of(POINTS, tuple(FAULTS), seed=1)[:1000]
+    outcomes = outcomes_of(cases, corpus, tmp_path, jobs=2, results=RESULTS, commit=page.sources())
     assert [outcome for outcome in outcomes if outcome.wrong] == []

@@ -26,6 +26,7 @@ from bench.load.fuzzing.corpus import OWNERS, PARTIES, Corpus, codes_of
 from bench.load.kills import points
 from bench.load.kills.network import Network
 from parties.audit.run import audit_folder
+from parties.commands.running import postponed
 from parties.config import CertificateFiles, Config
 from parties.distaim.planning import make_plan
 from parties.distaim.server import run_party
@@ -71,16 +72,17 @@ class Outcome:
     seconds: float
     wrong: str = ""
 
-    def to_json(self) -> str:
-        """For a file's line."""
-        return json.dumps(asdict(self))
+    def to_json(self, commit: str) -> str:
+        """For a file's line, with the sources that were played."""
+        return json.dumps({"commit": commit, **asdict(self)})
 
     @classmethod
-    def from_json(cls, line: str) -> "Outcome":
-        """The inverse."""
+    def from_json(cls, line: str) -> tuple[str | None, "Outcome"]:
+        """The inverse; None of a line that does not say its sources."""
         fields = json.loads(line)
-        case, ended = Case(**fields["case"]), tuple(fields["ended"])
-        return cls(**{**fields, "case": case, "ended": ended})
+        commit = fields.pop("commit", None)
+        case, ended = Case(**fields.pop("case")), tuple(fields.pop("ended"))
+        return commit, cls(case=case, ended=ended, **fields)
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,12 +200,14 @@ def _submit(run: Run) -> None:
 @contextlib.contextmanager
 def _started(target: Callable[..., None], *args: object) -> Iterator[ForkServerProcess]:
     process = _CONTEXT.Process(target=target, args=args)
-    process.start()
     try:
+        with postponed():
+            process.start()
         yield process
     finally:
-        process.kill()
-        process.join()
+        if process.pid is not None:
+            process.kill()
+            process.join()
         process.close()
 
 

@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -34,11 +35,32 @@ def cases_of(counts: Sequence[int], faults: Sequence[str], seed: int) -> list[Ca
     return [case for turn in zip(*by_fault, strict=True) for case in turn]
 
 
-def known(results: Path | None) -> list[Outcome]:
-    """The outcomes that a file has."""
-    if results is None or not results.exists():
-        return []
-    return [Outcome.from_json(line) for line in results.read_text().splitlines() if line]
+def known(results: Path | None, commit: str) -> dict[Case, Outcome]:
+    """What a file has of these sources; nothing where they are modified, or unknown, and so may have been others."""
+    if results is None or not results.exists() or not re.fullmatch("[0-9a-f]+", commit):
+        return {}
+    lines = [Outcome.from_json(line) for line in results.read_text().splitlines() if line]
+    return {outcome.case: outcome for of, outcome in lines if of == commit}
+
+
+def outcomes_of(
+    cases: Sequence[Case],
+    corpus: Corpus,
+    folder: Path,
+    *,
+    jobs: int = 1,
+    results: Path | None = None,
+    commit: str,
+) -> Iterator[Outcome]:
+    """Those of ``cases``, no others: what ``results`` has of the same sources, then the rest, which is added to it."""
+    there = known(results, commit)
+    yield from (there[case] for case in cases if case in there)
+    left = [case for case in cases if case not in there]
+    for outcome in play_all(left, corpus, folder, jobs):
+        if results is not None:
+            with results.open("a") as file:
+                file.write(outcome.to_json(commit) + "\n")
+        yield outcome
 
 
 def play_all(cases: Sequence[Case], corpus: Corpus, folder: Path, jobs: int) -> Iterator[Outcome]:
@@ -65,7 +87,7 @@ def play_all(cases: Sequence[Case], corpus: Corpus, folder: Path, jobs: int) -> 
 @click.option(
     "--results",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Keeps each outcome as a line of JSON; those that are there are not played again.",
+    help="Keeps each outcome as a line of JSON; those of the same commit are not played again.",
 )
 @click.option(
     "--output",
@@ -89,21 +111,18 @@ def kills(
     in its own error or goes on; the run is then finished, the ledgers are alike and within the budget, and the audit
     passes. The exit status is 1 where that is not so.
     """
-    outcomes = known(results)
+    outcomes = []
     with corpus_folder() as place:
         corpus = Corpus(Path(place) / "corpus")
         counts = [count_points(corpus, Path(place) / f"count-{pid}", pid) for pid in range(3)]
         drawn = cases_of(counts, faults or tuple(FAULTS), seed)[:cases]
-        done = {outcome.case for outcome in outcomes}
-        left = [case for case in drawn if case not in done]
         with Progress(console=Console(stderr=True), disable=not sys.stderr.isatty()) as bars:
-            task = bars.add_task("cases", total=len(left))
-            for outcome in play_all(left, corpus, Path(place), jobs):
+            task = bars.add_task("cases", total=len(drawn))
+            for outcome in outcomes_of(
+                drawn, corpus, Path(place), jobs=jobs, results=results, commit=page.sources()
+            ):
                 outcomes.append(outcome)
                 bars.advance(task)
-                if results is not None:
-                    with results.open("a") as file:
-                        file.write(outcome.to_json() + "\n")
     wrong = [outcome for outcome in outcomes if outcome.wrong]
     if output is not None:
         command = f"syncret bench load kills --cases {cases} --seed {seed}"
