@@ -185,6 +185,26 @@ def rises(names: Sequence[str], *, since: float, least: float) -> Look:
     return lambda plots: _gathered(plots, one)
 
 
+def varies(names: Sequence[str], since: float, least: float) -> Look:
+    """At the last value, ``least`` or more, runs of a line deviate more than at ``since``."""
+
+    def one(plot: Plot) -> Finding:
+        holds, said = 0, []
+        for name in names:
+            values = plot.shared(name)
+            if since not in values or values[-1] < least:
+                continue
+            before, after = plot.at(name, since), plot.at(name, values[-1])
+            if min(len(before), len(after)) > 1:
+                holds += stdev(after) > stdev(before)
+                said.append(
+                    f"{name} ± {stdev(before):.3f} at {since:g}, {stdev(after):.3f} at {values[-1]:g}"
+                )
+        return Finding(holds, len(said), ", ".join(said))
+
+    return lambda plots: _gathered(plots, one)
+
+
 def _chance(left: Sequence[float], right: Sequence[float]) -> float | None:
     """The standard error of a difference of means; None where one is of a single run."""
     if min(len(left), len(right)) < 2:

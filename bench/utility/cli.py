@@ -271,7 +271,7 @@ def utility(
             }
             chosen = _combined(axes, base, partition)
         store = Store(store_path)
-        entries = _run(chosen, repeats, store, jobs=jobs, dask=dask)
+        entries, failures = _run(chosen, repeats, store, jobs=jobs, dask=dask)
         if output is not None and sweeps is not None and {"table5", "all"} & set(sweeps):
             measure_splits(output / SPLITS_FILE, progress=lambda line: click.echo(line, err=True))
         if output is not None and sweeps is not None and {"table4", "all"} & set(sweeps):
@@ -280,6 +280,9 @@ def utility(
             draw_portraits(output, progress=lambda line: click.echo(line, err=True))
         if output is not None:
             write_report(store, output)
+        if failures:
+            more = f" ({len(failures) - 1} more)" if len(failures) > 1 else ""
+            raise click.ClickException(f"{failures[0]}{more}; what succeeded is in {store.path}")
     except (DatasetError, MechanismError, ImportError, ValueError) as error:
         raise click.ClickException(str(error)) from error
     if as_json:
@@ -320,7 +323,8 @@ def _combined(
 
 def _run(
     chosen: Sequence[Settings], repeats: int, store: Store, *, jobs: int, dask: str | None
-) -> list[Entry]:
+) -> tuple[list[Entry], list[str]]:
+    """The entries, in the order of `chosen`, and what failed."""
     work = [(settings, repeat) for repeat in range(repeats) for settings in chosen]
     console = Console(stderr=True)
     live = console.is_terminal
@@ -350,10 +354,7 @@ def _run(
         failures = run_all(work, store, n_jobs=jobs, dask=dask, progress=say, on_done=on_done)
     entries = [entry for s, r in work if (entry := store.find(s, r)) is not None]
     entries.sort(key=lambda entry: chosen.index(entry.settings))
-    if failures:
-        more = f" ({len(failures) - 1} more)" if len(failures) > 1 else ""
-        raise click.ClickException(f"{failures[0]}{more}; what succeeded is in {store.path}")
-    return entries
+    return entries, failures
 
 
 def _table(entries: Sequence[Entry]) -> Table:

@@ -73,7 +73,15 @@ def figure_of(plots: Sequence[Plot], colours: Mapping[str, str]) -> Figure:
         _draw(axes, plot, colours)
     for axes in places[len(plots) :]:
         axes.set_axis_off()
-    places[0].legend(fontsize=7)
+    named = {
+        name: handle
+        for axes in places
+        for handle, name in zip(*axes.get_legend_handles_labels(), strict=True)
+    }
+    # Below all axes, where it covers no line.
+    figure.legend(
+        list(named.values()), list(named), loc="outside lower center", ncols=3, fontsize=7
+    )
     return figure
 
 
