@@ -36,9 +36,10 @@ from protocols.fields import Fields, Schema, encode
 Value: TypeAlias = str | int | float | bool | list["Value"] | dict[str, "Value"] | None
 Record: TypeAlias = dict[str, Value]
 
-FORMAT = 3
+FORMAT = 4
 START = bytes(32)
 _FIRST = b'{"kind":"header"'
+# What a seal signs has not changed since format 3.
 _SEAL = b"syncret transcript 3\n"
 _ENCODER = json.JSONEncoder(
     separators=(",", ":"), ensure_ascii=False, allow_nan=False, check_circular=False

@@ -7,6 +7,7 @@ some are of all three together. Each names the checks that have to fail; others 
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
@@ -157,6 +158,23 @@ def test_audit_is_the_same_on_every_machine(honest: Path, tmp_path: Path) -> Non
 
 
 # Tampering. Each manipulation changes a copy of the honest run.
+
+
+def test_audit_refuses_a_transcript_of_another_format_with_both_versions(
+    honest: Path, certificates: Certificates, tmp_path: Path
+) -> None:
+    """Although its records have other fields, too."""
+    forger = Forger(copy_run(honest, tmp_path), honest, certificates)
+
+    def as_before(lines: list[dict[str, Any]]) -> None:
+        lines[0]["format"] = 3
+        for record in lines:
+            record.pop("samples", None)
+
+    forger.edit(as_before, 1)
+    (check,) = (check for check in audit_folder(forger.run).checks if check.name == "form")
+    assert check.status == "fail"
+    assert "server 1's transcript has format 3, and this program reads 4" in check.detail
 
 
 @pytest.mark.parametrize("name", MANIPULATIONS)

@@ -26,7 +26,7 @@ from protocols.fields import encode
 from protocols.ring import R32
 from protocols.select import select
 from protocols.shares import Share
-from protocols.transcript import Transcript, canonical, chain, read
+from protocols.transcript import Transcript, canonical, chain, read, sealed
 from tests.protocols.local import components
 from tests.protocols.played import Change, Played, Program, play
 from tests.protocols.transcripts import verified_records
@@ -456,8 +456,7 @@ def _transcript() -> dict[str, Any]:
 
     def resealed(reason: str, head: str, key: Ed25519PrivateKey) -> str:
         record = json.loads(lines[-1]) | {"reason": reason, "head": head}
-        signed = b"syncret transcript 2\n" + bytes.fromhex(head) + b"%d " % record["t"]
-        signature = key.sign(signed + reason.encode()).hex()
+        signature = key.sign(sealed(bytes.fromhex(head), reason, record["t"])).hex()
         return canonical(record | {"signature": signature}).decode()
 
     head = json.loads(lines[-1])["head"]
