@@ -76,9 +76,6 @@ class OwnersLoad:
             "owners were counted twice": self.twice,
             "senders of garbage were counted": self.uninvited,
             "pieces of garbage were answered as they should not be": self.unexpected,
-            "files and sockets stayed open at the servers": sum(
-                max(0, after - before) for before, _, after in self.descriptors
-            ),
         }
         return [f"{count} {what}" for what, count in said.items() if count]
 
