@@ -352,7 +352,10 @@ def test_command_adds_to_its_file_and_runs_nothing_twice(
     assert len(read_outcomes(tmp_path)) == 1
     outcome = Outcome("adult", "central", 5.0, 0, 1.0, 27.9, 0.5, 9.0, 2, 25.5, 25.0)
     page = beside_paper(Store(tmp_path / "none.jsonl"), Sources(gans=[outcome])).text
-    assert "| adult | central DP-CTGAN | 28.6 | 27.90 (1) | cannot be compared: narrow kernel |  |  |" in page
+    assert (
+        "| adult | central DP-CTGAN | 28.6 | 27.90 (1) | cannot be compared: narrow kernel |  |  |"
+        in page
+    )
     row = "| adult | central DP-CTGAN | 1.000 (1) | 27.90 (1) | 2.0 (1) | 25.50 (1) | 25.00 (1) |"
     assert row in page
     (tmp_path / RESULTS).write_text("[{}]", encoding="utf-8")
