@@ -75,7 +75,9 @@ def scope_section(store: Store) -> str:
     {_list(grid.ROUNDS)} on Adult, too, and of Figure 7's on Magic and Marketing. Figures 3e, 3f, 10 and 11 are one
     picture. DP-CTGAN, which takes up to 25 minutes, is run three times on Adult and once on Covtype.
     """
-    others = f" and, for the {progress.guessed:,} that are not there, by those of others of their kind"
+    others = (
+        f" and, for the {progress.guessed:,} that are not there, by those of others of their kind"
+    )
     took = f"""
     Of {progress.runs:,} runs {progress.done:,} are there. All of them take {progress.seconds / 3600:.0f} hours of one
     processor, by the seconds of the records{others if progress.guessed else ""}; half of that with `--jobs 2`. Records
