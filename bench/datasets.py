@@ -43,12 +43,14 @@ class Recipe:
     """How a published table is coded.
 
     `binned` columns hold numbers and get 32 bins of equal width; `whole` columns hold the codes 0 .. n-1 themselves;
-    `dropped` ones are left out; the others are categories. `rows`: at most that many, drawn.
+    `dropped` ones are left out; the others are categories. `classes`: what the target's values are grouped to.
+    `rows`: at most that many, drawn.
     """
 
     label: str
     binned: tuple[str, ...] = ()
     whole: Mapping[str, int] | None = None
+    classes: Mapping[str, str] | None = None
     dropped: tuple[str, ...] = ()
     rows: int | None = None
     file: str | None = None
@@ -69,13 +71,12 @@ class Dataset:
     owners: NDArray[np.int32] | None = None
 
 
-_CENSUS_NUMBERS = published.names(
-    "age, wage per hour, capital gains, capital losses, dividends from stocks, weeks worked in year"
-)
-_INTRUSION_CATEGORIES = published.names("""
-    protocol_type, service, flag, land, logged_in, root_shell, su_attempted, is_host_login,
-    is_guest_login
+_CENSUS_NUMBERS = published.names("""
+    age, detailed industry recode, detailed occupation recode, wage per hour, capital gains,
+    capital losses, dividends from stocks, num persons worked for employer,
+    own business or self employed, veterans benefits, weeks worked in year, year
 """)
+_INTRUSION_CATEGORIES = published.names("protocol_type, service, flag")
 
 RECIPES: Mapping[str, Recipe] = {
     "adult": Recipe("income>50K", whole=published.ADULT_CODES, file="adult-coded"),
@@ -104,6 +105,7 @@ RECIPES: Mapping[str, Recipe] = {
             for name in published.INTRUSION_COLUMNS[:-1]
             if name not in (*_INTRUSION_CATEGORIES, "num_outbound_cmds")
         ),
+        classes=published.ATTACKS,
         dropped=("num_outbound_cmds",),
         rows=197_608,
     ),
@@ -140,15 +142,27 @@ def load(
     if absent:
         raise DatasetError(f"{source}: has no column {min(absent)!r}, which {name} has")
     frame = frame.drop(columns=[column for column in recipe.dropped if column in frame.columns])
-    if recipe.rows is not None and len(frame) > recipe.rows:
-        frame = frame.iloc[_drawn(len(frame), recipe.rows, SUBSAMPLE_SEED)]
     try:
+        if recipe.classes is not None:
+            frame[recipe.label] = _grouped(frame[recipe.label], recipe.classes)
+        # Of all rows, as by the authors: those that are drawn may lack the greatest numbers.
         domain = _domain(frame, recipe)
+        if recipe.rows is not None and len(frame) > recipe.rows:
+            frame = frame.iloc[_drawn(len(frame), recipe.rows, SUBSAMPLE_SEED)]
         codes = encode(domain, frame, source=source)
     except (DataError, DomainError) as error:
         raise DatasetError(f"{name}: {error}") from error
     train = _train_rows(len(codes))
     return Dataset(name, domain, codes[train], codes[~train], domain.index(recipe.label))
+
+
+def _grouped(labels: "pd.Series[str]", classes: Mapping[str, str]) -> "pd.Series[str]":
+    """The target's values by their groups. Raises DataError."""
+    if unknown := sorted(set(labels) - set(classes)):
+        raise DataError(
+            f"column {labels.name!r} has {unknown[0]!r}; expected one of {', '.join(classes)}"
+        )
+    return labels.map(classes)
 
 
 def _load_synthfs(settings: SynthFs) -> Dataset:
@@ -222,7 +236,9 @@ def _domain(frame: pd.DataFrame, recipe: Recipe) -> Domain:
                 numbers = frame[name].astype(np.float64)
             except ValueError as error:
                 raise DatasetError(f"column {name!r} should hold numbers: {error}") from error
-            columns.append(Real(name, float(numbers.min()), float(numbers.max()), BINS))
+            low, high = float(numbers.min()), float(numbers.max())
+            # A constant one has its bins all the same, as with pandas' cut.
+            columns.append(Real(name, low, high if low < high else low + 1.0, BINS))
         elif name in whole:
             columns.append(Integer(name, 0, whole[name] - 1, whole[name]))
         else:

@@ -10,6 +10,7 @@ between them, and no SuperNode asks only every three seconds.
 import asyncio
 import contextlib
 import csv
+import datetime
 import json
 import os
 import signal
@@ -21,13 +22,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 import click
 import numpy as np
 from numpy.typing import NDArray
 
 from bench.datasets import DATA_VARIABLE
-from bench.engine.report import commit, machine
+from bench.engine.report import commit, machine, made_by
 from bench.markdown import markdown_table, size, spread
 from mechanisms.metrics import table_answers, workload_error
 from mechanisms.model import Model
@@ -258,8 +260,8 @@ def _run(own: Study, directory: Path, transport: str, seconds: float) -> Run:
     )
 
 
-def page(runs: Sequence[Run], clients: int, command: str) -> str:
-    """The results, in Markdown."""
+def page(record: Mapping[str, Any], runs: Sequence[Run], clients: int) -> str:
+    """The results, in Markdown; ``record`` says by what they were made (`bench.engine.report.made_by`)."""
     rows = []
     for transport, security in dict.fromkeys((run.transport, run.security) for run in runs):
         some = [r for r in runs if (r.transport, r.security) == (transport, security)]
@@ -279,7 +281,7 @@ def page(runs: Sequence[Run], clients: int, command: str) -> str:
         (
             "# FLAIM on Flower",
             "",
-            f"`{command}`; Adult among {clients} clients, {runs[0].rounds} rounds, all clients in each.",
+            f"{made_by(record)} Adult among {clients} clients, {runs[0].rounds} rounds, all clients in each.",
             "",
             markdown_table(heads, rows, right=(2, 3, 4, 5, 6)),
             "",
@@ -329,15 +331,16 @@ def flower(clients: int, rounds: int, repeats: int, malicious: bool, output: Pat
                 click.echo(f"{run.transport}, {security}, {repeat + 1}: {asdict(run)}", err=True)
     command = f"syncret bench flower --clients {clients} --rounds {rounds} --repeats {repeats}"
     command += " --malicious" * malicious
-    text = page(runs, clients, command)
+    record = {
+        "command": command,
+        "commit": commit(("parties/flaim", "secagg", "bench/*.py")),
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        "machine": machine(),
+    }
+    text = page(record, runs, clients)
     click.echo(text)
     if output is not None:
         output.mkdir(parents=True, exist_ok=True)
         (output / "flower.md").write_text(text)
-        document = {
-            "command": command,
-            "commit": commit(("parties/flaim", "secagg", "bench/*.py")),
-            "machine": machine(),
-            "runs": [asdict(run) for run in runs],
-        }
+        document = {**record, "runs": [asdict(run) for run in runs]}
         (output / "flower.json").write_text(json.dumps(document, indent=1) + "\n")

@@ -85,6 +85,19 @@ INTRUSION_COLUMNS = names("""
     dst_host_rerror_rate, dst_host_srv_rerror_rate, label
 """)
 
+ATTACKS: Mapping[str, str] = {
+    f"{attack}.": group
+    for group, attacks in {
+        "normal": "normal",
+        "dos": "back, land, neptune, pod, smurf, teardrop",
+        "probe": "ipsweep, nmap, portsweep, satan",
+        "r2l": "ftp_write, guess_passwd, imap, multihop, phf, spy, warezclient, warezmaster",
+        "u2r": "buffer_overflow, loadmodule, perl, rootkit",
+    }.items()
+    for attack in names(attacks)
+}
+"""KDD Cup 99's groups of Intrusion's attacks: its task description."""
+
 _UCI = "https://archive.ics.uci.edu/ml/machine-learning-databases"
 
 

@@ -111,7 +111,7 @@ class Transcript:
     put on the disk, which it therefore comes ahead of.
 
     Raises OSError where the file cannot be written, and again from then on; CheckFailed where an existing one is not a
-    transcript, which is then left as it was.
+    transcript or of another format, and is then left as it was.
     """
 
     def __init__(
@@ -127,6 +127,11 @@ class Transcript:
         self._lock = threading.Lock()
         self._failed: OSError | None = None
         before = read(path) if path.exists() else None
+        if before and (other := before.format) not in (None, FORMAT):
+            raise CheckFailed(
+                f"{path} was begun in format {other}, and this version writes {FORMAT}: an audit reads one of them;"
+                " end this run with the version that began it"
+            )
         self._head = before.head if before else START
         self._file = path.open("ab")
         if before:
@@ -336,6 +341,12 @@ class Reading:
     size: int
     torn: int
     ended: float
+
+    @property
+    def format(self) -> Value:
+        """That of the first header; None where there is none."""
+        headers = (one for one in self.records if one is not None and one["kind"] == "header")
+        return next((one.get("format") for one in headers), None)
 
 
 def read(path: Path) -> Reading:

@@ -12,6 +12,7 @@ import ssl
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from rich import box
 from rich.table import Table
@@ -105,6 +106,12 @@ def machine() -> dict[str, object]:
         "openssl": ssl.OPENSSL_VERSION.split(" ")[1],
         **packages,
     }
+
+
+def made_by(record: Mapping[str, Any]) -> str:
+    """What a page says above a record's figures: its ``command``, ``commit``, ``date`` and ``machine``."""
+    where = ", ".join(f"{key} {value}" for key, value in record["machine"].items())
+    return f"`{record['command']}`, commit {record['commit']}, {record['date']}; {where}."
 
 
 def _instruction_sets() -> list[str]:

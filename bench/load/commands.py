@@ -122,7 +122,7 @@ def soak(minutes: float, studies: int | None, output: Path | None, as_json: bool
     growth = ", ".join(f"{grown.kb_per_study:.0f}" for grown in found.services)
     text = (
         f"{found.studies} studies in {found.seconds / 60:.1f} minutes, {found.first_s:.1f} s each at first and "
-        f"{found.last_s:.1f} s at last; services' memory grew by {growth} KB a study"
+        f"{found.last_s:.1f} s at last; services' memory grew by {growth} KB a study in the later half"
     )
     _show(page.SOAK, arguments, found, text=text, output=output, as_json=as_json)
     _end(found.problems)

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bench.engine.report import commit, machine
-from bench.load.soak import SERVICES
+from bench.engine.report import commit, machine, made_by
+from bench.load.soak import SERVICES, Grown
 from bench.markdown import listed, markdown_table, mb
 from parties.files import write_whole
 
@@ -32,8 +32,9 @@ servers that hold. Lost: with receipts, and not counted. Unexpected: garbage tha
 _SOAK = """
 ## Studies one after the other
 
-Three `syncret serve` processes; a study has three owners and two rounds. Figures of each service once the third study
-is over, and after the last; memory's slope is by least squares over all studies. Folders grow by what each study leaves
+Three `syncret serve` processes; a study has three owners and two rounds. Figures of each service from the end of the
+third study to that of the last: memory at both and evenly between, its slope by least squares over the later half;
+files and sockets by medians of ten studies, threads by the most in ten. Folders grow by what each study leaves
 (`[keep]` in settings.toml).
 """
 _LONG = """
@@ -93,16 +94,11 @@ def markdown(records: Sequence[Mapping[str, Any]]) -> str:
     ):
         if mine := [record for record in records if record["kind"] == kind]:
             parts.append(head)
-            parts += [f"{_source(record)}\n\n{section(record['result'])}\n" for record in mine]
+            parts += [f"{made_by(record)}\n\n{section(record['result'])}\n" for record in mine]
     if mine := [record for record in records if record["kind"] == FUZZ]:
-        sources = "\n\n".join(map(_source, mine))
+        sources = "\n\n".join(map(made_by, mine))
         parts += [_FUZZ, f"{sources}\n\n{_fuzz([record['result'] for record in mine])}\n"]
     return "\n".join(parts)
-
-
-def _source(record: Mapping[str, Any]) -> str:
-    where = ", ".join(f"{key} {value}" for key, value in record["machine"].items())
-    return f"`{record['command']}`, commit {record['commit']}, {record['date']}; {where}."
 
 
 def _owners(result: Mapping[str, Any]) -> str:
@@ -151,7 +147,7 @@ def _soak(result: Mapping[str, Any]) -> str:
     rows = [
         (
             name,
-            " and ".join(mb(value) for value in grown["memory_mb"]),
+            ", ".join(mb(value) for value in grown["memory_mb"]),
             f"{grown['kb_per_study']:.0f}",
             *(" and ".join(map(str, grown[key])) for key in ("descriptors", "threads")),
             *(" and ".join(map(str, grown[key])) for key in ("children", "listening")),
@@ -159,10 +155,16 @@ def _soak(result: Mapping[str, Any]) -> str:
         )
         for name, grown in zip(SERVICES, result["services"], strict=True)
     ]
+    found = (
+        f"{name}: {problem}"
+        for name, grown in zip(SERVICES, result["services"], strict=True)
+        for problem in Grown(**grown).problems
+    )
     heads = "service | MB | KB a study | files, sockets | threads | processes | ports | folder KB a study"
     first, last = result["first_s"], result["last_s"]
     said = f"{result['studies']} studies in {result['seconds'] / 60:.0f} minutes; "
     said += f"the first five took {first:.1f} s each, the last five {last:.1f} s."
+    said += f" Grown beyond the limits: {'; '.join(found) or 'nothing'}."
     return f"{said}\n\n{markdown_table(heads, rows)}"
 
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -32,12 +33,14 @@ SERVICES = ("alpha", "beta", "gamma")
 OWNERS = ("north", "south", "west")
 WARM_UP = 3
 """Studies after which a service has imported, opened and cached all that it will."""
-GROWTH_KB, ROOM_MB = 100.0, 4.0
-"""Of a service's memory in a study, at most (it remembers each in its book), once it has grown by some megabytes."""
-SWING = 3
-"""Of a service's files and sockets: connections between services come and go."""
-POOL = min(32, (os.cpu_count() or 1) + 4)
-"""Of its threads: asyncio's pool has one more whenever all of them are at work, up to this."""
+GROWTH_KB, ROOM_MB = 40.0, 4.0
+"""Of a service's memory in a study, at most, in the later half of them and once it has grown by some megabytes since
+the warm-up: its caches fill in the earlier half, and it remembers every study in its book."""
+WINDOW, SWING = 10, 2
+"""Of a service's files and sockets, how far the median after the last studies may be above that after the first:
+connections between services come and go, and what is left behind stays."""
+THREADS = 1 + min(32, (os.cpu_count() or 1) + 4)
+"""A service has so many at most: its own, and asyncio's pool, which has one more whenever all of them are at work."""
 _ROWS, _STEP_S, _LOOK_S = 50, 120.0, 0.1
 OnProgress = Callable[[str, int], None]
 
@@ -56,11 +59,12 @@ class Looked:
 class Grown:
     """Of one service, from the end of the warm-up to the last study: figures then and now.
 
-    ``kb_per_study`` is its memory's slope, by least squares over all studies between, ``folder_kb_per_study`` that of
-    its folder: transcripts and results stay (`settings.toml`, [keep]).
+    ``memory_mb`` are five, evenly apart; ``kb_per_study`` is the memory's slope, by least squares over the later half,
+    ``folder_kb_per_study`` that of its folder over all: transcripts and results stay (`settings.toml`, [keep]).
+    ``descriptors`` are medians over ``WINDOW`` studies, ``threads`` the most over them.
     """
 
-    memory_mb: tuple[float, float]
+    memory_mb: tuple[float, ...]
     kb_per_study: float
     descriptors: tuple[int, int]
     threads: tuple[int, int]
@@ -73,11 +77,13 @@ class Grown:
         """From what was seen after each study of the whole soak."""
         seen = looks[min(WARM_UP, len(looks)) - 1 :]
         first, last = seen[0], seen[-1]
+        early, late = seen[:WINDOW], seen[-WINDOW:]
+        quarters = (seen[round(part / 4 * (len(seen) - 1))] for part in range(5))
         return cls(
-            (first.own.memory_bytes / 1e6, last.own.memory_bytes / 1e6),
-            _slope([item.own.memory_bytes / 1e3 for item in seen]),
-            (first.own.descriptors, last.own.descriptors),
-            (first.own.threads, last.own.threads),
+            tuple(item.own.memory_bytes / 1e6 for item in quarters),
+            _slope([item.own.memory_bytes / 1e3 for item in seen[len(seen) // 2 :]]),
+            (_usual(early), _usual(late)),
+            (max(item.own.threads for item in early), max(item.own.threads for item in late)),
             (first.children, last.children),
             (first.listening, last.listening),
             _slope([item.folder_bytes / 1e3 for item in seen]),
@@ -88,14 +94,16 @@ class Grown:
         """What has grown."""
         pairs = {
             "files and sockets": (self.descriptors, SWING),
-            "threads": (self.threads, POOL),
             "processes": (self.children, 0),
             "ports": (self.listening, 0),
         }
         grown = [
             f"{what}: {a}, then {b}" for what, ((a, b), swing) in pairs.items() if b > a + swing
         ]
-        grew_mb = self.memory_mb[1] - self.memory_mb[0]
+        before, after = self.threads
+        if after > max(before, THREADS):
+            grown.append(f"threads: {before}, then {after}")
+        grew_mb = self.memory_mb[-1] - self.memory_mb[0]
         if self.kb_per_study > GROWTH_KB and grew_mb > ROOM_MB:
             grown.append(f"memory: {self.kb_per_study:.0f} KB a study")
         return grown
@@ -306,6 +314,11 @@ def _link(path: Path) -> str:
 
 def _bytes(folder: Path) -> int:
     return sum(path.lstat().st_size for path in folder.rglob("*"))
+
+
+def _usual(looks: Sequence[Looked]) -> int:
+    """How many files and sockets a service has after most of the studies."""
+    return round(median(item.own.descriptors for item in looks))
 
 
 def _slope(values: Sequence[float]) -> float:

@@ -7,8 +7,8 @@ least one round. Public.
 
 The domains of some tables are known without the tables. Columns and binning are those of `bench.datasets` (numbers in
 32 bins); how many categories the others have is in the tables' published descriptions. Only the sizes are meant: the
-columns hold the codes themselves. Known limits: `bench.datasets` reads categories from the table, and draws part of the
-rows of intrusion, which may miss a rare category; census and marketing have too many to be listed here.
+columns hold the codes themselves. Known limits: `bench.datasets` reads categories from the table; census and marketing
+have too many to be listed here.
 """
 
 import asyncio
@@ -83,13 +83,7 @@ _CATEGORIES: Mapping[str, Mapping[str, int]] = {
         "protocol_type": 3,
         "service": 66,
         "flag": 11,
-        "land": 2,
-        "logged_in": 2,
-        "root_shell": 2,
-        "su_attempted": 3,
-        "is_host_login": 1,
-        "is_guest_login": 2,
-        "label": 23,
+        "label": 5,
     },
     "magic": {"class": 2},
 }

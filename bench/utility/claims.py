@@ -6,7 +6,7 @@ compared, of as many runs as the table under the picture says.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import NamedTuple
@@ -59,6 +59,11 @@ def _gathered(plots: Sequence[Plot], one: Callable[[Plot], Finding]) -> Finding:
 def on(label: str, look: Look) -> Look:
     """The same, looking at the axes called so alone."""
     return lambda plots: look([plot for plot in plots if plot.label == label])
+
+
+def of_tables(names: Sequence[str], look: Look) -> Look:
+    """The same, looking at these tables alone."""
+    return lambda plots: look([plot for plot in plots if plot.title in names])
 
 
 def together(*looks: Look) -> Look:
@@ -163,6 +168,16 @@ def falls(names: Sequence[str]) -> Look:
     return lambda plots: _gathered(plots, one)
 
 
+def _long_lines(
+    plot: Plot, names: Sequence[str], since: float, least: float
+) -> Iterator[tuple[str, float]]:
+    """Lines that have ``since`` and end at ``least`` or more, with the value where they end."""
+    for name in names:
+        values = plot.shared(name)
+        if since in values and values[-1] >= least:
+            yield name, values[-1]
+
+
 def rises(names: Sequence[str], *, since: float, least: float) -> Look:
     """Lines end, at ``least`` or more, above ``since`` by more than twice what chance does to such a difference.
 
@@ -171,34 +186,28 @@ def rises(names: Sequence[str], *, since: float, least: float) -> Look:
 
     def one(plot: Plot) -> Finding:
         holds, said = 0, []
-        for name in names:
-            values = plot.shared(name)
-            if since not in values or values[-1] < least:
-                continue
-            rise = plot.mean(name, values[-1]) - plot.mean(name, since)
-            chance = _chance(plot.at(name, values[-1]), plot.at(name, since))
+        for name, last in _long_lines(plot, names, since, least):
+            rise = plot.mean(name, last) - plot.mean(name, since)
+            chance = _chance(plot.at(name, last), plot.at(name, since))
             holds += chance is not None and rise > 2 * chance > 0
             sure = "a single run" if chance is None else f"standard error {chance:.3f}"
-            said.append(f"{name} {rise:+.3f} from {since:g} to {values[-1]:g} ({sure})")
+            said.append(f"{name} {rise:+.3f} from {since:g} to {last:g} ({sure})")
         return Finding(holds, len(said), ", ".join(said))
 
     return lambda plots: _gathered(plots, one)
 
 
-def varies(names: Sequence[str], since: float, least: float) -> Look:
+def varies(names: Sequence[str], *, since: float, least: float) -> Look:
     """At the last value, ``least`` or more, runs of a line deviate more than at ``since``."""
 
     def one(plot: Plot) -> Finding:
         holds, said = 0, []
-        for name in names:
-            values = plot.shared(name)
-            if since not in values or values[-1] < least:
-                continue
-            before, after = plot.at(name, since), plot.at(name, values[-1])
+        for name, last in _long_lines(plot, names, since, least):
+            before, after = plot.at(name, since), plot.at(name, last)
             if min(len(before), len(after)) > 1:
                 holds += stdev(after) > stdev(before)
                 said.append(
-                    f"{name} ± {stdev(before):.3f} at {since:g}, {stdev(after):.3f} at {values[-1]:g}"
+                    f"{name} ± {stdev(before):.3f} at {since:g}, {stdev(after):.3f} at {last:g}"
                 )
         return Finding(holds, len(said), ", ".join(said))
 

@@ -11,11 +11,11 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from bench.datasets import NAMES, SYNTHFS
+from bench.datasets import NAMES, SYNTHFS, load
 from bench.fetch import DatasetError
 from bench.splits import NATURAL
 from bench.sweeps import settings_of
-from bench.utility.grid import SWEEPS
+from bench.utility.grid import CREDIT, SWEEPS
 from bench.utility.portraits import draw_portraits
 from bench.utility.report import write_report
 from bench.utility.runs import Result
@@ -242,6 +242,8 @@ def utility(
     try:
         if sweeps is not None:
             chosen = _only(datasets, settings_of(SWEEPS, sweeps))
+            if datasets is None:
+                chosen = _at_hand(chosen)
         else:
             base = {
                 "delta": delta,
@@ -297,6 +299,17 @@ def _only(datasets: tuple[str, ...] | None, chosen: list[Settings]) -> list[Sett
     if unknown := [name for name in datasets if name not in NAMES]:
         raise DatasetError(f"unknown dataset {unknown[0]!r}; expected one of {', '.join(NAMES)}")
     return [settings for settings in chosen if settings.dataset in datasets]
+
+
+def _at_hand(chosen: list[Settings]) -> list[Settings]:
+    """Without the runs on the table that few have, where it cannot be had."""
+    if any(settings.dataset == CREDIT for settings in chosen):
+        try:
+            load(CREDIT)
+        except DatasetError as error:
+            click.echo(f"{CREDIT} is left out: {error}", err=True)
+            return [settings for settings in chosen if settings.dataset != CREDIT]
+    return chosen
 
 
 def _combined(

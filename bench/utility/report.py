@@ -25,6 +25,7 @@ from bench.utility.settings import METHODS, Settings
 from bench.utility.sizes import SIZES_FILE, read_sizes
 from bench.utility.smoothing import Gaps, smoothing_section
 from bench.utility.splits import QUERIES, SPLITS_FILE, read_splits
+from bench.utility.stopping import stopping_section
 from bench.utility.store import Entry, Store
 from bench.utility.summary import summary
 from bench.utility.verdicts import Kind, tally
@@ -52,6 +53,7 @@ def write_report(store: Store, folder: Path) -> None:
         scope_section(store),
         beside.text,
         smoothing_section(Gaps.of(store), undecided),
+        stopping_section(store),
         *(table(store) for table in (_methods, _parts, _partitions, _rounds)),
         everybody_section(store, folder),
         mwem_section(folder),

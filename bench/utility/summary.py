@@ -15,7 +15,7 @@ from bench.utility.verdicts import DECIDED, NEAR, PAPERS_RUNS, Compared, Kind, t
 _TITLES = {
     "1": "1: NLL, epsilon = 5",
     "2": "2: error and NLL, epsilon = 1",
-    "3": "3: gains at the best T",
+    "3": "3: the best T",
     "4": "4: the tables",
     "5": "5: heterogeneity",
     "6": "6: ranks, annealed T",
@@ -82,12 +82,12 @@ def _tables(cells: Sequence[Compared]) -> str:
     total = tally(cells)
     rows.append(("all", "", *(str(total[kind]) for kind in Kind)))
     heads = " | ".join(("table", "way", *(_HEADS.get(kind, str(kind)) for kind in Kind)))
-    bytes_ = tally(cell for cell in cells if cell.where == "7")
+    bytes_ = tally(cell for cell in cells if cell.measure == "throughput")
     compared = sum(total[kind] for kind in (Kind.AGREE, Kind.WITHIN, Kind.ONE, *DECIDED))
     first = f"""
     Of {compared} figures of the paper's tables that were run and can be compared, {total[Kind.AGREE]} agree,
     {total[Kind.BETTER]} are better or lower, {total[Kind.WORSE]} worse or higher, {bytes_[Kind.WORSE]} of these
-    Table 7's bytes, where our FLAIM moves less; nothing can be said of the rest. Each
+    bytes (Tables 3 and 7), where our FLAIM moves less; nothing can be said of the rest. Each
     that differs ({sum(map(differs, cells))}, single runs among them) has its reason below.
     """
     table = markdown_table(heads, rows)

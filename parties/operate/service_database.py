@@ -35,6 +35,8 @@ _PRAGMAS = (
     # KB in each connection, instead of 2 MB: a year's studies pass through it, and are not looked at again.
     "cache_size=-256",
 )
+_POOL = 2
+"""Connections that are kept: those that it takes more for a moment are closed again."""
 _SECRETS = frozenset({"password", "sslpassword"})
 """Parameters of PostgreSQL's URLs that are secret."""
 _MIGRATIONS = "parties.operate.migrations"
@@ -98,7 +100,11 @@ def opened(url: URL, server: str) -> Iterator[Engine]:
         shown = Path(str(url.database))
     arguments: dict[str, object] = {} if sqlite else {"connect_timeout": _CONNECT_S}
     engine = create_engine(
-        url, connect_args=arguments, hide_parameters=True, pool_pre_ping=not sqlite
+        url,
+        connect_args=arguments,
+        hide_parameters=True,
+        pool_pre_ping=not sqlite,
+        pool_size=_POOL,
     )
     if sqlite:
         event.listen(engine, "connect", _pragmas)

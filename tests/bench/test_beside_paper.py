@@ -13,7 +13,7 @@ from bench.sweeps import settings_of
 from bench.utility import claims, sizes
 from bench.utility.beside_paper import Sources, beside_paper
 from bench.utility.figures import COLOURS
-from bench.utility.grid import SWEEPS, as_theirs, default, with_annealing
+from bench.utility.grid import CREDIT, SWEEPS, as_theirs, default, with_annealing
 from bench.utility.plots import Plot, figure_of
 from bench.utility.reasons import REASONS, differences_section, reason_of
 from bench.utility.report import write_report
@@ -22,6 +22,7 @@ from bench.utility.scope import ADULT_REPEATS, REPEATS, whole_grid
 from bench.utility.settings import Settings
 from bench.utility.sizes import TableSize, measure_sizes, read_sizes
 from bench.utility.smoothing import Gaps, smoothing_section
+from bench.utility.stopping import stopping_section
 from bench.utility.store import Entry, Store
 from bench.utility.verdicts import Compared, Kind, Verdict, compared, counted, judged, smoothed
 from tests.bench.test_utility import Dataset, small
@@ -172,15 +173,15 @@ def test_every_cell_is_counted_once_and_the_summary_adds_up(tmp_path: Path) -> N
     store = Store(tmp_path / "results.jsonl")
     cells = beside_paper(store, Sources()).cells
     by_table = {where: sum(cell.where == where for cell in cells) for where in "1234567"}
-    # Both ways of 15 methods and 6 GANs; of 35 rows errors and likelihoods; seven tables' two gains, and so on.
-    assert by_table == {"1": 36, "2": 140, "3": 14, "4": 8, "5": 8, "6": 40, "7": 21}
+    # Both ways of 15 methods and 6 GANs; of 35 rows errors and likelihoods; seven tables' four figures, and so on.
+    assert by_table == {"1": 36, "2": 140, "3": 28, "4": 8, "5": 8, "6": 40, "7": 21}
     assert {cell.verdict.kind for cell in cells} == {Kind.MISSING, Kind.NO_TABLE}
     assert {cell.dataset for cell in cells if cell.verdict.kind is Kind.NO_TABLE} == {"credit"}
     write_report(store, tmp_path)
     page = (tmp_path / "utility.md").read_text(encoding="utf-8")
     assert "Of 0 figures of the paper's tables that were run and can be compared, 0 agree" in page
     assert "| 6: ranks, annealed T | ours |  |  |  |  |  |  |  |  | 40 |" in page
-    assert "0 worse or higher, 0 of these Table 7's bytes" in " ".join(page.split())
+    assert "0 worse or higher, 0 of these bytes" in " ".join(page.split())
     assert " | better or lower | worse or higher | " in page
     store.add(
         Entry(chosen, repeat, RESULT)
@@ -260,7 +261,7 @@ def test_likelihoods_as_theirs_do_not_differ_by_where_fitting_stops() -> None:
 
 
 def test_runs_vary_more_where_they_deviate_more() -> None:
-    look = claims.varies(["naive", "private", "oracle"], 10, 100)
+    look = claims.varies(["naive", "private", "oracle"], since=10, least=100)
     wide, close = [0.4, 0.6], [0.49, 0.51]
     lines = {"naive": {10.0: close, 100.0: wide}, "private": {10.0: wide, 100.0: close}}
     found = look([_plot({**lines, "oracle": {10.0: close, 50.0: wide, 100.0: [0.5]}})])
@@ -312,7 +313,9 @@ def test_the_whole_grid_takes_what_its_runs_did_and_for_others_what_their_kind_d
 ) -> None:
     store = Store(tmp_path / "results.jsonl")
     grid = {s.digest(): s for s in settings_of(SWEEPS, ["all"])}.values()
-    wanted = sum(ADULT_REPEATS if s.dataset == "adult" else REPEATS for s in grid)
+    # Few have Credit: none of its runs is wanted unless some are there.
+    credit = sum(REPEATS for s in grid if s.dataset == CREDIT)
+    wanted = sum(ADULT_REPEATS if s.dataset == "adult" else REPEATS for s in grid) - credit
     nothing = whole_grid(store)
     assert (nothing.runs, nothing.done, nothing.seconds, nothing.guessed) == (
         wanted,
@@ -325,6 +328,50 @@ def test_the_whole_grid_takes_what_its_runs_did_and_for_others_what_their_kind_d
     census = sum(REPEATS for s in grid if s.dataset == "census")
     assert whole_grid(store).seconds == census * RESULT.seconds
     assert whole_grid(store).done == 0
+    store.add([Entry(default(CREDIT, "aim"), 0, RESULT)])
+    assert (whole_grid(store).runs, whole_grid(store).done) == (wanted + credit, 1)
+    assert credit > 0
+
+
+def test_credit_is_compared_where_it_was_run(tmp_path: Path) -> None:
+    store = Store(tmp_path / "results.jsonl")
+    near = replace(RESULT, workload_error=0.07, nll=15.6, nll_raw=15.6)
+    store.add(Entry(default(CREDIT, "aim"), repeat, near) for repeat in range(3))
+    text = beside_paper(store, Sources()).text
+    none = "cannot be compared: no table"
+    assert f"| credit | aim | 0.07 | 0.070 ± 0.000 (3) | agree |  | {none} | 15.62 | 15.60" in text
+    assert f"| credit | naive | 0.42 |  | {none} |" in text
+
+
+@pytest.mark.parametrize(
+    ("rounds", "verdict"), [((10, 5), "agree"), ((20, 5), "agree"), ((32, 5), "higher")]
+)
+def test_ratios_of_t_agree_within_a_factor(
+    tmp_path: Path, rounds: tuple[int, int], verdict: str
+) -> None:
+    """The paper has twice as many rounds on Adult."""
+    store = Store(tmp_path / "results.jsonl")
+    for method, best in zip(("distaim", "private"), rounds, strict=True):
+        for number, error in ((best, 0.2), (100, 0.3)):
+            chosen = Settings(dataset="adult", method=method, rounds=number)
+            store.add([Entry(chosen, 0, replace(RESULT, workload_error=error))])
+    text = beside_paper(store, Sources()).text
+    ratio = f"{rounds[0] / rounds[1]:.3g} ({rounds[0]}/{rounds[1]})"
+    assert f"| adult | 2 | {ratio} | {verdict} | 1,300 | not measured at this T | not run |" in text
+
+
+def test_fitting_to_the_end_and_to_the_noise_are_beside_each_other(tmp_path: Path) -> None:
+    store = Store(tmp_path / "results.jsonl")
+    assert "Not run." in stopping_section(store)
+    chosen = default("magic", "private")
+    for settings, error in ((chosen, 0.5), (replace(chosen, estimator="stopping"), 0.4)):
+        raw = replace(RESULT, workload_error=error, nll_raw=40 * error)
+        store.add(Entry(settings, repeat, raw) for repeat in range(2))
+    text = stopping_section(store)
+    assert (
+        "| magic | private | 0.500 ± 0.000 | 0.400 ± 0.000 | 20.00 ± 0.00 | 16.00 ± 0.00 |" in text
+    )
+    assert "Of 1 means of errors 1 are lower by it and 0 higher." in " ".join(text.split())
 
 
 def test_sizes_are_measured_once_and_stand_beside_table_4(

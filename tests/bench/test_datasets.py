@@ -6,6 +6,7 @@ import http.server
 import io
 import threading
 import zipfile
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -262,6 +263,34 @@ def test_load_draws_a_subsample_of_a_large_table(
     assert (table.train[:, 10] == (train["class"] == "h")).all()
 
 
+def test_load_takes_bounds_of_all_rows_before_it_draws(
+    own_folders: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_magic(own_folders)
+    whole = datasets.load("magic").domain
+    recipe = datasets.Recipe("class", binned=published.MAGIC_COLUMNS[:-1], rows=20)
+    monkeypatch.setitem(datasets.RECIPES, "magic", recipe)  # type: ignore[arg-type]
+    assert datasets.load("magic").domain == whole
+
+
+def test_load_groups_classes_and_bins_a_constant(
+    own_folders: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = ["a,b,class", *(f"{i},7,{'xyz'[i % 3]}" for i in range(30))]
+    (own_folders / "magic.csv").write_text("\n".join(rows) + "\n", encoding="utf-8")
+    classes = {"x": "one", "y": "other", "z": "other"}
+    recipe = datasets.Recipe("class", binned=("a", "b"), classes=classes)
+    monkeypatch.setitem(datasets.RECIPES, "magic", recipe)  # type: ignore[arg-type]
+    table = datasets.load("magic")
+    assert table.domain.shape == (32, 32, 2)
+    together = np.concatenate([table.train, table.test])
+    assert set(together[:, 1]) == {0}
+    assert (together[:, 2] == 0).sum() == 10
+    del classes["z"]
+    with pytest.raises(DatasetError, match=r"magic: column 'class' has 'z'; expected one of x, y"):
+        datasets.load("magic")
+
+
 def test_load_leaves_out_what_the_recipe_drops(
     own_folders: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -340,6 +369,18 @@ def test_every_recipe_has_a_publication_and_a_known_label() -> None:
             columns = set(publication.columns) - set(publication.left_out)
             assert {recipe.label, *recipe.binned, *recipe.dropped} <= columns
             assert len(publication.columns) == len(set(publication.columns))
+
+
+def test_intrusion_has_five_classes_of_attacks() -> None:
+    """KDD Cup 99 has 22 attacks and normal connections, by its task description."""
+    assert len(published.ATTACKS) == 23
+    assert Counter(published.ATTACKS.values()) == {
+        "normal": 1,
+        "dos": 6,
+        "probe": 4,
+        "r2l": 8,
+        "u2r": 4,
+    }
 
 
 def test_intrusion_has_forty_features_and_credit_twenty_nine() -> None:

@@ -34,7 +34,14 @@ def test_measure_own_has_the_error_and_bytes_of_a_run(tmp_path: Path) -> None:
     assert run.rounds == 1
     assert 0 < run.error <= 2
     assert run.sent_bytes > 0 < run.received_bytes
-    text = flower.page([run, run], 6, "syncret bench flower")
+    made = {
+        "command": "syncret bench flower",
+        "commit": "0a1b",
+        "date": "",
+        "machine": {"cores": 2},
+    }
+    text = flower.page(made, [run, run], 6)
+    assert "`syncret bench flower`, commit 0a1b, ; cores 2. Adult among 6 clients" in text
     assert f"| {flower.OWN} | malicious |" in text
 
 

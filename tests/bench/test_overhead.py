@@ -66,6 +66,7 @@ def domain(*sizes: int) -> Domain:
         ("adult", 161, 2_870_490, "137.8"),
         ("magic", None, 1_683_394, "80.8"),
         ("credit", None, 1_937_442, "93.0"),
+        ("intrusion", None, 2_103_459, "101.0"),
     ],
 )
 def test_the_formula_gives_what_the_paper_printed(

@@ -30,7 +30,7 @@ from bench.utility.cli import utility
 from bench.utility.figures import PICTURES, picture
 from bench.utility.flaim import flaim_settings
 from bench.utility.fresh import FreshFirst
-from bench.utility.grid import SWEEPS, default, everybody, of_panel, with_annealing
+from bench.utility.grid import CREDIT, SWEEPS, default, everybody, of_panel, with_annealing
 from bench.utility.methods import _schedule, arrival_counts
 from bench.utility.mpc import _trial
 from bench.utility.paper_fit import PaperEstimator, judged
@@ -622,6 +622,7 @@ def test_report_says_what_is_missing_and_quotes_the_paper(tmp_path: Path) -> Non
         Entry(chosen, repeat, replace(RESULT, workload_error=0.25 + repeat / 10))
         for chosen in settings_of(SWEEPS, ["all"])
         for repeat in (0, 1)
+        if chosen.dataset != CREDIT
     ]
     store.add(entries)
     write_report(store, tmp_path)
@@ -632,8 +633,9 @@ def test_report_says_what_is_missing_and_quotes_the_paper(tmp_path: Path) -> Non
     # What epsilon is for, where the paper's sizes are public.
     assert "epsilon is for tables of the same declared sizes" in text
     assert "rho is 2.2 times as much with naive, oracle and private, epsilon = 1.54" in text
-    # DistMWEM has a command of its own.
-    assert text.count("Not run.") == 1
+    # DistMWEM has a command of its own, and Credit is not here.
+    assert text.count("Not run.") == 2
+    assert "- The paper: on Credit each of them is, by itself. **Not run.**" in text
     assert "## DistMWEM on a small domain\n\nNot run." in text
     pictures = sorted(path.name for path in tmp_path.glob("*.png"))
     assert pictures == [f"utility-fig{i}.png" for i in (1, 10, 2, 3, 6, 7, 8, 9)]
@@ -762,11 +764,11 @@ def test_every_sweep_has_settings_that_are_valid() -> None:
     assert {name: len(settings_of(SWEEPS, [name])) for name in SWEEPS} == {
         "table1": 28,
         "table2": 60,
-        "table3": 48,
+        "table3": 56,
         "table4": 0,
         "table5": 0,
         "fig1": 30,
-        "fig2": 72,
+        "fig2": 96,
         "fig3": 105,
         "fig4": 0,
         "fig5": 0,
@@ -775,10 +777,11 @@ def test_every_sweep_has_settings_that_are_valid() -> None:
         "fig8": 30,
         "fig9": 30,
         "fig10": 48,
-        "rows": 21,
-        "paper1": 20,
-        "paper2": 60,
+        "rows": 24,
+        "paper1": 30,
+        "paper2": 70,
         "paper6": 80,
+        "stopping": 24,
     }
     with pytest.raises(DatasetError, match="unknown sweep 'table9'"):
         settings_of(SWEEPS, ["table9"])
@@ -854,6 +857,25 @@ def test_command_runs_what_a_sweep_has_of_a_table(
     rows = json.loads(result.stdout)["results"]
     assert {row["dataset"] for row in rows} == {"magic"}
     assert 0 < len(rows) < len(settings_of(SWEEPS, ("fig6", "paper2")))
+
+
+def test_a_sweep_passes_over_credit_where_it_cannot_be_had(
+    small: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever asks for it hears of it instead."""
+
+    def load(name: str) -> Dataset:
+        raise DatasetError(f"{name}: no network")
+
+    monkeypatch.setattr("bench.utility.cli.load", load)
+    monkeypatch.setattr("bench.utility.sweep.measure", fake_measure)
+    some = (Settings(dataset=name, method="aim") for name in ("magic", "credit"))
+    monkeypatch.setitem(SWEEPS, "table1", lambda chosen=tuple(some): iter(chosen))
+    options = ["--sweep", "table1", "--results", str(tmp_path / "r.jsonl"), "--json"]
+    result = CliRunner().invoke(utility, options)
+    assert result.exit_code == 0, result.output
+    assert "credit is left out: credit: no network" in result.stderr
+    assert {row["dataset"] for row in json.loads(result.stdout)["results"]} == {"magic"}
 
 
 def test_command_names_its_example() -> None:

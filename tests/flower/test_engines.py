@@ -287,11 +287,13 @@ def test_deployment_engine_runs_flaim_over_tls_among_nodes_that_are_registered(
     assert_clean(collect(config, tmp_path, certificates))
 
 
+@pytest.mark.parametrize("security", [{}, MALICIOUS], ids=["semi-honest", "malicious"])
 def test_simulation_engine_runs_flaim_with_a_file_of_nodes(
-    certificates: Certificates, tmp_path: Path
+    certificates: Certificates, tmp_path: Path, security: dict[str, object]
 ) -> None:
     pytest.importorskip("ray", reason="the extra `flower` brings it")
-    config = flaim_config(certificates, {"timeouts.receive_s": 240.0, "clients.wait_s": 240.0})
+    waits = {"timeouts.receive_s": 240.0, "clients.wait_s": 240.0}
+    config = flaim_config(certificates, security | waits)
     nodes = tmp_path / "nodes.json"
     nodes.write_text(json.dumps(write_nodes(config, certificates, tmp_path)))
     server, alone = tmp_path / "server", "--disable-runtime-dependency-installation"

@@ -17,6 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from hypothesis import given
 from hypothesis import strategies as st
 
+from protocols import transcript as module
 from protocols.errors import CheckFailed
 from protocols.fields import decode, encode
 from protocols.mesh import TlsFiles
@@ -191,6 +192,18 @@ def test_transcript_starts_anew_when_the_header_is_torn(tmp_path: Path) -> None:
         open_transcript(path).close()
         kinds = [record["kind"] for record in verified_records(path, verify=verify)]
         assert kinds == ["header", "seal"]
+
+
+def test_transcript_of_another_format_is_not_gone_on_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "t.jsonl"
+    write_all(path)
+    whole = path.read_bytes()
+    monkeypatch.setattr(module, "FORMAT", FORMAT + 1)
+    with pytest.raises(CheckFailed, match=f"was begun in format {FORMAT}"):
+        open_transcript(path)
+    assert path.read_bytes() == whole
 
 
 @pytest.mark.parametrize(
