@@ -4,25 +4,56 @@ Provides ``LOOPBACK`` and ``free_ports``. Public.
 """
 
 import contextlib
+import fcntl
+import functools
+import os
 import secrets
 import socket
+import tempfile
+from collections import deque
+from pathlib import Path
 
 LOOPBACK = "127.0.0.1"
 # Below what systems give to outgoing connections, so that none takes a port before its server listens.
 _LOWEST, _HIGHEST = 15_000, 32_767
+# So many ports stay this process's own after they were given.
+_KEPT = 1000
+_given: deque[int] = deque()
 
 
 def free_ports(count: int) -> list[int]:
-    """Different ports of the loopback interface that were free a moment ago. Raises OSError if there are too few."""
-    ports: list[int] = []
+    """Different ports of the loopback interface that were free a moment ago. Raises OSError if there are too few.
+
+    No other process of this user is given them as long as this one lives, or has been given a thousand more: a server
+    may start, or start again, any time later.
+    """
+    register, ports = _register(), list[int]()
     with contextlib.ExitStack() as held:
         for _ in range(1000 + count):
             if len(ports) == count:
                 return ports
             port = _LOWEST + secrets.randbelow(_HIGHEST - _LOWEST + 1)
             with contextlib.suppress(OSError):
+                _reserve(register, port)
                 held.enter_context(socket.create_server((LOOPBACK, port)))
                 ports.append(port)
     raise OSError(
         f"{count} free ports between {_LOWEST} and {_HIGHEST} were not found on {LOOPBACK}"
     )
+
+
+def _reserve(register: int, port: int) -> None:
+    """Lock the port's byte of a file of this user's. Raises OSError where somebody, this process too, has it."""
+    if port in _given:
+        raise OSError(f"port {port} was given already")
+    fcntl.lockf(register, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
+    _given.append(port)
+    if len(_given) > _KEPT:
+        fcntl.lockf(register, fcntl.LOCK_UN, 1, _given.popleft())
+
+
+@functools.cache
+def _register() -> int:
+    # Locks end with the process, or when it closes the file: it stays open, and empty.
+    path = Path(tempfile.gettempdir()) / f"syncret-ports-{os.getuid()}"
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)

@@ -1,0 +1,54 @@
+"""Ports that are given to one process are given to no other one."""
+
+import os
+import socket
+import subprocess
+import sys
+from collections import deque
+
+import pytest
+
+from parties.trial import ports
+from parties.trial.ports import LOOPBACK, free_ports
+
+_ASKS = "from parties.trial import ports; ports._LOWEST, ports._HIGHEST = {}, {}; print(*ports.free_ports({}))"
+
+
+def test_ports_are_different_and_can_be_listened_on() -> None:
+    given = [port for _ in range(20) for port in free_ports(5)]
+    assert len(set(given)) == 100
+    for port in given[-5:]:
+        socket.create_server((LOOPBACK, port)).close()
+
+
+def test_another_process_is_not_given_a_port_that_this_one_was_given_and_does_not_listen_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    first = free_ports(1)[0]
+    low, high = first - 20, first + 20
+    monkeypatch.setattr(ports, "_LOWEST", low)
+    monkeypatch.setattr(ports, "_HIGHEST", high)
+    given = {first, *free_ports(10)}
+    asked = subprocess.run(
+        [sys.executable, "-c", _ASKS.format(low, high, 10)],
+        check=True,
+        capture_output=True,
+        text=True,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    others = {int(port) for port in asked.stdout.split()}
+    assert len(others) == 10
+    assert not others & given
+
+
+def test_too_few_ports_are_an_error_and_old_ones_are_given_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    first = free_ports(1)[0]
+    monkeypatch.setattr(ports, "_LOWEST", first)
+    monkeypatch.setattr(ports, "_HIGHEST", first)
+    with pytest.raises(OSError, match="1 free ports between"):
+        free_ports(1)
+    monkeypatch.setattr(ports, "_KEPT", 0)
+    monkeypatch.setattr(ports, "_given", deque())
+    assert free_ports(1) == [first]
