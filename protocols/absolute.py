@@ -16,7 +16,7 @@ from protocols.bit_sums import to_pairs, total, weighted
 from protocols.boolean import top_of_sum
 from protocols.context import Context
 from protocols.count_bits import WORD, CountBits, apart, below, count_bits, whole_words
-from protocols.derived import Summand, signed, summand, weighted_bits
+from protocols.derived import signed, summand, weighted_bits
 from protocols.ring import BITS, R32
 from protocols.shares import Additive, Share, concatenate
 
@@ -52,9 +52,9 @@ async def grouped_absolute_error(
         whatever x, a sum of distances of 2^f x - y from the next multiple of 2^bits: one more in a cell of x
         changes it by at most 2^f.
     Leaks: none.
-    Rounds: 4 + levels(bits - 1); blocks overlap.
-    Communication: of each block, the planes of ``boolean.msb`` and 8 bytes a cell by the block's party 0; G elements.
-        At bits = 23 that is 11.0 bytes a cell for the mean party. With a verifier ``count_bits`` and
+    Rounds: 4 + levels(ceil((bits - f - 1) / 3)); blocks overlap.
+    Communication: of each block, the planes of ``boolean.msb`` of bits - f bits and 8 bytes a cell by the block's party
+        0; G elements. At bits = 23, f = 6 6.5 bytes a cell for the mean party. With a verifier ``count_bits`` and
         ``grouped_error_of_bits``.
     Raises: ValueError for shapes that do not fit; ChannelError, ProtocolViolation.
     Source: README section 3, step 2, with the sign as a product: |d| = (1 - 2 v01)(1 - 2 v2)(a + b), where party
@@ -72,7 +72,10 @@ async def grouped_absolute_error(
 
     async def terms(role: Context, cells: slice) -> Additive:
         x = summand(x_sh[cells].within(role.pid))
-        return await absolute_terms(role, x.scaled_less(1 << fraction_bits, answers[cells]), bits)
+        d = x.scaled_less(1 << fraction_bits, answers[cells])
+        # Of d = a + b only party 0's a has bits below 2^f, so that nothing is carried out of them.
+        sign, _ = await top_of_sum(role, d, bits, fraction_bits)
+        return await signed(role, sign, d)
 
     return await _sums_by_group(ctx, x_sh.size, sizes, terms)
 
@@ -212,14 +215,3 @@ async def _sums_by_group(
     starts = range(0, cells, size)
     blocks = await ctx.gather(*((lambda c, s=start: block(c, s)) for start in starts))
     return await reshare(ctx, sum(blocks, start=Additive.zeros(R32, (sizes.size,))))
-
-
-async def absolute_terms(ctx: Context, d: Summand, bits: int) -> Additive:
-    """Additive terms, modulo 2^bits, of |d| for d (n,) taken between -2^(bits - 1) and 2^(bits - 1).
-
-    See ``grouped_absolute_error``.
-
-    Rounds: 3 + levels(bits - 1). Communication: the planes of ``boolean.msb``; 2 n elements by party 0.
-    """
-    sign, _ = await top_of_sum(ctx, d, bits)
-    return await signed(ctx, sign, d)

@@ -28,25 +28,25 @@ def transpose_8x8(x: NDArray[np.uint64]) -> None:
         x ^= swap
 
 
-def to_planes(ring: Ring, cells: RingArray, bits: int) -> NDArray[np.uint64]:
-    """The lowest ``bits`` bits of ``cells`` (n,) as planes (bits, words_for(n))."""
+def to_planes(ring: Ring, cells: RingArray, bits: int, low: int = 0) -> NDArray[np.uint64]:
+    """The lowest ``bits`` bits of ``cells`` (n,), but for the lowest ``low``, as planes (bits - low, words_for(n))."""
     count = cells.size
     words = words_for(count)
     shape = count, ring.itemsize // 8
     words_of = ring.to_wire(cells).view("<u8").reshape(shape).T if ring.wide else [cells]
-    planes = np.zeros((bits, words * 8), dtype=np.uint8)
+    planes = np.zeros((bits - low, words * 8), dtype=np.uint8)
     filled = planes[:, : -(-count // 8)]
     column = np.empty(count, np.uint8)
     # packbits takes whatever is not 0 for a one, so that a bit of an octet need not be moved to its lowest place.
-    for octet in range(-(-bits // 8)):
+    for octet in range(low // 8, -(-bits // 8)):
         # A cast to octets is several times as fast as every so many octets of an array.
         word, shift = words_of[octet // 8], 8 * (octet % 8)
         if shift:
             np.right_shift(word, shift, out=column, casting="unsafe")
         else:
             np.copyto(column, word, casting="unsafe")
-        for bit in range(8 * octet, min(8 * octet + 8, bits)):
-            filled[bit] = np.packbits(column & np.uint8(1 << bit % 8), bitorder="little")
+        for bit in range(max(8 * octet, low), min(8 * octet + 8, bits)):
+            filled[bit - low] = np.packbits(column & np.uint8(1 << bit % 8), bitorder="little")
     return planes.view(np.uint64)
 
 

@@ -86,9 +86,12 @@ async def top_plane(ctx: Context, x_sh: Share, bits: int) -> tuple[Share, Share]
     return propagate[bits - 1] ^ carry, stack(carry, *more)
 
 
-async def top_of_sum(ctx: Context, x: Summand, bits: int) -> tuple[Share, Share]:
-    """``top_plane`` of what parties know of x, both (words,); not with a verifier."""
-    leaves = await carry_leaves(ctx, x, bits)
+async def top_of_sum(ctx: Context, x: Summand, bits: int, low: int = 0) -> tuple[Share, Share]:
+    """``top_plane`` of what parties know of x, both (words,), in planes from ``low`` on; not with a verifier.
+
+    See ``carry_leaves``.
+    """
+    leaves = await carry_leaves(ctx, x, bits, low)
     carry = await _carry(ctx, leaves.generate, leaves.propagate)
     return leaves.top ^ carry, carry
 

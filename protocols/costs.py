@@ -228,11 +228,6 @@ def powers(elements: int, degree: int, itemsize: int, shift: int) -> Cost:
     return cost
 
 
-def absolute_terms(cells: int, bits: int) -> Cost:
-    """``absolute.absolute_terms``."""
-    return msb(cells, bits) + _dealt(0, 2 * cells * 4)
-
-
 def grouped_absolute_error(
     sizes: Sequence[int], bits: int, fraction_bits: int = FRACTION_BITS
 ) -> Cost:
@@ -243,7 +238,9 @@ def grouped_absolute_error(
         return made + grouped_error_of_bits(sizes, bits, fraction_bits)
     block = block_cells(cells)
     for number, start in enumerate(range(0, cells, block)):
-        blocks |= absolute_terms(min(block, cells - start), bits).rotated(number % 3)
+        size = min(block, cells - start)
+        terms = msb(size, bits - fraction_bits) + _dealt(0, 2 * size * 4)
+        blocks |= terms.rotated(number % 3)
     return blocks + _everyone(groups * 4)
 
 

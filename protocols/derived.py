@@ -130,8 +130,10 @@ class Leaves:
     top: Share
 
 
-async def carry_leaves(ctx: Context, x: Summand, bits: int) -> Leaves:
-    """``Leaves`` of the summands of x (n,), modulo 2^bits, bits >= 2; not with a verifier.
+async def carry_leaves(ctx: Context, x: Summand, bits: int, low: int = 0) -> Leaves:
+    """``Leaves`` of the summands of x (n,), modulo 2^bits, of planes ``low`` to bits - 1; not with a verifier.
+
+    Below plane ``low`` b is zero, so that nothing is carried from there; bits - low >= 2.
 
     What a group carries is a sum of products of a's bits times products of b's. So party 0 inputs the products of its
     bits; parties 1 and 2, of whom each gets a summand of these, compute from it polynomials in b's bits: two inner
@@ -141,16 +143,19 @@ async def carry_leaves(ctx: Context, x: Summand, bits: int) -> Leaves:
     Communication: 7 planes for each three by party 0; 2 planes for each three, less one.
     Source: own.
     """
-    words, lowest, groups = words_for(x.mine.size), (bits - 1) % _LEAF, (bits - 1) // _LEAF
+    words, (groups, lowest) = words_for(x.mine.size), divmod(bits - low - 1, _LEAF)
     few, many = (1 << lowest) - 1, ((1 << _LEAF) - 1) * groups
     leaves = groups + (lowest > 0)
-    planes = to_planes(x.ring, x.mine, bits)
-    low, whole = planes[:lowest], planes[lowest:-1].reshape(groups, _LEAF, words).swapaxes(0, 1)
+    planes = to_planes(x.ring, x.mine, bits, low)
+    few_planes, whole = (
+        planes[:lowest],
+        planes[lowest:-1].reshape(groups, _LEAF, words).swapaxes(0, 1),
+    )
 
     rows = None
     if ctx.pid == 0:
         rows = np.empty((few + many + 1, words), BITS.dtype)
-        _products(low, rows[:few])
+        _products(few_planes, rows[:few])
         _products(whole, rows[few:-1].reshape((1 << _LEAF) - 1, groups, words))
         rows[-1] = planes[-1]
     held = await split_input(ctx, BITS, 0, rows, (few + many + 1, words))
@@ -162,14 +167,14 @@ async def carry_leaves(ctx: Context, x: Summand, bits: int) -> Leaves:
     top = Share(BITS, ctx.pid, *(parts if ctx.pid == 1 else parts[::-1]))
     terms = np.empty((2 * leaves - 1, words), BITS.dtype)
     if lowest:
-        terms[0] = _generated(held[:few], low)
+        terms[0] = _generated(held[:few], few_planes)
     # The lowest group has nothing to propagate; where it is one of the whole ones, that is left out.
     start = 0 if lowest else 1
     if groups:
         ours = held[few:-1].reshape((1 << _LEAF) - 1, groups, words)
         terms[1 - start : leaves] = _generated(ours, whole)
         terms[leaves:] = _propagated(ours[:, start:], whole[:, start:], mine=ctx.pid == 2)
-    del held, planes, low, whole  # Not kept while messages are under way.
+    del held, planes, few_planes, whole  # Not kept while messages are under way.
     return Leaves(*await _leaves(ctx, terms), top)
 
 

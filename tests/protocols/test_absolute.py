@@ -67,3 +67,26 @@ def test_grouped_absolute_error_rejects_sizes_that_do_not_fit() -> None:
         secure(np.zeros(5, int), np.zeros(5, int), np.array([2, 2]), 20)
     with pytest.raises(ValueError, match="do not fit"):
         secure(np.zeros(5, int), np.zeros(5, int), np.array([5, 0]), 20)
+
+
+@given(
+    st.lists(st.integers(0, (1 << 32) - 1), min_size=1, max_size=80),
+    st.integers(0, 9),
+    st.integers(0, 100),
+)
+def test_the_sign_needs_no_bit_below_the_fraction(x: list[int], fraction: int, seed: int) -> None:
+    # Whatever the counts are: a sum of distances from the next multiple of 2^bits.
+    generator, bits = np.random.default_rng(seed), fraction + 2 + seed % 20
+    counts, sizes = np.array(x, np.uint32), np.array([len(x)])
+    answers = generator.integers(0, 1 << 32, len(x), dtype=np.uint32)
+    parts = components(R32, counts)
+    found = reconstruct(
+        run_parties(
+            lambda c: absolute.grouped_absolute_error(
+                c, share_of(c, parts, R32), answers, sizes, fraction_bits=fraction, bits=bits
+            )
+        ).results
+    )
+    whole = 1 << bits
+    d = ((counts.astype(object) << fraction) - answers.astype(object)) % whole
+    assert int(found[0]) % whole == sum(min(int(v), whole - int(v)) for v in d) % whole
