@@ -69,11 +69,11 @@ def test_bits_of_some_candidates_are_made_for_those_alone() -> None:
         kept = KeptBits(WORKLOAD)
         kept.begin_round("")
         kept.begin_round("")
-        _, first = kept.choose(CANDIDATES[:4], facts(CANDIDATES[:4]), rounds_left=5)
+        _, first = kept.choose(CANDIDATES[:4], facts(CANDIDATES[:4]), rounds_left=8)
         await kept.make(ctx, counts, first, integer_bits(20))
-        _, second = kept.choose(CANDIDATES, facts(), rounds_left=4)
+        _, second = kept.choose(CANDIDATES, facts(), rounds_left=7)
         await kept.make(ctx, counts, second, integer_bits(20))
-        _, wider = kept.choose(CANDIDATES, facts(error_bits=22), rounds_left=3)
+        _, wider = kept.choose(CANDIDATES, facts(error_bits=22), rounds_left=6)
         assert (first, second, wider) == ([0, 1, 2, 3], [4], [0, 1, 2, 3, 4])
         return kept.of((4,), 14).planes
 
@@ -84,8 +84,8 @@ def test_bits_of_some_candidates_are_made_for_those_alone() -> None:
 
 @pytest.mark.parametrize(
     ("candidates", "rounds_left"),
-    [(CANDIDATES, 1), (CANDIDATES, 2), ((2,), 3)],
-    ids=["last round", "last two rounds", "few cells"],
+    [(CANDIDATES, 1), (CANDIDATES, 3), ((2,), 4)],
+    ids=["last round", "last three rounds", "few cells"],
 )
 def test_bits_are_not_made_where_they_cost_more(
     candidates: tuple[int, ...], rounds_left: int
@@ -95,8 +95,8 @@ def test_bits_are_not_made_where_they_cost_more(
     kept.begin_round("")
     direct = facts(candidates)
     assert kept.choose(candidates, direct, rounds_left=rounds_left) == (direct, [])
-    # All candidates' cells, in three rounds, are worth it.
-    assert kept.choose(CANDIDATES, facts(), rounds_left=3)[0].kept
+    # All candidates' cells, in four rounds, are worth it.
+    assert kept.choose(CANDIDATES, facts(), rounds_left=4)[0].kept
 
 
 @pytest.fixture(scope="module")
@@ -105,7 +105,7 @@ def run(
 ) -> Path:
     """A run in which a server is killed in round 2."""
     folder = tmp_path_factory.mktemp("kept")
-    changes = {"column": COLUMNS, "run.rounds": 6, "clients.rows_per_client": 30}
+    changes = {"column": COLUMNS, "run.rounds": 12, "clients.rows_per_client": 30}
     return make_run(folder, certificates, changes, kill=(1, "round", 3))
 
 
@@ -122,7 +122,7 @@ def test_a_run_makes_bits_again_after_a_restart_and_passes_the_audit(run: Path) 
         (3, True, False),
         (3, False, False),
         (4, True, True),
-        (5, True, False),
+        *((number, True, False) for number in range(5, 12)),
     ]
     assert {c.name for c in audit_folder(run).checks if c.status == "fail"} == set()
 
