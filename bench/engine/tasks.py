@@ -67,7 +67,9 @@ class Task:
     (``floor`` adds that of the messages). ``sizes`` are those of a sweep, ``default`` the one without. ``warm`` is the
     size at most of a run that comes first and does not count. ``facts`` are figures that go to the results as they are.
     ``times`` is how often one repetition does the work: seconds, bytes, rounds and processor time are of one time.
-    ``provable`` says that it can be measured in malicious mode, too, and ``most_proved`` up to which size a sweep does.
+    ``often`` times as many repetitions as of others are made up to the default size, without proofs: a tenth of a
+    second is short beside what else a machine does. ``provable`` says that it can be measured in malicious mode, too,
+    and ``most_proved`` up to which size a sweep does.
     """
 
     prepare: Callable[[Context, int], Job]
@@ -79,8 +81,13 @@ class Task:
     facts: Callable[[], dict[str, float]] = dict
     warm: int = 1000
     times: int = 1
+    often: int = 1
     provable: bool = True
     most_proved: int = 10**7
+
+    def repetitions(self, repeat: int, size: int, security: str) -> int:
+        """How many are made where ``repeat`` are asked for."""
+        return repeat * (self.often if size <= self.default and security == SEMI_HONEST else 1)
 
     def sizes_of(self, security: str) -> tuple[int, ...]:
         """Those of a sweep in one mode; none where it cannot be proved."""
@@ -275,10 +282,10 @@ _ADULT_ROWS = 48_842
 _SAMPLES = (1 << 10, 1 << 15, 1 << 17, 1 << 20)
 
 TASKS: dict[str, Task] = {
-    "abs_error": Task(abs_error, "cells", 1_000_000, _SWEEP, held_bytes=12),
+    "abs_error": Task(abs_error, "cells", 1_000_000, _SWEEP, held_bytes=12, often=5),
     # Beside counts and answers, 25 bits a cell in two components.
-    "abs_error_kept": Task(kept_abs_error, "cells", 1_000_000, _SWEEP, held_bytes=18),
-    "count_bits": Task(kept_bits, "cells", 1_000_000, _SWEEP, held_bytes=8),
+    "abs_error_kept": Task(kept_abs_error, "cells", 1_000_000, _SWEEP, held_bytes=18, often=5),
+    "count_bits": Task(kept_bits, "cells", 1_000_000, _SWEEP, held_bytes=8, often=5),
     "select": Task(
         whole_select,
         "cells",
