@@ -129,7 +129,7 @@ test-flower: $(FLOWER)/.installed
 	$(FLOWER)/bin/python -m pytest tests/flower
 
 bench-flower: $(FLOWER)/.installed
-	$(FLOWER)/bin/syncret bench flower --clients 100 --rounds 2 --repeats 2 --output bench/results
+	$(FLOWER)/bin/syncret bench flower --clients 100 --rounds 2 --repeats 2 --malicious --output bench/results
 
 bench-secagg: $(FLOWER)/.installed
 	$(FLOWER)/bin/syncret bench secagg --with flower --output bench/results
