@@ -1,8 +1,9 @@
 """The allocator of a party's process: memory that NumPy frees stays with the process.
 
-Provides ``keep_freed_memory``. The engine allocates and frees arrays of the same few sizes all the time; glibc by
-default gives the top of its heap back to the kernel each time and asks for it again, page by page. Nothing here is
-secret. Limits: only glibc has these switches; elsewhere the call does nothing, and says so by returning False.
+Provides ``keep_freed_memory`` and ``share_freed_memory``. The engine allocates and frees arrays of the same few sizes
+all the time; glibc by default gives the top of its heap back to the kernel each time and asks for it again, page by
+page. Nothing here is secret. Limits: only glibc has these switches; elsewhere the calls do nothing, and say so by
+returning False.
 """
 
 import ctypes
@@ -11,6 +12,7 @@ import ctypes
 _TRIM_THRESHOLD = -1
 _TOP_PAD = -2
 _MMAP_THRESHOLD = -3
+_ARENA_MAX = -8
 
 _KEEP_BYTES = 256 << 20
 _GROW_BYTES = 16 << 20
@@ -19,13 +21,23 @@ _LARGE_BYTES = 32 << 20
 
 def keep_freed_memory() -> bool:
     """Keep up to 256 MB of freed memory in this process, and map only arrays above 32 MB; True where that worked."""
-    try:
-        mallopt = ctypes.CDLL(None).mallopt
-    except (AttributeError, OSError, TypeError):
-        return False
-    settings = (
+    return _switched(
         (_TRIM_THRESHOLD, _KEEP_BYTES),
         (_TOP_PAD, _GROW_BYTES),
         (_MMAP_THRESHOLD, _LARGE_BYTES),
     )
+
+
+def share_freed_memory() -> bool:
+    """What one thread frees is any other's, before there are any: each has an arena of its own else, as large as the
+    largest work that it was ever given. For a process whose threads wait more than they work; True where that worked.
+    """
+    return _switched((_ARENA_MAX, 1))
+
+
+def _switched(*settings: tuple[int, int]) -> bool:
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (AttributeError, OSError, TypeError):
+        return False
     return all(mallopt(name, value) == 1 for name, value in settings)

@@ -39,8 +39,6 @@ the warm-up: its caches fill in the earlier half, and it remembers every study i
 WINDOW, SWING = 10, 2
 """Of a service's files and sockets, how far the median after the last studies may be above that after the first:
 connections between services come and go, and what is left behind stays."""
-THREADS = 1 + min(32, (os.cpu_count() or 1) + 4)
-"""A service has so many at most: its own, and asyncio's pool, which has one more whenever all of them are at work."""
 _ROWS, _STEP_S, _LOOK_S = 50, 120.0, 0.1
 OnProgress = Callable[[str, int], None]
 
@@ -96,13 +94,11 @@ class Grown:
             "files and sockets": (self.descriptors, SWING),
             "processes": (self.children, 0),
             "ports": (self.listening, 0),
+            "threads": (self.threads, 0),
         }
         grown = [
             f"{what}: {a}, then {b}" for what, ((a, b), swing) in pairs.items() if b > a + swing
         ]
-        before, after = self.threads
-        if after > max(before, THREADS):
-            grown.append(f"threads: {before}, then {after}")
         grew_mb = self.memory_mb[-1] - self.memory_mb[0]
         if self.kb_per_study > GROWTH_KB and grew_mb > ROOM_MB:
             grown.append(f"memory: {self.kb_per_study:.0f} KB a study")

@@ -26,6 +26,7 @@ from parties.operate.logs import JsonLog
 from parties.places import REGISTER
 from parties.progress import Progress
 from parties.trial.processes import Supervision, allow_files
+from protocols.memory import share_freed_memory
 
 _PATH = click.Path(path_type=Path)
 _AGAIN = "the same command goes on with the studies where they were"
@@ -90,6 +91,7 @@ def serve(
     from parties.operate.service_database import database_url, taken_from_environment
 
     no_core_dumps()
+    share_freed_memory()
     url = database_url(folder, database, database_file, taken_from_environment())
     identity = Identity.load(folder)
     if pid not in (None, identity.pid):

@@ -3,11 +3,14 @@
 Provides ``serve_studies``. Public: everything.
 """
 
+import asyncio
 import contextlib
 import fcntl
 import gc
 import logging
+import threading
 from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,6 +36,7 @@ from parties.tls import load_certificate
 logger = logging.getLogger("syncret.service")
 
 _LINGER_S = 1.0
+_BESIDE = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +59,7 @@ async def serve_studies(identity: Identity, options: ServeOptions, progress: Pro
     Raises ConfigError, CertificateError, StoreError.
     """
     _check_valid(identity)
+    asyncio.get_running_loop().set_default_executor(_threads())
     folder, database = identity.folder, options.database
     where = Path(database.database or "") if database.get_backend_name() == "sqlite" else folder
     with _held(folder), opened(database, identity.own.key) as engine:
@@ -76,6 +81,14 @@ async def serve_studies(identity: Identity, options: ServeOptions, progress: Pro
             gc.collect()
             gc.freeze()
             await service.run()
+
+
+def _threads() -> ThreadPoolExecutor:
+    """Those that work beside the loop: all of them from the start, however many are at work at once."""
+    pool, here = ThreadPoolExecutor(_BESIDE, "service"), threading.Barrier(_BESIDE)
+    for _ in range(_BESIDE):
+        pool.submit(here.wait)
+    return pool
 
 
 def _rejected(reason: str, text: str, **fields: FieldValue) -> None:

@@ -36,7 +36,7 @@ _PRAGMAS = (
     "cache_size=-256",
 )
 _POOL = 2
-"""Connections that are kept: those that it takes more for a moment are closed again."""
+"""Connections that are kept, from the start: those that it takes more for a moment are closed again."""
 _SECRETS = frozenset({"password", "sslpassword"})
 """Parameters of PostgreSQL's URLs that are secret."""
 _MIGRATIONS = "parties.operate.migrations"
@@ -112,6 +112,8 @@ def opened(url: URL, server: str) -> Iterator[Engine]:
         with database_errors(shown), engine.begin() as connection:
             _migrate(connection, shown)
             _check_owner(connection, shown, server)
+        with database_errors(shown):
+            _fill(engine)
         yield engine
     finally:
         engine.dispose()
@@ -140,6 +142,13 @@ def _pragmas(connection: object, record: object) -> None:
     for pragma in _PRAGMAS:
         cursor.execute(f"PRAGMA {pragma}")
     cursor.close()
+
+
+def _fill(engine: Engine) -> None:
+    """Open what the pool keeps: what a service holds does not depend on how many have asked at once."""
+    with contextlib.ExitStack() as held:
+        for _ in range(_POOL):
+            held.enter_context(engine.connect()).scalar(select(SERVICE.c.value).limit(1))
 
 
 def _migrate(connection: Connection, shown: Path) -> None:

@@ -33,3 +33,39 @@ def _page_faults(mode: str) -> int:
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc has these switches")
 def test_freed_memory_is_used_again() -> None:
     assert _page_faults("keep") * 10 < _page_faults("default")
+
+
+_IN_TURNS = """
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+from protocols.memory import share_freed_memory
+if sys.argv[1] == "share":
+    assert share_freed_memory()
+turns = [Barrier(2) for _ in range(8)]
+def work(turn):
+    turn.wait()
+    kept = [bytes(1000) for _ in range(10000)]
+    del kept
+    turn.wait()
+def resident():
+    return int(open("/proc/self/statm").read().split()[1]) * 4096
+with ThreadPoolExecutor(8) as pool:
+    for turn in turns:
+        pool.submit(work, turn)
+    before = resident()
+    for turn in turns:
+        turn.wait()
+        turn.wait()
+    print(resident() - before)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc has these switches")
+def test_what_one_thread_frees_is_any_others() -> None:
+    grown = {}
+    for mode in ("share", "default"):
+        command = [sys.executable, "-c", _IN_TURNS, mode]
+        done = subprocess.run(command, check=True, capture_output=True, text=True)
+        grown[mode] = int(done.stdout)
+    assert grown["share"] * 2 < grown["default"]
