@@ -1,8 +1,8 @@
 """The floor of a measurement: the time that the same bytes take without a protocol, on this machine, in this run.
 
 Provides ``Load``, what a task moves, and ``measure``, which the three party processes call side by side after the
-task, so that they share the processors as the protocol's processes do. Each part is the median of a few repetitions,
-of many where it is short, at this party:
+task, so that they share the processors as the protocol's processes do. Each part is the median of a few repetitions
+at this party:
 
 - ``keystream``: AES-128-CTR, two streams for each byte sent (a zero share), besides the task's own expansion;
 - ``memory``: one pass (read and write) over the input, the keystream and the bytes sent and received;
@@ -29,8 +29,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from protocols.mesh import TlsFiles
 
 PARTS = ("keystream", "memory", "hash", "socket", "rounds")
-# Loads of at most _SHORT bytes sent are repeated more often.
-_REPEAT, _MORE, _SHORT = 3, 15, 1 << 24
+_REPEAT = 3
 _BLOCK = 1 << 20
 _ROUNDS_TIMED = 20
 _TINY = 64
@@ -140,7 +139,7 @@ def measure(pid: int, view: list[tuple[str, int]], tls: TlsFiles, work: Load) ->
 
     Raises OSError where the ring breaks.
     """
-    ring, repeat = Ring(pid, view, tls), _MORE if work.sent <= _SHORT else _REPEAT
+    ring = Ring(pid, view, tls)
     # A pass over memory that no cache holds, at the size where it matters.
     source = np.ones(max(1, min(work.memory, 1 << 27)) // 8 + 1, np.uint64)
     target = np.empty_like(source)
@@ -155,13 +154,13 @@ def measure(pid: int, view: list[tuple[str, int]], tls: TlsFiles, work: Load) ->
             ring.step(_TINY)
 
     try:
-        round_s = _timed(ring, rounds, repeat) / _ROUNDS_TIMED if work.rounds else 0.0
+        round_s = _timed(ring, rounds) / _ROUNDS_TIMED if work.rounds else 0.0
         # The bytes travel in rounds, whose delay is in the last part.
-        sent_s = _timed(ring, lambda: ring.step(work.sent), repeat) - round_s if work.sent else 0.0
+        sent_s = _timed(ring, lambda: ring.step(work.sent)) - round_s if work.sent else 0.0
         return {
-            "keystream": _timed(ring, lambda: _keystream(work.keystream), repeat),
-            "memory": _timed(ring, memory, repeat),
-            "hash": _timed(ring, lambda: _hash(2 * work.sent), repeat),
+            "keystream": _timed(ring, lambda: _keystream(work.keystream)),
+            "memory": _timed(ring, memory),
+            "hash": _timed(ring, lambda: _hash(2 * work.sent)),
             "socket": max(0.0, sent_s),
             "rounds": round_s * work.rounds,
         }
@@ -169,9 +168,9 @@ def measure(pid: int, view: list[tuple[str, int]], tls: TlsFiles, work: Load) ->
         ring.close()
 
 
-def _timed(ring: Ring, part: Callable[[], None], repeat: int) -> float:
+def _timed(ring: Ring, part: Callable[[], None]) -> float:
     seconds = []
-    for _ in range(repeat):
+    for _ in range(_REPEAT):
         # Twice around the ring, everyone has arrived.
         ring.step(1)
         ring.step(1)
