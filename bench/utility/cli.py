@@ -235,7 +235,7 @@ def utility(
 
     Options that take several values with commas are combined with one another. A run of Adult takes 4 to 10 seconds of
     a processor, of Magic 3, of Covtype or Census a minute. --sweep all with three repeats, and with ten of Adult, is
-    2,900 runs: by the seconds of their records some 17 hours of one processor, a night on two. Of the paper's grids it
+    3,000 runs: by the seconds of their records some 17 hours of one processor, a night on two. Of the paper's grids it
     has four or five values of each axis, and of Figures 6 to 11 two tables: utility.md says what is thinned out, and
     counts runs and hours. What --results has is not run again, so that Ctrl-C costs the runs under way and no more.
     """
