@@ -48,21 +48,22 @@ async def grouped_absolute_error(
     """a_q = sum over the cells of group q of |2^f x - y|.
 
     Shapes: x (n,) in Z_2^32; answers (n,), in units of 2^-f; sizes (G,), positive, adding up to n; returns (G,) in
-        Z_2^32, of which ``bits`` bits count: that many are enough where a_q < 2^(bits - 1). Modulo 2^bits it is, for
-        whatever x, a sum of distances of 2^f x - y from the next multiple of 2^bits: one more in a cell of x
-        changes it by at most 2^f.
+        Z_2^32, of which ``bits`` bits count, f + 2 at least: that many are enough where a_q < 2^(bits - 1). Modulo
+        2^bits it is, for whatever x, a sum of distances of 2^f x - y from the next multiple of 2^bits: one more in a
+        cell of x changes it by at most 2^f.
     Leaks: none.
     Rounds: 4 + levels(ceil((bits - f - 1) / 3)); blocks overlap.
     Communication: of each block, the planes of ``boolean.msb`` of bits - f bits and 8 bytes a cell by the block's party
         0; G elements. At bits = 23, f = 6 6.5 bytes a cell for the mean party. With a verifier ``count_bits`` and
         ``grouped_error_of_bits``.
-    Raises: ValueError for shapes that do not fit; ChannelError, ProtocolViolation.
+    Raises: ValueError for shapes or bits that do not fit; ChannelError, ProtocolViolation.
     Source: README section 3, step 2, with the sign as a product: |d| = (1 - 2 v01)(1 - 2 v2)(a + b), where party
         0 knows v01 = v0 ^ v1 and a = d0 + d1, and parties 1 and 2 know v2 and b = d2, so that no product per cell
         is reshared.
     """
-
     require_fit(x_sh, answers, sizes)
+    if bits < fraction_bits + 2:
+        raise ValueError(f"errors of {bits} bits have no sign beside a fraction of {fraction_bits}")
     if ctx.verifier is not None:
         parts = (apart(part, sizes.tolist()) for part in (x_sh.own, x_sh.next))
         x_bits = await count_bits(ctx, Share(R32, x_sh.pid, *parts), bits - fraction_bits)

@@ -49,7 +49,7 @@ _EXAMPLE = "Example: syncret bench engine --task abs_error --size 1000000 --repe
     default=5,
     show_default=True,
     type=click.IntRange(1, 1000),
-    help="Repetitions, five times as many of the shortest tasks; the median counts.",
+    help="Repetitions, five times as many of absolute errors and their bits; the median counts.",
 )
 @click.option(
     "--network",

@@ -23,6 +23,7 @@ from parties.distaim.notes import FINISHED, ROUND, TOTAL
 from parties.errors import CertificateError, ConfigError
 from parties.secagg import record as secagg
 from parties.tls import common_name, load_certificate
+from parties.version import WIRE_VERSION
 from protocols.mesh import key_hash
 from protocols.transcript import FORMAT, round_ended
 
@@ -61,15 +62,21 @@ def form(transcripts: Sequence[ServerTranscript]) -> str:
 
 
 def _require_format(transcript: ServerTranscript) -> None:
-    """Before its records' fields, which are others in another format. What is no number the fields' check says."""
+    """Before its records' fields, which are others in another format. What is no number the fields' check says.
+
+    Messages of another version have other sizes, which would be held against the server.
+    """
+    known = {"format": FORMAT, "wire": WIRE_VERSION}
     for record in transcript.reading.records:
         if record is not None and record["kind"] in ("header", "resumed"):
-            found = record.get("format")
-            if isinstance(found, int) and found != FORMAT:
-                raise Failed(
-                    f"server {transcript.pid}'s transcript has format {found}, and this program reads {FORMAT}:"
-                    " audit it with the version that wrote it"
-                )
+            for field, ours in known.items():
+                found = record.get(field)
+                if isinstance(found, int) and found != ours:
+                    what = "format" if field == "format" else "messages of version"
+                    raise Failed(
+                        f"server {transcript.pid}'s transcript has {what} {found}, and this program reads {ours}:"
+                        " audit it with the version that wrote it"
+                    )
 
 
 def chains(transcripts: Sequence[ServerTranscript]) -> str:

@@ -86,8 +86,12 @@ async def serve_studies(identity: Identity, options: ServeOptions, progress: Pro
 def _threads() -> ThreadPoolExecutor:
     """Those that work beside the loop: all of them from the start, however many are at work at once."""
     pool, here = ThreadPoolExecutor(_BESIDE, "service"), threading.Barrier(_BESIDE)
-    for _ in range(_BESIDE):
-        pool.submit(here.wait)
+    try:
+        for _ in range(_BESIDE):
+            pool.submit(here.wait)
+    except RuntimeError:
+        here.abort()  # This system has no more threads: those that wait for them would wait for ever.
+        raise
     return pool
 
 

@@ -112,8 +112,7 @@ def opened(url: URL, server: str) -> Iterator[Engine]:
         with database_errors(shown), engine.begin() as connection:
             _migrate(connection, shown)
             _check_owner(connection, shown, server)
-        with database_errors(shown):
-            _fill(engine)
+        _fill(engine)
         yield engine
     finally:
         engine.dispose()
@@ -145,8 +144,11 @@ def _pragmas(connection: object, record: object) -> None:
 
 
 def _fill(engine: Engine) -> None:
-    """Open what the pool keeps: what a service holds does not depend on how many have asked at once."""
-    with contextlib.ExitStack() as held:
+    """Open what the pool keeps: what a service holds does not depend on how many have asked at once.
+
+    A role that may have fewer connections is served with those.
+    """
+    with contextlib.suppress(SQLAlchemyError), contextlib.ExitStack() as held:
         for _ in range(_POOL):
             held.enter_context(engine.connect()).scalar(select(SERVICE.c.value).limit(1))
 

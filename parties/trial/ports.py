@@ -4,6 +4,7 @@ Provides ``LOOPBACK`` and ``free_ports``. Public.
 """
 
 import contextlib
+import errno
 import fcntl
 import functools
 import os
@@ -24,8 +25,9 @@ _given: deque[int] = deque()
 def free_ports(count: int) -> list[int]:
     """Different ports of the loopback interface that were free a moment ago. Raises OSError if there are too few.
 
-    No other process of this user is given them as long as this one lives, or has been given a thousand more: a server
-    may start, or start again, any time later.
+    No other process of this user with the same temporary folder is given them as long as this one lives, or has been
+    given a thousand more: a server may start, or start again, any time later. Where that folder has no locks of this
+    user's, they were free and no more.
     """
     register, ports = _register(), list[int]()
     with contextlib.ExitStack() as held:
@@ -42,18 +44,34 @@ def free_ports(count: int) -> list[int]:
     )
 
 
-def _reserve(register: int, port: int) -> None:
+def _reserve(register: int | None, port: int) -> None:
     """Lock the port's byte of a file of this user's. Raises OSError where somebody, this process too, has it."""
     if port in _given:
         raise OSError(f"port {port} was given already")
-    fcntl.lockf(register, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
     _given.append(port)
-    if len(_given) > _KEPT:
-        fcntl.lockf(register, fcntl.LOCK_UN, 1, _given.popleft())
+    oldest = _given.popleft() if len(_given) > _KEPT else None
+    if register is None:
+        return
+    if oldest is not None:
+        fcntl.lockf(register, fcntl.LOCK_UN, 1, oldest)
+    try:
+        fcntl.lockf(register, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
+    except OSError as problem:
+        # A file system without locks is no reason to have no ports.
+        if problem.errno in (errno.EACCES, errno.EAGAIN):
+            raise
 
 
 @functools.cache
-def _register() -> int:
+def _register() -> int | None:
+    """The file, where this user has one; whoever shares the folder can have made another one of its name."""
     # Locks end with the process, or when it closes the file: it stays open, and empty.
     path = Path(tempfile.gettempdir()) / f"syncret-ports-{os.getuid()}"
-    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        opened = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    except OSError:
+        return None
+    if os.fstat(opened).st_uid == os.getuid():
+        return opened
+    os.close(opened)
+    return None

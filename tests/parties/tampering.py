@@ -524,7 +524,7 @@ MANIPULATIONS: dict[str, tuple[Manipulation, set[str]]] = {
     # About identity and configuration.
     "another run id": (edits(setting("header", "run", "another"), 1), {"agreement"}),
     "another version of the code": (edits(setting("header", "version", "9.9"), 1), {"agreement"}),
-    "another version of the messages": (edits(setting("header", "wire", 99), 2), {"agreement"}),
+    "another version of the messages": (edits(setting("header", "wire", 99), 2), {"form"}),
     "another workload": (edits(setting("header", "workload_sha256", "0" * 64), 2), {"agreement"}),
     "another workload at all three": (
         edits(setting("header", "workload_sha256", "0" * 64)), {"configuration"},

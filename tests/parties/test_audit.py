@@ -22,6 +22,7 @@ from parties.config import CertificateFiles
 from parties.distaim.estimation import make_estimator
 from parties.distaim.steps import PASSED
 from parties.statuses import Status
+from parties.version import WIRE_VERSION
 from tests.parties.audit_runs import copy_run, make_run, read_lines, write_lines
 from tests.parties.support import PARTIES
 from tests.parties.tampering import (
@@ -175,6 +176,22 @@ def test_audit_refuses_a_transcript_of_another_format_with_both_versions(
     (check,) = (check for check in audit_folder(forger.run).checks if check.name == "form")
     assert check.status == "fail"
     assert "server 1's transcript has format 3, and this program reads 4" in check.detail
+
+
+def test_audit_refuses_messages_of_another_version(
+    honest: Path, certificates: Certificates, tmp_path: Path
+) -> None:
+    """Their sizes were others: an honest server would be told that it sent too much."""
+    forger = Forger(copy_run(honest, tmp_path), honest, certificates)
+
+    def older(lines: list[dict[str, Any]]) -> None:
+        lines[0]["wire"] = WIRE_VERSION - 1
+
+    for pid in range(3):
+        forger.edit(older, pid)
+    (check,) = (check for check in audit_folder(forger.run).checks if check.name == "form")
+    assert check.status == "fail"
+    assert f"has messages of version {WIRE_VERSION - 1}, and this program" in check.detail
 
 
 @pytest.mark.parametrize("name", MANIPULATIONS)

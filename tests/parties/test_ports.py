@@ -4,7 +4,9 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
 from collections import deque
+from pathlib import Path
 
 import pytest
 
@@ -52,3 +54,24 @@ def test_too_few_ports_are_an_error_and_old_ones_are_given_again(
     monkeypatch.setattr(ports, "_KEPT", 0)
     monkeypatch.setattr(ports, "_given", deque())
     assert free_ports(1) == [first]
+
+
+@pytest.mark.parametrize("what", ["a folder", "a link", "nothing can be made"])
+def test_a_register_that_is_somebody_elses_keeps_nobody_from_ports(
+    what: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    path = tmp_path / f"syncret-ports-{os.getuid()}"
+    if what == "a folder":
+        path.mkdir()
+    elif what == "a link":
+        path.symlink_to("/etc/passwd")
+    monkeypatch.setattr(
+        tempfile, "tempdir", str(tmp_path if what != "nothing can be made" else tmp_path / "none")
+    )
+    monkeypatch.setattr(ports, "_given", deque())
+    ports._register.cache_clear()
+    try:
+        assert len(set(free_ports(3))) == 3
+        assert ports._register() is None
+    finally:
+        ports._register.cache_clear()

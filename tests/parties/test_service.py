@@ -6,6 +6,8 @@ import datetime
 import gc
 import io
 import json
+import threading
+import time
 import weakref
 from argparse import Namespace
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -22,6 +24,7 @@ from parties.cards import load_card
 from parties.ceremony import CERTIFICATES, merge
 from parties.config import load_config
 from parties.errors import CertificateError, ConfigError, StoreError
+from parties.operate import serve as serve_module
 from parties.operate import service as service_module
 from parties.operate import statement as statement_module
 from parties.operate.afterword import said_of
@@ -833,3 +836,30 @@ def test_cards_that_nobody_uses_do_not_fill_the_disk(
     assert len(list((folder / "cards").iterdir())) == 3
     for path in (folder / "cards").rglob("own.*"):
         assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_the_threads_beside_the_loop_are_there_before_there_is_work() -> None:
+    before = threading.active_count()
+    with serve_module._threads() as pool:
+        assert threading.active_count() == before + 6
+        assert sorted(pool.map(abs, range(-3, 0))) == [1, 2, 3]
+        assert threading.active_count() == before + 6
+
+
+def test_a_system_without_more_threads_is_an_error_and_leaves_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    before, start = threading.active_count(), threading.Thread.start
+
+    def third_fails(thread: threading.Thread) -> None:
+        if threading.active_count() > before + 1:
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", third_fails)
+    with pytest.raises(RuntimeError, match="can't start"):
+        serve_module._threads()
+    deadline = time.monotonic() + 10
+    while threading.active_count() > before and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert threading.active_count() == before

@@ -14,6 +14,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from sqlalchemy import Engine, text
 from sqlalchemy.engine import URL
+from sqlalchemy.pool import QueuePool
 
 from parties.errors import ConfigError, StoreError
 from parties.operate.book import Book, Entry, Proposed, State, Study, now
@@ -65,6 +66,12 @@ def test_migrations_make_the_tables_of_the_program(engine: Engine) -> None:
     with engine.connect() as connection:
         assert compare_metadata(MigrationContext.configure(connection), METADATA) == []
         assert connection.scalar(text("SELECT version_num FROM alembic_version")) == REVISION
+
+
+def test_what_the_pool_keeps_is_open_from_the_start(engine: Engine) -> None:
+    pool = engine.pool
+    assert isinstance(pool, QueuePool)
+    assert (pool.size(), pool.checkedin(), pool.checkedout()) == (2, 2, 0)
 
 
 def test_the_newest_migration_is_the_programs_revision() -> None:

@@ -67,6 +67,8 @@ def test_grouped_absolute_error_rejects_sizes_that_do_not_fit() -> None:
         secure(np.zeros(5, int), np.zeros(5, int), np.array([2, 2]), 20)
     with pytest.raises(ValueError, match="do not fit"):
         secure(np.zeros(5, int), np.zeros(5, int), np.array([5, 0]), 20)
+    with pytest.raises(ValueError, match="7 bits have no sign"):
+        secure(np.zeros(5, int), np.zeros(5, int), np.array([5]), 7)
 
 
 @given(
