@@ -36,9 +36,10 @@ WARM_UP = 3
 GROWTH_KB, ROOM_MB = 40.0, 4.0
 """Of a service's memory in a study, at most, in the later half of them and once it has grown by some megabytes since
 the warm-up: its caches fill in the earlier half, and it remembers every study in its book."""
-WINDOW, SWING = 10, 2
-"""Of a service's files and sockets, how far the median after the last studies may be above that after the first:
-connections between services come and go, and what is left behind stays."""
+WINDOW, SWING = 10, 4
+"""Of a service's files and sockets, how far the median after the last studies may be above that after the first. To
+each of the two others a service keeps one connection, or two if it once asked for two things at once
+(`parties.operate.exchange`), and so do they: four more. What is left behind by studies stays, and is more than that."""
 _ROWS, _STEP_S, _LOOK_S = 50, 120.0, 0.1
 OnProgress = Callable[[str, int], None]
 

@@ -135,8 +135,11 @@ def test_load_soak_sees_files_that_are_left_and_not_connections_that_come_and_go
     own = Figures(10**8, 1.0, 20, 9)
     swinging = [Looked(replace(own, descriptors=20 + 6 * (n % 3 > 1)), 0, 2, 0) for n in range(40)]
     assert Grown.of(swinging).problems == []
-    leaking = [Looked(replace(own, descriptors=20 + n // 10), 0, 2, 0) for n in range(40)]
-    assert Grown.of(leaking).problems == ["files and sockets: 20, then 23"]
+    leaking = [Looked(replace(own, descriptors=20 + n // 5), 0, 2, 0) for n in range(40)]
+    assert Grown.of(leaking).problems == ["files and sockets: 21, then 26"]
+    # A second connection to each of the two other services, and of each.
+    connected = [Looked(replace(own, descriptors=20 + 4 * (n > 20)), 0, 2, 0) for n in range(40)]
+    assert Grown.of(connected).problems == []
 
 
 def test_load_soak_sees_memory_that_does_not_stop_growing() -> None:
