@@ -100,7 +100,7 @@ bench-load: $(STAMP)
 bench-utility: WHERE = $(if $(DASK),--dask $(DASK),--jobs 2)
 bench-utility: $(STAMP) bench-overhead
 	$(BIN)/syncret bench mwem --repeats 3 --output bench/results
-	$(BIN)/syncret bench gan --dataset adult --repeats 3 --output bench/results
+	$(BIN)/syncret bench gan --dataset adult --repeats 10 --output bench/results
 	$(BIN)/syncret bench gan --dataset covtype --repeats 3 --output bench/results
 # Few have Credit.
 	-$(BIN)/syncret bench gan --dataset credit --repeats 3 --output bench/results
