@@ -82,8 +82,8 @@ def scope_section(store: Store) -> str:
     Figure 2 is of {listed(grid.FIGURE2_TABLES)} at T = {_list(grid.FIGURE2_ROUNDS)}, Figure 1 of skews
     {_list(grid.SKEWS)}, Table 3 of T = {_list(grid.TABLE3_ROUNDS)} on {listed(grid.TABLE3_TABLES)}, of T =
     {_list(grid.ROUNDS)} on Adult, too, and of Figure 7's on Magic and Marketing. Figures 3e, 3f, 10 and 11 are one
-    picture. DP-CTGAN, which takes up to 25 minutes, is run ten times on Adult among clients
-    and eight times without, and three times each on Covtype.
+    picture. DP-CTGAN, which takes up to 25 minutes, is run ten times each way on Adult and
+    three times on Covtype.
     """
     others = (
         f" and, for the {progress.guessed:,} that are not there, by those of others of their kind"
