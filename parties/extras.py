@@ -20,7 +20,7 @@ SERVER = (
     "threadpoolctl",
 )
 """Of servers and of whole runs on one machine: the service's database, console, pictures, party runtime, DataFrames,
-metrics, progress, threads of products, the kernels of proofs."""
+metrics, progress, threads of products, loops of proofs and of large selections."""
 
 
 def need_server(what: str) -> None:

@@ -7,7 +7,8 @@ transposition: Warren, Hacker's Delight, section 7-3.
 import numpy as np
 from numpy.typing import NDArray
 
-from protocols.ring import Ring, RingArray
+from protocols import cells as many_cells
+from protocols.ring import R32, Ring, RingArray
 
 _SWAPS = ((7, 0x00AA00AA00AA00AA), (14, 0x0000CCCC0000CCCC), (28, 0x00000000F0F0F0F0))
 
@@ -32,10 +33,13 @@ def to_planes(ring: Ring, cells: RingArray, bits: int, low: int = 0) -> NDArray[
     """The lowest ``bits`` bits of ``cells`` (n,), but for the lowest ``low``, as planes (bits - low, words_for(n))."""
     count = cells.size
     words = words_for(count)
+    planes = np.zeros((bits - low, words), dtype=np.uint64)
+    if ring is R32 and (compiled := many_cells.kernels()) is not None:
+        compiled.slice_planes(np.ascontiguousarray(cells), low, planes)
+        return planes
     shape = count, ring.itemsize // 8
     words_of = ring.to_wire(cells).view("<u8").reshape(shape).T if ring.wide else [cells]
-    planes = np.zeros((bits - low, words * 8), dtype=np.uint8)
-    filled = planes[:, : -(-count // 8)]
+    filled = planes.view(np.uint8)[:, : -(-count // 8)]
     column = np.empty(count, np.uint8)
     # packbits takes whatever is not 0 for a one, so that a bit of an octet need not be moved to its lowest place.
     for octet in range(low // 8, -(-bits // 8)):
@@ -47,7 +51,7 @@ def to_planes(ring: Ring, cells: RingArray, bits: int, low: int = 0) -> NDArray[
             np.copyto(column, word, casting="unsafe")
         for bit in range(max(8 * octet, low), min(8 * octet + 8, bits)):
             filled[bit - low] = np.packbits(column & np.uint8(1 << bit % 8), bitorder="little")
-    return planes.view(np.uint64)
+    return planes
 
 
 def from_planes(planes: NDArray[np.uint64], count: int) -> NDArray[np.uint64]:

@@ -16,12 +16,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from protocols import free
+from protocols import cells, free
 from protocols.base import known, multiply, reshare, share_input, split_input
 from protocols.bitslice import from_planes, to_bits, to_planes, words_for
 from protocols.context import Context
 from protocols.free import carry_save
-from protocols.ring import BITS, Ring, RingArray
+from protocols.ring import BITS, R32, Ring, RingArray
 from protocols.shares import Additive, Share, concatenate, inner, stack
 
 _ONES = (1 << 64) - 1
@@ -38,6 +38,11 @@ class Summand:
 
     def scaled_less(self, factor: int, less: RingArray) -> "Summand":
         """What this party knows of factor x - less, of a public array of x's shape. Local."""
+        if self.ring is R32 and (compiled := cells.kernels()) is not None:
+            x, y = np.ascontiguousarray(self.mine), np.ascontiguousarray(less)
+            mine = np.empty_like(x)
+            compiled.scale_less(x, factor, y if self.pid == 0 else y[:0], mine)
+            return Summand(self.ring, self.pid, mine)
         mine = self.ring.mul(self.mine, self.ring.encode(factor))
         if self.pid == 0:
             mine = self.ring.sub(mine, self.ring.encode(less), out=mine)
@@ -170,7 +175,10 @@ async def carry_leaves(ctx: Context, x: Summand, bits: int, low: int = 0) -> Lea
         terms[0] = _generated(held[:few], few_planes)
     # The lowest group has nothing to propagate; where it is one of the whole ones, that is left out.
     start = 0 if lowest else 1
-    if groups:
+    if groups and (compiled := cells.kernels()) is not None:
+        found = terms[1 - start : leaves], terms[leaves:]
+        compiled.leaf_terms(held[few:-1], planes[lowest:-1], ctx.pid == 2, start, *found)
+    elif groups:
         ours = held[few:-1].reshape((1 << _LEAF) - 1, groups, words)
         terms[1 - start : leaves] = _generated(ours, whole)
         terms[leaves:] = _propagated(ours[:, start:], whole[:, start:], mine=ctx.pid == 2)
@@ -308,21 +316,39 @@ async def signed(ctx: Context, v_bsh: Share, d: Summand) -> Additive:
     Source: README section 3, step 2: (1 - 2 v) d = (1 - 2 v01)(1 - 2 v2)(a + b), with v01 = v0 ^ v1.
     """
     ring, count = d.ring, d.mine.size
-    sign = _signs(summand(v_bsh).mine, count, ring)
+    plane = summand(v_bsh).mine
     if ctx.pid == 0:
-        both = np.stack((ring.mul(sign, d.mine), sign))
-        await split_input(ctx, ring, 0, both, (2, count))
+        await split_input(ctx, ring, 0, _sign_pairs(plane, d.mine, ring), (2, count))
         return Additive(ring, ring.blank((count,)), None)
-    # Of party 0's sign a and sign: sign (sign a + sign b), in segments that stay in the processor's cache.
     held = await split_input(ctx, ring, 0, None, (2, count))
-    terms = np.empty(count, ring.dtype)
-    for start in range(0, count, _SEGMENT):
+    return Additive(ring, _sign_terms(plane, d.mine, held, ring), None)
+
+
+def _sign_pairs(plane: RingArray, x: RingArray, ring: Ring) -> RingArray:
+    """s x and s (2, n), of the signs s = 1 - 2 v of bits v (words,). Local."""
+    if ring is R32 and (compiled := cells.kernels()) is not None:
+        pairs = np.empty((2, x.size), ring.dtype)
+        compiled.sign_pairs(plane, x, pairs)
+        return pairs
+    sign = _signs(plane, x.size, ring)
+    return np.stack((ring.mul(sign, x), sign))
+
+
+def _sign_terms(plane: RingArray, x: RingArray, held: RingArray, ring: Ring) -> RingArray:
+    """s (h + t x) (n,), of the signs s and of h and t, which are ``held`` (2, n). Local."""
+    terms = np.empty(x.size, ring.dtype)
+    if ring is R32 and (compiled := cells.kernels()) is not None:
+        compiled.sign_terms(plane, x, held, terms)
+        return terms
+    sign = _signs(plane, x.size, ring)
+    # In segments that stay in the processor's cache.
+    for start in range(0, x.size, _SEGMENT):
         part = slice(start, start + _SEGMENT)
         term = terms[part]
-        np.multiply(held[1, part], d.mine[part], out=term)
+        np.multiply(held[1, part], x[part], out=term)
         term += held[0, part]
         term *= sign[part]
-    return Additive(ring, terms, None)
+    return terms
 
 
 def _signs(v: RingArray, count: int, ring: Ring) -> RingArray:

@@ -7,26 +7,19 @@ by this file. Secret: whatever is computed with. Public: tables and weights. Kno
 as NumPy's were. Source: README section 7; for the transposition Warren, Hacker's Delight, section 7-3.
 """
 
-from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from protocols.errors import ConfigurationError
+# First, since it says what is wrong where a compiler may not run.
+from protocols.compiling import compiled  # isort: skip
 
-try:
-    from llvmlite import ir
-    from numba import njit, types
-    from numba.extending import intrinsic
-except OSError as refused:
-    raise ConfigurationError(
-        "proofs of malicious mode are compiled when they are needed, and this process may not run what it has compiled"
-        f" ({refused}): allow it (systemd: MemoryDenyWriteExecute=no; SELinux: execmem), or run semi-honest"
-    ) from refused
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
 
 Words = NDArray[np.uint64]
-F = TypeVar("F", bound=Callable[..., object])
 
 KINDS = QUARTERS = 4
 
@@ -37,21 +30,6 @@ _P = np.uint64((1 << 61) - 1)
 _COLUMNS = 32
 # Numbers of a block at a time, such that those of all blocks stay in the cache.
 _CACHED = 1 << 9
-
-
-def compiled(*signatures: str) -> Callable[[F], F]:
-    """Compile for these types, now; or load that, from where Numba may keep it (NUMBA_CACHE_DIR) if anywhere."""
-
-    def compile_(function: F) -> F:
-        options: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
-        try:
-            made = njit(list(signatures), cache=True, **options)(function)
-        except (RuntimeError, OSError):
-            # Nowhere may or can anything be kept: compiled in each process.
-            made = njit(list(signatures), **options)(function)
-        return cast(F, made)
-
-    return compile_
 
 
 @intrinsic  # type: ignore[untyped-decorator]

@@ -23,6 +23,7 @@ from bench.engine.tasks import MALICIOUS, TASKS, Job
 from bench.process_memory import forget_peak, memory
 from parties.config import CertificateFiles
 from parties.tls import pinned_in, signer
+from protocols import cells
 from protocols.context import Context
 from protocols.frames import HEADER
 from protocols.memory import keep_freed_memory
@@ -146,6 +147,7 @@ async def _work(orders: Orders) -> Report:
 async def _repeat(runtime: PartyRuntime, recorder: CountingTranscript, orders: Orders) -> Report:
     """The measurement itself, after a small run of the task that loads what is loaded once."""
     task, ctx = TASKS[orders.task], runtime.context()
+    cells.load_for(orders.size)
     with ctx.step("warm") as c:
         await _run(orders, task.prepare(ctx.child(), min(orders.size, task.warm)), c)
     before = memory("VmRSS")

@@ -57,6 +57,7 @@ from parties.published import Published
 from parties.reminder import Reminder
 from parties.signing import Issuer
 from parties.texts import json_of
+from protocols import cells
 from protocols.context import Context
 from protocols.echo import echo
 from protocols.errors import CheckFailed, ProtocolViolation
@@ -127,6 +128,7 @@ async def compute(
     if server.config.run.security == MALICIOUS:
         await asyncio.to_thread(load_kernels)
         ctx.verifier = ProductVerifier()
+    await asyncio.to_thread(cells.load_for, server.workload.cells)
     nonce = server.circumstances.keep("nonce", lambda: secrets.token_bytes(_NONCE_BYTES)).hex()
     with ctx.step(AGREE.name) as c:
         resumed = await agree(

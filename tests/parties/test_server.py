@@ -20,6 +20,7 @@ import parties.distaim.inputs.counts
 import parties.distaim.server
 import parties.distaim.submit
 import parties.sealing
+import protocols.cells
 import protocols.frames
 from mechanisms.accounting import LedgerEntry, rho, rho_from_epsilon_delta
 from mechanisms.errors import BudgetExceeded
@@ -112,12 +113,18 @@ def result(cluster: Cluster, pid: int = 0) -> dict[str, object]:
 async def test_run_in_small_parts_is_the_same_run_to_owners_and_auditor(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is too large for one frame, or one segment of a sealed part, travels in several of them: here everything."""
+    """What is too large for one frame, or one segment of a sealed part, travels in several of them: here everything.
+
+    And what are few cells counts as many, whose loops are compiled.
+    """
+    monkeypatch.setattr(protocols.cells, "MANY", 1)
+    monkeypatch.setattr(protocols.cells, "_kernels", None)
     monkeypatch.setattr(protocols.frames, "PART_BYTES", 16)
     monkeypatch.setattr(parties.sealing, "SEGMENT_BYTES", 50)
     assert await cluster.run(owners=EVERYONE) == [None] * 3
     found = audit_folder(collect(cluster, cluster.folder / "run"))
     assert [check for check in found.checks if check.status == "fail"] == []
+    assert protocols.cells.kernels() is not None
 
 
 @pytest.mark.parametrize("form", ["seeded", "plain"])

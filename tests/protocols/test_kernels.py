@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from protocols import kernels
 from protocols.bitslice import to_bits
+from protocols.compiling import compiled
 from protocols.mersenne import F61
 from protocols.sign_tables import sign_tables
 
@@ -91,9 +92,16 @@ def test_sums_of_signs_are_multiplied_and_folded_as_integers(
         assert np.array_equal(folded.astype(object), expected)
 
 
-@pytest.mark.parametrize("module", ["parties.commands.main", "protocols.verify"])
-def test_nothing_but_a_proof_loads_a_compiler(module: str) -> None:
-    code = f"import sys, {module}; print('numba' in sys.modules)"
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import parties.commands.main",
+        "import protocols.verify",
+        "from protocols import cells; cells.load_for(cells.MANY - 1)",
+    ],
+)
+def test_nothing_but_a_proof_or_many_cells_loads_a_compiler(code: str) -> None:
+    code += "; import sys; print('numba' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
 
@@ -104,12 +112,15 @@ import ctypes
 if ctypes.CDLL(None).prctl(65, 1, 0, 0, 0):
     print("no such switch")
 else:
+    from protocols import cells
     from protocols.errors import ConfigurationError
     from protocols.verify import load_kernels
     try:
         load_kernels()
     except ConfigurationError as error:
         print(error)
+    cells.load_for(cells.MANY)
+    print("in NumPy" if cells.kernels() is None else "compiled")
 """
 
 
@@ -120,6 +131,8 @@ def test_where_nothing_compiled_may_run_the_error_says_what_to_allow() -> None:
     if "no such switch" in done.stdout:
         pytest.skip("this kernel has no PR_SET_MDWE")
     assert "MemoryDenyWriteExecute=no" in done.stdout
+    # Errors of many cells are computed all the same.
+    assert done.stdout.endswith("in NumPy\n")
 
 
 def test_where_nothing_may_be_kept_kernels_are_compiled_each_time(
@@ -127,7 +140,7 @@ def test_where_nothing_may_be_kept_kernels_are_compiled_each_time(
 ) -> None:
     monkeypatch.setattr("numba.core.caching.CompileResultCacheImpl._locator_classes", [])
 
-    @kernels.compiled("uint64(uint64)")
+    @compiled("uint64(uint64)")
     def doubled(x: int) -> int:
         return x + x
 

@@ -1,0 +1,83 @@
+"""Compiled loops over cells give what NumPy's give, at every party and to the bit."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from protocols import absolute, cells
+from protocols.bitslice import from_planes, to_bits, to_planes, words_for
+from protocols.ring import R32
+from tests.protocols.local import components, run_parties, share_of
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _compiled() -> Iterator[None]:
+    cells.load_for(cells.MANY)
+    yield
+    cells._kernels = None
+
+
+counts = st.one_of(st.integers(1, 200), st.sampled_from([511, 512, 513, 1600]))
+seeds = st.integers(0, 1000)
+
+
+@given(counts, st.integers(0, 31), st.integers(1, 32), seeds)
+def test_planes_have_the_bits(count: int, low: int, more: int, seed: int) -> None:
+    x = np.random.default_rng(seed).integers(0, 1 << 32, count, np.uint32)
+    bits = min(32, low + more)
+    # Read where others write, and from every second place: what arrives may be either.
+    x.flags.writeable = False
+    twice = np.repeat(x, 2)[::2]
+    for of in (x, twice):
+        planes = to_planes(R32, of, bits, low)
+        assert planes.shape == (bits - low, words_for(count))
+        expected = (x >> np.uint32(low)).astype(np.uint64) & np.uint64((1 << (bits - low)) - 1)
+        assert np.array_equal(from_planes(planes, count), expected)
+        assert not to_bits(planes, words_for(count) * 64)[:, count:].any()
+
+
+def _both(
+    x: np.ndarray, y: np.ndarray, sizes: np.ndarray, fraction: int, bits: int
+) -> list[list[tuple[np.ndarray, np.ndarray]]]:
+    """Every party's share of the errors: by the compiled loops, and by NumPy's."""
+    parts, found = components(R32, x, 1), []
+    for compiled in (True, False):
+        with pytest.MonkeyPatch.context() as patch:
+            if not compiled:
+                patch.setattr(cells, "_kernels", None)
+            outcome = run_parties(
+                lambda c: absolute.grouped_absolute_error(
+                    c, share_of(c, parts, R32), y, sizes, fraction_bits=fraction, bits=bits
+                )
+            )
+            found.append([(share.own, share.next) for share in outcome.results])
+    return found
+
+
+@given(
+    st.lists(st.integers(1, 150), min_size=1, max_size=8),
+    st.integers(0, 9),
+    st.integers(2, 22),
+    seeds,
+)
+def test_errors_are_the_same_to_the_bit(
+    sizes: list[int], fraction: int, more: int, seed: int
+) -> None:
+    generator = np.random.default_rng(seed)
+    x, y = generator.integers(0, 1 << 32, (2, sum(sizes)), np.uint32)
+    y.flags.writeable = False
+    compiled, plain = _both(x, y, np.array(sizes), fraction, fraction + more)
+    assert np.array_equal(compiled, plain)
+
+
+def test_errors_of_several_blocks_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(absolute, "BLOCK_CELLS", 128)
+    generator = np.random.default_rng(1)
+    x, y = generator.integers(0, 1 << 16, (2, 3000), np.uint32)
+    compiled, plain = _both(x, y, np.array([1, 1000, 1999]), 6, 23)
+    assert np.array_equal(compiled, plain)
+    # A control: errors of other answers are others.
+    assert not np.array_equal(compiled, _both(x, y + 64, np.array([1, 1000, 1999]), 6, 23)[0])
