@@ -17,6 +17,7 @@ _ARENA_MAX = -8
 _KEEP_BYTES = 256 << 20
 _GROW_BYTES = 16 << 20
 _LARGE_BYTES = 32 << 20
+_MAPPED_BYTES = 1 << 20
 
 
 def keep_freed_memory() -> bool:
@@ -30,9 +31,16 @@ def keep_freed_memory() -> bool:
 
 def share_freed_memory() -> bool:
     """What one thread frees is any other's, before there are any: each has an arena of its own else, as large as the
-    largest work that it was ever given. For a process whose threads wait more than they work; True where that worked.
+    largest work that it was ever given. Blocks above 1 MB are mapped, and given back when they are freed: glibc by
+    default no longer does so with those of a size that was once freed, and they leave holes in its heap.
+
+    For a process whose threads wait more than they work; True where that worked.
     """
-    return _switched((_ARENA_MAX, 1))
+    return _switched(
+        (_ARENA_MAX, 1),
+        (_TRIM_THRESHOLD, _MAPPED_BYTES),
+        (_MMAP_THRESHOLD, _MAPPED_BYTES),
+    )
 
 
 def _switched(*settings: tuple[int, int]) -> bool:

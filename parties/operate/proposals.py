@@ -10,6 +10,7 @@ Secret: ``tls`` and ``run``, 0700. Public: the rest.
 """
 
 import hashlib
+import os
 import secrets
 import shutil
 import tomllib
@@ -201,7 +202,20 @@ class StudyFolder:
     @property
     def path(self) -> Path:
         """All of it."""
-        return self.folder / _STUDIES / f"{self.run}-{self.digest[:12]}"
+        return self.folder / _STUDIES / self._name
+
+    @property
+    def text(self) -> str:
+        """All of it, absolute, for a status, which has it of every study and is asked for many times a second.
+
+        Not by way of a `Path`, whose parts Python interns. Strings that come and go use up its table of those, 2 MB in
+        a service; it is made anew then, twice as large, and again beside itself.
+        """
+        return os.path.abspath(os.path.join(self.folder, _STUDIES, self._name))
+
+    @property
+    def _name(self) -> str:
+        return f"{self.run}-{self.digest[:12]}"
 
     @property
     def config(self) -> Path:

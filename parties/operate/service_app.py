@@ -166,7 +166,7 @@ async def _document(service: Service, study: Study) -> dict[str, object]:
         "ended_at": study.ended_at and study.ended_at.isoformat(timespec="seconds"),
         **await _shape(service, study),
         "servers": _standings(service, study),
-        "folder": str(service.place(study).path.absolute()),
+        "folder": service.place(study).text,
         "process": worker
         and {
             "id": worker.process,

@@ -32,7 +32,7 @@ from parties.operate.book import Book, State, now
 from parties.operate.console.view import overview_values, render
 from parties.operate.exchange import Peer
 from parties.operate.identity import Identity, ServerFile, join
-from parties.operate.proposals import MOST_BYTES, Refused, new_card
+from parties.operate.proposals import MOST_BYTES, Refused, StudyFolder, new_card
 from parties.operate.service import NoStudy, NotNow, Service
 from parties.operate.service_app import service_application
 from parties.operate.service_database import database_url, opened
@@ -664,9 +664,25 @@ async def test_api_names_a_studys_folder_whole_where_the_services_own_is_relativ
     digest = await three.propose("stays")
     monkeypatch.chdir(alpha.identity.folder.parent)
     alpha.identity = replace(alpha.identity, folder=Path(alpha.identity.folder.name))
-    folder = alpha.place(alpha.studies[digest]).path.absolute()
+    place = alpha.place(alpha.studies[digest])
+    async with api(alpha) as client:
+        (study,) = (await (await client.get("/status")).json())["studies"]
+    folder = Path(study["folder"])
+    assert folder == place.path.absolute()
     assert folder.is_absolute()
     assert (folder / "study" / "stays.toml").is_file()
+
+
+async def test_status_makes_no_paths(three: Three, monkeypatch: pytest.MonkeyPatch) -> None:
+    alpha = three.services[0]
+    await three.propose("stays")
+    made: list[Path] = []
+    path = StudyFolder.path.fget
+    monkeypatch.setattr(StudyFolder, "path", property(lambda of: made.append(path(of)) or made[-1]))
+    async with api(alpha) as client:
+        (study,) = (await (await client.get("/status")).json())["studies"]
+    assert study["run"] == "stays"
+    assert made == []
 
 
 async def test_api_refuses_bad_input_with_words(three: Three) -> None:

@@ -63,9 +63,33 @@ with ThreadPoolExecutor(8) as pool:
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc has these switches")
 def test_what_one_thread_frees_is_any_others() -> None:
-    grown = {}
-    for mode in ("share", "default"):
-        command = [sys.executable, "-c", _IN_TURNS, mode]
-        done = subprocess.run(command, check=True, capture_output=True, text=True)
-        grown[mode] = int(done.stdout)
-    assert grown["share"] * 2 < grown["default"]
+    assert _grown(_IN_TURNS, "share") * 2 < _grown(_IN_TURNS, "default")
+
+
+_TABLES = """
+import sys
+from protocols.memory import share_freed_memory
+if sys.argv[1] == "share":
+    assert share_freed_memory()
+def resident():
+    return int(open("/proc/self/statm").read().split()[1]) * 4096
+before = resident()
+kept = []
+for table in range(1, 9):
+    # Each somewhat smaller than the last one, which is freed when it is there, and something behind it.
+    made = b"x" * ((8 << 20) - table * 1000)
+    kept.append(b"x" * 100_000)
+del made
+print(resident() - before)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc has these switches")
+def test_large_block_that_is_freed_is_given_back() -> None:
+    assert _grown(_TABLES, "share") * 4 < _grown(_TABLES, "default")
+
+
+def _grown(script: str, mode: str) -> int:
+    command = [sys.executable, "-c", script, mode]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    return int(done.stdout)
