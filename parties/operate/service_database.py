@@ -108,6 +108,7 @@ def opened(url: URL, server: str) -> Iterator[Engine]:
     )
     if sqlite:
         event.listen(engine, "connect", _pragmas)
+        event.listen(engine, "begin", _begin)
     try:
         with database_errors(shown), engine.begin() as connection:
             _migrate(connection, shown)
@@ -137,10 +138,16 @@ def _make_private(path: Path) -> None:
 
 
 def _pragmas(connection: object, record: object) -> None:
+    # The driver would begin a transaction before the first change of a row, and leave the making of tables out of it.
+    connection.isolation_level = None  # type: ignore[attr-defined]
     cursor = connection.cursor()  # type: ignore[attr-defined]
     for pragma in _PRAGMAS:
         cursor.execute(f"PRAGMA {pragma}")
     cursor.close()
+
+
+def _begin(connection: Connection) -> None:
+    connection.exec_driver_sql("BEGIN")
 
 
 def _fill(engine: Engine) -> None:

@@ -8,6 +8,7 @@ import stat
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from alembic.autogenerate import compare_metadata
@@ -17,6 +18,7 @@ from sqlalchemy.engine import URL
 from sqlalchemy.pool import QueuePool
 
 from parties.errors import ConfigError, StoreError
+from parties.operate import service_database
 from parties.operate.book import Book, Entry, Proposed, State, Study, now
 from parties.operate.migrations import versions
 from parties.operate.service_database import VARIABLE, database_url, opened
@@ -134,6 +136,19 @@ def test_opened_refuses_what_is_no_database(tmp_path: Path) -> None:
     Path(str(url.database)).write_bytes(b"no database, but long enough to have a header" * 50)
     with pytest.raises(StoreError, match="file is not a database"), opened(url, SERVER):
         pass
+
+
+def test_a_database_whose_making_was_interrupted_is_made_at_the_next_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All of its tables, or none: a kill leaves what a failure does."""
+    url = database_url(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(service_database, "_check_owner", Mock(side_effect=KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt), opened(url, SERVER):
+            pytest.fail("opened")
+    with opened(url, SERVER) as engine:
+        assert Book(engine, tmp_path).studies() == []
 
 
 def test_sqlite_is_its_owners_alone(tmp_path: Path) -> None:
