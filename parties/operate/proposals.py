@@ -14,7 +14,7 @@ import os
 import secrets
 import shutil
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,6 +34,7 @@ from parties.flaim.feasible import check_flaim
 from parties.operate.book import DISTAIM, FLAIM, Proposed
 from parties.operate.identity import Identity
 from parties.pins import Pinned
+from parties.sealing import SealKey
 from parties.tls import common_name
 from protocols.mesh import key_hash
 
@@ -298,7 +299,7 @@ def keep(identity: Identity, proposal: Proposal) -> StudyFolder:
     """Make a study's folder, with this server's keys in it; one that is there stays. Raises Refused, StoreError."""
     config = proposal.config
     place = StudyFolder(identity.folder, config.run.id, config.digest())
-    if place.path.exists():
+    if place.seal.parent.exists():
         return place
     keys = None
     if proposal.kind == DISTAIM:
@@ -310,7 +311,9 @@ def keep(identity: Identity, proposal: Proposal) -> StudyFolder:
             )
     beside = place.path.with_name(f".{place.path.name}")
     with disk_errors(place.path, "made"):
-        shutil.rmtree(beside, ignore_errors=True)
+        # One without keys was left by a kill: they come last, in one piece.
+        for left in (beside, place.path):
+            shutil.rmtree(left, ignore_errors=True)
         (beside / "study" / CERTIFICATES).mkdir(parents=True)
         beside.chmod(0o700)
         write_whole(beside / "study" / place.config.name, proposal.text)
@@ -318,11 +321,33 @@ def keep(identity: Identity, proposal: Proposal) -> StudyFolder:
             write_whole(beside / "study" / CERTIFICATES / name, text)
         if keys is None:
             _copy_key(identity, beside / "tls")
+            beside.rename(place.path)
         else:
-            keys.rename(beside / "tls")
+            beside.rename(place.path)
+            keys.rename(place.path / "tls")
             shutil.rmtree(keys.parent, ignore_errors=True)
-        beside.rename(place.path)
     return place
+
+
+def undo_half(identity: Identity, known: Collection[str]) -> None:
+    """Take back what was being made when this process was killed: cards, and folders of studies.
+
+    ``known`` are the paths of the studies that are in the book. The keys of another one wait for its proposal again; if
+    it has run, it was in a book, and stays. Raises CertificateError, StoreError.
+    """
+    folder = identity.folder
+    with disk_errors(folder, "deleted"):
+        for path in [*(folder / _CARDS).glob(".*"), *(folder / _STUDIES).glob(".*")]:
+            shutil.rmtree(path)
+        for path in (folder / _STUDIES).glob("*"):
+            if str(path) in known or (path / "run").exists():
+                continue
+            keys = path / "tls"
+            if (keys / SEAL).exists():
+                card = _card_folder(identity, str(SealKey.load(keys / SEAL).public))
+                card.mkdir(parents=True, exist_ok=True, mode=0o700)
+                keys.rename(card / "tls")
+            shutil.rmtree(path)
 
 
 def drop_seal(place: StudyFolder) -> None:

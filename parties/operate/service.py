@@ -49,6 +49,7 @@ from parties.operate.proposals import (
     keep,
     new_card,
     proposed_config,
+    undo_half,
 )
 from parties.operate.statement import MOST_STUDIES, Standing, Statement
 from parties.operate.workers import Worker
@@ -136,6 +137,8 @@ class Service:
             await asyncio.to_thread(self.book.studies), key=lambda study: study.changed_at
         )
         self.studies.update({study.digest: study for study in studies})
+        known = {str(self.place(study).path) for study in studies}
+        await asyncio.to_thread(undo_half, self.identity, known)
         self._unforgotten = {
             study.digest: 0.0
             for study in studies

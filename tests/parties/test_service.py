@@ -6,6 +6,7 @@ import datetime
 import gc
 import io
 import json
+import shutil
 import threading
 import time
 import weakref
@@ -32,7 +33,15 @@ from parties.operate.book import Book, State, now
 from parties.operate.console.view import overview_values, render
 from parties.operate.exchange import Peer
 from parties.operate.identity import Identity, ServerFile, join
-from parties.operate.proposals import MOST_BYTES, Refused, StudyFolder, new_card
+from parties.operate.proposals import (
+    MOST_BYTES,
+    Refused,
+    StudyFolder,
+    check_proposal,
+    keep,
+    new_card,
+    undo_half,
+)
 from parties.operate.service import NoStudy, NotNow, Service
 from parties.operate.service_app import service_application
 from parties.operate.service_database import database_url, opened
@@ -334,6 +343,40 @@ async def test_a_card_is_for_one_study(three: Three) -> None:
     # Proposed twice, the same is the same.
     await three.services[0].propose(proposal, "operator")
     assert len(three.services[0].studies) == 1
+
+
+@pytest.mark.parametrize("renames", range(5))
+async def test_a_study_and_a_card_that_a_kill_left_half_made_are_taken_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, renames: int
+) -> None:
+    """A study that is proposed again is taken, whichever renaming was the last one; its key is there once."""
+    Authority.make(tmp_path / "authority", 10)
+    folders = make_identities(tmp_path)
+    identity, cards = Identity.load(folders[0]), []
+    for folder in folders:
+        cards.append(tmp_path / f"{folder.name}.card")
+        cards[-1].write_text(new_card(Identity.load(folder), "distaim"))
+    proposal = check_proposal(document(tmp_path, "stays", cards), identity)
+    rename, left = Path.rename, iter(range(renames))
+
+    def killed(path: Path, to: Path) -> Path:
+        if next(left, None) is None:
+            raise KeyboardInterrupt
+        return rename(path, to)
+
+    with monkeypatch.context() as patch, contextlib.suppress(KeyboardInterrupt):
+        patch.setattr(Path, "rename", killed)
+        patch.setattr(shutil, "rmtree", lambda *_, **__: None)
+        keep(identity, proposal)
+        new_card(identity, "distaim")
+    undo_half(identity, ())
+    assert list((folders[0] / "studies").glob("*")) == []
+    place = keep(identity, proposal)
+    undo_half(identity, {str(place.path)})
+    seals = [path for path in folders[0].rglob("own.seal") if "studies" in path.parts]
+    assert seals == [place.seal]
+    assert not list(folders[0].glob("*/.*"))
+    assert load_config(place.config).digest() == place.digest
 
 
 async def test_what_others_propose_decides_nothing_that_is_each_servers_own(three: Three) -> None:
