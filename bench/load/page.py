@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from bench.engine.report import commit, machine, made_by
-from bench.load.soak import SERVICES, Grown
+from bench.load.services import SERVICES
+from bench.load.soak import Grown
 from bench.markdown import listed, markdown_table, mb
 from parties.files import write_whole
 

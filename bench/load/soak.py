@@ -18,19 +18,22 @@ from typing import Any
 
 import numpy as np
 
+from bench.load.services import (
+    OWNERS,
+    SERVICES,
+    Trio,
+    children,
+    rows_of,
+    study_config,
+    study_of,
+)
 from bench.load.watch import Figures, figures
-from mechanisms.domain import Domain, Integer
-from parties.config import Address, CertificateFiles, Config, config_from_dict, load_config
+from parties.config import Config, load_config
 from parties.distaim.submit import submit
-from parties.operate.asking import NotRunning, call
+from parties.operate.asking import NotRunning
 from parties.operate.book import State
-from parties.operate.identity import join, make_identity
-from parties.tls import Authority, make_certificates
-from parties.trial.ports import LOOPBACK, free_ports
 from parties.trial.processes import Child
 
-SERVICES = ("alpha", "beta", "gamma")
-OWNERS = ("north", "south", "west")
 WARM_UP = 3
 """Studies after which a service has imported, opened and cached all that it will."""
 GROWTH_KB, ROOM_MB = 40.0, 4.0
@@ -40,7 +43,7 @@ WINDOW, SWING = 10, 4
 """Of a service's files and sockets, how far the median after the last studies may be above that after the first. To
 each of the two others a service keeps one connection, or two if it once asked for two things at once
 (`parties.operate.exchange`), and so do they: four more. What is left behind by studies stays, and is more than that."""
-_ROWS, _STEP_S, _LOOK_S = 50, 120.0, 0.1
+_STEP_S, _LOOK_S = 120.0, 0.1
 OnProgress = Callable[[str, int], None]
 
 
@@ -142,7 +145,6 @@ async def measure_soak(
     Raises RuntimeError where a service or a study fails, TimeoutError where one makes no progress.
     """
     soak = _Soaking(folder)
-    soak.prepare()
     began, took = time.monotonic(), list[float]()
     async with AsyncExitStack() as exits:
         for name in SERVICES:
@@ -166,34 +168,17 @@ async def measure_soak(
 
 
 class _Soaking:
-    """Three services, a coordinator's authority, three owners."""
+    """Three services at work."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.trio = Trio(folder)
         self.looks: dict[str, list[Looked]] = {name: [] for name in SERVICES}
         self._children: dict[str, Child] = {}
-        self._rows = np.random.default_rng(1).integers(0, 4, (3, _ROWS, 3), dtype=np.int32)
-        self._authority = folder / "authority"
-
-    def prepare(self) -> None:
-        """Keys of everybody."""
-        ports, files = iter(free_ports(2 * len(SERVICES))), []
-        for name in SERVICES:
-            own = self.folder / name
-            own.mkdir(mode=0o700)
-            ends = [Address(LOOPBACK, next(ports)) for _ in range(2)]
-            make_identity(own, name, *ends)
-            files.append(own / f"{name}.server")
-        for name in SERVICES:
-            join(self.folder / name, files)
-        Authority.make(self._authority, 30)
-        make_certificates(self._authority, (), OWNERS)
 
     def start(self, name: str) -> Child:
         """`syncret serve`."""
-        # No --json: nobody reads the child's standard output, and what an hour's studies say is more than a pipe holds.
-        arguments = ["serve", "--dir", str(self.folder / name)]
-        child = Child.start(name, arguments, log=self.folder / f"{name}.log")
+        child = Child.start(name, self.trio.serve(name), log=self.folder / f"{name}.log")
         self._children[name] = child
         return child
 
@@ -209,19 +194,17 @@ class _Soaking:
         config = await self._proposed(f"soak-{number}", SERVICES[number % 3])
         digest = config.digest()
         for name in SERVICES:
-            await self._until(name, lambda status: _study(status, digest), "proposed")
-            self._ask(name, "POST", f"/studies/{digest}/approve", {"digest": digest})
+            await self._until(name, lambda status: study_of(status, digest), "proposed")
+            self.trio.ask(name, "POST", f"/studies/{digest}/approve", {"digest": digest})
         await asyncio.gather(*(self._submitted(config, place) for place in range(len(OWNERS))))
         for name in SERVICES:
-            await self._until(name, lambda status: _is_over(_study(status, digest)), "finished")
+            await self._until(name, lambda status: _is_over(study_of(status, digest)), "finished")
             self.looks[name].append(self._looked(name))
 
     async def _proposed(self, run: str, by: str) -> Config:
         path, out = self.folder / f"{run}.toml", self.folder / f"study-{run}"
-        path.write_text(_config(run).resolved_toml(), encoding="utf-8")
-        arguments = ["study", "propose", str(path), "--dir", str(self.folder / by)]
-        arguments += ["--authority", str(self._authority), "--out", str(out), "--json"]
-        log = self.folder / "propose.log"
+        path.write_text(study_config(run).resolved_toml(), encoding="utf-8")
+        arguments, log = self.trio.propose(path, by, out), self.folder / "propose.log"
         child = Child.start("syncret study propose", arguments, log=log)
         try:
             async with asyncio.timeout(_STEP_S):
@@ -232,9 +215,7 @@ class _Soaking:
         return load_config(out / path.name)
 
     async def _submitted(self, config: Config, place: int) -> None:
-        folder, name = self._authority, OWNERS[place]
-        files = CertificateFiles(folder / "ca.crt", folder / f"{name}.crt", folder / f"{name}.key")
-        await submit(config, self._rows[place], files, first_round=1)
+        await submit(config, rows_of(place), self.trio.certificates(OWNERS[place]), first_round=1)
 
     async def _until(self, name: str, holds: Callable[[dict[str, Any]], object], what: str) -> None:
         """Until a service's status has it. Raises RuntimeError, TimeoutError."""
@@ -249,35 +230,13 @@ class _Soaking:
 
     def _holds(self, name: str, holds: Callable[[dict[str, Any]], object]) -> bool:
         try:
-            return bool(holds(self._ask(name, "GET", "/status")))
+            return bool(holds(self.trio.ask(name, "GET", "/status")))
         except NotRunning:
             return False
 
-    def _ask(
-        self, name: str, method: str, target: str, document: dict[str, str] | None = None
-    ) -> dict[str, Any]:
-        status, answer = call(self.folder / name, method, target, document)
-        if status >= 400:
-            raise RuntimeError(f"{name}: {method} {target}: {answer}")
-        return answer
-
     def _looked(self, name: str) -> Looked:
         pid = self._children[name].pid
-        return Looked(figures(pid), _children(pid), _listening(pid), _bytes(self.folder / name))
-
-
-def _config(run: str) -> Config:
-    document: dict[str, object] = {
-        "run": {"id": run, "epsilon": 1.0, "delta": 1e-9, "rounds": 2, "rows": 100},
-        "workload": {"queries": [["a", "b"], ["b", "c"]]},
-        "clients": {"expected": len(OWNERS), "rows_per_client": _ROWS},
-        **Domain(tuple(Integer(name, 0, 3, 4) for name in "abc")).to_dict(),
-    }
-    return config_from_dict(document, source=run, base=Path())
-
-
-def _study(status: dict[str, Any], digest: str) -> dict[str, Any] | None:
-    return next((item for item in status["studies"] if item["digest"] == digest), None)
+        return Looked(figures(pid), len(children(pid)), _listening(pid), _bytes(self.folder / name))
 
 
 def _is_over(study: dict[str, Any] | None) -> bool:
@@ -286,12 +245,6 @@ def _is_over(study: dict[str, Any] | None) -> bool:
     if state in (State.FAILED, State.CANCELLED):
         raise RuntimeError(f"a study: {study}")
     return study is not None and state == State.FINISHED and study["process"] is None
-
-
-def _children(pid: int) -> int:
-    """How many processes it has started that have not gone."""
-    listed = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii")
-    return len(listed.split())
 
 
 def _listening(pid: int) -> int:
