@@ -95,6 +95,7 @@ bench-load: $(STAMP)
 	$(BIN)/syncret bench load soak --minutes 60 --output bench/results
 	for seed in 301 302 303 304; do $(BIN)/syncret bench load fuzz --frames 250000 --seed $$seed --finds build/finds --output bench/results || exit 1; done
 	mkdir -p build && $(BIN)/syncret bench load kills --cases 1000 --jobs 2 --results build/kills.jsonl --output bench/results
+	$(BIN)/syncret bench load kills --of services --cases 1000 --jobs 2 --results build/kills.jsonl --output bench/results
 
 # DASK=tcp://HOST:PORT runs on the workers of that scheduler. Tables 3 and 7 have bytes, which bench-overhead measures.
 bench-utility: WHERE = $(if $(DASK),--dask $(DASK),--jobs 2)

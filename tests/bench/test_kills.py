@@ -3,6 +3,7 @@
 import json
 import multiprocessing
 import signal
+import socket
 import sqlite3
 import time
 from collections.abc import Iterator, Sequence
@@ -14,15 +15,20 @@ import pytest
 
 from bench.load import page
 from bench.load.fuzzing.corpus import Corpus
-from bench.load.kills import cli
-from bench.load.kills.case import Case, Outcome, Run, _started, attempt, judged, play
+from bench.load.kills import cli, services
+from bench.load.kills.case import Run, attempt, judged, play
+from bench.load.kills.children import started
 from bench.load.kills.cli import cases_of, known, outcomes_of, table_rows
+from bench.load.kills.leftovers import left_behind
 from bench.load.kills.network import Network
-from bench.load.kills.points import FAULTS
+from bench.load.kills.outcome import CANCELLED, FINISHED, RUNS, Case, Outcome
+from bench.load.kills.points import CUT, FAULTS, FULL, HANG, KILL
+from bench.load.services import Trio
 from parties.database import FILE
 
 # What servers pass in the small study, at least; a case beyond a run's last point is a run without a fault.
-POINTS = (150, 150, 150)
+POINTS = {RUNS: (150, 150, 150)}
+SERVICE_POINTS = {FINISHED: (110, 110, 110), CANCELLED: (90, 90, 90)}
 RESULTS = Path(__file__).parents[2] / "build" / "kills-test.jsonl"
 """Kept, so that an interrupted run of all goes on, where the sources are the same."""
 COMMIT = 40 * "a"
@@ -34,7 +40,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
 
 
 # Another seed draws others. To stop a server beyond the others' deadline takes that long.
-SAMPLE = cases_of(POINTS, [fault for fault in FAULTS if fault != "hang"], seed=5)[:3]
+SAMPLE = cases_of(POINTS, [fault for fault in FAULTS if fault != HANG], seed=5)[:3]
 
 
 @pytest.mark.parametrize("case", SAMPLE, ids=lambda c: f"{c.fault}-{c.victim}-{c.number}")
@@ -43,6 +49,55 @@ def test_a_run_is_finished_whatever_happens_to_a_server(
 ) -> None:
     outcome = play(case, corpus, tmp_path / "case")
     assert outcome.wrong == "", outcome
+
+
+# A service that is killed while its study runs, a disk that is full when it is cancelled, a network that breaks.
+SERVICE_SAMPLE = [
+    Case(KILL, 0, 80, FINISHED),
+    Case(FULL, 2, 70, CANCELLED),
+    Case(CUT, 1, 40, FINISHED),
+]
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("case", SERVICE_SAMPLE, ids=lambda c: f"{c.fault}-{c.victim}-{c.number}")
+def test_a_study_of_services_is_over_whatever_happens_to_one(tmp_path: Path, case: Case) -> None:
+    outcome = services.play(case, tmp_path / "case")
+    assert outcome.wrong == "", outcome
+    assert outcome.at
+
+
+@pytest.mark.timeout(400)
+def test_what_services_leave_behind_and_a_lost_charge_are_seen(tmp_path: Path) -> None:
+    """The control: a sealing key, a half made card, a share, a port, a charge that one service has forgotten."""
+    (tmp_path / "case").mkdir()
+    trio = Trio(tmp_path / "case", relays=True)
+    playing = services.Playing(trio, Case("", 0, 0, FINISHED))
+    assert playing.played() == ""
+    for path, what in (
+        (playing.place("beta").seal, "own.seal"),
+        (trio.folder / "gamma" / "cards" / ".half", "half made"),
+        (playing.place("alpha").work / "store" / "totals" / "one.npy", "one.npy"),
+    ):
+        path.touch()
+        assert what in left_behind(trio, playing.config)
+        path.unlink(missing_ok=True)  # A store deletes what it does not know.
+    with socket.create_server(("127.0.0.1", trio.listening[2])):
+        assert f"port {trio.listening[2]}" in left_behind(trio, playing.config)
+    assert left_behind(trio, playing.config) == playing.judged() == ""
+    with sqlite3.connect(playing.place("gamma").work / "store" / FILE) as database:
+        database.execute("DELETE FROM ledger WHERE round = 1 AND step = 'measure'")
+    assert playing.judged().startswith("the ledgers differ")
+
+
+def test_a_service_that_does_not_come_back_is_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The control: what it ended with is told, where the same command does not go on."""
+    monkeypatch.setattr(services, "_TRIES", 0)
+    outcome = services.play(Case(KILL, 1, 5, CANCELLED), tmp_path / "case")
+    assert outcome.wrong.startswith("beta ended 1 times, now with -9")
+    assert (outcome.ended, outcome.tries) == ((0, -9, 0), 1)
 
 
 def test_a_run_without_a_fault_is_judged_right_and_a_lost_charge_is_seen(
@@ -65,11 +120,14 @@ def test_a_run_without_a_fault_is_judged_right_and_a_lost_charge_is_seen(
 
 
 def test_cases_are_drawn_by_seed_and_take_all_faults_in_turn() -> None:
-    drawn = cases_of((3, 2, 4), tuple(FAULTS), seed=1)
+    drawn = cases_of({RUNS: (3, 2, 4)}, tuple(FAULTS), seed=1)
     assert len(set(drawn)) == len(drawn) == 9 * len(FAULTS)
     assert [case.fault for case in drawn[: len(FAULTS)]] == list(FAULTS)
-    assert drawn == cases_of((3, 2, 4), tuple(FAULTS), seed=1)
-    assert drawn != cases_of((3, 2, 4), tuple(FAULTS), seed=2)
+    assert drawn == cases_of({RUNS: (3, 2, 4)}, tuple(FAULTS), seed=1)
+    assert drawn != cases_of({RUNS: (3, 2, 4)}, tuple(FAULTS), seed=2)
+    both = cases_of({FINISHED: (3, 2, 4), CANCELLED: (1, 1, 1)}, (KILL,), seed=1)
+    assert sorted({case.of for case in both}) == [CANCELLED, FINISHED]
+    assert len(set(both)) == len(both) == 12
 
 
 def outcome(number: int, wrong: str = "") -> Outcome:
@@ -89,6 +147,9 @@ def test_outcomes_of_the_same_sources_are_known(tmp_path: Path) -> None:
     path.write_text("\n".join(lines) + "\n")
     assert known(path, COMMIT) == {Case("kill", 1, 7): outcome(7)}
     assert known(path, COMMIT + "+") == known(path, "unknown") == {}
+    old = json.loads(outcome(7).to_json(COMMIT))
+    del old["case"]["of"]
+    assert Outcome.from_json(json.dumps(old)) == (COMMIT, outcome(7))
     assert known(tmp_path / "none", COMMIT) == known(None, COMMIT) == {}
     assert table_rows([outcome(7)]) == [("kill", "SIGKILL", 1, 1, 0, 1, "-9: 1, 6: 1", 0)]
 
@@ -130,7 +191,7 @@ def test_a_signal_at_a_childs_start_leaves_no_child(monkeypatch: pytest.MonkeyPa
         signal.raise_signal(signal.SIGINT)
 
     monkeypatch.setattr(ForkServerProcess, "start", interrupted)
-    with pytest.raises(KeyboardInterrupt), _started(time.sleep, 60):
+    with pytest.raises(KeyboardInterrupt), started(time.sleep, 60):
         pytest.fail("interrupted before")
     assert multiprocessing.active_children() == []
 
@@ -141,5 +202,15 @@ def test_a_thousand_runs_are_finished(corpus: Corpus, tmp_path: Path) -> None:
     """Goes on where it was interrupted, of the same commit."""
     RESULTS.parent.mkdir(exist_ok=True)
     cases = cases_of(POINTS, tuple(FAULTS), seed=1)[:1000]
+    outcomes = outcomes_of(cases, corpus, tmp_path, jobs=2, results=RESULTS, commit=page.sources())
+    assert [outcome for outcome in outcomes if outcome.wrong] == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(4 * 3600)
+def test_a_thousand_studies_of_services_are_over(corpus: Corpus, tmp_path: Path) -> None:
+    """Goes on where it was interrupted, of the same commit."""
+    RESULTS.parent.mkdir(exist_ok=True)
+    cases = cases_of(SERVICE_POINTS, tuple(FAULTS), seed=1)[:1000]
     outcomes = outcomes_of(cases, corpus, tmp_path, jobs=2, results=RESULTS, commit=page.sources())
     assert [outcome for outcome in outcomes if outcome.wrong] == []

@@ -1,6 +1,6 @@
 """One case: a run of three servers, one of which meets a fault at a point; then the same commands again, and the audit.
 
-Provides ``Case``, ``Outcome`` and ``play``, whose parts are ``Run``, ``attempt`` and ``judged``. Every server ends in
+Provides ``play``, whose parts are ``Run``, ``attempt`` and ``judged``. Every server ends in
 its own error or goes on; started again, the three finish; their ledgers are alike and within the budget; the audit
 passes. Of a server whose clock is hours off the audit says so, and nothing else. Public: the owners' rows are random.
 Known limits: of a clock that is off, OpenSSL does not know; a disk is full for what a process writes, not for others.
@@ -8,31 +8,27 @@ Known limits: of a clock that is off, OpenSSL does not know; a disk is full for 
 
 import asyncio
 import contextlib
-import json
 import logging
-import multiprocessing
 import os
 import secrets
 import shutil
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
 from bench.load.fuzzing.corpus import OWNERS, PARTIES, Corpus, codes_of
-from bench.load.kills import points
+from bench.load.kills import judging, points
+from bench.load.kills.children import started
+from bench.load.kills.judging import Finished
 from bench.load.kills.network import Network
-from parties.audit.run import audit_folder
-from parties.commands.running import postponed
+from bench.load.kills.outcome import Case, Outcome
 from parties.config import CertificateFiles, Config
-from parties.distaim.planning import make_plan
 from parties.distaim.server import run_party
-from parties.distaim.store import Store
 from parties.distaim.submit import submit
-from parties.ledger import DurableLedger
 from parties.progress import Silent
 from parties.statuses import Status, describe
 from parties.trial.ports import free_ports
@@ -44,45 +40,6 @@ _STOP_S, _HANG_S = 0.3, _RECEIVE_S + 1.5
 _POLL_S = 0.01
 _TRIES = 3
 """So often the same commands are given again: a machine that is busy may let a deadline pass."""
-_CONTEXT = multiprocessing.get_context("forkserver")
-# Imported once, by a process without threads.
-_CONTEXT.set_forkserver_preload([__name__])
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class Case:
-    """At its point ``number`` server ``victim`` meets ``fault``."""
-
-    fault: str
-    victim: int
-    number: int
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """``at``: the point's name, "" where the run was over before. ``ended``: how each server ended the first time.
-
-    ``tries``: how often they were started again. ``wrong``: what is not as it should be; "" where all is.
-    """
-
-    case: Case
-    at: str
-    ended: tuple[int | None, ...]
-    tries: int
-    seconds: float
-    wrong: str = ""
-
-    def to_json(self, commit: str) -> str:
-        """For a file's line, with the sources that were played."""
-        return json.dumps({"commit": commit, **asdict(self)})
-
-    @classmethod
-    def from_json(cls, line: str) -> tuple[str | None, "Outcome"]:
-        """The inverse; None of a line that does not say its sources."""
-        fields = json.loads(line)
-        commit = fields.pop("commit", None)
-        case, ended = Case(**fields.pop("case")), tuple(fields.pop("ended"))
-        return commit, cls(case=case, ended=ended, **fields)
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,20 +154,6 @@ def _submit(run: Run) -> None:
     asyncio.run(everybody())
 
 
-@contextlib.contextmanager
-def _started(target: Callable[..., None], *args: object) -> Iterator[ForkServerProcess]:
-    process = _CONTEXT.Process(target=target, args=args)
-    try:
-        with postponed():
-            process.start()
-        yield process
-    finally:
-        if process.pid is not None:
-            process.kill()
-            process.join()
-        process.close()
-
-
 # The case.
 
 
@@ -253,11 +196,11 @@ def attempt(run: Run, network: Network, case: Case | None) -> tuple[int | None, 
     with contextlib.ExitStack() as exits:
         servers = [
             exits.enter_context(
-                _started(_serve, run, pid, case if case and case.victim == pid else None)
+                started(_serve, run, pid, case if case and case.victim == pid else None)
             )
             for pid in range(3)
         ]
-        exits.enter_context(_started(_submit, run))
+        exits.enter_context(started(_submit, run))
         _wait(run, network, case, servers)
         return tuple(server.exitcode for server in servers)
 
@@ -300,36 +243,8 @@ def _unexpected(run: Run, case: Case | None, ended: Sequence[int | None]) -> str
 
 def judged(run: Run, case: Case) -> str:
     """What does not hold of a finished run; "" where everything does."""
-    config = run.configs[0]
-    plan = make_plan(config, config.build_workload())
-    charged = []
-    for pid in range(3):
-        with Store(run.directory(pid) / "store", config.digest()) as store:
-            ledger = DurableLedger(store)
-            charged.append(sorted((e.round, e.step, e.rho) for e in ledger.entries))
-            if ledger.spent > plan.rho * (1 + 1e-9):
-                return f"server {pid} has charged {ledger.spent}, more than {plan.rho}"
-    if charged[0] != charged[1] or charged[1] != charged[2]:
-        return f"the ledgers differ: {charged}"
-    out = _collected(run)
-    failed = [check for check in audit_folder(out).checks if check.status == "fail"]
-    # Clocks that are hours apart are told, and an auditor has to be.
-    told = {"clocks"} if case.fault in (points.AHEAD, points.BEHIND) else set()
-    return "; ".join(f"{c.name}: {c.detail}" for c in failed if c.name not in told)[:500]
-
-
-def _collected(run: Run) -> Path:
-    """The run's folder as an auditor gets it."""
-    out, lead = run.folder / "run", run.directory(0)
-    shutil.rmtree(out, ignore_errors=True)
-    (out / "transcripts").mkdir(parents=True)
-    (out / "certificates").mkdir()
-    for pid, name in enumerate(PARTIES):
-        transcript = run.directory(pid) / "transcript.jsonl"
-        shutil.copyfile(transcript, out / "transcripts" / f"party-{pid}.jsonl")
-        shutil.copyfile(run.certificates[name].cert, out / "certificates" / f"{name}.crt")
-    shutil.copyfile(run.certificates[PARTIES[0]].ca, out / "certificates" / "ca.crt")
-    (out / "config.toml").write_text(run.configs[0].override({"tls": None}).resolved_toml())
-    shutil.copyfile(lead / "synthetic.csv", out / "synthetic.csv")
-    shutil.copytree(lead / "model", out / "model")
-    return out
+    certificates = {f"{name}.crt": run.certificates[name].cert for name in PARTIES}
+    certificates["ca.crt"] = run.certificates[PARTIES[0]].ca
+    directories = [run.directory(pid) for pid in range(3)]
+    finished = Finished(run.configs[0], directories, certificates, run.folder / "run")
+    return judging.judged(finished, case.fault)

@@ -5,7 +5,7 @@ import random
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
@@ -17,19 +17,27 @@ from rich.progress import Progress
 from bench.load import page
 from bench.load.fuzzing.cli import corpus_folder
 from bench.load.fuzzing.corpus import Corpus
-from bench.load.kills.case import Case, Outcome, count_points, play
-from bench.load.kills.points import FAULTS
+from bench.load.kills import services
+from bench.load.kills.case import count_points, play
+from bench.load.kills.outcome import CANCELLED, FINISHED, RUNS, Case, Outcome
+from bench.load.kills.points import FAULTS, OF_SERVICES
 from bench.markdown import markdown_table
 
+_SERVICES = "services"
 _EXAMPLE = "Example: syncret bench load kills --cases 1000 --seed 1 --results kills.jsonl"
 
 
-def cases_of(counts: Sequence[int], faults: Sequence[str], seed: int) -> list[Case]:
-    """All cases of a study whose servers pass so many points, in an order drawn by ``seed``: faults take turns."""
+def cases_of(counts: Mapping[str, Sequence[int]], faults: Sequence[str], seed: int) -> list[Case]:
+    """All cases of servers that pass so many points, in an order drawn by ``seed``: faults take turns."""
     draw = random.Random(seed)  # to be the same again
     by_fault = []
     for fault in faults:
-        every = [Case(fault, pid, n + 1) for pid in range(3) for n in range(counts[pid])]
+        every = [
+            Case(fault, pid, n + 1, of)
+            for of, points in counts.items()
+            for pid in range(3)
+            for n in range(points[pid])
+        ]
         draw.shuffle(every)
         by_fault.append(every)
     return [case for turn in zip(*by_fault, strict=True) for case in turn]
@@ -68,12 +76,35 @@ def play_all(cases: Sequence[Case], corpus: Corpus, folder: Path, jobs: int) -> 
     _ = corpus.config, corpus.workload, corpus.certificates
     with ThreadPoolExecutor(jobs) as pool:
         yield from pool.map(
-            lambda case: play(case, corpus, folder / f"{case.fault}-{case.victim}-{case.number}"),
+            lambda case: _played(
+                case, corpus, folder / f"{case.of}-{case.fault}-{case.victim}-{case.number}"
+            ),
             cases,
         )
 
 
+def _played(case: Case, corpus: Corpus, folder: Path) -> Outcome:
+    return play(case, corpus, folder) if case.of == RUNS else services.play(case, folder)
+
+
+def _counts(of: str, corpus: Corpus, folder: Path) -> dict[str, list[int]]:
+    """How many points each server passes without a fault."""
+    if of == RUNS:
+        return {RUNS: [count_points(corpus, folder / f"count-{pid}", pid) for pid in range(3)]}
+    return {
+        end: [services.count_points(folder / f"count-{end}-{pid}", pid, end) for pid in range(3)]
+        for end in (FINISHED, CANCELLED)
+    }
+
+
 @click.command(epilog=_EXAMPLE)
+@click.option(
+    "--of",
+    type=click.Choice((RUNS, _SERVICES)),
+    default=RUNS,
+    show_default=True,
+    help="Three servers of one run, or three `syncret serve` that are given a study.",
+)
 @click.option("--cases", type=click.IntRange(1), default=20, show_default=True)
 @click.option("--seed", type=int, default=1, show_default=True, help="Draws the same cases again.")
 @click.option(
@@ -96,6 +127,7 @@ def play_all(cases: Sequence[Case], corpus: Corpus, folder: Path, jobs: int) -> 
 )
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
 def kills(
+    of: str,
     cases: int,
     seed: int,
     faults: tuple[str, ...],
@@ -105,16 +137,17 @@ def kills(
     *,
     as_json: bool,
 ) -> None:
-    """Let something happen to a server at any point of a run, give the same commands again, and audit what comes out.
+    """Let something happen to a server at any point of its work, give the same commands again, audit what comes out.
 
     Three servers and three owners on this machine. Killed, stopped, out of disk, hours off, or cut off, a server ends
     in its own error or goes on; the run is then finished, the ledgers are alike and within the budget, and the audit
-    passes. The exit status is 1 where that is not so.
+    passes. Of services, a study is finished or cancelled, and no process, port, key or share of it is left behind. The
+    exit status is 1 where that is not so.
     """
     outcomes = []
     with corpus_folder() as place:
         corpus = Corpus(Path(place) / "corpus")
-        counts = [count_points(corpus, Path(place) / f"count-{pid}", pid) for pid in range(3)]
+        counts = _counts(of, corpus, Path(place))
         drawn = cases_of(counts, faults or tuple(FAULTS), seed)[:cases]
         with Progress(console=Console(stderr=True), disable=not sys.stderr.isatty()) as bars:
             task = bars.add_task("cases", total=len(drawn))
@@ -125,7 +158,8 @@ def kills(
                 bars.advance(task)
     wrong = [outcome for outcome in outcomes if outcome.wrong]
     if output is not None:
-        command = f"syncret bench load kills --cases {cases} --seed {seed}"
+        command = "syncret bench load kills" + ("" if of == RUNS else f" --of {of}")
+        command += f" --cases {cases} --seed {seed}"
         command += "".join(f" --fault {fault}" for fault in faults)
         page.add(output, page.KILLS, command, {"heads": HEADS, "rows": table_rows(outcomes)})
     if as_json:
@@ -155,7 +189,7 @@ def table_rows(outcomes: Sequence[Outcome]) -> list[tuple[str | int, ...]]:
         rows.append(
             (
                 fault,
-                what,
+                what if found[0].case.of == RUNS else OF_SERVICES.get(fault, what),
                 len(found),
                 len({outcome.at for outcome in found}),
                 went_on,

@@ -7,11 +7,13 @@ is asked for the fault happens. What is patched here is patched in this process 
 
 import datetime
 import functools
+import inspect
 import os
 import resource
 import signal
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,46 +39,75 @@ FAULTS = {
     LAG: "what it says to other servers and hears from them comes late, in pieces of any size",
 }
 """By name: what happens."""
+OF_SERVICES = {
+    FULL: "for two seconds no file grows, in its studies' processes neither",
+    CUT: "all connections between servers break",
+    LAG: "what servers say to one another comes late from then on, in pieces of any size",
+}
+"""What is otherwise where the server is a service."""
 _CLOCK_S = 3 * 3600.0
+_CLOCKS: Sequence[tuple[Any, str]] = ((parties.tls, "_now"), (parties.enrolment, "now"))
 
 
 class Point:
-    """Where ``fault`` happens: after so many points. Its name is written into the file ``hit`` before that."""
+    """Where ``fault`` happens: after so many points. Its name is written into the file ``hit`` before that.
 
-    def __init__(self, number: int, fault: str, hit: Path) -> None:
+    ``clocks`` are functions, by their modules and names, that tell the time beside those of `time`.
+    """
+
+    def __init__(
+        self, number: int, fault: str, hit: Path, clocks: Sequence[tuple[Any, str]] = _CLOCKS
+    ) -> None:
         self._number = number
         self._fault = fault
         self._hit = hit
-        self._passed = 0
+        self._clocks = clocks
+        self._lock = threading.Lock()
+        self.names = list[str]()
+        """Those that were passed so far."""
 
     @property
     def count(self) -> int:
-        """How many were passed so far."""
-        return self._passed
+        """How many they are."""
+        return len(self.names)
 
-    def passed(self, name: str) -> None:
-        """One more."""
-        self._passed += 1
-        if self._passed == self._number:
+    def passed(self, name: str, *, once: bool = False) -> None:
+        """One more, from any thread; one that is passed ``once`` is none the next time."""
+        with self._lock:
+            if once and name in self.names:
+                return
+            self.names.append(name)
+            here = self.count == self._number
+        if here:
             self._hit.write_text(name)
-            _happens(self._fault)
+            _happens(self._fault, self._clocks)
 
-    def watch(self, owner: Any, name: str, label: Callable[..., str]) -> None:
-        """Pass the points before and after every call of the owner's function."""
+    def watch(
+        self, owner: Any, name: str, label: Callable[..., str], *, once: bool = False
+    ) -> None:
+        """Pass the points before and after every call, or the first of its label, of the owner's function."""
         real = getattr(owner, name)
 
         @functools.wraps(real)
         def watched(*args: Any, **kwargs: Any) -> Any:
             what = label(*args, **kwargs)
-            self.passed(f"before {what}")
+            self.passed(f"before {what}", once=once)
             result = real(*args, **kwargs)
-            self.passed(f"after {what}")
+            self.passed(f"after {what}", once=once)
             return result
 
-        setattr(owner, name, watched)
+        @functools.wraps(real)
+        async def awaited(*args: Any, **kwargs: Any) -> Any:
+            what = label(*args, **kwargs)
+            self.passed(f"before {what}", once=once)
+            result = await real(*args, **kwargs)
+            self.passed(f"after {what}", once=once)
+            return result
+
+        setattr(owner, name, awaited if inspect.iscoroutinefunction(real) else watched)
 
 
-def _happens(fault: str) -> None:
+def _happens(fault: str, clocks: Sequence[tuple[Any, str]]) -> None:
     match fault:
         case "kill":
             os.kill(os.getpid(), signal.SIGKILL)
@@ -87,20 +118,24 @@ def _happens(fault: str) -> None:
             _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
             resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
         case "ahead":
-            _shift_clock(_CLOCK_S)
+            _shift_clocks(_CLOCK_S, clocks)
         case "behind":
-            _shift_clock(-_CLOCK_S)
+            _shift_clocks(-_CLOCK_S, clocks)
 
 
-def _shift_clock(seconds: float) -> None:
+def _shift_clocks(seconds: float, clocks: Sequence[tuple[Any, str]]) -> None:
     """What this process's own code takes for the time of day; OpenSSL's stays."""
     now, now_ns = time.time, time.time_ns
     time.time = lambda: now() + seconds
     time.time_ns = lambda: now_ns() + int(seconds * 1e9)
-    delta = datetime.timedelta(seconds=seconds)
-    tls_now, enrolment_now = parties.tls._now, parties.enrolment.now
-    parties.tls._now = lambda: tls_now() + delta
-    parties.enrolment.now = lambda: enrolment_now() + delta
+    for module, name in clocks:
+        setattr(module, name, _shifted(getattr(module, name), datetime.timedelta(seconds=seconds)))
+
+
+def _shifted(
+    clock: Callable[[], datetime.datetime], by: datetime.timedelta
+) -> Callable[[], datetime.datetime]:
+    return lambda: clock() + by
 
 
 def watch(number: int, fault: str, hit: Path) -> Point:

@@ -1,0 +1,61 @@
+"""What has to hold of a run that is finished, whatever happened meanwhile: its ledgers, its audit.
+
+Provides ``Finished`` and ``judged``. Public.
+"""
+
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.load.kills.points import AHEAD, BEHIND
+from parties.audit.run import audit_folder
+from parties.config import Config
+from parties.distaim.forget import STORE
+from parties.distaim.planning import make_plan
+from parties.distaim.store import Store
+from parties.ledger import DurableLedger
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """A run's servers' ``directories``, the ``certificates`` by file name, and where an auditor's folder is made."""
+
+    config: Config
+    directories: Sequence[Path]
+    certificates: Mapping[str, Path]
+    out: Path
+
+
+def judged(run: Finished, fault: str) -> str:
+    """What does not hold of a run that met ``fault``; "" where everything does."""
+    plan = make_plan(run.config, run.config.build_workload())
+    charged = []
+    for pid, directory in enumerate(run.directories):
+        with Store(directory / STORE, run.config.digest()) as store:
+            ledger = DurableLedger(store)
+            charged.append(sorted((e.round, e.step, e.rho) for e in ledger.entries))
+            if ledger.spent > plan.rho * (1 + 1e-9):
+                return f"server {pid} has charged {ledger.spent}, more than {plan.rho}"
+    if charged[0] != charged[1] or charged[1] != charged[2]:
+        return f"the ledgers differ: {charged}"
+    _collect(run)
+    failed = [check for check in audit_folder(run.out).checks if check.status == "fail"]
+    # Clocks that are hours apart are told, and an auditor has to be.
+    told = {"clocks"} if fault in (AHEAD, BEHIND) else set()
+    return "; ".join(f"{c.name}: {c.detail}" for c in failed if c.name not in told)[:500]
+
+
+def _collect(run: Finished) -> None:
+    """The run's folder as an auditor gets it."""
+    out, lead = run.out, run.directories[0]
+    shutil.rmtree(out, ignore_errors=True)
+    (out / "transcripts").mkdir(parents=True)
+    (out / "certificates").mkdir()
+    for pid, directory in enumerate(run.directories):
+        shutil.copyfile(directory / "transcript.jsonl", out / "transcripts" / f"party-{pid}.jsonl")
+    for name, path in run.certificates.items():
+        shutil.copyfile(path, out / "certificates" / name)
+    (out / "config.toml").write_text(run.config.override({"tls": None}).resolved_toml())
+    shutil.copyfile(lead / "synthetic.csv", out / "synthetic.csv")
+    shutil.copytree(lead / "model", out / "model")

@@ -1,0 +1,75 @@
+"""What services leave behind when a study is over and they have ended: nothing that is secret, runs or listens.
+
+Provides ``left_behind``. Public.
+"""
+
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+from bench.load.services import SERVICES, Trio
+from parties.cards import SEAL, load_card
+from parties.config import Config
+from parties.database import FILE
+from parties.distaim.forget import STORE
+from parties.distaim.store import Store
+from parties.operate.proposals import StudyFolder
+from parties.trial.ports import LOOPBACK
+
+_FOLDERS = ("submissions", "incoming", "totals", "outbox")
+"""Of a store, for what is secret."""
+
+
+def left_behind(trio: Trio, config: Config) -> str:
+    """What is left of the study ``config`` and should not be; "" where nothing is."""
+    found = [*_processes(trio.folder), *_ports(trio)]
+    for pid, name in enumerate(SERVICES):
+        found += _secrets(trio.folder / name, pid, config)
+    return "; ".join(f"left behind: {one}" for one in found)
+
+
+def _processes(folder: Path) -> Iterator[str]:
+    """Those whose command line names a file of the ``folder``."""
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and int(entry.name) != os.getpid():
+            try:
+                command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+                state = (entry / "stat").read_text().rpartition(")")[2].split()[0]
+            except (FileNotFoundError, ProcessLookupError):
+                continue
+            if f"{folder}/" in command and state != "Z":
+                yield f"process {command}"
+
+
+def _ports(trio: Trio) -> Iterator[str]:
+    for port in trio.listening:
+        try:
+            socket.create_server((LOOPBACK, port)).close()
+        except OSError as error:
+            yield f"port {port}: {error}"
+
+
+def _secrets(folder: Path, pid: int, config: Config) -> Iterator[str]:
+    """In a service's folder: sealing keys, shares, and what was half made."""
+    for hidden in [*folder.glob("cards/.*"), *folder.glob("studies/.*")]:
+        yield f"{hidden}, half made"
+    for path in folder.glob(f"studies/*/tls/{SEAL}"):
+        yield f"{path}"
+    seal = config.parties[pid].seal
+    for card in folder.glob("cards/*/*.card"):
+        if (card.parent / "tls" / SEAL).exists() and load_card(card).seal == seal:
+            yield f"{card.parent}: the sealing key of a study"
+    store = StudyFolder(folder, config.run.id, config.digest()).work / STORE
+    if (store / FILE).exists():
+        yield from _shares(store, config.digest())
+
+
+def _shares(directory: Path, digest: str) -> Iterator[str]:
+    """Who has submitted stays; what they have sent does not."""
+    for path in (one for name in _FOLDERS for one in (directory / name).iterdir()):
+        yield f"{path}"
+    with Store(directory, digest) as store:
+        for table in ("body", "total", "outbox"):
+            if store.rows(f"SELECT * FROM {table}"):  # noqa: S608
+                yield f"{directory}: shares, in {table}"

@@ -1,0 +1,104 @@
+"""The points of a service at which something can happen to it.
+
+Provides ``watch``, as `bench.load.kills.points` does for a run's server: before and after every call by which a service
+writes into its book, makes or deletes a study's folder and keys, tells or asks another service, takes an operator's
+order, starts a study's process, hears of it, or ends it. What a service does again and again (telling what holds for
+it, hearing its studies' processes) has a point when it is done with something new. Public: names of points.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import parties.enrolment
+import parties.operate.exchange
+import parties.operate.proposals
+import parties.operate.service
+import parties.operate.service_database
+import parties.operate.workers
+import parties.tls
+from bench.load.kills.points import Point
+from parties.operate.afterword import Afterword
+from parties.operate.book import Book
+from parties.operate.exchange import Exchange, Peer
+from parties.operate.service import Service
+from parties.operate.workers import Worker
+
+_CLOCKS = (
+    (parties.tls, "_now"),
+    (parties.enrolment, "now"),
+    (parties.operate.service, "now"),
+)
+
+
+def watch(number: int, fault: str, hit: Path) -> Point:
+    """Let ``fault`` happen at point ``number`` of this process; 0: at none."""
+    point = Point(number, fault, hit, _CLOCKS)
+    _watch_files(point)
+    _watch_others(point)
+    _watch_studies(point)
+    return point
+
+
+def _watch_files(point: Point) -> None:
+    """Book, folders, keys."""
+    service, proposals = parties.operate.service, parties.operate.proposals
+    point.watch(parties.operate.service_database, "_migrate", lambda *_: "database's tables")
+    point.watch(parties.operate.service_database, "_check_owner", lambda *_: "database's owner")
+    point.watch(Book, "add", lambda _, study, *rest: f"book {study.run} added")
+    point.watch(Book, "change", lambda _, study, entry: f"book {study.run} {entry.what}")
+    point.watch(Book, "note", lambda _, entry: f"book {entry.what}")
+    point.watch(service, "new_card", lambda *_: "card")
+    point.watch(service, "check_proposal", lambda *_: "look at a proposal")
+    point.watch(service, "keep", lambda _, proposal: f"keep {proposal.config.run.id}")
+    point.watch(service, "drop_seal", lambda place: f"drop the seal of {place.run}")
+    point.watch(service, "forget_run", lambda config, *_, **__: f"forget {config.run.id}")
+    point.watch(proposals, "_copy_key", lambda *_: "own key copied")
+    point.watch(proposals, "own_card", lambda *_, **__: "card's keys")
+    point.watch(proposals, "write_whole", lambda path, _: f"file {path.suffix}")
+    point.watch(Path, "rename", lambda path, to: f"rename into {_kind(Path(to))}")
+
+
+def _kind(path: Path) -> str:
+    """What is renamed to there: names of cards and studies have digests in them."""
+    return path.name if path.name == "tls" else path.parent.name
+
+
+def _watch_others(point: Point) -> None:
+    """The two other services, the operator, owners without a study."""
+    point.watch(Exchange, "start", lambda _: "exchange opened")
+    point.watch(Service, "statement", lambda service: f"tell {_told(service)}", once=True)
+    point.watch(Service, "proposal", lambda *_: "tell a proposal")
+    point.watch(Peer, "study", lambda peer, _: f"ask {peer.server.name} for a study")
+    point.watch(Peer, "new_card", lambda peer: f"ask {peer.server.name} for a card")
+    point.watch(Service, "propose", lambda *_: "order to propose")
+    point.watch(Service, "approve", lambda *_: "order to approve")
+    point.watch(Service, "cancel", lambda *_: "order to cancel")
+    point.watch(Service, "_do", lambda _, act: f"{type(act).__name__} {getattr(act, 'server', '')}")
+    point.watch(Afterword, "take", lambda *_: "answer an owner", once=True)
+
+
+def _told(service: Service) -> str:
+    """What a service says of its studies."""
+    said = (
+        f"{study.run} {study.state} {'with' if service.name in study.approvals else 'without'}"
+        for study in service.studies.values()
+    )
+    return ", ".join(said) or "nothing"
+
+
+def _watch_studies(point: Point) -> None:
+    """Studies' processes."""
+    workers = parties.operate.workers
+    point.watch(Service, "_work", lambda _, study: f"process of {study.run}")
+    point.watch(Service, "_end", lambda _, study, state, *rest: f"end of {study.run}: {state}")
+    point.watch(Worker, "_arguments", lambda worker, _: f"arguments {worker.study.run}")
+    point.watch(Worker, "_open", lambda worker, _: f"ports for {worker.study.run}")
+    point.watch(Worker, "_hear", _heard, once=True)
+    point.watch(Worker, "_ended", lambda worker, _, code: f"{worker.study.run} ended: {code}")
+    point.watch(Worker, "_shut", lambda worker: f"no ports for {worker.study.run}")
+    point.watch(Worker, "stop", lambda worker: f"stop {worker.study.run}")
+    point.watch(workers, "hand_over", lambda _, kind, *rest: f"hand over {kind!r}", once=True)
+
+
+def _heard(worker: Worker, event: Any) -> str:
+    return f"hear {worker.study.run}: {event.get('event')}"

@@ -1,0 +1,365 @@
+"""One case of services: a study from proposal to end on three `syncret serve`, one of which meets a fault.
+
+Provides ``play`` and ``Playing``. The study runs and is finished, or runs, has an
+owner's shares, and is cancelled. Operators and owners repeat what was not answered, and a service that has ended is
+started again by the same command. Then the study is over in that way at all three, a finished one with equal ledgers
+and a passing audit; the services end in order; no process, port, sealing key or share of it is left. Public: the
+owners' rows are random.
+
+Known limits: of a clock that is off, OpenSSL and studies' processes do not know; a connection between two services that
+breaks or lags is one of all three's.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+import resource
+import secrets
+import shutil
+import signal
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from multiprocessing.context import ForkServerProcess
+from pathlib import Path
+from typing import Any
+
+import parties.operate.service
+from bench.load.kills import judging, points, service_points
+from bench.load.kills.children import started
+from bench.load.kills.judging import Finished
+from bench.load.kills.leftovers import left_behind
+from bench.load.kills.network import Network
+from bench.load.kills.outcome import CANCELLED, FINISHED, Case, Outcome
+from bench.load.services import (
+    OWNERS,
+    SERVICES,
+    Trio,
+    children,
+    rows_of,
+    study_config,
+    study_of,
+)
+from parties.ceremony import CERTIFICATES
+from parties.commands.main import cli
+from parties.commands.running import guarded, leave
+from parties.config import Config, load_config
+from parties.distaim.submit import submit
+from parties.errors import PartyError, StoreError
+from parties.operate.asking import NotRunning
+from parties.operate.book import ACTIVE, State
+from parties.operate.exchange import FRESH_S
+from parties.operate.proposals import StudyFolder
+from parties.statuses import Status
+
+LIMIT_S = 240.0
+_STOP_S, _HANG_S, _ROOM_S = 0.3, FRESH_S + 1, 2.0
+_POLL_S, _AGAIN_S = 0.2, 2.0
+"""How often services ask one another, and when they try again what they would in a minute."""
+_LOOK_S = 0.1
+_QUICK = {"iterations": 5, "final_iterations": 5, "noise": "distributed"}
+_TIMEOUTS = {"receive_s": 10.0}
+_TRIES = 3
+_RUN = "small"
+_PROPOSES, _CANCELS = {FINISHED: "gamma", CANCELLED: "beta"}, "alpha"
+"""Whose operator does it: each service is once who decides, and once who hears of it."""
+
+
+class _WrongEnd(Exception):
+    """What is not as it should be."""
+
+
+# In processes of their own.
+
+
+def _command(arguments: Sequence[str], log: Path, case: Case | None) -> None:
+    """`syncret ARGUMENTS`, as its console script does it; with the fault of ``case``."""
+    into = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    os.dup2(into, 1)
+    os.dup2(into, 2)
+    logging.getLogger().handlers.clear()
+    service = parties.operate.service
+    service.POLL_S, service._FORGET_AGAIN_S, service._FETCH_AGAIN_S = _POLL_S, _AGAIN_S, _AGAIN_S
+    hit = log.parent / "hit"
+    point = service_points.watch(case.number, case.fault, hit) if case else None
+    status = guarded(cli, list(arguments))
+    if point is not None:
+        (log.parent / "points").write_text("\n".join(point.names))
+    leave(status)
+
+
+def _owners(trio: Trio, config: Config, numbers: Sequence[int]) -> None:
+    """They submit, again and again where that fails."""
+    logging.disable()
+
+    async def one(number: int) -> None:
+        name, state = OWNERS[number], trio.folder / f"{config.run.id}-{number}.state"
+        while True:
+            with contextlib.suppress(PartyError):
+                await submit(
+                    config,
+                    rows_of(number),
+                    trio.certificates(name),
+                    first_round=1,
+                    state=state,
+                )
+                return
+            await asyncio.sleep(_LOOK_S)
+
+    async def everybody() -> None:
+        await asyncio.gather(*(one(number) for number in numbers))
+
+    asyncio.run(everybody())
+
+
+# The case.
+
+
+def count_points(folder: Path, victim: int, of: str) -> int:
+    """How many points service ``victim`` passes without a fault. Raises RuntimeError where that goes wrong."""
+    outcome = play(Case("", victim, 0, of), folder, keep=True)
+    if outcome.wrong or outcome.tries:
+        raise RuntimeError(f"services without a fault went wrong: {outcome}")
+    count = len((folder / "points").read_text().splitlines())
+    shutil.rmtree(folder)
+    return count
+
+
+def play(case: Case, folder: Path, *, keep: bool = False) -> Outcome:
+    """What becomes of it; ``folder`` is made, and gone in the end unless something is wrong, or to ``keep``."""
+    began = time.monotonic()
+    folder.mkdir(parents=True)
+    playing = Playing(Trio(folder, relays=True), case)
+    wrong = playing.played()
+    hit = folder / "hit"
+    at = hit.read_text() if hit.exists() else ""
+    if not wrong and not keep:
+        shutil.rmtree(folder)
+    return Outcome(case, at, playing.ended, playing.tries, time.monotonic() - began, wrong)
+
+
+class Playing:
+    """The case on its way: ``ended`` is how each service ended first, ``tries`` how often one was started again."""
+
+    def __init__(self, trio: Trio, case: Case) -> None:
+        self.trio = trio
+        self.case = case
+        self.tries = 0
+        self._codes: dict[str, int] = {}
+        self._exits = contextlib.ExitStack()
+        self._processes: dict[str, ForkServerProcess] = {}
+        self._config: Config | None = None
+        self._doing = "starting"
+
+    @property
+    def ended(self) -> tuple[int | None, ...]:
+        """By service: 0 where it was there until the studies were over."""
+        return tuple(self._codes.get(name, 0) for name in SERVICES)
+
+    def played(self) -> str:
+        """What is wrong; "" where nothing is."""
+        with Network(self.trio.ways, secrets.randbits(32)) as network, self._exits:
+            try:
+                asyncio.run(self._played(network))
+            except _WrongEnd as error:
+                return str(error)
+        wrong = left_behind(self.trio, self.config)
+        return wrong or ("" if self.case.of == CANCELLED else self.judged())
+
+    @property
+    def config(self) -> Config:
+        """The study's, once it is proposed."""
+        if self._config is None:
+            raise _WrongEnd("there is no study yet")
+        return self._config
+
+    def judged(self) -> str:
+        """What does not hold of the finished run."""
+        places = [self.place(name) for name in SERVICES]
+        folder = places[0].path / "study" / CERTIFICATES
+        certificates = {path.name: path for path in folder.iterdir()}
+        runs = [place.work for place in places]
+        finished = Finished(self.config, runs, certificates, self.trio.folder / "run")
+        return judging.judged(finished, self.case.fault)
+
+    def place(self, name: str) -> StudyFolder:
+        """Where a service has the study."""
+        return StudyFolder(self.trio.folder / name, _RUN, self.config.digest())
+
+    async def _played(self, network: Network) -> None:
+        for number, name in enumerate(SERVICES):
+            self._start(name, self.case if number == self.case.victim else None)
+        tasks = [asyncio.create_task(self._keep(network)), asyncio.create_task(self._study())]
+        try:
+            done, _ = await asyncio.wait(
+                tasks, timeout=LIMIT_S, return_when=asyncio.FIRST_COMPLETED
+            )
+            for task in done:
+                task.result()
+            if not done:
+                raise _WrongEnd(f"not in {LIMIT_S:g} s: {self._doing}; {await self._stand()}")
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            # Nobody waits for an answer of one that is stopped.
+            for process in self._processes.values():
+                if process.is_alive() and process.pid is not None:
+                    os.kill(process.pid, signal.SIGCONT)
+        await self._stop()
+
+    # The services.
+
+    def _start(self, name: str, case: Case | None) -> None:
+        log = self.trio.folder / f"{name}.log"
+        process = started(_command, self.trio.serve(name), log, case)
+        self._processes[name] = self._exits.enter_context(process)
+
+    async def _keep(self, network: Network) -> None:
+        """What happens outside of the victim's process, and the same command again for one that has ended."""
+        fault, since = self.case.fault, 0.0
+        while True:
+            for name, process in self._processes.items():
+                if not process.is_alive():
+                    self._again(name, process.exitcode)
+            if fault and (self.trio.folder / "hit").exists():
+                since = since or time.monotonic()
+                fault = self._outside(fault, time.monotonic() - since, network)
+            await asyncio.sleep(_LOOK_S / 10)
+
+    def _again(self, name: str, code: int | None) -> None:
+        victim = name == SERVICES[self.case.victim]
+        if code is None or code == Status.DEFECT or not victim:
+            raise _WrongEnd(f"{name} ended with {code}: {self._log(name)}")
+        if code < 0 and (code != -signal.SIGKILL or self.case.fault != points.KILL):
+            raise _WrongEnd(f"{name} was ended by signal {-code}")
+        self._codes.setdefault(name, code)
+        self.tries += 1
+        if self.tries > _TRIES:
+            raise _WrongEnd(f"{name} ended {self.tries} times, now with {code}: {self._log(name)}")
+        self._start(name, None)
+
+    def _log(self, name: str) -> str:
+        text = (self.trio.folder / f"{name}.log").read_text(errors="replace")
+        return " ".join(text[-600:].split())
+
+    def _outside(self, fault: str, passed_s: float, network: Network) -> str:
+        """Do what is due; the fault, or "" where there is nothing more to do."""
+        pid = self._processes[SERVICES[self.case.victim]].pid
+        after = {points.STOP: _STOP_S, points.HANG: _HANG_S, points.FULL: _ROOM_S}
+        if passed_s < after.get(fault, 0.0) or pid is None:
+            return fault
+        match fault:
+            case points.CUT:
+                network.cut()
+            case points.LAG:
+                network.lag()
+            case points.STOP | points.HANG:
+                os.kill(pid, signal.SIGCONT)
+            case points.FULL:
+                _make_room(pid)
+        return ""
+
+    async def _stop(self) -> None:
+        """SIGTERM, as an operator or a supervisor ends a service."""
+        for process in self._processes.values():
+            process.terminate()
+        for name, process in self._processes.items():
+            await asyncio.to_thread(process.join, LIMIT_S)
+            if process.exitcode != Status.TERMINATED:
+                raise _WrongEnd(f"{name}, told to end, ended with {process.exitcode}")
+
+    # The study.
+
+    async def _study(self) -> None:
+        self._doing = "it is proposed"
+        self._config = await self._proposed(_PROPOSES[self.case.of])
+        self._doing = "it is approved and submitted to"
+        cancelled = self.case.of == CANCELLED
+        # One that is cancelled waits for the other owners when that happens.
+        numbers = range(1 if cancelled else len(OWNERS))
+        with started(_owners, self.trio, self.config, numbers) as submitting:
+            await _until(
+                partial(self._is_everywhere, State.RUNNING if cancelled else State.FINISHED)
+            )
+            if cancelled:
+                await _until(partial(_has_ended, submitting))
+        if cancelled:
+            self._doing = "it is cancelled"
+            await _until(self._is_cancelled)
+            self._doing = "it is deleted"
+            await _until(self._is_deleted)
+
+    async def _proposed(self, by: str) -> Config:
+        """By the command of an operator, who repeats it."""
+        path = self.trio.folder / f"{_RUN}.toml"
+        path.write_text(study_config(_RUN, 1, run=_QUICK, timeouts=_TIMEOUTS).resolved_toml())
+        out, log = self.trio.folder / "study", self.trio.folder / "propose.log"
+        merged = out / path.name
+        while True:
+            arguments = self.trio.propose(merged if merged.exists() else path, by, out)
+            with started(_command, arguments, log, None) as process:
+                await _until(partial(_has_ended, process))
+                if process.exitcode == 0:
+                    return load_config(merged)
+
+    async def _is_everywhere(self, state: State) -> bool:
+        """Whether it is so far at all three; each operator approves it where it waits for that, or has failed."""
+        digest, there = self.config.digest(), list[bool]()
+        for name in SERVICES:
+            study = await self._seen(name)
+            if study is not None and study["state"] in (State.PROPOSED, State.FAILED):
+                await self._asked(name, "POST", f"/studies/{digest}/approve", {"digest": digest})
+            if study is not None and study["state"] == State.CANCELLED:
+                raise _WrongEnd(f"{name}: it was cancelled: {study['reason']}")
+            gone = study is not None and (state in ACTIVE or study["process"] is None)
+            there.append(study is not None and study["state"] == state and gone)
+        return all(there)
+
+    async def _is_cancelled(self) -> bool:
+        """Whether all three have it; the operator repeats it until then."""
+        digest = self.config.digest()
+        states = [study["state"] if (study := await self._seen(name)) else "" for name in SERVICES]
+        if states[SERVICES.index(_CANCELS)] not in ("", State.CANCELLED):
+            target = f"/studies/{digest}/cancel"
+            await self._asked(_CANCELS, "POST", target, {"reason": "not needed"})
+        return set(states) == {State.CANCELLED}
+
+    async def _is_deleted(self) -> bool:
+        return not any(self.place(name).seal.exists() for name in SERVICES)
+
+    async def _seen(self, name: str) -> dict[str, Any] | None:
+        """The study as a service shows it."""
+        status = await self._asked(name, "GET", "/status")
+        return study_of(status, self.config.digest()) if status else None
+
+    async def _stand(self) -> str:
+        found = [(study or {}).get("state") for study in [await self._seen(n) for n in SERVICES]]
+        return f"{found}; {' | '.join(self._log(name) for name in SERVICES)}"
+
+    async def _asked(
+        self, name: str, method: str, target: str, document: dict[str, str] | None = None
+    ) -> dict[str, Any] | None:
+        """A service's answer; None without one, and where it refuses: then its state says why."""
+        with contextlib.suppress(NotRunning, StoreError, RuntimeError):
+            return await asyncio.to_thread(self.trio.ask, name, method, target, document)
+        return None
+
+
+async def _until(holds: Callable[[], Awaitable[bool]]) -> None:
+    # What happens in other processes sets no event.
+    while not await holds():  # noqa: ASYNC110
+        await asyncio.sleep(_LOOK_S)
+
+
+async def _has_ended(process: ForkServerProcess) -> bool:
+    return not process.is_alive()
+
+
+def _make_room(pid: int) -> None:
+    """Files of a process, and of those that it has started, may grow again."""
+    for one in [*children(pid), pid]:
+        with contextlib.suppress(ProcessLookupError):
+            _, hard = resource.prlimit(one, resource.RLIMIT_FSIZE)
+            resource.prlimit(one, resource.RLIMIT_FSIZE, (hard, hard))
