@@ -5,10 +5,12 @@ results (and to JSON events where asked for); sentences go to standard error. Ev
 terminal one takes the place of the other, elsewhere there is a line of them at growing intervals.
 """
 
+import contextlib
 import json
 import shutil
 import sys
 import time
+from collections.abc import Iterator
 from typing import Protocol, TextIO
 
 from mechanisms.accounting import Schedule
@@ -19,6 +21,17 @@ WORKING = "working"
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 10.0, 120.0
 CLEAR = "\r\x1b[2K"
 """What takes a passing line away again: on a terminal, before anything else is written there."""
+
+
+@contextlib.contextmanager
+def unsaid() -> Iterator[None]:
+    """What a full disk does not take of a log is not said: nothing ends for that. A reader that has gone is told."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError:
+        pass
 
 
 class Progress(Protocol):
@@ -58,8 +71,9 @@ class Lines:
             self._write(stream, line + "\n", passing=False)
 
     def _write(self, stream: TextIO, text: str, *, passing: bool) -> None:
-        stream.write((CLEAR if self._passing else "") + text)
-        stream.flush()
+        with unsaid():
+            stream.write((CLEAR if self._passing else "") + text)
+            stream.flush()
         self._passing, self._wrote = passing, time.monotonic()
 
 

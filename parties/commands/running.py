@@ -15,7 +15,7 @@ import click
 
 from parties.errors import StoreError
 from parties.files import disk_errors
-from parties.progress import CLEAR, All, JsonLines, Lines, Progress
+from parties.progress import CLEAR, All, JsonLines, Lines, Progress, unsaid
 from parties.statuses import Status, describe
 from parties.supervisor import Told
 from parties.trial.processes import HELD, Supervision, await_begin
@@ -167,7 +167,8 @@ def run_supervised(
 def leave(status: int) -> None:
     """End the process now; threads that still compute for nobody are not waited for."""
     sys.stdout.flush()
-    sys.stderr.flush()
+    with unsaid():
+        sys.stderr.flush()
     os._exit(status)
 
 
@@ -238,7 +239,8 @@ def _failed(error: BaseException, state: CommandState) -> int:
         name = "failed" if failure.status else "stopped"
         state.log.event(name, failure.message, status=int(failure.status))
     elif failure.status is Status.DONE:
-        click.echo(f"syncret: {failure.message}", err=True)
+        with unsaid():
+            click.echo(f"syncret: {failure.message}", err=True)
     else:
         _print_failure(failure.message)
     return int(failure.status)
@@ -246,4 +248,5 @@ def _failed(error: BaseException, state: CommandState) -> int:
 
 def _print_failure(message: str) -> None:
     clear = CLEAR if sys.stderr.isatty() else ""
-    click.echo(f"{clear}syncret: error: {message}", err=True)
+    with unsaid():
+        click.echo(f"{clear}syncret: error: {message}", err=True)

@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import TextIO
 
 from parties.board import About, Board
-from parties.progress import FieldValue
+from parties.progress import FieldValue, unsaid
 
 _LEVELS = {
     "failed": "error",
@@ -89,7 +89,7 @@ class JsonLog:
         # What is said of every line is not a field's to change.
         line = {**fields, **said, "event": name, "text": text}
         ordered = {key: line[key] for key in (*said, "event", "text", *fields)}
-        with self._lock:
+        with self._lock, unsaid():
             stream = self._stream or sys.stderr
             stream.write(json.dumps(ordered) + "\n")
             stream.flush()

@@ -1,11 +1,20 @@
 import contextlib
+import errno
+import io
 import signal
+import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from parties.commands.running import make_private, postponed
 from parties.errors import StoreError
+from parties.operate.logs import JsonLog
+from parties.progress import Lines, Progress
+from parties.statuses import Status
+from tests.parties.commands import ROOT
 
 
 def test_make_private_makes_a_folder_that_only_its_owner_may_enter(tmp_path: Path) -> None:
@@ -44,3 +53,35 @@ def test_postponed_lets_a_signal_take_effect_at_the_end(number: int, *, fails: b
     finally:
         signal.signal(number, before)
     assert steps == ["started", "signal"]
+
+
+def test_a_command_whose_log_is_on_a_full_disk_ends_as_it_would(tmp_path: Path) -> None:
+    """It takes a second: only a process's own end flushes its standard error."""
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "parties", "party", str(tmp_path / "no.toml"), "--pid", "0"],
+            cwd=ROOT,
+            stderr=full,
+            check=False,
+        )
+    assert done.returncode == Status.CONFIG
+
+
+class Refusing(io.StringIO):
+    """A stream that takes nothing."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.number = number
+
+    def write(self, text: str) -> int:
+        raise OSError(self.number, "nothing is taken")
+
+
+@pytest.mark.parametrize("log", [Lines, JsonLog])
+def test_a_log_on_a_full_disk_ends_nothing(log: Callable[..., Progress]) -> None:
+    for number in (errno.ENOSPC, errno.EFBIG, errno.EDQUOT):
+        log(stream=Refusing(number)).event("done", "it is done")
+    # The reader of a pipe that has gone wants no more of it.
+    with pytest.raises(BrokenPipeError):
+        log(stream=Refusing(errno.EPIPE)).event("done", "it is done")
