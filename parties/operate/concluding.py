@@ -17,6 +17,7 @@ _AT_ONCE = 4
 """Studies that are fetched before anything else is looked at again."""
 _FARTHEST = 1_000_000
 """A study that another server says to have been started so much later than all others has no turn: it lies."""
+_AGAIN = "it has failed there, and was approved again"
 DECIDES = 0
 """The server that decides on the order."""
 
@@ -154,6 +155,10 @@ def _from_others(view: View, study: Study) -> Iterator[Act]:
             return
         if standing.state is State.FAILED and study.state in ACTIVE and same:
             yield End(study.digest, State.FAILED, standing.reason, view.names[pid])
+            return
+        if standing.state in BEFORE and study.state in ACTIVE and same:
+            # It waits for the next turn: this one's end was not heard before the operators there approved it again.
+            yield End(study.digest, State.FAILED, _AGAIN, view.names[pid])
             return
         done = study.state is State.FINISHED and study.digest not in view.helped
         if standing.calls and done and same:

@@ -126,6 +126,21 @@ def test_conclude_ends_what_ended_elsewhere() -> None:
     assert conclude(view([done], cancelled)) == []
 
 
+def test_conclude_ends_what_failed_elsewhere_and_waits_for_another_turn_there() -> None:
+    """Two operators were quicker than this server's next look: it would wait for theirs, and they for its."""
+    own = study(1, State.WAITING, approvals=ALL, turn=3)
+    for state in (State.APPROVED, State.QUEUED):
+        heard = {1: said(1, {digest(1): Standing(state, 3, approved=True)})}
+        (act,) = conclude(view([own], heard))
+        assert isinstance(act, End)
+        assert (act.state, act.by) == (State.FAILED, "beta")
+        assert "approved again" in act.reason
+    # That one has yet to hear of this turn.
+    for turn in (None, 2):
+        heard = {1: said(1, {digest(1): Standing(State.QUEUED, turn, approved=True)})}
+        assert conclude(view([own], heard)) == []
+
+
 def test_conclude_helps_a_server_that_has_to_end_it_too_once() -> None:
     own = study(1, State.FINISHED, approvals=ALL, turn=3)
     calls = {1: said(1, {digest(1): Standing(State.WAITING, 3, True, calls=True)})}
