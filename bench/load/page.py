@@ -57,8 +57,8 @@ _KILLS = """
 
 Three servers and three owners; at one point of one server's work a fault. Went on: all three ended well the first time.
 Finished: by the same commands, given again; ledgers and audit are then as they should be. Servers are `syncret party`
-in a run of two rounds; with `--of services` `syncret serve`, which take a study of one round from its proposal to its
-end, or until it is cancelled, and leave no process, port, key or share of it behind.
+in a run of two rounds; with `--of services` `syncret serve`, which take such a study from its proposal to its end, or
+until it is cancelled, and leave no process, port, key or share of it behind.
 """
 
 

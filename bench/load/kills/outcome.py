@@ -7,7 +7,7 @@ import json
 from dataclasses import asdict, dataclass
 
 RUNS, FINISHED, CANCELLED = "runs", "finished", "cancelled"
-"""What a case is of: three servers of one run, or three services whose study is finished, or cancelled."""
+"""What a case is of: three servers of one run, or three services whose study ends in this state."""
 
 
 @dataclass(frozen=True, slots=True, order=True)

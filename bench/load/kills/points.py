@@ -59,7 +59,7 @@ class Point:
         self, number: int, fault: str, hit: Path, clocks: Sequence[tuple[Any, str]] = _CLOCKS
     ) -> None:
         self._number = number
-        self._fault = fault
+        self.fault = fault
         self._hit = hit
         self._clocks = clocks
         self._lock = threading.Lock()
@@ -80,7 +80,7 @@ class Point:
             here = self.count == self._number
         if here:
             self._hit.write_text(name)
-            _happens(self._fault, self._clocks)
+            _happens(self.fault, self._clocks)
 
     def watch(
         self, owner: Any, name: str, label: Callable[..., str], *, once: bool = False

@@ -18,6 +18,7 @@ import resource
 import secrets
 import shutil
 import signal
+import sqlite3
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
@@ -51,15 +52,17 @@ from parties.operate.asking import NotRunning
 from parties.operate.book import ACTIVE, State
 from parties.operate.exchange import FRESH_S
 from parties.operate.proposals import StudyFolder
+from parties.operate.service_database import FILE
 from parties.statuses import Status
 
 LIMIT_S = 240.0
 _STOP_S, _HANG_S, _ROOM_S = 0.3, FRESH_S + 1, 2.0
 _POLL_S, _AGAIN_S = 0.2, 2.0
 """How often services ask one another, and when they try again what they would in a minute."""
+_DELETED_S = 30.0
 _LOOK_S = 0.1
 _QUICK = {"iterations": 5, "final_iterations": 5, "noise": "distributed"}
-_TIMEOUTS = {"receive_s": 10.0}
+_TIMEOUTS = {"connect_s": 10.0, "receive_s": 10.0}
 _TRIES = 3
 _RUN = "small"
 _PROPOSES, _CANCELS = {FINISHED: "gamma", CANCELLED: "beta"}, "alpha"
@@ -84,7 +87,7 @@ def _command(arguments: Sequence[str], log: Path, case: Case | None) -> None:
     hit = log.parent / "hit"
     point = service_points.watch(case.number, case.fault, hit) if case else None
     status = guarded(cli, list(arguments))
-    if point is not None:
+    if point is not None and point.fault == "":
         (log.parent / "points").write_text("\n".join(point.names))
     leave(status)
 
@@ -150,7 +153,7 @@ class Playing:
         self._exits = contextlib.ExitStack()
         self._processes: dict[str, ForkServerProcess] = {}
         self._config: Config | None = None
-        self._doing = "starting"
+        self._doing, self._cancelled_at, self._failures = "starting", 0.0, 0
 
     @property
     def ended(self) -> tuple[int | None, ...]:
@@ -164,8 +167,11 @@ class Playing:
                 asyncio.run(self._played(network))
             except _WrongEnd as error:
                 return str(error)
-        wrong = left_behind(self.trio, self.config)
-        return wrong or ("" if self.case.of == CANCELLED else self.judged())
+        try:
+            wrong = left_behind(self.trio, self.config) or self._unwritten()
+            return wrong or ("" if self.case.of == CANCELLED else self.judged())
+        except (OSError, PartyError) as error:
+            return f"cannot be judged: {type(error).__name__}: {error}"
 
     @property
     def config(self) -> Config:
@@ -173,6 +179,17 @@ class Playing:
         if self._config is None:
             raise _WrongEnd("there is no study yet")
         return self._config
+
+    def _unwritten(self) -> str:
+        """Whose book does not have the study's end."""
+        expected = [(self.config.digest(), self.case.of)]
+        for name in SERVICES:
+            path = self.trio.folder / name / FILE
+            with contextlib.closing(sqlite3.connect(path)) as database:
+                found = database.execute("SELECT digest, state FROM studies").fetchall()
+            if found != expected:
+                return f"the book of {name} has {found}"
+        return ""
 
     def judged(self) -> str:
         """What does not hold of the finished run."""
@@ -205,8 +222,7 @@ class Playing:
             await asyncio.gather(*tasks, return_exceptions=True)
             # Nobody waits for an answer of one that is stopped.
             for process in self._processes.values():
-                if process.is_alive() and process.pid is not None:
-                    os.kill(process.pid, signal.SIGCONT)
+                _continue(process)
         await self._stop()
 
     # The services.
@@ -232,7 +248,7 @@ class Playing:
         victim = name == SERVICES[self.case.victim]
         if code is None or code == Status.DEFECT or not victim:
             raise _WrongEnd(f"{name} ended with {code}: {self._log(name)}")
-        if code < 0 and (code != -signal.SIGKILL or self.case.fault != points.KILL):
+        if code < 0 and (code != -signal.SIGKILL or not self._may_be_killed(name)):
             raise _WrongEnd(f"{name} was ended by signal {-code}")
         self._codes.setdefault(name, code)
         self.tries += 1
@@ -240,15 +256,19 @@ class Playing:
             raise _WrongEnd(f"{name} ended {self.tries} times, now with {code}: {self._log(name)}")
         self._start(name, None)
 
+    def _may_be_killed(self, name: str) -> bool:
+        """Whether that is the case's fault, and this service the one that meets it."""
+        return name == SERVICES[self.case.victim] and self.case.fault == points.KILL
+
     def _log(self, name: str) -> str:
         text = (self.trio.folder / f"{name}.log").read_text(errors="replace")
         return " ".join(text[-600:].split())
 
     def _outside(self, fault: str, passed_s: float, network: Network) -> str:
         """Do what is due; the fault, or "" where there is nothing more to do."""
-        pid = self._processes[SERVICES[self.case.victim]].pid
+        process = self._processes[SERVICES[self.case.victim]]
         after = {points.STOP: _STOP_S, points.HANG: _HANG_S, points.FULL: _ROOM_S}
-        if passed_s < after.get(fault, 0.0) or pid is None:
+        if passed_s < after.get(fault, 0.0):
             return fault
         match fault:
             case points.CUT:
@@ -256,19 +276,25 @@ class Playing:
             case points.LAG:
                 network.lag()
             case points.STOP | points.HANG:
-                os.kill(pid, signal.SIGCONT)
+                _continue(process)
             case points.FULL:
-                _make_room(pid)
+                _make_room(process)
         return ""
 
     async def _stop(self) -> None:
-        """SIGTERM, as an operator or a supervisor ends a service."""
+        """SIGTERM, as an operator or a supervisor ends a service. The fault may come as late as this."""
         for process in self._processes.values():
             process.terminate()
         for name, process in self._processes.items():
-            await asyncio.to_thread(process.join, LIMIT_S)
-            if process.exitcode != Status.TERMINATED:
-                raise _WrongEnd(f"{name}, told to end, ended with {process.exitcode}")
+            until = time.monotonic() + LIMIT_S
+            while process.is_alive() and time.monotonic() < until:
+                _continue(process)
+                await asyncio.sleep(_LOOK_S)
+            code = process.exitcode
+            if self._may_be_killed(name) and code == -signal.SIGKILL:
+                self._codes.setdefault(name, code)
+            elif code != Status.TERMINATED:
+                raise _WrongEnd(f"{name}, told to end, ended with {code}: {self._log(name)}")
 
     # The study.
 
@@ -288,13 +314,13 @@ class Playing:
         if cancelled:
             self._doing = "it is cancelled"
             await _until(self._is_cancelled)
-            self._doing = "it is deleted"
+            self._doing, self._cancelled_at = "it is deleted", time.monotonic()
             await _until(self._is_deleted)
 
     async def _proposed(self, by: str) -> Config:
         """By the command of an operator, who repeats it."""
         path = self.trio.folder / f"{_RUN}.toml"
-        path.write_text(study_config(_RUN, 1, run=_QUICK, timeouts=_TIMEOUTS).resolved_toml())
+        path.write_text(study_config(_RUN, 2, run=_QUICK, timeouts=_TIMEOUTS).resolved_toml())
         out, log = self.trio.folder / "study", self.trio.folder / "propose.log"
         merged = out / path.name
         while True:
@@ -311,11 +337,16 @@ class Playing:
             study = await self._seen(name)
             if study is not None and study["state"] in (State.PROPOSED, State.FAILED):
                 await self._asked(name, "POST", f"/studies/{digest}/approve", {"digest": digest})
-            if study is not None and study["state"] == State.CANCELLED:
-                raise _WrongEnd(f"{name}: it was cancelled: {study['reason']}")
+            if study is not None and study["state"] in (State.FAILED, State.CANCELLED):
+                self._failed(name, study)
             gone = study is not None and (state in ACTIVE or study["process"] is None)
             there.append(study is not None and study["state"] == state and gone)
         return all(there)
+
+    def _failed(self, name: str, study: dict[str, Any]) -> None:
+        self._failures += 1
+        if study["state"] == State.CANCELLED or self._failures > 3 * _TRIES:
+            raise _WrongEnd(f"{name}: it is {study['state']}: {study['reason']}")
 
     async def _is_cancelled(self) -> bool:
         """Whether all three have it; the operator repeats it until then."""
@@ -327,7 +358,9 @@ class Playing:
         return set(states) == {State.CANCELLED}
 
     async def _is_deleted(self) -> bool:
-        return not any(self.place(name).seal.exists() for name in SERVICES)
+        """Whether what is secret is gone, or should have been by now."""
+        late = time.monotonic() > self._cancelled_at + _DELETED_S
+        return late or not any(self.place(name).seal.exists() for name in SERVICES)
 
     async def _seen(self, name: str) -> dict[str, Any] | None:
         """The study as a service shows it."""
@@ -357,9 +390,16 @@ async def _has_ended(process: ForkServerProcess) -> bool:
     return not process.is_alive()
 
 
-def _make_room(pid: int) -> None:
-    """Files of a process, and of those that it has started, may grow again."""
-    for one in [*children(pid), pid]:
+def _continue(process: ForkServerProcess) -> None:
+    if process.pid is not None:
         with contextlib.suppress(ProcessLookupError):
-            _, hard = resource.prlimit(one, resource.RLIMIT_FSIZE)
-            resource.prlimit(one, resource.RLIMIT_FSIZE, (hard, hard))
+            os.kill(process.pid, signal.SIGCONT)
+
+
+def _make_room(process: ForkServerProcess) -> None:
+    """Its files, and those of the processes that it has started, may grow again."""
+    with contextlib.suppress(FileNotFoundError):
+        for pid in [process.pid or 0, *children(process.pid or 0)]:
+            with contextlib.suppress(ProcessLookupError):
+                _, hard = resource.prlimit(pid, resource.RLIMIT_FSIZE)
+                resource.prlimit(pid, resource.RLIMIT_FSIZE, (hard, hard))
