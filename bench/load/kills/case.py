@@ -22,7 +22,7 @@ from pathlib import Path
 
 from bench.load.fuzzing.corpus import OWNERS, PARTIES, Corpus, codes_of
 from bench.load.kills import judging, points
-from bench.load.kills.children import started
+from bench.load.kills.children import imported, started
 from bench.load.kills.judging import Finished
 from bench.load.kills.network import Network
 from bench.load.kills.outcome import Case, Outcome
@@ -40,6 +40,7 @@ _STOP_S, _HANG_S = 0.3, _RECEIVE_S + 1.5
 _POLL_S = 0.01
 _TRIES = 3
 """So often the same commands are given again: a machine that is busy may let a deadline pass."""
+imported(__name__)
 
 
 @dataclass(frozen=True, slots=True)

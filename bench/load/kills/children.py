@@ -1,6 +1,6 @@
 """Processes of a case: forked from one that has imported all of it, so that a case takes seconds.
 
-Provides ``started`` and ``CONTEXT``. Public.
+Provides ``started`` and ``imported``, which says what that is. Public.
 """
 
 import contextlib
@@ -10,23 +10,20 @@ from multiprocessing.context import ForkServerProcess
 
 from parties.commands.running import postponed
 
-CONTEXT = multiprocessing.get_context("forkserver")
-# Imported once, by a process without threads.
-CONTEXT.set_forkserver_preload(
-    [
-        "bench.load.kills.case",
-        "bench.load.kills.services",
-        "parties.commands.serve",
-        "parties.commands.study",
-        "parties.operate.serve",
-    ]
-)
+_CONTEXT = multiprocessing.get_context("forkserver")
+_imported = list[str]()
+
+
+def imported(*modules: str) -> None:
+    """From the first start on these are imported once, by a process without threads."""
+    _imported.extend(modules)
+    _CONTEXT.set_forkserver_preload(_imported)
 
 
 @contextlib.contextmanager
 def started(target: Callable[..., None], *args: object) -> Iterator[ForkServerProcess]:
     """A process that does this; killed at the end, where it has not ended."""
-    process = CONTEXT.Process(target=target, args=args)
+    process = _CONTEXT.Process(target=target, args=args)
     try:
         with postponed():
             process.start()

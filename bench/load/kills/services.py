@@ -28,7 +28,7 @@ from typing import Any
 
 import parties.operate.service
 from bench.load.kills import judging, points, service_points
-from bench.load.kills.children import started
+from bench.load.kills.children import imported, started
 from bench.load.kills.judging import Finished
 from bench.load.kills.leftovers import left_behind
 from bench.load.kills.network import Network
@@ -67,6 +67,7 @@ _TRIES = 3
 _RUN = "small"
 _PROPOSES, _CANCELS = {FINISHED: "gamma", CANCELLED: "beta"}, "alpha"
 """Whose operator does it: each service is once who decides, and once who hears of it."""
+imported(__name__, "parties.commands.serve", "parties.commands.study", "parties.operate.serve")
 
 
 class _WrongEnd(Exception):
@@ -316,6 +317,8 @@ class Playing:
             await _until(self._is_cancelled)
             self._doing, self._cancelled_at = "it is deleted", time.monotonic()
             await _until(self._is_deleted)
+        # One that was started again just now takes no order to end before it answers.
+        await _until(self._is_answered)
 
     async def _proposed(self, by: str) -> Config:
         """By the command of an operator, who repeats it."""
@@ -361,6 +364,9 @@ class Playing:
         """Whether what is secret is gone, or should have been by now."""
         late = time.monotonic() > self._cancelled_at + _DELETED_S
         return late or not any(self.place(name).seal.exists() for name in SERVICES)
+
+    async def _is_answered(self) -> bool:
+        return None not in [await self._seen(name) for name in SERVICES]
 
     async def _seen(self, name: str) -> dict[str, Any] | None:
         """The study as a service shows it."""
