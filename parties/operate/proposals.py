@@ -11,6 +11,7 @@ Secret: ``tls`` and ``run``, 0700. Public: the rest.
 
 import hashlib
 import os
+import re
 import secrets
 import shutil
 import tomllib
@@ -42,6 +43,7 @@ MOST_BYTES = 1 << 22
 SOURCE = "the proposed configuration"
 _MOST_CARDS = 200
 _STUDIES, _CARDS = "studies", "cards"
+_STUDY, _HALF_CARD = r"[^.].*-[0-9a-f]{12}", r"\.[0-9a-f]{16}"
 _AUTHORITY = "ca.crt"
 
 
@@ -335,11 +337,11 @@ def undo_half(identity: Identity, known: Collection[str]) -> None:
     ``known`` are the paths of the studies that are in the book. The keys of another one wait for its proposal again; if
     it has run, it was in a book, and stays. Raises CertificateError, StoreError.
     """
-    folder = identity.folder
-    with disk_errors(folder, "deleted"):
-        for path in [*(folder / _CARDS).glob(".*"), *(folder / _STUDIES).glob(".*")]:
+    cards, studies = identity.folder / _CARDS, identity.folder / _STUDIES
+    with disk_errors(identity.folder, "deleted"):
+        for path in [*_folders(cards, _HALF_CARD), *_folders(studies, rf"\.{_STUDY}")]:
             shutil.rmtree(path)
-        for path in (folder / _STUDIES).glob("*"):
+        for path in _folders(studies, _STUDY):
             if str(path) in known or (path / "run").exists():
                 continue
             keys = path / "tls"
@@ -348,6 +350,15 @@ def undo_half(identity: Identity, known: Collection[str]) -> None:
                 card.mkdir(parents=True, exist_ok=True, mode=0o700)
                 keys.rename(card / "tls")
             shutil.rmtree(path)
+
+
+def _folders(within: Path, name: str) -> list[Path]:
+    """Folders that this server gave such names; what else lies there is its operator's."""
+    return [
+        path
+        for path in within.glob("*")
+        if re.fullmatch(name, path.name) and path.is_dir() and not path.is_symlink()
+    ]
 
 
 def drop_seal(place: StudyFolder) -> None:

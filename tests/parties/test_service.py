@@ -379,6 +379,19 @@ async def test_a_study_and_a_card_that_a_kill_left_half_made_are_taken_back(
     assert load_config(place.config).digest() == place.digest
 
 
+def test_what_an_operator_keeps_beside_studies_and_cards_stays(tmp_path: Path) -> None:
+    folder, *_ = make_identities(tmp_path)
+    identity, theirs = Identity.load(folder), []
+    for within in (folder / "studies", folder / "cards"):
+        theirs += [within / name for name in (".snapshot", "copy of a study", "old")]
+        for path in theirs[-3:]:
+            path.mkdir(parents=True)
+        theirs.append(within / ".notes")
+        theirs[-1].write_text("mine")
+    undo_half(identity, ())
+    assert all(path.exists() for path in theirs)
+
+
 async def test_what_others_propose_decides_nothing_that_is_each_servers_own(three: Three) -> None:
     proposal = await three.proposal("stays")
     text = proposal["config"].replace("record_replay = false", "record_replay = true")
