@@ -19,7 +19,7 @@ from protocols.ring import BITS
 from protocols.shares import Share, concatenate, product
 
 # Entries whose sums are made beforehand, where planes have few words: at most so many.
-_TOGETHER = 4
+_TOGETHER = 8
 _FEW_WORDS = 64
 
 
@@ -27,7 +27,7 @@ _FEW_WORDS = 64
 class PublicTable:
     """Words of ``bits`` bits by entry and column: ``positions[bit][column]`` lists the entries with that bit set.
 
-    Which of four neighbouring entries those are is a number below 16, ``sums[four, bit * columns + column]``.
+    Which of eight neighbouring entries those are is a number below 256, ``sums[eight, bit * columns + column]``.
     """
 
     bits: int
@@ -61,20 +61,20 @@ class PublicTable:
 
     def _planes(self, component: NDArray[np.uint64]) -> NDArray[np.uint64]:
         few = component.shape[-1] <= _FEW_WORDS
-        return self._by_fours(component) if few else self._by_columns(component)
+        return self._by_eights(component) if few else self._by_columns(component)
 
-    def _by_fours(self, component: NDArray[np.uint64]) -> NDArray[np.uint64]:
-        # The sixteen sums of each four entries are made once, for all bits of all columns: what is below an entry,
+    def _by_eights(self, component: NDArray[np.uint64]) -> NDArray[np.uint64]:
+        # The 256 sums of each eight entries are made once, for all bits of all columns: what is below an entry,
         # without and with it. Source: the method of four Russians (Arlazarov, Dinic, Kronrod, Faradzhev 1970).
-        (fours, wanted), words = self.sums.shape, component.shape[-1]
-        sums = np.zeros((fours, 1 << _TOGETHER, words), np.uint64)
+        (eights, wanted), words = self.sums.shape, component.shape[-1]
+        sums = np.zeros((eights, 1 << _TOGETHER, words), np.uint64)
         for entry in range(_TOGETHER):
             ones = component[entry::_TOGETHER]
             below, place = sums[: len(ones), : 1 << entry], 1 << entry
             np.bitwise_xor(below, ones[:, None], out=sums[: len(ones), place : 2 * place])
         planes, some = np.zeros((2, wanted, words), np.uint64)
-        for four, chosen in zip(sums, self.sums, strict=True):
-            planes ^= four.take(chosen, axis=0, out=some, mode="clip")
+        for eight, chosen in zip(sums, self.sums, strict=True):
+            planes ^= eight.take(chosen, axis=0, out=some, mode="clip")
         return planes.reshape(self.bits, self.columns, words)
 
     def _by_columns(self, component: NDArray[np.uint64]) -> NDArray[np.uint64]:
