@@ -35,8 +35,8 @@ _SOAK = """
 
 Three `syncret serve` processes; a study has three owners and two rounds. Figures of each service from the end of the
 third study to that of the last: memory at both and evenly between, its slope by least squares over the later half;
-files and sockets by medians of ten studies, threads by the most in ten. Folders grow by what each study leaves
-(`[keep]` in settings.toml).
+files and sockets, without up to eight connections to the two others, by medians of ten studies, threads by the most in
+ten. Folders grow by what each study leaves (`[keep]` in settings.toml).
 """
 _LONG = """
 ## Long runs and large tables

@@ -39,19 +39,24 @@ WARM_UP = 3
 GROWTH_KB, ROOM_MB = 40.0, 4.0
 """Of a service's memory in a study, at most, in the later half of them and once it has grown by some megabytes since
 the warm-up: its caches fill in the earlier half, and it remembers every study in its book."""
-WINDOW, SWING = 10, 4
-"""Of a service's files and sockets, how far the median after the last studies may be above that after the first. To
-each of the two others a service keeps one connection, or two if it once asked for two things at once
-(`parties.operate.exchange`), and so do they: four more. What is left behind by studies stays, and is more than that."""
+WINDOW, SWING = 10, 1
+"""Of a service's files and sockets, how far the median after the last studies may be above that after the first."""
+CONNECTIONS = 8
+"""Not counted among them: to each of the two others a service keeps one connection, or two if it once asked for two
+things at once (`parties.operate.exchange`), and so do they."""
 _STEP_S, _LOOK_S = 120.0, 0.1
 OnProgress = Callable[[str, int], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Looked:
-    """A service after a study: its process, its study's processes that are left, TCP ports and its folder's size."""
+    """A service after a study: its process, its study's processes that are left, TCP ports and its folder's size.
+
+    ``files`` are its files and sockets, but for up to ``CONNECTIONS`` that are connected.
+    """
 
     own: Figures
+    files: int
     children: int
     listening: int
     folder_bytes: int
@@ -236,7 +241,10 @@ class _Soaking:
 
     def _looked(self, name: str) -> Looked:
         pid = self._children[name].pid
-        return Looked(figures(pid), len(children(pid)), _listening(pid), _bytes(self.folder / name))
+        own, connected = figures(pid), _sockets(pid, _CONNECTED)
+        files = own.descriptors - min(connected, CONNECTIONS)
+        listening = _sockets(pid, _LISTENING)
+        return Looked(own, files, len(children(pid)), listening, _bytes(self.folder / name))
 
 
 def _is_over(study: dict[str, Any] | None) -> bool:
@@ -247,12 +255,15 @@ def _is_over(study: dict[str, Any] | None) -> bool:
     return study is not None and state == State.FINISHED and study["process"] is None
 
 
-def _listening(pid: int) -> int:
-    """On how many TCP ports it listens."""
+_CONNECTED, _LISTENING = "01", "0A"
+
+
+def _sockets(pid: int, state: str) -> int:
+    """How many TCP sockets of it are in a state of the kernel's; one that its peer has closed is in another."""
     rows = Path(f"/proc/{pid}/net/tcp").read_text(encoding="ascii").splitlines()[1:]
-    waiting = {fields[9] for fields in (row.split() for row in rows) if fields[3] == "0A"}
+    found = {fields[9] for fields in (row.split() for row in rows) if fields[3] == state}
     links = (_link(Path(f"/proc/{pid}/fd/{number}")) for number in os.listdir(f"/proc/{pid}/fd"))
-    return sum(link.removeprefix("socket:[").removesuffix("]") in waiting for link in links)
+    return sum(link.removeprefix("socket:[").removesuffix("]") in found for link in links)
 
 
 def _link(path: Path) -> str:
@@ -268,7 +279,7 @@ def _bytes(folder: Path) -> int:
 
 def _usual(looks: Sequence[Looked]) -> int:
     """How many files and sockets a service has after most of the studies."""
-    return round(median(item.own.descriptors for item in looks))
+    return round(median(item.files for item in looks))
 
 
 def _slope(values: Sequence[float]) -> float:

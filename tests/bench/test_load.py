@@ -1,8 +1,10 @@
 """Load: a sample of what the commands measure, and that they see what they look for."""
 
 import asyncio
+import contextlib
 import json
-from dataclasses import replace
+import os
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +16,8 @@ from bench.load import page
 from bench.load.fleet import Played
 from bench.load.garbage import KINDS
 from bench.load.owners import OwnersLoad, judged, measure_owners
-from bench.load.soak import Grown, Looked
-from bench.load.watch import Figures, Watch
+from bench.load.soak import Grown, Looked, _sockets
+from bench.load.watch import Figures, Watch, figures
 
 
 def run(*arguments: str) -> dict[str, Any]:
@@ -119,33 +121,44 @@ def test_load_soak_leaves_no_files_threads_processes_or_ports_behind() -> None:
     assert run("soak", "--studies", "8")["studies"] == 8
 
 
+def seen(files: int = 20, left: int = 0, listening: int = 2, **changes: int) -> Looked:
+    return Looked(looked(**changes)[1], files, left, listening, 1000)
+
+
 def test_load_soak_sees_what_grows() -> None:
-    own = Figures(10**8, 1.0, 20, 9)
-    flat = [Looked(own, 0, 2, 1000) for _ in range(40)]
+    flat = [seen() for _ in range(40)]
     assert Grown.of(flat).problems == []
-    more = [Looked(replace(own, threads=10), 0, 2, 1000)]
-    assert Grown.of(flat + more).problems == ["threads: 9, then 10"]
-    assert Grown.of([*flat, Looked(own, 1, 2, 1000)]).problems == ["processes: 0, then 1"]
-    assert Grown.of([*flat, Looked(own, 0, 3, 1000)]).problems == ["ports: 2, then 3"]
+    assert Grown.of([*flat, seen(threads=10)]).problems == ["threads: 9, then 10"]
+    assert Grown.of([*flat, seen(left=1)]).problems == ["processes: 0, then 1"]
+    assert Grown.of([*flat, seen(listening=3)]).problems == ["ports: 2, then 3"]
     # What the first studies import and cache is no leak.
-    assert Grown.of([Looked(replace(own, threads=4), 0, 2, 0), *flat]).problems == []
+    assert Grown.of([seen(threads=4), *flat]).problems == []
 
 
-def test_load_soak_sees_files_that_are_left_and_not_connections_that_come_and_go() -> None:
-    own = Figures(10**8, 1.0, 20, 9)
-    swinging = [Looked(replace(own, descriptors=20 + 6 * (n % 3 > 1)), 0, 2, 0) for n in range(40)]
-    assert Grown.of(swinging).problems == []
-    leaking = [Looked(replace(own, descriptors=20 + n // 5), 0, 2, 0) for n in range(40)]
-    assert Grown.of(leaking).problems == ["files and sockets: 21, then 26"]
-    # A second connection to each of the two other services, and of each.
-    connected = [Looked(replace(own, descriptors=20 + 4 * (n > 20)), 0, 2, 0) for n in range(40)]
-    assert Grown.of(connected).problems == []
+def test_load_soak_sees_files_that_are_left_and_not_those_that_come_and_go() -> None:
+    assert Grown.of([seen(20 + 6 * (n % 3 > 1)) for n in range(40)]).problems == []
+    leaking = [seen(20 + n // 15) for n in range(40)]
+    assert Grown.of(leaking).problems == ["files and sockets: 20, then 22"]
+
+
+def test_load_soak_leaves_out_connections_and_counts_others_as_files() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server, contextlib.ExitStack() as exits:
+        before = figures(os.getpid()).descriptors
+        listening, connected = _sockets(os.getpid(), "0A"), _sockets(os.getpid(), "01")
+        ends = [socket.create_connection(server.getsockname()) for _ in range(2)]
+        others = [exits.enter_context(server.accept()[0]) for _ in ends]
+        assert _sockets(os.getpid(), "01") == connected + 4
+        assert _sockets(os.getpid(), "0A") == listening
+        for end in ends:
+            end.close()
+        # What the other end has closed, and nobody has closed here, is left behind.
+        assert _sockets(os.getpid(), "01") == connected
+        assert figures(os.getpid()).descriptors == before + len(others)
 
 
 def test_load_soak_sees_memory_that_does_not_stop_growing() -> None:
     def looks(grown: list[int]) -> Grown:
-        own = Figures(10**8, 1.0, 20, 9)
-        return Grown.of([Looked(replace(own, memory_bytes=10**8 + add), 0, 2, 0) for add in grown])
+        return Grown.of([seen(memory_bytes=10**8 + add) for add in grown])
 
     leaking = looks([600_000 * n for n in range(40)])
     assert leaking.problems == ["memory: 600 KB a study"]
