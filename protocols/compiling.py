@@ -28,8 +28,8 @@ def compiled(*signatures: object) -> Callable[[F], F]:
         options: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
         try:
             made = njit(list(signatures), cache=True, **options)(function)
-        except (RuntimeError, OSError):
-            # Nowhere may or can anything be kept: compiled in each process.
+        except Exception:  # noqa: BLE001  # Whatever its reader finds in a damaged file.
+            # Nowhere may or can anything be kept, or what is cannot be read: compiled in each process.
             made = njit(list(signatures), **options)(function)
         return cast(F, made)
 

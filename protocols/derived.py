@@ -328,7 +328,7 @@ def _sign_pairs(plane: RingArray, x: RingArray, ring: Ring) -> RingArray:
     """s x and s (2, n), of the signs s = 1 - 2 v of bits v (words,). Local."""
     if ring is R32 and (compiled := cells.kernels()) is not None:
         pairs = np.empty((2, x.size), ring.dtype)
-        compiled.sign_pairs(plane, x, pairs)
+        compiled.sign_pairs(*map(np.ascontiguousarray, (plane, x)), pairs)
         return pairs
     sign = _signs(plane, x.size, ring)
     return np.stack((ring.mul(sign, x), sign))
@@ -338,7 +338,7 @@ def _sign_terms(plane: RingArray, x: RingArray, held: RingArray, ring: Ring) -> 
     """s (h + t x) (n,), of the signs s and of h and t, which are ``held`` (2, n). Local."""
     terms = np.empty(x.size, ring.dtype)
     if ring is R32 and (compiled := cells.kernels()) is not None:
-        compiled.sign_terms(plane, x, held, terms)
+        compiled.sign_terms(*map(np.ascontiguousarray, (plane, x, held)), terms)
         return terms
     sign = _signs(plane, x.size, ring)
     # In segments that stay in the processor's cache.

@@ -218,7 +218,8 @@ def guarded(cli: click.Group, arguments: list[str] | None = None) -> int:
         with interruptible():
             left = cli.main(args=arguments, prog_name="syncret", standalone_mode=False, obj=state)
     except click.ClickException as error:
-        error.show()
+        with unsaid():
+            error.show()
         return int(Status.USAGE)
     except (click.Abort, KeyboardInterrupt):
         _print_failure("stopped by Ctrl-C")
@@ -233,7 +234,8 @@ def guarded(cli: click.Group, arguments: list[str] | None = None) -> int:
 
 def _failed(error: BaseException, state: CommandState) -> int:
     if state.debug:
-        traceback.print_exception(error)
+        with unsaid():
+            traceback.print_exception(error)
     failure = describe(error)
     if state.log is not None:
         name = "failed" if failure.status else "stopped"

@@ -9,6 +9,7 @@ public and alike at everybody, ``tls`` has this server's keys, ``run`` is the fo
 Secret: ``tls`` and ``run``, 0700. Public: the rest.
 """
 
+import contextlib
 import hashlib
 import os
 import re
@@ -27,7 +28,7 @@ from mechanisms.errors import MechanismError
 from parties.cards import SEAL, own_card
 from parties.ceremony import CERTIFICATES, TLS
 from parties.certificates import from_pem
-from parties.config import Config, config_from_dict
+from parties.config import Config, config_from_dict, load_config
 from parties.distaim.feasible import check_feasible
 from parties.errors import CertificateError, ConfigError, PartyError
 from parties.files import create, disk_errors, write_whole
@@ -297,20 +298,21 @@ def new_card(identity: Identity, kind: str) -> str:
             shutil.rmtree(beside, ignore_errors=True)
 
 
-def keep(identity: Identity, proposal: Proposal) -> StudyFolder:
-    """Make a study's folder, with this server's keys in it; one that is there stays. Raises Refused, StoreError."""
+def keep(identity: Identity, proposal: Proposal, known: Collection[str] = ()) -> StudyFolder:
+    """Make a study's folder, with this server's keys in it; one that is there stays. Raises Refused, StoreError.
+
+    ``known`` are the paths of the studies that are in the book: a kill may have left the keys in another one.
+    """
     config = proposal.config
     place = StudyFolder(identity.folder, config.run.id, config.digest())
-    if place.seal.parent.exists():
+    if place.seal.parent.exists() or place.work.exists():
+        # A folder's name has a part of the digest, for which somebody could find two configurations.
+        if load_config(place.config).digest() != place.digest:
+            raise Refused(f"{SOURCE}: {place.path} is of another study; expected another run.id")
         return place
     keys = None
     if proposal.kind == DISTAIM:
-        keys = _card_folder(identity, config.parties[identity.pid].seal) / "tls"
-        if not keys.exists():
-            raise Refused(
-                f"{SOURCE}: party.seal of {identity.own.name} is no sealing key that waits for a study here; expected "
-                "one of a new card (`syncret study card`), which is for one study"
-            )
+        keys = _waiting(identity, config.parties[identity.pid].seal, known)
     beside = place.path.with_name(f".{place.path.name}")
     with disk_errors(place.path, "made"):
         # One without keys was left by a kill: they come last, in one piece.
@@ -327,28 +329,37 @@ def keep(identity: Identity, proposal: Proposal) -> StudyFolder:
         else:
             beside.rename(place.path)
             keys.rename(place.path / "tls")
-            shutil.rmtree(keys.parent, ignore_errors=True)
+            if keys.parent.parent.name == _CARDS:
+                shutil.rmtree(keys.parent, ignore_errors=True)
     return place
 
 
-def undo_half(identity: Identity, known: Collection[str]) -> None:
-    """Take back what was being made when this process was killed: cards, and folders of studies.
+def _waiting(identity: Identity, seal: str, known: Collection[str]) -> Path:
+    """The folder of keys that wait for a study with this sealing key. Raises Refused."""
+    keys = _card_folder(identity, seal) / "tls"
+    if keys.exists():
+        return keys
+    for path in _folders(identity.folder / _STUDIES, _STUDY):
+        # Another one that has run was in a book.
+        if str(path) not in known and not (path / "run").exists():
+            with contextlib.suppress(PartyError):
+                if str(SealKey.load(path / "tls" / SEAL).public) == seal:
+                    return path / "tls"
+    raise Refused(
+        f"{SOURCE}: party.seal of {identity.own.name} is no sealing key that waits for a study here; expected one of a "
+        "new card (`syncret study card`), which is for one study"
+    )
 
-    ``known`` are the paths of the studies that are in the book. The keys of another one wait for its proposal again; if
-    it has run, it was in a book, and stays. Raises CertificateError, StoreError.
+
+def drop_half(identity: Identity) -> None:
+    """Delete what was being made when this process was killed: cards, and folders of studies. Raises StoreError.
+
+    A study that a kill left out of the book keeps its folder, and in it its keys, until it is proposed again: a book
+    can also be the wrong one.
     """
     cards, studies = identity.folder / _CARDS, identity.folder / _STUDIES
     with disk_errors(identity.folder, "deleted"):
         for path in [*_folders(cards, _HALF_CARD), *_folders(studies, rf"\.{_STUDY}")]:
-            shutil.rmtree(path)
-        for path in _folders(studies, _STUDY):
-            if str(path) in known or (path / "run").exists():
-                continue
-            keys = path / "tls"
-            if (keys / SEAL).exists():
-                card = _card_folder(identity, str(SealKey.load(keys / SEAL).public))
-                card.mkdir(parents=True, exist_ok=True, mode=0o700)
-                keys.rename(card / "tls")
             shutil.rmtree(path)
 
 

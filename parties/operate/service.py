@@ -45,11 +45,11 @@ from parties.operate.proposals import (
     Refused,
     StudyFolder,
     check_proposal,
+    drop_half,
     drop_seal,
     keep,
     new_card,
     proposed_config,
-    undo_half,
 )
 from parties.operate.statement import MOST_STUDIES, Standing, Statement
 from parties.operate.workers import Worker
@@ -137,8 +137,7 @@ class Service:
             await asyncio.to_thread(self.book.studies), key=lambda study: study.changed_at
         )
         self.studies.update({study.digest: study for study in studies})
-        known = {str(self.place(study).path) for study in studies}
-        await asyncio.to_thread(undo_half, self.identity, known)
+        await asyncio.to_thread(drop_half, self.identity)
         self._unforgotten = {
             study.digest: 0.0
             for study in studies
@@ -457,7 +456,8 @@ class Service:
         return said if isinstance(said, str) and said in names else peer.server.name
 
     async def _take_in(self, proposal: Proposal, proposer: str, actor: str) -> None:
-        place = await asyncio.to_thread(keep, self.identity, proposal)
+        known = {str(self.place(study).path) for study in self.studies.values()}
+        place = await asyncio.to_thread(keep, self.identity, proposal, known)
         at, config = now(), proposal.config
         study = Study(
             place.digest,

@@ -55,16 +55,24 @@ def test_postponed_lets_a_signal_take_effect_at_the_end(number: int, *, fails: b
     assert steps == ["started", "signal"]
 
 
-def test_a_command_whose_log_is_on_a_full_disk_ends_as_it_would(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("arguments", "status"),
+    [
+        (["party", "no.toml", "--pid", "0"], Status.CONFIG),
+        (["party", "no.toml", "--pid", "0", "--debug"], Status.CONFIG),
+        (["nonsense"], Status.USAGE),
+    ],
+    ids=["failure", "debug", "usage"],
+)
+def test_a_command_whose_log_is_on_a_full_disk_ends_as_it_would(
+    arguments: list[str], status: Status
+) -> None:
     """It takes a second: only a process's own end flushes its standard error."""
     with open("/dev/full", "w") as full:
         done = subprocess.run(
-            [sys.executable, "-m", "parties", "party", str(tmp_path / "no.toml"), "--pid", "0"],
-            cwd=ROOT,
-            stderr=full,
-            check=False,
+            [sys.executable, "-m", "parties", *arguments], cwd=ROOT, stderr=full, check=False
         )
-    assert done.returncode == Status.CONFIG
+    assert done.returncode == status
 
 
 class Refusing(io.StringIO):

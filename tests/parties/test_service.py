@@ -35,12 +35,13 @@ from parties.operate.exchange import Peer
 from parties.operate.identity import Identity, ServerFile, join
 from parties.operate.proposals import (
     MOST_BYTES,
+    Proposal,
     Refused,
     StudyFolder,
     check_proposal,
+    drop_half,
     keep,
     new_card,
-    undo_half,
 )
 from parties.operate.service import NoStudy, NotNow, Service
 from parties.operate.service_app import service_application
@@ -346,17 +347,12 @@ async def test_a_card_is_for_one_study(three: Three) -> None:
 
 
 @pytest.mark.parametrize("renames", range(5))
+@pytest.mark.parametrize("other", [False, True])
 async def test_a_study_and_a_card_that_a_kill_left_half_made_are_taken_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, renames: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, renames: int, *, other: bool
 ) -> None:
-    """A study that is proposed again is taken, whichever renaming was the last one; its key is there once."""
-    Authority.make(tmp_path / "authority", 10)
-    folders = make_identities(tmp_path)
-    identity, cards = Identity.load(folders[0]), []
-    for folder in folders:
-        cards.append(tmp_path / f"{folder.name}.card")
-        cards[-1].write_text(new_card(Identity.load(folder), "distaim"))
-    proposal = check_proposal(document(tmp_path, "stays", cards), identity)
+    """Whichever renaming was the last one, the study is taken when it is proposed again, or one that is otherwise."""
+    identity, proposal = one_proposal(tmp_path)
     rename, left = Path.rename, iter(range(renames))
 
     def killed(path: Path, to: Path) -> Path:
@@ -369,14 +365,65 @@ async def test_a_study_and_a_card_that_a_kill_left_half_made_are_taken_back(
         patch.setattr(shutil, "rmtree", lambda *_, **__: None)
         keep(identity, proposal)
         new_card(identity, "distaim")
-    undo_half(identity, ())
-    assert list((folders[0] / "studies").glob("*")) == []
+    drop_half(identity)
+    assert not list(identity.folder.glob("*/.*"))
+    if other:
+        proposal = replace(proposal, config=proposal.config.override({"run.rounds": 2}))
     place = keep(identity, proposal)
-    undo_half(identity, {str(place.path)})
-    seals = [path for path in folders[0].rglob("own.seal") if "studies" in path.parts]
+    seals = [path for path in identity.folder.rglob("own.seal") if "studies" in path.parts]
     assert seals == [place.seal]
-    assert not list(folders[0].glob("*/.*"))
     assert load_config(place.config).digest() == place.digest
+
+
+def one_proposal(folder: Path) -> tuple[Identity, Proposal]:
+    """Of a study among three, as the first one sees it."""
+    Authority.make(folder / "authority", 10)
+    folders = make_identities(folder)
+    cards = []
+    for at in folders:
+        cards.append(folder / f"{at.name}.card")
+        cards[-1].write_text(new_card(Identity.load(at), "distaim"))
+    identity = Identity.load(folders[0])
+    return identity, check_proposal(document(folder, "stays", cards), identity)
+
+
+def test_a_key_in_a_known_study_or_a_damaged_one_waits_for_no_other(tmp_path: Path) -> None:
+    identity, proposal = one_proposal(tmp_path)
+    place = keep(identity, proposal)
+    other = replace(proposal, config=proposal.config.override({"run.rounds": 2}))
+    with pytest.raises(Refused, match="no sealing key that waits"):
+        keep(identity, other, {str(place.path)})
+    place.work.mkdir()
+    with pytest.raises(Refused, match="no sealing key that waits"):
+        keep(identity, other)
+    place.work.rmdir()
+    place.seal.write_bytes(b"")
+    drop_half(identity)
+    with pytest.raises(Refused, match="no sealing key that waits"):
+        keep(identity, other)
+    assert place.seal.exists()
+
+
+def test_a_study_whose_digest_begins_as_anothers_is_refused(tmp_path: Path) -> None:
+    identity, proposal = one_proposal(tmp_path)
+    place = keep(identity, proposal)
+    other = proposal.config.override({"run.epsilon": 9.0})
+    place.config.write_text(replace(proposal, config=other).text)
+    with pytest.raises(Refused, match="is of another study"):
+        keep(identity, proposal)
+
+
+async def test_a_start_with_another_database_costs_a_study_nothing(tmp_path: Path) -> None:
+    """One that waits for its turn is there, with its key, when the right one is back."""
+    identity, proposal = one_proposal(tmp_path)
+    place = keep(identity, proposal)
+    before = sorted(identity.folder.rglob("*"))
+    with opened(database_url(identity.folder), identity.own.key) as engine:
+        book = Book(engine, identity.folder)
+        async with Service(identity, book, limit=1, register=tmp_path / "register.sqlite"):
+            pass
+    assert [path for path in before if not path.exists()] == []
+    assert place.seal.exists()
 
 
 def test_what_an_operator_keeps_beside_studies_and_cards_stays(tmp_path: Path) -> None:
@@ -388,7 +435,7 @@ def test_what_an_operator_keeps_beside_studies_and_cards_stays(tmp_path: Path) -
             path.mkdir(parents=True)
         theirs.append(within / ".notes")
         theirs[-1].write_text("mine")
-    undo_half(identity, ())
+    drop_half(identity)
     assert all(path.exists() for path in theirs)
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocols import absolute, cells
+from protocols import absolute, cells, derived
 from protocols.bitslice import from_planes, to_bits, to_planes, words_for
 from protocols.ring import R32
 from tests.protocols.local import components, run_parties, share_of
@@ -81,3 +81,16 @@ def test_errors_of_several_blocks_are_the_same(monkeypatch: pytest.MonkeyPatch) 
     assert np.array_equal(compiled, plain)
     # A control: errors of other answers are others.
     assert not np.array_equal(compiled, _both(x, y + 64, np.array([1, 1000, 1999]), 6, 23)[0])
+
+
+def test_arrays_that_do_not_lie_in_one_piece_are_taken_as_they_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    generator = np.random.default_rng(1)
+    x, held = generator.integers(0, 1 << 32, 260, np.uint32)[::2], R32.blank((2, 130))
+    plane = generator.integers(0, 1 << 62, 6, np.uint64)[::2]
+    compiled = derived._sign_pairs(plane, x, R32), derived._sign_terms(plane, x, held, R32)
+    monkeypatch.setattr(cells, "_kernels", None)
+    plain = derived._sign_pairs(plane, x, R32), derived._sign_terms(plane, x, held, R32)
+    assert np.array_equal(compiled[0], plain[0])
+    assert np.array_equal(compiled[1], plain[1])

@@ -145,3 +145,18 @@ def test_where_nothing_may_be_kept_kernels_are_compiled_each_time(
         return x + x
 
     assert doubled(21) == 42
+
+
+def test_kernels_whose_cache_is_damaged_are_compiled_each_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def damaged(*_: object) -> None:
+        raise EOFError("Ran out of input")
+
+    monkeypatch.setattr("numba.core.caching.Cache.load_overload", damaged)
+
+    @compiled("uint64(uint64)")
+    def tripled(x: int) -> int:
+        return 3 * x
+
+    assert tripled(7) == 21

@@ -248,4 +248,4 @@ def judged(run: Run, case: Case) -> str:
     certificates["ca.crt"] = run.certificates[PARTIES[0]].ca
     directories = [run.directory(pid) for pid in range(3)]
     finished = Finished(run.configs[0], directories, certificates, run.folder / "run")
-    return judging.judged(finished, case.fault)
+    return judging.judged(finished, clocks_apart=case.fault in (points.AHEAD, points.BEHIND))

@@ -174,7 +174,10 @@ def kills(
         sys.exit(1)
 
 
-HEADS = "fault | what happens | cases | points | went on | finished | ends by status | otherwise than it should"
+HEADS = (
+    "fault | what happens | cases | points | not reached | went on | failed first | finished | ends by status | "
+    "otherwise than it should"
+)
 
 
 def table_rows(outcomes: Sequence[Outcome]) -> list[tuple[str | int, ...]]:
@@ -191,8 +194,10 @@ def table_rows(outcomes: Sequence[Outcome]) -> list[tuple[str | int, ...]]:
                 fault,
                 what if found[0].case.of == RUNS else OF_SERVICES.get(fault, what),
                 len(found),
-                len({outcome.at for outcome in found}),
+                len({outcome.at for outcome in found} - {""}),
+                sum(not outcome.at for outcome in found),
                 went_on,
+                sum(outcome.failed for outcome in found),
                 sum(outcome.tries > 0 and not outcome.wrong for outcome in found),
                 ", ".join(f"{code}: {n}" for code, n in sorted(statuses.items())),
                 sum(bool(outcome.wrong) for outcome in found),

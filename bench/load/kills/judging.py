@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.load.kills.points import AHEAD, BEHIND
 from parties.audit.run import audit_folder
 from parties.config import Config
 from parties.distaim.forget import STORE
@@ -27,8 +26,8 @@ class Finished:
     out: Path
 
 
-def judged(run: Finished, fault: str) -> str:
-    """What does not hold of a run that met ``fault``; "" where everything does."""
+def judged(run: Finished, *, clocks_apart: bool = False) -> str:
+    """What does not hold of a run, of which a server's clock may have been hours off; "" where everything does."""
     plan = make_plan(run.config, run.config.build_workload())
     charged = []
     for pid, directory in enumerate(run.directories):
@@ -42,7 +41,7 @@ def judged(run: Finished, fault: str) -> str:
     _collect(run)
     failed = [check for check in audit_folder(run.out).checks if check.status == "fail"]
     # Clocks that are hours apart are told, and an auditor has to be.
-    told = {"clocks"} if fault in (AHEAD, BEHIND) else set()
+    told = {"clocks"} if clocks_apart else set()
     return "; ".join(f"{c.name}: {c.detail}" for c in failed if c.name not in told)[:500]
 
 

@@ -3,18 +3,20 @@
 Provides ``left_behind``. Public.
 """
 
+import contextlib
 import os
 import socket
+import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
 from bench.load.services import SERVICES, Trio
-from parties.cards import SEAL, load_card
+from parties.cards import SEAL
 from parties.config import Config
 from parties.database import FILE
 from parties.distaim.forget import STORE
-from parties.distaim.store import Store
 from parties.operate.proposals import StudyFolder
+from parties.sealing import SealKey
 from parties.trial.ports import LOOPBACK
 
 _FOLDERS = ("submissions", "incoming", "totals", "outbox")
@@ -34,7 +36,9 @@ def _processes(folder: Path) -> Iterator[str]:
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and int(entry.name) != os.getpid():
             try:
-                command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+                command = (
+                    (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+                )
                 state = (entry / "stat").read_text().rpartition(")")[2].split()[0]
             except (FileNotFoundError, ProcessLookupError):
                 continue
@@ -57,19 +61,24 @@ def _secrets(folder: Path, pid: int, config: Config) -> Iterator[str]:
     for path in folder.glob(f"studies/*/tls/{SEAL}"):
         yield f"{path}"
     seal = config.parties[pid].seal
-    for card in folder.glob("cards/*/*.card"):
-        if (card.parent / "tls" / SEAL).exists() and load_card(card).seal == seal:
-            yield f"{card.parent}: the sealing key of a study"
+    for path in folder.glob(f"cards/*/tls/{SEAL}"):
+        if str(SealKey.load(path).public) == seal:
+            yield f"{path}: the sealing key of a study"
     store = StudyFolder(folder, config.run.id, config.digest()).work / STORE
     if (store / FILE).exists():
-        yield from _shares(store, config.digest())
+        yield from _shares(store)
 
 
-def _shares(directory: Path, digest: str) -> Iterator[str]:
-    """Who has submitted stays; what they have sent does not."""
+def _shares(directory: Path) -> Iterator[str]:
+    """Who has submitted stays; what they have sent does not, nor what commitments were keyed with."""
     for path in (one for name in _FOLDERS for one in (directory / name).iterdir()):
         yield f"{path}"
-    with Store(directory, digest) as store:
+    # Not by a store, which begins by deleting what no row names.
+    with contextlib.closing(sqlite3.connect(directory / FILE)) as database:
         for table in ("body", "total", "outbox"):
-            if store.rows(f"SELECT * FROM {table}"):  # noqa: S608
+            if database.execute(f"SELECT 1 FROM {table}").fetchall():  # noqa: S608
                 yield f"{directory}: shares, in {table}"
+        if database.execute("SELECT 1 FROM meta WHERE key = 'commitment_key'").fetchall():
+            yield f"{directory}: the commitments' key"
+        if pages := database.execute("PRAGMA freelist_count").fetchone()[0]:
+            yield f"{directory}: {pages} pages that are not scrubbed"

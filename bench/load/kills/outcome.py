@@ -24,8 +24,8 @@ class Case:
 class Outcome:
     """``at``: the point's name, "" where the run was over before. ``ended``: how each server ended the first time.
 
-    ``tries``: how often they were started again. ``wrong``: what is not as it should be; "" where all is. A
-    service that was there until the studies were over has ended with 0.
+    ``tries``: how often they were started again. ``failed``: whether a study failed, and was approved again. ``wrong``:
+    what is not as it should be; "" where all is. A service that was there until the studies were over has ended with 0.
     """
 
     case: Case
@@ -34,6 +34,7 @@ class Outcome:
     tries: int
     seconds: float
     wrong: str = ""
+    failed: bool = False
 
     def to_json(self, commit: str) -> str:
         """For a file's line, with the sources that were played."""

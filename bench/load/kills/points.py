@@ -5,6 +5,7 @@ charges, keeps, opens, seals, sends on or deletes something, and when it enters 
 is asked for the fault happens. What is patched here is patched in this process alone. Public: names of points.
 """
 
+import contextlib
 import datetime
 import functools
 import inspect
@@ -20,6 +21,7 @@ from typing import Any
 import parties.distaim.computation
 import parties.enrolment
 import parties.tls
+from bench.load.services import children
 from parties.distaim.outbox import Outbox
 from parties.distaim.store import Store
 from parties.ledger import DurableLedger
@@ -116,7 +118,9 @@ def _happens(fault: str, clocks: Sequence[tuple[Any, str]]) -> None:
         case "full":
             # SIGXFSZ is ignored by the interpreter: writes fail with EFBIG.
             _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-            resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
+            for pid in [os.getpid(), *children(os.getpid())]:
+                with contextlib.suppress(ProcessLookupError):
+                    resource.prlimit(pid, resource.RLIMIT_FSIZE, (0, hard))
         case "ahead":
             _shift_clocks(_CLOCK_S, clocks)
         case "behind":

@@ -49,7 +49,7 @@ def _watch_files(point: Point) -> None:
     point.watch(Book, "note", lambda _, entry: f"book {entry.what}")
     point.watch(service, "new_card", lambda *_: "card")
     point.watch(service, "check_proposal", lambda *_: "look at a proposal")
-    point.watch(service, "keep", lambda _, proposal: f"keep {proposal.config.run.id}")
+    point.watch(service, "keep", lambda _, proposal, *rest: f"keep {proposal.config.run.id}")
     point.watch(service, "drop_seal", lambda place: f"drop the seal of {place.run}")
     point.watch(service, "forget_run", lambda config, *_, **__: f"forget {config.run.id}")
     point.watch(proposals, "_copy_key", lambda *_: "own key copied")

@@ -123,7 +123,7 @@ def _owners(trio: Trio, config: Config, numbers: Sequence[int]) -> None:
 def count_points(folder: Path, victim: int, of: str) -> int:
     """How many points service ``victim`` passes without a fault. Raises RuntimeError where that goes wrong."""
     outcome = play(Case("", victim, 0, of), folder, keep=True)
-    if outcome.wrong or outcome.tries:
+    if outcome.wrong or outcome.tries or outcome.failed:
         raise RuntimeError(f"services without a fault went wrong: {outcome}")
     count = len((folder / "points").read_text().splitlines())
     shutil.rmtree(folder)
@@ -140,7 +140,8 @@ def play(case: Case, folder: Path, *, keep: bool = False) -> Outcome:
     at = hit.read_text() if hit.exists() else ""
     if not wrong and not keep:
         shutil.rmtree(folder)
-    return Outcome(case, at, playing.ended, playing.tries, time.monotonic() - began, wrong)
+    seconds = time.monotonic() - began
+    return Outcome(case, at, playing.ended, playing.tries, seconds, wrong, playing.failed)
 
 
 class Playing:
@@ -175,6 +176,11 @@ class Playing:
             return f"cannot be judged: {type(error).__name__}: {error}"
 
     @property
+    def failed(self) -> bool:
+        """Whether the study failed at one of them, and was approved again."""
+        return self._failures > 0
+
+    @property
     def config(self) -> Config:
         """The study's, once it is proposed."""
         if self._config is None:
@@ -199,7 +205,7 @@ class Playing:
         certificates = {path.name: path for path in folder.iterdir()}
         runs = [place.work for place in places]
         finished = Finished(self.config, runs, certificates, self.trio.folder / "run")
-        return judging.judged(finished, self.case.fault)
+        return judging.judged(finished)
 
     def place(self, name: str) -> StudyFolder:
         """Where a service has the study."""
@@ -312,6 +318,7 @@ class Playing:
             )
             if cancelled:
                 await _until(partial(_has_ended, submitting))
+                _submitted(submitting)
         if cancelled:
             self._doing = "it is cancelled"
             await _until(self._is_cancelled)
@@ -390,6 +397,11 @@ async def _until(holds: Callable[[], Awaitable[bool]]) -> None:
     # What happens in other processes sets no event.
     while not await holds():  # noqa: ASYNC110
         await asyncio.sleep(_LOOK_S)
+
+
+def _submitted(owners: ForkServerProcess) -> None:
+    if owners.exitcode != 0:
+        raise _WrongEnd(f"an owner's process ended with {owners.exitcode}")
 
 
 async def _has_ended(process: ForkServerProcess) -> bool:
