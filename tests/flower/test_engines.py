@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -232,9 +233,23 @@ def start_guarded_deployment(found: Fleet, nodes: list[dict[str, str]], host: Ho
     )
 
 
-def run_app(found: Fleet, *more: str, **settings: str) -> None:
+def run_app(found: Fleet, *more: str, **settings: str) -> str:
+    """Start a run; its number."""
     values = " ".join(f'{key}="{value}"' for key, value in settings.items())
-    found.flwr("run", str(APP), "fleet", "--run-config", values, *more)
+    said = found.flwr("run", str(APP), "fleet", "--run-config", values, *more)
+    number = re.search(r"\d{10,}", said)
+    assert number, said
+    return number[0]
+
+
+def wait_for(found: Fleet, run: str, report: Path) -> None:
+    """Until there is a report, or the ServerApp has ended: its words, then."""
+    found.wait(
+        lambda: report.exists() or "Finished task" in found.log("superlink"),
+        800,
+        "the run does not end",
+    )
+    assert report.exists(), found.flwr("log", run, "fleet", "--show")
 
 
 def test_deployment_engine_runs_flaim_and_survives_a_killed_node(
@@ -248,7 +263,7 @@ def test_deployment_engine_runs_flaim_and_survives_a_killed_node(
     server, killed = tmp_path / "server", NAMES[2]
     with fleet(tmp_path) as found:
         start_deployment(found, nodes)
-        run_app(found, config=str(tmp_path / "study.toml"), dir=str(server))
+        run = run_app(found, config=str(tmp_path / "study.toml"), dir=str(server))
         state = tmp_path / killed / "state" / STATE
 
         def in_a_sum() -> bool:
@@ -256,8 +271,7 @@ def test_deployment_engine_runs_flaim_and_survives_a_killed_node(
 
         found.wait(in_a_sum, 200, "no sum has begun")
         found.kill(killed)
-        found.wait((server / "result.json").exists, 800, "the run does not end")
-        found.wait((server / "report.json").exists, 60, "there is no report")
+        wait_for(found, run, server / "report.json")
     result = json.loads((server / "result.json").read_text())
     assert result["rounds_done"] == 1
     assert result["sums"]["dropouts"] >= 1
@@ -268,16 +282,15 @@ def test_deployment_engine_runs_flaim_and_survives_a_killed_node(
 def test_deployment_engine_runs_flaim_over_tls_among_nodes_that_are_registered(
     certificates: Certificates, tmp_path: Path
 ) -> None:
-    config = flaim_config(
-        certificates,
-        MALICIOUS | {"run.rounds": 1, "timeouts.receive_s": 240.0, "clients.wait_s": 240.0},
-    )
+    waits = {"timeouts.receive_s": 240.0, "clients.wait_s": 240.0}
+    # A study of its own: what one configuration has released, no other folder releases again.
+    config = flaim_config(certificates, MALICIOUS | waits | {"run.id": "guarded", "run.rounds": 1})
     nodes, host = write_nodes(config, certificates, tmp_path), HostFiles.make(tmp_path)
     server = tmp_path / "server"
     with fleet(tmp_path) as found:
         start_guarded_deployment(found, nodes, host)
-        run_app(found, config=str(tmp_path / "study.toml"), dir=str(server))
-        found.wait((server / "report.json").exists, 800, "the run does not end")
+        run = run_app(found, config=str(tmp_path / "study.toml"), dir=str(server))
+        wait_for(found, run, server / "report.json")
         assert "SuperNode ID" not in found.log(STRANGER)
         plain = Path(found.folder / "flwr" / "config.toml")
         plain.write_text(plain.read_text().replace(str(host.ca), str(certificates[SERVER].ca)))
