@@ -306,9 +306,7 @@ def keep(identity: Identity, proposal: Proposal, known: Collection[str] = ()) ->
     config = proposal.config
     place = StudyFolder(identity.folder, config.run.id, config.digest())
     if place.seal.parent.exists() or place.work.exists():
-        # A folder's name has a part of the digest, for which somebody could find two configurations.
-        if load_config(place.config).digest() != place.digest:
-            raise Refused(f"{SOURCE}: {place.path} is of another study; expected another run.id")
+        _check_same(place)
         return place
     keys = None
     if proposal.kind == DISTAIM:
@@ -332,6 +330,16 @@ def keep(identity: Identity, proposal: Proposal, known: Collection[str] = ()) ->
             if keys.parent.parent.name == _CARDS:
                 shutil.rmtree(keys.parent, ignore_errors=True)
     return place
+
+
+def _check_same(place: StudyFolder) -> None:
+    """A folder's name has a part of the digest, for which somebody could find two configurations. Raises Refused."""
+    try:
+        same = load_config(place.config).digest() == place.digest
+    except ConfigError as error:
+        raise Refused(f"{SOURCE}: its folder is there and cannot be read: {error}") from error
+    if not same:
+        raise Refused(f"{SOURCE}: {place.path} is of another study; expected another run.id")
 
 
 def _waiting(identity: Identity, seal: str, known: Collection[str]) -> Path:

@@ -411,6 +411,9 @@ def test_a_study_whose_digest_begins_as_anothers_is_refused(tmp_path: Path) -> N
     place.config.write_text(replace(proposal, config=other).text)
     with pytest.raises(Refused, match="is of another study"):
         keep(identity, proposal)
+    place.config.write_text("[run")
+    with pytest.raises(Refused, match="cannot be read"):
+        keep(identity, proposal)
 
 
 async def test_a_start_with_another_database_costs_a_study_nothing(tmp_path: Path) -> None:
