@@ -3,7 +3,7 @@
 import functools
 import importlib.metadata
 
-WIRE_VERSION = 11
+WIRE_VERSION = 12
 """Of what servers say to one another in a run. Raised whenever the order or form of messages changes."""
 
 INGEST_VERSION = 2

@@ -34,8 +34,11 @@ def to_planes(ring: Ring, cells: RingArray, bits: int, low: int = 0) -> NDArray[
     count = cells.size
     words = words_for(count)
     planes = np.zeros((bits - low, words), dtype=np.uint64)
-    if ring is R32 and (compiled := many_cells.kernels()) is not None:
-        compiled.slice_planes(np.ascontiguousarray(cells), low, planes)
+    if not ring.wide and (compiled := many_cells.kernels()) is not None:
+        for start in range(low // 32 * 32, bits, 32):
+            part = cells if ring is R32 else (cells >> ring.dtype.type(start)).astype(np.uint32)
+            found = planes[max(start - low, 0) : start + 32 - low]
+            compiled.slice_planes(np.ascontiguousarray(part), max(low - start, 0), found)
         return planes
     shape = count, ring.itemsize // 8
     words_of = ring.to_wire(cells).view("<u8").reshape(shape).T if ring.wide else [cells]

@@ -11,11 +11,13 @@ from protocols.base import known, multiply, reshare, reveal_component
 from protocols.bitslice import from_planes
 from protocols.context import Context
 from protocols.derived import (
+    LEAF,
     Summand,
     addends,
     bits_to_ring,
     carry_leaves,
     composition_mask,
+    leaf_planes,
     magnitude,
     sum_in_ring,
     summand,
@@ -86,12 +88,14 @@ async def top_plane(ctx: Context, x_sh: Share, bits: int) -> tuple[Share, Share]
     return propagate[bits - 1] ^ carry, stack(carry, *more)
 
 
-async def top_of_sum(ctx: Context, x: Summand, bits: int, low: int = 0) -> tuple[Share, Share]:
+async def top_of_sum(
+    ctx: Context, x: Summand, bits: int, low: int = 0, leaf: int = LEAF
+) -> tuple[Share, Share]:
     """``top_plane`` of what parties know of x, both (words,), in planes from ``low`` on; not with a verifier.
 
-    See ``carry_leaves``.
+    Rounds: 2 + levels(ceil((bits - low - 1) / leaf)). Communication: as ``carry_leaves``, then ``carry_out``.
     """
-    leaves = await carry_leaves(ctx, x, bits, low)
+    leaves = await carry_leaves(ctx, x, bits, low, leaf)
     carry = await _carry(ctx, leaves.generate, leaves.propagate)
     return leaves.top ^ carry, carry
 
@@ -222,16 +226,18 @@ async def lift_magnitude(ctx: Context, x_sh: Share, bits: int, ring: Ring) -> Sh
 
     Shapes: (n,); bits >= 2.
     Leaks: none.
-    Rounds: 4 + levels(ceil((bits - 1) / 3)); with a verifier 5 + levels(bits - 1).
-    Communication: the planes of ``msb``, n elements of the larger ring, and 3 n more by party 0; with a verifier 4 n by
-        all and 3 n more by party 0.
+    Rounds: 4 + levels(ceil((bits - 1) / leaf)) with leaf = ``leaf_planes(n, bits - 1)``, hence 6 of few cells; with a
+        verifier 5 + levels(bits - 1).
+    Communication: the planes of ``top_of_sum``, n elements of the larger ring, and 3 n more by party 0; with a verifier
+        of ``msb``, 4 n by all and 3 n more by party 0.
     Raises: ChannelError, ProtocolViolation.
     Source: own; with c the carry into plane bits - 1, s that plane of x, and l = 2^(bits - 1): the lower planes are
         y = a + b - l c of the summands' own, and the magnitude is y + s (l - 2 y).
     """
     if ctx.verifier is None:
-        _, carry = await top_plane(ctx, x_sh, bits)
-        return await magnitude(ctx, x_sh, carry[0], bits, ring)
+        leaf = leaf_planes(x_sh.size, bits - 1)
+        _, carry = await top_of_sum(ctx, summand(x_sh), bits, leaf=leaf)
+        return await magnitude(ctx, x_sh, carry, bits, ring)
     half = 1 << (bits - 1)
     top, carries = await top_plane(ctx, x_sh, bits)
     planes = concatenate(carries, stack(top))

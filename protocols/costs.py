@@ -27,6 +27,7 @@ from protocols.box_muller import (
     RUN_BITS,
     SAMPLE_BITS,
 )
+from protocols.derived import LEAF, leaf_planes
 from protocols.discrete import BLOCK_SAMPLES, Sampler
 from protocols.galois import DEGREE
 from protocols.gumbel import COIN_BITS, FINE_BITS, INDEX_BITS, TAIL_BITS, WORD_BITS
@@ -142,12 +143,12 @@ def add_carries(cells: int, bits: int) -> Cost:
     return cost
 
 
-def msb(cells: int, bits: int) -> Cost:
-    """``boolean.msb``."""
+def msb(cells: int, bits: int, leaf: int = LEAF) -> Cost:
+    """``boolean.msb``, or ``top_of_sum`` by groups of so many planes."""
     if not _VERIFIED.get():
-        lowest, groups = (bits - 1) % 3, (bits - 1) // 3
+        groups, lowest = divmod(bits - 1, leaf)
         leaves = groups + (lowest > 0)
-        inputs = _dealt(0, _planes((1 << lowest) + 7 * groups, cells))
+        inputs = _dealt(0, _planes((1 << lowest) + ((1 << leaf) - 1) * groups, cells))
         return inputs + ands(_planes(2 * leaves - 1, cells)) + carry_out(cells, leaves)
     return _first_level(cells, bits) + carry_out(cells, bits - 1)
 
@@ -196,7 +197,8 @@ def lift_magnitude(cells: int, bits: int, itemsize: int) -> Cost:
     """``boolean.lift_magnitude`` of ``bits`` bits."""
     size = cells * itemsize
     if not _VERIFIED.get():
-        return msb(cells, bits) + _dealt(0, 3 * size) + _everyone(size)
+        signs = msb(cells, bits, leaf_planes(cells, bits - 1))
+        return signs + _dealt(0, 3 * size) + _everyone(size)
     return msb(cells, bits) + bits_to_ring(3 * cells, itemsize) + _everyone(size)
 
 

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from protocols import cells, free
 from protocols.base import known, multiply, reshare, share_input, split_input
@@ -24,7 +25,6 @@ from protocols.free import carry_save
 from protocols.ring import BITS, R32, Ring, RingArray
 from protocols.shares import Additive, Share, concatenate, inner, stack
 
-_ONES = (1 << 64) - 1
 _SEGMENT = 1 << 16
 
 
@@ -35,6 +35,11 @@ class Summand:
     ring: Ring
     pid: int
     mine: RingArray
+
+    def between(self, first: NDArray[np.intp], second: NDArray[np.intp]) -> "Summand":
+        """What this party knows of the differences x[first] - x[second]. Local."""
+        mine = self.ring.sub(self.mine[first], self.mine[second])
+        return Summand(self.ring, self.pid, mine)
 
     def scaled_less(self, factor: int, less: RingArray) -> "Summand":
         """What this party knows of factor x - less, of a public array of x's shape. Local."""
@@ -119,12 +124,19 @@ async def addends(ctx: Context, x_sh: Share, bits: int) -> Addends:
     return Addends(parity, concatenate(nothing, majority), even=True)
 
 
-_LEAF = 3
+LEAF = 3
+"""Planes of a group, of the many cells that sums have."""
+_FEW_CELLS, _FEW_LEAVES = 1024, 4
+
+
+def leaf_planes(cells: int, planes: int) -> int:
+    """How many of so many planes make a group where few cells' rounds take longer than their messages: a quarter."""
+    return max(LEAF, -(-planes // _FEW_LEAVES)) if cells <= _FEW_CELLS else LEAF
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Leaves:
-    """What groups of three planes, the lowest may have fewer, of two numbers' sum generate and propagate.
+    """What groups of planes, the lowest may have fewer, of two numbers' sum generate and propagate.
 
     ``generate`` (groups, words), ``propagate`` (groups - 1, words), of all groups but the lowest; ``top`` (words,) is
     the highest plane, which is in no group, of the first number XOR the second.
@@ -135,7 +147,9 @@ class Leaves:
     top: Share
 
 
-async def carry_leaves(ctx: Context, x: Summand, bits: int, low: int = 0) -> Leaves:
+async def carry_leaves(
+    ctx: Context, x: Summand, bits: int, low: int = 0, leaf: int = LEAF
+) -> Leaves:
     """``Leaves`` of the summands of x (n,), modulo 2^bits, of planes ``low`` to bits - 1; not with a verifier.
 
     Below plane ``low`` b is zero, so that nothing is carried from there; bits - low >= 2.
@@ -145,23 +159,24 @@ async def carry_leaves(ctx: Context, x: Summand, bits: int, low: int = 0) -> Lea
     products for each group, in one round, where a tree of planes would take nine ANDs in three.
 
     Rounds: 2.
-    Communication: 7 planes for each three by party 0; 2 planes for each three, less one.
+    Communication: 2^leaf - 1 planes for each ``leaf`` by party 0, 7 for three; 2 planes for each ``leaf``, less one.
     Source: own.
     """
-    words, (groups, lowest) = words_for(x.mine.size), divmod(bits - low - 1, _LEAF)
-    few, many = (1 << lowest) - 1, ((1 << _LEAF) - 1) * groups
+    words, (groups, lowest) = words_for(x.mine.size), divmod(bits - low - 1, leaf)
+    products = (1 << leaf) - 1
+    few, many = (1 << lowest) - 1, products * groups
     leaves = groups + (lowest > 0)
     planes = to_planes(x.ring, x.mine, bits, low)
     few_planes, whole = (
         planes[:lowest],
-        planes[lowest:-1].reshape(groups, _LEAF, words).swapaxes(0, 1),
+        planes[lowest:-1].reshape(groups, leaf, words).swapaxes(0, 1),
     )
 
     rows = None
     if ctx.pid == 0:
         rows = np.empty((few + many + 1, words), BITS.dtype)
         _products(few_planes, rows[:few])
-        _products(whole, rows[few:-1].reshape((1 << _LEAF) - 1, groups, words))
+        _products(whole, rows[few:-1].reshape(products, groups, words))
         rows[-1] = planes[-1]
     held = await split_input(ctx, BITS, 0, rows, (few + many + 1, words))
 
@@ -175,11 +190,11 @@ async def carry_leaves(ctx: Context, x: Summand, bits: int, low: int = 0) -> Lea
         terms[0] = _generated(held[:few], few_planes)
     # The lowest group has nothing to propagate; where it is one of the whole ones, that is left out.
     start = 0 if lowest else 1
-    if groups and (compiled := cells.kernels()) is not None:
+    if groups and leaf == LEAF and (compiled := cells.kernels()) is not None:
         found = terms[1 - start : leaves], terms[leaves:]
         compiled.leaf_terms(held[few:-1], planes[lowest:-1], ctx.pid == 2, start, *found)
     elif groups:
-        ours = held[few:-1].reshape((1 << _LEAF) - 1, groups, words)
+        ours = held[few:-1].reshape(products, groups, words)
         terms[1 - start : leaves] = _generated(ours, whole)
         terms[leaves:] = _propagated(ours[:, start:], whole[:, start:], mine=ctx.pid == 2)
     del held, planes, few_planes, whole  # Not kept while messages are under way.
@@ -208,7 +223,10 @@ def _generated(a: RingArray, b: RingArray) -> RingArray:
     subsets of an a-product times the b-product of the rest. So each subset of a's planes meets that of b's planes which
     has its lowest one and, above it, those that it has not: as numbers, s and 2^size - s.
     """
-    return _polynomial([np.uint64(0), *a[::-1]], b)
+    half = len(a) // 2 + 1
+    value = a[:half][::-1] & b[-1]
+    value[1:] ^= a[half:][::-1]
+    return _polynomial(value, b[:-1])
 
 
 def _propagated(a: RingArray, b: RingArray, *, mine: bool) -> RingArray:
@@ -216,21 +234,26 @@ def _propagated(a: RingArray, b: RingArray, *, mine: bool) -> RingArray:
 
     That is the sum over subsets of an a-product times the b-product of the rest: of s and 2^size - 1 - s.
     """
-    return _polynomial([*a[::-1], np.uint64(_ONES if mine else 0)], b)
+    half = len(a) // 2 + 1
+    value = np.empty((half, *b.shape[1:]), BITS.dtype)
+    np.bitwise_and(a[: half - 1][::-1], b[-1], out=value[:-1])
+    value[-1] = b[-1] if mine else 0
+    value ^= a[half - 1 :][::-1]
+    return _polynomial(value, b[:-1])
 
 
-def _polynomial(coefficients: Sequence[RingArray | np.uint64], planes: RingArray) -> RingArray:
-    """The sum over s of coefficient s times the product of those planes whose bits s has: Horner's rule. Local."""
-    half = len(coefficients) // 2
-    if half == 0:
-        return np.asarray(coefficients[0])
-    low, high = (
-        _polynomial(part, planes[:-1]) for part in (coefficients[:half], coefficients[half:])
-    )
-    # A coefficient is not ours to write to, what was computed from several is.
-    value: RingArray = high & planes[-1] if half == 1 else np.bitwise_and(high, planes[-1], high)
-    value ^= low
-    return value
+def _polynomial(coefficients: RingArray, planes: RingArray) -> RingArray:
+    """The sum over s of coefficient s times the product of those planes whose bits s has: Horner's rule. Local.
+
+    Overwrites the coefficients.
+    """
+    for plane in planes[::-1]:
+        half = len(coefficients) // 2
+        low, high = coefficients[:half], coefficients[half:]
+        high &= plane
+        high ^= low
+        coefficients = high
+    return np.asarray(coefficients[0])
 
 
 async def magnitude(ctx: Context, x_sh: Share, carry: Share, bits: int, ring: Ring) -> Share:

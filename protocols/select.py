@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from protocols.absolute import grouped_absolute_error, grouped_error_of_bits, require_fit
 from protocols.base import multiply, open_value, random, reshare
 from protocols.bitslice import from_bits, to_bits, words_for
-from protocols.boolean import and_all, lift_magnitude, msb
+from protocols.boolean import and_all, lift_magnitude, msb, top_of_sum
 from protocols.context import Context
 from protocols.count_bits import CountBits, apart, count_bits
-from protocols.derived import bits_to_ring
+from protocols.derived import bits_to_ring, summand
 from protocols.errors import CheckFailed
 from protocols.gumbel import gumbel
 from protocols.ring import BITS, R32, R64
@@ -32,6 +32,8 @@ from protocols.select_spec import (
 )
 from protocols.shares import Share, product
 from protocols.steps import CHOICE, SELECT_BITS, SELECT_CHOOSE, SELECT_SCORES
+
+_ONES = np.uint64((1 << 64) - 1)
 
 Samples = Callable[[Context, int], Awaitable[Share]]
 """Makes so many samples of noise, as ``gumbel`` does, or takes them from a ``supply.GumbelSupply``."""
@@ -125,10 +127,12 @@ async def _open_largest(ctx: Context, t_sh: Share, bits: int) -> int:
 
 
 async def _marked(ctx: Context, t_sh: Share, bits: int) -> Share:
-    """Words (n,) that are 0 for the candidate that loses to nobody, and uniform for each that loses.
+    """Words (n,) that are 0 for the candidate that loses to nobody, and uniform for all that lose.
 
-    Each is a sum of random words that nobody knows, of those rivals that a candidate loses to: 0 without one, and with
-    any a loser's is 0 once in 2^64. So it may be opened.
+    Each candidate has a random word that nobody knows, and is marked by the sum of those of the rivals that it loses
+    to. Rivals are in an order, of equal ones the first ahead: the second is marked by the word of the first, and each
+    one after it by what marks the one before and that one's own word. So the losers' marks are uniform together, and
+    may be opened; one is 0 once in 2^64.
 
     Leaks: none.
     Rounds: 1 after ``msb`` of all pairs. Communication: n words.
@@ -137,13 +141,26 @@ async def _marked(ctx: Context, t_sh: Share, bits: int) -> Share:
     if count == 1:
         return Share(BITS, pid, BITS.zeros((1,)), BITS.zeros((1,)))
     rivals = _rivals(count, count)
+    pairs, (pair_of, second) = rivals.left.size, _duels(count)
     less = await _less(ctx, t_sh, bits, rivals)
-    pairs = rivals.left.size
     # A pair's sign bit says t_i < t_j: the first one loses where it is 1, the second one where it is 0.
-    parts = (-to_bits(part, pairs).astype(np.uint64) for part in (less.own, less.next))
-    loses = Share(BITS, pid, *parts)[rivals.source] ^ (rivals.negate.astype(np.uint64) - 1)
-    words = random(ctx, BITS, (count - 1, count))
+    bit_of = (np.append(to_bits(part, pairs), np.uint8(0)) for part in (less.own, less.next))
+    loses = Share(BITS, pid, *(-bits[pair_of].astype(np.uint64) for bits in bit_of)) ^ second
+    words = random(ctx, BITS, (count, 1))
     return await reshare(ctx, product(ctx, loses, words).sum(axis=0))
+
+
+@lru_cache(maxsize=16)
+def _duels(count: int) -> tuple[NDArray[np.intp], NDArray[np.uint64]]:
+    """Of a rival and a candidate, (count, count) both: which pair they are, and all ones where the candidate is second.
+
+    One and itself are the pair after the last.
+    """
+    rivals = _rivals(count, count)
+    pair_of = np.full((count, count), rivals.left.size, np.intp)
+    for one, other in ((rivals.left, rivals.right), (rivals.right, rivals.left)):
+        pair_of[one, other] = np.arange(rivals.left.size)
+    return pair_of, np.triu(np.full((count, count), _ONES), 1)
 
 
 async def _largest(ctx: Context, t_sh: Share, bits: int) -> Share:
@@ -215,7 +232,10 @@ def _rivals(count: int, size: int) -> _Rivals:
 
 async def _less(ctx: Context, t_sh: Share, bits: int, rivals: _Rivals) -> Share:
     """For each pair whether the first is less than the second: ``msb`` of differences."""
-    return await msb(ctx, t_sh[rivals.left] - t_sh[rivals.right], bits)
+    if ctx.verifier is not None:
+        return await msb(ctx, t_sh[rivals.left] - t_sh[rivals.right], bits)
+    less, _ = await top_of_sum(ctx, summand(t_sh).between(rivals.left, rivals.right), bits)
+    return less
 
 
 def _arrange(less: Share, rivals: _Rivals) -> Share:

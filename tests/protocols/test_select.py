@@ -281,13 +281,13 @@ def test_bounds_rejects_answers_of_more_rows_than_there_may_be() -> None:
 
 def test_select_fails_when_nobody_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a corrupted computation can come to: each of three loses to another one."""
-    original = select_module.msb
+    original = select_module._less
 
-    async def around(ctx: Context, x_sh: Share, bits: int) -> Share:
-        less = await original(ctx, x_sh, bits)
+    async def around(ctx: Context, t_sh: Share, bits: int, rivals: select_module._Rivals) -> Share:
+        less = await original(ctx, t_sh, bits, rivals)
         return less ^ less ^ 0b101
 
-    monkeypatch.setattr(select_module, "msb", around)
+    monkeypatch.setattr(select_module, "_less", around)
     spec = SimpleNamespace(
         sizes=np.ones(3, np.int64),
         answers=np.zeros(3, np.uint32),
