@@ -128,8 +128,8 @@ def _with_other_counts(offsets: Sequence[int], product: Sequence[int]) -> Iterat
     async def other_addends(ctx: Context, x_sh: Share, bits: int, **how: bool) -> object:
         return await addends(ctx, _moved(ctx, x_sh, offsets), bits, **how)
 
-    async def other_leaves(ctx: Context, x: derived.Summand, bits: int, low: int = 0) -> object:
-        return await leaves(ctx, _moved_summand(ctx, x, offsets), bits, low)
+    async def other_leaves(ctx: Context, x: derived.Summand, bits: int, *how: int) -> object:
+        return await leaves(ctx, _moved_summand(ctx, x, offsets), bits, *how)
 
     async def other_signed(ctx: Context, v_bsh: Share, d: derived.Summand) -> Additive:
         return await signed(ctx, v_bsh, _moved_summand(ctx, d, product))
@@ -154,9 +154,9 @@ def _with_another_comparison() -> Iterator[None]:
         moved = _moved(ctx, x_sh, [1 << (bits - 1)], step=step)
         return await addends(ctx, moved, bits, **how)
 
-    async def other_leaves(ctx: Context, x: derived.Summand, bits: int, low: int = 0) -> object:
+    async def other_leaves(ctx: Context, x: derived.Summand, bits: int, *how: int) -> object:
         moved = _moved_summand(ctx, x, [1 << (bits - 1)], step=step)
-        return await leaves(ctx, moved, bits, low)
+        return await leaves(ctx, moved, bits, *how)
 
     with (
         patch.object(boolean, "addends", other_addends),
