@@ -88,12 +88,14 @@ def test_words_to_ring_keeps_unsigned_values(bits: int, data: st.DataObject) -> 
     assert reconstruct(outcome.results).tolist() == values
 
 
+@pytest.mark.parametrize("times", [1, 120])
 @pytest.mark.parametrize("bits", [2, 3, 18, 31, 32])
-def test_lift_magnitude_is_the_distance_from_the_next_multiple(bits: int) -> None:
+def test_lift_magnitude_is_the_distance_from_the_next_multiple(bits: int, times: int) -> None:
+    """Of few values, by four groups of planes, and of more than 1,024, by groups of three."""
     size, half = 1 << bits, 1 << (bits - 1)
     edges = [0, 1, half - 1, half, half + 1, size - 1, size, size + half, (1 << 32) - 1]
-    values = [value % (1 << 32) for value in edges]
-    for seed in range(10):
+    values = [value % (1 << 32) for value in edges] * times
+    for seed in range(10 if times == 1 else 2):
         parts = components(R32, np.array(values, dtype=object), seed)
         outcome = run_parties(
             lambda c, parts=parts: boolean.lift_magnitude(c, share_of(c, parts, R32), bits, R128)

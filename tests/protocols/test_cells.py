@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from protocols import absolute, cells, derived
 from protocols.bitslice import from_planes, to_bits, to_planes, words_for
-from protocols.ring import R32
+from protocols.ring import R16, R32, R64, Ring
 from tests.protocols.local import components, run_parties, share_of
 
 
@@ -24,17 +24,19 @@ counts = st.one_of(st.integers(1, 200), st.sampled_from([511, 512, 513, 1600]))
 seeds = st.integers(0, 1000)
 
 
-@given(counts, st.integers(0, 31), st.integers(1, 32), seeds)
-def test_planes_have_the_bits(count: int, low: int, more: int, seed: int) -> None:
-    x = np.random.default_rng(seed).integers(0, 1 << 32, count, np.uint32)
-    bits = min(32, low + more)
+@given(st.sampled_from([R16, R32, R64]), counts, st.data(), seeds)
+def test_planes_have_the_bits(ring: Ring, count: int, data: st.DataObject, seed: int) -> None:
+    x = np.random.default_rng(seed).integers(0, 1 << ring.bits, count, ring.dtype)
+    low = data.draw(st.integers(0, ring.bits - 1))
+    bits = data.draw(st.integers(low + 1, ring.bits))
     # Read where others write, and from every second place: what arrives may be either.
     x.flags.writeable = False
     twice = np.repeat(x, 2)[::2]
     for of in (x, twice):
-        planes = to_planes(R32, of, bits, low)
+        planes = to_planes(ring, of, bits, low)
         assert planes.shape == (bits - low, words_for(count))
-        expected = (x >> np.uint32(low)).astype(np.uint64) & np.uint64((1 << (bits - low)) - 1)
+        expected = (x >> ring.dtype.type(low)).astype(np.uint64)
+        expected &= np.uint64((1 << (bits - low)) - 1)
         assert np.array_equal(from_planes(planes, count), expected)
         assert not to_bits(planes, words_for(count) * 64)[:, count:].any()
 

@@ -140,11 +140,12 @@ for n in (1, 64, 100):
         costs.bits_to_ring(n, 8),
         lambda c, n=n: derived.bits_to_ring(c, shared(c, BITS, W(n)), n, R64),
     )
-    case(
-        f"lift_magnitude-{n}",
-        costs.lift_magnitude(n, 24, 16),
-        lambda c, n=n: boolean.lift_magnitude(c, shared(c, R32, n), 24, R128),
-    )
+    for m in (n, n + 1024):
+        case(
+            f"lift_magnitude-{m}",
+            costs.lift_magnitude(m, 24, 16),
+            lambda c, m=m: boolean.lift_magnitude(c, shared(c, R32, m), 24, R128),
+        )
     case(
         f"truncate-{n}",
         costs.truncate(n, 8, 20),
