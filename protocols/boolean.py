@@ -226,7 +226,7 @@ async def lift_magnitude(ctx: Context, x_sh: Share, bits: int, ring: Ring) -> Sh
 
     Shapes: (n,); bits >= 2.
     Leaks: none.
-    Rounds: 4 + levels(ceil((bits - 1) / leaf)) with leaf = ``leaf_planes(n, bits - 1)``, hence 6 of few cells; with a
+    Rounds: 4 + levels(ceil((bits - 1) / leaf)) with leaf = ``leaf_planes(n, bits - 1)``, at most 6 of few cells; with a
         verifier 5 + levels(bits - 1).
     Communication: the planes of ``top_of_sum``, n elements of the larger ring, and 3 n more by party 0; with a verifier
         of ``msb``, 4 n by all and 3 n more by party 0.

@@ -27,7 +27,7 @@ from protocols.box_muller import (
     RUN_BITS,
     SAMPLE_BITS,
 )
-from protocols.derived import LEAF, leaf_planes
+from protocols.derived import FEW_CELLS, LEAF, leaf_planes
 from protocols.discrete import BLOCK_SAMPLES, Sampler
 from protocols.galois import DEGREE
 from protocols.gumbel import COIN_BITS, FINE_BITS, INDEX_BITS, TAIL_BITS, WORD_BITS
@@ -418,6 +418,14 @@ def select(
     made = len(sizes) if samples is None else samples
     scores = select_scores(sizes, error_bits, made, kept=kept)
     return scores + select_choose(len(sizes), score_bits)
+
+
+def dearest_counts(most: int) -> list[int]:
+    """Up to ``most`` candidates: among which numbers of them, the largest first, a selection may send the most.
+
+    Up to ``ALL_PAIRS`` they are compared in a form that sends more, and up to ``FEW_CELLS`` lifted in one.
+    """
+    return [most, *(count for count in (FEW_CELLS, ALL_PAIRS) if count < most)]
 
 
 def select_scores(

@@ -126,12 +126,12 @@ async def addends(ctx: Context, x_sh: Share, bits: int) -> Addends:
 
 LEAF = 3
 """Planes of a group, of the many cells that sums have."""
-_FEW_CELLS, _FEW_LEAVES = 1024, 4
+FEW_CELLS, _FEW_LEAVES = 1024, 4
 
 
 def leaf_planes(cells: int, planes: int) -> int:
     """How many of so many planes make a group where few cells' rounds take longer than their messages: a quarter."""
-    return max(LEAF, -(-planes // _FEW_LEAVES)) if cells <= _FEW_CELLS else LEAF
+    return max(LEAF, -(-planes // _FEW_LEAVES)) if cells <= FEW_CELLS else LEAF
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)

@@ -132,7 +132,8 @@ async def _marked(ctx: Context, t_sh: Share, bits: int) -> Share:
     Each candidate has a random word that nobody knows, and is marked by the sum of those of the rivals that it loses
     to. Rivals are in an order, of equal ones the first ahead: the second is marked by the word of the first, and each
     one after it by what marks the one before and that one's own word. So the losers' marks are uniform together, and
-    may be opened; one is 0 once in 2^64.
+    may be opened; one is 0 once in 2^64. That takes comparisons that are those of an order, as all parties follow the
+    protocol: there is no verifier here.
 
     Leaks: none.
     Rounds: 1 after ``msb`` of all pairs. Communication: n words.
@@ -150,7 +151,7 @@ async def _marked(ctx: Context, t_sh: Share, bits: int) -> Share:
     return await reshare(ctx, product(ctx, loses, words).sum(axis=0))
 
 
-@lru_cache(maxsize=16)
+@lru_cache(maxsize=4)
 def _duels(count: int) -> tuple[NDArray[np.intp], NDArray[np.uint64]]:
     """Of a rival and a candidate, (count, count) both: which pair they are, and all ones where the candidate is second.
 

@@ -50,7 +50,7 @@ from parties.distaim.steps import (
     Checked,
     Messages,
 )
-from protocols.costs import Cost, is_verified, with_verifier
+from protocols.costs import Cost, dearest_counts, is_verified, with_verifier
 from protocols.measure import noise_of
 from protocols.proof_sizes import Tables, count_checks
 from protocols.select_spec import bounds
@@ -463,14 +463,19 @@ def _limit(place: StepInRound, attempt: Attempt, terms: Terms) -> int | None:
     costs = [
         c for n in sizes for c in _priced(measuring, _measurement(n, plan, terms), place.round)
     ]
+
+    def sent(costs: Sequence[tuple[StepInRound, Cost]]) -> int:
+        return sum(cost.sent[attempt.pid] for _, cost in costs)
+
     if selecting := [step for step in OF_SELECTION if step.name == place.step]:
         every = [i for i, weight in enumerate(workload.weights) if weight > 0]
         direct = _selection(every, plan, terms, max(len(every), AT_ONCE))
-        facts = replace(direct, made=direct.sizes) if place.step == SELECT_BITS.name else direct
-        costs = list(_priced(selecting, facts, place.round))
-    if not costs:
-        return None
-    return sum(cost.sent[attempt.pid] for _, cost in costs) * _margin(plan)
+        for count in dearest_counts(len(every)):
+            facts = replace(direct, sizes=sorted(direct.sizes)[-count:])
+            if place.step == SELECT_BITS.name:
+                facts = replace(facts, made=facts.sizes)
+            costs = max(costs, list(_priced(selecting, facts, place.round)), key=sent)
+    return sent(costs) * _margin(plan) if costs else None
 
 
 def _margin(plan: Schedule) -> int:

@@ -38,7 +38,7 @@ from parties.distaim.steps import (
     Batches,
     Checked,
 )
-from protocols.costs import Cost, count_proofs, with_verifier
+from protocols.costs import Cost, count_proofs, dearest_counts, with_verifier
 from protocols.measure import noise_of
 from protocols.steps import (
     MEASURE_NOISE,
@@ -200,6 +200,11 @@ def _cost(step: Step[Facts], facts: Facts) -> Cost:
     return Cost() if step.cost is None else step.cost(facts)
 
 
+def _dearest(step: Step[Facts], facts: Sequence[Facts]) -> Cost:
+    """That of the facts in which the most is sent."""
+    return max((_cost(step, some) for some in facts), key=lambda cost: sum(cost.sent))
+
+
 def _costs(config: Config, workload: Workload, plan: Schedule) -> Mapping[str, Cost]:
     """What servers send at most, by phase; without names, the model's answers, and proofs but those of counting."""
     with with_verifier(config.run.security == MALICIOUS):
@@ -211,8 +216,9 @@ def _costs_of_phases(config: Config, workload: Workload, plan: Schedule) -> Mapp
     bits = selection_bounds(config, workload, plan)
 
     def select(samples: int) -> Cost:
-        facts = Selection(sizes, *bits, samples)
-        return _cost(SELECT_SCORES, facts) + _cost(SELECT_CHOOSE, facts)
+        among = [sorted(sizes)[-count:] for count in dearest_counts(len(sizes))]
+        facts = [Selection(some, *bits, samples) for some in among]
+        return sum((_dearest(step, facts) for step in (SELECT_SCORES, SELECT_CHOOSE)), Cost())
 
     noise = noise_of(config.run.noise, security_bits(config, workload))
 

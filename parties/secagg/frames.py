@@ -63,15 +63,21 @@ async def write_frame(
     rest = memoryview(message)
     try:
         async with asyncio.timeout(timeout_s), _turns.setdefault(writer, asyncio.Lock()):
-            writer.write(len(message).to_bytes(SIZE_BYTES, "big") + rest[:_PIECE_BYTES])
-            await writer.drain()
+            await _put(writer, len(message).to_bytes(SIZE_BYTES, "big") + rest[:_PIECE_BYTES])
             for start in range(_PIECE_BYTES, len(rest), _PIECE_BYTES):
-                writer.write(rest[start : start + _PIECE_BYTES])
-                await writer.drain()
+                await _put(writer, rest[start : start + _PIECE_BYTES])
     except TimeoutError as error:
         raise RoundTimeout(peer, f"took nothing in within {timeout_s:g} s") from error
     except OSError as error:
         raise RoundPeerClosed(peer, "closed the connection before the round was over") from error
+
+
+async def _put(writer: asyncio.StreamWriter, data: bytes | memoryview) -> None:
+    # A connection of TLS that was closed twice has nothing left to write to, and asyncio's error is none of OSError's.
+    if writer.is_closing():
+        raise ConnectionResetError("the connection was closed on this side")
+    writer.write(data)
+    await writer.drain()
 
 
 async def close(writer: asyncio.StreamWriter, *, timeout_s: float = 2.0) -> None:

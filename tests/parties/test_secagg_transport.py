@@ -436,6 +436,22 @@ def test_round_server_wants_one_name_for_each_client(files: dict[str, Certificat
         Deadlines(stage_s=0)
 
 
+async def test_what_is_sent_after_a_connection_was_closed_twice_is_an_error_of_the_round() -> None:
+    authority = trustme.CA()
+    ours, theirs = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.create_default_context()
+    authority.issue_cert("localhost").configure_cert(ours)
+    authority.configure_trust(theirs)
+    server = await asyncio.start_server(lambda reader, writer: None, "localhost", 0, ssl=ours)
+    port = server.sockets[0].getsockname()[1]
+    for times in (1, 2):
+        _, writer = await asyncio.open_connection("localhost", port, ssl=theirs)
+        for _ in range(times):
+            writer.close()
+        with pytest.raises(RoundPeerClosed):
+            await write_frame(writer, b"late", "peer", timeout_s=5)
+    server.close()
+
+
 async def test_large_messages_of_one_writer_go_out_in_pieces_and_in_order() -> None:
     """Who reads slowly gets each whole, one after the other, and no more than a piece waits in a buffer of ours."""
     ours, theirs = socket.socketpair()

@@ -89,7 +89,7 @@ def test_words_to_ring_keeps_unsigned_values(bits: int, data: st.DataObject) -> 
 
 
 @pytest.mark.parametrize("times", [1, 120])
-@pytest.mark.parametrize("bits", [2, 3, 18, 31, 32])
+@pytest.mark.parametrize("bits", [2, 3, 17, 18, 25, 31, 32])
 def test_lift_magnitude_is_the_distance_from_the_next_multiple(bits: int, times: int) -> None:
     """Of few values, by four groups of planes, and of more than 1,024, by groups of three."""
     size, half = 1 << bits, 1 << (bits - 1)

@@ -140,7 +140,7 @@ for n in (1, 64, 100):
         costs.bits_to_ring(n, 8),
         lambda c, n=n: derived.bits_to_ring(c, shared(c, BITS, W(n)), n, R64),
     )
-    for m in (n, n + 1024):
+    for m in (n, n + 1023, n + 1024):
         case(
             f"lift_magnitude-{m}",
             costs.lift_magnitude(m, 24, 16),
@@ -469,3 +469,19 @@ def test_costs_with_a_verifier_match_the_counters(
     assert outcome.rounds == wanted.rounds
     assert tuple(outcome.sent_bytes) == wanted.sent
     assert outcome.results == [wanted.gates] * 3
+
+
+@pytest.mark.parametrize("verified", [False, True])
+@pytest.mark.parametrize("most", [2, 256, 257, 300, 1024, 1030, 2000])
+def test_no_selection_among_fewer_sends_more_than_the_dearest(most: int, verified: bool) -> None:
+    """What an audit allows of one that was interrupted; among 256 of 300 more is sent than among all of them."""
+    with costs.with_verifier(verified):
+        for cost in (
+            lambda count: costs.select_choose(count, 41),
+            lambda count: costs.select_scores([4] * count, 32, 4096),
+        ):
+            dearest = [cost(count).sent for count in costs.dearest_counts(most)]
+            limit = [max(sent) for sent in zip(*dearest, strict=True)]
+            for count in range(1, most + 1):
+                assert all(a <= b for a, b in zip(cost(count).sent, limit, strict=True)), count
+    assert sum(costs.select_choose(256, 41).sent) > sum(costs.select_choose(300, 41).sent)

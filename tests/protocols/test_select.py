@@ -1,6 +1,7 @@
 """Secure selection against the exact plaintext reference of ``mechanisms.scores``, and what it opens."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 from types import SimpleNamespace
 
 import numpy as np
@@ -120,40 +121,36 @@ def test_largest_equals_plain(at_once: int, verified: bool, values: list[int], s
         assert run_parties(program).results == [values.index(max(values))] * 3
 
 
-def rank(words: Sequence[int]) -> int:
-    """How many of the words are no sums of others."""
-    rows: dict[int, int] = {}
-    for word in words:
-        while word and word.bit_length() in rows:
-            word ^= rows[word.bit_length()]
-        if word:
-            rows[word.bit_length()] = word
-    return len(rows)
-
-
-@pytest.mark.parametrize("values", [range(40), [7] * 40, [3, 1, 3, 2, 1] * 8])
+@pytest.mark.parametrize("values", [range(40), [7] * 40, [3, 1, 3, 2, 1] * 8, [1, 2], [2, 2], [5]])
 def test_losers_marks_are_uniform_together(
     values: Sequence[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """None is a sum of others, but once in 2^24. A control: with one word for all of them they are."""
+    """Each is the one before it in the order and that one's word. A control: with one word for all none is new."""
     parts = components(R64, np.array(values))
-    count, winner = len(values), max(range(len(values)), key=lambda i: (values[i], -i))
+    count, order = len(values), sorted(range(len(values)), key=lambda i: (-values[i], i))
+    original, drawn = select_module.random, list[Share]()
+
+    def noted(ctx: Context, ring: Ring, shape: tuple[int, ...]) -> Share:
+        drawn.append(original(ctx, ring, shape))
+        return drawn[-1]
+
+    def one_word(ctx: Context, ring: Ring, shape: tuple[int, ...]) -> Share:
+        return original(ctx, ring, shape)[[0] * count]
 
     def marks() -> list[int]:
         outcome = run_parties(lambda c: select_module._marked(c, share_of(c, parts, R64), 53))
         return [int(mark) for mark in reconstruct(outcome.results)]
 
+    monkeypatch.setattr(select_module, "random", noted)
     found = marks()
-    assert [i for i, mark in enumerate(found) if mark == 0] == [winner]
-    assert rank(found) == count - 1
-
-    original = select_module.random
-
-    def one_word(ctx: Context, ring: Ring, shape: tuple[int, ...]) -> Share:
-        return original(ctx, ring, shape)[[0] * count]
+    words = [int(word) for word in reconstruct(drawn).ravel()] if drawn else []
+    assert found[order[0]] == 0
+    for before, after in pairwise(order):
+        assert found[after] == found[before] ^ words[before]
+    assert len(set(words)) == len(words)
 
     monkeypatch.setattr(select_module, "random", one_word)
-    assert rank(marks()) == 1
+    assert len(set(marks())) == min(2, count)
 
 
 def test_bounds_rejects_what_could_wrap() -> None:
