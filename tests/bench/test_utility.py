@@ -427,6 +427,14 @@ def test_measure_with_everyone_from_the_start_is_close_to_central(small: Dataset
     assert abs(everyone.rows - len(small.train)) < 0.2 * len(small.train)
 
 
+@pytest.mark.slow
+def test_umap_itself_places_every_row(small: Dataset) -> None:
+    """Compiling it takes most of a minute; other tests give points of their own."""
+    points = splits._embedding(small.train, small.domain.shape, 0)
+    assert points.shape == (len(small.train), 2)
+    assert np.isfinite(points).all()
+
+
 def test_owners_of_uses_the_embedding_once(small: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
 
@@ -850,6 +858,7 @@ def test_command_runs_what_a_sweep_has_of_a_table(
     small: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("bench.utility.sweep.measure", fake_measure)
+    monkeypatch.setattr(splits, "umap_embedding", lambda codes, *_: codes[:, :2].astype(np.float64))
     path = tmp_path / "r.jsonl"
     options = ["--sweep", "fig6,paper2", "--dataset", "magic", "--results", str(path), "--json"]
     result = CliRunner().invoke(utility, options)

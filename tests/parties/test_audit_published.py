@@ -307,8 +307,9 @@ def better(quality: Quality) -> None:
 
 
 def quieter(quality: Quality) -> None:
-    # One that follows from others has none, and which comes first is chance.
-    next(one for one in quality["marginals"] if one["noise"])["noise"] /= 2
+    # One that follows from others has none, and which do is chance; all of them may.
+    of = next((one for one in quality["marginals"] if one["noise"]), quality["marginals"][0])
+    of["noise"] = (of["noise"] or 1.0) / 2
 
 
 def related(quality: Quality) -> None:
