@@ -224,6 +224,7 @@ def _generated(a: RingArray, b: RingArray) -> RingArray:
     has its lowest one and, above it, those that it has not: as numbers, s and 2^size - s.
     """
     half = len(a) // 2 + 1
+    # The upper half of the coefficients goes with b's highest plane; the lowest one of all is 0.
     value = a[:half][::-1] & b[-1]
     value[1:] ^= a[half:][::-1]
     return _polynomial(value, b[:-1])
