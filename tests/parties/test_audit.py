@@ -7,24 +7,30 @@ some are of all three together. Each names the checks that have to fail; others 
 import json
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
+from parties.audit import costs
 from parties.audit.findings import LIMITS
 from parties.audit.page import render_audit
+from parties.audit.privacy import Terms
 from parties.audit.run import Audit, audit_folder
 from parties.commands.main import cli
 from parties.commands.running import guarded
 from parties.config import CertificateFiles
 from parties.distaim.estimation import make_estimator
+from parties.distaim.planning import make_plan
 from parties.distaim.steps import PASSED
 from parties.statuses import Status
 from parties.version import WIRE_VERSION
+from protocols.steps import SELECT_CHOOSE, SELECT_SCORES, Step
+from protocols.supply import AT_ONCE
 from tests.parties.audit_runs import copy_run, make_run, read_lines, write_lines
-from tests.parties.support import PARTIES
+from tests.parties.support import PARTIES, make_config
 from tests.parties.tampering import (
     MANIPULATIONS,
     Forger,
@@ -59,6 +65,22 @@ def assert_clean(run: Path) -> Audit:
 
 
 # Honest runs.
+
+
+@pytest.mark.parametrize("step", [SELECT_SCORES, SELECT_CHOOSE], ids=lambda step: str(step.name))
+def test_an_interrupted_selection_may_have_been_among_fewer(step: Step[Any]) -> None:
+    """Of 325 queries: among 256 more is sent than among all, in the form of which the limit has to know."""
+    columns = [{"name": f"c{n}", "kind": "integer", "low": 0, "high": 1} for n in range(25)]
+    config = make_config({"column": columns, "workload.degree": 2, "workload.count": 300})
+    workload = config.build_workload()
+    terms = Terms(config, workload, make_plan(config, workload))
+    assert len(workload.candidates) == 325
+    for pid in range(3):
+        limit = costs._limit(costs.StepInRound(step.name, 1), SimpleNamespace(pid=pid), terms)
+        for count in (1, 100, 256, 257, 325):
+            facts = costs._selection(list(range(count)), terms.plan, terms, AT_ONCE)
+            assert step.cost is not None
+            assert step.cost(facts).sent[pid] <= limit
 
 
 @pytest.mark.parametrize(
