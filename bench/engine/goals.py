@@ -105,7 +105,10 @@ def _over_floor(task: str, size: int) -> Figure:
 
 
 def _over_errors(find: Find) -> float:
-    return find("select", _MILLION).seconds / find("abs_error", _MILLION).seconds
+    over = find("select", _MILLION).over_beside
+    if over is None:
+        raise KeyError("nothing was measured beside")
+    return over
 
 
 def _over_box_muller(find: Find) -> float:

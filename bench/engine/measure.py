@@ -64,7 +64,8 @@ class Result:
     since a slow link waits for the one that sends most), ``frame_bytes_per_party`` with the frames' headers,
     ``wire_bytes_per_party`` what the kernel counted on the TCP connections, hence with TLS. ``peak_bytes_per_party`` is
     the largest party's growth of resident memory, its input included. ``cpu_seconds`` is the processor time of all
-    three parties. ``floor`` is in seconds, by part and in all. ``facts`` are the task's own (``tasks``).
+    three parties. ``floor`` is in seconds, by part and in all. ``facts`` are the task's own (``tasks``). ``beside`` are
+    the median seconds of the task beside this one, ``over_beside`` the median of this one's over that one's, in turns.
     """
 
     task: str
@@ -89,6 +90,8 @@ class Result:
     security: str = SEMI_HONEST
     tls: bool = True
     transcript: bool = True
+    beside: float | None = None
+    over_beside: float | None = None
     facts: Mapping[str, float] = field(default_factory=dict)
 
     @property
@@ -101,8 +104,9 @@ class Result:
         fields = asdict(self)
         facts = fields.pop("facts")
         size, unit = fields.pop("size"), fields.pop("unit")
-        if self.peer is None:
-            del fields["peer"]
+        for name in ("peer", "beside", "over_beside"):
+            if fields[name] is None:
+                del fields[name]
         return {
             "task": fields.pop("task"),
             unit: size,
@@ -188,6 +192,10 @@ def _result(
     security: str,
 ) -> Result:
     seconds = [max(times) for times in zip(*(r.seconds for r in reports), strict=True)]
+    turns = [
+        tuple(max(times) for times in zip(*turn, strict=True))
+        for turn in zip(*(r.turns for r in reports), strict=True)
+    ]
     floor = {part: max(r.floor[part] for r in reports) for part in engine_floor.PARTS}
 
     def mean(of: Callable[[Report], float]) -> float:
@@ -214,6 +222,8 @@ def _result(
         floor={**floor, "seconds": sum(floor.values())},
         peer=peer,
         security=security,
+        beside=statistics.median(other for _, other in turns) if turns else None,
+        over_beside=statistics.median(own / other for own, other in turns) if turns else None,
         facts=TASKS[task].facts(),
     )
 

@@ -64,7 +64,8 @@ class Report:
 
     ``payload_bytes`` are those of the per-step counters, ``frame_bytes`` those of the exchangers, ``wire_bytes`` what
     the kernel says the TCP connections carried, all without the meetings between repetitions. ``cpu_s`` is processor
-    time, of all threads. ``floor`` has seconds by part.
+    time, of all threads. ``floor`` has seconds by part. ``turns`` are seconds of one time of the task and of the task
+    beside it, in turns; none where nothing is beside it.
     """
 
     seconds: list[float]
@@ -76,6 +77,7 @@ class Report:
     rounds: int
     peak_bytes: int
     floor: dict[str, float]
+    turns: list[tuple[float, float]]
 
 
 class CountingTranscript(Transcript):
@@ -141,6 +143,7 @@ async def _work(orders: Orders) -> Report:
     )
     async with runtime:
         report = await _repeat(runtime, recorder, orders)
+        report.turns.extend(await _turns(runtime.context(), orders))
         work = await _load(runtime.context(), orders, report)
     recorder.close()
     report.floor.update(floor.measure(orders.pid, orders.floor_view, tls, work))
@@ -188,7 +191,28 @@ async def _repeat(runtime: PartyRuntime, recorder: CountingTranscript, orders: O
         rounds=math.ceil(rounds),
         peak_bytes=peak,
         floor={},
+        turns=[],
     )
+
+
+async def _turns(ctx: Context, orders: Orders) -> list[tuple[float, float]]:
+    """Seconds of one time of the task and of what is beside it, as often in a row, in turns."""
+    task = TASKS[orders.task]
+    if not task.compared(orders.size, orders.security):
+        return []
+    job, other = (one.prepare(ctx.child(), orders.size) for one in (task, TASKS[task.beside]))
+
+    async def seconds(job: Job, times: int) -> float:
+        await _meet(ctx)
+        started = time.perf_counter()
+        for _ in range(times):
+            with ctx.step(orders.task) as c:
+                await _run(orders, job, c)
+        return (time.perf_counter() - started) / task.times
+
+    # The first of what is beside it loads what is loaded once.
+    await seconds(other, 1)
+    return [(await seconds(job, 1), await seconds(other, task.times)) for _ in range(orders.repeat)]
 
 
 async def _run(orders: Orders, job: Job, ctx: Context) -> None:

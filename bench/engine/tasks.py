@@ -67,6 +67,8 @@ class Task:
     (``floor`` adds that of the messages). ``sizes`` are those of a sweep, ``default`` the one without. ``warm`` is the
     size at most of a run that comes first and does not count. ``facts`` are figures that go to the results as they are.
     ``times`` is how often one repetition does the work: seconds, bytes, rounds and processor time are of one time.
+    ``beside`` names a task that is timed too, in the same processes and in turns with this one, as often in a row, up
+    to the default size and without proofs: two sets of processes differ by more than what is asked of the ratio.
     ``often`` times as many repetitions as of others are made up to the default size, without proofs: a tenth of a
     second is short beside what else a machine does. ``provable`` says that it can be measured in malicious mode, too,
     and ``most_proved`` up to which size a sweep does.
@@ -81,9 +83,14 @@ class Task:
     facts: Callable[[], dict[str, float]] = dict
     warm: int = 1000
     times: int = 1
+    beside: str = ""
     often: int = 1
     provable: bool = True
     most_proved: int = 10**7
+
+    def compared(self, size: int, security: str) -> bool:
+        """Whether what is ``beside`` is timed too."""
+        return bool(self.beside) and size <= self.default and security == SEMI_HONEST
 
     def repetitions(self, repeat: int, size: int, security: str) -> int:
         """How many are made where ``repeat`` are asked for."""
@@ -293,8 +300,17 @@ TASKS: dict[str, Task] = {
         tuple(sorted((*_SWEEP, _ADULT_CLOSURE))),
         held_bytes=12,
         times=SELECTIONS,
+        beside="abs_error",
     ),
-    "select_kept": Task(kept_select, "cells", 1_000_000, _SWEEP, held_bytes=18, times=SELECTIONS),
+    "select_kept": Task(
+        kept_select,
+        "cells",
+        1_000_000,
+        _SWEEP,
+        held_bytes=18,
+        times=SELECTIONS,
+        beside="abs_error_kept",
+    ),
     "measure": Task(
         measure_marginal,
         "cells",
