@@ -76,10 +76,10 @@ def result(**changes: Any) -> Result:
 @pytest.mark.parametrize(
     ("task", "size"),
     [
-        ("abs_error", 640),
+        pytest.param("abs_error", 640, marks=pytest.mark.slow),
         ("select", 500),
-        ("box_muller", 100),
-        ("discrete_gaussian", 100),
+        pytest.param("box_muller", 100, marks=pytest.mark.slow),
+        pytest.param("discrete_gaussian", 100, marks=pytest.mark.slow),
         ("distributed_noise", 100),
         ("truncate", 20_000),
         ("multiply", 5000),

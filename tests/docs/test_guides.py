@@ -24,6 +24,8 @@ from tests.docs.guides import (
 from tests.docs.session import Session
 
 PAGES = sorted([*GUIDES, *ROOT.glob("*.md"), *ROOT.glob("[!.]*/README.md")])
+# Sessions that start so many processes that only `make test-slow` runs them; packages' own tests have such studies too.
+LONG = {"study", "hub"}
 _TABLES = os.environ.get("SYNCRET_DATA_DIR")
 
 
@@ -40,7 +42,7 @@ def _fast() -> list[str]:
     return [
         name
         for name, blocks in sessions().items()
-        if not all("slow" in block.options for block in blocks)
+        if name not in LONG and not all("slow" in block.options for block in blocks)
     ]
 
 
@@ -52,7 +54,8 @@ def test_guides_commands_run_in_their_order(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "name", [n for n, bs in sessions().items() if any("slow" in b.options for b in bs)]
+    "name",
+    [n for n, bs in sessions().items() if n in LONG or any("slow" in b.options for b in bs)],
 )
 def test_guides_long_commands_run(name: str, tmp_path: Path) -> None:
     blocks = sessions()[name]

@@ -78,8 +78,8 @@ def test_run_leaves_the_run_folder_and_prints_only_json(tmp_path: Path) -> None:
     ("victim", "moment"),
     [
         (0, "round 2 of 3: selected"),
-        (1, "servers are starting"),
-        (2, "round 0 of 3: 3 data owners"),
+        pytest.param(1, "servers are starting", marks=pytest.mark.slow),
+        pytest.param(2, "round 0 of 3: 3 data owners", marks=pytest.mark.slow),
     ],
 )
 def test_run_goes_on_after_a_server_was_killed(tmp_path: Path, victim: int, moment: str) -> None:
