@@ -51,8 +51,9 @@ class Shape:
             )
 
 
+LOOPBACK = "loopback"
 NETWORKS: dict[str, Shape | None] = {
-    "loopback": None,
+    LOOPBACK: None,
     "lan": Shape(10**9, 0.0005),
     "wan": Shape(10**8, 0.020),
 }

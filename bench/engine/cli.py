@@ -14,7 +14,7 @@ from bench.engine.report import document, table, write
 from bench.engine.tasks import MALICIOUS, SECURITIES, SEMI_HONEST, TASKS
 from bench.engine.whole import measure_run
 from bench.fetch import DatasetError
-from bench.networks import NETWORKS, Network, opened
+from bench.networks import LOOPBACK, NETWORKS, Network, opened
 from parties.config import COUNTS_INPUT, ROWS_INPUT
 from parties.errors import PartyError
 
@@ -56,7 +56,7 @@ _EXAMPLE = "Example: syncret bench engine --task abs_error --size 1000000 --repe
     "networks",
     multiple=True,
     type=click.Choice(list(NETWORKS)),
-    default=["loopback"],
+    default=[LOOPBACK],
     show_default=True,
     help="lan: 1 Gbit/s, 1 ms a round trip; wan: 100 Mbit/s, 40 ms.",
 )
@@ -104,7 +104,7 @@ def engine(
         for network in dict.fromkeys(networks)
         for task in dict.fromkeys(tasks or TASKS)
         # Both modes in turns, so that what else the machine does meets both.
-        for size in sizes or _sizes(task, sweep=sweep and network == "loopback")
+        for size in sizes or _sizes(task, sweep=sweep and network == LOOPBACK)
         for security in dict.fromkeys(securities)
         if _is_measured(task, size, security, asked=bool(sizes))
     ]

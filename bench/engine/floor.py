@@ -29,7 +29,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from protocols.mesh import TlsFiles
 
 PARTS = ("keystream", "memory", "hash", "socket", "rounds")
-_REPEAT = 3
+_REPEAT = 7
 _BLOCK = 1 << 20
 _ROUNDS_TIMED = 20
 _TINY = 64

@@ -11,11 +11,12 @@ from functools import partial
 
 from bench.engine.measure import Result
 from bench.engine.tasks import MALICIOUS, SEMI_HONEST
+from bench.networks import LOOPBACK
 
 Find = Callable[[str, int], Result]
 Figure = Callable[[Find], float]
 
-LOOPBACK, _WAN = "loopback", "wan"
+_WAN = "wan"
 _MILLION = 1_000_000
 _SAMPLES = 1 << 15
 # Where the cost of a cell has to be flat, and what is called flat.

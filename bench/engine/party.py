@@ -45,7 +45,7 @@ _SENT_OFFSET = 200
 class Orders:
     """What one party process does; ``view`` and ``floor_view`` are its addresses of the mesh and the floor's ring.
 
-    ``security`` is one of ``tasks.SECURITIES``.
+    ``security`` is one of ``tasks.SECURITIES``; ``compare`` asks for turns with the task that is beside this one.
     """
 
     pid: int
@@ -56,6 +56,7 @@ class Orders:
     size: int
     repeat: int
     security: str
+    compare: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +144,8 @@ async def _work(orders: Orders) -> Report:
     )
     async with runtime:
         report = await _repeat(runtime, recorder, orders)
-        report.turns.extend(await _turns(runtime.context(), orders))
+        if orders.compare:
+            report.turns.extend(await _turns(runtime.context(), orders))
         work = await _load(runtime.context(), orders, report)
     recorder.close()
     report.floor.update(floor.measure(orders.pid, orders.floor_view, tls, work))
@@ -198,8 +200,6 @@ async def _repeat(runtime: PartyRuntime, recorder: CountingTranscript, orders: O
 async def _turns(ctx: Context, orders: Orders) -> list[tuple[float, float]]:
     """Seconds of one time of the task and of what is beside it, as often in a row, in turns."""
     task = TASKS[orders.task]
-    if not task.compared(orders.size, orders.security):
-        return []
     job, other = (one.prepare(ctx.child(), orders.size) for one in (task, TASKS[task.beside]))
 
     async def seconds(job: Job, times: int) -> float:

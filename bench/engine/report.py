@@ -17,7 +17,7 @@ from typing import Any
 from rich import box
 from rich.table import Table
 
-from bench.engine.goals import LOOPBACK, MP_SPDZ, judged
+from bench.engine.goals import MP_SPDZ, judged
 from bench.engine.measure import Result
 from bench.engine.tasks import (
     CANDIDATES,
@@ -32,7 +32,7 @@ from bench.engine.tasks import (
 )
 from bench.engine.whole import Run, runs_markdown
 from bench.markdown import markdown_table
-from bench.networks import NETWORKS, ROOT
+from bench.networks import LOOPBACK, NETWORKS, ROOT
 from parties.files import write_whole
 from parties.version import version
 from protocols import costs
@@ -292,7 +292,7 @@ def plot(results: Sequence[Result], path: Path) -> None:
                     ls=":",
                     label=label,
                 )
-            if mine and network == "loopback":
+            if mine and network == LOOPBACK:
                 floor = [r.floor["seconds"] for r in mine]
                 axis.plot([r.size for r in mine], floor, "k--", lw=1, label="floor, loopback")
                 peers = {(r.peer.size, r.peer.seconds) for r in mine if r.peer is not None}

@@ -93,8 +93,10 @@ class Task:
         return bool(self.beside) and size <= self.default and security == SEMI_HONEST
 
     def repetitions(self, repeat: int, size: int, security: str) -> int:
-        """How many are made where ``repeat`` are asked for."""
-        return repeat * (self.often if size <= self.default and security == SEMI_HONEST else 1)
+        """How many are made where ``repeat`` are asked for: of long work that one does several times, fewer."""
+        if size <= self.default and security == SEMI_HONEST:
+            return repeat * self.often
+        return max(1, repeat // self.times)
 
     def sizes_of(self, security: str) -> tuple[int, ...]:
         """Those of a sweep in one mode; none where it cannot be proved."""

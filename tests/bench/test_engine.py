@@ -294,6 +294,20 @@ def test_sweep_leaves_out_what_takes_minutes_to_prove() -> None:
     assert TASKS["expand_input"].sizes_of(MALICIOUS) == ()
 
 
+def test_repetitions_are_more_of_short_work_and_fewer_of_long_work_that_is_done_several_times() -> (
+    None
+):
+    error, whole = TASKS["abs_error"], TASKS["select"]
+    assert error.repetitions(5, error.default, SEMI_HONEST) == 25
+    assert error.repetitions(5, error.default, MALICIOUS) == 5
+    assert error.repetitions(5, 10 * error.default, SEMI_HONEST) == 5
+    assert whole.repetitions(5, whole.default, SEMI_HONEST) == 5
+    assert whole.repetitions(5, 10 * whole.default, SEMI_HONEST) == 1
+    assert whole.repetitions(40, whole.default, MALICIOUS) == 2
+    assert not whole.compared(10 * whole.default, SEMI_HONEST)
+    assert not whole.compared(whole.default, MALICIOUS)
+
+
 def test_judged_takes_the_network_and_the_size_of_the_goal() -> None:
     results = [
         result(size=1_000_000, seconds=0.09, rounds=11),
