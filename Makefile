@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 FLOWER := .venv-flower
 QUALITY := .venv-quality
-# Files of tests that run side by side; WORKERS=0 runs them one after the other.
+# Files of tests that run side by side, WORKERS=0 one after the other. In their order: by number of tests, files of few long ones came last.
 WORKERS ?= 3
 STAMP := $(VENV)/.installed
 CANDIDATES := python3 python3.11 python3.12 python3.13 python3.14 python
@@ -20,7 +20,7 @@ help:
 	@echo "make fmt        format the code"
 	@echo "make docs       the guides as a site, in build/site"
 	@echo "make pictures   the pictures in the guides, from runs of this machine (wants chromium)"
-	@echo "make bench      measure the engine; writes bench/results (minutes)"
+	@echo "make bench      measure the engine; writes bench/results (an hour and a half)"
 	@echo "make bench-link  measure joining two sources on shares; writes bench/results/link.* (minutes)"
 	@echo "make bench-load  10,000 owners at once, studies for an hour, long runs, a million damaged inputs, a thousand faults; adds to bench/results/load.* (hours)"
 	@echo "make bench-utility  measure the methods' utility; adds to bench/results/utility.* (a night; goes on where it was; DASK=ADDRESS: on a cluster)"
@@ -55,7 +55,7 @@ demo: $(STAMP)
 	$(BIN)/syncret demo
 
 test: $(STAMP)
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 test-slow: $(STAMP)
 	$(BIN)/python -m pytest -m slow --timeout 1800
