@@ -244,7 +244,6 @@ PROTOCOLS: dict[str, tuple[Protocol, int]] = {
 
 # Long ones, put together from the others: half the runs, which still catch a bit that is one in 83 % of them.
 COMPOSED = {
-    "errors_of_bits with a verifier",
     "gumbel",
     "largest",
     "marked",
