@@ -506,6 +506,8 @@ SELECT, LOCAL, MEASURE = "select", "local", "measure"
 class LedgerEntry:
     """One charge: ``rho`` for ``event`` in ``step`` of ``round``; a repeated round is charged again.
 
+    ``opening`` names what the charge pays for, where openings have names: one that is repeated with the same inputs
+    and the same noise shows nothing new, and is not charged again.
     Raises ``ValueError`` unless the cost is positive and finite.
     """
 
@@ -513,6 +515,7 @@ class LedgerEntry:
     step: str
     event: Event
     rho: float
+    opening: str = ""
 
     def __post_init__(self) -> None:
         check_positive("rho", self.rho)
@@ -524,20 +527,29 @@ class LedgerEntry:
 
     def to_dict(self) -> dict[str, object]:
         """For ``from_dict``, over JSON; exact."""
-        return {"round": self.round, "step": self.step, "event": self.event_text, "rho": self.rho}
+        document: dict[str, object] = {
+            "round": self.round,
+            "step": self.step,
+            "event": self.event_text,
+            "rho": self.rho,
+        }
+        return document | ({"opening": self.opening} if self.opening else {})
 
     @classmethod
     def from_dict(cls, value: Mapping[str, object]) -> LedgerEntry:
         """What ``to_dict`` said. Raises ``ValueError`` on anything else."""
         number, step, text, cost = (value.get(key) for key in ("round", "step", "event", "rho"))
-        if not (isinstance(step, str) and isinstance(text, str) and len(value) == 4):
-            raise ValueError("not a ledger entry: step and event are text")
+        opening = value.get("opening", "")
+        if not all(isinstance(part, str) for part in (step, text, opening)):
+            raise ValueError("not a ledger entry: step, event and opening are text")
+        if len(value) != 4 + ("opening" in value):
+            raise ValueError("not a ledger entry: it has other fields")
         if not (type(number) is int and number >= 0 and isinstance(cost, float)):
             raise ValueError("not a ledger entry: round and rho are numbers")
-        event = json.loads(text)
+        event = json.loads(str(text))
         if not isinstance(event, dict):
             raise ValueError("not a ledger entry: the event is no table")
-        return cls(number, step, event_from_dict(event), cost)
+        return cls(number, str(step), event_from_dict(event), cost, str(opening))
 
 
 class Ledger:
@@ -557,19 +569,21 @@ class Ledger:
         """The cost of all entries."""
         return math.fsum(entry.rho for entry in self.entries)
 
-    def charge(self, round: int, step: str, event: Event) -> LedgerEntry:
+    def charge(self, round: int, step: str, event: Event, *, opening: str = "") -> LedgerEntry:
         """Enters a charge; call it before anything is opened.
 
         Raises ``BudgetExceeded``, and enters nothing, if the budget does not cover it.
         """
-        (entry,) = self.charge_all(round, [(step, event)])
+        (entry,) = self.charge_all(round, [(step, event)], opening=opening)
         return entry
 
-    def charge_all(self, round: int, charges: Sequence[tuple[str, Event]]) -> Sequence[LedgerEntry]:
+    def charge_all(
+        self, round: int, charges: Sequence[tuple[str, Event]], *, opening: str = ""
+    ) -> Sequence[LedgerEntry]:
         """Enters (step, event) charges, all or none, as ``charge`` does."""
         steps = ", ".join(dict.fromkeys(step for step, _ in charges))
         self.require([event for _, event in charges], where=f"round {round}, {steps}: ")
-        entries = [LedgerEntry(round, step, event, rho(event)) for step, event in charges]
+        entries = [LedgerEntry(round, step, event, rho(event), opening) for step, event in charges]
         self._enter(entries)
         return entries
 

@@ -14,7 +14,9 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from mechanisms.accounting import Ledger, LedgerEntry
 from mechanisms.events import Event
@@ -23,12 +25,15 @@ from parties.errors import StoreError
 from protocols.errors import CheckFailed
 from protocols.transcript import Record, read
 
-LEDGER = """
-CREATE TABLE IF NOT EXISTS ledger (
+LEDGER = (
+    """CREATE TABLE IF NOT EXISTS ledger (
     entry INTEGER PRIMARY KEY, round INTEGER NOT NULL, step TEXT NOT NULL, event TEXT NOT NULL, rho REAL NOT NULL,
-    charged_at REAL NOT NULL) STRICT
-"""
-"""The table that a database needs for a ledger."""
+    charged_at REAL NOT NULL) STRICT""",
+    """CREATE TABLE IF NOT EXISTS paid (
+    entry INTEGER PRIMARY KEY, opening TEXT NOT NULL UNIQUE) STRICT""",
+)
+"""The tables that a database needs for a ledger; ``paid`` has the openings that have a name, each of which is paid for
+once."""
 
 
 def _pass(_: LedgerEntry) -> None:
@@ -65,7 +70,8 @@ class DurableLedger(Ledger):
         # Rows are only ever added, and this is asked before every charge: each is parsed once.
         with self._database.held():
             rows = self._database.rows(
-                "SELECT entry, round, step, event, rho FROM ledger WHERE entry > ? ORDER BY entry",
+                "SELECT entry, round, step, event, rho, coalesce(opening, '') FROM ledger LEFT JOIN paid USING (entry) "
+                "WHERE entry > ? ORDER BY entry",
                 self._last,
             )
             found = [_from_row(row[1:]) for row in rows]
@@ -75,14 +81,20 @@ class DurableLedger(Ledger):
             self._last = rows[-1][0] if rows else self._last
             return list(self._entries)
 
-    def charge_all(self, round: int, charges: Sequence[tuple[str, Event]]) -> Sequence[LedgerEntry]:
+    def charge_all(
+        self, round: int, charges: Sequence[tuple[str, Event]], *, opening: str = ""
+    ) -> Sequence[LedgerEntry]:
         """See ``Ledger.charge_all``: one write to the disk, which is over when this returns."""
         # Nobody else charges between the question what is spent and the entry.
         with self._database.held():
-            entries = super().charge_all(round, charges)
+            entries = super().charge_all(round, charges, opening=opening)
         for entry in entries:
             self._then(entry)
         return entries
+
+    def paid(self, opening: str) -> LedgerEntry | None:
+        """The charge that has paid for the opening of this name, None where there is none."""
+        return next((entry for entry in self.entries if entry.opening == opening), None)
 
     def adopt(self, entries: Sequence[LedgerEntry]) -> list[LedgerEntry]:
         """Enter the charges that another ledger has and this one lacks; durable on return. Returns what was entered.
@@ -107,14 +119,24 @@ class DurableLedger(Ledger):
     def _write(self, entries: Sequence[LedgerEntry]) -> None:
         """Durable on return, all or none."""
         now = time.time()
-        self._database.enter(
-            "INSERT INTO ledger (round, step, event, rho, charged_at) VALUES (?, ?, ?, ?, ?)",
-            [(e.round, e.step, e.event_text, e.rho, now) for e in entries],
-        )
+        with self._database.transaction():
+            for e in entries:
+                self._database.enter(
+                    "INSERT INTO ledger (round, step, event, rho, charged_at) VALUES (?, ?, ?, ?, ?)",
+                    [(e.round, e.step, e.event_text, e.rho, now)],
+                )
+                if e.opening:
+                    self._database.enter(
+                        "INSERT INTO paid VALUES ((SELECT max(entry) FROM ledger), ?)",
+                        [(e.opening,)],
+                    )
 
 
-def _from_row(row: Sequence[object]) -> LedgerEntry:
-    return LedgerEntry.from_dict(dict(zip(("round", "step", "event", "rho"), row, strict=True)))
+def _from_row(row: Sequence[Any]) -> LedgerEntry:
+    entry = LedgerEntry.from_dict(
+        dict(zip(("round", "step", "event", "rho"), row[:4], strict=True))
+    )
+    return replace(entry, opening=row[4])
 
 
 def adopt_charges(ledger: DurableLedger, transcript: Path, config_digest: str) -> None:

@@ -31,6 +31,16 @@ def random(ctx: Context, ring: Ring, shape: tuple[int, ...]) -> Share:
     )
 
 
+def noise(ctx: Context, ring: Ring, shape: tuple[int, ...]) -> Share:
+    """As ``random``, for values that decide what comes out: the same again for the same opening. Free.
+
+    ``random`` is for masks, which nothing that is opened depends on. See ``Context.noise_of``.
+    """
+    return Share(
+        ring, ctx.pid, ctx.noise(ctx.pid, ring, shape), ctx.noise(ctx.next_pid, ring, shape)
+    )
+
+
 def known(
     ctx: Context, ring: Ring, component: int, value: RingArray | None, shape: tuple[int, ...]
 ) -> Share:

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protocols.approximate import PI, cosine, interpolate, sine, to_units
-from protocols.base import known, multiply, random
+from protocols.base import known, multiply, noise
 from protocols.bitslice import words_for
 from protocols.blocks import in_blocks
 from protocols.boolean import prefix_or, words_to_ring
@@ -61,7 +61,7 @@ async def box_muller(ctx: Context, pairs: int) -> Share:
     and the bit; cosine and sine are polynomials in x.
     """
     words = words_for(pairs)
-    uniform = random(ctx, BITS, (SAMPLE_BITS, 2 * words))
+    uniform = noise(ctx, BITS, (SAMPLE_BITS, 2 * words))
     powers_sh, coefficients = await ctx.both(
         lambda c: _uniform_powers(c, uniform, pairs), lambda c: _coefficients(c, pairs)
     )
@@ -72,7 +72,7 @@ async def box_muller(ctx: Context, pairs: int) -> Share:
     radius, trig, in_ring = await ctx.gather(
         lambda c: truncate(c, radius_add, SAMPLE_BITS),
         lambda c: truncate(c, trig_sh.additive(c), SAMPLE_BITS),
-        lambda c: bits_to_ring(c, random(c, BITS, (3, words)), pairs, R64),
+        lambda c: bits_to_ring(c, noise(c, BITS, (3, words)), pairs, R64),
     )
     swap, signs = in_ring[0], -in_ring[1:].times(2) + 1
     difference = await multiply(ctx, swap, trig[1] - trig[0])
@@ -96,13 +96,13 @@ async def _coefficients(ctx: Context, pairs: int) -> Share:
     one: free.
     """
     words = words_for(pairs)
-    seen = await prefix_or(ctx, random(ctx, BITS, (RUN_BITS, words)))
+    seen = await prefix_or(ctx, noise(ctx, BITS, (RUN_BITS, words)))
     # The run's last position also stands for a run of zeros, so that exactly one position is first.
     closed = concatenate(
         seen[:-1], known(ctx, BITS, 0, _ones(words) if ctx.pid != 1 else None, (1, words))
     )
     first = concatenate(closed[:1], closed[1:] ^ closed[:-1])
-    side = random(ctx, BITS, (1, words))
+    side = noise(ctx, BITS, (1, words))
     near_one = await multiply(ctx, first, concatenate(*([side] * RUN_BITS)))
     one_hot = concatenate(first ^ near_one, near_one)
     chosen = _radius_words().read(one_hot).reshape(COEFFICIENT_BITS, -1)

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protocols.errors import ProtocolViolation
-from protocols.keystream import Keystream
+from protocols.keystream import KEY_BYTES, Keystream
 from protocols.ring import Ring, RingArray
 from protocols.shares import Origins, Share
 
@@ -28,6 +28,7 @@ T = TypeVar("T")
 U = TypeVar("U")
 Payload = NDArray[np.uint8]
 
+_NOISE = b"syncret-noise-1\0"
 MAGIC = b"syncret-mesh-2\n"
 """What the paths of a mesh's contexts begin with."""
 MAX_PUBLIC_BYTES = 1 << 28
@@ -128,6 +129,44 @@ class Verifier(Protocol):
         """
 
 
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class NoiseKeys:
+    """What a party draws an opening's noise from: the two components' keys, each of two parties, and its own.
+
+    They live as long as a study, over restarts, while the keys of masks are new with each mesh. So the noise of an
+    opening is a function of these and of a path that names the opening, and comes out again as it was. Secret.
+    """
+
+    own: bytes
+    next: bytes
+    private: bytes
+
+    def __post_init__(self) -> None:
+        if {len(self.own), len(self.next), len(self.private)} != {KEY_BYTES}:
+            raise ValueError(f"a noise key has {KEY_BYTES} bytes")
+
+    def __repr__(self) -> str:
+        return "NoiseKeys(...)"
+
+
+@dataclass(frozen=True, slots=True)
+class NoiseSource:
+    """Where the noise of one opening comes from: ``keys``, and the ``opening``'s name.
+
+    The name is a digest of all that decides the opened value but its noise. Where all three parties run a protocol
+    again with the same source, it draws the same noise, under fresh masks. Noise of one name must never be added to two
+    different values: the difference would show.
+    """
+
+    keys: NoiseKeys
+    opening: bytes
+
+
+def noise_key(key: bytes) -> bytes:
+    """A noise key made of a mesh's ``key``, from which neither that nor its masks can be told. Secret."""
+    return hashlib.blake2b(b"noise", key=key, digest_size=KEY_BYTES, person=_NOISE).digest()
+
+
 class Context:
     """A place for protocols to run in; see the module's description.
 
@@ -139,6 +178,9 @@ class Context:
     __slots__ = (
         "_children",
         "_labels",
+        "_noise",
+        "_noise_path",
+        "_noise_streams",
         "_path",
         "_private",
         "_shift",
@@ -165,6 +207,9 @@ class Context:
         self._labels = 0
         self._children = 0
         self._streams: dict[int, Keystream] = {}
+        self._noise: NoiseKeys | None = None
+        self._noise_path = b""
+        self._noise_streams: dict[int, Keystream] = {}
         self._private: Keystream | None = None
         self.pid = (transport.pid - shift) % 3
         self.depth = 0
@@ -185,7 +230,7 @@ class Context:
         return (self.pid - 1) % 3
 
     def _derive(self, name: bytes) -> bytes:
-        return hashlib.blake2b(self._path + b"/" + name, digest_size=32).digest()
+        return _derived(self._path, name)
 
     def child(self, *, rotate: int = 0) -> "Context":
         """The next context below this one, with its own labels and keystreams."""
@@ -194,7 +239,21 @@ class Context:
         shift = (self._shift + rotate) % 3
         child = Context(self._transport, path, shift=shift, cost=self.cost, verifier=self.verifier)
         child.depth = self.depth
+        if self._noise is not None:
+            child._noise = self._noise
+            child._noise_path = _derived(self._noise_path, b"child:%d" % self._children)
         return child
+
+    @contextmanager
+    def noise_of(self, source: NoiseSource | None) -> Iterator["Context"]:
+        """A child context whose noise (``noise``, ``private``) is a function of ``source`` alone; without one, this."""
+        if source is None:
+            yield self
+            return
+        child = self.child()
+        child._noise, child._noise_path = source.keys, source.opening
+        yield child
+        self.depth = max(self.depth, child.depth)
 
     @contextmanager
     def step(self, name: str, *, round: int | None = None) -> Iterator["Context"]:
@@ -280,11 +339,32 @@ class Context:
             stream = self._streams[component] = Keystream(key, self._path)
         return stream
 
+    def noise(self, component: int, ring: Ring, shape: tuple[int, ...]) -> RingArray:
+        """As ``common``, for what an opened value's noise is made of: within ``noise_of``, from its keys. Free."""
+        if self._noise is None:
+            return self.common(component, ring, shape)
+        if component not in (self.pid, self.next_pid):
+            raise ValueError(f"party {self.pid} does not hold component {component}")
+        stream = self._noise_streams.get(component)
+        if stream is None:
+            key = self._noise.own if component == self.pid else self._noise.next
+            stream = self._noise_streams[component] = Keystream(key, self._noise_path)
+        return _elements(stream, ring, shape)
+
     def private(self, ring: Ring, shape: tuple[int, ...]) -> RingArray:
-        """Uniform elements that only this party knows."""
+        """Uniform elements that only this party knows: within ``noise_of``, from its keys."""
         if self._private is None:
-            self._private = Keystream(self._transport.private_key(), self._path)
+            key, path = self._transport.private_key(), self._path
+            if self._noise is not None:
+                key, path = self._noise.private, self._noise_path
+            self._private = Keystream(key, path)
         return _elements(self._private, ring, shape)
+
+    def fresh_noise_keys(self) -> NoiseKeys:
+        """Noise keys of this mesh's own: each component's two holders make the same one."""
+        components = ((c + self._shift) % 3 for c in (self.pid, self.next_pid))
+        own, next_ = (noise_key(self._transport.component_key(c)) for c in components)
+        return NoiseKeys(own, next_, noise_key(self._transport.private_key()))
 
     # Messages.
 
@@ -384,6 +464,10 @@ class Context:
         self._labels += 1
         digest = hashlib.blake2b(self._path + b"#%d" % self._labels, digest_size=8).digest()
         return int.from_bytes(digest, "little", signed=True)
+
+
+def _derived(path: bytes, name: bytes) -> bytes:
+    return hashlib.blake2b(path + b"/" + name, digest_size=32).digest()
 
 
 def _elements(stream: Keystream, ring: Ring, shape: tuple[int, ...]) -> RingArray:

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protocols.alias import DIGITS, alias, to_units
-from protocols.base import multiply, random
+from protocols.base import multiply, noise
 from protocols.bitslice import words_for
 from protocols.blocks import in_blocks
 from protocols.boolean import carry_out, words_to_ring
@@ -221,15 +221,15 @@ async def _signed_magnitudes(ctx: Context, words: int, sampler: Sampler) -> tupl
     table = sampler.table
     # threshold + coins carries out of c bits where coins >= 2^c - threshold: with probability threshold / 2^c. Its
     # generate and propagate bits are threshold AND coins and threshold XOR coins; the carry picks ``first``.
-    bucket = await one_hot(ctx, random(ctx, BITS, (table.index_bits, words)))
+    bucket = await one_hot(ctx, noise(ctx, BITS, (table.index_bits, words)))
     threshold = sampler.thresholds.read(bucket)[:, 0]
-    coins = random(ctx, BITS, (table.coin_bits, words))
+    coins = noise(ctx, BITS, (table.coin_bits, words))
     carry = await carry_out(ctx, await multiply(ctx, threshold, coins), threshold ^ coins)
     pair = sampler.magnitudes.read(bucket)
     chosen = await multiply(
         ctx, pair[:, 0] ^ pair[:, 1], concatenate(*([carry.reshape(1, words)] * table.index_bits))
     )
-    sign = random(ctx, BITS, (words,))
+    sign = noise(ctx, BITS, (words,))
     return pair[:, 1] ^ chosen ^ stack(*([sign] * table.index_bits)), sign
 
 

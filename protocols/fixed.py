@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from protocols.base import known, multiply, open_masked, random, reshare, zero
+from protocols.base import known, multiply, noise, open_masked, reshare, zero
 from protocols.boolean import carry_out
 from protocols.context import Context
 from protocols.derived import (
@@ -67,7 +67,7 @@ async def truncation_pairs(
     Communication: 2 k - 3 planes, ``boolean.carry_out`` of k - 1 and of shift; 2 n elements, 5 n more by party 0.
     """
     top = ring.bits - 1
-    r_sh = random(ctx, ring, (count,))
+    r_sh = noise(ctx, ring, (count,))
     operands = await addends(ctx, r_sh, ring.bits)
     generate, propagate = await operands.generate(ctx, top), operands.propagate
     low, high = await ctx.both(

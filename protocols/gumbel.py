@@ -18,7 +18,7 @@ from functools import cache
 import numpy as np
 
 from protocols.alias import DIGITS, alias, to_units
-from protocols.base import multiply, random
+from protocols.base import multiply, noise
 from protocols.bitslice import words_for
 from protocols.boolean import carry_out
 from protocols.context import Context
@@ -143,7 +143,7 @@ async def gumbel(ctx: Context, count: int) -> Share:
     Source: README section 3, step 4.
     """
     found, words = table(), words_for(count)
-    bucket = await look_up(ctx, found.words, random(ctx, BITS, (INDEX_BITS, words)))
+    bucket = await look_up(ctx, found.words, noise(ctx, BITS, (INDEX_BITS, words)))
     threshold, pair = bucket[:COIN_BITS], bucket[COIN_BITS:].reshape(2, OUTCOME_BITS, words)
     # What the carry chooses between: outcomes, and J where the outcome is in the tail.
     carry, tails = await ctx.both(
@@ -152,7 +152,7 @@ async def gumbel(ctx: Context, count: int) -> Share:
     first, second = (concatenate(pair[which, :INDEX_BITS], tails[:, which]) for which in range(2))
     rows = np.zeros(first.shape[0], np.intp)
     chosen = second ^ await multiply(ctx, first ^ second, carry.reshape(1, words)[rows])
-    planes = concatenate(chosen, random(ctx, BITS, (2 * FINE_BITS, words)))
+    planes = concatenate(chosen, noise(ctx, BITS, (2 * FINE_BITS, words)))
     # Half of the last place of U and V each, so that they are in the middle of what they stand for.
     middle = 1 << (SCORE_BITS - STEP_BITS - FINE_BITS)
     lowest = found.lowest << (SCORE_BITS - STEP_BITS)
@@ -162,7 +162,7 @@ async def gumbel(ctx: Context, count: int) -> Share:
 
 async def _coin(ctx: Context, threshold: Share) -> Share:
     """One (words,) with probability threshold / 2^COIN_BITS: what threshold and random bits carry."""
-    coins = random(ctx, BITS, threshold.shape)
+    coins = noise(ctx, BITS, threshold.shape)
     return await carry_out(ctx, await multiply(ctx, threshold, coins), threshold ^ coins)
 
 
@@ -172,6 +172,6 @@ async def _tails(ctx: Context, flags: Share, found: GumbelTable) -> Share:
     # All bits side by side: the threshold of each is public, and so its planes are all ones or zeros.
     bits = [[t >> plane & 1 for t in found.tail] for plane in range(COIN_BITS)]
     public = np.repeat(-np.array(bits, np.int64), words, axis=1).astype(np.uint64)
-    coins = random(ctx, BITS, public.shape)
+    coins = noise(ctx, BITS, public.shape)
     tail = (await carry_out(ctx, coins.times(public), coins ^ public)).reshape(TAIL_BITS, 1, words)
     return await multiply(ctx, tail[:, [0, 0]], flags.reshape(1, 2, words)[[0] * TAIL_BITS])

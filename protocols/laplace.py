@@ -22,7 +22,7 @@ from functools import cache
 import numpy as np
 
 from protocols.alias import DIGITS
-from protocols.base import random
+from protocols.base import noise
 from protocols.bitslice import words_for
 from protocols.blocks import in_blocks
 from protocols.boolean import carry_out
@@ -120,7 +120,7 @@ async def _block(ctx: Context, count: int, sampler: LaplaceSampler) -> Share:
         [t >> plane & 1 for t in sampler.thresholds * 2] for plane in range(sampler.coin_bits)
     ]
     public = np.repeat(-np.array(planes, np.int64), words, axis=1).astype(np.uint64)
-    coins = random(ctx, BITS, public.shape)
+    coins = noise(ctx, BITS, public.shape)
     shown = await carry_out(ctx, coins.times(public), coins ^ public)
     weights = [sign * (1 << i) for sign in (1, -1) for i in range(bits)]
     return await weighted_bits(ctx, shown.reshape(2 * bits, words), count, R32, weights)

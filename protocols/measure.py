@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from protocols import costs
 from protocols.base import open_value, share_input
 from protocols.box_muller import LARGEST_SAMPLE, SAMPLE_BITS, gaussian
-from protocols.context import Context
+from protocols.context import Context, NoiseSource
 from protocols.costs import Cost
 from protocols.discrete import SECURITY_BITS, Sampler, discrete_gaussian, local_samples
 from protocols.fixed import truncate
@@ -55,11 +55,13 @@ async def measure(
     noise: Noise,
     *,
     prepared: Share | None = None,
+    source: NoiseSource | None = None,
 ) -> NDArray[np.float64]:
     """Open x + z for a marginal x and noise z of deviation ``sigma``, in counts.
 
     Shapes: x (n,) in Z_2^32; returns (n,) multiples of 2^-fraction_bits. ``prepared`` is noise (n,) that
-        ``noise.samples`` made for the same sigma and ``max_rows``; it is used once.
+        ``noise.samples`` made for the same sigma and ``max_rows``; it is used once. Else it is drawn from ``source``:
+        of the same source it comes out the same; without one it is fresh.
     Leaks: the noisy counts.
     Rounds: those of ``noise.samples`` unless it is prepared, 1 to open.
     Communication: ``noise.samples`` of n; 4 bytes a cell to open.
@@ -69,8 +71,8 @@ async def measure(
     """
     z_sh = prepared
     if z_sh is None:
-        with ctx.step(MEASURE_NOISE.name, round=ctx.cost.round) as c:
-            z_sh = await noise.samples(c, x_sh.size, sigma, max_rows)
+        with ctx.step(MEASURE_NOISE.name, round=ctx.cost.round) as c, c.noise_of(source) as n:
+            z_sh = await noise.samples(n, x_sh.size, sigma, max_rows)
     with ctx.step(MEASURE_OPEN.name, round=ctx.cost.round) as c:
         opened = await open_value(c, x_sh.times(1 << noise.fraction_bits) + z_sh, COUNTS.what)
     return np.ldexp(R32.decode(opened).astype(np.float64), -noise.fraction_bits)

@@ -1,11 +1,11 @@
 """Gumbel noise for several selections, made at once: rounds and messages are paid for once, and planes are longer.
 
 Provides ``GumbelSupply``, and ``lacking``, how many are made when. Noise depends on nothing, so it can be made before
-what it is for is known. Each sample is used once, and is in memory alone: who starts again makes new ones. Secret: the
-samples. Public: how many there are.
+what it is for is known. Each sample is used once, and is in memory alone: a server that starts again makes the same
+ones again, of the same source, and skips those that were used. Secret: the samples. Public: how many there are.
 """
 
-from protocols.context import Context
+from protocols.context import Context, NoiseSource
 from protocols.gumbel import gumbel
 from protocols.shares import Share, concatenate
 
@@ -41,21 +41,32 @@ class GumbelSupply:
         """As ``lacking``, by what is there."""
         return lacking(self.samples, count, selections)
 
-    async def take(self, ctx: Context, count: int, lacking: int) -> Share:
+    async def take(
+        self,
+        ctx: Context,
+        count: int,
+        lacking: int,
+        *,
+        source: NoiseSource | None = None,
+        skip: int = 0,
+    ) -> Share:
         """The next ``count`` samples (count,) in Z_2^64, as ``gumbel`` makes them, after ``lacking`` more are made.
+
+        These are drawn from ``source``, fresh without one, and the first ``skip`` of them are left out.
 
         Leaks: none.
         Rounds, Communication: of ``gumbel`` for what is lacking; nothing where that is 0.
         Raises: ValueError where there are not that many; ChannelError, ProtocolViolation.
         """
-        if self.samples + lacking < count:
+        if self.samples + lacking - skip < count:
             raise ValueError(
-                f"{count} samples from {self.samples} and {lacking} that are to be made"
+                f"{count} samples from {self.samples} and {lacking - skip} that are to be made"
             )
         held = [self._held] if self._held is not None else []
         self._held = None
         if lacking:
-            held.append(await gumbel(ctx, lacking))
+            with ctx.noise_of(source) as n:
+                held.append((await gumbel(n, lacking))[skip:])
         samples = concatenate(*held)
         self._held = samples[count:]
         return samples[:count]

@@ -36,7 +36,7 @@ from protocols.fields import Fields, Schema, encode
 Value: TypeAlias = str | int | float | bool | list["Value"] | dict[str, "Value"] | None
 Record: TypeAlias = dict[str, Value]
 
-FORMAT = 4
+FORMAT = 5
 START = bytes(32)
 _FIRST = b'{"kind":"header"'
 # What a seal signs has not changed since format 3.
@@ -183,13 +183,22 @@ class Transcript:
         )
 
     def ledger(
-        self, *, round: int, step: str, event: Mapping[str, Value], rho: float, spent: float
+        self,
+        *,
+        round: int,
+        step: str,
+        event: Mapping[str, Value],
+        rho: float,
+        spent: float,
+        opening: str = "",
     ) -> None:
-        """Privacy was charged, before the opening it pays for; on the disk when this returns."""
-        self._write(
-            "ledger",
-            {"round": round, "step": step, "event": dict(event), "rho": rho, "spent": spent},
-        )
+        """Privacy was charged, before the opening it pays for; on the disk when this returns.
+
+        ``opening`` is the name of that, where openings have names.
+        """
+        record: Record = {"round": round, "step": step, "event": dict(event)}
+        record |= {"rho": rho, "spent": spent}
+        self._write("ledger", record | ({"opening": opening} if opening else {}))
         self.flush()
 
     def client(

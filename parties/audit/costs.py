@@ -264,7 +264,7 @@ def _released(
     attempt: Attempt, evidence: Evidence, terms: Terms
 ) -> Iterator[tuple[StepInRound, Cost]]:
     """The costs of what an attempt chose and measured, and of the noise that it made ahead of time."""
-    plans = {number: plan for number, _, plan in rounds_of(attempt, evidence, terms)}
+    plans = {number: plan for number, _, plan in rounds_of(attempt, terms)}
     chosen_from = _ChosenFrom(terms)
     for entry in attempt.entries:
         number = entry.number("round") if "round" in entry.record else -1
@@ -326,7 +326,10 @@ class _ChosenFrom:
                 f"the selection noted in line {entry.line} goes by bits of counts that were not made, or needs none",
             )
             self._samples = entry.number("samples")
-            self._unused += self._samples - len(self._candidates)
+            if entry.number("skip"):
+                # Made again after a restart, with those that were used before it.
+                self._unused = 0
+            self._unused += self._samples - entry.number("skip") - len(self._candidates)
             require(
                 self._unused >= 0,
                 f"the selection noted in line {entry.line} uses noise that was not made, or was used before",
@@ -354,10 +357,12 @@ def _priced(
 
 
 def _pending_cells(attempt: Attempt, terms: Terms) -> int:
-    """Cells of the one-way marginals that an attempt has still to measure: their noise is made at once."""
+    """Cells of the one-way marginals where an attempt has still to measure some: the noise of all is made at once."""
     agreed = attempt.notes(AGREED.what)
     first = agreed[0].number("initial") if agreed else 0
-    return sum(terms.first_size(i) for i in terms.workload.one_way[first:])
+    if first == len(terms.workload.one_way):
+        return 0
+    return sum(terms.first_size(i) for i in terms.workload.one_way)
 
 
 def _selection(candidates: list[int], plan: Schedule, terms: Terms, samples: int) -> Selection:

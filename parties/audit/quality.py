@@ -163,7 +163,7 @@ def _plans(evidence: Evidence, terms: Terms, number: int) -> tuple[Schedule, Sch
     plans = {0: make_plan(terms.config, terms.workload)}
     for session in evidence.sessions:
         for attempt in session.present:
-            plans |= {n: plan for n, _, plan in rounds_of(attempt, evidence, terms)}
+            plans |= {n: plan for n, _, plan in rounds_of(attempt, terms)}
     return plans.get(number - 1, plans[0]), plans[number]
 
 

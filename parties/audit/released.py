@@ -53,7 +53,7 @@ def _begun(session: Session) -> int:
 
 def _measured(attempt: Attempt, evidence: Evidence, terms: Terms) -> Iterator[Measurement]:
     """What an attempt opened and noted about it."""
-    plans: dict[int, Schedule] = {n: plan for n, _, plan in rounds_of(attempt, evidence, terms)}
+    plans: dict[int, Schedule] = {n: plan for n, _, plan in rounds_of(attempt, terms)}
     left = iter(terms.workload.one_way[attempt.notes(AGREED.what)[0].number("initial") :])
     clients, candidate = 0, -1
     for entry in attempt.entries:

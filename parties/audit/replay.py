@@ -46,7 +46,7 @@ from parties.published import Published
 from parties.version import version
 from protocols.context import Context, Costs, Opening, Payload, StepCost, root_path
 from protocols.digests import digest_key, message_digest
-from protocols.errors import CheckFailed, ProtocolError
+from protocols.errors import CheckFailed, ProtocolError, ProtocolViolation
 from protocols.fields import encode
 from protocols.transcript import Record, read
 
@@ -208,11 +208,15 @@ class PlayedTransport:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Playing:
-    """What came of a recording: messages and openings, the ``records`` of inputs and conclusions, totals resumed."""
+    """What came of a recording: messages and openings, the ``records`` of inputs and conclusions, totals resumed.
+
+    ``problem`` is why the protocol did not go on with it.
+    """
 
     transport: PlayedTransport
     records: Sequence[Record] = ()
     resumed: Sequence[tuple[int, str]] = ()
+    problem: str = ""
 
 
 class _Absent:
@@ -271,6 +275,7 @@ def replay_folder(folder: Path, transcripts: Path | None = None) -> str:
         _compare(playing.transport, attempt)
         _compare_records(playing.records, attempt)
         _compare_totals(playing.resumed, transcript, attempt)
+        require(not playing.problem, f"{tape.name} cannot be played: {playing.problem}")
         messages, judged = messages + len(playing.transport.sent), judged + 1
     unplayed = [attempt for attempt in left if any(attempt.of("sent"))]
     require(
@@ -354,14 +359,18 @@ def _run(transcript: ServerTranscript, pid: int, recording: Recording) -> Playin
             finally:
                 writer.close()
 
+    problem = ""
     with tempfile.TemporaryDirectory() as name:
         try:
             asyncio.run(play(Path(name)))
         except ReplayEnded:
             pass
+        except ProtocolViolation as error:
+            # It may follow from what this server has sent, which is compared first.
+            problem = f"the protocol does not go on with it: {error}"
         except ProtocolError as error:
             raise CheckFailed(f"the protocol does not go on with it: {error}") from error
-        return Playing(transport, _concluded(Path(name) / _WRITTEN), played.resumed)
+        return Playing(transport, _concluded(Path(name) / _WRITTEN), played.resumed, problem)
 
 
 def _concluded(path: Path) -> list[Record]:

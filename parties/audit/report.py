@@ -143,7 +143,14 @@ def charges_of(transcript: ServerTranscript) -> tuple[LedgerEntry, ...]:
     """The charges of a transcript. Raises Failed."""
     entries = (entry for entry in transcript.entries if entry.kind == "ledger")
     return tuple(
-        LedgerEntry(e.number("round"), e.text("step"), event_of(e), e.real("rho")) for e in entries
+        LedgerEntry(
+            e.number("round"),
+            e.text("step"),
+            event_of(e),
+            e.real("rho"),
+            e.text("opening") if "opening" in e.record else "",
+        )
+        for e in entries
     )
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from parties.audit import (
     channel,
+    charges,
     costs,
     counted,
     flaim,
@@ -198,7 +199,7 @@ THREE_SERVERS: tuple[Rule[Terms], ...] = (
     Rule("openings", lambda case: privacy.openings(case.evidence, case.terms), Need.CONFIGURATION),
     Rule("proofs", lambda case: proofs.proved(case.evidence, case.terms), Need.CONFIGURATION),
     Rule("values", lambda case: privacy.values(case.evidence, case.terms), Need.CONFIGURATION),
-    Rule("charges", lambda case: privacy.charges(case.evidence), Need.CONFIGURATION),
+    Rule("charges", lambda case: charges.charges(case.evidence), Need.CONFIGURATION),
     Rule("ledger", lambda case: privacy.ledger(case.evidence, case.terms), Need.CONFIGURATION),
     Rule("costs", lambda case: costs.costs(case.evidence, case.terms), Need.CONFIGURATION),
     Rule("published", lambda case: publication.published(case.evidence), Need.FORM),

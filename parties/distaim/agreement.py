@@ -1,16 +1,20 @@
 """What the three servers settle when they meet: that they run the same thing, and where an interrupted run goes on.
 
 Each tells the others its version, its digests of configuration and workload, the measurements and selections that it
-holds, and its ledger. All of that is public, and echoed: nobody can tell the two others different things. A release
-that two of them hold alike, all adopt. What only one holds is lost: it may never have been opened, and one server's
-word is not enough to compute with it; and so is what was released after it, for a run has no gaps. A charge made
-anywhere stays spent: the ledger is raised to the most that any server holds. Nothing secret is exchanged here.
+holds, the inputs of rounds that it has recorded, and its ledger. All of that is public, and echoed: nobody can tell the
+two others different things. One rule holds for all of it: what two of the three hold alike, all adopt; what one says
+alone changes nothing that another holds. A release that only one holds is lost: it may never have been opened; and so
+is what was released after it, for a run has no gaps. A charge that one claims alone is shown and not entered: an
+opening takes all three, and each has its own charge on its disk before it takes part, so that each honest ledger bounds
+by itself what was opened. Of noise keys, commitments alone are exchanged. Nothing secret is exchanged here.
 """
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from fractions import Fraction
 from itertools import combinations
 from typing import TypeVar
 
@@ -19,18 +23,20 @@ from mechanisms.domain import Domain
 from mechanisms.workload import Workload
 from parties.config import Config
 from parties.config.differences import MAX_BYTES, agreed_bytes, differences_text
+from parties.distaim.noise_keys import KeysClaim, agreed_keys
+from parties.distaim.openings import Openings, measurement_name
 from parties.distaim.store import Store
-from parties.distaim.stored import Checkpoint
+from parties.distaim.stored import Checkpoint, Inputs
 from parties.ledger import DurableLedger
 from parties.texts import json_of
 from parties.version import WIRE_VERSION, version
-from protocols.context import MAX_PUBLIC_BYTES, Context
+from protocols.context import MAX_PUBLIC_BYTES, Context, NoiseKeys
 from protocols.echo import echo
 from protocols.errors import CheckFailed, ProtocolViolation
 from protocols.steps import MEASURE, SELECT
 
 Key = TypeVar("Key", int, tuple[int, int])
-Held = TypeVar("Held", int, Checkpoint)
+Held = TypeVar("Held", int, str, Checkpoint, Inputs)
 _SELECTED = "selected/"
 _BYTES_A_CELL = 11
 """Of a noisy count as JSON has it: 8 bytes in base64."""
@@ -87,17 +93,22 @@ class Resumed:
     """Where the run goes on: the released measurements, and the selections whose measurement is still to come.
 
     ``session`` (hex) names the mesh that the three have made: another one after each restart. ``lost`` are the rounds
-    of releases that only this server held, ``contradicted`` those of which two servers hold different ones. ``charged``
-    is the last round that each server had charged, -1 for none.
+    of releases that only this server held, ``contradicted`` those of which two servers hold different ones.
+    ``openings`` has the inputs that rounds go by; ``models`` says of rounds whose model two servers have whether all
+    three do. ``wasted`` is the cost of what two servers hold as charged and nothing will be released for; ``claimed``
+    is what each server alone says that it has charged.
     """
 
     history: tuple[Checkpoint, ...]
     selections: Mapping[int, int]
     adopted: tuple[LedgerEntry, ...]
     session: str
+    openings: Openings
     lost: tuple[int, ...] = ()
     contradicted: tuple[int, ...] = ()
-    charged: tuple[int, ...] = (-1, -1, -1)
+    models: Mapping[int, bool] = field(default_factory=dict)
+    wasted: tuple[float, ...] = ()
+    claimed: tuple[tuple[LedgerEntry, ...], ...] = ((), (), ())
 
     @property
     def last_round(self) -> int | None:
@@ -122,6 +133,8 @@ def state_of(store: Store, rounds: int) -> dict[str, object]:
         "checkpoints": [checkpoint.to_dict() for checkpoint in store.checkpoints()],
         "ledger": [entry.to_dict() for entry in DurableLedger(store).entries],
         "selections": {str(k): v for k, v in load_selections(store, rounds).items()},
+        "inputs": [inputs.to_list() for inputs in store.inputs()],
+        "models": {str(k): v for k, v in store.estimates().items()},
     }
 
 
@@ -145,6 +158,7 @@ async def agree(
     initial: Sequence[int],
     budget: float,
     nonce: str,
+    keys: NoiseKeys | None,
     max_bytes: int,
 ) -> Resumed:
     """Compare identities, then bring all three servers to the furthest point that two of them have reached.
@@ -152,15 +166,18 @@ async def agree(
     Where their configurations differ they show them to one another (one exchange more), and fail with what differs.
 
     ``initial`` are the candidates that round 0 measures, in their order; no charge is larger than the ``budget``;
-    ``nonce`` (hex) is this server's part in the name of the mesh; ``max_bytes`` is ``largest_state``.
+    ``nonce`` (hex) is this server's part in the name of the mesh; ``keys`` are the noise keys that it has;
+    ``max_bytes`` is ``largest_state``.
     Leaks: what the servers already opened or charged, to one another. Rounds: 2. Communication: the state as JSON, and
     96 bytes, to each.
     Raises CheckFailed where identities differ or releases contradict, ProtocolViolation for malformed state or one told
     differently.
     """
+    mine, fresh = DurableLedger(store), ctx.fresh_noise_keys()
     said = {
         "identity": {name: getattr(identity, name) for name in Identity.__dataclass_fields__},
         "nonce": nonce,
+        "noise": KeysClaim.of(keys, fresh).to_dict(),
         **state_of(store, rounds),
     }
     replies = await ctx.exchange(json.dumps(said).encode(), max_bytes=max_bytes)
@@ -179,17 +196,81 @@ async def agree(
     ]
     checkpoints, selections = _held_by_two(states, initial)
     contradicted = _contradicted(states)
+    claims = [KeysClaim.from_dict(d.get("noise"), pid) for pid, d in enumerate(documents)]
+    agreed = agreed_keys(ctx, claims, keys, fresh, charged=bool(mine.entries))
+    if not agreed.problem and not store.ended:
+        store.save_noise_keys(agreed.keys)
     lost = _settle(store, states[ctx.pid], checkpoints, selections)
-    ledger = DurableLedger(store)
-    adopted = [
-        entry for pid in (ctx.next_pid, ctx.prev_pid) for entry in ledger.adopt(states[pid].entries)
-    ]
+    common = _charged_by_two(states)
+    adopted = mine.adopt([entry for entry in common if mine.paid(entry.opening) is None])
+    recorded, claimed = _inputs_of_two(states)
+    openings = Openings(
+        agreed.keys, agreed.keyset, identity.config, recorded, claimed, agreed.problem
+    )
     nonces = [str(document.get("nonce")) for document in documents]
     session = hashlib.sha256(json.dumps(nonces).encode()).hexdigest()
-    charged = tuple(max((entry.round for entry in state.entries), default=-1) for state in states)
+    models = _common([s.models for s in states], _itself)
+    due = 1 + max((c.round for c in checkpoints), default=-1)
     return Resumed(
-        tuple(checkpoints), selections, tuple(adopted), session, lost, contradicted, charged
+        tuple(checkpoints),
+        selections,
+        tuple(adopted),
+        session,
+        openings,
+        lost,
+        contradicted,
+        models={
+            n: all(s.models.get(n) == digest for s in states)
+            for n, digest in models.items()
+            if n <= due
+        },
+        wasted=tuple(entry.rho for entry in _wasted(common, checkpoints, recorded)),
+        claimed=tuple(_alone(state, common) for state in states),
     )
+
+
+def _charged_by_two(states: Sequence["_State"]) -> list[LedgerEntry]:
+    """The charges that two servers or all three hold alike, in one order."""
+    held = Counter(entry for state in states for entry in set(state.entries))
+    common = [entry for entry, holders in held.items() if holders > 1]
+    return sorted(common, key=lambda entry: (entry.round, entry.step, entry.opening))
+
+
+def _alone(state: "_State", common: Sequence[LedgerEntry]) -> tuple[LedgerEntry, ...]:
+    return tuple(entry for entry in state.entries if entry not in common)
+
+
+def _inputs_of_two(
+    states: Sequence["_State"],
+) -> tuple[dict[int, Inputs], dict[int, tuple[str, ...]]]:
+    """What rounds go by as two servers or all three have recorded it; and by round what is said of others."""
+    tables = [state.inputs for state in states]
+    recorded = _common(tables, _itself)
+    claimed: dict[int, set[str]] = {}
+    for number, inputs in (item for table in tables for item in table.items()):
+        if number not in recorded:
+            claimed.setdefault(number, set()).add(json.dumps(inputs.to_list()))
+    return recorded, {number: tuple(sorted(said)) for number, said in claimed.items()}
+
+
+def _wasted(
+    common: Sequence[LedgerEntry], history: Sequence[Checkpoint], recorded: Mapping[int, Inputs]
+) -> list[LedgerEntry]:
+    """The charges for openings that are not released and will not be: of inputs that no round goes by any more."""
+    released = {c.round for c in history}
+    due = {inputs.digest for inputs in recorded.values()}
+    due |= {
+        measurement_name(recorded[c.round].digest, c.candidate, c.sigma)
+        for c in history
+        if c.round in recorded
+    }
+    # Of a round that is done again, what it measures is known when its choice is.
+    again = {number for number in recorded if number not in released or number == 0}
+    return [
+        e
+        for e in common
+        if e.opening not in due and not (e.round in again and e.step == MEASURE.name)
+    ]
 
 
 async def _differences(
@@ -225,6 +306,8 @@ class _State:
     checkpoints: Mapping[tuple[int, int], Checkpoint]
     selections: Mapping[int, int]
     entries: tuple[LedgerEntry, ...]
+    inputs: Mapping[int, Inputs] = field(default_factory=dict)
+    models: Mapping[int, str] = field(default_factory=dict)
 
 
 def _document(reply: bytes, pid: int) -> Mapping[str, object]:
@@ -242,14 +325,18 @@ def _state(document: Mapping[str, object], pid: int, rounds: int) -> _State:
     try:
         checkpoints = [Checkpoint.from_dict(item) for item in _list(document, "checkpoints")]
         entries = [LedgerEntry.from_dict(item) for item in _list(document, "ledger")]
-        table = document.get("selections")
-        chosen = {int(k): int(v) for k, v in (table if isinstance(table, dict) else {}).items()}
+        chosen = {int(k): int(v) for k, v in _table(document, "selections").items()}  # type: ignore[call-overload]
+        told = document.get("inputs")
+        inputs = [Inputs.from_list(item) for item in (told if isinstance(told, list) else [])]
+        models = {int(k): str(v) for k, v in _table(document, "models").items()}
     except (ValueError, TypeError, OverflowError, RecursionError) as error:
         raise ProtocolViolation(f"party {pid} sent a malformed state: {error}", pid) from error
     return _State(
         {(checkpoint.round, checkpoint.candidate): checkpoint for checkpoint in checkpoints},
         {number: candidate for number, candidate in chosen.items() if 1 <= number <= rounds},
         tuple(entries),
+        {one.round: one for one in inputs if one.round <= rounds},
+        {number: digest for number, digest in models.items() if 1 <= number <= rounds},
     )
 
 
@@ -259,7 +346,19 @@ def read_state(reply: bytes, pid: int, *, rounds: int, budget: float) -> tuple[L
 
 
 def _permitted(state: _State, pid: int, rounds: int, budget: float) -> _State:
-    """Raises ProtocolViolation for a charge that nobody can have made: it would be adopted, and stay."""
+    """Raises ProtocolViolation for charges that nobody can have made: with them another's word would be adopted."""
+    names = [entry.opening for entry in state.entries]
+    if "" in names or len(set(names)) < len(names):
+        raise ProtocolViolation(
+            f"party {pid} claims a charge for no opening, or two for one; each pays for one opening",
+            pid,
+        )
+    total = sum((Fraction(entry.rho) for entry in state.entries), Fraction(0))
+    if total > Fraction(budget):
+        raise ProtocolViolation(
+            f"party {pid} claims charges of {float(total):.6g} in all; the plan has {budget:.6g}",
+            pid,
+        )
     for entry in state.entries:
         known = entry.round <= rounds and entry.step in (SELECT.name, MEASURE.name)
         if not known or entry.rho != rho(entry.event) or entry.rho > budget:
@@ -307,8 +406,8 @@ def _content(checkpoint: Checkpoint) -> object:
     return checkpoint.to_dict()
 
 
-def _itself(choice: int) -> object:
-    return choice
+def _itself(held: object) -> object:
+    return held
 
 
 def _common(
@@ -360,7 +459,16 @@ def fill(store: Store, document: Mapping[str, object], rounds: int) -> None:
         store.save_checkpoint(checkpoint)
     for number, candidate in state.selections.items():
         save_selection(store, number, candidate)
+    for inputs in state.inputs.values():
+        store.save_inputs(inputs)
+    for number, digest in state.models.items():
+        store.note_estimate(number, digest)
     DurableLedger(store).adopt(state.entries)
+
+
+def _table(document: Mapping[str, object], key: str) -> Mapping[str, object]:
+    value = document.get(key)
+    return value if isinstance(value, dict) else {}
 
 
 def _list(document: Mapping[str, object], key: str) -> list[Mapping[str, object]]:

@@ -80,8 +80,8 @@ _LISTING_SHARE = 0.1
 class Arrivals:
     """The clients counted so far, and this server's share of their counts' running total.
 
-    ``forms`` are those that clients may send, by name; ``cells`` is the total's length; ``charged`` is the last round
-    for which each server had charged anything when they met, -1 for none. ``on_close`` is called, from a thread, when
+    ``forms`` are those that clients may send, by name; ``cells`` is the total's length; ``recorded`` are the rounds
+    whose inputs were recorded before a restart: nobody is added to them. ``on_close`` is called, from a thread, when
     all three operators have closed the run to data owners.
     """
 
@@ -98,7 +98,7 @@ class Arrivals:
         circumstances: Circumstances,
         authority: Issuer,
         orders: Orders,
-        charged: Sequence[int] = (-1, -1, -1),
+        recorded: Collection[int] = (),
         on_close: Callable[[], object] = lambda: None,
         on_waiting: Callable[[Waiting], None] = lambda waiting: None,
         on_counting: Callable[[Batch], OnPart | None] = lambda batch: None,
@@ -113,7 +113,7 @@ class Arrivals:
         self._circumstances = circumstances
         self._whose = Whose(config.run.id, config.digest(), authority)
         self._orders = orders
-        self._charged = charged
+        self._recorded = recorded
         self._on_close = on_close
         self._on_waiting = on_waiting
         self._on_counting = on_counting
@@ -175,7 +175,8 @@ class Arrivals:
         started = time.perf_counter()
         if self._total is None:
             self._total = await self._common_total(round)
-            await self._count_while_waiting(round)
+            if not (round in self._recorded and self._total.round == round and self._total.members):
+                await self._count_while_waiting(round)
         else:
             await self._recount(round)
             await self._gather(round, ready=True, hold=False, last=True)
@@ -247,8 +248,7 @@ class Arrivals:
             for number, digest in held.items()
             if number <= round and all(totals.get(number) == digest for totals, _ in replies)
         ]
-        saved = [max(totals, default=-1) for totals, _ in replies]
-        agreed = agreed_finals([finals for _, finals in replies], self._charged, saved)
+        agreed = agreed_finals([finals for _, finals in replies])
         await asyncio.to_thread(self._holdings.keep_totals, common)
         await asyncio.to_thread(self._holdings.keep_finals, agreed)
         total = Total.empty(round, self._ctx.pid, self._cells)

@@ -13,16 +13,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mechanisms.accounting import LedgerEntry, Schedule
+from mechanisms.errors import BudgetExceeded
 from mechanisms.events import Event, event_to_dict
 from mechanisms.scores import ScoreSpec
 from mechanisms.workload import Workload
 from parties.distaim.agreement import save_selection
 from parties.distaim.arrivals import Arrivals
 from parties.distaim.kept_bits import KeptBits
-from parties.distaim.notes import ROUND, SELECTED, SELECTING
+from parties.distaim.notes import INPUTS, REPEATED, ROUND, SELECTED, SELECTING
+from parties.distaim.openings import Openings, commit, measurement_name
 from parties.distaim.steps import PREPARE
 from parties.distaim.store import Store
-from parties.distaim.stored import Checkpoint, members_digest
+from parties.distaim.stored import Checkpoint, Inputs, members_digest
 from parties.errors import StoreError
 from parties.ledger import DurableLedger
 from parties.progress import Progress, round_text
@@ -34,7 +36,7 @@ from protocols.select import select
 from protocols.select_spec import bounds, integer_bits
 from protocols.shares import Share
 from protocols.steps import MEASURE, MEASURE_NOISE, SELECT, Selection
-from protocols.supply import GumbelSupply
+from protocols.supply import GumbelSupply, lacking
 from protocols.transcript import Transcript
 from protocols.verify import ProductVerifier
 
@@ -57,6 +59,7 @@ def server_ledger(
             event=event_to_dict(entry.event),
             rho=entry.rho,
             spent=ledger.spent,
+            opening=entry.opening,
         )
 
     ledger = DurableLedger(store, budget, first=first, then=then)
@@ -66,8 +69,10 @@ def server_ledger(
 class MpcBackend:
     """A ``mechanisms.aim.Backend`` on one server's share of the counts.
 
-    ``selections`` are selections opened by an interrupted run whose measurement is still to come: they are used again
-    instead of being paid for twice. ``measured`` counts the measurements of round 0 that are there already.
+    ``selections`` are selections opened by an interrupted run whose measurement is still to come: they are used again.
+    ``measured`` counts the measurements of round 0 that are there already. ``openings`` names what is opened; what was
+    charged under its name before a restart is opened again, with the same noise, and not charged again. ``alone``
+    counts the charges that neither other server has.
     """
 
     def __init__(
@@ -85,6 +90,8 @@ class MpcBackend:
         selections: Mapping[int, int],
         measured: int = 0,
         noise: Noise,
+        openings: Openings,
+        alone: int = 0,
     ) -> None:
         self._ctx = ctx
         self._workload = workload
@@ -98,8 +105,16 @@ class MpcBackend:
         self._selections = dict(selections)
         self._measured = measured
         self._noise = noise
+        self._openings = openings
+        self._alone = alone
+        self._digest = workload.digest()
+        self._inputs: Inputs | None = None
+        self._members = ""
         self._prepared: Share | None = None
         self._gumbels = GumbelSupply()
+        self._pool = ""
+        """The name under which the samples that are left were made, which is that of the choice they were made for."""
+        self._pool_size = 0
         self._round = 0
         self._clients = 0
         self._counts: Share | None = None
@@ -113,7 +128,7 @@ class MpcBackend:
 
         Raises BudgetExceeded before anything is charged, TooFewClients, ChannelError, ProtocolViolation.
         """
-        self._ledger.require(self._due(round))
+        self._require(self._due(round))
         if round == 0:
             total, self._prepared = await self._ctx.both(
                 lambda _: self._arrivals.count_in(0), self._prepare
@@ -122,7 +137,8 @@ class MpcBackend:
             # What was made for round 0 has its sigma, which an annealed round need not have.
             total, self._prepared = await self._arrivals.count_in(round), None
         self._counts = await asyncio.to_thread(self._expand, total.share)
-        self._kept.begin_round(members_digest(total.members))
+        self._members, self._inputs = members_digest(total.members), None
+        self._kept.begin_round(self._members)
         self._round, self._clients = round, len(total.members)
         self._transcript.note(ROUND.what, round=round, clients=self._clients)
         self._progress.event(
@@ -131,13 +147,49 @@ class MpcBackend:
             round=round,
             clients=self._clients,
         )
+        if round == 0:
+            first = self._openings.first(self._digest, self._members, self._plan.sigma)
+            await self._commit(first)
         return self._clients
 
+    def _require(self, events: Sequence[Event]) -> None:
+        """Raises BudgetExceeded; StoreError where this server alone cannot pay, so that the others would go on."""
+        try:
+            self._ledger.require(events)
+        except BudgetExceeded as problem:
+            if not self._alone:
+                raise
+            raise StoreError(
+                self._store.directory,
+                f"has {self._alone} charges that neither other server has, and cannot pay for what these can: "
+                f"{problem}; expected the folder as it was left, or a new configuration",
+            ) from problem
+
+    async def _commit(self, inputs: Inputs) -> Inputs:
+        """What the round goes by, recorded at all three servers."""
+        self._inputs = recorded = await commit(self._ctx, self._store, self._openings, inputs)
+        self._transcript.note(
+            INPUTS.what,
+            round=recorded.round,
+            digest=recorded.digest,
+            noise=recorded.noise,
+            made=recorded.made,
+            skip=recorded.skip,
+        )
+        return recorded
+
     async def _prepare(self, ctx: Context) -> Share:
-        """Noise for the one-way marginals of round 0, all at once, while clients are awaited."""
-        sizes = [self._workload.domain.size(query) for query in self._workload.candidates]
-        cells = sum(sizes[i] for i in self._workload.one_way[self._measured :])
-        with ctx.step(PREPARE.name, round=0) as c, c.step(MEASURE_NOISE.name, round=0) as n:
+        """Noise for the one-way marginals of round 0, all at once, while clients are awaited.
+
+        It is made of all of them, also where some are measured already, so that each has the noise that it had before.
+        """
+        cells = sum(self._sizes[i] for i in self._workload.one_way)
+        name = self._openings.first_noise(self._digest, self._plan.sigma)
+        with (
+            ctx.step(PREPARE.name, round=0) as c,
+            c.step(MEASURE_NOISE.name, round=0) as step,
+            step.noise_of(self._openings.source(name)) as n,
+        ):
             if n.verifier is None:
                 return await self._noise.samples(n, cells, self._plan.sigma, self._max_rows)
             # A verifier of its own: what is done beside this is proved at other times.
@@ -146,20 +198,47 @@ class MpcBackend:
             await c.verifier.settle(c)
             return samples
 
-    def _take_prepared(self, count: int) -> Share | None:
-        """The next ``count`` samples of prepared noise, which are then gone; None where there are not that many."""
-        held = self._prepared
-        if held is None or held.size < count:
+    @property
+    def _sizes(self) -> list[int]:
+        return [self._workload.domain.size(query) for query in self._workload.candidates]
+
+    def _prepared_for(self, candidate: int) -> Share | None:
+        """The prepared noise of a candidate in round 0; None in later rounds."""
+        if self._prepared is None:
             return None
-        self._prepared = held[count:]
-        return held[:count]
+        one_way, sizes = self._workload.one_way, self._sizes
+        start = sum(sizes[i] for i in one_way[: one_way.index(candidate)])
+        return self._prepared[start : start + sizes[candidate]]
 
     def _due(self, round: int) -> Sequence[Event]:
-        """What is still to be charged in ``round``."""
-        events = self._plan.events(round)
+        """What may still have to be charged in ``round``: not what was charged before for the same inputs."""
+        events, recorded = self._plan.events(round), self._openings.recorded.get(round)
+        if recorded is None:
+            return events[self._measured :] if round == 0 else events
+        charged = [e for e in self._ledger.entries if e.round == round]
         if round == 0:
-            return events[self._measured :]
-        return events[1:] if round in self._selections else events
+            names = (
+                measurement_name(recorded.digest, i, self._plan.sigma)
+                for i in self._workload.one_way
+            )
+            return events[sum(self._ledger.paid(name) is not None for name in names) :]
+        if not any(e.opening == recorded.digest for e in charged):
+            return events
+        return events[1 + any(e.step == MEASURE.name for e in charged) :]
+
+    def _charge(self, step: str, event: Event, opening: str) -> None:
+        """Charge for an opening, unless it was charged before: with the same inputs it shows nothing new."""
+        if self._ledger.paid(opening) is None:
+            self._ledger.charge(self._round, step, event, opening=opening)
+            return
+        self._transcript.note(
+            REPEATED.what,
+            round=self._round,
+            step=step,
+            event=dict(event_to_dict(event)),
+            opening=opening,
+        )
+        self._transcript.flush()
 
     def _expand(self, total: Share) -> Share:
         """The share of all candidates' cells."""
@@ -172,24 +251,25 @@ class MpcBackend:
         Leaks: the index. Rounds, Communication: ``protocols.select.select``. Raises BudgetExceeded, ProtocolError,
         StoreError where the selection from before a restart is no candidate.
         """
-        known = self._selections.pop(self._round, None)
-        if known is not None:
-            if known not in spec.candidates:
-                query = ", ".join(self._workload.candidates[known])
-                raise StoreError(
-                    self._store.directory,
-                    f"{round_text(self._round, self._plan)} had selected ({query}) before the restart, which is no "
-                    "candidate any more; expected the checkpoints and the config of the same run",
-                )
-            self._selected(known, "again, from before the restart")
-            return spec.candidates.index(known)
         if scale != self._plan.epsilon:
             raise ValueError(f"a selection with epsilon {scale} is not in the plan")
-        # Raises here, before the charge, what the protocol would raise after it.
+        known = self._selections.pop(self._round, None)
+        if known is not None and known not in spec.candidates:
+            query = ", ".join(self._workload.candidates[known])
+            raise StoreError(
+                self._store.directory,
+                f"{round_text(self._round, self._plan)} had selected ({query}) before the restart, which is no "
+                "candidate any more; expected the checkpoints and the config of the same run",
+            )
         count, left = len(spec.candidates), self._plan.rounds - self._round + 1
-        samples = self._gumbels.lacking(count, left)
+        inputs = await self._commit(self._inputs_of(spec, scale, count, left))
+        if known is not None:
+            self._selected(known, "again, from before the restart")
+            return spec.candidates.index(known)
+        samples, skip = self._samples(inputs)
+        # Raises here, before the charge, what the protocol would raise after it.
         direct = Selection([int(size) for size in spec.sizes], *bounds(spec), samples)
-        self._ledger.charge(self._round, SELECT.name, self._plan.selection)
+        self._charge(SELECT.name, self._plan.selection, inputs.digest)
         facts, made = self._kept.choose(spec.candidates, direct, rounds_left=left)
         self._transcript.note(
             SELECTING.what,
@@ -198,16 +278,35 @@ class MpcBackend:
             kept=facts.kept,
             made=self._mask(made),
             samples=samples,
+            skip=skip,
         )
+        source = self._openings.source(inputs.noise)
         with self._ctx.step(SELECT.name, round=self._round) as c:
             kept = await self._bits(c, spec, made, facts)
-            noise = partial(self._gumbels.take, lacking=samples)
+            noise = partial(self._gumbels.take, lacking=samples, source=source, skip=skip)
             position = await select(c, self._gather(spec), spec, kept=kept, noise=noise)
         # What the store keeps is never opened again: the record of it comes first.
         self._transcript.flush()
         save_selection(self._store, self._round, spec.candidates[position])
         self._selected(spec.candidates[position], f"out of {len(spec.candidates)}")
         return position
+
+    def _inputs_of(self, spec: ScoreSpec, scale: float, count: int, left: int) -> Inputs:
+        """What the round goes by, with the samples of noise that its choice takes: those that are left, or new ones."""
+        name = self._openings.selection(self._round, self._digest, self._members, spec, scale)
+        if self._openings.is_avoided(self._round) or self._gumbels.lacking(count, left):
+            return Inputs(self._round, name, name, lacking(0, count, left))
+        return Inputs(
+            self._round, name, self._pool, self._pool_size, self._pool_size - self._gumbels.samples
+        )
+
+    def _samples(self, inputs: Inputs) -> tuple[int, int]:
+        """How many samples are made for the choice, and how many of these are skipped: none where they are there."""
+        used = self._pool_size - self._gumbels.samples
+        if (inputs.noise, inputs.made, inputs.skip) == (self._pool, self._pool_size, used):
+            return 0, 0
+        self._gumbels, self._pool, self._pool_size = GumbelSupply(), inputs.noise, inputs.made
+        return inputs.made, inputs.skip
 
     def _mask(self, candidates: Sequence[int]) -> str:
         among = np.zeros(len(self._workload.candidates), np.bool_)
@@ -247,7 +346,10 @@ class MpcBackend:
         """
         if sigma != self._plan.sigma:
             raise ValueError(f"a measurement with deviation {sigma} is not in the plan")
-        self._ledger.charge(self._round, MEASURE.name, self._plan.measurement)
+        if self._inputs is None:
+            raise RuntimeError("begin_round, and from round 1 on select, come first")
+        name = measurement_name(self._inputs.digest, candidate, sigma)
+        self._charge(MEASURE.name, self._plan.measurement, name)
         counts = self._require_counts()[self._workload.slice(candidate)]
         with self._ctx.step(MEASURE.name, round=self._round) as c:
             noisy = await measure(
@@ -256,7 +358,8 @@ class MpcBackend:
                 sigma,
                 self._max_rows,
                 self._noise,
-                prepared=self._take_prepared(counts.size),
+                prepared=self._prepared_for(candidate) if self._round == 0 else None,
+                source=self._openings.source(name),
             )
         self._transcript.flush()
         checkpoint = Checkpoint(self._round, candidate, sigma, self._clients, noisy)

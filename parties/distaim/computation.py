@@ -10,7 +10,6 @@ import json
 import math
 import secrets
 import time
-from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -28,6 +27,7 @@ from parties.distaim.effort import Effort, effort_text
 from parties.distaim.estimation import (
     LEAD,
     FollowingEstimator,
+    KeptModels,
     LeadEstimator,
     patience,
     silence_s,
@@ -35,9 +35,11 @@ from parties.distaim.estimation import (
 )
 from parties.distaim.inputs import Batch, OnPart, input_forms
 from parties.distaim.inputs.linked import Link
-from parties.distaim.notes import AGREED, FINISHED, PUBLISHED
+from parties.distaim.noise_keys import packed_keys, unpacked_keys
+from parties.distaim.notes import AGREED, CLAIMED, FINISHED, PUBLISHED
 from parties.distaim.outbox import Outbox
 from parties.distaim.outputs import CostsFile, result_document
+from parties.distaim.planning import released_costs
 from parties.distaim.private_bins import (
     Released,
     first_workload,
@@ -58,7 +60,7 @@ from parties.reminder import Reminder
 from parties.signing import Issuer
 from parties.texts import json_of
 from protocols import cells
-from protocols.context import Context
+from protocols.context import Context, NoiseKeys
 from protocols.echo import echo
 from protocols.errors import CheckFailed, ProtocolViolation
 from protocols.measure import noise_of
@@ -140,6 +142,7 @@ async def compute(
             initial=server.workload.one_way,
             budget=server.plan.rho,
             nonce=nonce,
+            keys=_noise_keys(server),
             max_bytes=largest_state(server.workload, server.plan.rounds, server.config.domain),
         )
     initial = sum(m.round == 0 for m in resumed.history)
@@ -150,16 +153,18 @@ async def compute(
         last_round=resumed.last_round,
         initial=initial,
         sigmas=list(sigmas),
+        wasted=list(resumed.wasted),
     )
     server.transcript.seal(AGREED.what)
     _record_ledger(server)
     # What a peer has charged may have been released.
     server.on_resume(len(DurableLedger(server.store).entries))
     server.plan.write_off(
-        [entry.rho for entry in DurableLedger(server.store).entries],
+        [*released_costs(server.plan, initial, sigmas), *resumed.wasted],
         initial=initial,
         sigmas=sigmas,
     )
+    _show_claims(server, resumed)
     if resumed.contradicted:
         rounds = ", ".join(map(str, resumed.contradicted))
         server.progress.event(
@@ -190,6 +195,25 @@ async def compute(
     accounts.write()
     server.transcript.note(FINISHED.what, rounds=result.rounds_done, clients=result.clients)
     costs.save()
+
+
+def _noise_keys(server: ComputeServer) -> NoiseKeys | None:
+    kept = server.circumstances.keep("noise keys", lambda: packed_keys(server.store.noise_keys()))
+    return unpacked_keys(kept)
+
+
+def _show_claims(server: ComputeServer, resumed: Resumed) -> None:
+    """Say what a server alone claims that it has charged: nobody else enters it."""
+    for pid, entries in enumerate(resumed.claimed):
+        if not entries:
+            continue
+        server.transcript.note(CLAIMED.what, party=pid, charges=[e.opening for e in entries])
+        if pid != server.pid:
+            server.progress.event(
+                "claimed",
+                f"{server.names[pid]} says that it has charged {len(entries)} openings that neither other server has: "
+                "they count for that server alone",
+            )
 
 
 async def _bins(
@@ -232,7 +256,8 @@ async def _aim(
     lead: LeadDuties | None,
 ) -> AimResult:
     """The loop of Algorithm 3, from where the three servers stand."""
-    estimator: Estimator = FollowingEstimator(ctx, server.workload)
+    models = KeptModels(server.store, resumed.models, server.circumstances)
+    estimator: Estimator = FollowingEstimator(ctx, server.workload, models)
     if lead is not None:
         estimator = LeadEstimator(
             ctx,
@@ -241,6 +266,7 @@ async def _aim(
             max_rows=server.config.max_rows,
             receive_s=server.config.timeouts.receive_s,
             circumstances=server.circumstances,
+            models=models,
         )
 
     result = await run_aim(
@@ -310,7 +336,7 @@ def _arrivals(server: ComputeServer, ctx: Context, resumed: Resumed) -> Arrivals
         circumstances=server.circumstances,
         authority=Issuer.of(server.circumstances.keep("authority", lambda: server.authority)),
         orders=server.orders,
-        charged=resumed.charged,
+        recorded=resumed.openings.recorded,
         on_close=lambda: _closed(server),
         on_waiting=on_waiting,
         on_counting=lambda batch: _on_counting(server, batch),
@@ -372,6 +398,8 @@ def _backend(
         selections={r: c for r, c in resumed.selections.items() if r not in done},
         measured=sum(m.round == 0 for m in resumed.history),
         noise=noise_of(server.config.run.noise, server.security_bits),
+        openings=resumed.openings,
+        alone=len(resumed.claimed[server.pid]),
     )
 
 
@@ -485,22 +513,25 @@ class _Accounts:
 def _record_ledger(server: ComputeServer) -> None:
     """Bring the transcript up to the ledger: a crash may have come between the two, and peers' charges were adopted."""
     records = list(_ledger_records(server.directory / "transcript.jsonl"))
-    written, costs = Counter(records), [rho for _, _, rho in records]
+    written, costs = {opening for opening, _ in records}, [cost for _, cost in records]
     for entry in DurableLedger(server.store).entries:
-        key = (entry.round, entry.step, entry.rho)
-        if written[key] > 0:
-            written[key] -= 1
+        if entry.opening in written:
             continue
         costs.append(entry.rho)
         event = event_to_dict(entry.event)
         server.transcript.ledger(
-            round=entry.round, step=entry.step, event=event, rho=entry.rho, spent=math.fsum(costs)
+            round=entry.round,
+            step=entry.step,
+            event=event,
+            rho=entry.rho,
+            spent=math.fsum(costs),
+            opening=entry.opening,
         )
 
 
-def _ledger_records(path: Path) -> Iterator[tuple[int, str, float]]:
+def _ledger_records(path: Path) -> Iterator[tuple[str, float]]:
     with path.open("rb") as lines:
         for line in lines:
             if line.startswith(b'{"kind":"ledger"'):
                 record = json.loads(line)
-                yield record["round"], record["step"], record["rho"]
+                yield record["opening"], record["rho"]

@@ -9,7 +9,7 @@ choices are and never how private.
 
 import asyncio
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,7 @@ from mechanisms.workload import Workload
 from parties.config import Config
 from parties.distaim.circumstances import Circumstances
 from parties.distaim.steps import ESTIMATE, WORKING
+from parties.distaim.store import Store
 from protocols.context import MAX_PUBLIC_BYTES, Context
 from protocols.echo import echo
 from protocols.errors import ProtocolViolation
@@ -50,6 +51,40 @@ def silence_s(receive_s: float) -> float:
     return min(receive_s / 4, LONGEST_SILENCE_S)
 
 
+class KeptModels:
+    """The models that rounds go by, kept over restarts: a round whose inputs are recorded is done with the same model.
+
+    ``agreed`` says of rounds whose model two servers have alike whether all three do.
+    """
+
+    def __init__(
+        self, store: Store, agreed: Mapping[int, bool], circumstances: Circumstances
+    ) -> None:
+        self._store = store
+        self._agreed = agreed
+        self._circumstances = circumstances
+
+    def everywhere(self, round: int) -> bytes | None:
+        """The model of ``round`` where all three servers have it: nothing has to be sent. Raises StoreError."""
+        return self._load(round) if self._agreed.get(round) else None
+
+    def own(self, round: int) -> bytes | None:
+        """The model of ``round`` where this server is one of two that have it. Raises StoreError."""
+        known = round in self._agreed and self._circumstances.keep_json(
+            f"has model of round {round}", lambda: round in self._store.estimates()
+        )
+        return self._load(round) if known else None
+
+    def save(self, round: int, estimate: bytes) -> None:
+        """Keep the model of ``round``; durable on return."""
+        self._store.save_estimate(round, estimate)
+
+    def _load(self, round: int) -> bytes:
+        return self._circumstances.keep(
+            f"model of round {round}", lambda: self._store.estimate(round)
+        )
+
+
 class LeadEstimator:
     """A ``mechanisms.aim.Estimator`` that lets ``inner`` work and broadcasts its result."""
 
@@ -62,7 +97,9 @@ class LeadEstimator:
         max_rows: int,
         receive_s: float,
         circumstances: Circumstances,
+        models: KeptModels,
     ) -> None:
+        self._models = models
         self._ctx = ctx
         self._inner = inner
         self._workload = workload
@@ -79,35 +116,51 @@ class LeadEstimator:
         ``estimate_bytes`` and 32 bytes to each follower, mostly a tenth of it. Raises EstimationError, ChannelError,
         ProtocolViolation.
         """
+        if not final and (kept := self._models.everywhere(round)) is not None:
+            return decode_estimate(kept, self._workload)
+        with self._ctx.step(ESTIMATE.name, round=round) as c:
+            estimate = None if final else self._models.own(round)
+            if estimate is None:
+                estimate = await self._estimated(c, measurements, round=round, final=final)
+            if not final:
+                self._models.save(round, estimate)
+            message = _MODEL + estimate
+            await c.broadcast(LEAD, message)
+            await echo(c, {LEAD: message})
+        return decode_estimate(estimate, self._workload)
+
+    async def _estimated(
+        self, ctx: Context, measurements: Sequence[Measurement], *, round: int, final: bool
+    ) -> bytes:
         task = asyncio.ensure_future(self._inner.estimate(measurements, round=round, final=final))
         try:
-            with self._ctx.step(ESTIMATE.name, round=round) as c:
-                await working(c, task, self._silence_s, self._circumstances)
-                estimate = self._circumstances.keep(
-                    ESTIMATE.name, lambda: encode_estimate(task.result(), self._max_rows)
-                )
-                message = _MODEL + estimate
-                await c.broadcast(LEAD, message)
-                await echo(c, {LEAD: message})
+            await working(ctx, task, self._silence_s, self._circumstances)
+            return self._circumstances.keep(
+                ESTIMATE.name, lambda: encode_estimate(task.result(), self._max_rows)
+            )
         finally:
             task.cancel()
-        return decode_estimate(estimate, self._workload)
 
 
 class FollowingEstimator:
     """A ``mechanisms.aim.Estimator`` that waits for the lead's result."""
 
-    def __init__(self, ctx: Context, workload: Workload) -> None:
+    def __init__(self, ctx: Context, workload: Workload, models: KeptModels) -> None:
         self._ctx = ctx
         self._workload = workload
+        self._models = models
 
     async def estimate(
         self, measurements: Sequence[Measurement], *, round: int, final: bool
     ) -> Estimate:
         """The lead's model; see ``LeadEstimator.estimate``. Raises ChannelError, ProtocolViolation."""
+        if not final and (kept := self._models.everywhere(round)) is not None:
+            return decode_estimate(kept, self._workload)
         with self._ctx.step(ESTIMATE.name, round=round) as c:
             message = await patience(c, max_bytes=estimate_bytes(self._workload))
             await echo(c, {LEAD: message})
+        if not final:
+            self._models.save(round, message[len(_MODEL) :])
         return decode_estimate(memoryview(message)[len(_MODEL) :], self._workload)
 
 

@@ -22,7 +22,7 @@ from parties.distaim.withdrawal import SignedWithdrawal
 from parties.errors import CertificateError
 from parties.orders import Asked
 from parties.signing import Issuer
-from protocols.errors import CheckFailed, ProtocolViolation
+from protocols.errors import ProtocolViolation
 
 PAGE, PAGE_WITHDRAWN = 1000, 100
 """Uploads and withdrawals that a listing has at most: further ones come in the next."""
@@ -219,33 +219,17 @@ def lost(
     }
 
 
-def agreed_finals(
-    told: Sequence[Sequence[Final]], charged: Sequence[int], saved: Sequence[int]
-) -> list[Final]:
-    """Who is counted for good, of what the three servers say of it.
+def agreed_finals(told: Sequence[Sequence[Final]]) -> list[Final]:
+    """Who is counted for good, of what the three servers say of it: those of whom two say so.
 
-    ``charged`` is the last round that each has charged, ``saved`` the last whose total it holds, -1 for none. Nothing
-    that a client is in was opened unless all knew it to be final before, but for one that lies. So two that say so are
-    believed. One alone was killed before anything was opened, and is wrong, unless it has charged for the round since:
-    then it is right, if it is honest, and no other honest one has got as far as to save that round. Raises CheckFailed
-    where one other says that it has: one of the two lies.
+    Nothing that a client is in is charged before all three have its round's total on their disks, and with it who is
+    final. So one that says so alone was killed before, or lies.
     """
-    found: dict[str, Final] = {}
     holders = Counter((item.client, item.upload) for finals in told for item in finals)
+    found: dict[str, Final] = {}
     for item in sorted(item for finals in told for item in finals):
         if holders[item.client, item.upload] > 1:
             found.setdefault(item.client, item)
-    for pid, finals in enumerate(told):
-        for item in finals:
-            if charged[pid] >= item.round and item.client not in found:
-                others = [o for o in range(3) if o != pid and saved[o] >= item.round]
-                if len(others) == 1:
-                    raise CheckFailed(
-                        f"party {pid} says that {item.client!r} is counted since round {item.round}, whose total party "
-                        f"{others[0]} holds without it: one of the two does not tell what was counted"
-                    )
-                if not others:
-                    found[item.client] = item
     return [found[client] for client in sorted(found)]
 
 

@@ -33,8 +33,10 @@ AGREED = Note(
         "last_round": fields.optional_natural,
         "initial": fields.natural,
         "sigmas": fields.numbers,
+        "wasted": fields.numbers,
     },
 )
+"""Where a run goes on. ``wasted``: the costs of what two servers have charged and nothing will be released for."""
 COUNTED = Note("counted", Phase.ARRIVALS, {"round": fields.natural, "clients": fields.texts})
 TOTAL = Note("total", Phase.ARRIVALS, {"round": fields.natural, "commitment": fields.digest})
 """The running total that a round uses: ``Total.commitment`` under a key that only this server has."""
@@ -70,6 +72,31 @@ FINISHING = Note("finishing", Phase.ARRIVALS, {"round": fields.natural})
 """All three operators end the run with the rounds done: this round, which had not begun, is not taken."""
 TAKING_BACK = (WITHDRAWN, REPLACED, REVOKED)
 ROUND = Note("round", Phase.BEGUN, {"round": fields.natural, "clients": fields.natural})
+INPUTS = Note(
+    "inputs",
+    Phase.BEGUN,
+    {
+        "round": fields.natural,
+        "digest": fields.hex64,
+        "noise": fields.hex64,
+        "made": fields.natural,
+        "skip": fields.natural,
+    },
+)
+"""What the round goes by, which all three have recorded: `parties.distaim.openings`."""
+REPEATED = Note(
+    "repeated",
+    None,
+    {
+        "round": fields.natural,
+        "step": fields.text,
+        "event": fields.table,
+        "opening": fields.hex64,
+    },
+)
+"""An opening that was charged before a restart is made again, with the same inputs and noise: nothing is charged."""
+CLAIMED = Note("claimed", None, {"party": fields.natural, "charges": fields.texts})
+"""Charges that a server alone says it has made, by their openings: no other server enters them."""
 SELECTING = Note(
     "selecting",
     Phase.CANDIDATES,
@@ -79,10 +106,11 @@ SELECTING = Note(
         "kept": fields.flag,
         "made": fields.hex_bytes,
         "samples": fields.natural,
+        "skip": fields.natural,
     },
 )
 """What is chosen from; whether from bits of the counts that are kept, and of which candidates these are made now; how
-many samples of noise are made now."""
+many samples of noise are made now, of which some are skipped that were used before a restart."""
 SELECTED = Note(
     "selected",
     Phase.CHOSEN,
@@ -106,6 +134,9 @@ _ALL = (
     FINISHING,
     TOTAL,
     ROUND,
+    INPUTS,
+    REPEATED,
+    CLAIMED,
     SELECTING,
     SELECTED,
     PUBLISHED,
@@ -126,5 +157,9 @@ SCHEMA = schema(
         "plan": fields.text,
     },
     {what: note.fields for what, note in NOTES.items()},
-    {**RECORDS, "client": {**RECORDS["client"], "reason": fields.one_of("", *Exclusion)}},
+    {
+        **RECORDS,
+        "ledger": {**RECORDS["ledger"], "opening": fields.hex64},
+        "client": {**RECORDS["client"], "reason": fields.one_of("", *Exclusion)},
+    },
 )

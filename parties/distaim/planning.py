@@ -1,13 +1,16 @@
 """How a run's budget is divided, and how exact its noise has to be: computed from the config alone, alike everywhere.
 
-Provides ``make_plan`` (the ``Schedule`` of a fresh run), ``release_of`` (what it costs an owner), ``sampling_distance``
-and ``security_bits``. Public: everything. Source: FLAIM paper, Lemma 4.1 and Algorithm 2, lines 17 to 20.
+Provides ``make_plan`` (the ``Schedule`` of a fresh run), ``release_of`` (what it costs an owner), ``released_costs``,
+``sampling_distance`` and ``security_bits``. Public: everything. Source: FLAIM paper, Lemma 4.1 and Algorithm 2, lines
+17 to 20.
 """
 
+import copy
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 
-from mechanisms.accounting import Schedule, fixed_rounds_plan, rho_from_epsilon_delta
+from mechanisms.accounting import Schedule, fixed_rounds_plan, rho, rho_from_epsilon_delta
 from mechanisms.annealing import AnnealedPlan
 from mechanisms.events import NOISE_KINDS, NoiseKind
 from mechanisms.units import row_budget
@@ -184,3 +187,11 @@ def security_bits(config: Config, workload: Workload) -> int:
 def _marginals(config: Config, workload: Workload) -> int:
     """The noisy marginals that a run releases at most."""
     return len(workload.one_way) + config.run.rounds
+
+
+def released_costs(plan: Schedule, initial: int, sigmas: Sequence[float]) -> list[float]:
+    """What a run has released cost: ``initial`` measurements of round 0, and rounds 1 .. n with these ``sigmas``."""
+    then = copy.deepcopy(plan)
+    costs = [rho(then.events(0)[0])] * initial
+    then.resume(sigmas)
+    return costs + [rho(event) for n in range(1, len(sigmas) + 1) for event in then.events(n)]

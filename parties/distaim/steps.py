@@ -80,6 +80,14 @@ def _told_and_echoed(messages: Messages) -> str | None:
     return f"{len(messages.sizes)} messages to each peer in {messages.rounds} rounds; a state and digests are right"
 
 
+def _committed(messages: Messages) -> str | None:
+    """Each tells both others the digest of what the round goes by."""
+    sizes = messages.sizes
+    if len(sizes) == messages.times == messages.rounds and set(sizes) <= {DIGEST_BYTES}:
+        return None
+    return f"{len(sizes)} messages to each peer in {messages.rounds} rounds; a digest each time is right"
+
+
 def _estimates(messages: Messages) -> str | None:
     """The lead says that it works, and then its model's answers; all three say what they heard."""
     echoes = sum(size == DIGEST_BYTES for size in messages.sizes)
@@ -123,6 +131,8 @@ PASSED = MayOpen("clients.passed", charge=None, itemsize=8)
 AGREE: Step[Messages] = Step("agree", Phase.START, problem=_told_and_echoed)
 ESTIMATE: Step[Messages] = Step("estimate", Phase.MODEL, problem=_estimates)
 PREPARE: Step[Never] = Step("prepare", Phase.MODEL)
+COMMIT: Step[Messages] = Step("commit", Phase.BEGUN, problem=_committed)
+"""Before a round's first charge: all three have recorded the same inputs of it."""
 CLIENTS_RESUME: Step[Messages] = Step("clients.resume", Phase.ARRIVALS, problem=_told_and_echoed)
 CLIENTS_AGREE: Step[Messages] = Step("clients.agree", Phase.ARRIVALS, problem=_told_and_echoed)
 CLIENTS_COMPARE: Step[Batches] = Step("clients.compare", Phase.ARRIVALS, cost=_comparison)
@@ -158,7 +168,14 @@ OF_PROOFS = (
     MEASURE_VERIFY,
 )
 """In malicious mode: what is opened, or kept, was proved before."""
-OF_MESSAGES: tuple[Step[Messages], ...] = (AGREE, ESTIMATE, CLIENTS_RESUME, CLIENTS_AGREE, FINISH)
+OF_MESSAGES: tuple[Step[Messages], ...] = (
+    AGREE,
+    ESTIMATE,
+    COMMIT,
+    CLIENTS_RESUME,
+    CLIENTS_AGREE,
+    FINISH,
+)
 OF_BATCHES: tuple[Step[Batches], ...] = (CLIENTS_COMPARE,)
 OF_CHECKS: tuple[Step[Checked], ...] = (CLIENTS_CHECK,)
 _ALL: tuple[Step[Never], ...] = (

@@ -31,11 +31,12 @@ from parties.distaim.bodies import OUTBOX, SUBMISSIONS, read_body
 from parties.distaim.exclusions import Exclusion
 from parties.distaim.incoming import Incoming, Outgoing
 from parties.distaim.listing import MOST_VERSIONS, Page
+from parties.distaim.noise_keys import packed_keys, unpacked_keys
 from parties.distaim.paging import everything, left_finals, missing, page, stored
 from parties.distaim.roll import Roll
 from parties.distaim.sealed import SignedUpload
 from parties.distaim.settled import Final, Settlements
-from parties.distaim.stored import Checkpoint, Standing, StoredSubmission, Total
+from parties.distaim.stored import Checkpoint, Inputs, Standing, StoredSubmission, Total
 from parties.distaim.submission import Submission
 from parties.distaim.tables import SCHEMA, STEPS
 from parties.distaim.withdrawal import SignedWithdrawal
@@ -49,6 +50,7 @@ from parties.errors import (
 )
 from parties.files import disk_errors, write_whole
 from parties.version import STORE_VERSION
+from protocols.context import NoiseKeys
 from protocols.digests import KEY_BYTES
 from protocols.durable import sync
 from protocols.ring import R32
@@ -59,12 +61,13 @@ _FILED = {
     "outbox": OUTBOX,
     "total": "totals",
     "checkpoint": "checkpoints",
+    "estimate": "estimates",
 }
 """The folder of the files that a table's rows name."""
-_SHARES = tuple(table for table in _FILED if table != "checkpoint")
+_SHARES = tuple(table for table in _FILED if table not in ("checkpoint", "estimate"))
 ENDED, FORGOTTEN, RHO = "ended", "forgotten", "rho"
 """Keys of the table ``meta``: when the run ended, or was given up, and its whole budget."""
-_COMMITMENT_KEY = "commitment_key"
+_COMMITMENT_KEY, _NOISE_KEYS = "commitment_key", "noise_keys"
 STANDING = "SELECT client, digest, round, excluded, servers FROM standing"
 _KEPT_TOTALS = 2
 """Servers may be one round apart when one is killed: the total before the latest is kept as well."""
@@ -167,6 +170,7 @@ class Store(Database):
                 if table != "submission":
                     self.enter(f"DELETE FROM {table}", [()])  # noqa: S608
             self.drop_meta(_COMMITMENT_KEY)
+            self.drop_meta(_NOISE_KEYS)
         self.scrub()
 
     def discard_files(self, table: str) -> None:
@@ -527,6 +531,53 @@ class Store(Database):
         if found is None or found.excluded in (None, Exclusion.INCOMPLETE):
             return found
         return found if self.upload_digest(client) in (None, found.digest) else None
+
+    # What decides openings
+
+    def noise_keys(self) -> NoiseKeys | None:
+        """The keys that openings' noise is drawn from, as long as the run lasts. Secret."""
+        kept = self.meta(_NOISE_KEYS)
+        return None if kept is None else unpacked_keys(bytes.fromhex(kept))
+
+    def save_noise_keys(self, keys: NoiseKeys) -> None:
+        """Keep the keys of openings' noise; durable on return."""
+        self.set_meta(_NOISE_KEYS, packed_keys(keys).hex())
+
+    def inputs(self) -> list[Inputs]:
+        """What rounds go by, as far as it was recorded."""
+        rows = self.rows("SELECT round, digest, noise, made, skip FROM inputs ORDER BY round")
+        return [Inputs(*row) for row in rows]
+
+    def save_inputs(self, inputs: Inputs) -> None:
+        """Record a round's inputs, in place of what was recorded of it before; durable on return."""
+        self.enter("INSERT OR REPLACE INTO inputs VALUES (?, ?, ?, ?, ?)", [inputs.to_list()])
+
+    def save_estimate(self, round: int, estimate: bytes) -> None:
+        """Keep the model's answers that ``round`` goes by; durable on return. Older ones than the last two go."""
+        digest = hashlib.sha256(estimate).hexdigest()
+        if self.estimates().get(round) == digest:
+            return
+        name = f"estimates/round-{round:05d}-{digest[:16]}"
+        self._write(name, estimate)
+        with self.transaction():
+            self.enter("INSERT OR REPLACE INTO estimate VALUES (?, ?, ?)", [(round, digest, name)])
+            self.enter("DELETE FROM estimate WHERE round < ?", [(round - 1,)])
+        self._drop_unnamed("estimate")
+
+    def note_estimate(self, round: int, digest: str) -> None:
+        """Say that a model with this digest is kept, which is elsewhere: in a replay."""
+        self.enter("INSERT OR IGNORE INTO estimate VALUES (?, ?, '')", [(round, digest)])
+
+    def estimates(self) -> dict[int, str]:
+        """The digests of the model's answers that are kept, by round."""
+        return dict(self.rows("SELECT round, digest FROM estimate ORDER BY round"))
+
+    def estimate(self, round: int) -> bytes:
+        """The model's answers that ``round`` goes by. Raises StoreError where they are not here, or damaged."""
+        row = self.row("SELECT path, digest FROM estimate WHERE round = ?", round)
+        if row is None:
+            raise StoreError(self.directory, f"holds no model of round {round}")
+        return self._read(*row)
 
     # Released measurements
 

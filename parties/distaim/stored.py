@@ -7,6 +7,7 @@ which servers tell one another when they resume; ``to_dict`` and ``from_dict`` a
 import base64
 import hashlib
 import json
+import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias, TypeGuard
@@ -19,6 +20,8 @@ from parties.distaim.submission import Submission
 from protocols.digests import DIGEST_BYTES, message_digest
 from protocols.ring import R32
 from protocols.shares import Share
+
+_DIGEST = re.compile("[0-9a-f]{64}")
 
 
 def _natural(value: object) -> TypeGuard[int]:
@@ -169,6 +172,39 @@ class Total:
     def empty(cls, round: int, pid: int, cells: int) -> "Total":
         """Nobody's: every component is zero."""
         return cls(round, Share(R32, pid, R32.zeros((cells,)), R32.zeros((cells,))))
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """What a round goes by, as the servers record it before its first charge.
+
+    ``digest`` (hex) is the name of the inputs, and of the round's choice; ``noise`` (hex) that of the noise which was
+    made before it: of round 0, or a selection's, which takes its samples from ``made`` in all, behind ``skip`` others.
+    """
+
+    round: int
+    digest: str
+    noise: str
+    made: int = 0
+    skip: int = 0
+
+    def __post_init__(self) -> None:
+        if not (_natural(self.round) and _natural(self.made) and _natural(self.skip)):
+            raise ValueError("not a round's inputs: round, made and skip are whole numbers")
+        for text in (self.digest, self.noise):
+            if not _DIGEST.fullmatch(str(text)):
+                raise ValueError("not a round's inputs: digest and noise are SHA-256 in hex")
+
+    def to_list(self) -> list[object]:
+        """For a peer, as JSON."""
+        return [self.round, self.digest, self.noise, self.made, self.skip]
+
+    @classmethod
+    def from_list(cls, value: object) -> "Inputs":
+        """What a peer's ``to_list`` said. Raises ValueError on anything else."""
+        if not (isinstance(value, list) and len(value) == 5):
+            raise ValueError("not a round's inputs: a list of five")
+        return cls(*value)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -30,11 +30,16 @@ SCHEMA = (
     """CREATE TABLE IF NOT EXISTS checkpoint (
     round INTEGER, candidate INTEGER, sigma REAL NOT NULL, clients INTEGER NOT NULL, digest TEXT NOT NULL,
     path TEXT NOT NULL, PRIMARY KEY (round, candidate)) STRICT""",
+    """CREATE TABLE IF NOT EXISTS inputs (
+    round INTEGER PRIMARY KEY, digest TEXT NOT NULL, noise TEXT NOT NULL, made INTEGER NOT NULL, skip INTEGER NOT NULL)
+    STRICT""",
+    """CREATE TABLE IF NOT EXISTS estimate (
+    round INTEGER PRIMARY KEY, digest TEXT NOT NULL, path TEXT NOT NULL) STRICT""",
     BODY_TABLE,
     *OUTBOX_TABLES,
     *SETTLED_TABLES,
     *ROLL_TABLES,
-    LEDGER,
+    *LEDGER,
 )
 
 
@@ -45,6 +50,13 @@ def _first_version(db: sqlite3.Connection) -> str | None:
     return None
 
 
-STEPS = {0: _first_version}
+def _named_charges(db: sqlite3.Connection) -> str | None:
+    """A run that has charged anything goes on with the version that began it: no charge says what it paid for."""
+    if db.execute("SELECT 1 FROM ledger LIMIT 1").fetchone():
+        return "its charges do not say which openings they pay for"
+    return None
+
+
+STEPS = {0: _first_version, 2: _named_charges}
 """How an older store becomes one of ``STORE_VERSION``, by its version. From 1 to 2 nothing changes but that small
 bodies that come from then on are in the table ``body``."""

@@ -205,7 +205,7 @@ def begun(
     files, name = own_files(config), config.require_meeting().server
     orders = orders or Orders()
     allow_files()
-    with Database(directory / "store", config.digest(), [LEDGER, *tables]) as database:
+    with Database(directory / "store", config.digest(), [*LEDGER, *tables]) as database:
         study = Study(config.digest(), name, config.run.id, database.identity, directory)
         registered = Registered.begin(register_file(register), study)
         before = DurableLedger(database, rho)

@@ -96,7 +96,7 @@ async def run_client(
     joining = joining or asyncio.Semaphore()
     async with joining:
         # Making a ledger waits for the disk.
-        database = await asyncio.to_thread(Database, directory, config.digest(), [LEDGER])
+        database = await asyncio.to_thread(Database, directory, config.digest(), LEDGER)
     with database:
         ledger = DurableLedger(database, settings.rho)
         if not ledger.entries:

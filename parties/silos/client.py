@@ -99,7 +99,7 @@ async def run_silo(
     config.check_rows(len(table))
     plan = plan or plan_of(config)
     check_silos(config, plan)
-    with await asyncio.to_thread(Database, directory, config.digest(), [LEDGER]) as database:
+    with await asyncio.to_thread(Database, directory, config.digest(), LEDGER) as database:
         ledger = DurableLedger(database, plan.rho)
         if not ledger.entries:
             # Who has taken part comes back whatever the time is.

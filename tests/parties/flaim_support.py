@@ -174,7 +174,7 @@ def following(
         client = FlaimClient(codes_of(index), workload, settings, random_bytes=np.random.bytes)
         reader, writer = await connect(config, certificates[name])
         try:
-            with Database(folder / name, config.digest(), [LEDGER]) as database:
+            with Database(folder / name, config.digest(), LEDGER) as database:
                 own = Own.make(config, certificates[name]) if is_malicious(config) else None
                 session = ClientSession(
                     config,

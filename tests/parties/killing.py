@@ -65,7 +65,7 @@ class _Point:
 
 
 def _watch(point: _Point) -> None:
-    point.watch(DurableLedger, "charge", lambda _, round, step, __: f"charge {round} {step}")
+    point.watch(DurableLedger, "charge", lambda _, round, step, __, **___: f"charge {round} {step}")
     point.watch(Store, "save_checkpoint", lambda _, checkpoint: f"checkpoint {checkpoint.round}")
     point.watch(Store, "set_meta", lambda _, key, value: f"meta {key}")
     point.watch(Store, "save_total", lambda _, total: f"total {total.round}")

@@ -7,12 +7,16 @@ import pytest
 
 from mechanisms.accounting import fixed_rounds_plan
 from parties.distaim.backend import MpcBackend, server_ledger
+from parties.distaim.openings import Openings
 from parties.distaim.store import Store
 from parties.errors import StoreError
 from parties.ledger import DurableLedger
+from protocols.context import NoiseKeys
 from protocols.measure import DISCRETE, noise_of
 from protocols.transcript import Transcript
 from tests.parties.support import make_config
+
+KEYS = NoiseKeys(bytes(16), bytes(16), bytes(16))
 
 
 async def test_select_refuses_a_selection_from_before_a_restart_that_is_no_candidate(
@@ -33,6 +37,7 @@ async def test_select_refuses_a_selection_from_before_a_restart_that_is_no_candi
             max_rows=100,
             selections={0: 2},
             noise=noise_of(DISCRETE),
+            openings=Openings(KEYS, "", ""),
         )
         with pytest.raises(StoreError, match="no candidate any more") as caught:
             await backend.select(SimpleNamespace(candidates=(0, 1, 3)), plan.epsilon)  # type: ignore[arg-type]

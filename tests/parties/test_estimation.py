@@ -16,6 +16,7 @@ from parties.distaim.circumstances import Circumstances
 from parties.distaim.estimation import (
     LEAD,
     FollowingEstimator,
+    KeptModels,
     LeadEstimator,
     decode_estimate,
     encode_estimate,
@@ -102,6 +103,22 @@ class Slow:
         return make_estimate(7)
 
 
+class Unkept(KeptModels):
+    """Of a run that keeps no models."""
+
+    def __init__(self) -> None:
+        pass
+
+    def everywhere(self, round: int) -> bytes | None:
+        return None
+
+    def own(self, round: int) -> bytes | None:
+        return None
+
+    def save(self, round: int, estimate: bytes) -> None:
+        pass
+
+
 def test_lead_estimator_ticks_while_it_works_and_all_get_its_result() -> None:
     async def program(ctx: Context) -> Estimate:
         if ctx.pid == 0:
@@ -112,8 +129,9 @@ def test_lead_estimator_ticks_while_it_works_and_all_get_its_result() -> None:
                 max_rows=1 << 24,
                 receive_s=0.4,
                 circumstances=Circumstances(),
+                models=Unkept(),
             ).estimate([], round=1, final=False)
-        return await FollowingEstimator(ctx, WORKLOAD).estimate([], round=1, final=False)
+        return await FollowingEstimator(ctx, WORKLOAD, Unkept()).estimate([], round=1, final=False)
 
     outcome = run_parties(program)
     for estimate in outcome.results:
@@ -133,6 +151,7 @@ async def test_lead_estimator_passes_on_the_failure_of_the_inner_one() -> None:
                     max_rows=1 << 24,
                     receive_s=1.0,
                     circumstances=Circumstances(),
+                    models=Unkept(),
                 )
                 await lead.estimate([], round=1, final=False)
 
@@ -171,9 +190,10 @@ async def test_a_model_of_70_million_cells_reaches_the_followers(tmp_path: Path)
                 max_rows=1 << 24,
                 receive_s=30.0,
                 circumstances=at,
+                models=Unkept(),
             )
         else:
-            estimator = FollowingEstimator(party.context(), workload)
+            estimator = FollowingEstimator(party.context(), workload, Unkept())
         estimate = await estimator.estimate([], round=1, final=False)
         assert np.array_equal(estimate.answers_q32, answers)
 

@@ -133,7 +133,7 @@ async def test_server_killed_between_rounds_goes_on_after_the_last_one(
                     break
             process.kill()
         first = History(folder / "store" / "rounds", config.build_workload())
-        with Database(folder / "store", config.digest(), [LEDGER]) as database:
+        with Database(folder / "store", config.digest(), LEDGER) as database:
             spent = DurableLedger(database).spent
         # The clients are still there, and come back by themselves.
         async with server_process(path, folder) as process:

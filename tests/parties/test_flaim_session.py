@@ -42,7 +42,7 @@ class Client:
     def __init__(self, folder: Path, config: Config, index: int = 2) -> None:
         self.config, self.workload = config, config.build_workload()
         self.settings = settings_of(config)
-        self.database = Database(folder, config.digest(), [LEDGER])
+        self.database = Database(folder, config.digest(), LEDGER)
         self.ledger = DurableLedger(self.database, self.settings.rho)
         inner = FlaimClient(
             codes_of(index), self.workload, self.settings, random_bytes=np.random.bytes

@@ -122,7 +122,7 @@ def test_server_that_is_killed_while_it_deletes_goes_on_with_it(
             for path in (cluster.directory(pid) / "store").rglob("*")
             if path.is_file()
         }
-        assert left == {"lock", "store.sqlite", "checkpoints"}
+        assert left == {"lock", "store.sqlite", "checkpoints", "estimates"}
         assert not cluster.own_files(PARTIES[pid]).seal.exists()
 
 

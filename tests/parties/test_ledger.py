@@ -40,7 +40,7 @@ TINY = GaussianEvent(1000.0)
 
 @pytest.fixture
 def database(tmp_path: Path) -> Iterator[Database]:
-    with Database(tmp_path / "store", CONFIG, [LEDGER]) as opened:
+    with Database(tmp_path / "store", CONFIG, LEDGER) as opened:
         yield opened
 
 
@@ -90,7 +90,7 @@ def _rounds_down(event: Event) -> bool:
 def test_charge_never_passes_the_budget_for_any_costs(
     tmp_path_factory: pytest.TempPathFactory, costs: list[float]
 ) -> None:
-    with Database(tmp_path_factory.mktemp("ledger"), CONFIG, [LEDGER]) as database:
+    with Database(tmp_path_factory.mktemp("ledger"), CONFIG, LEDGER) as database:
         ledger, entered = DurableLedger(database, 1.0), Fraction(0)
         for event in map(costing, costs):
             try:
@@ -218,7 +218,7 @@ entries = st.builds(
 def test_adopt_ends_with_the_larger_number_of_each_charge(
     tmp_path_factory: pytest.TempPathFactory, ours: list[LedgerEntry], theirs: list[LedgerEntry]
 ) -> None:
-    with Database(tmp_path_factory.mktemp("ledger"), CONFIG, [LEDGER]) as database:
+    with Database(tmp_path_factory.mktemp("ledger"), CONFIG, LEDGER) as database:
         ledger = DurableLedger(database)
         ledger.adopt(ours)
         assert ledger.entries == ours
@@ -325,7 +325,7 @@ def test_ledger_of_a_folder_from_before_is_still_spent(tmp_path: Path) -> None:
         made.execute("INSERT INTO meta VALUES ('config_digest', ?)", (CONFIG,))
         made.execute("INSERT INTO ledger VALUES (1, 4, 'measure', ?, 0.25, 1.7e9)", (event,))
     made.close()
-    with Database(tmp_path, CONFIG, [LEDGER]) as database:
+    with Database(tmp_path, CONFIG, LEDGER) as database:
         ledger = DurableLedger(database, 1.0)
         (entry,) = ledger.entries
         assert (entry.round, entry.step, entry.rho, entry.event_text) == (4, "measure", 0.25, event)
@@ -335,7 +335,7 @@ def test_ledger_of_a_folder_from_before_is_still_spent(tmp_path: Path) -> None:
 
 def test_database_refuses_a_folder_in_use_or_of_another_run(tmp_path: Path) -> None:
     def opened(digest: str = CONFIG) -> Database:
-        return Database(tmp_path / "s", digest, [LEDGER])
+        return Database(tmp_path / "s", digest, LEDGER)
 
     with opened(), pytest.raises(StoreError, match="in use by another process"):
         opened()
@@ -359,7 +359,7 @@ from mechanisms.events import GaussianEvent
 from parties.database import Database
 from parties.ledger import LEDGER, DurableLedger
 
-with Database(Path(sys.argv[1]), "c0" * 32, [LEDGER]) as database:
+with Database(Path(sys.argv[1]), "c0" * 32, LEDGER) as database:
     ledger = DurableLedger(database, 1.0)
     for number in range(100000):
         ledger.charge_all(number, [("measure", GaussianEvent(1e4))] * 3)
@@ -383,7 +383,7 @@ def test_ledger_holds_all_that_it_confirmed_after_kill_9(tmp_path: Path) -> None
     confirmed = max([confirmed, *(int(line) for line in writer.stdout.read().split())])
     writer.stdout.close()
     writer.wait()
-    with Database(tmp_path, CONFIG, [LEDGER]) as database:
+    with Database(tmp_path, CONFIG, LEDGER) as database:
         rounds = Counter(entry.round for entry in DurableLedger(database).entries)
     # At most the one that was under way is there besides; each is there whole.
     assert confirmed + 1 <= len(rounds) <= confirmed + 2

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from mechanisms.scores import ScoreSpec, plain_scores
 from mechanisms.workload import Workload
 from parties.distaim import backend as backend_module
 from parties.distaim.backend import MpcBackend, server_ledger
+from parties.distaim.openings import Openings
 from parties.distaim.planning import make_plan
 from parties.distaim.store import Store
 from parties.distaim.stored import Total
@@ -102,8 +104,8 @@ def test_distaim_chooses_what_central_aim_chooses(
     draws: tuple[list[Share], ...] = ([], [], [])
 
     class Recording(GumbelSupply):
-        async def take(self, ctx: Context, count: int, lacking: int) -> Share:
-            share = await super().take(ctx, count, lacking)
+        async def take(self, ctx: Context, count: int, lacking: int, **source: Any) -> Share:
+            share = await super().take(ctx, count, lacking, **source)
             draws[ctx.pid].append(share)
             return share
 
@@ -127,6 +129,7 @@ def test_distaim_chooses_what_central_aim_chooses(
                 max_rows=MAX_ROWS,
                 selections={},
                 noise=noise_of(DISCRETE),
+                openings=Openings(ctx.fresh_noise_keys(), "", ""),
             )
             result = await run_aim(
                 workload, plan, backend, SmoothedMarginals(workload), max_rows=MAX_ROWS

@@ -243,20 +243,38 @@ async def test_run_party_started_alone_after_the_end_passes_the_audit(cluster: C
         completeness(found.evidence)
 
 
-async def test_run_party_ends_a_round_early_when_a_charge_was_lost(cluster: Cluster) -> None:
+async def test_run_party_enters_no_charge_that_one_server_alone_has(cluster: Cluster) -> None:
+    """The attack: what one server claimed, all three had spent for good."""
     assert all(await cluster.run(owners=EVERYONE, kill=(1, "round", 2)))
-    # The crash came after server 2 had charged a selection that nobody opened.
     plan = make_plan(cluster.config, cluster.config.build_workload())
     with Store(cluster.directory(2) / "store", cluster.config.digest()) as store:
         ledger = DurableLedger(store, plan.rho)
-        ledger.charge(3, "measure", ledger.entries[-1].event)
+        ledger.charge(3, "measure", ledger.entries[-1].event, opening="ab" * 32)
+    recording = Recording()
+    ended = await cluster.run(owners=EVERYONE, records={0: recording})
+    # Its own ledger keeps it, and cannot pay for the last round any more.
+    assert isinstance(ended[2], StoreError)
+    assert "neither other server has" in str(ended[2])
+    assert "claimed" in recording.events
+    done = ledgers(cluster)
+    assert done[0] == done[1]
+    assert not any(entry.opening == "ab" * 32 for entry in done[0])
+    with Store(cluster.directory(2) / "store", cluster.config.digest()) as store:
+        store.enter(
+            "DELETE FROM ledger WHERE entry IN (SELECT entry FROM paid WHERE opening = ?)",
+            [("ab" * 32,)],
+        )
+        store.enter("DELETE FROM paid WHERE opening = ?", [("ab" * 32,)])
+    # One that only claims it goes on, and nobody has lost anything.
     assert await cluster.run(owners=EVERYONE) == [None] * 3
     done = ledgers(cluster)
     assert done[0] == done[1] == done[2]
-    assert result(cluster)["rounds_done"] == 3
+    assert steps(done[0]) == planned(cluster.config)
+    assert result(cluster)["rounds_done"] == 4
 
 
-def forget_after(cluster: Cluster, round: int, *pids: int) -> None:
+def forget_after(cluster: Cluster, round: int, *pids: int, charges: bool = True) -> None:
+    """Releases after a round, and with ``charges`` what was charged for them, are not in these servers' stores."""
     for pid in pids:
         with Store(cluster.directory(pid) / "store", cluster.config.digest()) as store:
             for checkpoint in store.checkpoints():
@@ -264,34 +282,47 @@ def forget_after(cluster: Cluster, round: int, *pids: int) -> None:
                     store.drop_checkpoint(checkpoint.round, checkpoint.candidate)
             for number in range(round + 1, 5):
                 store.drop_meta(f"selected/{number}")
+            if not charges:
+                continue
             store.enter("DELETE FROM ledger WHERE round > ?", [(round,)])
+            store.enter("DELETE FROM paid WHERE entry NOT IN (SELECT entry FROM ledger)", [()])
+
+
+def noisy(cluster: Cluster, pid: int) -> list[tuple[int, int, list[float]]]:
+    """What a server holds as released."""
+    with Store(cluster.directory(pid) / "store", cluster.config.digest()) as store:
+        return [(c.round, c.candidate, c.noisy.tolist()) for c in store.checkpoints()]
 
 
 @pytest.mark.parametrize("forgetful", [0, 1, 2])
 async def test_run_party_adopts_a_round_that_two_servers_finished(
     cluster: Cluster, forgetful: int
 ) -> None:
-    assert await cluster.run(owners=EVERYONE) == [None] * 3
-    before = result(cluster)["selected"]
+    assert None not in await cluster.run(owners=EVERYONE, kill=(0, "writing", None))
+    before = noisy(cluster, 0)
     # One server loses everything after round 2: as if it had been killed before it could save it.
     forget_after(cluster, 2, forgetful)
     assert await cluster.run() == [None] * 3
-    assert result(cluster)["selected"] == before
+    assert [noisy(cluster, pid) for pid in range(3)] == [before] * 3
     done = ledgers(cluster)
     assert done[0] == done[1] == done[2]
     assert steps(done[0]) == planned(cluster.config)
 
 
-async def test_run_party_loses_what_one_server_alone_holds(cluster: Cluster) -> None:
-    """Whether it was opened or invented nobody can tell: it is not used, and what was charged stays spent."""
-    assert await cluster.run(owners=EVERYONE) == [None] * 3
-    before = result(cluster)["selected"]
-    forget_after(cluster, 3, 0, 2)
+@pytest.mark.parametrize("round", [-1, 3])
+async def test_run_party_opens_again_the_same_that_one_server_alone_holds(
+    cluster: Cluster, round: int
+) -> None:
+    """Whether it was opened or invented nobody can tell: it is opened again, the same, and nothing is charged twice."""
+    assert None not in await cluster.run(owners=EVERYONE, kill=(0, "writing", None))
+    before = noisy(cluster, 1)
+    forget_after(cluster, round, 0, 2, charges=False)
     recording = Recording()
     assert await cluster.run(records={1: recording}) == [None] * 3
     assert any("only this server had" in text and "4" in text for text in recording.texts)
-    assert result(cluster)["selected"] == before[:3]
-    assert result(cluster)["rounds_done"] == 3
+    assert [noisy(cluster, pid) for pid in range(3)] == [before] * 3
+    found = audit_folder(collect(cluster, cluster.folder / "run"))
+    assert [check for check in found.checks if check.status == "fail"] == []
     done = ledgers(cluster)
     assert done[0] == done[1] == done[2]
     assert steps(done[0]) == planned(cluster.config)
@@ -336,9 +367,11 @@ async def test_run_party_refuses_to_overspend(cluster: Cluster) -> None:
     cluster.directory(1).mkdir()
     with Store(cluster.directory(1) / "store", cluster.config.digest()) as store:
         event = GaussianEvent(1 / math.sqrt(2 * 0.9 * plan.rho))
-        DurableLedger(store).adopt([LedgerEntry(0, "measure", event, rho(event))])
+        DurableLedger(store).adopt([LedgerEntry(0, "measure", event, rho(event), "ab" * 32)])
     ended = await cluster.run(owners=EVERYONE)
-    assert all(isinstance(error, BudgetExceeded) for error in ended)
+    assert isinstance(ended[1], StoreError)
+    assert isinstance(ended[1].__cause__, BudgetExceeded)
+    assert None not in ended
     for pid in range(3):
         assert '"kind":"opened"' not in (cluster.directory(pid) / "transcript.jsonl").read_text()
 

@@ -145,7 +145,7 @@ def _shifted(
 def watch(number: int, fault: str, hit: Path) -> Point:
     """Let ``fault`` happen at point ``number`` of this process; 0: at none."""
     point = Point(number, fault, hit)
-    point.watch(DurableLedger, "charge", lambda _, round, step, __: f"charge {round} {step}")
+    point.watch(DurableLedger, "charge", lambda _, round, step, __, **___: f"charge {round} {step}")
     point.watch(Store, "save_checkpoint", lambda _, kept: f"checkpoint {kept.round}")
     point.watch(Store, "set_meta", lambda _, key, value: f"meta {key}")
     point.watch(Store, "save_total", lambda _, total: f"total {total.round}")

@@ -65,7 +65,7 @@ class Node:
         server = self.config.require_flaim().server
         settings = check_flaim(self.config, self.workload)
         inner = FlaimClient(self.codes, self.workload, settings, random_bytes=secrets.token_bytes)
-        with Database(self.folder, self.config.digest(), [LEDGER]) as database:
+        with Database(self.folder, self.config.digest(), LEDGER) as database:
             ledger = DurableLedger(database, settings.rho)
             own, kept = self._own(anew=bool(envelope.challenge))
             session = ClientSession(

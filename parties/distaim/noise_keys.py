@@ -1,0 +1,132 @@
+"""Which noise keys the three servers draw from: those that they have, or the mesh's own where there are none yet.
+
+Provides ``KeysClaim``, what a server tells of its keys, ``agreed_keys``, and keys as bytes. Two servers hold the key of
+a component. It lives as long as the study: with other keys, openings that were charged would have other noise, and one
+server could draw again by saying that it lost its keys. So a server that has charged anything goes on with the keys
+that it has, or not at all. Keys come from the coin flip of the mesh that they were made in (`protocols.pairing`), apart
+from its masks.
+
+Secret: keys. Public: commitments, which are SHA-256 of 128 random bits and more.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from protocols.context import Context, NoiseKeys
+from protocols.errors import CheckFailed, ProtocolViolation
+from protocols.keystream import KEY_BYTES
+
+_COMMITMENT = b"syncret noise commitment 1\n"
+
+
+def _commitment(key: bytes) -> str:
+    return hashlib.sha256(_COMMITMENT + key).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class KeysClaim:
+    """Commitments to a server's keys of its two components: those that it has, if any, and the mesh's own."""
+
+    kept: tuple[str, str] | None
+    fresh: tuple[str, str]
+
+    @classmethod
+    def of(cls, kept: NoiseKeys | None, fresh: NoiseKeys) -> "KeysClaim":
+        """Of a server with these keys."""
+        return cls(None if kept is None else _commitments(kept), _commitments(fresh))
+
+    def to_dict(self) -> dict[str, object]:
+        """For a peer, as JSON."""
+        return {"kept": None if self.kept is None else list(self.kept), "fresh": list(self.fresh)}
+
+    @classmethod
+    def from_dict(cls, value: object, pid: int) -> "KeysClaim":
+        """What server ``pid`` said with ``to_dict``. Raises ProtocolViolation on anything else."""
+        table = value if isinstance(value, dict) else {}
+        kept, fresh = (_pair(table.get(name)) for name in ("kept", "fresh"))
+        if fresh is None or (kept is None and table.get("kept") is not None):
+            raise ProtocolViolation(f"party {pid} told nothing that commits to noise keys", pid)
+        return cls(kept, fresh)
+
+
+def _commitments(keys: NoiseKeys) -> tuple[str, str]:
+    return _commitment(keys.own), _commitment(keys.next)
+
+
+def _pair(value: object) -> tuple[str, str] | None:
+    if isinstance(value, list) and len(value) == 2 and all(isinstance(v, str) for v in value):
+        return value[0], value[1]
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class AgreedKeys:
+    """This server's keys, and ``keyset``, a digest that stands for those of all three.
+
+    ``problem`` says why nothing may be opened with them; empty where something may.
+    """
+
+    keys: NoiseKeys
+    keyset: str
+    problem: str = ""
+
+
+def agreed_keys(
+    ctx: Context,
+    claims: Sequence[KeysClaim],
+    kept: NoiseKeys | None,
+    fresh: NoiseKeys,
+    *,
+    charged: bool,
+) -> AgreedKeys:
+    """The keys of a run: of each component those that both its holders have, else the mesh's own.
+
+    Where this server has ``charged`` something and another one does not have the same keys any more, that is a problem
+    of theirs: a run that has everything opened can still end. Raises CheckFailed where the holders of a component
+    commit to different keys of the mesh.
+    """
+    commitments = []
+    for component in range(3):
+        first, second = claims[component], claims[(component - 1) % 3]
+        if first.kept is not None and second.kept is not None and first.kept[0] == second.kept[1]:
+            commitments.append(first.kept[0])
+            continue
+        if first.fresh[0] != second.fresh[1]:
+            raise CheckFailed(
+                f"parties {component} and {(component - 1) % 3} tell different commitments of their noise key: one of "
+                "these two deviates"
+            )
+        commitments.append(first.fresh[0])
+    problem, mine = "", {ctx.pid: ctx.prev_pid, ctx.next_pid: ctx.next_pid}
+    have = None if kept is None else dict(zip(mine, _commitments(kept), strict=True))
+    for component, peer in mine.items():
+        if charged and (have is None or have[component] != commitments[component]):
+            problem = (
+                f"party {peer} does not have the noise keys with which this server has charged openings: with others "
+                "they would be drawn again; expected its folder as it was left"
+            )
+    own, next_ = (
+        old if have is not None and old is not None and have[c] == commitments[c] else new
+        for c, old, new in zip(
+            mine,
+            (None, None) if kept is None else (kept.own, kept.next),
+            (fresh.own, fresh.next),
+            strict=True,
+        )
+    )
+    private = fresh.private if kept is None else kept.private
+    keyset = hashlib.sha256("\n".join(commitments).encode()).hexdigest()
+    return AgreedKeys(NoiseKeys(own, next_, private), keyset, problem)
+
+
+def packed_keys(keys: NoiseKeys | None) -> bytes:
+    """Keys as bytes, none where there are none. Secret."""
+    return b"" if keys is None else keys.own + keys.next + keys.private
+
+
+def unpacked_keys(data: bytes) -> NoiseKeys | None:
+    """The inverse of ``packed_keys``. Raises ValueError."""
+    if not data:
+        return None
+    return NoiseKeys(*(data[i : i + KEY_BYTES] for i in range(0, len(data), KEY_BYTES)))
