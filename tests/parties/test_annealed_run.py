@@ -124,7 +124,7 @@ async def test_annealed_run_goes_on_after_a_kill(
 
 
 async def test_annealed_run_divides_what_a_lost_charge_leaves(cluster: Cluster) -> None:
-    """Two servers have charged a third of the budget for nothing: fewer or coarser rounds, and all the rest is spent."""
+    """Two servers charged a third of the budget for nothing: fewer or coarser rounds, and all the rest is spent."""
     assert all(await cluster.run(owners=EVERYONE, kill=(1, "round", 2)))
     plan = make_plan(cluster.config, cluster.config.build_workload())
     for pid in (1, 2):
