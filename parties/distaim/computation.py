@@ -145,35 +145,35 @@ async def compute(
             keys=_noise_keys(server),
             max_bytes=largest_state(server.workload, server.plan.rounds, server.config.domain),
         )
-    initial = sum(m.round == 0 for m in resumed.history)
-    sigmas = [m.sigma for m in resumed.history if m.round > 0]
+    initial = sum(m.round == 0 for m in resumed.found.history)
+    sigmas = [m.sigma for m in resumed.found.history if m.round > 0]
     server.transcript.note(
         AGREED.what,
         session=resumed.session,
         last_round=resumed.last_round,
         initial=initial,
         sigmas=list(sigmas),
-        wasted=list(resumed.wasted),
+        wasted=list(resumed.found.wasted),
     )
     server.transcript.seal(AGREED.what)
     _record_ledger(server)
     # What a peer has charged may have been released.
     server.on_resume(len(DurableLedger(server.store).entries))
     server.plan.write_off(
-        [*released_costs(server.plan, initial, sigmas), *resumed.wasted],
+        [*released_costs(server.plan, initial, sigmas), *resumed.found.wasted],
         initial=initial,
         sigmas=sigmas,
     )
     _show_claims(server, resumed)
-    if resumed.contradicted:
-        rounds = ", ".join(map(str, resumed.contradicted))
+    if resumed.found.contradicted:
+        rounds = ", ".join(map(str, resumed.found.contradicted))
         server.progress.event(
             "contradicted",
             f"two servers hold different releases of round {rounds}: one of them does not tell what was opened, "
             "and what no two of the three hold alike is lost",
         )
-    if resumed.lost:
-        rounds = ", ".join(map(str, resumed.lost))
+    if resumed.found.lost:
+        rounds = ", ".join(map(str, resumed.found.lost))
         server.progress.event(
             "lost",
             f"only this server had what was opened in round {rounds}: it is lost, what was charged for it stays spent",
@@ -204,7 +204,7 @@ def _noise_keys(server: ComputeServer) -> NoiseKeys | None:
 
 def _show_claims(server: ComputeServer, resumed: Resumed) -> None:
     """Say what a server alone claims that it has charged: nobody else enters it."""
-    for pid, entries in enumerate(resumed.claimed):
+    for pid, entries in enumerate(resumed.found.claimed):
         if not entries:
             continue
         server.transcript.note(CLAIMED.what, party=pid, charges=[e.opening for e in entries])
@@ -227,13 +227,13 @@ async def _bins(
     """What rounds count, and what is released by now; with private bins, round 0 is over then, and has chosen them."""
     config, first = server.config, first_workload(server.config)
     if first is None:
-        return server.workload, resumed.history
-    measured = {one.candidate for one in resumed.history}
+        return server.workload, resumed.found.history
+    measured = {one.candidate for one in resumed.found.history}
     missing = [i for i in first.one_way if i not in measured]
     backend = _backend(replace(server, workload=first), ctx, resumed, arrivals)
     clients, sigma = await backend.begin_round(0) if missing else 0, server.plan.sigma
     released = [
-        *resumed.history,
+        *resumed.found.history,
         *[Checkpoint(0, i, sigma, clients, await backend.measure(i, sigma)) for i in missing],
     ]
     workload = resolved_workload(config, released)
@@ -256,7 +256,7 @@ async def _aim(
     lead: LeadDuties | None,
 ) -> AimResult:
     """The loop of Algorithm 3, from where the three servers stand."""
-    models = KeptModels(server.store, resumed.models, server.circumstances)
+    models = KeptModels(server.store, resumed.found.models, server.circumstances)
     estimator: Estimator = FollowingEstimator(ctx, server.workload, models)
     if lead is not None:
         estimator = LeadEstimator(
@@ -377,7 +377,7 @@ def _on_counting(server: ComputeServer, batch: Batch) -> OnPart:
 def _backend(
     server: ComputeServer, ctx: Context, resumed: Resumed, arrivals: Arrivals
 ) -> MpcBackend:
-    done = {m.round for m in resumed.history}
+    done = {m.round for m in resumed.found.history}
     return MpcBackend(
         ctx,
         server.workload,
@@ -395,11 +395,11 @@ def _backend(
         transcript=server.transcript,
         progress=server.progress,
         max_rows=server.config.max_rows,
-        selections={r: c for r, c in resumed.selections.items() if r not in done},
-        measured=sum(m.round == 0 for m in resumed.history),
+        selections={r: c for r, c in resumed.found.selections.items() if r not in done},
+        measured=sum(m.round == 0 for m in resumed.found.history),
         noise=noise_of(server.config.run.noise, server.security_bits),
         openings=resumed.openings,
-        alone=len(resumed.claimed[server.pid]),
+        alone=len(resumed.found.claimed[server.pid]),
     )
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import parties.distaim.server
 from parties.config import CertificateFiles
 from parties.distaim import agreement
-from parties.distaim.agreement import _contradicted, _held_by_two, _State
+from parties.distaim.restart import Held, _contradicted, _held_by_two
 from parties.distaim.store import Store
 from parties.distaim.stored import Checkpoint
 from protocols.errors import CheckFailed, ProtocolViolation
@@ -24,9 +24,9 @@ ALL = [(0, 2), (0, 5), (1, 7), (2, 3), (3, 7)]
 Place = tuple[int, int]
 
 
-def state(places: list[Place] | set[Place], selections: dict[int, int] | None = None) -> _State:
+def state(places: list[Place] | set[Place], selections: dict[int, int] | None = None) -> Held:
     kept = {(r, c): Checkpoint(r, c, 1.5, 3, np.array([r, c], np.float64)) for r, c in places}
-    return _State(kept, selections or {}, ())
+    return Held(kept, selections or {}, ())
 
 
 def places(history: list[Checkpoint]) -> list[Place]:
@@ -61,7 +61,7 @@ def test_held_by_two_refuses_two_releases_of_one_round() -> None:
 
 def test_held_by_two_takes_what_two_hold_alike_and_neither_of_two_that_differ() -> None:
     whole, short = state(ALL[:4], {1: 7, 2: 3}), state(ALL[:3], {1: 7})
-    other = _State(
+    other = Held(
         whole.checkpoints | {(2, 3): replace(whole.checkpoints[2, 3], noisy=np.zeros(2))},
         {1: 7, 2: 9},
         (),

@@ -28,12 +28,12 @@ from mechanisms.model import Model
 from mechanisms.workload import Workload
 from parties.config import Config
 from parties.config.differences import differences_text
-from parties.distaim import agreement
 from parties.distaim.computation import read_traffic
 from parties.distaim.inputs import input_forms
 from parties.distaim.link import refusal_text
 from parties.distaim.listing import Listed, Listing, Whose, parse_resumed
 from parties.distaim.receipts import ReceiptMaker, check_receipt, receipts_in
+from parties.distaim.restart import document_of, read_held
 from parties.distaim.sealed import SignedUpload, Sizes, open_part
 from parties.distaim.submission import FieldError
 from parties.distaim.taking_back import TakenBack, sign_withdrawal
@@ -443,6 +443,7 @@ _CHARGE = {
     "step": "measure",
     "event": json.dumps({"kind": "gaussian", "sensitivity": 1.0, "sigma": 4.0}),
     "rho": 0.03125,
+    "opening": "ab" * 32,
 }
 
 
@@ -458,10 +459,12 @@ def _state(corpus: Corpus) -> Target:
         "checkpoints": [checkpoint.to_dict()],
         "ledger": [_CHARGE],
         "selections": {"1": 4},
+        "inputs": [[1, "cd" * 32, "ef" * 32, 50, 5]],
+        "models": {"1": "01" * 32},
     }
 
     def read(data: bytes) -> object:
-        return agreement.read_state(data, 1, rounds=2, budget=1.0)
+        return read_held(document_of(data, 1), 1, rounds=2, budget=1.0)
 
     return Target("state", [json.dumps(document).encode()], read, _json, share=50)
 
