@@ -327,8 +327,9 @@ OPENED = {"what": COMPARISONS.what}
 
 
 def with_another_bit(lines: Lines) -> None:
-    """The last comparisons say more than there was to compare."""
+    """The last comparisons say more than there was to compare: a word more, as all of a full one may be an order."""
     entry = [r for r in lines if r["kind"] == "opened" and r["what"] == COMPARISONS.what][-1]
+    entry["count"] += 1
     entry["value"] = encode(b"\xff" * 8 * entry["count"])
 
 
