@@ -65,7 +65,7 @@ def sampled_with_exact(pairs: int, seed: int = 1) -> tuple[np.ndarray, np.ndarra
         return share
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(box_muller, "random", recording)
+        patch.setattr(box_muller, "noise", recording)
         outcome = run_parties(lambda c: box_muller.box_muller(c, pairs), seed=seed)
     z = R64.decode(reconstruct(outcome.results)) / 2**box_muller.SAMPLE_BITS
     planes = {rows: reconstruct(shares) for rows, shares in drawn.items()}

@@ -222,7 +222,7 @@ def test_discrete_gaussian_uses_the_coins_highest_and_lowest_bits(
             share.next[65] = 0
         return share
 
-    monkeypatch.setattr(discrete, "random", stuck)
+    monkeypatch.setattr(discrete, "noise", stuck)
     assert chi_square(samples.__wrapped__(3.7), 3.7) < 1e-5
 
 
