@@ -22,6 +22,7 @@ from aiohttp.test_utils import TestClient, TestServer
 from rich.console import Console
 
 from parties.cards import load_card
+from parties.causes import Obstacle
 from parties.ceremony import CERTIFICATES, merge
 from parties.config import load_config
 from parties.errors import CertificateError, ConfigError, StoreError
@@ -65,6 +66,7 @@ class Process:
         self.outcome: tuple[State, str] | None = None
         self.calling = False
         self.text = "at work"
+        self.obstacle: Obstacle | None = None
         self.restarts = 0
         self.next_try_at: float | None = None
         self.process = 1
