@@ -28,16 +28,7 @@ from parties.inlets import study_name
 from parties.operate.afterword import Afterword
 from parties.operate.book import ACTIVE, DISTAIM, OVER, Book, Entry, Proposed, State, Study, now
 from parties.operate.clocks import Clocks
-from parties.operate.concluding import (
-    Approved,
-    End,
-    Fetch,
-    Help,
-    Queue,
-    Start,
-    View,
-    conclude,
-)
+from parties.operate.concluding import Approved, End, Fetch, Help, Queue, Start, View, conclude
 from parties.operate.exchange import SERVICE_NAME, Exchange, Peer, listen_to
 from parties.operate.front import Front
 from parties.operate.identity import Identity
