@@ -16,7 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeAlias
 
-from parties.errors import StoreError
+from parties.errors import StoreError, StoreUnfit
 from parties.files import database_errors, disk_errors, open_private
 from parties.migration import Step, migrate
 from protocols.durable import sync_content
@@ -100,7 +100,7 @@ class Database:
                 if self.meta(_IDENTITY) is None:
                     self.set_meta(_IDENTITY, secrets.token_hex(16))
         if known not in (None, config_digest):
-            raise StoreError(
+            raise StoreUnfit(
                 self.directory,
                 "belongs to another run or configuration; expected an empty folder or the config it was made with",
             )

@@ -4,7 +4,9 @@ Messages may name files, keys, clients, parties and sizes; they never hold a row
 
     PartyError
     +-- ConfigError             a config file, or a value in it
-    +-- CertificateError        a certificate or key: missing, expired, of the wrong authority or the wrong name
+    +-- CertificateError        a certificate or key: missing, of the wrong authority or the wrong name
+    |   +-- CertificateTooEarly not valid yet, by this host's clock
+    |   +-- CertificateExpired  not valid any more, by this host's clock
     +-- SealError               a sealed part of a submission that does not open
     +-- StoreError              a party's folder: full, unwritable, in use, of another run, damaged
     |   +-- SubmissionConflict  the client is stored already, with another submission
@@ -13,6 +15,7 @@ Messages may name files, keys, clients, parties and sizes; they never hold a row
     |   +-- RunFull             as many clients as the run expects are stored already
     |   +-- RunClosed           the run takes no submissions any more
     |   +-- StudyReleased       this configuration was released already, from another folder
+    |   +-- StoreUnfit          what is there is damaged, of another run, or of another version
     +-- ComputeError            the cluster or GPU that a server counts on
     +-- IngestError             a request to the ingest API that is refused; carries the HTTP status
     +-- SubmitError             a data owner's submission did not get through
@@ -50,6 +53,14 @@ class ConfigError(PartyError):
 
 class CertificateError(PartyError):
     """A certificate, key or authority that cannot be used, of this side or of the peer."""
+
+
+class CertificateTooEarly(CertificateError):
+    """A certificate is valid only from a later moment than this host's clock shows."""
+
+
+class CertificateExpired(CertificateError):
+    """A certificate was valid until an earlier moment than this host's clock shows."""
 
 
 class ComputeError(PartyError):
@@ -91,6 +102,10 @@ class RunClosed(StoreError):
 
 class StudyReleased(StoreError):
     """This configuration was released already, from another folder; from this one it would be released again."""
+
+
+class StoreUnfit(StoreError):
+    """What a folder holds is damaged, of another run, or of another version: a copy or another program cures it."""
 
 
 class IngestError(PartyError):

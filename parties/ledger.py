@@ -21,7 +21,7 @@ from typing import Any
 from mechanisms.accounting import Ledger, LedgerEntry
 from mechanisms.events import Event
 from parties.database import Database
-from parties.errors import StoreError
+from parties.errors import StoreUnfit
 from protocols.errors import CheckFailed
 from protocols.transcript import Record, read
 
@@ -148,7 +148,7 @@ def adopt_charges(ledger: DurableLedger, transcript: Path, config_digest: str) -
         return
     records = [record for record in read(transcript).records if record]
     if any(record.get("config_sha256", config_digest) != config_digest for record in records):
-        raise StoreError(
+        raise StoreUnfit(
             transcript,
             "is of another configuration; expected an empty folder, or the config it was made with",
         )

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TypeAlias
 
-from parties.errors import StoreError
+from parties.errors import StoreUnfit
 from parties.version import version as program
 
 Step: TypeAlias = Callable[[sqlite3.Connection], str | None]
@@ -23,11 +23,11 @@ def migrate(
 ) -> None:
     """Bring the database at ``path`` to ``version``; a ``new`` one has it from the start. Within a transaction.
 
-    A version without a step becomes the next one as it is. Raises StoreError: newer, or too old.
+    A version without a step becomes the next one as it is. Raises StoreUnfit: newer, or too old.
     """
     found = version if new else version_of(db)
     if found > version:
-        raise StoreError(
+        raise StoreUnfit(
             path,
             f"was made by a newer syncret: its version is {found}; expected at most {version}, that of syncret "
             f"{program()}, or a newer syncret here",
@@ -35,7 +35,7 @@ def migrate(
     for number in range(found, version):
         reason = steps[number](db) if number in steps else None
         if reason is not None:
-            raise StoreError(
+            raise StoreUnfit(
                 path,
                 f"was made by an older syncret (its version is {number or 'none'}) and cannot be brought to version "
                 f"{version}: {reason}; expected a new folder, or the syncret that made it",

@@ -14,6 +14,7 @@ Secret: private keys, what boxes contain. Public: keys' public halves, boxes, si
 
 import base64
 import binascii
+import errno
 import os
 import re
 from dataclasses import dataclass
@@ -52,7 +53,7 @@ def read_private(path: Path, what: str, expected: str) -> bytes:
     if mode & 0o077:
         raise CertificateError(
             f"{path}: others may read it (mode {mode:o}); expected 600, as after: chmod 600 {path}"
-        )
+        ) from PermissionError(errno.EPERM, os.strerror(errno.EPERM))
     return data
 
 

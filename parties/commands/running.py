@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import errno
 import os
 import signal
 import sys
@@ -13,6 +14,7 @@ from typing import TypeVar
 
 import click
 
+from parties.causes import cause_of
 from parties.errors import StoreError
 from parties.files import disk_errors
 from parties.progress import CLEAR, All, JsonLines, Lines, Progress, unsaid
@@ -118,7 +120,7 @@ def make_private(directory: Path) -> None:
         raise StoreError(
             directory,
             f"others may enter it (mode {mode:o}); expected 700, as after: chmod 700 {directory}",
-        )
+        ) from PermissionError(errno.EPERM, os.strerror(errno.EPERM))
 
 
 def run_supervised(
@@ -151,10 +153,7 @@ def run_supervised(
         return result
     except BaseException as error:
         if events is not None:
-            failure = describe(error)
-            peer = error.pid if isinstance(error, ChannelError) else None
-            name = "failed" if failure.status else "stopped"
-            events.event(name, failure.message, status=int(failure.status), peer=peer)
+            _tell_failure(events, error)
         raise
     finally:
         if left := asyncio.all_tasks(loop):
@@ -162,6 +161,18 @@ def run_supervised(
                 task.cancel()
             loop.run_until_complete(asyncio.wait(left, timeout=_CANCEL_S))
         loop.close()
+
+
+def _tell_failure(events: Progress, error: BaseException) -> None:
+    failure, obstacle = describe(error), cause_of(error)
+    events.event(
+        "failed" if failure.status else "stopped",
+        failure.message,
+        status=int(failure.status),
+        peer=error.pid if isinstance(error, ChannelError) else None,
+        cause=obstacle.cause.value,
+        detail=obstacle.detail,
+    )
 
 
 def leave(status: int) -> None:

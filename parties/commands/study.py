@@ -143,7 +143,14 @@ def list_command(folder: Path, state: str | None, as_json: bool) -> None:
     target = "/studies" if state is None else f"/studies?state={quote(state)}"
     studies, status = asked(folder, "GET", target)["studies"], asked(folder, "GET", "/status")
     if as_json:
-        print_json({"studies": studies, "peers": status["peers"], "service": status["service"]})
+        print_json(
+            {
+                "studies": studies,
+                "peers": status["peers"],
+                "troubles": status["troubles"],
+                "service": status["service"],
+            }
+        )
         return
     if studies:
         heads = ("digest", "run", "state", "epsilon", "approved by", "")
@@ -291,14 +298,13 @@ def _sentence(document: Mapping[str, Any]) -> str:
 
 def _row(item: Mapping[str, Any]) -> tuple[str, ...]:
     approved = [server["name"] for server in item["servers"] if server["approved"]]
-    process = item["process"] or {}
     return (
         item["digest"][:_SHORT],
         item["run"],
         item["state"],
         "?" if item["epsilon"] is None else f"{item['epsilon']:g}",
         ", ".join(approved) or "nobody",
-        item["reason"] or process.get("text", ""),
+        item["why"],
     )
 
 
@@ -321,6 +327,7 @@ def _details(document: Mapping[str, Any]) -> list[str]:
     reason = f": {document['reason']}" if document["reason"] else ""
     lines = [
         f"state     {document['state']}{reason}",
+        *(f"waits     {wait['name']}: {wait['text']}" for wait in document["waits"]),
         f"method    {document['kind']}, {document['columns']} columns, {document['rounds']} rounds",
         f"privacy   epsilon = {document['epsilon']:g}, delta = {document['delta']:g}",
         f"owners    {owners['expected']} expected, {owners['minimum']} at least, "
@@ -360,6 +367,7 @@ def _history(document: Mapping[str, Any]) -> list[str]:
 
 def _troubles(status: Mapping[str, Any]) -> list[str]:
     lines = [peer["problem"] for peer in status["peers"] if peer["problem"]]
+    lines += status["troubles"]
     for peer in status["peers"]:
         for digest, reason in peer["refused"].items():
             lines.append(f"{peer['name']} does not take {digest[:_SHORT]}: {reason}")

@@ -60,7 +60,7 @@ def check_memory(config: Config, needed: int, whose: str, *, memory: int | None 
             "workload",
             f"needs about {gigabytes(needed)} of memory for {whose}, of {gigabytes(there)} that there are; "
             f"expected {FEWER_CELLS}, or a host with more",
-        )
+        ) from MemoryError()
 
 
 FEWER_CELLS = (

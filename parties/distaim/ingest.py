@@ -30,9 +30,11 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from aiohttp import web
 
+from parties.causes import Cause, cause_of
 from parties.config.differences import agreed_bytes
 from parties.distaim.incoming import Incoming, Outgoing
 from parties.distaim.judging import Judge, asker
@@ -83,10 +85,21 @@ _COUNTED = web.RequestKey("counted", bool)
 _JUDGED: web.RequestKey[tuple[SignedUpload, bool]] = web.RequestKey("judged", tuple)
 """By its headers: the upload, and whether nothing of it is wanted any more."""
 
+_LACKS = (Cause.DISK_FULL, Cause.DISK, Cause.READ_ONLY, Cause.PERMISSION, Cause.FILES)
+"""What no owner's submission is to blame for, and every other one meets, too."""
+OnLack: TypeAlias = Callable[[StoreError], object]
+
+
+def ignored(error: StoreError) -> None:
+    """The answer to an owner is all."""
+
 
 @dataclass(frozen=True, slots=True)
 class Api:
-    """The resources of one server: where it keeps uploads, what it opens and signs with, and how it passes them on."""
+    """The resources of one server: where it keeps uploads, what it opens and signs with, and how it passes them on.
+
+    ``on_lack`` hears of what the store cannot keep because of its host, such as a full disk.
+    """
 
     judge: Judge
     store: Store
@@ -95,6 +108,7 @@ class Api:
     relay: Relay
     enrolment: Enrolment
     rejected: Rejected = unheard
+    on_lack: OnLack = ignored
     _turns: asyncio.Semaphore = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -397,6 +411,8 @@ class Api:
         """The refusal for ``error``, of which the operator hears, too."""
         response = refusal(error)
         client, status = asker(request), response.status
+        if isinstance(error, StoreError) and cause_of(error).cause in _LACKS:
+            self.on_lack(error)
         text = f"{client or 'somebody'}: refused with {status}: {error}"
         self.rejected(of_status(status), text, client=client, remote=request.remote, status=status)
         return response

@@ -14,7 +14,7 @@ from http import HTTPStatus
 from aiohttp import web
 
 from parties.config import Address, CertificateFiles, Config
-from parties.distaim.ingest import Api, refusal
+from parties.distaim.ingest import Api, OnLack, ignored, refusal
 from parties.distaim.judging import Judge
 from parties.distaim.receipts import ReceiptMaker
 from parties.distaim.relay import Post, Relay
@@ -137,11 +137,13 @@ async def start_ingest(
     orders: Orders | None = None,
     inlets: Inlets | None = None,
     rejected: Rejected = unheard,
+    on_lack: OnLack = ignored,
 ) -> Ingest:
     """Listen on server ``pid``'s ingest address, or at its ``inlets``, and pass on what an earlier process left.
 
-    ``orders`` is what the server's operator asks; ``rejected`` is told of what is not let in. Raises ConfigError where
-    the address cannot be listened on, CertificateError where ``files`` cannot be used.
+    ``orders`` is what the server's operator asks; ``rejected`` is told of what is not let in, ``on_lack`` of what
+    the host has no room for. Raises ConfigError where the address cannot be listened on, CertificateError where
+    ``files`` cannot be used.
     """
     context = server_context(
         files, lambda error: rejected(Rejection.TLS, f"ingest: {handshake_text(error)}")
@@ -149,7 +151,8 @@ async def start_ingest(
     judge, seal = Judge.of(config, pid, files), _seal_key(config, pid, files)
     relay = Relay(Post(config, store, judge.sizes, judge.largest), pid, files)
     enrolment = Enrolment.of(config, orders or Orders(), store)
-    api = Api(judge, store, seal, ReceiptMaker.load(judge.party, files), relay, enrolment, rejected)
+    receipts = ReceiptMaker.load(judge.party, files)
+    api = Api(judge, store, seal, receipts, relay, enrolment, rejected, on_lack)
     runner = web.AppRunner(api.application(), shutdown_timeout=LINGER_S)
     await runner.setup()
     manager, loop = runner.server, asyncio.get_running_loop()

@@ -32,6 +32,7 @@ from parties.distaim.doing import doing
 from parties.distaim.estimation import LEAD, make_estimator
 from parties.distaim.feasible import check_feasible, check_memory
 from parties.distaim.forget import STORE, check_open, discard, has_store
+from parties.distaim.ingest import OnLack
 from parties.distaim.listener import Ingest, start_ingest
 from parties.distaim.meeting import saying_who_is_missing
 from parties.distaim.needs import server_memory
@@ -249,6 +250,18 @@ class _MeshTranscript:
         self._transcript.opened(step=step, round=round, what=what, count=count, value=value)
 
 
+class _Host:
+    """What this server's host has no room for ends the attempt, and so is told: owners would be waited for in vain."""
+
+    def __init__(self) -> None:
+        self.runtime: PartyRuntime | None = None
+
+    def lacks(self, error: StoreError) -> None:
+        """See ``parties.distaim.ingest.Api``."""
+        if self.runtime is not None:
+            self.runtime.fail(error)
+
+
 async def _serve(
     server: ComputeServer,
     files: CertificateFiles,
@@ -258,10 +271,10 @@ async def _serve(
     board: Board,
 ) -> None:
     """Take submissions and compute, until the run is finished or has failed."""
-    config = server.config
-    ingest = await _ingest(server, files, inlets, board.rejected)
+    config, host = server.config, _Host()
+    ingest = await _ingest(server, files, inlets, board.rejected, on_lack=host.lacks)
     try:
-        runtime = _runtime(server, files, inlets, board.rejected)
+        runtime = host.runtime = _runtime(server, files, inlets, board.rejected)
         try:
             started = time.perf_counter()
             async with saying_who_is_missing(runtime, config, board, server.progress):
@@ -302,7 +315,12 @@ async def _compute(
 
 
 async def _ingest(
-    server: ComputeServer, files: CertificateFiles, inlets: Inlets | None, rejected: Rejected
+    server: ComputeServer,
+    files: CertificateFiles,
+    inlets: Inlets | None,
+    rejected: Rejected,
+    *,
+    on_lack: OnLack,
 ) -> Ingest | None:
     """Take submissions; not where the run has ended."""
     address = server.config.require_parties()[server.pid].ingest
@@ -317,6 +335,7 @@ async def _ingest(
         orders=server.orders,
         inlets=inlets,
         rejected=rejected,
+        on_lack=on_lack,
     )
     server.progress.event("listening", f"taking submissions at {address}")
     return ingest

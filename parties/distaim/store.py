@@ -44,6 +44,7 @@ from parties.errors import (
     RunClosed,
     RunFull,
     StoreError,
+    StoreUnfit,
     SubmissionConflict,
     SubmissionCounted,
     SubmissionSettled,
@@ -632,7 +633,7 @@ class Store(Database):
     def _read(self, name: str, digest: str) -> bytes:
         data = read_body(self, name)
         if hashlib.sha256(data).hexdigest() != digest:
-            raise StoreError(
+            raise StoreUnfit(
                 self.directory / name, "is damaged: its SHA-256 is not the one in the database"
             )
         return data

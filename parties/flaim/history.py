@@ -18,7 +18,7 @@ import numpy as np
 
 from mechanisms.flaim import FlaimMeasurement, FlaimRound, Participant
 from mechanisms.workload import Workload
-from parties.errors import StoreError
+from parties.errors import StoreUnfit
 from parties.files import disk_errors, write_whole
 
 _DIGEST_BYTES = 32
@@ -81,7 +81,7 @@ class History:
             data = path.read_bytes()
         body = data[:-_DIGEST_BYTES]
         if hashlib.sha256(body).digest() != data[-_DIGEST_BYTES:]:
-            raise StoreError(path, "is damaged: its SHA-256 is not the one at its end")
+            raise StoreUnfit(path, "is damaged: its SHA-256 is not the one at its end")
         line, _, counts = body.partition(b"\n")
         document = json.loads(line)
         self.rounds = (*self.rounds, self._round(document, counts))

@@ -22,6 +22,7 @@ from aiohttp import web
 from parties import tls
 from parties.errors import CertificateError, PartyError
 from parties.inlets import Handed, Waiting
+from parties.operate.clocks import ClockReading
 from parties.operate.identity import Identity
 from parties.operate.statement import MOST_BYTES, BadStatement, Statement, plain
 
@@ -131,7 +132,10 @@ class PeerAway(PartyError):
 
 
 class Peer:
-    """Another server, and what it said last. ``problem`` is why it is not heard, or "" where it is."""
+    """Another server, and what it said last. ``problem`` is why it is not heard, or "" where it is.
+
+    ``clock`` is how far its clock is from this host's, by what it said last.
+    """
 
     def __init__(self, identity: Identity, pid: int) -> None:
         """Raises CertificateError."""
@@ -141,6 +145,7 @@ class Peer:
         self.heard_at: float | None = None
         self.round_trip_s: float | None = None
         self._statement: Statement | None = None
+        self._clock: ClockReading | None = None
         _, (self._context,) = tls.known_contexts(identity.files, [self.server.pinned])
         self._session: aiohttp.ClientSession | None = None
         self._said, self._said_at = "", 0.0
@@ -152,9 +157,14 @@ class Peer:
             return None
         return self._statement
 
+    @property
+    def clock(self) -> ClockReading | None:
+        """How far its clock is from this host's, if that is fresh."""
+        return None if self.statement is None else self._clock
+
     async def listen(self) -> None:
         """Ask for its statement; trouble is kept as ``problem`` and said."""
-        started = time.monotonic()
+        started, asked_at = time.monotonic(), time.time()
         try:
             self._statement = Statement.from_dict(await self._ask("GET", "/v1/statement"))
         except (PeerAway, BadStatement) as error:
@@ -163,7 +173,9 @@ class Peer:
                 self._statement = None
         else:
             self.problem, self.heard_at = "", time.monotonic()
-            self.round_trip_s = self.heard_at - started
+            self.round_trip_s = trip = self.heard_at - started
+            said = self._statement.time
+            self._clock = ClockReading.of(said, asked_at=asked_at, round_trip_s=trip)
         self._say()
 
     async def study(self, digest: str) -> Mapping[str, object]:

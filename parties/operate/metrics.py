@@ -89,6 +89,8 @@ class _Service(Collector):
         yield gauge(
             "peer_round_trip_seconds", "To the other service and back, by HTTPS.", "peer", trips
         )
+        yield from _clocks(status)
+        yield _waits(status)
         memory = GaugeMetricFamily(
             "syncret_service_memory_bytes", "Resident memory of its own process.", labels=base
         )
@@ -104,6 +106,35 @@ class _Service(Collector):
             refused.add_metric([name, port], count)
         yield refused
         yield _restarts(status)
+
+
+def _clocks(status: Status) -> Iterator[Metric]:
+    """How far the others' clocks are from this one's, and this one's from the middle one of three."""
+    text = "Seconds by which the other server's clock is ahead of this one's."
+    offsets = GaugeMetricFamily(
+        "syncret_service_peer_clock_offset_seconds", text, labels=["party", "peer"]
+    )
+    for peer in status["peers"]:
+        if (clock := peer["clock"]) is not None:
+            offsets.add_metric([status["service"], peer["name"]], clock["offset_s"])
+    yield offsets
+    text = "Seconds by which this server's clock is off by the two others'; 0 where it is not."
+    own = GaugeMetricFamily("syncret_service_clock_off_seconds", text, labels=["party"])
+    if status["clock"]["known"]:
+        own.add_metric([status["service"]], status["clock"]["off_s"] or 0.0)
+    yield own
+
+
+def _waits(status: Status) -> Metric:
+    """What studies wait for, and at which server."""
+    text = "1 for what a study waits for at a server, by that server's own account."
+    labels = [*_BASE, "server", "cause"]
+    family = GaugeMetricFamily("syncret_study_waits", text, labels=labels)
+    for study in status["studies"]:
+        for wait in study["waits"]:
+            name, cause = wait["name"], wait["cause"]
+            family.add_metric([study["run"], status["service"], name, cause], 1)
+    return family
 
 
 def _restarts(status: Status) -> Metric:

@@ -108,7 +108,8 @@ def _check_valid(identity: Identity) -> None:
         raise ConfigError(
             "service",
             "servers",
-            f"a server's certificate expired on {expires:%Y-%m-%d}; expected new files of all three (serve init, join)",
+            f"a server's certificate expired on {expires:%Y-%m-%d}; expected new files of all three (serve init, "
+            "join), if this machine's clock is right",
         )
 
 

@@ -20,22 +20,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from parties.causes import Obstacle, cause_of
 from parties.config import Address, CertificateFiles, Config, load_config
 from parties.distaim.forget import forget_run, has_store
 from parties.errors import ConfigError, PartyError, StoreError
 from parties.inlets import study_name
 from parties.operate.afterword import Afterword
 from parties.operate.book import ACTIVE, DISTAIM, OVER, Book, Entry, Proposed, State, Study, now
-from parties.operate.concluding import (
-    Approved,
-    End,
-    Fetch,
-    Help,
-    Queue,
-    Start,
-    View,
-    conclude,
-)
+from parties.operate.clocks import Clocks
+from parties.operate.concluding import Approved, End, Fetch, Help, Queue, Start, View, conclude
 from parties.operate.exchange import SERVICE_NAME, Exchange, Peer, listen_to
 from parties.operate.front import Front
 from parties.operate.identity import Identity
@@ -103,6 +96,8 @@ class Service:
         self.refused: dict[str, str] = {}
         self.workers: dict[str, Worker] = {}
         self.peers = {pid: Peer(identity, pid) for pid in identity.peers}
+        self.obstacle: Obstacle | None = None
+        """Why this service itself gets on with nothing, such as its database's disk."""
         self.started_at = time.time()
         self.revision = 0
         """Raised by every change, for those who look on."""
@@ -123,6 +118,11 @@ class Service:
     def name(self) -> str:
         """This server's."""
         return self.identity.own.name
+
+    @property
+    def clocks(self) -> Clocks:
+        """This server's and the others', as they are to one another."""
+        return Clocks.of(self.identity.pid, {pid: peer.clock for pid, peer in self.peers.items()})
 
     @property
     def fronts(self) -> tuple[Front, Front]:
@@ -201,8 +201,10 @@ class Service:
                     fetches = await self._step()
                 # Without the lock: another server may take its time, and orders do not wait for it.
                 await asyncio.gather(*(self._fetch(act) for act in fetches))
+                self.obstacle = None
             except StoreError as error:
                 # The database, or the disk; nothing was done that is not in it.
+                self.obstacle = cause_of(error)
                 logger.warning("%s", error)
             await self._changed()
             # Not wait_for, which may swallow a cancellation that comes together with what it waits for.
@@ -237,6 +239,7 @@ class Service:
             {study.digest: self._standing(study) for study in self._told()},
             self.refused,
             view.order,
+            obstacle=self.obstacle,
         )
 
     def _told(self) -> list[Study]:
@@ -262,6 +265,7 @@ class Service:
             self.name in study.approvals,
             worker is not None and worker.calling and study.state in ACTIVE,
             study.reason,
+            worker.obstacle if worker is not None and study.state in ACTIVE else None,
         )
 
     async def proposal(self, digest: str) -> Mapping[str, object] | None:
@@ -503,6 +507,7 @@ class Service:
             pid=self.identity.pid,
             register=self._register,
             fronts=self.fronts,
+            clocks=lambda: self.clocks,
             on_change=self._touch,
         )
 
@@ -519,8 +524,10 @@ class Service:
                     await self._end(study, *worker.outcome, self.name)
                 self.workers.pop(digest, None)
             elif study.state in ACTIVE and worker.state is not study.state:
+                # Nothing hangs on it at the next start; a disk that is full cannot keep it from being told.
+                study = self.studies[digest] = replace(study, state=worker.state)
                 entry = Entry(now(), digest, self.name, worker.state.value, worker.text)
-                await self._change(replace(study, state=worker.state), entry)
+                await self._change(study, entry)
 
     async def _end(self, study: Study, state: State, reason: str, actor: str) -> Study:
         """It is over here. Raises StoreError: it goes on, where the database cannot say so, or its secrets are left."""

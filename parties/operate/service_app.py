@@ -41,6 +41,7 @@ from parties.operate.app import as_json, event_stream, failure, listed, same_sit
 from parties.operate.asking import ask
 from parties.operate.book import ACTIVE, DISTAIM, FLAIM, OVER, State, Study
 from parties.operate.metrics import render
+from parties.operate.obstacles import Wait, told, troubles, waits
 from parties.operate.process import process_dict
 from parties.operate.proposals import MOST_BYTES, Refused
 from parties.operate.service import NoStudy, NotNow, Service
@@ -138,10 +139,17 @@ async def service_status(service: Service) -> dict[str, object]:
                 "there": peer.statement is not None and not peer.problem,
                 "problem": peer.problem,
                 "round_trip_s": peer.round_trip_s,
+                "clock": peer.clock
+                and {
+                    "offset_s": round(peer.clock.offset_s, 3),
+                    "within_s": round(peer.clock.within_s, 3),
+                },
                 "refused": {} if peer.statement is None else dict(peer.statement.refused),
             }
             for peer in service.peers.values()
         ],
+        "clock": {"off_s": service.clocks.own_off_s, "known": service.clocks.known},
+        "troubles": _troubles(service),
         "refused": dict(service.refused),
         "states": Counter(study.state.value for study in service.studies.values()),
         "studies": [await _document(service, study) for study in service.recent()],
@@ -151,6 +159,7 @@ async def service_status(service: Service) -> dict[str, object]:
 async def _document(service: Service, study: Study) -> dict[str, object]:
     """A study in short. Times are UTC, in ISO 8601."""
     worker = service.workers.get(study.digest)
+    waiting = _waits(service, study)
     return {
         "digest": study.digest,
         "words": words(study.digest),
@@ -158,6 +167,8 @@ async def _document(service: Service, study: Study) -> dict[str, object]:
         "kind": study.kind,
         "state": study.state.value,
         "reason": study.reason,
+        "why": study.reason or told(*waiting) or (worker.text if worker else ""),
+        "waits": [wait.to_dict() for wait in waiting],
         "turn": study.turn,
         "proposer": study.proposer,
         "proposed_at": study.proposed_at.isoformat(timespec="seconds"),
@@ -175,6 +186,27 @@ async def _document(service: Service, study: Study) -> dict[str, object]:
             "next_try_s": worker.next_try_at and round(worker.next_try_at - time.time(), 1),
         },
     }
+
+
+def _waits(service: Service, study: Study) -> list[Wait]:
+    """What its servers wait for, by their own account."""
+    if study.state not in ACTIVE:
+        return []
+    worker, servers = service.workers.get(study.digest), service.identity.servers
+    found = {service.identity.pid: (worker and worker.obstacle) or service.obstacle}
+    if study.kind == DISTAIM:
+        for pid, peer in service.peers.items():
+            if (said := peer.statement) is not None:
+                standing = said.studies.get(study.digest)
+                found[pid] = (standing and standing.obstacle) or said.obstacle
+    return waits([server.name for server in servers], found, service.clocks)
+
+
+def _troubles(service: Service) -> list[str]:
+    """What is wrong with the servers themselves."""
+    found = {pid: peer.statement.obstacle for pid, peer in service.peers.items() if peer.statement}
+    found[service.identity.pid] = service.obstacle
+    return troubles([s.name for s in service.identity.servers], found, service.clocks)
 
 
 async def _shape(service: Service, study: Study) -> dict[str, object]:

@@ -59,7 +59,10 @@ def listen(path: Path) -> socket.socket:
     with disk_errors(path):
         if path.is_socket():
             if _answers(path):
-                raise StoreError(path, "is in use by another process; expected a folder of its own")
+                text = "is in use by another process; expected a folder of its own"
+                raise StoreError(path, text) from OSError(
+                    errno.EADDRINUSE, os.strerror(errno.EADDRINUSE)
+                )
             path.unlink()
         raw = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:

@@ -6,10 +6,13 @@ is lost with a message, and a server that was away reads what it has missed. Pub
 a server whose key is pinned, which may be at fault all the same: sizes are bounded, words are from a list.
 """
 
+import math
 import re
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from parties.causes import Obstacle, obstacle_of
 from parties.errors import PartyError
 from parties.operate.book import State
 from parties.version import spoken
@@ -21,6 +24,7 @@ MOST_STUDIES = 5_000
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _STATES = frozenset(state.value for state in State)
 _MOST_TURN = 1 << 31
+_MOST_TIME = float(1 << 40)
 
 
 class BadStatement(PartyError):
@@ -29,13 +33,17 @@ class BadStatement(PartyError):
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """A study at one server. ``calls``: its process waits for the others', also of those who are done."""
+    """A study at one server. ``calls``: its process waits for the others', also of those who are done.
+
+    ``obstacle`` is what its process failed for last, while that is not over. It is shown, and nothing follows from it.
+    """
 
     state: State
     turn: int | None = None
     approved: bool = False
     calls: bool = False
     reason: str = ""
+    obstacle: Obstacle | None = None
 
     def to_dict(self) -> dict[str, object]:
         """For JSON."""
@@ -45,6 +53,7 @@ class Standing:
             "approved": self.approved,
             "calls": self.calls,
             "reason": self.reason,
+            "obstacle": _obstacle_dict(self.obstacle),
         }
 
     @classmethod
@@ -57,9 +66,11 @@ class Standing:
                 "approved": bool() as approved,
                 "calls": bool() as calls,
                 "reason": str() as reason,
+                "obstacle": dict() | None as obstacle,
             } if state in _STATES and not isinstance(turn, bool):
                 if turn is None or 0 < turn < _MOST_TURN:
-                    return cls(State(state), turn, approved, calls, plain(reason))
+                    said = plain(reason)
+                    return cls(State(state), turn, approved, calls, said, _obstacle(obstacle))
         raise BadStatement("where a study stands is told in an unknown form")
 
 
@@ -68,7 +79,8 @@ class Statement:
     """A server's: how many studies it runs at once (``limit``), how many of its own (``busy``), and all ``studies``.
 
     ``refused`` has the reasons for which it does not take studies that another one proposed. ``order`` are the starts
-    that server 0 has decided on, by study: a turn.
+    that server 0 has decided on, by study: a turn. ``time`` is its clock's, in seconds since the epoch; ``obstacle`` is
+    why the service itself gets on with nothing, such as its database's disk.
     """
 
     name: str
@@ -78,6 +90,8 @@ class Statement:
     refused: Mapping[str, str] = field(default_factory=dict)
     order: Mapping[str, int] = field(default_factory=dict)
     program: str = field(default_factory=spoken)
+    time: float = field(default_factory=time.time)
+    obstacle: Obstacle | None = None
 
     def to_dict(self) -> dict[str, object]:
         """For JSON."""
@@ -90,6 +104,8 @@ class Statement:
             "studies": {digest: item.to_dict() for digest, item in self.studies.items()},
             "refused": dict(self.refused),
             "order": dict(self.order),
+            "time": self.time,
+            "obstacle": _obstacle_dict(self.obstacle),
         }
 
     @classmethod
@@ -109,6 +125,8 @@ class Statement:
                 "studies": dict() as studies,
                 "refused": dict() as refused,
                 "order": dict() as order,
+                "time": float() as moment,
+                "obstacle": dict() | None as obstacle,
             } if max(map(len, (studies, refused, order))) <= MOST_STUDIES:
                 return cls(
                     plain(name, 80),
@@ -117,6 +135,8 @@ class Statement:
                     {_digest(key): Standing.from_dict(value) for key, value in studies.items()},
                     {_digest(key): plain(value) for key, value in refused.items()},
                     {_digest(key): _turn(value) for key, value in order.items()},
+                    time=_moment(moment),
+                    obstacle=_obstacle(obstacle),
                 )
         raise BadStatement("its statement has an unknown form")
 
@@ -131,6 +151,21 @@ def _digest(key: object) -> str:
     if not isinstance(key, str) or _DIGEST.fullmatch(key) is None:
         raise BadStatement("a study has no digest for a name")
     return key
+
+
+def _obstacle_dict(obstacle: Obstacle | None) -> dict[str, object] | None:
+    return None if obstacle is None else {"cause": obstacle.cause.value, "detail": obstacle.detail}
+
+
+def _obstacle(document: Mapping[str, object] | None) -> Obstacle | None:
+    """What another server names: a code of this version's, or one that it does not know, and a number."""
+    return None if document is None else obstacle_of(document.get("cause"), document.get("detail"))
+
+
+def _moment(value: float) -> float:
+    if not math.isfinite(value) or not 0 <= value < _MOST_TIME:
+        raise BadStatement("its time is none")
+    return value
 
 
 def _turn(value: object) -> int:

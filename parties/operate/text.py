@@ -12,6 +12,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from parties.operate.clocks import offset_text
 from parties.pulse import duration
 
 WIDTH = 80
@@ -49,6 +50,7 @@ def _service(status: Mapping[str, Any]) -> RenderableType:
         ("time", f"runs for {duration(status['started_s'])}"),
         ("studies", f"{status['running']} of at most {status['limit']} running"),
         *[("peer" if not i else "", _service_peer(p)) for i, p in enumerate(status["peers"])],
+        *[("trouble" if not i else "", text) for i, text in enumerate(status["troubles"])],
     ]
     for name, text in rows:
         table.add_row(name, Text(plain(text)))
@@ -60,8 +62,10 @@ def _service(status: Mapping[str, Any]) -> RenderableType:
 
 
 def _service_peer(peer: Mapping[str, Any]) -> str:
-    trip = peer["round_trip_s"]
+    trip, clock = peer["round_trip_s"], peer["clock"]
     there = "there" if trip is None else f"there, {1000 * trip:.3g} ms there and back"
+    if clock is not None:
+        there = f"{there}, its clock {offset_text(clock['offset_s'], clock['within_s'])}"
     return f"{peer['name']}: {there if peer['there'] else peer['problem'] or 'not there'}"
 
 
@@ -72,9 +76,7 @@ def _studies(studies: Sequence[Mapping[str, Any]]) -> Table:
     table.add_column("state", no_wrap=True)
     table.add_column("why, or at what", overflow="fold")
     for study in studies:
-        process = study["process"]
-        why = study["reason"] or (process["text"] if process else "")
-        cells = (study["run"], study["digest"][:12], study["state"], why)
+        cells = (study["run"], study["digest"][:12], study["state"], study["why"])
         table.add_row(*(Text(plain(text)) for text in cells))
     return table
 

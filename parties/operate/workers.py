@@ -1,8 +1,9 @@
 """The process of one study: started, given connections, started again when it fails, stopped.
 
 Provides ``Worker``. Each study has a process of its own, so that a failure, a leak or an attack stays with it. It ends
-when the service does, by the pipe on its standard input, even if that is killed outright. What may pass, as the loss of
-a peer, is tried again for ever, at growing intervals; what does not, such as a spent budget, ends the study here.
+when the service does, by the pipe on its standard input, even if that is killed outright. What passes, as the loss of
+a peer, and what its operator can cure alone, as a full disk, is tried again for ever, at growing intervals; what needs
+a new decision, such as a spent budget, ends the study here (`parties.operate.attempts`).
 Public: its events; it has no secrets of its own.
 """
 
@@ -15,41 +16,32 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
+from parties.causes import CURES, Cure, Obstacle, cause_of, cause_of_exit
 from parties.inlets import INGEST, MESH, hand_over
+from parties.operate.attempts import Tries, after_failure
 from parties.operate.book import DISTAIM, State, Study
+from parties.operate.clocks import Clocks
 from parties.operate.front import Front
 from parties.operate.proposals import StudyFolder
-from parties.statuses import Status
+from parties.statuses import describe
 from parties.trial.processes import Child
 
 logger = logging.getLogger("syncret.worker")
 
-FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
-MOST_FAILURES = 5
-"""Of those that hardly pass, one after the other without any progress."""
 _LOG_BYTES = 1 << 24
-_FINAL = (
-    Status.USAGE,
-    Status.CONFIG,
-    Status.DATA,
-    Status.CERTIFICATE,
-    Status.BUDGET,
-    Status.CLIENTS,
-    Status.ESTIMATION,
-    Status.EXTRA,
-    Status.TOO_LATE,
-)
-"""Statuses that the next try would have, too."""
-_PASSING = (Status.NETWORK, Status.TERMINATED, Status.KILLED)
-_PROGRESS, _PROGRESS_OF_FLAIM = ("connected", "round-done"), ("listening", "round-done")
+_ROUND = "round-done"
+_PROGRESS, _PROGRESS_OF_FLAIM = ("connected", _ROUND), ("listening", _ROUND)
 """Events after which a failure is the first one again."""
+STEADY_S = 5.0
+"""How long an attempt goes on beside its peers before what its operator had to cure counts as cured."""
 
 
 class Worker:
     """Runs a study in ``place``. ``on_change`` is called when something about it has changed.
 
     ``state`` is WAITING, RUNNING or CLOSED; ``outcome`` is how it has ended, with a reason. ``calling`` says that it
-    waits for the other servers' processes after a failure. ``text`` is the last thing that it said.
+    waits for the other servers' processes after a failure. ``text`` is the last thing that it said, ``obstacle`` what
+    it failed for, until an attempt comes farther.
     """
 
     def __init__(
@@ -61,6 +53,7 @@ class Worker:
         pid: int,
         register: Path | None,
         fronts: tuple[Front, Front],
+        clocks: Callable[[], Clocks],
         on_change: Callable[[], None],
     ) -> None:
         self.study = study
@@ -69,14 +62,17 @@ class Worker:
         self.outcome: tuple[State, str] | None = None
         self.calling = False
         self.text = ""
+        self.obstacle: Obstacle | None = None
         self.restarts = 0
         self.next_try_at: float | None = None
         self._name = name
         self._pid = pid
         self._register = register
         self._mesh, self._ingest = fronts
+        self._clocks = clocks
         self._on_change = on_change
-        self._pause_s, self._failures = FIRST_PAUSE_S, 0
+        self._tries = Tries()
+        self._steady: asyncio.TimerHandle | None = None
         self._child: Child | None = None
         self._stopping = False
         self._task = asyncio.create_task(self._run())
@@ -91,6 +87,7 @@ class Worker:
         self._stopping = True
         if self._child is not None:
             await self._child.stop()
+        self._forget_steady()
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
 
@@ -98,13 +95,13 @@ class Worker:
         while self.outcome is None:
             try:
                 await self._once()
-            except OSError as error:
-                self._failed(Status.STORAGE, f"cannot be started: {error.strerror or error}")
+            except Exception as error:  # noqa: BLE001  # Of whatever this host lacks, a study is no less alive.
+                self._failed(cause_of(error), f"cannot be started: {describe(error).message}")
             self._on_change()
             if self.outcome is None:
-                self.next_try_at = time.time() + self._pause_s
-                await asyncio.sleep(self._pause_s)
-                self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
+                self.next_try_at = time.time() + self._tries.pause_s
+                await asyncio.sleep(self._tries.pause_s)
+                self._tries = self._tries.later()
                 self.next_try_at, self.restarts = None, self.restarts + 1
 
     async def _once(self) -> None:
@@ -148,26 +145,46 @@ class Worker:
         name = event.get("event")
         self.text = str(event.get("text"))
         if name in (_PROGRESS if self.study.kind == DISTAIM else _PROGRESS_OF_FLAIM):
-            self._pause_s, self._failures, self.calling = FIRST_PAUSE_S, 0, False
+            self.calling = False
+            self._farther(at_once=name == _ROUND)
             self.state = State.CLOSED if self.state is State.CLOSED else State.RUNNING
         if name == State.CLOSED.value:
             self.state = State.CLOSED
         self._on_change()
 
+    def _farther(self, *, at_once: bool) -> None:
+        """The attempt comes farther. A disk may be as full as before: that is seen at the next thing to write."""
+        by_operator = self.obstacle is not None and CURES[self.obstacle.cause] is Cure.OPERATOR
+        if at_once or not by_operator:
+            self._cured()
+        elif self._steady is None:
+            self._steady = asyncio.get_running_loop().call_later(STEADY_S, self._cured)
+
+    def _cured(self) -> None:
+        self._forget_steady()
+        self._tries, self.obstacle = Tries(), None
+        self._on_change()
+
+    def _forget_steady(self) -> None:
+        if self._steady is not None:
+            self._steady.cancel()
+            self._steady = None
+
     def _ended(self, child: Child, code: int) -> None:
         self.state = State.WAITING
+        self._forget_steady()
         if code == 0:
             self.outcome = (State.FINISHED, "")
         elif not self._stopping:
-            status = child.failure[0] if child.failure else _status(code)
             text = child.failure[1] if child.failure else child.describe_end()
-            self._failed(status, text)
+            self._failed(child.obstacle or cause_of_exit(code), text)
 
-    def _failed(self, status: Status, text: str) -> None:
+    def _failed(self, obstacle: Obstacle, text: str) -> None:
         self.text = text
         self.calling = True
-        self._failures += status not in _PASSING
-        if status in _FINAL or self._failures > MOST_FAILURES:
+        after = after_failure(self._tries, obstacle, self._clocks())
+        self._tries, self.obstacle = after.tries, after.obstacle
+        if after.over:
             self.outcome = (State.FAILED, text)
         logger.warning("%s: %s", self.study.run, text, extra={"study": self.study.run})
 
@@ -177,11 +194,3 @@ def _rotate(log: Path) -> None:
     with contextlib.suppress(FileNotFoundError):
         if log.stat().st_size > _LOG_BYTES:
             log.rename(log.with_suffix(".log.1"))
-
-
-def _status(code: int) -> Status:
-    """What an exit status means; a process that a signal ended was killed."""
-    try:
-        return Status.KILLED if code < 0 else Status(code)
-    except ValueError:
-        return Status.DEFECT

@@ -21,6 +21,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
+from parties.causes import Obstacle, obstacle_of
 from parties.statuses import Status, Stopped
 from parties.supervisor import supervised, tell, without_supervisor
 
@@ -55,6 +56,8 @@ class Child:
         self.log = log
         self._process = process
         self.failure: tuple[Status, str] | None = None
+        self.obstacle: Obstacle | None = None
+        """The cause of that, by its own account."""
         self.accused: int | None = None
         """The server that it failed for the lack of, by its own account."""
 
@@ -110,6 +113,7 @@ class Child:
             self.failure = (_status(event.get("status")), str(event.get("text")))
             peer = event.get("peer")
             self.accused = peer if isinstance(peer, int) else None
+            self.obstacle = obstacle_of(event.get("cause"), event.get("detail"))
 
     def command(self, line: str) -> None:
         """Send a command line; ignored where the child has gone."""

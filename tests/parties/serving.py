@@ -203,14 +203,21 @@ class Cluster:
 
 
 @contextlib.contextmanager
-def cluster(folder: Path, *options: str) -> Iterator[Cluster]:
-    """Three services that run, and end with the block."""
+def cluster(
+    folder: Path, *options: str, environment: Mapping[str, str] | None = None
+) -> Iterator[Cluster]:
+    """Three services that run, and end with the block; each may have a clock of its own, in a file."""
     Authority.make(folder / "authority", 10)
     for name in OWNERS:
         (folder / name).mkdir()
         own_request(name, keys=folder / name / "tls", path=folder / name / f"{name}.request")
     identities = make_identities(folder)
-    made = Cluster(folder, [Serve(identity, options) for identity in identities])
+    serves = []
+    for identity in identities:
+        clock = folder / f"{identity.name}.clock"
+        clock.write_text("0")
+        serves.append(Serve(identity, options, {"CLOCK_FILE": str(clock), **(environment or {})}))
+    made = Cluster(folder, serves)
     try:
         made.start()
         yield made

@@ -8,7 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from parties.causes import CURES, Cause, Cure, Obstacle
+from parties.operate.attempts import Tries, after_failure
 from parties.operate.book import ACTIVE, DISTAIM, FLAIM, OVER, State, Study
+from parties.operate.clocks import ClockReading, Clocks
 from parties.operate.concluding import (
     Act,
     Approved,
@@ -169,13 +172,25 @@ class Server:
     studies: dict[str, Study] = field(default_factory=dict)
     heard: dict[int, Statement] = field(default_factory=dict)
     started: list[str] = field(default_factory=list)
+    broken: Cause | None = None
+    """What keeps its attempts from getting on, which its operator can cure."""
+    clock_s: float = 0.0
+    tries: dict[str, Tries] = field(default_factory=dict)
+    obstacles: dict[str, Obstacle] = field(default_factory=dict)
 
     def view(self) -> View:
         return View(self.pid, NAMES, self.limit, self.studies, self.heard, {})
 
     def statement(self) -> Statement:
         standings = {
-            key: Standing(s.state, s.turn, NAMES[self.pid] in s.approvals, False, s.reason)
+            key: Standing(
+                s.state,
+                s.turn,
+                NAMES[self.pid] in s.approvals,
+                key in self.obstacles,
+                s.reason,
+                self.obstacles.get(key),
+            )
             for key, s in self.studies.items()
         }
         order = self.view().order
@@ -202,6 +217,25 @@ class Server:
                 own = replace(own, state=act.state, reason=act.reason)
         self.studies[act.digest] = own
 
+    def attempt(self, servers: list["Server"]) -> None:
+        """One attempt at each study that is under way, which ends where this server or another one is broken."""
+        if all(server.broken is None for server in servers):
+            return
+        readings = {
+            other.pid: ClockReading(other.clock_s - self.clock_s, 0.1)
+            for other in servers
+            if other is not self
+        }
+        ended = Obstacle(self.broken or Cause.NETWORK)
+        for key, own in self.studies.items():
+            if own.state in ACTIVE:
+                after = after_failure(
+                    self.tries.get(key, Tries()), ended, Clocks.of(self.pid, readings)
+                )
+                self.tries[key], self.obstacles[key] = after.tries, after.obstacle
+                state = State.FAILED if after.over else State.WAITING
+                self.studies[key] = replace(own, state=state)
+
     def approve(self, key: str) -> None:
         own = self.studies.get(key)
         if own is not None and own.state is State.PROPOSED:
@@ -213,10 +247,11 @@ def finish(servers: list[Server]) -> None:
     """A study can only be computed where all three run it."""
     for key in list(servers[0].studies):
         at_all = [server.studies.get(key) for server in servers]
-        if all(s is not None and s.state is State.RUNNING for s in at_all):
+        if all(s is not None and s.state in ACTIVE for s in at_all):
             assert len({s.turn for s in at_all if s}) == 1
             for server in servers:
                 server.studies[key] = replace(server.studies[key], state=State.FINISHED)
+                server.obstacles.pop(key, None)
 
 
 STEPS = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2), st.booleans()), max_size=150)
@@ -253,6 +288,94 @@ def test_conclude_lets_every_study_run_whatever_comes_late(
         assert server.started == servers[0].started
 
 
+CURABLE = [cause for cause, cure in CURES.items() if cure in (Cure.OPERATOR, Cure.ITSELF)]
+BY_A_CLOCK = [cause for cause, cure in CURES.items() if cure is Cure.CLOCK]
+TROUBLES = st.lists(
+    st.tuples(
+        st.integers(0, 2),
+        st.one_of(st.none(), st.sampled_from(CURABLE), st.sampled_from(BY_A_CLOCK)),
+        st.integers(1, 12),
+    ),
+    max_size=8,
+)
+
+
+@settings(deadline=None)
+@given(limits=st.tuples(*[st.integers(1, 3)] * 3), studies=st.integers(1, 4), troubles=TROUBLES)
+def test_what_operators_can_cure_alone_never_ends_a_study(
+    limits: tuple[int, int, int], studies: int, troubles: list[tuple[int, Cause | None, int]]
+) -> None:
+    """However often an attempt ends: nobody has to approve again, and after the cure all studies finish."""
+    servers = [Server(pid, limit) for pid, limit in enumerate(limits)]
+    servers[0].studies.update({digest(n): study(n) for n in range(1, studies + 1)})
+    for pid, cause, attempts in [*troubles, (0, None, 0), (1, None, 0), (2, None, 0)]:
+        # One clock of three at most is off at a time.
+        for server in servers:
+            if server.broken in BY_A_CLOCK and cause in BY_A_CLOCK:
+                server.broken, server.clock_s = None, 0.0
+        servers[pid].broken = cause
+        servers[pid].clock_s = 612.0 if cause in BY_A_CLOCK else 0.0
+        for _ in range(attempts):
+            turn(servers)
+    for _ in range(40):
+        turn(servers)
+    for server in servers:
+        assert [s.state for s in server.studies.values()] == [State.FINISHED] * studies
+        # Each was started once: no approval came a second time.
+        assert sorted(server.started) == sorted(server.studies)
+
+
+def turn(servers: list[Server]) -> None:
+    """Everybody hears everybody, does what follows, and makes an attempt at what is under way."""
+    for server in servers:
+        server.heard = {o.pid: o.statement() for o in servers if o is not server}
+        for act in conclude(server.view()):
+            server.do(act)
+        for key in list(server.studies):
+            server.approve(key)
+    for server in servers:
+        server.attempt(servers)
+    if all(server.broken is None for server in servers):
+        finish(servers)
+
+
+STATES = st.sampled_from(list(State))
+OBSTACLES = st.one_of(
+    st.none(), st.builds(Obstacle, st.sampled_from(list(Cause)), st.integers(0, 9))
+)
+
+
+@given(
+    own=STATES,
+    theirs=st.tuples(STATES, STATES),
+    turns=st.tuples(*[st.one_of(st.none(), st.integers(1, 2))] * 3),
+    claims=st.tuples(OBSTACLES, OBSTACLES, OBSTACLES),
+    pid=st.integers(0, 2),
+)
+def test_a_cause_that_another_server_claims_leads_to_no_act(
+    own: State,
+    theirs: tuple[State, State],
+    turns: tuple[int | None, int | None, int | None],
+    claims: tuple[Obstacle | None, Obstacle | None, Obstacle | None],
+    pid: int,
+) -> None:
+    here = study(1, own, turn=turns[0], approvals=ALL)
+    others = [p for p in range(3) if p != pid]
+
+    def heard(*said_of: Obstacle | None) -> dict[int, Statement]:
+        return {
+            p: said(
+                p,
+                {digest(1): Standing(state, at, True, False, "", obstacle)},
+                obstacle=claims[2] if obstacle else None,
+            )
+            for p, state, at, obstacle in zip(others, theirs, turns[1:], said_of, strict=True)
+        }
+
+    silent, claiming = heard(None, None), heard(*claims[:2])
+    assert conclude(view([here], claiming, pid=pid)) == conclude(view([here], silent, pid=pid))
+
+
 # What is said, and what is no statement.
 
 GOOD = said(1, {digest(1): Standing(State.RUNNING, 3, True, False, "words")}, order={digest(1): 3})
@@ -278,6 +401,13 @@ def test_statement_comes_back_as_it_was_said() -> None:
         {"order": {digest(1): -1}},
         {"order": {digest(1): True}},
         {"order": {digest(n): n for n in range(1, 5_002)}},
+        {"time": None},
+        {"time": "now"},
+        {"time": float("nan")},
+        {"time": -1.0},
+        {"time": 1e300},
+        {"obstacle": "disk-full"},
+        {"studies": {digest(1): Standing(State.RUNNING).to_dict() | {"obstacle": 3}}},
     ],
 )
 def test_statement_of_another_form_is_refused(changes: dict[str, object]) -> None:
@@ -291,6 +421,17 @@ def test_statement_of_another_form_is_refused(changes: dict[str, object]) -> Non
 def test_statement_of_another_version_is_refused_with_both(changes: dict[str, object]) -> None:
     with pytest.raises(BadStatement, match="expected the same at all three"):
         Statement.from_dict({"studies": 7} | GOOD.to_dict() | changes)
+
+
+def test_statement_has_an_obstacle_that_is_not_known_as_another() -> None:
+    full = Obstacle(Cause.DISK_FULL)
+    waiting = replace(
+        GOOD, obstacle=full, studies={digest(1): Standing(State.WAITING, 3, obstacle=full)}
+    )
+    assert Statement.from_dict(waiting.to_dict()) == waiting
+    for code in ("disk-on-fire", "x" * 10_000, None, ["disk-full"]):
+        document = waiting.to_dict() | {"obstacle": {"cause": code, "detail": 3, "more": "words"}}
+        assert Statement.from_dict(document).obstacle == Obstacle(Cause.OTHER)
 
 
 def test_statement_is_shown_without_what_moves_a_cursor() -> None:

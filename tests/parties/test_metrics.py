@@ -61,10 +61,23 @@ SERVICE = {
     "service": "alpha",
     "states": {"running": 1, "finished": 200},
     "studies": [
-        {"run": "stays", "state": "running", "process": {"restarts": 3}},
-        {"run": "visits", "state": "finished", "process": None},
+        {
+            "run": "stays",
+            "state": "waiting",
+            "process": {"restarts": 3},
+            "waits": [{"name": "beta", "cause": "disk-full", "detail": None, "text": "full"}],
+        },
+        {"run": "visits", "state": "finished", "process": None, "waits": []},
     ],
-    "peers": [{"name": "beta", "there": True, "round_trip_s": 0.02}],
+    "peers": [
+        {
+            "name": "beta",
+            "there": True,
+            "round_trip_s": 0.02,
+            "clock": {"offset_s": -612.0, "within_s": 0.01},
+        }
+    ],
+    "clock": {"off_s": None, "known": True},
     "refused_connections": {"mesh": 1, "ingest": 0},
     "process": {"memory_bytes": 1 << 27},
 }
@@ -122,6 +135,11 @@ def test_render_of_a_service_has_its_studies_and_the_others() -> None:
     restarts = {key: value for key, value in found.items() if "restarts" in key[0]}
     study = (("party", "alpha"), ("study", "stays"))
     assert restarts == {("syncret_study_restarts_total", study): 3}
+    offset = "syncret_service_peer_clock_offset_seconds"
+    assert found[offset, (("party", "alpha"), ("peer", "beta"))] == -612
+    assert found["syncret_service_clock_off_seconds", (("party", "alpha"),)] == 0
+    waits = (("cause", "disk-full"), *study[:1], ("server", "beta"), *study[1:])
+    assert found["syncret_study_waits", waits] == 1
 
 
 def test_render_of_nothing_has_no_study() -> None:

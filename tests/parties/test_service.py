@@ -7,6 +7,7 @@ import gc
 import io
 import json
 import shutil
+import sqlite3
 import threading
 import time
 import weakref
@@ -20,8 +21,10 @@ from unittest.mock import AsyncMock, Mock
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
 from rich.console import Console
+from sqlalchemy.exc import OperationalError
 
 from parties.cards import load_card
+from parties.causes import Cause, Obstacle
 from parties.ceremony import CERTIFICATES, merge
 from parties.config import load_config
 from parties.errors import CertificateError, ConfigError, StoreError
@@ -45,7 +48,7 @@ from parties.operate.proposals import (
 )
 from parties.operate.service import NoStudy, NotNow, Service
 from parties.operate.service_app import service_application
-from parties.operate.service_database import database_url, opened
+from parties.operate.service_database import database_errors, database_url, opened
 from parties.operate.statement import Standing
 from parties.operate.text import show
 from parties.tls import Authority
@@ -65,6 +68,7 @@ class Process:
         self.outcome: tuple[State, str] | None = None
         self.calling = False
         self.text = "at work"
+        self.obstacle: Obstacle | None = None
         self.restarts = 0
         self.next_try_at: float | None = None
         self.process = 1
@@ -717,6 +721,121 @@ async def test_a_database_that_does_not_answer_changes_nothing(
     await alpha.approve(digest, "operator")
     await three.services[2].approve(digest, "operator")
     await three.until_states(digest, "running")
+
+
+# What keeps one of them back is told at all three.
+
+
+async def test_what_a_server_waits_for_is_shown_at_all_three_and_changes_nothing(
+    three: Three, processes: dict[tuple[str, str], Process]
+) -> None:
+    digest = await three.approved("stays")
+    await three.until_states(digest, "running")
+    beta, others = processes["beta", digest], [processes[n, digest] for n in ("alpha", "gamma")]
+    beta.state, beta.obstacle = State.WAITING, Obstacle(Cause.DISK_FULL)
+    for process in others:
+        process.state, process.obstacle = State.WAITING, Obstacle(Cause.NETWORK, 1)
+    await three.until_states(digest, "waiting")
+    text = "beta: its disk is full"
+    for service in three.services:
+        async with api(service) as client:
+
+            async def study() -> dict[str, Any]:
+                answer = await client.get(f"/studies/{digest}")  # Of this client.
+                return dict(await answer.json())
+
+            async with asyncio.timeout(5):
+                while (await study())["why"] != text:  # noqa: ASYNC110
+                    await asyncio.sleep(0.02)
+            status = await (await client.get("/status")).json()
+            metrics = await (await client.get("/metrics")).text()
+        shown = io.StringIO()
+        show(Console(file=shown, width=100), status)
+        assert text in shown.getvalue()
+        assert text in render("_studies.html", **overview_values(status))
+        labels = f'cause="disk-full",party="{service.name}",server="beta",study="stays"'
+        assert f"syncret_study_waits{{{labels}}} 1.0" in metrics
+        assert service.studies[digest].state is State.WAITING
+    beta.obstacle = None
+    for process in [beta, *others]:
+        process.state, process.obstacle = State.RUNNING, None
+    await three.until_states(digest, "running")
+
+
+async def test_a_server_whose_database_is_away_says_so_to_the_others(
+    three: Three, processes: dict[tuple[str, str], Process], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    digest = await three.approved("stays")
+    await three.until_states(digest, "running")
+    alpha, beta, _ = three.services
+    full = sqlite3.OperationalError("whatever")
+    full.sqlite_errorcode = sqlite3.SQLITE_FULL
+
+    def refuse(*arguments: object) -> Any:
+        with database_errors(Path("database")):
+            raise OperationalError("UPDATE", None, full)
+
+    with monkeypatch.context() as broken:
+        broken.setattr(beta.book, "change", refuse)
+        processes["beta", digest].end(State.FINISHED)
+        async with api(alpha) as client:
+            async with asyncio.timeout(5):
+                while True:
+                    status = await (await client.get("/status")).json()
+                    if status["troubles"]:
+                        break
+                    await asyncio.sleep(0.02)
+            assert status["troubles"] == ["beta: its disk is full"]
+            (study,) = status["studies"]
+            assert study["why"] == "beta: its disk is full"
+        page = render("_studies.html", **overview_values(status))
+        assert '<p class="notice">beta: its disk is full</p>' in page
+    await three.until(lambda: beta.obstacle is None)
+    await three.until(lambda: beta.studies[digest].state is State.FINISHED)
+
+
+async def test_a_state_that_the_database_does_not_take_is_told_all_the_same(
+    three: Three, processes: dict[tuple[str, str], Process], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A disk that is full keeps nobody from hearing that the study waits for it."""
+    digest = await three.approved("stays")
+    await three.until_states(digest, "running")
+    alpha, beta, _ = three.services
+    failing = Mock(side_effect=StoreError(three.folder, "the database does not answer"))
+    monkeypatch.setattr(beta.book, "change", failing)
+    processes["beta", digest].state = State.WAITING
+    peer = alpha.peers[1]
+    await three.until(
+        lambda: peer.statement and peer.statement.studies[digest].state is State.WAITING
+    )
+
+
+async def test_a_clock_that_is_off_is_measured_and_named_at_all_three(
+    three: Three, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    beta = three.services[1]
+    said = beta.statement
+    monkeypatch.setattr(beta, "statement", lambda: replace(said(), time=time.time() - 612))
+    alpha, _, gamma = three.services
+    text = "beta: its clock is 10 min 12 s behind, by the two others'"
+    for service in (alpha, gamma):
+        await three.until(lambda: service.clocks.off)  # noqa: B023  # Of this one.
+        assert service.clocks.off == {1: pytest.approx(-612, abs=1)}
+        async with api(service) as client:
+            status = await (await client.get("/status")).json()
+            metrics = await (await client.get("/metrics")).text()
+        assert status["troubles"] == [text]
+        shown = io.StringIO()
+        show(Console(file=shown, width=100), status)
+        assert "its clock 10 min 12 s behind" in shown.getvalue()
+        assert "its clock 10 min 12 s behind" in render("_studies.html", **overview_values(status))
+        offset = next(
+            line
+            for line in metrics.splitlines()
+            if line.startswith("syncret_service_peer_clock_offset_seconds{")
+            and 'peer="beta"' in line
+        )
+        assert float(offset.split()[-1]) == pytest.approx(-612, abs=1)
 
 
 # The operator's API.

@@ -24,10 +24,14 @@ from parties.tls import (
     check_holder,
     client_context,
     explain,
+    known_contexts,
     load_identity,
     make_certificates,
     peer_name,
     pinned_in,
+    private_pem,
+    public_pem,
+    self_signed,
     server_context,
     signer,
 )
@@ -131,6 +135,28 @@ async def test_client_context_refuses_a_second_certificate_of_the_same_authority
         with pytest.raises(ssl.SSLCertVerificationError, match="'party-0' has another key"):
             await talk(server.port, context)
     assert server.names == []
+
+
+async def test_known_contexts_hold_whatever_the_clock_shows_and_for_the_pinned_key_alone(
+    tmp_path: Path,
+) -> None:
+    """Services compare their clocks: that of a host whose clock is off has to get through to be compared."""
+    files = {}
+    for name in ("alpha", "beta"):
+        key = ed25519.Ed25519PrivateKey.generate()
+        cert, path = tmp_path / f"{name}.crt", tmp_path / f"{name}.key"
+        cert.write_bytes(public_pem(self_signed(name, key, -1)))
+        path.write_bytes(private_pem(key))
+        files[name] = CertificateFiles(tmp_path / "known.pem", cert, path)
+    certs = [item.cert.read_bytes() for item in files.values()]
+    (tmp_path / "known.pem").write_bytes(b"".join(certs))
+    alpha, beta = (pinned_in(item.cert) for item in files.values())
+    server_side, _ = known_contexts(files["alpha"], [beta])
+    _, (to_alpha, to_beta) = known_contexts(files["beta"], [alpha, beta])
+    async with listening(server_side) as server:
+        assert await talk(server.port, to_alpha) == b"hello"
+        with pytest.raises(ssl.SSLCertVerificationError, match="is for 'alpha'"):
+            await talk(server.port, to_beta)
 
 
 def test_check_holder_refuses_another_key_than_the_pinned_one(certificates: Certificates) -> None:

@@ -15,6 +15,7 @@ import jinja2
 
 from parties.board import OwnerState, Phase
 from parties.cards import words
+from parties.operate.clocks import offset_text
 from parties.operate.console.upstream import Shown
 
 _HERE = Path(__file__).resolve().parent
@@ -228,6 +229,7 @@ def _environment() -> jinja2.Environment:
     )
     environment.filters |= {
         "bytes": bytes_in_words,
+        "clock": lambda clock: offset_text(clock["offset_s"], clock["within_s"]),
         "duration": duration,
         "quoted": lambda text: quote(str(text), safe=""),
         "tone": _tone,

@@ -1,0 +1,142 @@
+"""What one operator can cure alone fails no study: a disk that takes nothing, a clock that is off, for many tries."""
+
+import contextlib
+import os
+import resource
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from parties.operate.attempts import MOST_FAILURES
+from parties.statuses import Status
+from tests.parties.commands import ROOT, assert_nothing_runs, processes
+from tests.parties.serving import Cluster, Serve, cluster, syncret
+
+pytestmark = pytest.mark.timeout(300)
+HOOK = '''
+"""A host whose clock is off by what a file says, and services that do not wait long between two tries."""
+import datetime
+import os
+import time
+
+import parties.operate.attempts
+import parties.tls
+
+_real = time.time
+
+
+def _shifted():
+    with open(os.environ["CLOCK_FILE"]) as file:
+        return _real() + float(file.read())
+
+
+time.time = _shifted
+parties.tls._now = lambda: datetime.datetime.fromtimestamp(_shifted(), datetime.UTC)
+parties.operate.attempts.LONGEST_PAUSE_S = 1.0
+'''
+
+
+@pytest.fixture
+def three(tmp_path: Path) -> Iterator[Cluster]:
+    """Three services, each of a host with a clock that can be set."""
+    hook = tmp_path / "hook"
+    hook.mkdir()
+    (hook / "sitecustomize.py").write_text(HOOK)
+    paths = os.pathsep.join([str(hook), str(ROOT)])
+    with cluster(tmp_path, environment={"PYTHONPATH": paths}) as made:
+        yield made
+        for serve in made.serves:
+            assert serve.end() == int(Status.TERMINATED), serve.log
+    assert_nothing_runs(tmp_path)
+
+
+def set_clock(serve: Serve, seconds: float) -> None:
+    Path(serve.environment["CLOCK_FILE"]).write_text(str(seconds))
+
+
+def let_write(serve: Serve, most: int | None) -> None:
+    """Let the files of a service and of its processes grow no larger than this from now on; None: as they may."""
+    for pid in processes(serve.folder):
+        with contextlib.suppress(ProcessLookupError):  # It may have ended meanwhile.
+            _, hard = resource.prlimit(pid, resource.RLIMIT_FSIZE)
+            soft = hard if most is None else most
+            resource.prlimit(pid, resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def the_study(status: dict[str, Any]) -> dict[str, Any]:
+    (study,) = status["studies"]
+    return dict(study)
+
+
+def test_a_full_disk_and_a_clock_that_is_off_fail_no_study(three: Cluster) -> None:
+    """It takes half a minute: more tries than a defect has, at two servers at once, and then the whole study."""
+    alpha, beta, gamma = three.serves
+    digest = three.propose("patient")
+    three.approve(digest)
+    for serve in three.serves:
+        serve.until_state("patient", "running")
+
+    let_write(beta, 0)
+    gamma.end()
+    set_clock(gamma, -612)
+    gamma.start()
+
+    def tried(status: dict[str, Any]) -> bool:
+        return bool(the_study(status)["process"]["restarts"] > MOST_FAILURES + 1)
+
+    for serve in (beta, gamma):
+        serve.until(tried, "tried again and again")
+    disk, clock = "beta: its disk ", "gamma: its clock is 10 min 12 s behind, by the two others'"
+    for serve in three.serves:
+        status = serve.until(
+            lambda s: clock in the_study(s)["why"] and disk in the_study(s)["why"], "waits"
+        )
+        study = the_study(status)
+        assert study["state"] in ("waiting", "running")
+        assert [(wait["name"], wait["cause"]) for wait in study["waits"]] == [
+            ("beta", "disk"),
+            ("gamma", "clock"),
+        ]
+        assert clock in status["troubles"]
+        assert clock in serve.command("study", "list")
+        assert disk in serve.command("study", "show", "patient")
+        shown = syncret("status", str(serve.folder), cwd=three.folder)
+        assert clock in " ".join(shown.split())
+    offsets = {peer["name"]: peer["clock"]["offset_s"] for peer in alpha.get("/status")["peers"]}
+    assert offsets["gamma"] == pytest.approx(-612, abs=5)
+    assert offsets["beta"] == pytest.approx(0, abs=5)
+
+    let_write(beta, None)
+    set_clock(gamma, 0)
+    for serve in three.serves:
+        serve.until_state("patient", "running")
+    three.submit("patient")
+    for serve in three.serves:
+        study = serve.until_state("patient", "finished")
+        assert (study["turn"], study["reason"], study["waits"]) == (1, "", [])
+        happened = [entry["what"] for entry in serve.get(f"/studies/{digest}")["history"]]
+        assert happened.count("approved") == 3
+        assert "failed" not in happened
+    assert alpha.get("/status")["troubles"] == []
+
+
+def test_a_disk_that_fills_up_while_owners_send_is_told_and_they_come_again(
+    three: Cluster,
+) -> None:
+    """Not even a study that would wait for its owners in vain: what cannot be stored ends the attempt, not the run."""
+    alpha, beta, _ = three.serves
+    digest = three.propose("filled")
+    three.approve(digest)
+    for serve in three.serves:
+        serve.until_state("filled", "running")
+    let_write(beta, 0)
+    with ThreadPoolExecutor(1) as pool:
+        sent = pool.submit(three.submit, "filled")
+        alpha.until(lambda status: "beta: its disk " in the_study(status)["why"], "waits")
+        let_write(beta, None)
+        sent.result()
+    for serve in three.serves:
+        assert serve.until_state("filled", "finished")["turn"] == 1
