@@ -57,7 +57,7 @@ def test_largest_sample_bounds_the_reachable_radius() -> None:
 def sampled_with_exact(pairs: int, seed: int = 1) -> tuple[np.ndarray, np.ndarray]:
     """Samples, and what floats make of the same random bits, which are put together again here. Both (2, pairs)."""
     drawn: dict[int, list[Share]] = {}
-    original = box_muller.random
+    original = box_muller.noise
 
     def recording(ctx: Context, ring: Ring, shape: tuple[int, ...]) -> Share:
         share = original(ctx, ring, shape)

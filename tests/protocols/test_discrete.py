@@ -213,7 +213,7 @@ def test_discrete_gaussian_uses_the_coins_highest_and_lowest_bits(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A coin with its highest bit stuck gives another distribution; the statistic has to notice."""
-    original = discrete.random
+    original = discrete.noise
 
     def stuck(ctx: Context, ring, shape):
         share = original(ctx, ring, shape)
