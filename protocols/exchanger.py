@@ -42,7 +42,7 @@ MAX_REASON_BYTES = 500
 _HELD_BYTES = 512
 # With its header the beginning of a part fills a record of TLS; the rest goes in pieces that a near cache holds.
 _FIRST = (1 << 14) - HEADER.size
-_PIECE = 1 << 17
+_PIECE = 1 << 18
 # How long a broken sending side leaves the last word to the receiving side, which may find a farewell.
 _GRACE_S = 1.0
 # How long a closed exchanger waits for its threads, which a shut socket wakes at once.

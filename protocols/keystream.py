@@ -18,6 +18,8 @@ SLACK_BYTES = _BLOCK - 1
 """Room that OpenSSL wants behind what it writes."""
 # Few enough that they stay in the nearest cache.
 _ZEROS = memoryview(bytes(1 << 16))
+_STEP = 1 << 20
+"""What one call is given where nothing else has to stay near."""
 
 
 class Keystream:
@@ -56,8 +58,8 @@ class Keystream:
         view = octets.data
         # OpenSSL wants room behind what it writes, and leaves that as it is.
         whole = max(0, len(view) - SLACK_BYTES)
-        for start in range(0, whole, len(_ZEROS)):
-            step = min(len(_ZEROS), whole - start)
+        for start in range(0, whole, _STEP):
+            step = min(_STEP, whole - start)
             self._encryptor.update_into(
                 view[start : start + step], view[start : start + step + SLACK_BYTES]
             )

@@ -13,11 +13,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import trustme
 from cryptography import x509
+from numpy.typing import NDArray
 
 from parties.sealing import SealKey
 from protocols.errors import ProtocolError
+from protocols.keystream import Keystream
 from protocols.mesh import TlsFiles, key_hash
 from protocols.pairing import Seals
 from protocols.runtime import PartyRuntime, Recorder
@@ -146,6 +149,22 @@ async def all_ended(
         results = await asyncio.gather(*(ended(work, party) for party in parties))
     assert time.monotonic() - started < within_s, results
     return results
+
+
+class ZeroStream(Keystream):
+    """A stream of zeros: frames are on the connection as they are."""
+
+    def over(self, octets: memoryview) -> bytes:
+        super().over(octets)
+        return bytes(octets)
+
+    def over_into(self, octets: memoryview, room: memoryview) -> memoryview:
+        filled = super().over_into(octets, room)
+        filled[:] = octets
+        return filled
+
+    def add_to(self, octets: NDArray[np.uint8]) -> None:
+        super().add_to(octets.copy())
 
 
 def tls_pair(client: TlsFiles, server: TlsFiles) -> tuple[ssl.SSLSocket, ssl.SSLSocket]:

@@ -25,7 +25,7 @@ from protocols.frames import HEADER, frame_bytes
 from protocols.keystream import KEY_BYTES, Keystream
 from protocols.mesh import TlsFiles
 from protocols.pairing import frames_stream
-from tests.protocols.network import tls_pair
+from tests.protocols.network import ZeroStream, tls_pair
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
@@ -76,23 +76,7 @@ class Link:
                 socket.socket.shutdown(connection, socket.SHUT_RDWR)
 
 
-class Open(Keystream):
-    """A stream of zeros: the peer here says and hears frames as they are."""
-
-    def over(self, octets: memoryview) -> bytes:
-        super().over(octets)
-        return bytes(octets)
-
-    def over_into(self, octets: memoryview, room: memoryview) -> memoryview:
-        filled = super().over_into(octets, room)
-        filled[:] = octets
-        return filled
-
-    def add_to(self, octets: np.ndarray[Any, np.dtype[np.uint8]]) -> None:
-        super().add_to(octets.copy())
-
-
-NO_STREAMS = (Open(bytes(KEY_BYTES), b"out"), Open(bytes(KEY_BYTES), b"in"))
+NO_STREAMS = (ZeroStream(bytes(KEY_BYTES), b"out"), ZeroStream(bytes(KEY_BYTES), b"in"))
 
 
 def streams() -> tuple[Keystream, Keystream]:

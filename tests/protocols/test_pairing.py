@@ -102,7 +102,7 @@ class Elsewhere:
 
 
 @pytest.mark.parametrize("which", Elsewhere.boxes)
-def test_keys_refuses_a_box_that_is_not_for_this_greeting(which: str) -> None:
+def test_keys_refuse_a_box_that_is_not_for_this_greeting(which: str) -> None:
     with pytest.raises(
         ProtocolViolation, match=r"party 1 sent a sealed share .* does not open"
     ) as caught:
@@ -112,7 +112,7 @@ def test_keys_refuses_a_box_that_is_not_for_this_greeting(which: str) -> None:
     assert Elsewhere.mine.keys(Elsewhere.theirs.offer, Elsewhere.box)
 
 
-def test_keys_refuses_a_box_that_is_opened_with_another_key() -> None:
+def test_keys_refuse_a_box_that_is_opened_with_another_key() -> None:
     mine, theirs = coin(0, 1), coin(1, 0)
     stranger = Coin(0, 1, MEETING, b"run", OWN[2], mine.share)
     with pytest.raises(ProtocolViolation, match="does not open"):
@@ -120,7 +120,7 @@ def test_keys_refuses_a_box_that_is_opened_with_another_key() -> None:
 
 
 @pytest.mark.parametrize("shown", ["another", "short", "long", "mine"])
-def test_keys_refuses_what_was_not_committed_to(shown: str) -> None:
+def test_keys_refuse_what_was_not_committed_to(shown: str) -> None:
     """Seen the other's share, an end that could choose its own would choose the key."""
     mine, theirs = coin(0, 1), coin(1, 0)
     share = {
@@ -137,7 +137,7 @@ def test_keys_refuses_what_was_not_committed_to(shown: str) -> None:
     assert share.hex() not in str(caught.value)
 
 
-def test_keys_refuses_an_offer_sent_back() -> None:
+def test_keys_refuse_an_offer_sent_back() -> None:
     """A peer that repeats this party's own messages would have both ends alike, and know nothing it could not undo."""
     mine = coin(0, 1)
     with pytest.raises(ProtocolViolation):
