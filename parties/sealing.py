@@ -1,43 +1,37 @@
 """Sealing to a server's pinned key: what an owner sends to one server, and another one carries, only that one reads.
 
-Provides ``SealKey``, a server's own key, and ``SealTo``, the public half that the configuration pins; ``read_private``
-reads any private key's file. A sealed box is HPKE's single-shot encryption to a public key (RFC 9180) with the KEM
-ML-KEM-768/X25519 (both have to be broken, now or later), HKDF-SHA256 and AES-256-GCM. ``info`` binds a box to what it
-is for: it opens with the same one only.
+Provides ``SealKey``, a server's own key, whose public half (``SealTo``) the configuration pins; ``read_private`` reads
+any private key's file. The boxes are those of `protocols.sealing`.
 
 ``encrypt_once`` and ``decrypt_once`` are for content of any size under a key of its own: AES-256-GCM in segments, each
 with its number in its nonce and whether another one follows, so that none can be left out, moved or added.
 
 Secret: private keys, what boxes contain. Public: keys' public halves, boxes, sizes. A key file is two PEM blocks
-(PKCS #8), mode 0600. Known limits: boxes say nothing of who sealed them; that is for the connection to know.
+(PKCS #8), mode 0600.
 """
 
-import base64
-import binascii
 import errno
 import os
 import re
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
 from cryptography.exceptions import InternalError, InvalidTag, UnsupportedAlgorithm
-from cryptography.hazmat.primitives import hpke, serialization
-from cryptography.hazmat.primitives.asymmetric.mlkem import MLKEM768PrivateKey, MLKEM768PublicKey
-from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.mlkem import MLKEM768PrivateKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from parties.errors import CertificateError, SealError
+from protocols.sealing import OVERHEAD_BYTES as OVERHEAD_BYTES
+from protocols.sealing import PUBLIC_BYTES as PUBLIC_BYTES
+from protocols.sealing import BoxKey
+from protocols.sealing import SealTo as SealTo
 
-_SUITE = hpke.Suite(hpke.KEM.MLKEM768_X25519, hpke.KDF.HKDF_SHA256, hpke.AEAD.AES_256_GCM)
-_MLKEM_BYTES, _X25519_BYTES = 1184, 32
-PUBLIC_BYTES = _MLKEM_BYTES + _X25519_BYTES
 KEY_BYTES = 32
 TAG_BYTES = 16
 SEGMENT_BYTES = 1 << 30
 """AES-GCM takes less than 2^36 bytes in a call, the library that computes it less than 2^31."""
-OVERHEAD_BYTES = 1136
-"""By which a box is larger than what it contains."""
 _PEM = re.compile(rb"-----BEGIN [A-Z ]+-----.+?-----END [A-Z ]+-----\s*", re.DOTALL)
 
 
@@ -98,61 +92,10 @@ def _nonce(number: int, *, last: bool) -> bytes:
     return bytes([not last]) + number.to_bytes(11, "big")
 
 
-@dataclass(frozen=True, slots=True)
-class SealTo:
-    """The public half of a server's key: 1,184 bytes of ML-KEM-768 and 32 of X25519. Raises ValueError on others."""
+class SealKey(BoxKey):
+    """A server's own key, kept in a file. Secret; its repr shows nothing."""
 
-    public: bytes
-
-    def __post_init__(self) -> None:
-        if len(self.public) != PUBLIC_BYTES:
-            raise ValueError(f"a key of {len(self.public)} bytes; expected {PUBLIC_BYTES}")
-        self._key()
-
-    @classmethod
-    def parse(cls, text: str) -> Self:
-        """From base64, spaces and line ends left out. Raises ValueError."""
-        try:
-            return cls(base64.b64decode("".join(text.split()), validate=True))
-        except binascii.Error as error:
-            raise ValueError("is not base64") from error
-
-    def __str__(self) -> str:
-        return base64.b64encode(self.public).decode("ascii")
-
-    def __repr__(self) -> str:
-        return f"SealTo({str(self)[:12]}...)"
-
-    def seal(self, content: bytes, info: bytes) -> bytes:
-        """A box with ``content``, ``OVERHEAD_BYTES`` larger, which opens with the same ``info`` only."""
-        return _SUITE.encrypt(content, self._key(), info=info)
-
-    def _key(self) -> hpke.MLKEM768X25519PublicKey:
-        try:
-            return hpke.MLKEM768X25519PublicKey(
-                MLKEM768PublicKey.from_public_bytes(self.public[:_MLKEM_BYTES]),
-                X25519PublicKey.from_public_bytes(self.public[_MLKEM_BYTES:]),
-            )
-        except ValueError as error:
-            raise ValueError("is not a public key of ML-KEM-768 and X25519") from error
-
-
-class SealKey:
-    """A server's own key. Secret; its repr shows nothing."""
-
-    __slots__ = ("_mlkem", "_x25519")
-
-    def __init__(self, mlkem: MLKEM768PrivateKey, x25519: X25519PrivateKey) -> None:
-        self._mlkem = mlkem
-        self._x25519 = x25519
-
-    def __repr__(self) -> str:
-        return "SealKey(...)"
-
-    @classmethod
-    def generate(cls) -> Self:
-        """A fresh one."""
-        return cls(MLKEM768PrivateKey.generate(), X25519PrivateKey.generate())
+    __slots__ = ()
 
     @classmethod
     def load(cls, path: Path) -> Self:
@@ -174,20 +117,3 @@ class SealKey:
         form = (serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8)
         plain = serialization.NoEncryption()
         return b"".join(key.private_bytes(*form, plain) for key in (self._mlkem, self._x25519))
-
-    @property
-    def public(self) -> SealTo:
-        """The half that others seal to."""
-        mlkem = self._mlkem.public_key().public_bytes_raw()
-        return SealTo(mlkem + self._x25519.public_key().public_bytes_raw())
-
-    def open(self, box: bytes, info: bytes) -> bytes:
-        """What is in a box. Raises SealError unless it was sealed to this key with this ``info``."""
-        try:
-            return _SUITE.decrypt(
-                box, hpke.MLKEM768X25519PrivateKey(self._mlkem, self._x25519), info=info
-            )
-        except (InvalidTag, ValueError) as error:
-            raise SealError(
-                "a box does not open: sealed to another key, or for another submission"
-            ) from error

@@ -111,7 +111,7 @@ class Locked:
             raise SealError("opens with a private key; expected --key")
         try:
             return self.key.open(base64.b64decode(str(header.get("box")), validate=True), _INFO)
-        except (SealError, ValueError) as error:
+        except ValueError as error:
             raise SealError(
                 "does not open with this key; expected the one it was made for"
             ) from error

@@ -1,8 +1,11 @@
 """MPyC's message exchanger on blocking TLS sockets: one connection for each direction, each owned by one thread.
 
 Messages travel in parts (``frames``). The farewell's payload is the reason of an early end. OpenSSL releases the
-interpreter lock and a TLS object must not be read and written by two threads at once, hence two connections. Payloads
-are sent from and received into their arrays without a further copy, and hashed in the same threads (``digests``).
+interpreter lock and a TLS object must not be read and written by two threads at once, hence two connections. Each has a
+keystream of its own: payloads, in the order in which their bytes are on the connection, are XORed with it, so that what
+is recorded stays closed when TLS's key agreement falls; headers are not, since sizes and labels show anyway. Payloads
+are received into their arrays and opened there, piece by piece while they are near; they are sent through a buffer, for
+whoever posts one may use it elsewhere. They are hashed in the same threads (``digests``).
 Secret: payloads are shares; they are never logged.
 
 What a peer may make this party hold: of a message that is asked for, as many bytes as are due, by what the receiver
@@ -29,6 +32,7 @@ from protocols.context import Payload
 from protocols.digests import message_digest
 from protocols.errors import ChannelError, PeerClosed, ProtocolViolation, ReceiveTimeout
 from protocols.frames import HEADER, Message, frame_bytes
+from protocols.keystream import SLACK_BYTES, Keystream
 from protocols.round_trip import round_trip_s
 
 FAREWELL = 0
@@ -36,8 +40,9 @@ MAX_BUFFERED_BYTES = 1 << 31
 MAX_REASON_BYTES = 500
 # What a message takes that waits to be asked for, beside its payload.
 _HELD_BYTES = 512
-# A part below this size travels in one write with its header.
-_SMALL = 1 << 14
+# With its header the beginning of a part fills a record of TLS; the rest goes in pieces that a near cache holds.
+_FIRST = (1 << 14) - HEADER.size
+_PIECE = 1 << 18
 # How long a broken sending side leaves the last word to the receiving side, which may find a farewell.
 _GRACE_S = 1.0
 # How long a closed exchanger waits for its threads, which a shut socket wakes at once.
@@ -77,13 +82,15 @@ class PeerExchanger(MessageExchanger):  # type: ignore[misc]  # MPyC is untyped
 
     ``send`` never waits; ``receive`` waits until its deadline. Once the peer is lost, every pending and later
     receive and send raises the same error, which names the peer. ``nbytes_sent`` and ``nbytes_received`` count
-    frames, without the farewell and what TLS adds. ``sent(peer, label, size, digest)`` is called in the writing
-    thread after each message.
+    frames, without the farewell and what TLS adds. ``streams``, of what is said to the peer and of what it says, serve
+    these connections only. ``sent(peer, label, size, digest)`` is called in the writing thread after each message.
     """
 
     __slots__ = (
+        "_buffer",
         "_digest_key",
         "_error",
+        "_hearing",
         "_incoming",
         "_loop",
         "_outbox",
@@ -91,6 +98,7 @@ class PeerExchanger(MessageExchanger):  # type: ignore[misc]  # MPyC is untyped
         "_over",
         "_pending",
         "_reader",
+        "_saying",
         "_sent",
         "_turn",
         "_unasked",
@@ -107,6 +115,7 @@ class PeerExchanger(MessageExchanger):  # type: ignore[misc]  # MPyC is untyped
         outgoing: ssl.SSLSocket,
         incoming: ssl.SSLSocket,
         *,
+        streams: tuple[Keystream, Keystream],
         digest_key: bytes,
         sent: Callable[[int, int, int, bytes], None],
     ) -> None:
@@ -115,6 +124,8 @@ class PeerExchanger(MessageExchanger):  # type: ignore[misc]  # MPyC is untyped
         self._loop = asyncio.get_running_loop()
         self._outgoing = outgoing
         self._incoming = incoming
+        self._saying, self._hearing = streams
+        self._buffer = memoryview(bytearray(_PIECE + SLACK_BYTES))
         self._sent = sent
         self._outbox: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
         # What the reading thread looks at before it takes a message in: under _turn's lock, with buffered_bytes.
@@ -297,13 +308,12 @@ class PeerExchanger(MessageExchanger):  # type: ignore[misc]  # MPyC is untyped
         return True
 
     def _write_part(self, message: Message) -> None:
-        header, part = message.header, message.next_part()
+        header, part = message.header, message.next_part().data
         try:
-            if part.size < _SMALL:
-                self._outgoing.sendall(header + part.tobytes())
-            else:
-                self._outgoing.sendall(header)
-                self._outgoing.sendall(part.data)
+            self._outgoing.sendall(header + self._saying.over(part[:_FIRST]))
+            for start in range(_FIRST, len(part), _PIECE):
+                piece = part[start : start + _PIECE]
+                self._outgoing.sendall(self._saying.over_into(piece, self._buffer))
         except OSError as problem:
             self._reader.join(_GRACE_S)
             raise self._broken(problem) from problem
@@ -333,7 +343,7 @@ class PeerExchanger(MessageExchanger):  # type: ignore[misc]  # MPyC is untyped
                     f"of {size}",
                     self.peer_pid,
                 )
-            self._fill(message.next_part().data)
+            self._fill_part(message.next_part())
             if not message.whole:
                 coming[label] = message
                 self._call(self._heard)
@@ -379,6 +389,12 @@ class PeerExchanger(MessageExchanger):  # type: ignore[misc]  # MPyC is untyped
                 )
             self._turn.wait()
         return self._pending[label].limit
+
+    def _fill_part(self, part: Payload) -> None:
+        for start in range(0, part.size, _PIECE):
+            piece = part[start : start + _PIECE]
+            self._fill(piece.data)
+            self._hearing.add_to(piece)
 
     def _fill(self, view: memoryview) -> None:
         done = 0

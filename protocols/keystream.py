@@ -14,8 +14,12 @@ from numpy.typing import NDArray
 KEY_BYTES = 16
 _PERSON = b"syncret-stream-1"
 _BLOCK = 16
+SLACK_BYTES = _BLOCK - 1
+"""Room that OpenSSL wants behind what it writes."""
 # Few enough that they stay in the nearest cache.
 _ZEROS = memoryview(bytes(1 << 16))
+_STEP = 1 << 20
+"""What one call is given where nothing else has to stay near."""
 
 
 class Keystream:
@@ -34,21 +38,29 @@ class Keystream:
 
     def read(self, size: int) -> NDArray[np.uint8]:
         """The next ``size`` bytes of the stream, in a fresh writable array."""
-        buffer = np.empty(size + _BLOCK - 1, dtype=np.uint8)
+        buffer = np.empty(size + SLACK_BYTES, dtype=np.uint8)
         view = buffer.data
         for start in range(0, size, len(_ZEROS)):
             step = min(len(_ZEROS), size - start)
-            self._encryptor.update_into(_ZEROS[:step], view[start : start + step + _BLOCK - 1])
+            self._encryptor.update_into(_ZEROS[:step], view[start : start + step + SLACK_BYTES])
         return buffer[:size]
+
+    def over(self, octets: memoryview) -> bytes:
+        """``octets`` XOR the next bytes of the stream; for few."""
+        return self._encryptor.update(octets)
+
+    def over_into(self, octets: memoryview, room: memoryview) -> memoryview:
+        """The same in ``room``, which has ``SLACK_BYTES`` more; what of it is filled."""
+        return room[: self._encryptor.update_into(octets, room)]
 
     def add_to(self, octets: NDArray[np.uint8]) -> None:
         """XOR the next bytes of the stream into ``octets`` (size,), contiguous: as ``read`` and XOR, in one pass."""
         view = octets.data
         # OpenSSL wants room behind what it writes, and leaves that as it is.
-        whole = max(0, len(view) - (_BLOCK - 1))
-        for start in range(0, whole, len(_ZEROS)):
-            step = min(len(_ZEROS), whole - start)
+        whole = max(0, len(view) - SLACK_BYTES)
+        for start in range(0, whole, _STEP):
+            step = min(_STEP, whole - start)
             self._encryptor.update_into(
-                view[start : start + step], view[start : start + step + _BLOCK - 1]
+                view[start : start + step], view[start : start + step + SLACK_BYTES]
             )
         view[whole:] = self._encryptor.update(view[whole:])

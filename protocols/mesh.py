@@ -6,8 +6,10 @@ pass for a party. A party that shares its port with other meshes takes its conne
 says by ``server_name`` (SNI) which mesh it means. Strangers, garbage and wrong certificates cost nothing but their own
 connection; a peer that restarts while the mesh waits for another one takes its old place. Its version is the first
 thing that a dialler says, in a form that stays: peers of different versions refuse one another at once. When all four
-connections are there, each end shows what its greeting had committed to (`pairing`). Everything runs on the event loop,
-so that a cancelled attempt leaves no task, thread or socket behind. Secret: what is shown. Public: the rest.
+connections are there, each end shows what its greeting had committed to, sealed to the peer's pinned post-quantum key
+(`pairing`). Everything runs on the event loop, so that a cancelled attempt leaves no task, thread or socket behind.
+Public: all that is said here. TLS carries identity and integrity, and no secret rests on its key agreement alone; its
+groups are those that the library offers, X25519MLKEM768 first where OpenSSL has it (from 3.5).
 
 Known limit: whoever floods the port with new connections can keep the peers out until the connect deadline.
 """
@@ -140,7 +142,10 @@ class Greeter(Protocol):
         """Check what ``peer`` sent; raises ProtocolViolation."""
 
     def reveal(self, peer: int) -> bytes:
-        """What the dialler sends to ``peer`` when the mesh is there; as long as what it is sent."""
+        """What the dialler sends to ``peer`` when the mesh is there."""
+
+    def reveal_size(self, peer: int) -> int:
+        """Length of what ``peer`` sends then."""
 
     def accept_reveal(self, peer: int, data: bytes) -> None:
         """Check what ``peer`` sent then; raises ProtocolViolation."""
@@ -282,14 +287,11 @@ class Mesh:
             raise errors.exceptions[0] from None
 
     async def _reveal(self, peer: int) -> None:
-        outgoing, incoming, data = (
-            self._outgoing[peer],
-            self._incoming[peer],
-            self._greeter.reveal(peer),
-        )
+        outgoing, incoming = self._outgoing[peer], self._incoming[peer]
+        data = self._greeter.reveal(peer)
         try:
             await _retried(outgoing, lambda: outgoing.send(data))
-            shown = await _read_exactly(incoming, len(data))
+            shown = await _read_exactly(incoming, self._greeter.reveal_size(peer))
         except OSError as problem:
             raise PeerClosed(f"party {peer} was lost in the greeting: {problem}", peer) from problem
         self._greeter.accept_reveal(peer, shown)

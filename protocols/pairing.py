@@ -1,12 +1,19 @@
-"""The key of a pair of parties, by a coin flip of both ends: neither can choose it, and both have to take part.
+"""The keys of a pair of parties, by a coin flip of both ends: neither can choose them, and both have to take part.
 
-Provides ``Coin``, one end's part with one peer: ``commitment`` goes first, ``share`` after both commitments are there,
-``key`` checks what came and makes the key. Nothing of it is used twice. The key is bound to the session, to all three
-parties' identities and to the configuration, so that ends who mean different runs have different keys.
+Provides ``Coin``, one end's part with one peer. Its ``offer`` goes first: a commitment to its share, and the key that
+the peer's share is sealed to. Its own share follows (``sealed``) after both offers are there; ``keys`` opens and checks
+what came and makes the pair's keys. Nothing of it is used twice. ``frames_stream`` is what messages are XORed with.
 
-Secret: shares until they are sent to the peer, and the key. Public: commitments. Source: Blum's coin flipping by
-telephone (1981), with SHA-256 of 32 random bytes as the commitment. Known limit: who goes second may stop instead of
-revealing; the mesh then fails, and nothing was masked yet.
+Each share is sealed to ML-KEM-768/X25519 for its sender, its receiver, the two identities, the session and both offers,
+and opens nowhere else. The keys are bound to the same, that of the components also to the third party and to the
+configuration: ends who mean different runs have different ones, and can still tell one another what differs. TLS around
+it carries identity and integrity; what is under these keys stays secret when TLS's key agreement falls.
+
+Secret: shares and keys. Public: offers and boxes. Source: Blum's coin flipping by telephone (1981), with SHA-256 of 32
+random bytes as the commitment, which hides them from a quantum computer too. Known limits: who goes second may stop
+instead of revealing; the mesh then fails, and nothing was masked yet. Shares are fresh for each mesh, the pinned
+sealing keys are not: who has recorded a mesh and breaks its TLS learns a pair's keys from the private sealing keys of
+both its ends; those of one alone tell nothing. They are deleted at a run's end, and open the owners' uploads as well.
 """
 
 import hashlib
@@ -15,47 +22,124 @@ import secrets
 from dataclasses import dataclass, field
 
 from protocols.errors import ProtocolViolation
-from protocols.keystream import KEY_BYTES
+from protocols.keystream import KEY_BYTES, Keystream
+from protocols.sealing import OVERHEAD_BYTES, PUBLIC_BYTES, BoxKey, SealTo
 
 SHARE_BYTES = 32
 COMMITMENT_BYTES = hashlib.sha256().digest_size
+OFFER_BYTES = COMMITMENT_BYTES + PUBLIC_BYTES
+SEALED_BYTES = SHARE_BYTES + OVERHEAD_BYTES
 _COMMITMENT = b"syncret pairing commitment 1\n"
-_KEY = b"syncret pairing key 1\n"
+_BOX = b"syncret pairing sealed share 1\n"
+_COMPONENT = b"syncret pairing key 2\n"
+_FRAMES = b"syncret pairing frames 1\n"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Seals:
+    """Keys that shares are sealed to: the three parties' pinned ones, and the private one of this party.
+
+    Where the latter is deleted, after a run's end, ``own`` is a fresh one, which peers have to put up with.
+    """
+
+    pinned: tuple[SealTo, SealTo, SealTo]
+    own: BoxKey
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class PairKeys:
+    """Secret: the key of the ``component`` that a pair holds, and that of its ``frames``."""
+
+    component: bytes
+    frames: bytes
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Coin:
-    """Party ``pid``'s part in the key with ``peer``; ``binding`` is what both have to agree on."""
+    """Party ``pid``'s part in the keys with ``peer``.
+
+    ``meeting`` is what both have to agree on to speak at all, ``binding`` what else to compute together; ``own`` opens
+    what the peer seals.
+    """
 
     pid: int
     peer: int
+    meeting: bytes
     binding: bytes
+    own: BoxKey
     share: bytes = field(default_factory=lambda: secrets.token_bytes(SHARE_BYTES))
 
     def __repr__(self) -> str:
         return f"Coin(pid={self.pid}, peer={self.peer})"
 
     @property
-    def commitment(self) -> bytes:
+    def offer(self) -> bytes:
         """What the peer is told first."""
-        return _commitment(self.pid, self.peer, self.share)
+        return _commitment(self.pid, self.peer, self.share) + self.own.public.public
 
-    def key(self, commitment: bytes, share: bytes) -> bytes:
-        """The pair's key, when the peer has shown the ``share`` that it had committed to.
+    def sealed(self, offer: bytes) -> bytes:
+        """The share for the peer that has made ``offer``. Raises ProtocolViolation where there is no key in it."""
+        info = self._info(offer, self.pid, self.peer)
+        return seal_key(offer, self.peer).seal(self.share, info)
 
-        Raises ProtocolViolation, naming the peer, where it shows another one, or this party's own back.
+    def keys(self, offer: bytes, box: bytes) -> PairKeys:
+        """The pair's keys, when there is in the ``box`` what the peer's ``offer`` had committed to.
+
+        Raises ProtocolViolation, naming the peer, for a box that does not open here and now, and for another share.
         """
-        expected = _commitment(self.peer, self.pid, share)
-        if len(share) != SHARE_BYTES or not hmac.compare_digest(expected, commitment):
+        share = self._opened(offer, box)
+        low, high = (self.share, share) if self.pid < self.peer else (share, self.share)
+        greeting = self._greeting(offer)
+        bound = greeting + hashlib.sha256(self.binding).digest()
+        return PairKeys(
+            component=_derived(low + high, _COMPONENT + bound),
+            frames=_derived(low + high, _FRAMES + greeting),
+        )
+
+    def _opened(self, offer: bytes, box: bytes) -> bytes:
+        """The peer's share."""
+        try:
+            share = self.own.open(box, self._info(offer, self.peer, self.pid))
+        except ValueError as error:
+            raise ProtocolViolation(
+                f"party {self.peer} sent a sealed share for the pair's key that does not open: altered, sealed to "
+                "another key, or for another greeting",
+                self.peer,
+            ) from error
+        expected, said = _commitment(self.peer, self.pid, share), offer[:COMMITMENT_BYTES]
+        if len(share) != SHARE_BYTES or not hmac.compare_digest(expected, said):
             raise ProtocolViolation(
                 f"party {self.peer} did not show what it had committed to for the pair's key",
                 self.peer,
             )
-        low, high = (self.share, share) if self.pid < self.peer else (share, self.share)
+        return share
+
+    def _info(self, offer: bytes, sender: int, receiver: int) -> bytes:
+        return _BOX + bytes((sender, receiver)) + self._greeting(offer)
+
+    def _greeting(self, offer: bytes) -> bytes:
+        """All that the two have said and agreed on before shares are sent, the same at both ends."""
+        mine = self.offer
+        low, high = (mine, offer) if self.pid < self.peer else (offer, mine)
         pair = bytes(sorted((self.pid, self.peer)))
-        return hashlib.blake2b(
-            _KEY + pair + self.binding, key=low + high, digest_size=KEY_BYTES
-        ).digest()
+        return pair + hashlib.sha256(self.meeting).digest() + hashlib.sha256(low + high).digest()
+
+
+def seal_key(offer: bytes, peer: int) -> SealTo:
+    """The key that ``peer`` offers to seal to. Raises ProtocolViolation."""
+    try:
+        return SealTo(offer[COMMITMENT_BYTES:])
+    except ValueError as error:
+        raise ProtocolViolation(f"party {peer}'s sealing key {error}", peer) from error
+
+
+def frames_stream(key: bytes, sender: int, receiver: int) -> Keystream:
+    """The keystream of all that ``sender`` says to ``receiver``, of the pair's ``key`` for frames."""
+    return Keystream(key, bytes((sender, receiver)))
+
+
+def _derived(shares: bytes, context: bytes) -> bytes:
+    return hashlib.blake2b(context, key=shares, digest_size=KEY_BYTES).digest()
 
 
 def _commitment(sender: int, receiver: int, share: bytes) -> bytes:

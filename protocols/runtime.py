@@ -1,7 +1,8 @@
 """A party's runtime: MPyC's, on mutually authenticated TLS, with deadlines, size limits and counted bytes.
 
 What MPyC gives: the parties, the program counter that labels messages. What is different here: the pairwise keys come
-from a coin flip of both ends (`protocols.pairing`); a peer is who its certificate says, not who its first bytes say;
+from a coin flip of both ends, sealed to their pinned post-quantum keys (`protocols.pairing`), and all payloads are
+XORed with a keystream of them; a peer is who its certificate says, not who its first bytes say;
 a lost peer fails every pending receive with an error that names it; every receive has a deadline and a maximum
 size; nothing is ever unpickled (MPyC's ``transfer`` and ``output`` refuse to run). Secret: the pairwise keys
 and this party's private key. Public: names, addresses, byte counts.
@@ -25,7 +26,15 @@ from protocols.errors import ConfigurationError, ProtocolError, ProtocolViolatio
 from protocols.exchanger import PeerExchanger, Received
 from protocols.keystream import KEY_BYTES
 from protocols.mesh import Inlet, Mesh, TlsFiles
-from protocols.pairing import COMMITMENT_BYTES, Coin
+from protocols.pairing import (
+    OFFER_BYTES,
+    SEALED_BYTES,
+    Coin,
+    PairKeys,
+    Seals,
+    frames_stream,
+    seal_key,
+)
 
 _FAREWELL_S = 5.0
 _POLL_S = 0.001
@@ -51,12 +60,18 @@ class Recorder(Protocol):
         """A value was opened."""
 
 
+def _refused(violation: ProtocolViolation) -> NoReturn:
+    raise violation
+
+
 class PartyRuntime(Runtime):  # type: ignore[misc]  # MPyC is untyped
     """One of the three parties, connected to the two others. Made inside the event loop that it is used in.
 
     ``addresses`` are the mesh's (host, port) by pid; the own one is listened on. ``timeout_s`` is the deadline of a
     receive. ``session`` has to be the same at all parties; it separates the keystreams and labels of different runs.
     So has ``version``, that of the messages and of the program, which is compared before anything else.
+    ``seals`` are what the pairs' keys are exchanged under. ``on_other_seal`` may put up with a peer that offers another
+    sealing key than the pinned one, as a party does whose run is over: what it is told of is raised otherwise.
     ``inlet`` and ``server_name`` are for a port that meshes share, ``on_stranger`` hears of who is not let in
     (`protocols.mesh`).
     ``async with`` connects and closes; an error ends the peers' work with its text if it is one of the engine's, and
@@ -69,6 +84,7 @@ class PartyRuntime(Runtime):  # type: ignore[misc]  # MPyC is untyped
         addresses: Sequence[tuple[str, int]],
         *,
         tls: TlsFiles,
+        seals: Seals,
         session: str,
         timeout_s: float = 30.0,
         connect_timeout_s: float = 60.0,
@@ -77,6 +93,7 @@ class PartyRuntime(Runtime):  # type: ignore[misc]  # MPyC is untyped
         recorder: Recorder | None = None,
         inlet: Callable[[], Inlet] | None = None,
         on_stranger: Callable[[str], object] = lambda text: None,
+        on_other_seal: Callable[[ProtocolViolation], object] = _refused,
         server_name: str | None = None,
     ) -> None:
         if pid not in (0, 1, 2) or len(addresses) != 3:
@@ -96,12 +113,16 @@ class PartyRuntime(Runtime):  # type: ignore[misc]  # MPyC is untyped
         self.version = version
         self._addresses = addresses
         self._tls = tls
+        self._seals = seals
+        self._on_other_seal = on_other_seal
         self._session = session
         self._coins = {
-            peer: Coin(pid, peer, self._bound_to(binding)) for peer in range(3) if peer != pid
+            peer: Coin(pid, peer, self._meeting(peer), self._bound_to(binding), seals.own)
+            for peer in range(3)
+            if peer != pid
         }
-        self._commitments: dict[int, bytes] = {}
-        self._pair_keys: dict[int, bytes] = {}
+        self._offers: dict[int, bytes] = {}
+        self._pair_keys: dict[int, PairKeys] = {}
         self._timeout_s = timeout_s
         self._connect_timeout_s = connect_timeout_s
         self._recorder = recorder
@@ -128,8 +149,8 @@ class PartyRuntime(Runtime):  # type: ignore[misc]  # MPyC is untyped
         """Connect to both peers in both directions and make the pairwise keys.
 
         Raises ConfigurationError for unusable files or an address in use, ProtocolViolation for a peer of another
-        session or one that does not show what it had committed to, ConnectTimeout after ``connect_timeout_s`` with
-        the peers that are missing and the last thing that went wrong with each.
+        session, with another sealing key, or that does not show what it had committed to, ConnectTimeout after
+        ``connect_timeout_s`` with the peers that are missing and the last thing that went wrong with each.
         """
         if self._used:
             raise ValueError("a runtime connects once; make a new one, with new keys")
@@ -150,6 +171,10 @@ class PartyRuntime(Runtime):  # type: ignore[misc]  # MPyC is untyped
                 peer,
                 outgoing[peer],
                 incoming[peer],
+                streams=(
+                    frames_stream(self._pair_keys[peer].frames, self.pid, peer),
+                    frames_stream(self._pair_keys[peer].frames, peer, self.pid),
+                ),
                 digest_key=self._digest_key(peer),
                 sent=self._was_sent,
             )
@@ -172,35 +197,55 @@ class PartyRuntime(Runtime):  # type: ignore[misc]  # MPyC is untyped
         await self.close("" if error is None else reason or type(error).__name__)
 
     def hello(self, peer: int) -> bytes:
-        """The first bytes to ``peer``: who speaks to whom, and this party's commitment for the pair's key."""
-        return self._greeting(self.pid, peer) + self._coins[peer].commitment
+        """The first bytes to ``peer``: who speaks to whom, and this party's offer for the pair's key."""
+        return self._greeting(self.pid, peer) + self._coins[peer].offer
 
     def accept_hello(self, peer: int, hello: bytes) -> None:
-        """Check the first bytes from ``peer``, whose certificate has been verified, and keep its commitment."""
+        """Check the first bytes from ``peer``, whose certificate has been verified, and keep its offer."""
         expected = self._greeting(peer, self.pid)
         if hello[: len(expected)] != expected:
             raise ProtocolViolation(f"party {peer} runs another session", peer)
-        self._commitments[peer] = hello[len(expected) :]
+        offer = hello[len(expected) :]
+        if seal_key(offer, peer) != self._seals.pinned[peer]:
+            self._on_other_seal(
+                ProtocolViolation(
+                    f"party {peer} has another sealing key than the configuration says; expected the pinned one of "
+                    "whoever is to compute",
+                    peer,
+                )
+            )
+        self._offers[peer] = offer
 
     def hello_size(self, peer: int) -> int:
         """Length of the hello from ``peer``."""
-        return len(self._greeting(peer, self.pid)) + COMMITMENT_BYTES
+        return len(self._greeting(peer, self.pid)) + OFFER_BYTES
 
     def reveal(self, peer: int) -> bytes:
-        """What was committed to in the hello to ``peer``; for when both hellos are there."""
-        return self._coins[peer].share
+        """What was committed to in the hello to ``peer``, sealed to its key; for when both hellos are there."""
+        return self._coins[peer].sealed(self._offers[peer])
 
-    def accept_reveal(self, peer: int, share: bytes) -> None:
-        """Check what ``peer`` had committed to, and make the pair's key."""
-        self._pair_keys[peer] = self._coins[peer].key(self._commitments[peer], share)
+    def reveal_size(self, peer: int) -> int:
+        """Length of what ``peer`` then sends."""
+        return SEALED_BYTES
+
+    def accept_reveal(self, peer: int, box: bytes) -> None:
+        """Check what ``peer`` had committed to, and make the pair's keys."""
+        self._pair_keys[peer] = self._coins[peer].keys(self._offers[peer], box)
 
     def _greeting(self, sender: int, receiver: int) -> bytes:
         session = hashlib.sha256(self._session.encode()).digest()
         return bytes((sender, receiver)) + session
 
+    def _meeting(self, peer: int) -> bytes:
+        """What both ends of a pair have to agree on to speak at all: the session and the two identities."""
+        pair = sorted((self.pid, peer))
+        identities = [text for p in pair for text in (self._tls.names[p], self._tls.pins[p])]
+        return "\n".join((self._session, *identities)).encode()
+
     def _bound_to(self, binding: str) -> bytes:
-        """What both ends of a pair have to agree on: the session, the three identities, and the ``binding``."""
-        parts = (self._session, *self._tls.names, *self._tls.pins, binding)
+        """What all have to agree on to compute: the session, identities and sealing keys, and the ``binding``."""
+        seals = map(str, self._seals.pinned)
+        parts = (self._session, *self._tls.names, *self._tls.pins, *seals, binding)
         return hashlib.sha256("\n".join(parts).encode()).digest()
 
     async def close(self, reason: str = "") -> None:
@@ -257,7 +302,7 @@ class PartyRuntime(Runtime):  # type: ignore[misc]  # MPyC is untyped
         holders = {component, (component - 1) % 3}
         if self.pid not in holders:
             raise ValueError(f"party {self.pid} holds no component {component}")
-        return self._pair_keys[(holders - {self.pid}).pop()]
+        return self._pair_keys[(holders - {self.pid}).pop()].component
 
     def _digest_key(self, peer: int) -> bytes:
         """What keys the digests of the messages with ``peer``: from the key that the two have in common."""

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 
 import numpy as np
+from cryptography.hazmat.primitives.asymmetric.mlkem import MLKEM768PrivateKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from bench.attacks.mesh import Program
 from bench.attacks.whole import BEFORE, WHOLE
@@ -32,6 +34,7 @@ from protocols.recoding import recode
 from protocols.ring import BITS, R32, Ring, RingArray
 from protocols.row_layout import Recoding, RowLayout
 from protocols.row_plan import plan_counting
+from protocols.sealing import BoxKey
 from protocols.select_spec import bounds, integer_bits
 from protocols.shares import Share
 from protocols.steps import COUNT_RECODE, MEASURE, MEASURE_OPEN, SELECT, SELECT_CHOOSE
@@ -116,17 +119,26 @@ async def _recoded(ctx: Context) -> object:
 
 async def _paired(ctx: Context) -> object:
     """The keys of the pairs, as the mesh makes them; each end's is recorded as if it had been opened."""
+    own = _box_key(ctx.pid)
+    shares = {peer: bytes([1 + 3 * ctx.pid + peer]) * SHARE_BYTES for peer in range(3)}
     coins = {
-        peer: Coin(ctx.pid, peer, b"attack", share=bytes([1 + 3 * ctx.pid + peer]) * SHARE_BYTES)
+        peer: Coin(ctx.pid, peer, b"session", b"attack", own, share=shares[peer])
         for peer in (ctx.next_pid, ctx.prev_pid)
     }
     with ctx.step("keys") as c:
-        committed = await _swapped(c, {peer: coin.commitment for peer, coin in coins.items()})
-        shown = await _swapped(c, {peer: coin.share for peer, coin in coins.items()})
+        offers = await _swapped(c, {peer: coin.offer for peer, coin in coins.items()})
+        boxes = await _swapped(c, {p: coin.sealed(offers[p]) for p, coin in coins.items()})
         for peer, coin in sorted(coins.items()):
-            key = np.frombuffer(coin.key(committed[peer], shown[peer]), np.uint64)
-            c.record_opening("key", key, BITS)
+            keys = coin.keys(offers[peer], boxes[peer])
+            c.record_opening("key", np.frombuffer(keys.component, np.uint64), BITS)
+            c.record_opening("frames", np.frombuffer(keys.frames, np.uint64), BITS)
     return None
+
+
+def _box_key(pid: int) -> BoxKey:
+    """The same in each run of the attack."""
+    mlkem = MLKEM768PrivateKey.from_seed_bytes(bytes([1 + pid]) * 64)
+    return BoxKey(mlkem, X25519PrivateKey.from_private_bytes(bytes([1 + pid]) * 32))
 
 
 async def _swapped(ctx: Context, said: Mapping[int, bytes]) -> dict[int, bytes]:

@@ -92,7 +92,7 @@ def engine(
 ) -> None:
     """The engine: three party processes over mutual TLS, with transcripts, on one machine.
 
-    Each result stands beside the floor (keystream, memory, hashing, sockets for the same bytes) and a peer.
+    Each result stands beside the floor (keystreams, memory, hashing, sockets for the same bytes) and a peer.
     """
     if sweep and sizes:
         raise click.UsageError("--sweep and --size exclude each other")

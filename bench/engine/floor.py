@@ -7,6 +7,7 @@ at this party:
 - ``keystream``: AES-128-CTR, two streams for each byte sent (a zero share), besides the task's own expansion;
 - ``memory``: one pass (read and write) over the input, the keystream and the bytes sent and received;
 - ``hash``: BLAKE3 of the bytes sent and received, which the transcript asks for;
+- ``frames``: AES-128-CTR over the bytes sent and received, which keeps recorded links closed after TLS;
 - ``socket``: the bytes through blocking TLS 1.3 sockets, each party sending to the one before while it receives;
 - ``rounds``: as many rounds of a tiny message.
 
@@ -28,7 +29,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 from protocols.mesh import TlsFiles
 
-PARTS = ("keystream", "memory", "hash", "socket", "rounds")
+PARTS = ("keystream", "memory", "hash", "frames", "socket", "rounds")
 _REPEAT = 7
 _BLOCK = 1 << 20
 _ROUNDS_TIMED = 20
@@ -161,6 +162,8 @@ def measure(pid: int, view: list[tuple[str, int]], tls: TlsFiles, work: Load) ->
             "keystream": _timed(ring, lambda: _keystream(work.keystream)),
             "memory": _timed(ring, memory),
             "hash": _timed(ring, lambda: _hash(2 * work.sent)),
+            # Each byte passes once at its sender and once at its receiver.
+            "frames": _timed(ring, lambda: _keystream(2 * work.sent)),
             "socket": max(0.0, sent_s),
             "rounds": round_s * work.rounds,
         }

@@ -19,16 +19,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from bench.credentials import credentials
 from bench.engine import floor
 from bench.engine.tasks import MALICIOUS, TASKS, Job
 from bench.process_memory import forget_peak, memory
 from parties.config import CertificateFiles
-from parties.tls import pinned_in, signer
+from parties.tls import signer
 from protocols import cells
 from protocols.context import Context
 from protocols.frames import HEADER
 from protocols.memory import keep_freed_memory
-from protocols.mesh import TlsFiles
 from protocols.runtime import PartyRuntime
 from protocols.transcript import Transcript, Value
 from protocols.verify import ProductVerifier
@@ -130,8 +130,7 @@ def main() -> None:
 async def _work(orders: Orders) -> Report:
     folder, name = Path(orders.folder), NAMES[orders.pid]
     files = CertificateFiles(folder / "ca.crt", folder / f"{name}.crt", folder / f"{name}.key")
-    first, second, third = (pinned_in(folder / f"{name}.crt").key for name in NAMES)
-    tls = TlsFiles(files.ca, files.cert, files.key, NAMES, (first, second, third))
+    tls, seals = credentials(folder, orders.pid, NAMES)
     header: dict[str, Value] = {
         "run": "bench",
         "party": orders.pid,
@@ -140,7 +139,13 @@ async def _work(orders: Orders) -> Report:
     }
     recorder = CountingTranscript(folder / f"{name}.jsonl", sign=signer(files), header=header)
     runtime = PartyRuntime(
-        orders.pid, orders.view, tls=tls, session="bench", timeout_s=DEADLINE_S, recorder=recorder
+        orders.pid,
+        orders.view,
+        tls=tls,
+        seals=seals,
+        session="bench",
+        timeout_s=DEADLINE_S,
+        recorder=recorder,
     )
     async with runtime:
         report = await _repeat(runtime, recorder, orders)

@@ -21,18 +21,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bench.credentials import credentials
 from mechanisms.accounting import MEASURE, SELECT, DiscreteLaplaceEvent, Ledger
 from mechanisms.domain import Domain
 from mechanisms.mwem import MwemPlan, run_mwem
 from mechanisms.scores import ScoreSpec
 from mechanisms.workload import Workload
 from parties.config import CertificateFiles
-from parties.tls import pinned_in, signer
+from parties.tls import signer
 from protocols.base import open_value
 from protocols.context import Context
 from protocols.errors import CheckFailed
 from protocols.laplace import laplace_noise
-from protocols.mesh import TlsFiles
 from protocols.ring import R32
 from protocols.runtime import PartyRuntime
 from protocols.select import select
@@ -153,8 +153,7 @@ def main() -> None:
 async def _work(orders: Orders) -> Report:
     folder, name = Path(orders.folder), NAMES[orders.pid]
     files = CertificateFiles(folder / "ca.crt", folder / f"{name}.crt", folder / f"{name}.key")
-    first, second, third = (pinned_in(folder / f"{name}.crt").key for name in NAMES)
-    tls = TlsFiles(files.ca, files.cert, files.key, NAMES, (first, second, third))
+    tls, seals = credentials(folder, orders.pid, NAMES)
     workload = Workload(
         Domain.from_dict(orders.domain), tuple(tuple(query) for query in orders.queries)
     )
@@ -171,7 +170,13 @@ async def _work(orders: Orders) -> Report:
     header: dict[str, str | int] = {"run": "bench-mwem", "party": orders.pid}
     recorder = Transcript(folder / f"{name}.jsonl", sign=signer(files), header=header)
     runtime = PartyRuntime(
-        orders.pid, orders.view, tls=tls, session="mwem", timeout_s=600.0, recorder=recorder
+        orders.pid,
+        orders.view,
+        tls=tls,
+        seals=seals,
+        session="mwem",
+        timeout_s=600.0,
+        recorder=recorder,
     )
     async with runtime:
         started, ctx = time.perf_counter(), runtime.context()

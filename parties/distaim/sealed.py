@@ -277,7 +277,10 @@ def open_part(pid: int, key: SealKey, upload: Upload, received: "Received") -> b
     Raises SealError unless all of it was made for this submission and this server.
     """
     submission = upload.submission
-    content = key.open(received.box, _box_info(submission, pid, upload.common))
+    try:
+        content = key.open(received.box, _box_info(submission, pid, upload.common))
+    except ValueError as error:
+        raise SealError(str(error)) from error
     if received.common is None:
         return content
     private, common_key = content[:-KEY_BYTES], content[-KEY_BYTES:]

@@ -54,13 +54,16 @@ from parties.published import TABLE, Published, published
 from parties.pulse import Pulse
 from parties.register import Registered, Study
 from parties.rejections import Rejected, Rejection
+from parties.sealing import SealKey
 from parties.statuses import TooFewClients
 from parties.tls import authority_bytes, check_holder, check_seal, signer
 from parties.version import spoken, version
-from protocols.context import Context, root_path
-from protocols.errors import ProtocolError
+from protocols.context import Context, Transport, root_path
+from protocols.errors import ProtocolError, ProtocolViolation
 from protocols.mesh import TlsFiles
+from protocols.pairing import Seals
 from protocols.runtime import PartyRuntime
+from protocols.sealing import BoxKey
 from protocols.transcript import Transcript, Value
 
 CLOSE_S = 8.0
@@ -274,7 +277,10 @@ async def _serve(
     config, host = server.config, _Host()
     ingest = await _ingest(server, files, inlets, board.rejected, on_lack=host.lacks)
     try:
-        runtime = host.runtime = _runtime(server, files, inlets, board.rejected)
+        keyless = _Keyless()
+        runtime = host.runtime = _runtime(
+            server, files, inlets, rejected=board.rejected, keyless=keyless
+        )
         try:
             started = time.perf_counter()
             async with saying_who_is_missing(runtime, config, board, server.progress):
@@ -286,7 +292,8 @@ async def _serve(
             server.progress.event("connected", "connected to the two other servers")
             costs = CostsFile(server.directory / "costs.json", runtime.costs)
             costs.seconds["connect"] = seconds
-            context = Context(server.circumstances.transport(runtime), root_path(config.run.id))
+            transport = _Guarded(server.circumstances.transport(runtime), keyless)
+            context = Context(transport, root_path(config.run.id))
             await _compute(server, context, identity, costs)
             # The others wait for the last word: it is on its way before this server forgets what it knew.
             await runtime.flush()
@@ -377,8 +384,51 @@ def _farewell(error: BaseException) -> str:
     return str(error) if isinstance(error, for_peers) else f"it failed ({type(error).__name__})"
 
 
+class _Keyless:
+    """The peers whose sealing key is not the pinned one: a run that is over has deleted that, and may still be met."""
+
+    def __init__(self) -> None:
+        self._found: dict[int, ProtocolViolation] = {}
+
+    def add(self, violation: ProtocolViolation) -> None:
+        """Put up with one."""
+        self._found[violation.pid] = violation
+
+    def check(self) -> None:
+        """Raises ProtocolViolation where there is one."""
+        for violation in self._found.values():
+            raise violation
+
+
+class _Guarded:
+    """A ``Transport`` that is ``inner``, without keys where a peer is keyless: nothing is computed on shares then."""
+
+    def __init__(self, inner: Transport, keyless: _Keyless) -> None:
+        self._inner, self._keyless = inner, keyless
+        self.pid, self.costs = inner.pid, inner.costs
+        self.private_key, self.opened = inner.private_key, inner.opened
+        self.post, self.fetch = inner.post, inner.fetch
+
+    def component_key(self, component: int) -> bytes:
+        """See ``Transport``. Raises ProtocolViolation."""
+        self._keyless.check()
+        return self._inner.component_key(component)
+
+
+def _seals(server: ComputeServer, files: CertificateFiles) -> Seals:
+    """The keys for the mesh; a server whose run is over has a fresh one, which is good for saying so."""
+    first, second, third = (party.seal_to for party in server.config.require_parties())
+    kept = files.seal.exists() or not server.store.ended
+    return Seals((first, second, third), SealKey.load(files.seal) if kept else BoxKey.generate())
+
+
 def _runtime(
-    server: ComputeServer, files: CertificateFiles, inlets: Inlets | None, rejected: Rejected
+    server: ComputeServer,
+    files: CertificateFiles,
+    inlets: Inlets | None,
+    *,
+    rejected: Rejected,
+    keyless: _Keyless,
 ) -> PartyRuntime:
     parties = server.config.require_parties()
     first, second, third = (party.pinned for party in parties)
@@ -393,6 +443,7 @@ def _runtime(
             (first.name, second.name, third.name),
             (first.key, second.key, third.key),
         ),
+        seals=_seals(server, files),
         session=server.config.run.id,
         timeout_s=server.config.timeouts.receive_s,
         connect_timeout_s=server.config.timeouts.connect_s,
@@ -400,6 +451,7 @@ def _runtime(
         version=spoken(),
         recorder=recorder,
         inlet=None if inlets is None else inlets.mesh,
+        on_other_seal=keyless.add,
         on_stranger=lambda text: rejected(Rejection.STRANGER, f"mesh: {text}"),
         server_name=study_name(server.config.digest()),
     )

@@ -3,6 +3,7 @@
 import asyncio
 import shutil
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,12 +15,16 @@ import parties.distaim.server
 from parties.audit.run import audit_folder
 from parties.commands.main import cli
 from parties.config import CertificateFiles, Config
+from parties.distaim.computation import ComputeServer
 from parties.distaim.forget import STORE, forget_run
 from parties.distaim.server import run_party
 from parties.distaim.store import Store
 from parties.distaim.stored import Total
 from parties.errors import CertificateError, StoreError
 from parties.ledger import DurableLedger
+from protocols.errors import ProtocolError
+from protocols.pairing import Seals
+from protocols.sealing import BoxKey
 from tests.parties.audit_runs import collect
 from tests.parties.mesh import EVERYONE, Cluster, Recording, make_uniform
 from tests.parties.support import PARTIES, make_config
@@ -201,6 +206,28 @@ async def test_without_its_sealing_key_a_server_takes_no_part_in_a_run_that_has_
     cluster.own_files(PARTIES[1]).seal.unlink()
     with pytest.raises(CertificateError, match=r"party-1\.seal"):
         await start(cluster, 1)
+
+
+async def test_nothing_is_computed_with_a_server_that_offers_another_sealing_key_and_has_not_ended(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Servers that have ended offer one, and are met; who has it and is to compute is refused, and named."""
+    real = parties.distaim.server._seals
+
+    def another(server: ComputeServer, files: CertificateFiles) -> Seals:
+        seals = real(server, files)
+        return replace(seals, own=BoxKey.generate()) if server.pid == 1 else seals
+
+    with monkeypatch.context() as patch:
+        patch.setattr(parties.distaim.server, "_seals", another)
+        ended = await cluster.run(owners=EVERYONE)
+    for pid in (0, 2):
+        assert isinstance(ended[pid], ProtocolError)
+        with opened(cluster, pid) as store:
+            assert store.checkpoints() == []
+    assert any("party 1 has another sealing key" in str(ended[pid]) for pid in (0, 2))
+    # With its own one all goes well.
+    assert await cluster.run(owners=EVERYONE) == [None] * 3
 
 
 async def test_forget_deletes_what_is_secret_and_closes_the_run_for_good(

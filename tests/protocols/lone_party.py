@@ -11,7 +11,7 @@ from pathlib import Path
 from protocols.errors import ProtocolError
 from protocols.mesh import TlsFiles
 from protocols.runtime import PartyRuntime
-from tests.protocols.network import NAMES, pin
+from tests.protocols.network import NAMES, pin, seals_in
 
 
 async def exchange_for_ever(party: PartyRuntime) -> None:
@@ -24,7 +24,8 @@ async def main(pid: str, *arguments: str) -> None:
     ca, cert, key = (Path(path) for path in arguments[3:])
     first, second, third = (pin(cert.parent / f"{name}.crt") for name in NAMES)
     tls = TlsFiles(ca, cert, key, NAMES, (first, second, third))
-    party = PartyRuntime(int(pid), addresses, tls=tls, session="test", timeout_s=10.0)
+    seals = seals_in(ca.parent, int(pid))
+    party = PartyRuntime(int(pid), addresses, tls=tls, seals=seals, session="test", timeout_s=10.0)
     try:
         async with party:
             print("connected", flush=True)

@@ -13,11 +13,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import trustme
 from cryptography import x509
+from numpy.typing import NDArray
 
+from parties.sealing import SealKey
 from protocols.errors import ProtocolError
+from protocols.keystream import Keystream
 from protocols.mesh import TlsFiles, key_hash
+from protocols.pairing import Seals
 from protocols.runtime import PartyRuntime, Recorder
 
 NAMES = ("party-0", "party-1", "party-2")
@@ -36,6 +41,9 @@ class Authority:
             self._issue(folder / name, name)
         first, second, third = (pin(folder / f"{name}.crt") for name in NAMES)
         self.pins = (first, second, third)
+        for name in NAMES:
+            (folder / f"{name}.seal").write_bytes(SealKey.generate().pem())
+            (folder / f"{name}.seal").chmod(0o600)
 
     def files(self, name: str, file: str | None = None, **options: Any) -> TlsFiles:
         """Credentials of ``name``; with ``file`` new ones. ``options`` are trustme's."""
@@ -51,6 +59,12 @@ class Authority:
         stem.with_suffix(".crt").write_bytes(
             b"".join(pem.bytes() for pem in issued.cert_chain_pems)
         )
+
+
+def seals_in(folder: Path, pid: int) -> Seals:
+    """The sealing keys of party ``pid`` beside its certificate."""
+    keys = [SealKey.load(folder / f"{name}.seal") for name in NAMES]
+    return Seals((keys[0].public, keys[1].public, keys[2].public), keys[pid])
 
 
 def pin(cert: Path) -> str:
@@ -80,13 +94,22 @@ def runtimes(
     addresses: Sequence[Sequence[Address]] | None = None,
     *,
     recorders: Sequence[Recorder | None] = (None, None, None),
+    seals: Sequence[Seals] | None = None,
     **options: Any,
 ) -> list[PartyRuntime]:
     """Three parties, not yet connected; ``addresses`` are each party's view of the mesh."""
     views = addresses or [free_addresses()] * 3
     options = {"session": "test", "timeout_s": 5.0, "connect_timeout_s": 10.0} | options
+    given = seals or [seals_in(files.ca.parent, pid) for pid, files in enumerate(tls)]
     return [
-        PartyRuntime(pid, views[pid], tls=tls[pid], recorder=recorders[pid], **options)
+        PartyRuntime(
+            pid,
+            views[pid],
+            tls=tls[pid],
+            seals=given[pid],
+            recorder=recorders[pid],
+            **options,
+        )
         for pid in range(3)
     ]
 
@@ -126,6 +149,22 @@ async def all_ended(
         results = await asyncio.gather(*(ended(work, party) for party in parties))
     assert time.monotonic() - started < within_s, results
     return results
+
+
+class ZeroStream(Keystream):
+    """A stream of zeros: frames are on the connection as they are."""
+
+    def over(self, octets: memoryview) -> bytes:
+        super().over(octets)
+        return bytes(octets)
+
+    def over_into(self, octets: memoryview, room: memoryview) -> memoryview:
+        filled = super().over_into(octets, room)
+        filled[:] = octets
+        return filled
+
+    def add_to(self, octets: NDArray[np.uint8]) -> None:
+        super().add_to(octets.copy())
 
 
 def tls_pair(client: TlsFiles, server: TlsFiles) -> tuple[ssl.SSLSocket, ssl.SSLSocket]:

@@ -22,8 +22,10 @@ from protocols import frames
 from protocols.errors import ChannelError, PeerClosed, ProtocolViolation, ReceiveTimeout
 from protocols.exchanger import FAREWELL, MAX_REASON_BYTES, PeerExchanger
 from protocols.frames import HEADER, frame_bytes
+from protocols.keystream import KEY_BYTES, Keystream
 from protocols.mesh import TlsFiles
-from tests.protocols.network import tls_pair
+from protocols.pairing import frames_stream
+from tests.protocols.network import ZeroStream, tls_pair
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
@@ -74,8 +76,21 @@ class Link:
                 socket.socket.shutdown(connection, socket.SHUT_RDWR)
 
 
+NO_STREAMS = (ZeroStream(bytes(KEY_BYTES), b"out"), ZeroStream(bytes(KEY_BYTES), b"in"))
+
+
+def streams() -> tuple[Keystream, Keystream]:
+    """Of what party 0 says to the peer, and hears from it."""
+    return frames_stream(bytes(KEY_BYTES), 0, PEER), frames_stream(bytes(KEY_BYTES), PEER, 0)
+
+
 @contextlib.asynccontextmanager
-async def linked(tls: list[TlsFiles], recorder: Any = None) -> AsyncIterator[Link]:
+async def linked(
+    tls: list[TlsFiles],
+    recorder: Any = None,
+    *,
+    given: tuple[Keystream, Keystream] = NO_STREAMS,
+) -> AsyncIterator[Link]:
     hears_from, says_to = tls_pair(tls[0], tls[PEER]), tls_pair(tls[PEER], tls[0])
     owner, sent = Owner(), []
 
@@ -85,7 +100,13 @@ async def linked(tls: list[TlsFiles], recorder: Any = None) -> AsyncIterator[Lin
             recorder()
 
     exchanger = PeerExchanger(
-        owner, PEER, hears_from[0], says_to[1], digest_key=DIGEST_KEY, sent=record
+        owner,
+        PEER,
+        hears_from[0],
+        says_to[1],
+        streams=given,
+        digest_key=DIGEST_KEY,
+        sent=record,
     )
     owner.exchanger = exchanger
     try:
@@ -168,6 +189,85 @@ async def test_receive_puts_frames_together_when_they_come_byte_by_byte(
             for label in (1, 2, 3)
         ]
         assert got == [b"first", b"", b"third"]
+
+
+# Keystreams.
+
+EDGES = [0, 1, 14, 15, 16, (1 << 14) - 17, (1 << 14) - 16, 1 << 14, (1 << 17) + 1, 3_000_000]
+
+
+def shared(size: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    """A payload that whoever else has it must find as it was: it cannot be written to."""
+    return array(np.random.default_rng(size).bytes(size))
+
+
+async def test_send_covers_payloads_in_the_order_of_the_wire(tls: list[TlsFiles]) -> None:
+    """Headers stay; the stream goes on from message to message, and a payload is left as it was."""
+    payloads = [shared(size) for size in EDGES]
+    theirs, _ = streams()
+    async with linked(tls, given=streams()) as link:
+        for label, payload in enumerate(payloads, 1):
+            link.exchanger.send(label, payload)
+        for label, payload in enumerate(payloads, 1):
+            assert await link.hear(HEADER.size) == HEADER.pack(label, payload.size)
+            heard = array(await link.hear(payload.size)).copy()
+            assert payload.size < 16 or not np.array_equal(heard, payload)
+            theirs.add_to(heard)
+            assert np.array_equal(heard, payload)
+
+
+async def test_receive_opens_payloads_in_the_order_of_the_wire(tls: list[TlsFiles]) -> None:
+    _, theirs = streams()
+    payloads = [shared(size) for size in EDGES]
+    said = [
+        HEADER.pack(label, payload.size) + theirs.over(payload.data)
+        for label, payload in enumerate(payloads, 1)
+    ]
+    async with linked(tls, given=streams()) as link:
+        saying = asyncio.ensure_future(asyncio.to_thread(link.says.sendall, b"".join(said)))
+        for label, payload in reversed(list(enumerate(payloads, 1))):
+            received = await link.exchanger.receive(label, LONG_S, ANY)
+            assert np.array_equal(received.payload, payload)
+            assert received.digest == blake3(payload.data, key=DIGEST_KEY).digest()
+        await saying
+
+
+async def test_send_and_receive_keep_to_the_wire_when_parts_of_messages_alternate(
+    tls: list[TlsFiles], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(frames, "PART_BYTES", 1000)
+    large = {1: shared(400_000), 2: shared(399_990)}
+    theirs, mine = streams()
+    async with linked(tls, given=streams()) as link:
+        for label, payload in large.items():
+            link.exchanger.send(label, payload)
+        heard = await link.hear(sum(frame_bytes(payload.size) for payload in large.values()))
+        labels, at, found = [], 0, dict[int, bytes]()
+        again = b""
+        while at < len(heard):
+            label, size = HEADER.unpack_from(heard, at)
+            begin = at + HEADER.size
+            at = begin + min(1000, size - len(found.get(label, b"")))
+            part = theirs.over(memoryview(heard[begin:at]))
+            found[label] = found.get(label, b"") + part
+            again += HEADER.pack(label, size) + mine.over(memoryview(part))
+            labels.append(label)
+        assert found == {label: payload.tobytes() for label, payload in large.items()}
+        assert labels[:4] in ([1, 2, 1, 2], [1, 1, 2, 1])
+        saying = asyncio.ensure_future(asyncio.to_thread(link.says.sendall, again))
+        for label, payload in large.items():
+            received = await link.exchanger.receive(label, LONG_S, ANY)
+            assert np.array_equal(received.payload, payload)
+        await saying
+
+
+async def test_farewell_is_covered_like_any_message(tls: list[TlsFiles]) -> None:
+    theirs, _ = streams()
+    async with linked(tls, given=streams()) as link:
+        await link.exchanger.farewell("full disk", LONG_S)
+        heard = await link.hear(HEADER.size + len(b"full disk"))
+        assert heard[: HEADER.size] == HEADER.pack(FAREWELL, len(b"full disk"))
+        assert theirs.over(memoryview(heard[HEADER.size :])) == b"full disk"
 
 
 # Deadlines.

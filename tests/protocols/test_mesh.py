@@ -6,6 +6,7 @@ import dataclasses
 import datetime
 import socket
 import ssl
+import struct
 import time
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
@@ -19,6 +20,8 @@ from protocols.mesh import Connections, Mesh, TlsFiles, common_name
 from tests.protocols.network import NAMES, Address, Authority, free_addresses
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
+
+SUPPORTED_GROUPS, X25519MLKEM768 = 10, 0x11EC
 
 
 @dataclass
@@ -38,6 +41,9 @@ class Greeter:
 
     def reveal(self, peer: int) -> bytes:
         return b"shown"
+
+    def reveal_size(self, peer: int) -> int:
+        return len(b"shown")
 
     def accept_reveal(self, peer: int, data: bytes) -> None:
         assert data == b"shown"
@@ -601,3 +607,34 @@ async def test_connect_leaves_nothing_when_cancelled(
     assert [type(result) for result in results] == [asyncio.CancelledError] * 2
     assert time.monotonic() - started < 1
     socket.create_server(addresses[0]).close()
+
+
+def groups_offered(context: ssl.SSLContext) -> list[int]:
+    """The key agreements of the first thing that a TLS client says, by their numbers at IANA."""
+    outgoing = ssl.MemoryBIO()
+    client = context.wrap_bio(ssl.MemoryBIO(), outgoing)
+    with contextlib.suppress(ssl.SSLWantReadError):
+        client.do_handshake()
+    said = outgoing.read()
+    at = 5 + 4 + 2 + 32  # Headers of record and message, version, random.
+    at += 1 + said[at]  # Session.
+    at += 2 + int.from_bytes(said[at : at + 2], "big")  # Cipher suites.
+    at += 1 + said[at] + 2  # Compression; length of the extensions.
+    while at < len(said):
+        kind, size = struct.unpack_from(">HH", said, at)
+        if kind == SUPPORTED_GROUPS:
+            count = struct.unpack_from(">H", said, at + 4)[0] // 2
+            return list(struct.unpack_from(f">{count}H", said, at + 6))
+        at += 4 + size
+    raise AssertionError("no groups are offered")
+
+
+def test_context_offers_every_key_agreement_of_the_library_and_the_hybrid_one_where_it_has_it(
+    tls: list[TlsFiles],
+) -> None:
+    plain = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    plain.minimum_version, plain.check_hostname = ssl.TLSVersion.TLSv1_3, False
+    offered = groups_offered(tls[0].context(server=False))
+    assert offered == groups_offered(plain)
+    if ssl.OPENSSL_VERSION_INFO >= (3, 5):
+        assert X25519MLKEM768 in offered

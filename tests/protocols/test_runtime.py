@@ -5,7 +5,8 @@ All in one event loop; ``test_runtime_processes`` has the deaths that need a pro
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+import dataclasses
+from collections.abc import AsyncIterator, Callable, Sequence
 
 import numpy as np
 import pytest
@@ -23,12 +24,22 @@ from protocols.errors import (
 )
 from protocols.frames import HEADER
 from protocols.mesh import TlsFiles
+from protocols.pairing import SEALED_BYTES, seal_key
 from protocols.ring import R32, R64
 from protocols.runtime import PartyRuntime
+from protocols.sealing import BoxKey
 from protocols.shares import Share
 from tests.protocols.local import LocalMesh, LocalParty, components, share_of
 from tests.protocols.lone_party import exchange_for_ever
-from tests.protocols.network import Link, Proxy, all_ended, connected, free_addresses, runtimes
+from tests.protocols.network import (
+    Link,
+    Proxy,
+    all_ended,
+    connected,
+    free_addresses,
+    runtimes,
+    seals_in,
+)
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
@@ -51,18 +62,76 @@ async def test_connect_gives_each_key_to_its_two_holders(tls: list[TlsFiles]) ->
         assert not any(repr(key) in repr(party) for key in secrets for party in parties)
 
 
+async def greeted(parties: Sequence[PartyRuntime]) -> list[BaseException | None]:
+    """How the three parties' greetings end; then they leave."""
+    ended = await asyncio.gather(*(p.connect() for p in parties), return_exceptions=True)
+    await asyncio.gather(*(p.close("the test is over") for p in parties))
+    return ended
+
+
 async def test_connect_ends_where_a_peer_shows_another_share_than_it_committed_to(
     tls: list[TlsFiles],
 ) -> None:
     """Party 2 would choose its key with party 0 after it has seen what party 0 shows."""
     parties = runtimes(tls, connect_timeout_s=2.0)
     reveal = parties[2].reveal
-    parties[2].reveal = lambda peer: bytes(32) if peer == 0 else reveal(peer)  # type: ignore[method-assign]
-    ended = await asyncio.gather(*(p.connect() for p in parties), return_exceptions=True)
-    await asyncio.gather(*(p.close("the test is over") for p in parties))
+
+    def another(peer: int) -> bytes:
+        coin, offer = parties[2]._coins[0], parties[2]._offers[0]
+        info = coin._info(offer, 2, 0)
+        return seal_key(offer, 0).seal(bytes(32), info) if peer == 0 else reveal(peer)
+
+    parties[2].reveal = another  # type: ignore[method-assign]
+    ended = await greeted(parties)
     assert isinstance(ended[0], ProtocolViolation)
     assert ended[0].pid == 2
     assert "did not show what it had committed to" in str(ended[0])
+
+
+@pytest.mark.parametrize("how", ["for another party", "replayed", "altered", "cut short", "plain"])
+async def test_connect_ends_where_a_sealed_share_is_not_for_this_greeting(
+    tls: list[TlsFiles], how: str
+) -> None:
+    parties, earlier = runtimes(tls, connect_timeout_s=2.0), runtimes(tls)
+    for before in earlier:
+        for peer in {0, 1, 2} - {before.pid}:
+            before.accept_hello(peer, earlier[peer].hello(before.pid))
+    reveal = parties[2].reveal
+    said = {
+        "for another party": lambda: reveal(1),
+        "replayed": lambda: earlier[2].reveal(0),
+        "altered": lambda: bytes([reveal(0)[0] ^ 1]) + reveal(0)[1:],
+        # What follows would be the first frame.
+        "cut short": lambda: reveal(0)[:-1] + b"\0",
+        "plain": lambda: parties[2]._coins[0].share.ljust(SEALED_BYTES),
+    }[how]
+    parties[2].reveal = lambda peer: said() if peer == 0 else reveal(peer)  # type: ignore[method-assign]
+    ended = await greeted(parties)
+    assert isinstance(ended[0], ProtocolViolation)
+    assert ended[0].pid == 2
+    assert "party 2 sent a sealed share for the pair's key that does not open" in str(ended[0])
+
+
+async def test_connect_refuses_a_peer_with_another_sealing_key(tls: list[TlsFiles]) -> None:
+    seals = [seals_in(files.ca.parent, pid) for pid, files in enumerate(tls)]
+    seals[1] = dataclasses.replace(seals[1], own=BoxKey.generate())
+    ended = await greeted(runtimes(tls, seals=seals, connect_timeout_s=2.0))
+    for other in (ended[0], ended[2]):
+        assert isinstance(other, ProtocolViolation)
+    assert any("party 1 has another sealing key" in str(other) for other in (ended[0], ended[2]))
+
+
+async def test_connect_puts_up_with_another_sealing_key_only_where_it_is_told_to(
+    tls: list[TlsFiles],
+) -> None:
+    """As with a peer whose run is over: what is said is sealed to the key that it offers."""
+    seals = [seals_in(files.ca.parent, pid) for pid, files in enumerate(tls)]
+    seals[1] = dataclasses.replace(seals[1], own=BoxKey.generate())
+    told: list[int] = []
+    async with connected(tls, seals=seals, on_other_seal=lambda v: told.append(v.pid)) as parties:
+        assert set(told) == {1}
+        replies = await asyncio.gather(*(p.context().exchange(bytes([p.pid])) for p in parties))
+        assert replies == [[b"\0", b"\1", b"\2"]] * 3
 
 
 async def test_connect_makes_other_keys_for_another_configuration(tls: list[TlsFiles]) -> None:
@@ -74,6 +143,18 @@ async def test_connect_makes_other_keys_for_another_configuration(tls: list[TlsF
     assert keys[0, 1] == keys[1, 1]
     assert keys[1, 2] != keys[2, 2]
     assert keys[2, 0] != keys[0, 0]
+
+
+async def test_exchange_shows_peers_of_another_configuration_what_differs(
+    tls: list[TlsFiles],
+) -> None:
+    """They have no common keys to compute with, and can still read one another."""
+    addresses = free_addresses()
+    parties = [runtimes(tls, [addresses] * 3, binding=b)[i] for i, b in enumerate("xxy")]
+    await asyncio.gather(*(party.connect() for party in parties))
+    said = await asyncio.gather(*(p.context().exchange(f"{p.pid}".encode()) for p in parties))
+    await asyncio.gather(*(party.close("the test is over") for party in parties))
+    assert said == [[b"0", b"1", b"2"]] * 3
 
 
 def test_digest_key_differs_by_link_and_hides_the_links_key() -> None:
@@ -193,7 +274,13 @@ async def test_runtime_refuses_other_numbers_of_parties(
     tls: list[TlsFiles], pid: int, count: int
 ) -> None:
     with pytest.raises(ConfigurationError, match="parties 0, 1 and 2"):
-        PartyRuntime(pid, [("127.0.0.1", 7000)] * count, tls=tls[0], session="test")
+        PartyRuntime(
+            pid,
+            [("127.0.0.1", 7000)] * count,
+            tls=tls[0],
+            seals=seals_in(tls[0].ca.parent, 0),
+            session="test",
+        )
 
 
 async def test_runtime_leaves_the_loop_as_it_was(tls: list[TlsFiles]) -> None:
@@ -205,7 +292,14 @@ async def test_connect_refuses_sessions_that_differ_late(tls: list[TlsFiles]) ->
     """Only beyond the 64th character."""
     addresses = free_addresses()
     parties = [
-        PartyRuntime(pid, addresses, tls=tls[pid], session="s" * 64 + f"/{pid}") for pid in (0, 1)
+        PartyRuntime(
+            pid,
+            addresses,
+            tls=tls[pid],
+            seals=seals_in(tls[pid].ca.parent, pid),
+            session="s" * 64 + f"/{pid}",
+        )
+        for pid in (0, 1)
     ]
     results = await asyncio.gather(*(party.connect() for party in parties), return_exceptions=True)
     assert [type(result) for result in results] == [ProtocolViolation] * 2

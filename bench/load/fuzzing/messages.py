@@ -54,6 +54,8 @@ from parties.tls import certificate_bytes
 from parties.version import version
 from protocols.exchanger import PeerExchanger
 from protocols.frames import HEADER
+from protocols.keystream import KEY_BYTES
+from protocols.pairing import frames_stream
 from secagg import wire
 from secagg.client import SecAggClient
 from secagg.parameters import Parameters
@@ -384,7 +386,10 @@ async def _heard(data: bytes) -> bytes:
     owner = _Owner()
     # Frames are below TLS's records: to an exchanger both are sockets.
     ends = cast("tuple[ssl.SSLSocket, ssl.SSLSocket]", (outgoing, incoming))
-    made = PeerExchanger(owner, 1, *ends, digest_key=bytes(32), sent=lambda *_: None)
+    streams = (frames_stream(bytes(KEY_BYTES), 0, 1), frames_stream(bytes(KEY_BYTES), 1, 0))
+    made = PeerExchanger(
+        owner, 1, *ends, streams=streams, digest_key=bytes(32), sent=lambda *_: None
+    )
     owner.exchanger = made
     with says, hears:
         says.settimeout(1.0)

@@ -1,0 +1,25 @@
+"""Credentials of the three parties of a measurement, from the files that ``parties.tls.make_certificates`` writes.
+
+Secret in a real run; here keys of a trial.
+"""
+
+from pathlib import Path
+
+from parties.config import CertificateFiles
+from parties.sealing import SealKey
+from parties.tls import pinned_in
+from protocols.mesh import TlsFiles
+from protocols.pairing import Seals
+
+
+def credentials(folder: Path, pid: int, names: tuple[str, str, str]) -> tuple[TlsFiles, Seals]:
+    """Certificates, pins and sealing keys of party ``pid``, all of whose files are in ``folder``."""
+    files = [
+        CertificateFiles(folder / "ca.crt", folder / f"{name}.crt", folder / f"{name}.key")
+        for name in names
+    ]
+    first, second, third = (pinned_in(each.cert).key for each in files)
+    keys = [SealKey.load(each.seal) for each in files]
+    own = files[pid]
+    tls = TlsFiles(own.ca, own.cert, own.key, names, (first, second, third))
+    return tls, Seals((keys[0].public, keys[1].public, keys[2].public), keys[pid])
