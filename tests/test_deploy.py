@@ -24,6 +24,7 @@ from parties.sealing import SealKey
 from parties.trial.ports import free_ports
 from parties.vault import Locked
 from parties.version import version
+from tests.until import nothing_runs
 
 ROOT = Path(__file__).resolve().parent.parent
 DEPLOY = ROOT / "deploy"
@@ -246,6 +247,8 @@ def test_the_scripts_of_compose_run_the_study_of_three_hosts(tmp_path: Path) -> 
         back_up(tmp_path / "alpha", tmp_path / "copy", Locked(key.public))
         servers["alpha"].kill()
         servers["alpha"].wait()
+        # Its workers end a moment after it, and write into the folder until then.
+        nothing_runs(tmp_path / "alpha")
         shutil.rmtree(tmp_path / "alpha")
         opener, register = Locked(key.public, key), tmp_path / "none" / "register.sqlite"
         restore(tmp_path / "copy", tmp_path / "alpha", opener, register=register)

@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from parties.commands.main import cli
 from parties.commands.running import guarded
 from parties.statuses import Status
 from tests.parties.commands import LIMIT_S, Run
+from tests.until import until
 
 
 def test_bench_has_help_with_an_example() -> None:
@@ -133,11 +133,9 @@ def test_a_child_that_is_being_started_when_a_signal_comes_is_ended_too(
 
 
 def _until_three_parties(pid: int) -> list[int]:
-    deadline = time.monotonic() + LIMIT_S
-    while len(found := _parties(pid)) < 3:
-        assert time.monotonic() < deadline, "three parties were not started"
-        time.sleep(0.05)
-    return found
+    return until(
+        lambda: found if len(found := _parties(pid)) == 3 else [], "three parties", LIMIT_S
+    )
 
 
 def _parties(pid: int) -> list[int]:

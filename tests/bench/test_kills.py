@@ -2,10 +2,10 @@
 
 import json
 import multiprocessing
+import os
 import signal
 import socket
 import sqlite3
-import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -20,9 +20,9 @@ from bench.load import page
 from bench.load.fuzzing.corpus import Corpus
 from bench.load.kills import cli, services
 from bench.load.kills.case import Run, attempt, judged, play
-from bench.load.kills.children import started
+from bench.load.kills.children import continue_stopped, started
 from bench.load.kills.cli import cases_of, known, outcomes_of, table_rows
-from bench.load.kills.leftovers import left_behind
+from bench.load.kills.leftovers import left_behind, until_ended
 from bench.load.kills.network import Network
 from bench.load.kills.outcome import CANCELLED, FINISHED, RUNS, Case, Outcome
 from bench.load.kills.points import CUT, FAULTS, FULL, HANG, KILL
@@ -30,6 +30,7 @@ from bench.load.services import Trio
 from parties.database import FILE
 from parties.files import write_new
 from parties.sealing import SealKey
+from tests.until import becoming, later, process_of, processes, until, until_stopped
 
 # What servers pass in the small study, at least; a case beyond a run's last point is a run without a fault.
 POINTS = {RUNS: (150, 150, 150)}
@@ -104,9 +105,11 @@ def test_what_services_leave_behind_and_a_lost_charge_are_seen(tmp_path: Path) -
     first, *others = playing.config.parties
     parties = (replace(first, seal=str(key.public)), *others)
     assert "sealing key" in left_behind(trio, replace(playing.config, parties=parties))
-    waiting = [sys.executable, "-c", "import time; time.sleep(60)", f"{trio.folder}/\udcff"]
-    with subprocess.Popen(waiting) as process:
-        assert "time.sleep" in left_behind(trio, playing.config)
+    with becoming(f"{trio.folder}/\udcff") as process:
+        assert left_behind(trio, playing.config) == ""
+        assert process.stdin is not None
+        process.stdin.close()
+        until(lambda: "sleep" in left_behind(trio, playing.config), "a process that is left")
         process.kill()
     with socket.create_server(("127.0.0.1", trio.listening[2])):
         assert f"port {trio.listening[2]}" in left_behind(trio, playing.config)
@@ -114,6 +117,33 @@ def test_what_services_leave_behind_and_a_lost_charge_are_seen(tmp_path: Path) -
     with sqlite3.connect(playing.place("gamma").work / "store" / FILE) as database:
         database.execute("DELETE FROM ledger WHERE round = 1 AND step = 'measure'")
     assert playing.judged().startswith("the ledgers differ")
+
+
+def test_processes_that_end_in_a_moment_are_waited_for(tmp_path: Path) -> None:
+    trio = Trio(tmp_path)
+    with becoming(f"{tmp_path}/") as process:
+        assert process.stdin is not None
+        process.stdin.close()
+        process_of(tmp_path, "sleep")
+        until_ended(trio, 0.2)
+        assert len(processes(tmp_path)) == 1
+        later(process.kill)
+        until_ended(trio, 20.0)
+        assert processes(tmp_path) == {}
+
+
+def test_a_process_is_continued_once_it_has_stopped() -> None:
+    """The control: a signal to continue that comes before its stop is lost."""
+    with started(time.sleep, 60) as process:
+        assert process.pid is not None
+        assert continue_stopped(process) is False
+        os.kill(process.pid, signal.SIGSTOP)
+        until_stopped(process.pid)
+        assert continue_stopped(process) is True
+        until(lambda: not continue_stopped(process), "a process that runs")
+        process.kill()
+        process.join()
+        assert continue_stopped(process) is True
 
 
 async def test_a_study_that_fails_without_a_fault_and_an_owner_that_does_are_seen(

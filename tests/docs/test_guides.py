@@ -131,18 +131,35 @@ def test_readme_is_short() -> None:
     assert len((ROOT / "README.md").read_text().splitlines()) < 150
 
 
-def test_site_builds_without_a_warning_and_asks_nobody_else(tmp_path: Path) -> None:
-    site = tmp_path / "site"
-    done = subprocess.run(
-        [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", site],
-        cwd=ROOT,
+def _built(folder: Path, site: Path) -> "subprocess.CompletedProcess[str]":
+    """`make docs` of a folder; not --quiet, which strict mode takes for an order to see no warnings."""
+    return subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", site],
+        cwd=folder,
         capture_output=True,
         text=True,
         timeout=100,
     )
+
+
+def test_site_builds_without_a_warning_and_asks_nobody_else(tmp_path: Path) -> None:
+    site = tmp_path / "site"
+    done = _built(ROOT, site)
     assert done.returncode == 0, done.stdout + done.stderr
     pages = list(site.rglob("*.html"))
     assert {f"{path.stem}.html" for path in DOCS.glob("*.md")} <= {page.name for page in pages}
     for page in pages:
         text = page.read_text(encoding="utf-8")
         assert not re.search(r'<(?:script|link|img|iframe)[^>]*(?:src|href)="(?:https?:)?//', text)
+
+
+def test_a_site_with_a_link_to_a_folder_is_refused(tmp_path: Path) -> None:
+    """The control: a repository's page may have it, a site has no such page."""
+    docs = tmp_path / "docs"
+    (docs / "folder").mkdir(parents=True)
+    (tmp_path / "mkdocs.yml").write_text("site_name: one\nvalidation: {unrecognized_links: warn}\n")
+    (docs / "index.md").write_text("[a folder](folder)\n")
+    assert "unrecognized relative link" in _built(tmp_path, tmp_path / "site").stderr
+    assert _built(tmp_path, tmp_path / "site").returncode != 0
+    (docs / "index.md").write_text("a folder\n")
+    assert _built(tmp_path, tmp_path / "site").returncode == 0

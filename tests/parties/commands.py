@@ -1,10 +1,8 @@
-"""The `syncret` command as a process, and what it leaves running or lying about."""
+"""The `syncret` command as a process, and what it leaves lying about."""
 
-import os
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -51,28 +49,6 @@ class Run:
         assert self.process.stderr is not None
         self.process.stderr.close()
         return status, output
-
-
-def processes(folder: Path) -> dict[int, str]:
-    """Running processes, other than this one, whose command line names a file of `folder`."""
-    found = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit() and int(entry.name) != os.getpid():
-            try:
-                command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
-                state = (entry / "stat").read_text().rpartition(")")[2].split()[0]
-            except (FileNotFoundError, ProcessLookupError):
-                continue
-            if str(folder) in command and state != "Z":
-                found[int(entry.name)] = command
-    return found
-
-
-def assert_nothing_runs(folder: Path, within_s: float = 10.0) -> None:
-    deadline = time.monotonic() + within_s
-    while (left := processes(folder)) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert not left
 
 
 def snapshot(folder: Path) -> dict[str, bytes]:

@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,7 +21,8 @@ import syncret
 from parties.api.configs import config_of
 from parties.api.running import run_anywhere
 from parties.commands.main import cli
-from tests.parties.commands import ROOT, assert_nothing_runs, processes
+from tests.parties.commands import ROOT
+from tests.until import count_of, nothing_runs
 
 CHANGES: dict[str, object] = {
     "run.iterations": 5,
@@ -266,17 +266,13 @@ def test_ctrl_c_ends_the_processes_and_leaves_no_folder(tmp_path: Path) -> None:
         for line in program.stdout:
             if "servers are starting" in line:
                 break
-        deadline = time.monotonic() + 30
-        # A process has its command a moment after it is there.
-        while len(processes(tmp_path)) < 4 and time.monotonic() < deadline:
-            time.sleep(0.05)
-        assert len(processes(tmp_path)) >= 4
+        assert count_of(tmp_path, "", 4)
         program.send_signal(signal.SIGINT)
         _, said = program.communicate(timeout=60)
     finally:
         program.kill()
         program.communicate()
     assert "KeyboardInterrupt" in said
-    assert_nothing_runs(tmp_path)
+    nothing_runs(tmp_path)
     # The empty file whose locks are this user's ports.
     assert {path.name for path in tmp_path.iterdir()} <= {f"syncret-ports-{os.getuid()}"}

@@ -15,8 +15,9 @@ from parties.flaim import launcher
 from parties.statuses import Status
 from parties.tls import pinned_in
 from parties.trial.ports import free_ports
-from tests.parties.commands import Run, assert_nothing_runs, processes, snapshot
+from tests.parties.commands import Run, snapshot
 from tests.parties.small import write_small
+from tests.until import count_of, nothing_runs, process_of
 
 
 def start(
@@ -33,8 +34,7 @@ def start(
 
 def client(folder: Path, index: int) -> int:
     """The process id of the client that has process number ``index``."""
-    (found,) = (p for p, c in processes(folder).items() if f"--share {index}/" in c)
-    return found
+    return process_of(folder, f"--share {index}/")
 
 
 def test_clients_share_as_few_processes_as_may_open_their_files(
@@ -86,7 +86,7 @@ def test_flaim_leaves_the_run_folder_and_prints_only_json(tmp_path: Path) -> Non
     left = [str(path) for path in out.rglob("*")]
     assert not [path for path in left if path.endswith((".key", ".npy", ".sqlite"))]
     assert not (out / "owners").exists()
-    assert_nothing_runs(tmp_path)
+    nothing_runs(tmp_path)
     before = snapshot(out)
     again = start(tmp_path, "--json", "--noise", "distributed", "--epsilon", "3")
     status, output = again.end()
@@ -113,7 +113,7 @@ def test_flaim_goes_on_without_a_client_that_was_killed(tmp_path: Path) -> None:
     assert guarantee["single_clients_counts_hidden_from_the_server"] is False
     assert guarantee["against_the_server"].startswith("none")
     assert any("had a single chooser" in sentence for sentence in report["trust"])
-    assert_nothing_runs(tmp_path)
+    nothing_runs(tmp_path)
 
 
 @pytest.mark.slow
@@ -122,11 +122,10 @@ def test_flaim_ends_where_its_server_is_killed_and_goes_on_when_started_again(
 ) -> None:
     run = start(tmp_path, rounds=60)
     run.wait_for("round 2 of 60 done")
-    (server,) = (p for p, command in processes(tmp_path).items() if " flaim-server " in command)
-    os.kill(server, signal.SIGKILL)
+    os.kill(process_of(tmp_path, " flaim-server "), signal.SIGKILL)
     assert run.end()[0] == Status.KILLED
     assert "server was killed by SIGKILL" in run.said[-1]
-    assert_nothing_runs(tmp_path)
+    nothing_runs(tmp_path)
     again = start(tmp_path, "--json", rounds=60)
     status, output = again.end()
     assert status == 0, again.said
@@ -155,17 +154,17 @@ def test_flaim_stops_everything_when_it_is_interrupted(
     assert time.monotonic() - sent < 15
     assert "stopped by" in run.said[-1]
     assert not [line for line in run.said if "Traceback" in line]
-    assert_nothing_runs(tmp_path)
+    nothing_runs(tmp_path)
 
 
 @pytest.mark.slow
 def test_flaim_leaves_no_orphans_when_it_is_killed(tmp_path: Path) -> None:
     run = start(tmp_path, rounds=300)
     run.wait_for("round 1 of 300 done")
-    assert len(processes(tmp_path)) >= 5
+    assert count_of(tmp_path, "", 5)
     run.process.kill()
     run.end()
-    assert_nothing_runs(tmp_path, within_s=15)
+    nothing_runs(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -296,4 +295,4 @@ def test_server_and_clients_on_hosts_of_their_own(tmp_path: Path) -> None:
     wrong = Run("flaim-server", str(config), "--dir", str(tmp_path / "other"))
     assert wrong.end()[0] == Status.CERTIFICATE
     assert not (tmp_path / "other").exists()
-    assert_nothing_runs(tmp_path)
+    nothing_runs(tmp_path)

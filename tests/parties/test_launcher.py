@@ -15,8 +15,9 @@ from parties.audit.run import audit_folder
 from parties.statuses import ChildFailed, Status
 from parties.trial import launcher
 from parties.trial.processes import Child
-from tests.parties.commands import Run, assert_nothing_runs, processes, snapshot
+from tests.parties.commands import Run, snapshot
 from tests.parties.small import write_small
+from tests.until import count_of, nothing_runs, process_of
 
 
 def start(folder: Path, *options: str, rounds: int = 3, receive_s: float = 20.0) -> Run:
@@ -26,8 +27,7 @@ def start(folder: Path, *options: str, rounds: int = 3, receive_s: float = 20.0)
 
 def server(folder: Path, pid: int) -> int:
     """The process id of one compute server."""
-    (found,) = (p for p, command in processes(folder).items() if f"--pid {pid} " in command)
-    return found
+    return process_of(folder, f"--pid {pid} ")
 
 
 def test_run_leaves_the_run_folder_and_prints_only_json(tmp_path: Path) -> None:
@@ -62,7 +62,7 @@ def test_run_leaves_the_run_folder_and_prints_only_json(tmp_path: Path) -> None:
     assert not [
         path for path in left if path.endswith((".key", ".npy", ".sqlite")) or "state" in path
     ]
-    assert_nothing_runs(tmp_path)
+    nothing_runs(tmp_path)
     before = snapshot(out)
     # As a kill between the end of the run and its clean-up would leave it.
     (out / "owners").mkdir()
@@ -89,7 +89,7 @@ def test_run_goes_on_after_a_server_was_killed(tmp_path: Path, victim: int, mome
     status, _ = first.end()
     assert status == Status.KILLED
     assert f"party {victim} was killed by SIGKILL" in first.said[-1]
-    assert_nothing_runs(tmp_path)
+    nothing_runs(tmp_path)
     other = start(tmp_path, "--epsilon", "1.5")
     assert other.end()[0] == Status.STORAGE
     assert "unfinished run of another config" in other.said[-1]
@@ -105,7 +105,7 @@ def test_run_goes_on_after_a_server_was_killed(tmp_path: Path, victim: int, mome
     # case.
     assert (spent - planned).total() <= 2
     assert report["privacy"]["rho_spent"] <= report["privacy"]["rho_total"] * (1 + 1e-9)
-    assert_nothing_runs(tmp_path)
+    nothing_runs(tmp_path)
 
 
 def test_run_names_a_stopped_server_and_leaves_nothing(tmp_path: Path) -> None:
@@ -118,7 +118,7 @@ def test_run_names_a_stopped_server_and_leaves_nothing(tmp_path: Path) -> None:
     assert "party 1" in run.said[-1]
     assert "2 s" in run.said[-1]
     assert time.monotonic() - stopped < 30
-    assert_nothing_runs(tmp_path)
+    nothing_runs(tmp_path)
 
 
 async def test_a_silent_server_is_named_where_the_others_waited_for_one_another(
@@ -172,16 +172,16 @@ def test_run_stops_everything_when_it_is_interrupted(
     assert "stopped by" in run.said[-1]
     assert f"the same command with --out {tmp_path / 'out'} goes on" in run.said[-1]
     assert not [line for line in run.said if "Traceback" in line]
-    assert_nothing_runs(tmp_path)
+    nothing_runs(tmp_path)
 
 
 def test_run_leaves_no_orphans_when_it_is_killed(tmp_path: Path) -> None:
     run = start(tmp_path, rounds=200)
     run.wait_for("round 0 of 200: 3 data owners")
-    assert len(processes(tmp_path)) >= 4
+    assert count_of(tmp_path, "", 4)
     run.process.kill()
     run.end()
-    assert_nothing_runs(tmp_path, within_s=15)
+    nothing_runs(tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -23,9 +23,10 @@ from parties.config import load_config
 from parties.operate.identity import Identity
 from parties.statuses import Status
 from tests.browser import browser, needs_browser, playwright
-from tests.parties.commands import ROOT, assert_nothing_runs, processes
+from tests.parties.commands import ROOT
 from tests.parties.serving import OWNERS, Cluster, cluster, syncret
 from tests.parties.small import write_small
+from tests.until import count_of, nothing_runs, process_of, processes
 
 __all__ = ["browser"]
 pytestmark = pytest.mark.timeout(300)
@@ -39,18 +40,10 @@ def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         yield made
         for serve in made.serves:
             assert serve.end() == int(Status.TERMINATED), serve.log
-    assert_nothing_runs(folder)
+    nothing_runs(folder)
 
 
-def workers_of(folder: Path) -> list[int]:
-    return [pid for pid, line in processes(folder).items() if " worker " in line]
-
-
-def until_no_workers(folder: Path) -> None:
-    deadline = time.monotonic() + 20
-    while workers_of(folder) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert workers_of(folder) == []
+WORKER = " worker "
 
 
 def test_two_studies_run_side_by_side_and_outlive_a_killed_service(three: Cluster) -> None:
@@ -61,13 +54,13 @@ def test_two_studies_run_side_by_side_and_outlive_a_killed_service(three: Cluste
     time.sleep(2.5)
     states = [serve.until_state("first", "approved", "proposed")["state"] for serve in three.serves]
     assert states == ["approved", "approved", "proposed"]
-    assert workers_of(three.folder) == []
+    assert processes(three.folder, WORKER) == {}
     three.approve(first, 2)
     three.approve(second)
     for serve in three.serves:
         serve.until_state("first", "running")
         serve.until_state("second", "running")
-    assert len(workers_of(three.folder)) == 6
+    assert count_of(three.folder, WORKER, 6) == 6
     alpha = three.serves[0]
     revoked = ("study", "revoke", second, "east", "--dir", str(alpha.folder))
     assert f"{second}: asked to revoke" in syncret(*revoked, cwd=three.folder)
@@ -89,7 +82,7 @@ def test_two_studies_run_side_by_side_and_outlive_a_killed_service(three: Cluste
     )
     assert {json.loads(line)["study"]["id"] for line in left.splitlines()} == {"first", "second"}
     # Its workers end with it.
-    until_no_workers(gamma.folder)
+    nothing_runs(gamma.folder, WORKER)
     away = alpha.until(lambda s: any(not p["there"] for p in s["peers"]), "gamma away")
     assert "nothing listens there" in json.dumps(away["peers"])
     gamma.start()
@@ -98,7 +91,7 @@ def test_two_studies_run_side_by_side_and_outlive_a_killed_service(three: Cluste
     three.submit("second", "south", "west")
     for serve in three.serves:
         assert serve.until_state("second", "finished")["reason"] == ""
-    until_no_workers(three.folder)
+    nothing_runs(three.folder, WORKER)
 
 
 def _was_finished(three: Cluster, digest: str) -> None:
@@ -172,7 +165,7 @@ def test_a_worker_that_is_killed_is_started_again(three: Cluster) -> None:
     three.approve(digest)
     for serve in three.serves:
         serve.until_state("killed", "running")
-    os.kill(workers_of(three.serves[1].folder)[0], signal.SIGKILL)
+    os.kill(process_of(three.serves[1].folder, WORKER), signal.SIGKILL)
     three.serves[1].until(
         lambda s: any((study["process"] or {}).get("restarts", 0) > 0 for study in s["studies"]),
         "started again",
@@ -202,7 +195,7 @@ def test_a_third_study_waits_for_its_turn_and_is_cancelled_for_all(three: Cluste
     for serve in three.serves:
         serve.until_state("turn-1", "cancelled")
         serve.until_state("turn-2", "cancelled")
-    until_no_workers(three.folder)
+    nothing_runs(three.folder, WORKER)
 
 
 Says = Callable[..., str]

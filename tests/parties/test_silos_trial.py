@@ -11,8 +11,9 @@ import pytest
 from parties.commands.main import cli
 from parties.commands.running import guarded
 from parties.statuses import Status
-from tests.parties.commands import Run, assert_nothing_runs, processes, snapshot
+from tests.parties.commands import Run, snapshot
 from tests.parties.small import write_small
+from tests.until import nothing_runs, process_of
 
 
 def files(folder: Path, *, rounds: int = 4, table: str = "") -> list[str]:
@@ -49,7 +50,7 @@ def test_tda_leaves_the_run_folder_and_an_audit_that_passes(tmp_path: Path) -> N
     left = [str(path) for path in out.rglob("*")]
     assert not [path for path in left if path.endswith((".key", ".sqlite")) or "silo-" in path]
     assert not (out / "owners").exists()
-    assert_nothing_runs(tmp_path)
+    nothing_runs(tmp_path)
     assert guarded(cli, ["audit", str(out)]) == Status.DONE
     before = snapshot(out)
     again = start(tmp_path, "--beta", "0.5", "--label", "ward")
@@ -59,8 +60,7 @@ def test_tda_leaves_the_run_folder_and_an_audit_that_passes(tmp_path: Path) -> N
 
 def silo(folder: Path, index: int) -> int:
     """The process id of the silo that has process number ``index``."""
-    (found,) = (p for p, c in processes(folder).items() if f"--share {index}/" in c)
-    return found
+    return process_of(folder, f"--share {index}/")
 
 
 @pytest.mark.slow
@@ -73,17 +73,16 @@ def test_tda_goes_on_without_a_silo_that_was_killed(tmp_path: Path) -> None:
     assert any("silo-003 was killed by SIGKILL" in line for line in run.said)
     sums = json.loads(output)["sums"]
     assert (sums["taken"], sums["given_up"], sums["least_survivors"]) == (42, 0, 4)
-    assert_nothing_runs(tmp_path)
+    nothing_runs(tmp_path)
 
 
 @pytest.mark.slow
 def test_tda_ends_where_its_server_is_killed_and_goes_on_when_started_again(tmp_path: Path) -> None:
     run = start(tmp_path, rounds=60)
     run.wait_for("sum 2 of at most 62 done")
-    (server,) = (p for p, command in processes(tmp_path).items() if " silos-server " in command)
-    os.kill(server, signal.SIGKILL)
+    os.kill(process_of(tmp_path, " silos-server "), signal.SIGKILL)
     assert run.end()[0] == Status.KILLED
-    assert_nothing_runs(tmp_path)
+    nothing_runs(tmp_path)
     again = start(tmp_path, "--json", rounds=60)
     status, output = again.end()
     assert status == 0, again.said
@@ -104,7 +103,7 @@ def test_tda_stops_everything_when_it_is_interrupted(tmp_path: Path) -> None:
     assert time.monotonic() - sent < 15
     assert "goes on after the last sum" in run.said[-1]
     assert not [line for line in run.said if "Traceback" in line]
-    assert_nothing_runs(tmp_path)
+    nothing_runs(tmp_path)
 
 
 @pytest.mark.parametrize(

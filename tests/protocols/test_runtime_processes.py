@@ -18,6 +18,7 @@ from protocols.mesh import TlsFiles
 from protocols.runtime import PartyRuntime
 from tests.protocols.lone_party import exchange_for_ever
 from tests.protocols.network import Address, all_ended, free_addresses, runtimes
+from tests.until import until_stopped
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
@@ -102,7 +103,7 @@ async def test_close_is_bounded_when_a_stopped_process_is_written_to(
     monkeypatch.setattr(runtime_module, "_FAREWELL_S", 0.5)
     async with with_a_process(tls) as (parties, process):
         process.send_signal(signal.SIGSTOP)
-        await asyncio.sleep(0.05)
+        until_stopped(process.pid)
         await parties[0].context().round({2: np.zeros(50_000_000, np.uint8)}, {})
         started = time.monotonic()
         await parties[0].close("stop")
@@ -112,6 +113,7 @@ async def test_close_is_bounded_when_a_stopped_process_is_written_to(
 async def test_close_raises_when_a_peer_dies_before_its_farewell(tls: list[TlsFiles]) -> None:
     async with with_a_process(tls) as (parties, process):
         process.send_signal(signal.SIGSTOP)
+        until_stopped(process.pid)
         closing = [asyncio.ensure_future(party.close()) for party in parties]
         await asyncio.sleep(0.05)
         process.kill()

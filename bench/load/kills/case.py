@@ -22,7 +22,7 @@ from pathlib import Path
 
 from bench.load.fuzzing.corpus import OWNERS, PARTIES, Corpus, codes_of
 from bench.load.kills import judging, points
-from bench.load.kills.children import imported, started
+from bench.load.kills.children import continue_stopped, imported, started
 from bench.load.kills.judging import Finished
 from bench.load.kills.network import Network
 from bench.load.kills.outcome import Case, Outcome
@@ -223,10 +223,7 @@ def _wait(
                 network.lag()
                 fault = ""
             elif passed > {points.STOP: _STOP_S, points.HANG: _HANG_S}.get(fault, LIMIT_S):
-                pid = servers[case.victim].pid if case else None
-                if pid is not None:
-                    os.kill(pid, signal.SIGCONT)
-                fault = ""
+                fault = "" if case is None or continue_stopped(servers[case.victim]) else fault
         time.sleep(_POLL_S)
 
 

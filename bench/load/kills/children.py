@@ -1,12 +1,15 @@
 """Processes of a case: forked from one that has imported all of it, so that a case takes seconds.
 
-Provides ``started`` and ``imported``, which says what that is. Public.
+Provides ``started``, ``imported``, which says what that is, and ``continue_stopped``. Public.
 """
 
 import contextlib
 import multiprocessing
+import os
+import signal
 from collections.abc import Callable, Iterator
 from multiprocessing.context import ForkServerProcess
+from pathlib import Path
 
 from parties.commands.running import postponed
 
@@ -33,3 +36,18 @@ def started(target: Callable[..., None], *args: object) -> Iterator[ForkServerPr
             process.kill()
             process.join()
         process.close()
+
+
+def continue_stopped(process: ForkServerProcess) -> bool:
+    """Continue a stopped process; False where it still runs, since a signal that came before its stop would be lost.
+
+    True for one that has ended.
+    """
+    try:
+        state = Path(f"/proc/{process.pid}/stat").read_text(encoding="utf-8").rpartition(")")[2]
+        if state.split()[0] not in "TtZX":
+            return False
+        os.kill(process.pid or 0, signal.SIGCONT)
+    except (FileNotFoundError, ProcessLookupError):
+        pass
+    return True

@@ -1,12 +1,13 @@
 """What services leave behind when a study is over and they have ended: nothing that is secret, runs or listens.
 
-Provides ``left_behind``. Public.
+Provides ``left_behind`` and ``until_ended``. Public.
 """
 
 import contextlib
 import os
 import socket
 import sqlite3
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from parties.trial.ports import LOOPBACK
 
 _FOLDERS = ("submissions", "incoming", "totals", "outbox")
 """Of a store, for what is secret."""
+_LOOK_S = 0.1
 
 
 def left_behind(trio: Trio, config: Config) -> str:
@@ -29,6 +31,13 @@ def left_behind(trio: Trio, config: Config) -> str:
     for pid, name in enumerate(SERVICES):
         found += _secrets(trio.folder / name, pid, config)
     return "; ".join(f"left behind: {one}" for one in found)
+
+
+def until_ended(trio: Trio, within_s: float) -> None:
+    """Wait for the processes of a study, at most so long: those of a service that was killed end a moment after it."""
+    deadline = time.monotonic() + within_s
+    while any(_processes(trio.folder)) and time.monotonic() < deadline:
+        time.sleep(_LOOK_S)
 
 
 def _processes(folder: Path) -> Iterator[str]:

@@ -28,9 +28,9 @@ from typing import Any
 
 import parties.operate.service
 from bench.load.kills import judging, points, service_points
-from bench.load.kills.children import imported, started
+from bench.load.kills.children import continue_stopped, imported, started
 from bench.load.kills.judging import Finished
-from bench.load.kills.leftovers import left_behind
+from bench.load.kills.leftovers import left_behind, until_ended
 from bench.load.kills.network import Network
 from bench.load.kills.outcome import CANCELLED, FINISHED, Case, Outcome
 from bench.load.services import (
@@ -59,7 +59,7 @@ LIMIT_S = 240.0
 _STOP_S, _HANG_S, _ROOM_S = 0.3, FRESH_S + 1, 2.0
 _POLL_S, _AGAIN_S = 0.2, 2.0
 """How often services ask one another, and when they try again what they would in a minute."""
-_DELETED_S = 30.0
+_DELETED_S, _END_S = 30.0, 20.0
 _LOOK_S = 0.1
 _QUICK = {"iterations": 5, "final_iterations": 5, "noise": "distributed"}
 _TIMEOUTS = {"connect_s": 10.0, "receive_s": 10.0}
@@ -170,6 +170,7 @@ class Playing:
             except _WrongEnd as error:
                 return str(error)
         try:
+            until_ended(self.trio, _END_S)
             wrong = left_behind(self.trio, self.config) or self._unwritten()
             return wrong or ("" if self.case.of == CANCELLED else self.judged())
         except (OSError, PartyError) as error:
@@ -283,7 +284,7 @@ class Playing:
             case points.LAG:
                 network.lag()
             case points.STOP | points.HANG:
-                _continue(process)
+                return "" if continue_stopped(process) else fault
             case points.FULL:
                 _make_room(process)
         return ""
