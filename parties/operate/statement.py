@@ -17,7 +17,7 @@ from parties.errors import PartyError
 from parties.operate.book import State
 from parties.version import spoken
 
-EXCHANGE_VERSION = 1
+EXCHANGE_VERSION = 2
 """Of the form of statements; raised whenever it changes."""
 MOST_BYTES = 1 << 22
 MOST_STUDIES = 5_000
