@@ -142,6 +142,7 @@ async def agree(
     budget: float,
     nonce: str,
     keys: NoiseKeys | None,
+    fresh: NoiseKeys | None,
     max_bytes: int,
 ) -> Resumed:
     """Compare identities, then bring all three servers to the furthest point that two of them have reached.
@@ -149,14 +150,14 @@ async def agree(
     Where their configurations differ they show them to one another (one exchange more), and fail with what differs.
 
     ``initial`` are the candidates that round 0 measures, in their order; no charge is larger than the ``budget``;
-    ``nonce`` (hex) is this server's part in the name of the mesh; ``keys`` are the noise keys that it has;
-    ``max_bytes`` is ``largest_state``.
+    ``nonce`` (hex) is this server's part in the name of the mesh; ``keys`` are the noise keys that it has and ``fresh``
+    those of this mesh; ``max_bytes`` is ``largest_state``.
     Leaks: what the servers already opened or charged, to one another. Rounds: 2. Communication: the state as JSON, and
     96 bytes, to each.
     Raises CheckFailed where identities differ or releases contradict, ProtocolViolation for malformed state or one told
     differently.
     """
-    mine, fresh = DurableLedger(store), ctx.fresh_noise_keys()
+    mine = DurableLedger(store)
     said = {
         "identity": {name: getattr(identity, name) for name in Identity.__dataclass_fields__},
         "nonce": nonce,

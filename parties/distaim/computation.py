@@ -143,6 +143,7 @@ async def compute(
             budget=server.plan.rho,
             nonce=nonce,
             keys=_noise_keys(server),
+            fresh=_fresh_keys(server, ctx),
             max_bytes=largest_state(server.workload, server.plan.rounds, server.config.domain),
         )
     initial = sum(m.round == 0 for m in resumed.found.history)
@@ -200,6 +201,18 @@ async def compute(
 def _noise_keys(server: ComputeServer) -> NoiseKeys | None:
     kept = server.circumstances.keep("noise keys", lambda: packed_keys(server.store.noise_keys()))
     return unpacked_keys(kept)
+
+
+def _fresh_keys(server: ComputeServer, ctx: Context) -> NoiseKeys | None:
+    """The mesh's own; None where the run is over at a server, which has no sealing key and so shares no key."""
+
+    def taken() -> bytes:
+        try:
+            return packed_keys(ctx.fresh_noise_keys())
+        except ProtocolViolation:
+            return b""
+
+    return unpacked_keys(server.circumstances.keep("fresh noise keys", taken))
 
 
 def _show_claims(server: ComputeServer, resumed: Resumed) -> None:

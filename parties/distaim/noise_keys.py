@@ -18,6 +18,8 @@ from protocols.errors import CheckFailed, ProtocolViolation
 from protocols.keystream import KEY_BYTES
 
 _COMMITMENT = b"syncret noise commitment 1\n"
+_NO_KEYS = NoiseKeys(bytes(KEY_BYTES), bytes(KEY_BYTES), bytes(KEY_BYTES))
+"""In the place of keys that there are not; nothing is opened then."""
 
 
 def _commitment(key: bytes) -> str:
@@ -26,26 +28,31 @@ def _commitment(key: bytes) -> str:
 
 @dataclass(frozen=True, slots=True)
 class KeysClaim:
-    """Commitments to a server's keys of its two components: those that it has, if any, and the mesh's own."""
+    """Commitments to a server's keys of its two components: those that it has, if any, and the mesh's own.
+
+    A mesh has none where the run is over at a server, which then has no sealing key any more.
+    """
 
     kept: tuple[str, str] | None
-    fresh: tuple[str, str]
+    fresh: tuple[str, str] | None
 
     @classmethod
-    def of(cls, kept: NoiseKeys | None, fresh: NoiseKeys) -> "KeysClaim":
+    def of(cls, kept: NoiseKeys | None, fresh: NoiseKeys | None) -> "KeysClaim":
         """Of a server with these keys."""
-        return cls(None if kept is None else _commitments(kept), _commitments(fresh))
+        claims = (None if keys is None else _commitments(keys) for keys in (kept, fresh))
+        return cls(*claims)
 
     def to_dict(self) -> dict[str, object]:
         """For a peer, as JSON."""
-        return {"kept": None if self.kept is None else list(self.kept), "fresh": list(self.fresh)}
+        parts = {"kept": self.kept, "fresh": self.fresh}
+        return {name: None if part is None else list(part) for name, part in parts.items()}
 
     @classmethod
     def from_dict(cls, value: object, pid: int) -> "KeysClaim":
         """What server ``pid`` said with ``to_dict``. Raises ProtocolViolation on anything else."""
-        table = value if isinstance(value, dict) else {}
+        table = value if isinstance(value, dict) else {"kept": "", "fresh": ""}
         kept, fresh = (_pair(table.get(name)) for name in ("kept", "fresh"))
-        if fresh is None or (kept is None and table.get("kept") is not None):
+        if [kept, fresh].count(None) > [table.get("kept"), table.get("fresh")].count(None):
             raise ProtocolViolation(f"party {pid} told nothing that commits to noise keys", pid)
         return cls(kept, fresh)
 
@@ -76,48 +83,49 @@ def agreed_keys(
     ctx: Context,
     claims: Sequence[KeysClaim],
     kept: NoiseKeys | None,
-    fresh: NoiseKeys,
+    fresh: NoiseKeys | None,
     *,
     charged: bool,
 ) -> AgreedKeys:
     """The keys of a run: of each component those that both its holders have, else the mesh's own.
 
-    Where this server has ``charged`` something and another one does not have the same keys any more, that is a problem
-    of theirs: a run that has everything opened can still end. Raises CheckFailed where the holders of a component
-    commit to different keys of the mesh.
+    Where this server has ``charged`` something and another one does not have the same keys any more, or where there are
+    no keys, that is a problem of theirs: a run that has everything opened can still end. Raises CheckFailed where the
+    holders of a component commit to different keys of the mesh.
     """
-    commitments = []
-    for component in range(3):
-        first, second = claims[component], claims[(component - 1) % 3]
-        if first.kept is not None and second.kept is not None and first.kept[0] == second.kept[1]:
-            commitments.append(first.kept[0])
-            continue
-        if first.fresh[0] != second.fresh[1]:
-            raise CheckFailed(
-                f"parties {component} and {(component - 1) % 3} tell different commitments of their noise key: one of "
-                "these two deviates"
-            )
-        commitments.append(first.fresh[0])
-    problem, mine = "", {ctx.pid: ctx.prev_pid, ctx.next_pid: ctx.next_pid}
-    have = None if kept is None else dict(zip(mine, _commitments(kept), strict=True))
-    for component, peer in mine.items():
-        if charged and (have is None or have[component] != commitments[component]):
-            problem = (
+    commitments = [_common(claims[c], claims[(c - 1) % 3], c) for c in range(3)]
+    problem = "" if all(commitments) else "the run is over at a server, which has no keys any more"
+    mine = {ctx.pid: ctx.prev_pid, ctx.next_pid: ctx.next_pid}
+    have = [""] * 2 if kept is None else _commitments(kept)
+    for (component, peer), commitment in zip(mine.items(), have, strict=True):
+        if charged and commitment != commitments[component]:
+            problem = problem or (
                 f"party {peer} does not have the noise keys with which this server has charged openings: with others "
                 "they would be drawn again; expected its folder as it was left"
             )
-    own, next_ = (
-        old if have is not None and old is not None and have[c] == commitments[c] else new
-        for c, old, new in zip(
-            mine,
-            (None, None) if kept is None else (kept.own, kept.next),
-            (fresh.own, fresh.next),
-            strict=True,
-        )
+    old, new = kept or _NO_KEYS, fresh or _NO_KEYS
+    same = [mine_ == commitments[c] for c, mine_ in zip(mine, have, strict=True)]
+    keys = NoiseKeys(
+        old.own if same[0] else new.own,
+        old.next if same[1] else new.next,
+        new.private if kept is None else old.private,
     )
-    private = fresh.private if kept is None else kept.private
     keyset = hashlib.sha256("\n".join(commitments).encode()).hexdigest()
-    return AgreedKeys(NoiseKeys(own, next_, private), keyset, problem)
+    return AgreedKeys(keys, keyset, problem)
+
+
+def _common(first: KeysClaim, second: KeysClaim, component: int) -> str:
+    """The commitment to a component's key that both its holders, party ``component`` and the one before, go by."""
+    if first.kept is not None and second.kept is not None and first.kept[0] == second.kept[1]:
+        return first.kept[0]
+    if first.fresh is None or second.fresh is None:
+        return ""
+    if first.fresh[0] != second.fresh[1]:
+        raise CheckFailed(
+            f"parties {component} and {(component - 1) % 3} tell different commitments of their noise key: one of "
+            "these two deviates"
+        )
+    return first.fresh[0]
 
 
 def packed_keys(keys: NoiseKeys | None) -> bytes:
