@@ -1,0 +1,13 @@
+"""The goals by name: ``GOALS``. Public."""
+
+from collections.abc import Mapping
+
+from bench.attacks.goals.restarts import BURN, END, LEARN, PICK
+from bench.attacks.goals.results import Goal
+
+GOALS: Mapping[str, Goal] = {
+    "burn-the-budget": BURN,
+    "pick-the-query": PICK,
+    "learn-first": LEARN,
+    "keep-from-ending": END,
+}
