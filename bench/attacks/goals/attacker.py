@@ -49,8 +49,8 @@ class Attacker:
     def learns(self, step: StepCost, what: str, value: RingArray) -> None:
         """What it opens before it has shown its own component: it may leave then."""
 
-    def sends(self, step: StepCost, payload: Payload) -> Payload:
-        """A message of its own, just before it goes."""
+    def sends(self, step: StepCost, payload: Payload) -> Payload | None:
+        """A message of its own, just before it goes; None where it does not."""
         return payload
 
 
@@ -132,7 +132,9 @@ def _sent(
     payload: Payload,
     cost: StepCost,
 ) -> None:
-    honest(runtime, peer, label, _attacker().sends(cost, payload), cost)
+    sent = _attacker().sends(cost, payload)
+    if sent is not None:
+        honest(runtime, peer, label, sent, cost)
 
 
 async def _rushed(honest: object, ctx: Context, x_sh: Share, what: str) -> RingArray:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from bench.attacks.goals.people import EXCLUDE, GUILTY
 from bench.attacks.goals.restarts import BURN, END, LEARN, PICK
 from bench.attacks.goals.results import Goal
 
@@ -9,5 +10,7 @@ GOALS: Mapping[str, Goal] = {
     "burn-the-budget": BURN,
     "pick-the-query": PICK,
     "learn-first": LEARN,
+    "exclude-an-owner": EXCLUDE,
+    "blame-an-honest-server": GUILTY,
     "keep-from-ending": END,
 }
