@@ -88,6 +88,8 @@ def _exclude(
     first: bool = False,
 ) -> Got:
     with Study.make(mode) as study:
+        # Counted again, it is not the last one any more.
+        study.late = VICTIM
         if not first:
             at_restart(study)
         ended = study.start(_Excluding(resumes, lists), DEVIATING)
@@ -182,16 +184,16 @@ def _collected(study: Study) -> Path:
     return out
 
 
-_BLAME = re.compile(r"[Ss]erver (\d)(?: claimed| left first)")
+def blamed(checks: Sequence[Check], *, ended: bool) -> set[int]:
+    """The servers that an audit names for something, and not the deviating one beside them.
 
-
-def blamed(checks: Sequence[Check]) -> set[int]:
-    """The servers that an audit names for something: in a check that fails, or as who left first or made claims."""
-    found = set[int]()
-    for check in checks:
-        pattern = r"(?:[Ss]erver|[Pp]arty) (\d)" if check.status == FAIL else _BLAME.pattern
-        found |= {int(number) for number in re.findall(pattern, check.detail)}
-    return found
+    In checks that fail, of a study that has ended; and for claims, or for what was charged and never opened.
+    """
+    told = [check.detail for check in checks if check.status == FAIL] if ended else []
+    claims = r"Nothing was opened.*?(?:\. |\.$)|Server \d claimed.*?\."
+    told += [text for check in checks for text in re.findall(claims, check.detail)]
+    named = [set(map(int, re.findall(r"(?:erver|arty) (\d)", text))) for text in told]
+    return set[int]().union(*(pids for pids in named if DEVIATING not in pids))
 
 
 def _accused(ended: Ended) -> set[int]:
@@ -209,7 +211,7 @@ def _frame(attacker: Callable[[], Attacker], mode: str, *, restart: bool, ends: 
         if ends:
             wrong = finished_wrongly(study, ended if ended.finished else study.start())
         checks = audit_folder(_collected(study)).checks
-    accused, named = _accused(ended) - {DEVIATING}, blamed(checks) - {DEVIATING}
+    accused, named = _accused(ended) - {DEVIATING}, blamed(checks, ended=ends)
     failed = [f"{check.name}: {check.detail}" for check in checks if check.status == FAIL]
     found = [
         f"{who} {' and '.join(SERVERS[pid] for pid in sorted(pids))}"

@@ -42,6 +42,7 @@ SERVERS = ("server-0", "server-1", "server-2")
 OWNERS = ("clinic-a", "clinic-b", "clinic-c")
 ROUNDS = 2
 _LIMIT_S = 120
+_LATE_S = 1.0
 _SIZES = {"sex": 2, "ward": 3, "smoker": 2, "stage": 4, "therapy": 2}
 COLUMNS: Sequence[Mapping[str, object]] = [
     {"name": name, "kind": "categorical", "categories": list(map(str, range(size)))}
@@ -178,6 +179,8 @@ class Study:
     folder: Path
     tables: Tables
     capacities: Mapping[str, int] = field(default_factory=dict)
+    late: str = ""
+    """An owner that comes after the others."""
     _stack: ExitStack = field(default_factory=ExitStack)
 
     @classmethod
@@ -193,7 +196,7 @@ class Study:
         stack = ExitStack()
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="syncret-attack-")))
         config = config or make_config(security, changes or {})
-        made = cls(config, folder, tables or make_tables(), capacities or {}, stack)
+        made = cls(config, folder, tables or make_tables(), capacities or {}, _stack=stack)
         for name in SERVERS:
             files = _certificates()[1][name]
             shutil.copytree(files.cert.parent, folder / f"of-{name}")
@@ -270,6 +273,7 @@ class Study:
         return self.config.override({"tls": tls})
 
     async def _send(self, owner: str) -> None:
+        await asyncio.sleep(_LATE_S if owner == self.late else 0)
         await submit(
             self.config,
             self.tables[owner],
