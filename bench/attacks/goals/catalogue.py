@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from bench.attacks.goals.joins import BEND, LINK
 from bench.attacks.goals.people import EXCLUDE, GUILTY
 from bench.attacks.goals.restarts import BURN, END, LEARN, PICK
 from bench.attacks.goals.results import Goal
@@ -12,5 +13,7 @@ GOALS: Mapping[str, Goal] = {
     "learn-first": LEARN,
     "exclude-an-owner": EXCLUDE,
     "blame-an-honest-server": GUILTY,
+    "bend-a-join": BEND,
+    "link-an-owner": LINK,
     "keep-from-ending": END,
 }

@@ -1,4 +1,4 @@
-"""What a server wanted, what it got, and what the others saw: ``Result``, ``Goal`` and ``Way``. Public."""
+"""What a server wanted, what it got, and what the others saw: ``Try``, ``Goal`` and ``Way``. Public."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -38,7 +38,7 @@ class Goal:
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class Try:
     """A try of ``goal`` by a ``way``, in a mode, and what came of it; ``expected``: whether it is reached there."""
 
     goal: str
@@ -62,7 +62,7 @@ class Result:
 
 def tried(
     name: str, goal: Goal, ways: Sequence[str] = (), modes: Sequence[str] = BOTH
-) -> list[Result]:
+) -> list[Try]:
     """Every way of a goal, or some, in its modes."""
     return [
         _result(name, goal, label, mode)
@@ -73,10 +73,10 @@ def tried(
     ]
 
 
-def _result(name: str, goal: Goal, label: str, mode: str) -> Result:
+def _result(name: str, goal: Goal, label: str, mode: str) -> Try:
     way = goal.ways[label]
     found = way.attack(mode)
-    return Result(
+    return Try(
         name,
         label,
         mode,
