@@ -67,9 +67,10 @@ def test_noise_that_is_drawn_anew_is_seen(monkeypatch: pytest.MonkeyPatch) -> No
     """As it was: a draw for each start, of which the server takes the one that it likes."""
     monkeypatch.setattr(Context, "noise", Context.common)
     assert any(t.reached for t in tries(PICK, "leaves", modes=(MALICIOUS, SEMI_HONEST)))
-    (found,) = tries("learn-first", "round-1")
-    assert found.reached
-    assert "others after a restart" in found.got
+    # Of two counts, the same noise comes again once in some thousand times: not in both.
+    found = [t for t in tries("learn-first") if t.reached]
+    assert found
+    assert all("others after a restart" in t.got for t in found)
 
 
 def test_a_lead_that_changes_a_kept_model_keeps_a_study_from_ending_where_followers_take_it(
