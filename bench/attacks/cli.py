@@ -7,6 +7,8 @@ from collections import Counter
 import click
 
 from bench.attacks.deviations import GENERIC, STRUCTURED
+from bench.attacks.goals.catalogue import GOALS
+from bench.attacks.goals.results import Try, tried
 from bench.attacks.judge import (
     ABORTED,
     MALICIOUS,
@@ -39,6 +41,13 @@ _EXAMPLE = "Example: syncret bench attacks --attack A-below --attack flip --prog
     help="Whose messages are changed; may be given several times [all].",
 )
 @click.option(
+    "--goal",
+    "goals",
+    multiple=True,
+    type=click.Choice(tuple(GOALS)),
+    help="What a server wants of a whole study, over restarts; may be given several times [all].",
+)
+@click.option(
     "--messages",
     type=click.IntRange(1),
     default=2,
@@ -50,6 +59,7 @@ _EXAMPLE = "Example: syncret bench attacks --attack A-below --attack flip --prog
 def attacks(
     attacks: tuple[str, ...],
     programs: tuple[str, ...],
+    goals: tuple[str, ...],
     messages: int,
     *,
     everything: bool,
@@ -59,29 +69,51 @@ def attacks(
 
     All is tried in both modes. In malicious mode every attack has to end the run, and nothing is opened but what an
     honest run opens. In semi-honest mode the same attacks are the controls: structured ones have to succeed, and of
-    changed messages some in every program that computes on shares. The exit status is 1 where anything else comes out.
+    changed messages some in every program that computes on shares. Goals are pursued in whole studies of real servers:
+    what was wanted, what the server got, what the others saw. The exit status is 1 where anything else comes out.
+    With --goal alone, nothing else is tried; nor are goals with --attack or --program.
     """
     most = None if everything else messages
-    aimed = [name for name in attacks or STRUCTURED if name in STRUCTURED]
-    kinds = [name for name in attacks or GENERIC if name in GENERIC]
+    changed = bool(attacks or programs or not goals)
+    aimed = [name for name in attacks or STRUCTURED if name in STRUCTURED and changed]
+    kinds = [name for name in attacks or GENERIC if name in GENERIC and changed]
+    pursued = goals if goals or attacks or programs else tuple(GOALS)
     results: list[Result] = list(structured(aimed, most)) if aimed else []
     if kinds:
         for name in programs or TARGETS:
             found = list(generic([name], kinds, most, (SEMI_HONEST, MALICIOUS)))
             results += found
             click.echo(f"{name}: {_counts(found)}", err=True)
-    wrong = [result for result in results if not result.as_it_should_be]
+    tries = [result for name in pursued for result in tried(name, GOALS[name])]
     tame = without_control(results) if not attacks else []
-    if as_json:
-        document = {"ok": not wrong and not tame, "attacks": [r.to_dict() for r in results]}
-        click.echo(json.dumps(document | {"without_control": tame}))
-    else:
-        click.echo(summary(results))
-        for name in tame:
-            click.echo(f"{name}: no change of a message succeeds in semi-honest mode")
-        click.echo(f"{len(results)} attacks, {len(wrong)} that came out otherwise than they should")
-    if wrong or tame:
+    (_echo_json if as_json else _echo_text)(results, tries, tame)
+    if tame or not all(_right(results, tries)):
         sys.exit(1)
+
+
+def _right(results: list[Result], tries: list[Try]) -> list[bool]:
+    """Whether each came out as it should."""
+    return [r.as_it_should_be for r in results] + [t.as_it_should_be for t in tries]
+
+
+def _echo_json(results: list[Result], tries: list[Try], tame: list[str]) -> None:
+    document = {
+        "ok": all(_right(results, tries)) and not tame,
+        "attacks": [result.to_dict() for result in results],
+        "goals": [result.to_dict() for result in tries],
+        "without_control": tame,
+    }
+    click.echo(json.dumps(document))
+
+
+def _echo_text(results: list[Result], tries: list[Try], tame: list[str]) -> None:
+    for table in filter(None, (summary(results), goals_summary(tries))):
+        click.echo(table)
+    for name in tame:
+        click.echo(f"{name}: no change of a message succeeds in semi-honest mode")
+    right = _right(results, tries)
+    wrong = right.count(False)
+    click.echo(f"{len(right)} attacks, {wrong} that came out otherwise than they should")
 
 
 def _counts(results: list[Result]) -> str:
@@ -94,6 +126,16 @@ def _counts(results: list[Result]) -> str:
 def _outcomes(results: list[Result]) -> str:
     counted = Counter(result.outcome for result in results)
     return ", ".join(f"{number} {outcome}" for outcome, number in sorted(counted.items())) or "none"
+
+
+def goals_summary(tries: list[Try]) -> str:
+    """A line for each try: what was wanted, what the server got, what the others saw."""
+    rows = [
+        (t.goal, t.way, t.mode, t.wanted, "yes" if t.reached else "no", t.got, t.seen[:120])
+        for t in tries
+    ]
+    head = "goal | way | mode | wanted | reached | got | the others saw"
+    return markdown_table(head, rows, right=()) if rows else ""
 
 
 def summary(results: list[Result]) -> str:
@@ -109,4 +151,4 @@ def summary(results: list[Result]) -> str:
         outcomes = [_outcomes(mode) for mode in modes]
         rows.append((attack, program, *outcomes, str(late) if late else "", said[:70]))
     head = "attack | on, or after | semi-honest | malicious | after a right opening | noticed"
-    return markdown_table(head, rows, right=())
+    return markdown_table(head, rows, right=()) if rows else ""

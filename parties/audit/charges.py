@@ -3,7 +3,8 @@
 Provides the check ``charges``, ``opened_names``, and ``never_opened``. An opening has a name, which its charge carries.
 After a restart an opening of the same name is the same value: it is noted as repeated, and was paid for before. A
 charge without an opening is no violation: a server may have been killed between the two, and what one server alone
-claims is entered by no other. It is shown, with who left first, since a server that is after something leaves then.
+claims is entered by no other. It is shown, with how the records end, the first first: a server that is after something
+leaves then.
 Public: all of it.
 """
 
@@ -131,7 +132,7 @@ class _Unopened:
 
 
 def never_opened(evidence: Evidence) -> list[str]:
-    """A sentence for each charge that no server opened anything for, with who left first then."""
+    """A sentence for each charge that no server opened anything for, with how the records end then."""
     opened, found = opened_names(evidence), dict[str, _Unopened]()
     for transcript in evidence.transcripts:
         for entry in (e for a in transcript.attempts for e in a.of("ledger")):
@@ -148,8 +149,13 @@ def _sentence(evidence: Evidence, charge: _Unopened) -> str:
         f"Nothing was opened for the charge for {entry.text('step')} of round {entry.number('round')}, which server"
         f"{'s' * (len(charge.servers) > 1)} {servers} entered"
     )
-    first = first_to_leave(_session_of(evidence, entry))
-    return f"{text}; server {first} left first then." if first is not None else f"{text}."
+    ends = _ends(_session_of(evidence, entry))
+    # One that is left waiting leaves, too, and may be first: each says why.
+    return (
+        f"{text}; their records end, by their own clocks: {'; '.join(ends)}."
+        if ends
+        else f"{text}."
+    )
 
 
 def _session_of(evidence: Evidence, entry: Entry) -> Session | None:
@@ -159,12 +165,12 @@ def _session_of(evidence: Evidence, entry: Entry) -> Session | None:
     return None
 
 
-def first_to_leave(session: Session | None) -> int | None:
-    """The server whose record of a session ends first; None where there is none, or all came to the end."""
+def _ends(session: Session | None) -> list[str]:
+    """How the servers' records of a session end, the first first; none where all came to the end."""
     if session is None or all(attempt.clean for attempt in session.present):
-        return None
-    ends = [(a.entries[-1].time, a.pid) for a in session.present if a.entries]
-    return min(ends)[1] if ends else None
+        return []
+    ends = sorted((a.entries[-1].time, a.pid, a.entries[-1]) for a in session.present if a.entries)
+    return [f"server {pid}, {e.record.get('reason', 'without a reason')}" for _, pid, e in ends]
 
 
 def _claims(evidence: Evidence) -> Sequence[str]:

@@ -67,6 +67,7 @@ from parties.signing import Issuer
 from parties.statuses import TooFewClients
 from protocols.context import Context
 from protocols.echo import echo
+from protocols.errors import CheckFailed
 from protocols.fields import encode
 from protocols.transcript import Transcript, Value
 
@@ -193,6 +194,7 @@ class Arrivals:
                 f"clients.minimum = {self._config.clients.minimum} {self._wait_text}"
             )
         self._check_sources()
+        self._check_recorded(round)
         await self._prove(round)
         self._total = Total(round, total.share, self._roll.members)
         key = await asyncio.to_thread(self._holdings.commitment_key)
@@ -204,6 +206,20 @@ class Arrivals:
         await asyncio.to_thread(self._holdings.save_standings, self._standings())
         self.seconds += time.perf_counter() - started
         return self._total
+
+    def _check_recorded(self, round: int) -> None:
+        """Raises CheckFailed where a round that was recorded would be counted without somebody who is in it.
+
+        Nothing is kept then: one server that lacks an upload, or says so, would keep the run from ending for good.
+        """
+        lacking = {c: item.missing for c, item in self._incomplete.items() if item.final}
+        if round in self._recorded and lacking:
+            client, missing = min(lacking.items())
+            raise CheckFailed(
+                f"round {round} has begun with {len(lacking)} data owners whose uploads are not at all three servers "
+                f"any more, {client!r} among them, which parties {', '.join(map(str, missing))} do not list; expected "
+                "the servers' folders as they were left"
+            )
 
     def _check_sources(self) -> None:
         """Raises TooFewClients where a source has nobody: nothing would join, and noise alone be paid for."""

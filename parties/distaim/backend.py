@@ -137,7 +137,8 @@ class MpcBackend:
             # What was made for round 0 has its sigma, which an annealed round need not have.
             total, self._prepared = await self._arrivals.count_in(round), None
         self._counts = await asyncio.to_thread(self._expand, total.share)
-        self._members, self._inputs = members_digest(total.members), None
+        # In an order of their own: counted again after a restart, they may come in another one.
+        self._members, self._inputs = members_digest(sorted(total.members)), None
         self._kept.begin_round(self._members)
         self._round, self._clients = round, len(total.members)
         self._transcript.note(ROUND.what, round=round, clients=self._clients)

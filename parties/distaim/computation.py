@@ -269,7 +269,8 @@ async def _aim(
     lead: LeadDuties | None,
 ) -> AimResult:
     """The loop of Algorithm 3, from where the three servers stand."""
-    models = KeptModels(server.store, resumed.found.models, server.circumstances)
+    found = resumed.found
+    models = KeptModels(server.store, found.models, found.everywhere, server.circumstances)
     estimator: Estimator = FollowingEstimator(ctx, server.workload, models)
     if lead is not None:
         estimator = LeadEstimator(

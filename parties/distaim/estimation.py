@@ -8,8 +8,9 @@ choices are and never how private.
 """
 
 import asyncio
+import hashlib
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -54,26 +55,44 @@ def silence_s(receive_s: float) -> float:
 class KeptModels:
     """The models that rounds go by, kept over restarts: a round whose inputs are recorded is done with the same model.
 
-    ``agreed`` says of rounds whose model two servers have alike whether all three do.
+    ``agreed`` are the digests of those that two servers have alike, by round, and ``everywhere`` the rounds of which
+    all three have it. One that two have stays, whatever the lead says.
     """
 
     def __init__(
-        self, store: Store, agreed: Mapping[int, bool], circumstances: Circumstances
+        self,
+        store: Store,
+        agreed: Mapping[int, str],
+        everywhere: Collection[int],
+        circumstances: Circumstances,
     ) -> None:
         self._store = store
         self._agreed = agreed
+        self._everywhere = everywhere
         self._circumstances = circumstances
 
     def everywhere(self, round: int) -> bytes | None:
         """The model of ``round`` where all three servers have it: nothing has to be sent. Raises StoreError."""
-        return self._load(round) if self._agreed.get(round) else None
+        return self._load(round) if round in self._everywhere else None
 
     def own(self, round: int) -> bytes | None:
         """The model of ``round`` where this server is one of two that have it. Raises StoreError."""
         known = round in self._agreed and self._circumstances.keep_json(
-            f"has model of round {round}", lambda: round in self._store.estimates()
+            f"has model of round {round}",
+            lambda: self._store.estimates().get(round) == self._agreed[round],
         )
         return self._load(round) if known else None
+
+    def take(self, round: int, estimate: bytes) -> None:
+        """Keep the lead's model of ``round``. Raises ProtocolViolation where two servers have another one."""
+        agreed = self._agreed.get(round)
+        if agreed is not None and hashlib.sha256(estimate).hexdigest() != agreed:
+            raise ProtocolViolation(
+                f"the lead sent another model of round {round} than two servers have kept: with it, the round would go "
+                "by other inputs than before the restart",
+                LEAD,
+            )
+        self.save(round, estimate)
 
     def save(self, round: int, estimate: bytes) -> None:
         """Keep the model of ``round``; durable on return."""
@@ -160,7 +179,7 @@ class FollowingEstimator:
             message = await patience(c, max_bytes=estimate_bytes(self._workload))
             await echo(c, {LEAD: message})
         if not final:
-            self._models.save(round, message[len(_MODEL) :])
+            self._models.take(round, message[len(_MODEL) :])
         return decode_estimate(memoryview(message)[len(_MODEL) :], self._workload)
 
 

@@ -103,7 +103,8 @@ class Conclusion:
     hold different ones. ``charged`` are the charges that two servers hold; ``wasted`` is the cost of those that nothing
     will be released for; ``claimed`` is what each server alone says that it has charged. ``recorded`` are the inputs
     that two servers have recorded alike, by round, and ``claims`` what else is said of rounds that two have not.
-    ``models`` says of rounds whose model two servers have whether all three do.
+    ``models`` are the digests of the models that two servers have alike, by round; ``everywhere`` are the rounds of
+    which all three have it.
     """
 
     history: tuple[Checkpoint, ...]
@@ -115,7 +116,8 @@ class Conclusion:
     claimed: tuple[tuple[LedgerEntry, ...], ...]
     recorded: Mapping[int, Inputs]
     claims: Mapping[int, tuple[str, ...]]
-    models: Mapping[int, bool]
+    models: Mapping[int, str]
+    everywhere: frozenset[int]
 
 
 def conclude(states: Sequence[Held], pid: int, initial: Sequence[int]) -> Conclusion:
@@ -126,8 +128,9 @@ def conclude(states: Sequence[Held], pid: int, initial: Sequence[int]) -> Conclu
     history, selections = _held_by_two(states, initial)
     common = _charged_by_two(states)
     recorded, claims = _inputs_of_two(states)
-    models = _common([state.models for state in states], _itself)
     due = 1 + max((checkpoint.round for checkpoint in history), default=-1)
+    kept = _common([state.models for state in states], _itself)
+    models = {number: digest for number, digest in kept.items() if number <= due}
     return Conclusion(
         history=tuple(history),
         selections=selections,
@@ -138,11 +141,12 @@ def conclude(states: Sequence[Held], pid: int, initial: Sequence[int]) -> Conclu
         claimed=tuple(_alone(state, common) for state in states),
         recorded=recorded,
         claims=claims,
-        models={
-            number: all(state.models.get(number) == digest for state in states)
+        models=models,
+        everywhere=frozenset(
+            number
             for number, digest in models.items()
-            if number <= due
-        },
+            if all(state.models.get(number) == digest for state in states)
+        ),
     )
 
 

@@ -1,6 +1,7 @@
 """Estimates between the servers: exact on the wire, ticks while the lead works, nothing else accepted."""
 
 import asyncio
+import hashlib
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,6 +24,7 @@ from parties.distaim.estimation import (
     round_answers,
     silence_s,
 )
+from parties.distaim.store import Store
 from protocols.context import Context
 from protocols.errors import ProtocolViolation
 from protocols.runtime import PartyRuntime
@@ -118,6 +120,9 @@ class Unkept(KeptModels):
     def save(self, round: int, estimate: bytes) -> None:
         pass
 
+    def take(self, round: int, estimate: bytes) -> None:
+        pass
+
 
 def test_lead_estimator_ticks_while_it_works_and_all_get_its_result() -> None:
     async def program(ctx: Context) -> Estimate:
@@ -159,6 +164,23 @@ async def test_lead_estimator_passes_on_the_failure_of_the_inner_one() -> None:
 
     with pytest.raises(EstimationError, match="nothing fits"):
         await asyncio.to_thread(fails)
+
+
+def test_a_model_that_two_servers_have_stays_whatever_the_lead_sends(tmp_path: Path) -> None:
+    """What one server says alone changes nothing that another holds: with another model the run could never end."""
+    kept, other = (encode_estimate(make_estimate(seed), 100) for seed in (1, 2))
+    with Store(tmp_path, "ab" * 32) as store:
+        store.save_estimate(1, kept)
+        agreed = {1: hashlib.sha256(kept).hexdigest()}
+        models = KeptModels(store, agreed, {}, Circumstances())
+        with pytest.raises(ProtocolViolation, match="another model of round 1") as caught:
+            models.take(1, other)
+        assert caught.value.pid == LEAD
+        models.take(1, kept)
+        models.take(2, other)
+        assert (models.own(1), models.own(2), models.everywhere(1)) == (kept, None, None)
+        store.save_estimate(1, other)
+        assert models.own(1) is None
 
 
 @given(st.floats(0.1, 1e6))

@@ -1,0 +1,1 @@
+"""Adversaries that want something: studies of three real servers, one of which deviates, over several restarts."""

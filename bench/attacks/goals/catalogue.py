@@ -1,0 +1,19 @@
+"""The goals by name: ``GOALS``. Public."""
+
+from collections.abc import Mapping
+
+from bench.attacks.goals.joins import BEND, LINK
+from bench.attacks.goals.people import EXCLUDE, GUILTY
+from bench.attacks.goals.restarts import BURN, END, LEARN, PICK
+from bench.attacks.goals.results import Goal
+
+GOALS: Mapping[str, Goal] = {
+    "burn-the-budget": BURN,
+    "pick-the-query": PICK,
+    "learn-first": LEARN,
+    "exclude-an-owner": EXCLUDE,
+    "blame-an-honest-server": GUILTY,
+    "bend-a-join": BEND,
+    "link-an-owner": LINK,
+    "keep-from-ending": END,
+}

@@ -1,0 +1,236 @@
+"""Goals against somebody: exclude an owner, make an honest server look guilty.
+
+Provides ``EXCLUDE`` and ``GUILTY``. Public.
+"""
+
+import base64
+import json
+import re
+import shutil
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+
+from bench.attacks.goals.attacker import Attacker
+from bench.attacks.goals.restarts import DEVIATING, Document, Rushing, finished_wrongly
+from bench.attacks.goals.results import BOTH, Goal, Got, Way
+from bench.attacks.goals.study import OWNERS, SERVERS, Ended, Study
+from parties.audit.findings import FAIL, Check
+from parties.audit.run import audit_folder
+from parties.distaim.exclusions import Exclusion
+from parties.distaim.steps import (
+    AGREE,
+    CLIENTS_AGREE,
+    CLIENTS_COMPARE,
+    CLIENTS_RESUME,
+    COMMIT,
+    DIGEST_BYTES,
+)
+from protocols.context import Payload, StepCost
+from protocols.errors import ProtocolViolation
+from protocols.steps import CHOICE, SELECT_CHOOSE
+
+VICTIM = OWNERS[0]
+
+
+def at_restart(study: Study) -> None:
+    """Three servers that were stopped in round 1."""
+    study.start(Rushing(CHOICE.what, 1), DEVIATING)
+
+
+# Exclude an owner.
+
+
+class _Excluding(Attacker):
+    """Says of finals and totals, and lists, what it likes."""
+
+    def __init__(
+        self, resumes: Callable[[Document], Document], lists: Callable[[Document], Document]
+    ) -> None:
+        self._resumes, self._lists = resumes, lists
+
+    def says(self, step: StepCost, payload: bytes) -> bytes:
+        """See ``Attacker.says``."""
+        if step.step == CLIENTS_RESUME.name and payload.startswith(b'{"totals"'):
+            return json.dumps(self._resumes(json.loads(payload))).encode()
+        if step.step == CLIENTS_AGREE.name and payload.startswith(b'{"ready"'):
+            return json.dumps(self._lists(json.loads(payload))).encode()
+        return payload
+
+
+def _as_it_is(document: Document) -> Document:
+    return document
+
+
+def _without_final(document: Document) -> Document:
+    return document | {"final": [item for item in document["final"] if item[0] != VICTIM]}
+
+
+def _without_totals(document: Document) -> Document:
+    return _without_final(document) | {"totals": []}
+
+
+def _unlisted(document: Document) -> Document:
+    return document | {"clients": [item for item in document["clients"] if item[0] != VICTIM]}
+
+
+def _withdrawn(document: Document) -> Document:
+    made_up = base64.b64encode(b"its owner's").decode()
+    shown = {"client": VICTIM, "version": 1, "signature": made_up, "certificate": made_up}
+    return document | {"withdrawn": [shown]}
+
+
+def _exclude(
+    resumes: Callable[[Document], Document],
+    lists: Callable[[Document], Document],
+    mode: str,
+    *,
+    first: bool = False,
+) -> Got:
+    with Study.make(mode) as study:
+        # Counted again, it is not the last one any more.
+        study.late = VICTIM
+        if not first:
+            at_restart(study)
+        ended = study.start(_Excluding(resumes, lists), DEVIATING)
+        last = ended if ended.finished else study.start()
+        wrong = finished_wrongly(study, last)
+        counted = [VICTIM in study.held(pid).counted for pid in range(3)]
+        with study.store(0) as store:
+            standing = store.standing(VICTIM)
+    got = f"{VICTIM} is {'counted' if all(counted) else 'not counted'}"
+    seen = ended.noticed(DEVIATING)
+    if standing is not None and standing.excluded is Exclusion.INCOMPLETE:
+        seen = f"{VICTIM}'s upload is not at {', '.join(SERVERS[pid] for pid in standing.by)}"
+    return Got(not all(counted) or bool(wrong), f"{got}; {wrong}" if wrong else got, seen)
+
+
+EXCLUDE = Goal(
+    f"a study without {VICTIM}, which is at all three servers",
+    {
+        "not-final": Way(partial(_exclude, _without_final, _unlisted)),
+        "no-totals": Way(partial(_exclude, _without_totals, _unlisted)),
+        "withdrawn": Way(partial(_exclude, _as_it_is, _withdrawn, first=True)),
+        # What it takes is a server that lost the upload, and the others see whose loss it is.
+        "never-arrived": Way(partial(_exclude, _as_it_is, _unlisted, first=True), reaches=BOTH),
+    },
+)
+
+
+# Make an honest server look guilty.
+
+
+class _OtherState(Attacker):
+    """The next server hears the same state otherwise."""
+
+    def tells_next(self, step: StepCost, payload: bytes) -> bytes:
+        """See ``Attacker.tells_next``."""
+        return payload + b" " if step.step == AGREE.name and payload.endswith(b"}") else payload
+
+
+class _OtherInputs(Attacker):
+    """Commits to another digest of a round's inputs: before the next server, or before both."""
+
+    def __init__(self, *, both: bool) -> None:
+        self._both = both
+
+    def says(self, step: StepCost, payload: bytes) -> bytes:
+        """See ``Attacker.says``."""
+        return self._other(step, payload) if self._both else payload
+
+    def tells_next(self, step: StepCost, payload: bytes) -> bytes:
+        """See ``Attacker.tells_next``."""
+        return payload if self._both else self._other(step, payload)
+
+    def _other(self, step: StepCost, payload: bytes) -> bytes:
+        return bytes(len(payload)) if step.step == COMMIT.name else payload
+
+
+class _Accusing(Attacker):
+    """Says that its component of an owner is not what the server before it has; may show another one than it has."""
+
+    def __init__(self, *, shows: bool) -> None:
+        self._shows = shows
+
+    def says(self, step: StepCost, payload: bytes) -> bytes:
+        """See ``Attacker.says``."""
+        if step.step != CLIENTS_COMPARE.name or len(payload) == 3 * DIGEST_BYTES:
+            return payload
+        if payload == b"{}":
+            return json.dumps({VICTIM: Exclusion.COMPONENTS_DIFFER}).encode()
+        return json.dumps(["00" * DIGEST_BYTES]).encode() if self._shows else payload
+
+
+class _Silent(Attacker):
+    """Says nothing any more from a choice on: the others lose patience, and leave first."""
+
+    def sends(self, step: StepCost, payload: Payload) -> Payload | None:
+        """See ``Attacker.sends``."""
+        return None if step.step == SELECT_CHOOSE.name else payload
+
+
+def _collected(study: Study) -> Path:
+    """What an auditor gets of the three servers."""
+    out = study.folder / "run"
+    (out / "transcripts").mkdir(parents=True)
+    (out / "certificates").mkdir()
+    for pid, name in enumerate(SERVERS):
+        transcript = study.directory(pid) / "transcript.jsonl"
+        shutil.copyfile(transcript, out / "transcripts" / f"party-{pid}.jsonl")
+        files = study.files(pid)
+        shutil.copyfile(files.cert, out / "certificates" / f"{name}.crt")
+        shutil.copyfile(files.ca, out / "certificates" / "ca.crt")
+    (out / "config.toml").write_text(study.config.resolved_toml())
+    return out
+
+
+def blamed(checks: Sequence[Check], *, ended: bool) -> set[int]:
+    """The servers that an audit names for something, and not the deviating one beside them.
+
+    In checks that fail, of a study that has ended; and for claims, or for what was charged and never opened.
+    """
+    told = [check.detail for check in checks if check.status == FAIL] if ended else []
+    claims = r"Nothing was opened.*?(?:\. |\.$)|Server \d claimed.*?\."
+    told += [text for check in checks for text in re.findall(claims, check.detail)]
+    named = [set(map(int, re.findall(r"(?:erver|arty) (\d)", text))) for text in told]
+    return set[int]().union(*(pids for pids in named if DEVIATING not in pids))
+
+
+def _accused(ended: Ended) -> set[int]:
+    """Whom honest servers say that they caught."""
+    errors = [e for pid, e in enumerate(ended.errors) if pid != DEVIATING]
+    return {e.pid for e in errors if isinstance(e, ProtocolViolation) and e.pid is not None}
+
+
+def _frame(attacker: Callable[[], Attacker], mode: str, *, restart: bool, ends: bool = True) -> Got:
+    with Study.make(mode, {} if ends else {"timeouts.receive_s": 2.0}) as study:
+        if restart:
+            at_restart(study)
+        ended = study.start(attacker(), DEVIATING)
+        wrong = ""
+        if ends:
+            wrong = finished_wrongly(study, ended if ended.finished else study.start())
+        checks = audit_folder(_collected(study)).checks
+    accused, named = _accused(ended) - {DEVIATING}, blamed(checks, ended=ends)
+    failed = [f"{check.name}: {check.detail}" for check in checks if check.status == FAIL]
+    found = [
+        f"{who} {' and '.join(SERVERS[pid] for pid in sorted(pids))}"
+        for who, pids in (("servers accuse", accused), ("the audit names", named))
+        if pids
+    ]
+    got = "; ".join(found) or "no honest server is named, by the others or by the audit"
+    seen = ended.noticed(DEVIATING) or "; ".join(failed)
+    return Got(bool(found or wrong), f"{got}; {wrong}" if wrong else got, seen)
+
+
+GUILTY = Goal(
+    "an honest server that is named for what this one did",
+    {
+        "two-states": Way(partial(_frame, _OtherState, restart=True)),
+        "two-commitments": Way(partial(_frame, partial(_OtherInputs, both=False), restart=False)),
+        "other-inputs": Way(partial(_frame, partial(_OtherInputs, both=True), restart=True)),
+        "accuses": Way(partial(_frame, partial(_Accusing, shows=False), restart=False)),
+        "accuses-and-shows": Way(partial(_frame, partial(_Accusing, shows=True), restart=False)),
+        "silent": Way(partial(_frame, _Silent, restart=False, ends=False)),
+    },
+)
