@@ -307,6 +307,10 @@ class Schedule(Protocol):
     def reach(self) -> tuple[float, float]:
         """Bounds on ``sigma`` over all rounds, however they go."""
 
+    @property
+    def cheapest(self) -> tuple[Event, ...]:
+        """The measurement, and the selection where there are any, that cost least of all rounds, however they go."""
+
     def events(self, round: int) -> tuple[Event, ...]:
         """What a whole round is charged, of a round up to the one that is next."""
 
@@ -416,6 +420,11 @@ class Plan:
     def reach(self) -> tuple[float, float]:
         """``sigma`` twice."""
         return self.sigma, self.sigma
+
+    @property
+    def cheapest(self) -> tuple[Event, ...]:
+        """Those of every round."""
+        return (self.measurement, self.selection) if self.selects else (self.measurement,)
 
     def resume(self, sigmas: Sequence[float]) -> None:
         """Nothing to do."""

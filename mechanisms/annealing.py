@@ -148,9 +148,15 @@ class AnnealedPlan:
         finest = self._start
         while _finer(finest).sigma >= SMALLEST_SIGMA:
             finest = _finer(finest)
-        most, least = 2 * self._cost(finest), self._cost(self._start) / 2
-        low, high = (self._last(left).sigma for left in (most, least))
-        return min(low, finest.sigma), max(high, self._start.sigma)
+        low = self._last(2 * self._cost(finest)).sigma
+        return min(low, finest.sigma), self._coarsest().sigma
+
+    @property
+    def cheapest(self) -> tuple[Event, ...]:
+        """See ``Schedule.cheapest``."""
+        step = self._coarsest()
+        selection = ExponentialEvent(step.epsilon + self._first.selection_slack)
+        return measurement_event(self.noise, step.sigma), selection
 
     def events(self, round: int) -> tuple[Event, ...]:
         """See ``Schedule.events``. Raises ``ValueError`` for a round that is not decided yet."""
@@ -221,6 +227,11 @@ class AnnealedPlan:
             least_sigma(measuring, self.noise),
             largest_epsilon(choosing, self._first.selection_slack),
         )
+
+    def _coarsest(self) -> _Step:
+        """The first step, or a last round of half its cost, which ``_decide`` makes of no less."""
+        last = self._last(self._cost(self._start) / 2)
+        return _Step(max(last.sigma, self._start.sigma), min(last.epsilon, self._start.epsilon))
 
     def _events(self, step: _Step) -> tuple[Event, ...]:
         return self._first.round_events(step.epsilon, measurement_event(self.noise, step.sigma))

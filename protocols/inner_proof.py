@@ -85,7 +85,7 @@ class Conversation:
 
     def shared_mask(self, field: Field, count: int) -> Integers:
         """Left's parts of ``count`` elements, which the prover draws alike. At these two alone."""
-        return field.uniform(self.with_left(R64, (count, field.words)))
+        return field.uniform(lambda n: self.with_left(R64, (n, field.words)), count)
 
     async def same_challenges(self) -> None:
         """Left hears from the prover which challenges right has shown it, and ends where they are others. One round."""
@@ -105,8 +105,11 @@ class Conversation:
 
 def uniform(stream: Keystream, field: Field, count: int) -> Integers:
     """The stream's next ``count`` elements of the field (count,)."""
-    raw = stream.read(8 * field.words * count)
-    return field.uniform(raw.view(np.uint64).reshape(count, field.words))
+
+    def read(n: int) -> Vector:
+        return stream.read(8 * field.words * n).view(np.uint64).reshape(n, field.words)
+
+    return field.uniform(read, count)
 
 
 async def fold_claim(
@@ -256,7 +259,7 @@ def _with_mask(
     """The parts of each of g vectors side by side, and one element more, which is random for the first of them."""
     if parts is None:
         return None
-    words = talk.ctx.common(component, R64, (1, field.words))
+    mask = field.uniform(lambda n: talk.ctx.common(component, R64, (n, field.words)), 1)
     count = sum(part.shape[0] for part in parts) // g
     wide = np.zeros((g, count + 1, field.words), np.uint64)
     start = 0
@@ -264,5 +267,5 @@ def _with_mask(
         cut = part.reshape(g, -1, part.shape[1])
         wide[:, start : start + cut.shape[1], : cut.shape[2]] = cut
         start += cut.shape[1]
-    wide[0, -1] = field.from_ints(field.uniform(words))[0]
+    wide[0, -1] = field.from_ints(mask)[0]
     return wide.reshape(-1, field.words)

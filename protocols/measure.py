@@ -164,17 +164,18 @@ def noise_of(kind: str, security_bits: int = SECURITY_BITS) -> Noise:
     raise ValueError(f"noise = {kind!r}; expected one of {', '.join(NOISES)}")
 
 
-def release_distance(noise: str, security_bits: int = SECURITY_BITS) -> float:
+def release_distance(noise: str, security_bits: int = SECURITY_BITS, *, rows: int = 1) -> float:
     """A bound on what one noisy marginal adds to delta because its noise is not exactly of the kind that is charged.
 
-    A row changes one of the marginal's cells; the noise on the others is the same on both of two neighbouring tables,
-    exact or not, so that one sample counts. Exact noise: the sampler's statistical distance, of two samplers where two
-    parties' noise counts. Box-Muller: the mass of the radii of a pair that cannot be reached; its finite precision
+    A row changes one of the marginal's cells, a unit of so many ``rows`` no more cells than rows. The noise on the
+    others is the same on both of two neighbouring tables, exact or not, so that one sample a row counts. Exact noise:
+    the sampler's statistical distance, of two samplers where two parties' noise counts. Box-Muller: the mass of the
+    radii that cannot be reached of the pair that a cell's sample is of, the other cell's included; its finite precision
     (below 2^-18 of sigma) comes on top and is not expressed in delta.
     """
     if noise == BOX_MULLER:
-        return _BOX_MULLER_TAIL
-    return 2.0**-security_bits * (2 if noise == DISTRIBUTED else 1)
+        return rows * _BOX_MULLER_TAIL
+    return rows * 2.0**-security_bits * (2 if noise == DISTRIBUTED else 1)
 
 
 def check_measure(

@@ -7,7 +7,7 @@ Python integers in object arrays. Nothing here is secret or public by itself.
 Source: folding high bits back by 2^e = 1 is the usual reduction (Knuth, TAOCP 2, section 4.3.2).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -73,11 +73,28 @@ class Field:
         """The inverse of ``to_wire``; what is p or more is reduced."""
         return self.to_ints(np.frombuffer(raw.tobytes(), np.uint64).reshape(-1, self.words))
 
-    def uniform(self, words: NDArray[np.uint64]) -> Integers:
-        """Elements from uniform words (n, self.words): within 2^-exponent of uniform, since 0 has two of them."""
-        words = words.copy()
-        words[:, -1] &= np.uint64((1 << (self.exponent - _WORD_BITS * (self.words - 1))) - 1)
-        return self.to_ints(words)
+    def uniform(self, read: Callable[[int], Vector], count: int) -> Integers:
+        """Uniform elements (count,) of a stream of uniform words, of which ``read(n)`` gives the next (n, words).
+
+        Of the 2^exponent numbers that come, the prime itself is left out, and what comes next takes its place: those
+        who read the same stream get the same elements, and go on at the same place.
+        """
+        found = self._below_prime(read(count))
+        while lacking := count - len(found):
+            found = np.concatenate((found, self._below_prime(read(lacking))))
+        return ints_of(found)
+
+    def _below_prime(self, words: Vector) -> Vector:
+        """As many bits of each (n, words) as the prime has, but where they are the prime's."""
+        top = np.uint64((1 << (self.exponent - _WORD_BITS * (self.words - 1))) - 1)
+        cut = words.copy()
+        cut[:, -1] &= top
+        prime = cut[:, -1] == top
+        if not prime.any():
+            return cut
+        prime &= (cut[:, :-1] == np.uint64(_LOW_WORD)).all(axis=1)
+        found: Vector = cut[~prime]
+        return found
 
     def gram(self, left: Vector, right: Vector, blocks: int) -> Integers:
         """All inner products of a block of ``left`` with one of ``right``: (g blocks, blocks), not reduced.

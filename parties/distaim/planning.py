@@ -5,10 +5,13 @@ Provides ``make_plan`` (the ``Schedule`` of a fresh run), ``release_of`` (what i
 17 to 20.
 """
 
+import contextlib
 import copy
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import lru_cache
 
 from mechanisms.accounting import Schedule, fixed_rounds_plan, rho, rho_from_epsilon_delta
 from mechanisms.annealing import AnnealedPlan
@@ -16,7 +19,7 @@ from mechanisms.events import NOISE_KINDS, NoiseKind
 from mechanisms.units import row_budget
 from mechanisms.workload import Workload
 from parties.budget import ROW, Release
-from parties.config import ANNEALED, BY_KEY, PERSON, Config
+from parties.config import ANNEALED, BY_KEY, PERSON, Config, RunSection
 from parties.errors import ConfigError
 from protocols.discrete import LARGEST_SECURITY, SECURITY_BITS
 from protocols.measure import BOX_MULLER, check_measure, release_distance
@@ -24,6 +27,7 @@ from protocols.select_spec import SELECTION_DISTANCE, SELECTION_SLACK
 
 _STEP_BITS = 8
 _SHARE_OF_DELTA = 2.0**-10
+_USUAL_DELTA = 1e-9
 
 
 def make_plan(config: Config, workload: Workload) -> Schedule:
@@ -52,13 +56,7 @@ def _plan(config: Config, workload: Workload) -> Schedule:
 
 def unit_budget(config: Config, workload: Workload) -> float:
     """The rho of the whole run for a unit of privacy: a row, or a person with all of its rows."""
-    distance = sampling_distance(config, workload)
-    return rho_from_epsilon_delta(config.run.epsilon, config.run.delta, distance=distance)
-
-
-def _budget(config: Config, workload: Workload) -> float:
-    """As ``unit_budget``, for a row, which plan and ledger count in."""
-    return row_budget(unit_budget(config, workload), config.rows_of_unit)
+    return _sampling(config, workload).budget
 
 
 def release_of(config: Config, workload: Workload) -> Release:
@@ -89,15 +87,19 @@ def _unit(config: Config) -> str:
 
 def _divided(config: Config, workload: Workload) -> Schedule:
     """The division, whatever noise it comes to."""
-    run, noise, columns = config.run, noise_kind(config), len(workload.one_way)
-    budget = _budget(config, workload)
+    budget = row_budget(unit_budget(config, workload), config.rows_of_unit)
+    return _division(config.run, len(workload.one_way), budget)
+
+
+def _division(run: RunSection, columns: int, budget: float) -> Schedule:
+    """Of a row's ``budget``."""
     if run.schedule == ANNEALED:
         return AnnealedPlan(
             budget,
             columns,
             measure_share=run.measure_share,
             selection_slack=SELECTION_SLACK,
-            noise=noise,
+            noise=_kind(run),
         )
     return fixed_rounds_plan(
         budget,
@@ -105,19 +107,21 @@ def _divided(config: Config, workload: Workload) -> Schedule:
         columns,
         measure_share=run.measure_share,
         selection_slack=SELECTION_SLACK,
-        noise=noise,
+        noise=_kind(run),
     )
 
 
 def _remedies(config: Config, workload: Workload) -> str:
     """Which keys to change so that a config without a plan gets one."""
     try:
-        _budget(config, workload)
-    except ValueError:
+        _plan(config, workload)
+    except _Uncovered:
         least = _least_delta(config, workload)
         if config.run.delta > least:
             return "a smaller run.epsilon or a larger run.delta"
         return f"a run.delta of more than {least:.2g}"
+    except ValueError:
+        pass
     fine = _too_fine(config, workload)
     remedies = [f"a {'smaller' if fine else 'larger'} run.epsilon"]
     if config.run.schedule != ANNEALED and _works(config, workload, rounds=10_000 if fine else 1):
@@ -129,9 +133,13 @@ def _remedies(config: Config, workload: Workload) -> str:
 
 def _least_delta(config: Config, workload: Workload) -> float:
     """What the finest samplers take out of delta, at an epsilon of 1 where the config's is larger."""
-    measured = _marginals(config, workload)
-    distance = _distance(config, measured * release_distance(config.run.noise, LARGEST_SECURITY))
-    return (1 + math.exp(min(config.run.epsilon, 1.0))) * distance
+    run, columns = config.run, len(workload.one_way)
+    paid = _Paid.planned(run, columns)
+    with contextlib.suppress(ValueError):
+        # Of a usual delta: how much is paid for hardly hangs on the budget.
+        paid = paid.most(_division(run, columns, rho_from_epsilon_delta(run.epsilon, _USUAL_DELTA)))
+    distance = paid.distance(run, config.rows_of_unit, LARGEST_SECURITY)
+    return (1 + math.exp(min(run.epsilon, 1.0))) * distance
 
 
 def _too_fine(config: Config, workload: Workload) -> bool:
@@ -152,41 +160,106 @@ def _works(config: Config, workload: Workload, **changes: int | str) -> bool:
 
 def noise_kind(config: Config) -> NoiseKind:
     """The config's noise, which has been checked, by its type."""
-    return next(kind for kind in NOISE_KINDS if kind == config.run.noise)
+    return _kind(config.run)
+
+
+def _kind(run: RunSection) -> NoiseKind:
+    return next(kind for kind in NOISE_KINDS if kind == run.noise)
 
 
 def sampling_distance(config: Config, workload: Workload) -> float:
-    """How far all noise and choices of a run are at most from what is charged for them, as a statistical distance."""
-    measured = _marginals(config, workload)
-    bits = security_bits(config, workload)
-    return _distance(config, measured * release_distance(config.run.noise, bits))
+    """How far all noise and choices of a run are at most from what is charged for them, as a statistical distance.
 
-
-def _distance(config: Config, of_noise: float) -> float:
-    """With that of each choice, which is as exact as the finest noise."""
-    return of_noise + config.run.rounds * SELECTION_DISTANCE
+    For all that the run's ledger can ever pay for, whatever is lost and charged again: no more marginals than its
+    cheapest measurement fits into the budget, each with as many samples as a unit has rows, and no more choices than
+    its cheapest selection fits. Raises ValueError where delta does not cover it.
+    """
+    return _sampling(config, workload).distance
 
 
 def security_bits(config: Config, workload: Workload) -> int:
     """n for which exact noise within 2^-n a sample takes at most a thousandth of delta: 64, for a large epsilon more.
 
     A distance counts (1 + e^epsilon) times, and that grows: 64 bits do up to an epsilon of about 20, 128 of about 70.
-    ``make_plan`` refuses what even the most does not cover.
+    Raises ValueError where even the most does not cover it.
     """
-    run = config.run
-    if run.noise == BOX_MULLER:
-        return SECURITY_BITS
-    all_of_them = release_distance(run.noise, 0) * _marginals(config, workload)
-    # In logarithms: e^epsilon may be more than a double holds, and a share of delta less.
-    needed = math.log2(all_of_them) - math.log2(_SHARE_OF_DELTA) - math.log2(run.delta)
-    needed += run.epsilon / math.log(2) + 1
-    steps = math.ceil(max(0.0, min(needed, LARGEST_SECURITY) - SECURITY_BITS) / _STEP_BITS)
-    return SECURITY_BITS + steps * _STEP_BITS
+    return _sampling(config, workload).bits
 
 
-def _marginals(config: Config, workload: Workload) -> int:
-    """The noisy marginals that a run releases at most."""
-    return len(workload.one_way) + config.run.rounds
+class _Uncovered(ValueError):
+    """Delta does not cover the distance."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Paid:
+    """What a ledger can ever pay for: so many noisy marginals, and so many choices."""
+
+    marginals: int
+    choices: int
+
+    @classmethod
+    def planned(cls, run: RunSection, columns: int) -> "_Paid":
+        """What a run without interruptions comes to at most."""
+        return cls(columns + run.rounds, run.rounds)
+
+    def most(self, plan: Schedule) -> "_Paid":
+        """This or, where it is more, what ``plan``'s budget is enough for."""
+        measurement, selection = (Fraction(rho(event)) for event in plan.cheapest)
+        budget = Fraction(plan.rho)
+        return _Paid(
+            max(self.marginals, int(budget / measurement)),
+            max(self.choices, int(budget / selection)),
+        )
+
+    def distance(self, run: RunSection, rows: int, bits: int) -> float:
+        """Of all of it, for a unit of so many ``rows``. A choice is as exact as the finest noise."""
+        return self._of_noise(run, rows, bits) + self.choices * SELECTION_DISTANCE
+
+    def bits(self, run: RunSection, rows: int) -> int:
+        """See ``security_bits``."""
+        if run.noise == BOX_MULLER:
+            return SECURITY_BITS
+        # In logarithms: e^epsilon may be more than a double holds, and a share of delta less.
+        needed = math.log2(self._of_noise(run, rows, 0)) - math.log2(_SHARE_OF_DELTA)
+        needed += run.epsilon / math.log(2) + 1 - math.log2(run.delta)
+        steps = math.ceil(max(0.0, min(needed, LARGEST_SECURITY) - SECURITY_BITS) / _STEP_BITS)
+        return SECURITY_BITS + steps * _STEP_BITS
+
+    def _of_noise(self, run: RunSection, rows: int, bits: int) -> float:
+        return self.marginals * release_distance(run.noise, bits, rows=rows)
+
+
+@dataclass(frozen=True, slots=True)
+class _Sampling:
+    """How exact a run samples, what that takes at most, and the rho that is left of epsilon and delta for a unit."""
+
+    bits: int
+    distance: float
+    budget: float
+
+
+def _sampling(config: Config, workload: Workload) -> _Sampling:
+    return _sampling_of(config.run, config.rows_of_unit, len(workload.one_way))
+
+
+@lru_cache(maxsize=256)
+def _sampling_of(run: RunSection, rows: int, columns: int) -> _Sampling:
+    """What a run's ledger can pay for hangs on the budget, and that on what the ledger can pay for.
+
+    Counts begin with the plan's and are raised until they cover what the budget that they leave is enough for.
+    """
+    paid = _Paid.planned(run, columns)
+    while True:
+        bits = paid.bits(run, rows)
+        distance = paid.distance(run, rows, bits)
+        try:
+            budget = rho_from_epsilon_delta(run.epsilon, run.delta, distance=distance)
+        except ValueError as problem:
+            raise _Uncovered(str(problem)) from problem
+        most = paid.most(_division(run, columns, row_budget(budget, rows)))
+        if most == paid:
+            return _Sampling(bits, distance, budget)
+        paid = most
 
 
 def released_costs(plan: Schedule, initial: int, sigmas: Sequence[float]) -> list[float]:

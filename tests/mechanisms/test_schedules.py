@@ -219,6 +219,12 @@ def test_annealed_plan_halves_sigma_and_doubles_epsilon_when_settled() -> None:
     assert shares[1] / sum(shares) == pytest.approx(0.9, rel=1e-6)
 
 
+def _first_cost(plan: AnnealedPlan, kind: type[Event]) -> float:
+    """Of an event of this kind in a first round that is not the last."""
+    start = plan._events(plan._start)
+    return next(rho(event) for event in start if type(event) is kind)
+
+
 @given(
     st.lists(st.booleans(), min_size=1, max_size=12),
     st.sampled_from(NOISE_KINDS),
@@ -297,6 +303,9 @@ def test_annealed_plan_ends_where_less_than_half_a_round_is_left() -> None:
         left = share * sum(map(rho, start))
         plan.write_off([plan.spent_after(80) - plan.spent_after(0) - left], initial=0, sigmas=[])
         assert len(play(plan, [False])) == plan.rounds == rounds
+        if rounds:
+            cheapest = sum(map(rho, plan.cheapest))
+            assert cheapest <= sum(map(rho, plan.events(1))) < sum(map(rho, start))
 
 
 def test_annealed_plan_with_nothing_lost_goes_on_as_planned() -> None:
@@ -325,8 +334,13 @@ def test_annealed_plan_stays_within_its_reach(
     plan = AnnealedPlan(budget, 3, noise=noise, measure_share=share, rounds_per_column=8)  # type: ignore[arg-type]
     low, high = plan.reach
     plan.write_off([lost * budget], initial=0, sigmas=[])
-    for sigma, _ in play(plan, answers):
-        assert low <= sigma <= high
+    cheapest = {type(event): rho(event) for event in plan.cheapest}
+    parameters = play(plan, answers)
+    assert all(low <= sigma <= high for sigma, _ in parameters)
+    for round in range(len(parameters) + 1):
+        assert all(rho(e) >= cheapest[type(e)] * (1 - 1e-12) for e in plan.events(round))
+    # A last round costs half as much as another one at least.
+    assert all(cost >= 0.4 * _first_cost(plan, kind) for kind, cost in cheapest.items())
     # Bounds that say nothing would be no help.
     assert (
         high

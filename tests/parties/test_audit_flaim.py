@@ -242,10 +242,10 @@ async def test_audit_passes_a_run_killed_between_transcript_and_ledger(
         patch.setattr(Transcript, "close", lambda self, *_: self._file.close())
         with pytest.raises(StoreError, match="killed"):
             await play(config, certificates, tmp_path)
-    with Database(tmp_path / "server" / "store", config.digest(), [LEDGER]) as database:
+    with Database(tmp_path / "server" / "store", config.digest(), LEDGER) as database:
         assert DurableLedger(database).entries == made[:-1]
     await play(config, certificates, tmp_path)
-    with Database(tmp_path / "server" / "store", config.digest(), [LEDGER]) as database:
+    with Database(tmp_path / "server" / "store", config.digest(), LEDGER) as database:
         assert DurableLedger(database).entries[:charges] == made
     assert_clean(collect(config, tmp_path, certificates))
 

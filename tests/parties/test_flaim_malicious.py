@@ -84,7 +84,7 @@ class Clients:
         self.ledgers: dict[int, DurableLedger] = {}
         self.layout = Layout(0, 0, COUNT, self.settings.schedule(3).sigma, True, ())
         for number, name in enumerate(NAMES):
-            database = self.stack.enter_context(Database(folder / name, config.digest(), [LEDGER]))
+            database = self.stack.enter_context(Database(folder / name, config.digest(), LEDGER))
             self.ledgers[number] = DurableLedger(database, self.settings.rho)
             if is_malicious(config):
                 self.own[number] = Own.make(config, certificates[name])

@@ -224,7 +224,7 @@ async def test_client_that_lost_its_connection_comes_back_for_the_next_round(
     assert isinstance(report, ClientReport)
     assert report.finished
     # Its ledger remembers what its first process released.
-    with Database(tmp_path / NAMES[2], config.digest(), [LEDGER]) as database:
+    with Database(tmp_path / NAMES[2], config.digest(), LEDGER) as database:
         ledger = DurableLedger(database)
         assert ledger.spent == pytest.approx(report.rho_spent)
         assert {entry.round for entry in ledger.entries} >= {0, 1}
@@ -261,7 +261,7 @@ async def test_run_ends_in_an_error_where_the_first_sum_is_lost(
     }
     with pytest.raises(RoundLost):
         await play(config, certificates, tmp_path, faults)
-    with Database(tmp_path / "server" / "store", config.digest(), [LEDGER]) as database:
+    with Database(tmp_path / "server" / "store", config.digest(), LEDGER) as database:
         assert DurableLedger(database).spent > 0
     assert not (tmp_path / "server" / "synthetic.csv").exists()
 
@@ -278,7 +278,7 @@ async def test_server_started_again_takes_the_rounds_that_are_left(
     first = result(tmp_path)
     # As if it had been killed in round 3, after a charge.
     settings = settings_of(config)
-    with Database(tmp_path / "server" / "store", config.digest(), [LEDGER]) as database:
+    with Database(tmp_path / "server" / "store", config.digest(), LEDGER) as database:
         ledger = DurableLedger(database, settings.rho)
         ledger.charge(3, "select", settings.schedule(3).selection)
         spent = ledger.spent
@@ -352,7 +352,7 @@ async def test_server_refuses_to_begin_where_the_budget_is_spent(
     config, folder = flaim_config(certificates), tmp_path / "server"
     folder.mkdir()
     settings, events = settings_of(config), Events()
-    with Database(folder / "store", config.digest(), [LEDGER]) as database:
+    with Database(folder / "store", config.digest(), LEDGER) as database:
         ledger = DurableLedger(database, settings.rho)
         with contextlib.suppress(BudgetExceeded):
             while True:
@@ -375,7 +375,7 @@ async def test_client_refuses_what_its_own_ledger_does_not_cover(
     certificates: dict[str, CertificateFiles], tmp_path: Path
 ) -> None:
     config = flaim_config(certificates)
-    with Database(tmp_path / NAMES[2], config.digest(), [LEDGER]) as database:
+    with Database(tmp_path / NAMES[2], config.digest(), LEDGER) as database:
         DurableLedger(database).adopt([LedgerEntry(1, "measure", GaussianEvent(1.0), 0.9 * 0.6)])
     _, clients = await play(config, certificates, tmp_path)
     assert isinstance(clients[2], BudgetExceeded)
@@ -402,7 +402,7 @@ async def test_server_and_clients_of_different_domains_refuse_one_another(
     assert "another configuration" in str(clients[2])
     assert "column.age.high: 8 here, 9 at flaim-server" in str(clients[2])
     assert result(tmp_path)["clients"] == 5
-    with Database(tmp_path / NAMES[2], other.digest(), [LEDGER]) as database:
+    with Database(tmp_path / NAMES[2], other.digest(), LEDGER) as database:
         assert DurableLedger(database).spent == 0
 
 

@@ -143,10 +143,10 @@ def test_a_server_s_store_from_before_versions_is_taken_over(tmp_path: Path) -> 
 
 def test_a_ledger_from_before_versions_stays_spent(tmp_path: Path) -> None:
     """FLAIM's server and clients have one and no more; test_ledger has one of the first version."""
-    Database(tmp_path, CONFIG, [LEDGER]).close()
+    Database(tmp_path, CONFIG, LEDGER).close()
     row = 'INSERT INTO ledger VALUES (1, 1, \'measure\', \'{"kind": "gaussian", "sigma": 1.0}\', 0.5, 0.0)'
     set_version(tmp_path / FILE, 0, row)
-    with Database(tmp_path, CONFIG, [LEDGER]) as database:
+    with Database(tmp_path, CONFIG, LEDGER) as database:
         assert database.row("SELECT rho FROM ledger") == (0.5,)
         assert DurableLedger(database, 1.0) is not None
     assert version_at(tmp_path / FILE) == 1

@@ -4,33 +4,141 @@ import math
 import re
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from mechanisms.accounting import Ledger, Schedule, delta_from_rho
 from mechanisms.annealing import AnnealedPlan
-from mechanisms.events import NOISE_KINDS
-from parties.distaim.planning import make_plan, sampling_distance, security_bits
+from mechanisms.errors import BudgetExceeded
+from mechanisms.events import NOISE_KINDS, Event
+from parties.distaim.planning import (
+    _divided,
+    make_plan,
+    release_of,
+    sampling_distance,
+    security_bits,
+    unit_budget,
+)
 from parties.errors import ConfigError
 from protocols.discrete import LARGEST_SECURITY, SECURITY_BITS
 from protocols.measure import release_distance
 from protocols.select_spec import SELECTION_DISTANCE
 from tests.parties.support import make_config
 
-# Marginals: 3 columns, and one in each of 4 rounds. A row changes one count of each.
-RELEASED = 3 + 4
+NOISES = ["discrete-gaussian", "distributed", "box-muller"]
+
+
+def paid_for(plan: Schedule) -> tuple[int, int]:
+    """How often a ledger of the plan's budget pays for its cheapest measurement, or its cheapest selection."""
+    measurement, selection = (_times(plan.rho, event) for event in plan.cheapest)
+    return measurement, selection
+
+
+def _times(budget: float, event: Event) -> int:
+    ledger, low, high = Ledger(budget), 0, 1 << 14
+    while high - low > 1:
+        middle = (low + high) // 2
+        try:
+            ledger.require([event] * middle)
+        except BudgetExceeded:
+            high = middle
+        else:
+            low = middle
+    assert high < 1 << 14
+    return low
 
 
 @pytest.mark.parametrize("noise", ["discrete-gaussian", "distributed"])
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 8.0, 20.0, 30.0, 40.0, 55.0])
 def test_security_bits_leave_nearly_all_of_delta(epsilon: float, noise: str) -> None:
     config = make_config({"run.epsilon": epsilon, "run.delta": 1e-9, "run.noise": noise})
-    bits = security_bits(config, config.build_workload())
-    distance = RELEASED * release_distance(noise, bits) + 4 * SELECTION_DISTANCE
+    workload = config.build_workload()
+    bits, plan = security_bits(config, workload), make_plan(config, workload)
+    marginals, choices = paid_for(plan)
+    # 3 columns and 4 rounds; 0.9 of the budget is the measurements'. Distributed noise cannot be less from here on.
+    assert marginals == (9 if (epsilon, noise) == (55.0, "distributed") else 7)
+    assert choices >= 4
+    distance = marginals * release_distance(noise, bits) + choices * SELECTION_DISTANCE
     taken = (1 + math.exp(epsilon)) * distance
     assert taken <= 1e-9 / 1000
-    assert taken == (1 + math.exp(epsilon)) * sampling_distance(config, config.build_workload())
+    assert taken == (1 + math.exp(epsilon)) * sampling_distance(config, workload)
     assert SECURITY_BITS <= bits <= LARGEST_SECURITY
     if bits > SECURITY_BITS:
         assert taken * 2**8 > 1e-9 / 4096
-    make_plan(config, config.build_workload())
+
+
+@pytest.mark.parametrize("noise", NOISES)
+def test_sampling_distance_grows_with_the_rows_of_a_person(noise: str) -> None:
+    """m rows move up to m cells of a marginal, and each has its own sample, or its own pair of them."""
+    found = {}
+    for rows in (1, 5, 100):
+        unit = {"run.unit": "person", "run.rows_per_person": rows, "run.noise": noise}
+        config = make_config({**unit, "run.epsilon": 2.0})
+        assert config.rows_of_unit == rows
+        workload = config.build_workload()
+        assert security_bits(config, workload) == SECURITY_BITS
+        found[rows] = sampling_distance(config, workload)
+        assert release_of(config, workload).distance == found[rows]
+    assert found[1] == pytest.approx(7 * release_distance(noise), abs=0)
+    assert found[5] == pytest.approx(5 * found[1], abs=0)
+    assert found[100] == pytest.approx(100 * found[1], abs=0)
+
+
+def test_more_rows_of_a_person_take_finer_samples_or_are_refused() -> None:
+    unit = {"run.unit": "person", "run.rows_per_person": 1000, "run.delta": 1e-9}
+    config = make_config({**unit, "run.epsilon": 12.0, "run.noise": "discrete-gaussian"})
+    workload = config.build_workload()
+    assert security_bits(config, workload) > SECURITY_BITS
+    assert (1 + math.exp(12.0)) * sampling_distance(config, workload) < 1e-9 / 1000
+    config = make_config({**unit, "run.epsilon": 12.0, "run.noise": "box-muller"})
+    with pytest.raises(ConfigError, match=r"a run\.delta of more than"):
+        make_plan(config, workload)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    noise=st.sampled_from(NOISES),
+    schedule=st.sampled_from(["fixed", "annealed"]),
+    rows=st.sampled_from([1, 2, 5, 100, 1000]),
+    rounds=st.integers(1, 60),
+    share=st.sampled_from([0.1, 0.5, 0.8, 0.9, 0.99]),
+    epsilon=st.floats(0.2, 60.0),
+    delta=st.sampled_from([1e-3, 1e-5, 1e-9, 1e-20, 1e-35]),
+)
+def test_what_is_left_of_delta_covers_all_that_a_ledger_can_pay_for(
+    noise: str,
+    schedule: str,
+    rows: int,
+    rounds: int,
+    share: float,
+    epsilon: float,
+    delta: float,
+) -> None:
+    changes: dict[str, object] = {
+        "run.noise": noise,
+        "run.schedule": schedule,
+        "run.rounds": rounds if schedule == "fixed" else None,
+        "run.unit": "person",
+        "run.rows_per_person": rows,
+        "run.measure_share": share,
+        "run.epsilon": epsilon,
+        "run.delta": delta,
+    }
+    config = make_config(changes)
+    workload = config.build_workload()
+    try:
+        bits, distance = security_bits(config, workload), sampling_distance(config, workload)
+        budget = unit_budget(config, workload)
+        plan = _divided(config, workload)
+    except ValueError:
+        with pytest.raises(ConfigError):
+            make_plan(config, workload)
+        return
+    marginals, choices = paid_for(plan)
+    assert marginals >= len(workload.one_way) + (rounds if schedule == "fixed" else 1)
+    taken = marginals * rows * release_distance(noise, bits) + choices * SELECTION_DISTANCE
+    assert taken <= distance * (1 + 1e-12)
+    assert delta_from_rho(budget, epsilon) + (1 + math.exp(epsilon)) * taken <= delta * (1 + 1e-9)
 
 
 def test_security_bits_are_64_unless_more_are_needed() -> None:
@@ -62,8 +170,8 @@ def test_make_plan_refuses_an_epsilon_that_no_sampler_covers() -> None:
         ({"run.epsilon": 1e-12, "run.noise": "box-muller"}, "a larger run.epsilon or fewer"),
         ({"run.epsilon": 60.0, "run.rounds": 1}, "a smaller run.epsilon or more run.rounds"),
         ({"run.epsilon": 80.0}, "a smaller run.epsilon or a larger run.delta"),
-        ({"run.delta": 1e-300}, "a run.delta of more than 1.2e-37"),
-        ({"run.delta": 5e-324}, "a run.delta of more than 1.2e-37"),
+        ({"run.delta": 1e-300}, "a run.delta of more than 5.1e-37"),
+        ({"run.delta": 5e-324}, "a run.delta of more than 5.1e-37"),
     ],
 )
 def test_make_plan_says_which_key_to_change(changes: dict[str, object], expected: str) -> None:
@@ -76,7 +184,7 @@ def test_make_plan_says_which_key_to_change(changes: dict[str, object], expected
 def test_make_plan_takes_what_it_advises() -> None:
     rounds: dict[str, object] = {"run.epsilon": 0.012, "run.rounds": 1}
     noise: dict[str, object] = {"run.epsilon": 0.001, "run.noise": "box-muller"}
-    for changes in (rounds, noise, {"run.delta": 1.3e-37}):
+    for changes in (rounds, noise, {"run.delta": 5.2e-37}):
         config = make_config(changes)
         make_plan(config, config.build_workload())
 

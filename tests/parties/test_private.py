@@ -57,9 +57,9 @@ def test_store_and_tape_are_their_owners_alone_whatever_the_umask(tmp_path: Path
 
 
 def test_database_that_was_opened_to_others_is_closed_to_them_again(tmp_path: Path) -> None:
-    Database(tmp_path, CONFIG, [LEDGER]).close()
+    Database(tmp_path, CONFIG, LEDGER).close()
     (tmp_path / "store.sqlite").chmod(0o644)
-    with Database(tmp_path, CONFIG, [LEDGER]):
+    with Database(tmp_path, CONFIG, LEDGER):
         assert {path.stat().st_mode & 0o777 for path in tmp_path.iterdir()} == {0o600}
 
 

@@ -111,7 +111,7 @@ def test_sweep_follows_no_link_out_of_the_folder(tmp_path: Path) -> None:
 
 
 def test_sweep_of_flaim_counts_from_its_result(tmp_path: Path) -> None:
-    Database(tmp_path / "store", "c0" * 32, [LEDGER]).close()
+    Database(tmp_path / "store", "c0" * 32, LEDGER).close()
     (tmp_path / "transcript.jsonl").touch()
     (tmp_path / "store" / "rounds").mkdir()
     assert sweep(tmp_path, KeepSection(0, 0), now=9e9) == ()

@@ -37,6 +37,56 @@ def test_elements_on_the_wire_and_in_vectors_are_their_residues(
     assert field.from_wire(field.to_wire(np.array([top], object))).tolist() == [0]
 
 
+class Words:
+    """A stream of these words, which says how many were read."""
+
+    def __init__(self, words: np.ndarray) -> None:
+        self._words = words
+        self.read = 0
+
+    def __call__(self, count: int) -> np.ndarray:
+        assert self.read + count <= len(self._words)
+        found = self._words[self.read : self.read + count]
+        self.read += count
+        return found
+
+
+@pytest.mark.parametrize("exponent", [2, 3, 5, 7])
+def test_every_element_of_a_small_field_is_drawn_equally_often(exponent: int) -> None:
+    """All numbers of so many bits once each, in any order and under any bits above."""
+    field, rng = Field(exponent), np.random.default_rng(exponent)
+    for _ in range(20):
+        numbers = rng.permutation(1 << exponent).astype(np.uint64)
+        above = rng.integers(0, 1 << (64 - exponent), numbers.size, np.uint64)
+        words = (numbers | above << np.uint64(exponent)).reshape(-1, 1)
+        drawn = field.uniform(Words(words), field.modulus)
+        assert sorted(drawn) == list(range(field.modulus))
+        assert drawn.tolist() == [n for n in numbers.tolist() if n != field.modulus]
+        # The control: reduced modulo the prime, 0 comes twice.
+        assert sorted(field.to_ints(numbers.reshape(-1, 1))) == [0, *range(field.modulus)]
+
+
+@pytest.mark.parametrize("field", FIELDS, ids=lambda field: f"2^{field.exponent}-1")
+@settings(max_examples=25, deadline=None)
+@given(data=st.data())
+def test_a_word_that_is_the_prime_is_left_out_by_all_who_read_it(
+    field: Field, data: st.DataObject
+) -> None:
+    """Also in the place of one that was left out; nothing that follows is left out or read twice."""
+    p = field.modulus
+    numbers = data.draw(st.lists(st.sampled_from([p, p, 0, 1, p - 1, p >> 1]), max_size=30))
+    count = sum(number != p for number in numbers)
+    rest, spare = list(range(2, 12)), 64 * field.words - field.exponent
+    # Bits beyond an element's are any.
+    high = [i % (1 << min(spare, 3)) for i in range(len(numbers) + len(rest))]
+    raw = [n | h << field.exponent for n, h in zip([*numbers, *rest], high, strict=True)]
+    stream = Words(words_of(raw, field.words))
+    assert field.uniform(stream, count + 1).tolist() == [*(n for n in numbers if n != p), 2]
+    assert stream.read == len(numbers) + 1
+    assert field.uniform(stream, 3).tolist() == [3, 4, 5]
+    assert field.uniform(stream, 0).tolist() == []
+
+
 @pytest.mark.parametrize("field", FIELDS, ids=lambda field: f"2^{field.exponent}-1")
 @settings(max_examples=25, deadline=None)
 @given(data=st.data())

@@ -20,7 +20,7 @@ from protocols.context import Context
 from protocols.errors import CheckFailed
 from protocols.galois import DEGREE, Elements
 from protocols.keystream import Keystream
-from protocols.mersenne import Field, Integers
+from protocols.mersenne import Field, Integers, Vector
 from protocols.records import Record, Side, Structure, flags
 from protocols.ring import BITS, R16, R32, RingArray
 from protocols.shares import Additive, Entries, Share, outer_product, product
@@ -131,8 +131,8 @@ def test_lie_of_a_gate_passes_the_later_steps_as_often_as_derived(
 ) -> None:
     """The second and the last one, whose challenges are of the field."""
 
-    def small(self: Field, words: np.ndarray) -> Integers:
-        return (words[:, 0] % 4).astype(object)
+    def small(self: Field, read: Callable[[int], Vector], count: int) -> Integers:
+        return (read(count)[:, 0] % 4).astype(object)
 
     monkeypatch.setattr(Field, "uniform", small)
     check(gates, 1, after(of_step(4), of_step(4)), after(of_step(8), of_step(8)))

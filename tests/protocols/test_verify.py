@@ -10,6 +10,7 @@ from protocols import base, boolean, costs, verify, verify_rings
 from protocols.blocks import in_blocks
 from protocols.context import Context
 from protocols.errors import CheckFailed
+from protocols.inner_proof import LEFT, PROVER, Conversation
 from protocols.mersenne import F61
 from protocols.records import Record, Side, Structure
 from protocols.ring import BITS, R16, R32, R64, R128, Ring
@@ -419,14 +420,37 @@ def test_view_of_proofs_is_uniform(party: int) -> None:
 
 def test_view_of_proofs_without_masks_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     """The control: the prover's matrices as they are. The proof still holds."""
-    uniform = type(F61).uniform
     monkeypatch.setattr(
         "protocols.inner_proof.Conversation.shared_mask",
-        lambda self, field, count: uniform(field, np.zeros((count, field.words), np.uint64)),
+        lambda self, field, count: np.zeros(count, object),
     )
     rows = np.array([proof_messages(1, variant) for variant in range(120)])
     bits = np.unpackbits(rows.view(np.uint8), axis=1, bitorder="little")
     assert find_leak(bits[:, np.arange(bits.shape[1]) % 64 < F61.exponent])
+
+
+@pytest.mark.parametrize("rejects", ["both", "the prover alone"])
+def test_proofs_hold_where_words_of_a_mask_are_rejected(
+    monkeypatch: pytest.MonkeyPatch, rejects: str
+) -> None:
+    """The prover and left draw a mask from one stream: the control is a prover that has other words rejected."""
+    with_left, met = Conversation.with_left, list[int]()
+
+    def crafted(self: Conversation, ring: Ring, shape: tuple[int, ...]) -> np.ndarray:
+        drawn = with_left(self, ring, shape)
+        if ring is R64 and drawn.shape == (shape[0], F61.words) and shape[0] > 2:
+            met.append(self.ctx.pid)
+            if rejects == "both" or self.ctx.pid == PROVER:
+                drawn[[0, 2, -1]] |= F61.modulus
+        return drawn
+
+    monkeypatch.setattr(Conversation, "with_left", crafted)
+    if rejects == "both":
+        run_parties(verified(carries))
+    else:
+        with pytest.raises(CheckFailed):
+            run_parties(verified(carries))
+    assert {PROVER, LEFT} == set(met)
 
 
 def quotients_shown(variant: int) -> np.ndarray:
