@@ -15,13 +15,12 @@ message, and anew from each part of a message that has several.
 """
 
 import asyncio
-import contextlib
 import queue
 import socket
 import ssl
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -44,7 +43,6 @@ _HELD_BYTES = 512
 # With its header the beginning of a part fills a record of TLS; the rest goes in pieces that a near cache holds.
 _FIRST = (1 << 14) - HEADER.size
 _PIECE = 1 << 18
-_CORK: int | None = getattr(socket, "TCP_CORK", None)
 # How long a broken sending side leaves the last word to the receiving side, which may find a farewell.
 _GRACE_S = 1.0
 # How long a closed exchanger waits for its threads, which a shut socket wakes at once.
@@ -312,11 +310,10 @@ class PeerExchanger(MessageExchanger):  # type: ignore[misc]  # MPyC is untyped
     def _write_part(self, message: Message) -> None:
         header, part = message.header, message.next_part().data
         try:
-            with _corked(self._outgoing) if len(part) > _FIRST else contextlib.nullcontext():
-                self._outgoing.sendall(header + self._saying.over(part[:_FIRST]))
-                for start in range(_FIRST, len(part), _PIECE):
-                    piece = part[start : start + _PIECE]
-                    self._outgoing.sendall(self._saying.over_into(piece, self._buffer))
+            self._outgoing.sendall(header + self._saying.over(part[:_FIRST]))
+            for start in range(_FIRST, len(part), _PIECE):
+                piece = part[start : start + _PIECE]
+                self._outgoing.sendall(self._saying.over_into(piece, self._buffer))
         except OSError as problem:
             self._reader.join(_GRACE_S)
             raise self._broken(problem) from problem
@@ -421,17 +418,6 @@ class PeerExchanger(MessageExchanger):  # type: ignore[misc]  # MPyC is untyped
 
 def _thread(name: str, target: Callable[[], None]) -> threading.Thread:
     return threading.Thread(target=target, name=name, daemon=True)
-
-
-@contextlib.contextmanager
-def _corked(connection: socket.socket) -> Iterator[None]:
-    """Full segments until the end, where the system can: TLS hands over a record at a time, each a segment and more."""
-    if _CORK is None or connection.family not in (socket.AF_INET, socket.AF_INET6):
-        yield
-        return
-    connection.setsockopt(socket.IPPROTO_TCP, _CORK, 1)
-    yield
-    connection.setsockopt(socket.IPPROTO_TCP, _CORK, 0)
 
 
 def _shut(connection: ssl.SSLSocket) -> None:

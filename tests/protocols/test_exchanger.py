@@ -720,27 +720,3 @@ async def test_end_leaves_no_error_unheard_when_nobody_waits(
         waiting.cancel()
         await asyncio.gather(waiting, return_exceptions=True)
     assert caplog.records == []
-
-
-@pytest.mark.skipif(not hasattr(socket, "TCP_CORK"), reason="the system cannot")
-def test_corked_fills_segments_only_while_a_part_is_written() -> None:
-    """What stayed corked would wait for a fifth of a second at the end of each message."""
-
-    def is_corked() -> bool:
-        return bool(says.getsockopt(socket.IPPROTO_TCP, socket.TCP_CORK))
-
-    with (
-        socket.create_server(("127.0.0.1", 0)) as listener,
-        socket.create_connection(listener.getsockname()) as says,
-    ):
-        assert not is_corked()
-        with exchanger_module._corked(says):
-            assert is_corked()
-        assert not is_corked()
-
-
-def test_corked_leaves_what_is_no_tcp_connection_alone() -> None:
-    here, there = socket.socketpair()
-    with here, there, exchanger_module._corked(here):
-        here.sendall(b"x")
-        assert there.recv(1) == b"x"
