@@ -128,6 +128,7 @@ SENDERS = {
 """Modules that may call ``round``, with what they send by it."""
 DRAWERS = {
     "base.py": "masks, and components that nobody sends",
+    "context.py": "noise that has no name",
     "inner_proof.py": "masks of proofs, and challenges",
     "row_tags.py": "keys of two parties, and masks of tags",
     "shuffle.py": "permutations of two parties, and masks of rows",
