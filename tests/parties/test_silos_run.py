@@ -169,7 +169,7 @@ async def test_server_that_is_started_again_goes_on_after_its_last_sum(
     plan = Tails(config, gives_up=False)
     await until_done(config, certificates, tmp_path, plan, 1)
     store = tmp_path / "server" / "store"
-    with Database(store, config.digest(), [LEDGER, SUM_TABLE]) as database:
+    with Database(store, config.digest(), [*LEDGER, SUM_TABLE]) as database:
         history = History(database)
         first = history.taken(1, plan.request(0))
         assert first is not None
