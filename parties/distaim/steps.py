@@ -81,11 +81,11 @@ def _told_and_echoed(messages: Messages) -> str | None:
 
 
 def _committed(messages: Messages) -> str | None:
-    """Each tells both others the digest of what the round goes by."""
+    """Each tells both others the digest of what the round goes by, before it is recorded and after."""
     sizes = messages.sizes
-    if len(sizes) == messages.times == messages.rounds and set(sizes) <= {DIGEST_BYTES}:
+    if len(sizes) == 2 * messages.times == messages.rounds and set(sizes) <= {DIGEST_BYTES}:
         return None
-    return f"{len(sizes)} messages to each peer in {messages.rounds} rounds; a digest each time is right"
+    return f"{len(sizes)} messages to each peer in {messages.rounds} rounds; two digests each time are right"
 
 
 def _estimates(messages: Messages) -> str | None:
