@@ -132,6 +132,7 @@ async def compute(
         ctx.verifier = ProductVerifier()
     await asyncio.to_thread(cells.load_for, server.workload.cells)
     nonce = server.circumstances.keep("nonce", lambda: secrets.token_bytes(_NONCE_BYTES)).hex()
+    keyless = _keyless(server, ctx)
     with ctx.step(AGREE.name) as c:
         resumed = await agree(
             c,
@@ -143,9 +144,11 @@ async def compute(
             budget=server.plan.rho,
             nonce=nonce,
             keys=_noise_keys(server),
-            fresh=_fresh_keys(server, ctx),
+            fresh=None if keyless else ctx.fresh_noise_keys(),
             max_bytes=largest_state(server.workload, server.plan.rounds, server.config.domain),
         )
+    if keyless:
+        resumed = replace(resumed, openings=replace(resumed.openings, problem=keyless))
     initial = sum(m.round == 0 for m in resumed.found.history)
     sigmas = [m.sigma for m in resumed.found.history if m.round > 0]
     server.transcript.note(
@@ -203,16 +206,18 @@ def _noise_keys(server: ComputeServer) -> NoiseKeys | None:
     return unpacked_keys(kept)
 
 
-def _fresh_keys(server: ComputeServer, ctx: Context) -> NoiseKeys | None:
-    """The mesh's own; None where the run is over at a server, which has no sealing key and so shares no key."""
+def _keyless(server: ComputeServer, ctx: Context) -> str:
+    """Why the mesh has no keys, where the run is over at a server or one has not its sealing key; else nothing."""
 
-    def taken() -> bytes:
+    def why() -> str:
         try:
-            return packed_keys(ctx.fresh_noise_keys())
-        except ProtocolViolation:
-            return b""
+            ctx.fresh_noise_keys()
+        except ProtocolViolation as violation:
+            return str(violation)
+        return ""
 
-    return unpacked_keys(server.circumstances.keep("fresh noise keys", taken))
+    text: str = server.circumstances.keep_json("keyless", why)
+    return text
 
 
 def _show_claims(server: ComputeServer, resumed: Resumed) -> None:

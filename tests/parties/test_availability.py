@@ -12,8 +12,9 @@ import pytest
 
 from parties.operate.attempts import MOST_FAILURES
 from parties.statuses import Status
-from tests.parties.commands import ROOT, assert_nothing_runs, processes
+from tests.parties.commands import ROOT
 from tests.parties.serving import Cluster, Serve, cluster, syncret
+from tests.until import nothing_runs, processes
 
 pytestmark = pytest.mark.timeout(300)
 HOOK = '''
@@ -50,7 +51,7 @@ def three(tmp_path: Path) -> Iterator[Cluster]:
         yield made
         for serve in made.serves:
             assert serve.end() == int(Status.TERMINATED), serve.log
-    assert_nothing_runs(tmp_path)
+    nothing_runs(tmp_path)
 
 
 def set_clock(serve: Serve, seconds: float) -> None:

@@ -416,7 +416,7 @@ def test_statement_of_another_form_is_refused(changes: dict[str, object]) -> Non
 
 
 @pytest.mark.parametrize(
-    "changes", [{"exchange": 2}, {"program": "9.9, messages 99"}, {"exchange": None}]
+    "changes", [{"exchange": 1}, {"program": "9.9, messages 99"}, {"exchange": None}]
 )
 def test_statement_of_another_version_is_refused_with_both(changes: dict[str, object]) -> None:
     with pytest.raises(BadStatement, match="expected the same at all three"):
