@@ -135,7 +135,7 @@ def test_a_disk_that_fills_up_while_owners_send_is_told_and_they_come_again(
         serve.until_state("filled", "running")
     let_write(beta, 0)
     with ThreadPoolExecutor(1) as pool:
-        sent = pool.submit(three.submit, "filled")
+        sent = pool.submit(three.submit, "filled", away="beta")
         alpha.until(lambda status: "beta: its disk " in the_study(status)["why"], "waits")
         let_write(beta, None)
         sent.result()
