@@ -180,7 +180,7 @@ async def agree(
     ]
     found = conclude(states, ctx.pid, initial)
     claims = [KeysClaim.from_dict(d.get("noise"), pid) for pid, d in enumerate(documents)]
-    agreed = agreed_keys(ctx, claims, keys, fresh, charged=bool(mine.entries))
+    agreed = agreed_keys(ctx, claims, keys, fresh, bound=bool(mine.entries or store.inputs()))
     if not agreed.problem and not store.ended:
         store.save_noise_keys(agreed.keys)
     _settle(store, states[ctx.pid], found)

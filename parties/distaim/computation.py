@@ -275,7 +275,13 @@ async def _aim(
 ) -> AimResult:
     """The loop of Algorithm 3, from where the three servers stand."""
     found = resumed.found
-    models = KeptModels(server.store, found.models, found.everywhere, server.circumstances)
+    models = KeptModels(
+        server.store,
+        found.models,
+        found.everywhere,
+        server.circumstances,
+        untaught=found.untaught,
+    )
     estimator: Estimator = FollowingEstimator(ctx, server.workload, models)
     if lead is not None:
         estimator = LeadEstimator(

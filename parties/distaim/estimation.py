@@ -29,7 +29,8 @@ from protocols.context import MAX_PUBLIC_BYTES, Context
 from protocols.echo import echo
 from protocols.errors import ProtocolViolation
 
-LEAD = 0
+LEAD, TEACHER = 0, 1
+"""Who estimates the model; who shows the lead one that both others have kept, and it has not."""
 LONGEST_SILENCE_S = 2.0
 """A lead that works notices within this time that it lost a peer."""
 _MODEL = b"e"
@@ -56,7 +57,8 @@ class KeptModels:
     """The models that rounds go by, kept over restarts: a round whose inputs are recorded is done with the same model.
 
     ``agreed`` are the digests of those that two servers have alike, by round, and ``everywhere`` the rounds of which
-    all three have it. One that two have stays, whatever the lead says.
+    all three have it. One that two have stays, whatever the lead says; of the rounds that are ``untaught`` the lead has
+    not that one, and is shown it by the server after it.
     """
 
     def __init__(
@@ -65,8 +67,11 @@ class KeptModels:
         agreed: Mapping[int, str],
         everywhere: Collection[int],
         circumstances: Circumstances,
+        *,
+        untaught: Collection[int] = (),
     ) -> None:
         self._store = store
+        self._untaught = untaught
         self._agreed = agreed
         self._everywhere = everywhere
         self._circumstances = circumstances
@@ -83,14 +88,24 @@ class KeptModels:
         )
         return self._load(round) if known else None
 
-    def take(self, round: int, estimate: bytes) -> None:
-        """Keep the lead's model of ``round``. Raises ProtocolViolation where two servers have another one."""
+    async def taught(self, ctx: Context, round: int, max_bytes: int) -> bytes | None:
+        """The model of an untaught round, shown to all by a follower that has it; None of any other round."""
+        if round not in self._untaught:
+            return None
+        shown = self.own(round) if ctx.pid == TEACHER else None
+        estimate = await ctx.broadcast(TEACHER, shown, max_bytes=max_bytes)
+        await echo(ctx, {TEACHER: estimate})
+        self.take(round, estimate, TEACHER)
+        return estimate
+
+    def take(self, round: int, estimate: bytes, pid: int = LEAD) -> None:
+        """Keep the model of ``round`` that ``pid`` sent. Raises ProtocolViolation where two have another one."""
         agreed = self._agreed.get(round)
         if agreed is not None and hashlib.sha256(estimate).hexdigest() != agreed:
             raise ProtocolViolation(
-                f"the lead sent another model of round {round} than two servers have kept: with it, the round would go "
-                "by other inputs than before the restart",
-                LEAD,
+                f"party {pid} sent another model of round {round} than two servers have kept: with it, the round would "
+                "go by other inputs than before the restart",
+                pid,
             )
         self.save(round, estimate)
 
@@ -138,6 +153,10 @@ class LeadEstimator:
         if not final and (kept := self._models.everywhere(round)) is not None:
             return decode_estimate(kept, self._workload)
         with self._ctx.step(ESTIMATE.name, round=round) as c:
+            limit = estimate_bytes(self._workload)
+            shown = None if final else await self._models.taught(c, round, limit)
+            if shown is not None:
+                return decode_estimate(shown, self._workload)
             estimate = None if final else self._models.own(round)
             if estimate is None:
                 estimate = await self._estimated(c, measurements, round=round, final=final)
@@ -176,7 +195,11 @@ class FollowingEstimator:
         if not final and (kept := self._models.everywhere(round)) is not None:
             return decode_estimate(kept, self._workload)
         with self._ctx.step(ESTIMATE.name, round=round) as c:
-            message = await patience(c, max_bytes=estimate_bytes(self._workload))
+            limit = estimate_bytes(self._workload)
+            shown = None if final else await self._models.taught(c, round, limit)
+            if shown is not None:
+                return decode_estimate(shown, self._workload)
+            message = await patience(c, max_bytes=limit)
             await echo(c, {LEAD: message})
         if not final:
             self._models.take(round, message[len(_MODEL) :])

@@ -2,9 +2,9 @@
 
 Provides ``KeysClaim``, what a server tells of its keys, ``agreed_keys``, and keys as bytes. Two servers hold the key of
 a component. It lives as long as the study: with other keys, openings that were charged would have other noise, and one
-server could draw again by saying that it lost its keys. So a server that has charged anything goes on with the keys
-that it has, or not at all. Keys come from the coin flip of the mesh that they were made in (`protocols.pairing`), apart
-from its masks.
+server could draw again by saying that it lost its keys. So a server that has recorded what a round goes by goes on with
+the keys that it has, or not at all. Keys come from the coin flip of the mesh that they were made in
+(`protocols.pairing`), apart from its masks.
 
 Secret: keys. Public: commitments, which are SHA-256 of 128 random bits and more.
 """
@@ -85,12 +85,13 @@ def agreed_keys(
     kept: NoiseKeys | None,
     fresh: NoiseKeys | None,
     *,
-    charged: bool,
+    bound: bool,
 ) -> AgreedKeys:
     """The keys of a run: of each component those that both its holders have, else the mesh's own.
 
-    Where this server has ``charged`` something and another one does not have the same keys any more, or where there are
-    no keys, that is a problem of theirs: a run that has everything opened can still end. Raises CheckFailed where the
+    This server is ``bound`` to its keys once it has recorded a round's inputs, whose names go by them, or charged
+    something. Where it is and another one does not have the same keys any more, or where there are no keys, that is a
+    problem of theirs: a run that has everything opened can still end. Raises CheckFailed where the
     holders of a component commit to different keys of the mesh.
     """
     commitments = [_common(claims[c], claims[(c - 1) % 3], c) for c in range(3)]
@@ -98,10 +99,10 @@ def agreed_keys(
     mine = {ctx.pid: ctx.prev_pid, ctx.next_pid: ctx.next_pid}
     have = [""] * 2 if kept is None else _commitments(kept)
     for (component, peer), commitment in zip(mine.items(), have, strict=True):
-        if charged and commitment != commitments[component]:
+        if bound and commitment != commitments[component]:
             problem = problem or (
-                f"party {peer} does not have the noise keys with which this server has charged openings: with others "
-                "they would be drawn again; expected its folder as it was left"
+                f"party {peer} does not have the noise keys that this server has recorded inputs with: with others, "
+                "openings would be drawn again; expected its folder as it was left"
             )
     old, new = kept or _NO_KEYS, fresh or _NO_KEYS
     same = [mine_ == commitments[c] for c, mine_ in zip(mine, have, strict=True)]

@@ -15,6 +15,7 @@ from itertools import combinations
 from typing import TypeVar
 
 from mechanisms.accounting import LedgerEntry, rho
+from parties.distaim.estimation import LEAD
 from parties.distaim.openings import measurement_name
 from parties.distaim.stored import Checkpoint, Inputs
 from parties.texts import json_of
@@ -104,7 +105,7 @@ class Conclusion:
     will be released for; ``claimed`` is what each server alone says that it has charged. ``recorded`` are the inputs
     that two servers have recorded alike, by round, and ``claims`` what else is said of rounds that two have not.
     ``models`` are the digests of the models that two servers have alike, by round; ``everywhere`` are the rounds of
-    which all three have it.
+    which all three have it, ``untaught`` those of which the lead has not.
     """
 
     history: tuple[Checkpoint, ...]
@@ -118,6 +119,7 @@ class Conclusion:
     claims: Mapping[int, tuple[str, ...]]
     models: Mapping[int, str]
     everywhere: frozenset[int]
+    untaught: frozenset[int]
 
 
 def conclude(states: Sequence[Held], pid: int, initial: Sequence[int]) -> Conclusion:
@@ -146,6 +148,9 @@ def conclude(states: Sequence[Held], pid: int, initial: Sequence[int]) -> Conclu
             number
             for number, digest in models.items()
             if all(state.models.get(number) == digest for state in states)
+        ),
+        untaught=frozenset(
+            number for number, digest in models.items() if states[LEAD].models.get(number) != digest
         ),
     )
 

@@ -120,8 +120,11 @@ class Unkept(KeptModels):
     def save(self, round: int, estimate: bytes) -> None:
         pass
 
-    def take(self, round: int, estimate: bytes) -> None:
+    def take(self, round: int, estimate: bytes, pid: int = LEAD) -> None:
         pass
+
+    async def taught(self, ctx: Context, round: int, max_bytes: int) -> bytes | None:
+        return None
 
 
 def test_lead_estimator_ticks_while_it_works_and_all_get_its_result() -> None:
