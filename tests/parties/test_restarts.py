@@ -64,16 +64,15 @@ def test_a_run_without_crashes_ends_with_the_plan() -> None:
         check_end(attempt(State(rounds)))
 
 
-def test_a_crash_anywhere_leads_to_the_same_charges(record_property: Callable[..., None]) -> None:
+def test_a_crash_anywhere_leads_to_the_same_charges() -> None:
     """Every crash of one server in a run of a round, at every pace of the two others."""
     states = reached([State(1)])
     assert len(states) > 100
-    record_property("states", len(states))
     for state in states:
         check_end(attempt(state))
 
 
-def test_what_was_released_before_a_crash_stays(record_property: Callable[..., None]) -> None:
+def test_what_was_released_before_a_crash_stays() -> None:
     """What any server has seen opened is what all hold in the end."""
     for state in reached([State(2, newcomers=False)], AT_ONCE):
         outcome = attempt(state)
@@ -251,7 +250,7 @@ def said_once(before: State, lie: Lie) -> bool:
 
 @pytest.mark.parametrize("liar", range(3))
 def test_what_one_server_says_after_a_crash_changes_nothing(
-    liar: int, record_property: Callable[..., None]
+    liar: int,
 ) -> None:
     """Each lie after crashes of a run of a round, and then an honest attempt: it comes to its end."""
     states = reached([State(1, liar=liar)], AT_ONCE)
@@ -260,7 +259,6 @@ def test_what_one_server_says_after_a_crash_changes_nothing(
         for state in states[number % 9 :: 9]:
             said += said_once(state, lie)
     assert said > 50
-    record_property("states", said)
 
 
 # Beyond: up to three crashes, with a lie before each
