@@ -36,7 +36,30 @@ class Fits:
 def fits_of(evidence: Evidence, terms: Terms) -> tuple[Fits, ...]:
     """One for each way in which the lead may have come to its last model. Raises Failed, EstimationError."""
     opened = released(evidence, terms)
-    return tuple(_fitted(opened, terms, stages) for stages in _sequences(opened, terms))
+    rounds = opened.measurements[-1].round
+    found: list[Fits] = []
+    for stages in _sequences(opened, terms):
+        whole = _fitted(opened, terms, stages)
+        found.append(whole)
+        if len(opened.begun) == 1:
+            continue
+        # After a restart a round goes by the model that was kept of it: the mesh made no other one.
+        kept = 2 if terms.plan.adaptive else 1
+        for skipped in range(1, min(kept, len(stages)) + 1):
+            rest = _fitted(opened, terms, stages[skipped:])
+            found.append(rest)
+            if rounds in stages[:skipped]:
+                earlier = [_fitted(opened, terms, other) for other in _earlier(opened, terms)]
+                found += [Fits(rest.final, made.last) for made in (whole, *earlier) if made.last]
+    return tuple(found)
+
+
+def _earlier(opened: Released, terms: Terms) -> Iterator[list[int]]:
+    """In which rounds each mesh may have made a model, up to that of the last round."""
+    rounds = opened.measurements[-1].round
+    for begun in sorted(set(opened.begun)):
+        done = opened.measurements[begun - 1].round if begun else 0
+        yield [*([done] if terms.plan.adaptive and done else []), *range(done + 1, rounds + 1)]
 
 
 def _sequences(opened: Released, terms: Terms) -> Iterator[list[int]]:
@@ -45,8 +68,10 @@ def _sequences(opened: Released, terms: Terms) -> Iterator[list[int]]:
     It is one of those that went on from the last measurement or earlier. An annealed schedule looks back by one model;
     a run that ended before its last round may have made a model for one that never came.
     """
-    count, rounds = len(opened.measurements), opened.measurements[-1].round
-    last = max(n for n, begun in enumerate(opened.begun) if begun < count or n == 0)
+    rounds = opened.measurements[-1].round
+    last = max(
+        n for n, begun in enumerate(opened.begun) if begun < len(opened.measurements) or n == 0
+    )
     for begun in sorted(set(opened.begun[last:])):
         done = opened.measurements[begun - 1].round if begun else 0
         stages = [done] if terms.plan.adaptive and done else []
