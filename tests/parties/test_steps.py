@@ -130,7 +130,12 @@ def test_batches_cost_a_digest_of_each_client_and_echoed_exchanges_of_no_problem
         ("estimate", Messages([1, 1, 100, 32], 1, 4, is_lead=True, model=100), True),
         ("estimate", Messages([1, 1, 100], 1, 3, is_lead=True, model=100), False),
         ("estimate", Messages([1, 101, 32], 1, 3, is_lead=True, model=100), False),
-        ("estimate", Messages([100, 32], 1, 2, is_lead=False, model=100), False),
+        # A follower shows a model that the lead has not, and the lead says what it heard.
+        ("estimate", Messages([100, 32], 1, 2, is_lead=False, model=100), True),
+        ("estimate", Messages([32], 1, 2, is_lead=True, model=100), True),
+        ("estimate", Messages([101, 32], 1, 2, is_lead=False, model=100), False),
+        ("estimate", Messages([100, 100, 32], 1, 3, is_lead=False, model=100), False),
+        ("estimate", Messages([1, 32], 1, 3, is_lead=False, model=0), False),
         ("estimate", Messages([], 1, 1, is_lead=False, model=100), False),
         ("estimate", Messages([32], 1, 2, is_lead=False, model=100), True),
         ("clients.agree", Messages([40, 96, 50, 96], 2, 4, is_lead=False, model=100), True),
