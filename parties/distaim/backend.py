@@ -21,7 +21,7 @@ from parties.distaim.agreement import save_selection
 from parties.distaim.arrivals import Arrivals
 from parties.distaim.kept_bits import KeptBits
 from parties.distaim.notes import INPUTS, REPEATED, ROUND, SELECTED, SELECTING
-from parties.distaim.openings import Openings, commit, measurement_name
+from parties.distaim.openings import Openings, choice_name, commit, measurement_name
 from parties.distaim.steps import PREPARE
 from parties.distaim.store import Store
 from parties.distaim.stored import Checkpoint, Inputs, members_digest
@@ -219,11 +219,10 @@ class MpcBackend:
         charged = [e for e in self._ledger.entries if e.round == round]
         if round == 0:
             names = (
-                measurement_name(recorded.digest, i, self._plan.sigma)
-                for i in self._workload.one_way
+                measurement_name(recorded, i, self._plan.sigma) for i in self._workload.one_way
             )
             return events[sum(self._ledger.paid(name) is not None for name in names) :]
-        if not any(e.opening == recorded.digest for e in charged):
+        if not any(e.opening == choice_name(recorded) for e in charged):
             return events
         return events[1 + any(e.step == MEASURE.name for e in charged) :]
 
@@ -270,7 +269,7 @@ class MpcBackend:
         samples, skip = self._samples(inputs)
         # Raises here, before the charge, what the protocol would raise after it.
         direct = Selection([int(size) for size in spec.sizes], *bounds(spec), samples)
-        self._charge(SELECT.name, self._plan.selection, inputs.digest)
+        self._charge(SELECT.name, self._plan.selection, choice_name(inputs))
         facts, made = self._kept.choose(spec.candidates, direct, rounds_left=left)
         self._transcript.note(
             SELECTING.what,
@@ -294,12 +293,12 @@ class MpcBackend:
 
     def _inputs_of(self, spec: ScoreSpec, scale: float, count: int, left: int) -> Inputs:
         """What the round goes by, with the samples of noise that its choice takes: those that are left, or new ones."""
-        name = self._openings.selection(self._round, self._digest, self._members, spec, scale)
+        digest = self._openings.selection(self._round, self._digest, self._members, spec, scale)
         if self._openings.is_avoided(self._round) or self._gumbels.lacking(count, left):
-            return Inputs(self._round, name, name, lacking(0, count, left))
-        return Inputs(
-            self._round, name, self._pool, self._pool_size, self._pool_size - self._gumbels.samples
-        )
+            noise = self._openings.noise(self._round, digest)
+            return Inputs(self._round, digest, noise, lacking(0, count, left))
+        used = self._pool_size - self._gumbels.samples
+        return Inputs(self._round, digest, self._pool, self._pool_size, used)
 
     def _samples(self, inputs: Inputs) -> tuple[int, int]:
         """How many samples are made for the choice, and how many of these are skipped: none where they are there."""
@@ -349,7 +348,7 @@ class MpcBackend:
             raise ValueError(f"a measurement with deviation {sigma} is not in the plan")
         if self._inputs is None:
             raise RuntimeError("begin_round, and from round 1 on select, come first")
-        name = measurement_name(self._inputs.digest, candidate, sigma)
+        name = measurement_name(self._inputs, candidate, sigma)
         self._charge(MEASURE.name, self._plan.measurement, name)
         counts = self._require_counts()[self._workload.slice(candidate)]
         with self._ctx.step(MEASURE.name, round=self._round) as c:

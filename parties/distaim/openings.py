@@ -34,9 +34,14 @@ def _name(*parts: object) -> str:
     return hashlib.sha256(json.dumps([_LABEL, *parts]).encode()).hexdigest()
 
 
-def measurement_name(inputs: str, candidate: int, sigma: float) -> str:
-    """The opening of a candidate's noisy counts, in a round with these ``inputs`` (``Inputs.digest``)."""
-    return _name("measure", inputs, candidate, sigma.hex())
+def choice_name(inputs: Inputs) -> str:
+    """The opening of a choice, in a round with these ``inputs``."""
+    return _name("select", inputs.digest, inputs.noise, inputs.made, inputs.skip)
+
+
+def measurement_name(inputs: Inputs, candidate: int, sigma: float) -> str:
+    """The opening of a candidate's noisy counts, in a round with these ``inputs``."""
+    return _name("measure", inputs.digest, inputs.noise, candidate, sigma.hex())
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,21 +74,29 @@ class Openings:
         """The name of round 0's noise, which is made for all its measurements while owners are awaited."""
         if 0 in self.recorded:
             return self.recorded[0].noise
-        return self._of("noise", 0, workload, sigma.hex())
+        return self.noise(0, workload, sigma.hex())
+
+    def noise(self, round: int, *parts: str) -> str:
+        """The name of noise that is made in a round, other than that which anybody claims that it recorded there.
+
+        What a claim tells of may have been opened; with it the claimed noise is not used for anything else.
+        """
+        claimed = sorted(self.claimed.get(round, ()))
+        return _name("noise", self.keyset, self.config, round, claimed, *parts)
 
     def first(self, workload: str, members: str, sigma: float) -> Inputs:
         """The inputs of round 0, with the digests of the workload and of the members that are counted."""
-        noise = self.first_noise(workload, sigma)
-        return Inputs(0, self._of("first", 0, workload, members, sigma.hex(), noise), noise)
+        digest = self._of("first", 0, workload, members, sigma.hex())
+        return Inputs(0, digest, self.first_noise(workload, sigma))
 
     def selection(
         self, round: int, workload: str, members: str, spec: ScoreSpec, epsilon: float
     ) -> str:
-        """The opening of a choice; the name also stands for the inputs of its round."""
+        """What a round goes by that chooses with this specification: the digest of its inputs."""
         answers = hashlib.sha256(spec.answers.astype("<u4").tobytes()).hexdigest()
         numbers = [list(map(int, part)) for part in (spec.candidates, spec.gains, spec.offsets)]
         return self._of(
-            "select", round, workload, members, answers, numbers, spec.max_rows, epsilon.hex()
+            "inputs", round, workload, members, answers, numbers, spec.max_rows, epsilon.hex()
         )
 
     def is_avoided(self, round: int) -> bool:
@@ -91,8 +104,7 @@ class Openings:
         return round not in self.recorded and bool(self.claimed.get(round))
 
     def _of(self, step: str, round: int, *parts: object) -> str:
-        claimed = [] if round in self.recorded else sorted(self.claimed.get(round, ()))
-        return _name(step, self.keyset, self.config, round, claimed, *parts)
+        return _name(step, self.keyset, self.config, round, *parts)
 
 
 async def commit(ctx: Context, store: Store, openings: Openings, inputs: Inputs) -> Inputs:

@@ -16,7 +16,7 @@ from typing import TypeVar
 
 from mechanisms.accounting import LedgerEntry, rho
 from parties.distaim.estimation import LEAD
-from parties.distaim.openings import measurement_name
+from parties.distaim.openings import choice_name, measurement_name
 from parties.distaim.stored import Checkpoint, Inputs
 from parties.texts import json_of
 from protocols.errors import CheckFailed, ProtocolViolation
@@ -194,9 +194,9 @@ def _wasted(
 ) -> list[LedgerEntry]:
     """The charges for openings that are not released and will not be: of inputs that no round goes by any more."""
     released = {c.round for c in history}
-    due = {inputs.digest for inputs in recorded.values()}
+    due = {choice_name(inputs) for inputs in recorded.values()}
     due |= {
-        measurement_name(recorded[c.round].digest, c.candidate, c.sigma)
+        measurement_name(recorded[c.round], c.candidate, c.sigma)
         for c in history
         if c.round in recorded
     }

@@ -178,8 +178,8 @@ class Total:
 class Inputs:
     """What a round goes by, as the servers record it before its first charge.
 
-    ``digest`` (hex) is the name of the inputs, and of the round's choice; ``noise`` (hex) that of the noise which was
-    made before it: of round 0, or a selection's, which takes its samples from ``made`` in all, behind ``skip`` others.
+    ``digest`` (hex) stands for the inputs; ``noise`` (hex) names the noise which was made before they were known: of
+    round 0, or a selection's, which takes its samples from ``made`` in all, behind ``skip`` others.
     """
 
     round: int

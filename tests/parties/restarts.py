@@ -38,6 +38,7 @@ from parties.distaim.arrivals import Arrivals
 from parties.distaim.circumstances import Circumstances
 from parties.distaim.estimation import LEAD, LeadEstimator, encode_estimate
 from parties.distaim.inputs import Added, Batch
+from parties.distaim.openings import choice_name
 from parties.distaim.planning import make_plan, security_bits
 from parties.distaim.roll import Roll
 from parties.distaim.steps import AGREE
@@ -65,7 +66,9 @@ FORGED = "f" * 64
 def config(rounds: int, schedule: str = "fixed") -> Config:
     """Two columns of two values: three candidates, eight cells."""
     overrides = {
-        "run.rounds": rounds,
+        # An annealed schedule has as many rounds as come of it.
+        "run.rounds": rounds if schedule == "fixed" else None,
+        "run.epsilon": 1.0 if schedule == "fixed" else 20.0,
         "run.schedule": schedule,
         "clients.minimum": 1,
         "clients.expected": 50,
@@ -645,10 +648,10 @@ async def _select(ctx: Context, x_sh: Share, spec: Any, *, kept: object, noise: 
     record = {i.round: i for i in world.servers[ctx.pid].disk.inputs()}[int(ctx.cost.round or 0)]
     for place, candidate in enumerate(spec.candidates):
         one = samples[place : place + 1]
-        world.takes_part(ctx, candidate, record.digest, one, (candidate, view))
+        world.takes_part(ctx, candidate, choice_name(record), one, (candidate, view))
     opened = await open_value(ctx, samples, "index")
     position = int(opened.sum(dtype=np.uint64) + spec.answers.sum(dtype=np.uint64)) % samples.size
-    world.came_out(ctx, record.digest, str(spec.candidates[position]))
+    world.came_out(ctx, choice_name(record), str(spec.candidates[position]))
     return position
 
 
