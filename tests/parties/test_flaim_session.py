@@ -25,7 +25,7 @@ from parties.ledger import LEDGER, DurableLedger
 from parties.statuses import FlaimRefused
 from secagg import Parameters, SecAggServer, wire
 from secagg.errors import ParametersRefused
-from secagg.keys import AgreementKey
+from secagg.keys import PUBLIC_BYTES, HybridKey
 from tests.parties.flaim_support import codes_of
 from tests.parties.support import make_config
 
@@ -273,13 +273,13 @@ def test_client_gives_up_a_sum_whose_keys_are_spoiled_and_stays(client: Client) 
     outgoing = server.receive(0, answer)
     session = server.parameters.digest[:16]
     for u in others:
-        cipher, mask = (AgreementKey(bytes([u + i]) * 32).public for i in (0, 100))
+        cipher, mask = (HybridKey(bytes([u + i]) * 32).public for i in (0, 100))
         body = wire.encode_keys(wire.PublicKeys(cipher, mask, b""))
         message = wire.Envelope(wire.Kind.ADVERTISE, u, wire.SERVER, session, body)
         outgoing = server.receive(u, wire.pack_envelope(message))
     (keys,) = [message for u, message in outgoing if u == 0]
     first, second, *_ = neighbours = server.parameters.graph.neighbours(0)
-    entries = wire.decode_list(wire.open_envelope(keys, 1 << 16).body, 2 * 32, neighbours)
+    entries = wire.decode_list(wire.open_envelope(keys, 1 << 16).body, 2 * PUBLIC_BYTES, neighbours)
     # Two have the same keys: who answers to one of them is not known.
     body = wire.encode_list(entries | {second: entries[first]})
     message = wire.Envelope(wire.Kind.KEYS, wire.SERVER, 0, session, body)
