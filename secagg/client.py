@@ -4,10 +4,10 @@ Provides ``SecAggClient``: ``receive`` takes one message of the server and retur
 below ``receive`` are the client's column of the paper's figure:
 
     announcement -> _advertise    keys of this round, signed where identities are configured
-    keys         -> _share_keys   shares of the own seed and mask key, encrypted to each neighbour
+    keys         -> _share_keys   shares of the own seed and mask key, encrypted to each neighbour, and pair secrets
     inbox        -> _mask         y = x + noise + F(b) + sum_{v > u} F(s_uv) - sum_{v < u} F(s_uv)
     survivors    -> _confirm      the list, signed; or, without identities, at once
-    signatures   -> _reveal       one share per neighbour: of its seed if it survived, of its mask key if not
+    signatures   -> _reveal       one share per neighbour: of its seed if it survived, of its mask key if not; sealed
 
 Whoever sends nothing any more has dropped out; that needs no call. Where a client's process lasts for one message only,
 ``freeze`` and ``thaw`` carry it to the next. Secret: the vector, the keys and the seed, forgotten
@@ -17,7 +17,8 @@ Source: Bonawitz et al. 2017, figure 4; Bell et al. 2020, algorithm 2. Deviation
 but a function of the announced seed; survivors are one bit per client for the whole session, so that the request
 cannot name both secrets of a neighbour, and every client can count them; the seed is committed to; those whose
 signatures count are the same for everybody, so that no two clients can be shown different survivors; a damaged share
-is missing and does not stop its holder.
+is missing and does not stop its holder; keys are agreed on by X25519 and ML-KEM-768 together (`secagg.boxes`), and what
+is revealed is sealed to the server.
 """
 
 import hashlib
@@ -31,6 +32,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secagg import keys, shamir, wire
+from secagg.boxes import (
+    Purpose,
+    open_box,
+    open_pair_secret,
+    pair_mask_key,
+    pair_secret,
+    seal_box,
+    seal_pair_secret,
+    seal_revealed,
+)
 from secagg.errors import (
     BothSecretsRequest,
     DecryptionFailed,
@@ -47,13 +58,15 @@ from secagg.errors import (
     TooFewSurvivors,
     UnexpectedMessage,
 )
-from secagg.keys import AgreementKey, Identity, Usage, derive, pair
+from secagg.keys import HybridKey, Identity, Usage, derive, pair
 from secagg.masks import add_mask, pack
 from secagg.noise import NoiseKind, discrete_gaussian
 from secagg.parameters import ClientPolicy, Parameters
-from secagg.wire import Envelope, Kind, PublicKeys, Revealed
+from secagg.wire import Boxes, Envelope, Kind, PublicKeys, Revealed
 
 Values = NDArray[np.integer]
+_HALVES = 4
+"""X25519's and ML-KEM's of two hybrid keys."""
 
 
 class Awaits(Enum):
@@ -72,11 +85,11 @@ class Awaits(Enum):
 class _Secrets:
     """What a client knows and nobody else may, until its vector is masked.
 
-    ``common``: by neighbour, the agreed secret behind both directions' encryption.
+    ``common``: by neighbour, X25519's part of the secrets behind both directions' encryption.
     """
 
-    cipher_key: AgreementKey
-    mask_key: AgreementKey
+    cipher_key: HybridKey
+    mask_key: HybridKey
     seed: bytes
     common: dict[int, bytes] = field(default_factory=dict)
 
@@ -112,6 +125,7 @@ class SecAggClient:
         self._roster = roster
         self._random_bytes = random_bytes
         self._parameters: Parameters | None = None
+        self._server_key = b""
         self._answered: NDArray[np.bool_] | None = None
         self._public: dict[int, PublicKeys] = {}
         self._secrets: _Secrets | None = None
@@ -130,6 +144,7 @@ class SecAggClient:
             "awaits": self.awaits.name,
             "values": values.astype("<i8").tobytes().hex(),
             "parameters": None if self._parameters is None else self._parameters.to_bytes().hex(),
+            "server_key": self._server_key.hex(),
             "answered": None if answered is None else wire.encode_survivors(answered).hex(),
             "public": [[v, key.cipher.hex(), key.mask.hex()] for v, key in self._public.items()],
             "secrets": None
@@ -166,6 +181,7 @@ class SecAggClient:
         client.awaits = Awaits[document["awaits"]]
         if document["parameters"] is not None:
             client._parameters = Parameters.from_bytes(bytes.fromhex(document["parameters"]))
+        client._server_key = bytes.fromhex(document["server_key"])
         if document["answered"] is not None:
             shown = bytes.fromhex(document["answered"])
             client._answered = wire.decode_survivors(shown, client._session.clients)
@@ -179,7 +195,7 @@ class SecAggClient:
         }
         if document["secrets"] is not None:
             cipher, mask, seed = (bytes.fromhex(text) for text in document["secrets"])
-            own = client._secrets = _Secrets(AgreementKey(cipher), AgreementKey(mask), seed)
+            own = client._secrets = _Secrets(HybridKey(cipher), HybridKey(mask), seed)
             own.common = {v: own.cipher_key.agree(k.cipher, v) for v, k in client._public.items()}
         return client
 
@@ -245,8 +261,9 @@ class SecAggClient:
 
     def _advertise(self, body: bytes) -> bytes:
         """Stage 0: check the announced parameters against the own policy; make this round's two key pairs."""
+        announced, server_key = wire.split_announcement(body)
         try:
-            parameters = Parameters.from_bytes(body)
+            parameters = Parameters.from_bytes(announced)
         except ParameterError as error:
             raise ParametersRefused(f"unusable parameters: {error}", None, "announce") from error
         self._policy.check(parameters, self._roster)
@@ -254,10 +271,10 @@ class SecAggClient:
             raise ParametersRefused(
                 f"{parameters.clients} clients without this one, {self.client}", None, "announce"
             )
-        self._parameters = parameters
+        self._parameters, self._server_key = parameters, server_key
         self._secrets = own = _Secrets(
-            AgreementKey(self._random_bytes(32)),
-            AgreementKey(shamir.random_secret(self._random_bytes)),
+            HybridKey(self._random_bytes(32)),
+            HybridKey(shamir.random_secret(self._random_bytes)),
             shamir.random_secret(self._random_bytes),
         )
         cipher, mask = own.cipher_key.public, own.mask_key.public
@@ -266,7 +283,9 @@ class SecAggClient:
         return self._send(Kind.ADVERTISE, wire.encode_keys(PublicKeys(cipher, mask, signature)))
 
     def _share_keys(self, body: bytes) -> bytes:
-        """Stage 1: check the neighbours' keys; share seed and mask key t-of-k, sealed to each holder."""
+        """Stage 1: check the neighbours' keys; share seed and mask key t-of-k, sealed to each holder; make the pair
+        secrets with those that come after this client on the ring.
+        """
         parameters, own = self._session, self._own
         self._public = self._checked_keys(body)
         holders = sorted(self._public)
@@ -280,23 +299,30 @@ class SecAggClient:
             shamir.split(secret, parameters.threshold, points, random_bytes=self._random_bytes)
             for secret in (own.seed, own.mask_key.reveal())
         )
-        sealed = {
-            v: keys.seal(self._share_key(self.client, v), seed_share + key_share, b"")
-            for v, seed_share, key_share in zip(holders, seed_shares, key_shares, strict=True)
-        }
+        boxes = Boxes({}, {})
+        for v, seed_share, key_share in zip(holders, seed_shares, key_shares, strict=True):
+            public, purpose = self._public[v], self._share_purpose(self.client, v)
+            both = seed_share + key_share
+            boxes.shares[v] = seal_box(purpose, both, own.common[v], public.cipher)
+            if parameters.graph.first(self.client, v):
+                boxes.secrets[v] = seal_pair_secret(
+                    parameters, own.mask_key, self.client, v, public.mask
+                )
         commitment = derive(own.seed, Usage.SELF_COMMITMENT, parameters.digest)
         self.awaits = Awaits.INBOX
-        return self._send(Kind.SHARES, wire.encode_shares(commitment, sealed))
+        return self._send(Kind.SHARES, wire.encode_shares(commitment, boxes))
 
     def _mask(self, body: bytes) -> bytes:
         """Stage 2: open the neighbours' shares; add noise, the own mask, and one mask per neighbour that shared."""
         parameters, own = self._session, self._own
-        sealed = wire.decode_list(body, wire.CIPHERTEXT_BYTES, sorted(self._public))
-        if len(sealed) < parameters.threshold:
+        graph, neighbours = parameters.graph, sorted(self._public)
+        before = [v for v in neighbours if graph.first(v, self.client)]
+        boxes = wire.decode_inbox(body, neighbours, before)
+        if len(boxes.shares) < parameters.threshold:
             raise TooFewNeighbours(
-                f"{len(sealed)} neighbours shared their keys; expected at least {parameters.threshold}"
+                f"{len(boxes.shares)} neighbours shared their keys; expected at least {parameters.threshold}"
             )
-        self._shares = {v: self._opened(v, ciphertext) for v, ciphertext in sealed.items()}
+        self._shares = {v: self._opened(v, ciphertext) for v, ciphertext in boxes.shares.items()}
         encoding = parameters.encoding
         y = encoding.encode(self._values() if callable(self._values) else self._values)
         if parameters.noise.kind is NoiseKind.DISTRIBUTED:
@@ -306,8 +332,7 @@ class SecAggClient:
         add_mask(y, derive(own.seed, Usage.SELF_MASK, parameters.digest))
         # Of each pair the lower id adds the common mask and the higher one takes it away: in the sum they cancel.
         for v in self._shares:
-            common = pair_mask_key(parameters, own.mask_key, self.client, v, self._public[v].mask)
-            add_mask(y, common, negative=v < self.client)
+            add_mask(y, self._pair_mask_key(v, boxes.secrets.get(v)), negative=v < self.client)
         # What is left to do takes the neighbours' shares and nothing of this client's own.
         self._forget_own()
         self.awaits = Awaits.SURVIVORS
@@ -351,14 +376,15 @@ class SecAggClient:
         size = 2 * keys.PUBLIC_BYTES + (keys.SIGNATURE_BYTES if parameters.signed else 0)
         entries = wire.decode_list(body, size, parameters.graph.neighbours(self.client))
         public = {v: wire.decode_keys(entry, parameters.signed) for v, entry in entries.items()}
-        seen = {self._own.cipher_key.public, self._own.mask_key.public}
+        seen = keys.halves(self._own.cipher_key.public) | keys.halves(self._own.mask_key.public)
         for v, offered in public.items():
             if self._roster is not None:
                 message = signed_keys(parameters, v, offered.cipher, offered.mask)
                 keys.verify(self._roster, v, offered.signature, message)
-            if offered.cipher in seen or offered.mask in seen or offered.cipher == offered.mask:
+            halves = keys.halves(offered.cipher) | keys.halves(offered.mask)
+            if len(halves) < _HALVES or halves & seen:
                 raise ProtocolViolation(f"a key of client {v} came before", v, "keys")
-            seen |= {offered.cipher, offered.mask}
+            seen |= halves
         return public
 
     def _opened(self, sender: int, ciphertext: bytes) -> tuple[bytes, bytes] | None:
@@ -367,11 +393,30 @@ class SecAggClient:
         Then they are missing, and this client goes on: whoever sends them could choose who drops out otherwise, and
         cut the graph.
         """
+        own, purpose = self._own, self._share_purpose(sender, self.client)
         try:
-            both = keys.unseal(self._share_key(sender, self.client), ciphertext, b"", sender)
+            both = open_box(purpose, ciphertext, own.common[sender], own.cipher_key, sender)
         except DecryptionFailed:
             return None
         return both[:32], both[32:]
+
+    def _pair_mask_key(self, other: int, box: bytes | None) -> bytes:
+        """s_uv with neighbour ``other``, from the pair secret in its ``box``; None where this client made that.
+
+        A box that does not open does not stop this client either, for the same reason. A secret of its own stands in
+        for what it does not know: the sum is spoilt, as whoever seals the box could spoil it with its vector, and this
+        client's vector is masked by more than the other one's X25519 key.
+        """
+        parameters, key, public = self._session, self._own.mask_key, self._public[other].mask
+        try:
+            secret = (
+                pair_secret(parameters, key, self.client, other)
+                if box is None
+                else open_pair_secret(parameters, key, self.client, other, public, box)
+            )
+        except DecryptionFailed:
+            secret = self._random_bytes(shamir.SECRET_BYTES)
+        return pair_mask_key(parameters, key, self.client, other, public, secret)
 
     def _check_survivors(self, alive: NDArray[np.bool_]) -> None:
         parameters, count = self._session, int(alive.sum())
@@ -398,9 +443,11 @@ class SecAggClient:
             for v, shares in self._shares.items()
             if shares is not None
         }
+        content, server_key = wire.encode_revealed(revealed), self._server_key
         self._forget()
         self.awaits = Awaits.FINISHED
-        return self._send(Kind.REVEAL, wire.encode_revealed(revealed))
+        box = seal_revealed(self._session, self.client, content, server_key, self._random_bytes)
+        return self._send(Kind.REVEAL, box)
 
     def _refuse_second(self, envelope: Envelope) -> None:
         """A second request ends the client, whatever it asks for."""
@@ -442,11 +489,9 @@ class SecAggClient:
             raise UnexpectedMessage("the round is over here", None, self.awaits.name.lower())
         return self._secrets
 
-    def _share_key(self, sender: int, holder: int) -> bytes:
-        """The key of the one message from ``sender`` to ``holder``, one of which is this client."""
-        other = holder if sender == self.client else sender
-        common = self._own.common[other]
-        return derive(common, Usage.SHARES, self._session.digest, pair(sender, holder))
+    def _share_purpose(self, sender: int, holder: int) -> Purpose:
+        """Of the one box of shares from ``sender`` to ``holder``, one of which is this client."""
+        return Purpose(self._session, Usage.SHARES, pair(sender, holder))
 
     def _sign(self, message: bytes) -> bytes:
         return b"" if self._identity is None else self._identity.sign(message)
@@ -467,21 +512,13 @@ class SecAggClient:
         self.awaits = Awaits.NOTHING
 
 
-def pair_mask_key(
-    parameters: Parameters, own: AgreementKey, client: int, other: int, public: bytes
-) -> bytes:
-    """s_uv: the key of the mask that ``client`` and ``other`` have in common, from either one's side."""
-    context = pair(min(client, other), max(client, other))
-    return derive(own.agree(public, other), Usage.PAIR_MASK, parameters.digest, context)
-
-
 def signed_keys(parameters: Parameters, client: int, cipher: bytes, mask: bytes) -> bytes:
     """What a client signs in stage 0."""
-    head = b"syncret secagg 1 signed keys" + parameters.digest
+    head = b"syncret secagg 2 signed keys" + parameters.digest
     return head + client.to_bytes(4, "big") + cipher + mask
 
 
 def signed_survivors(parameters: Parameters, client: int, survivors: bytes) -> bytes:
     """What a client signs in stage 3."""
-    head = b"syncret secagg 1 signed survivors" + parameters.digest
+    head = b"syncret secagg 2 signed survivors" + parameters.digest
     return head + client.to_bytes(4, "big") + hashlib.sha256(survivors).digest()

@@ -219,6 +219,16 @@ class Graph:
             steps.append(n // 2)
         return tuple(sorted(self._order[(place + step) % n] for step in steps))
 
+    def first(self, client: int, other: int) -> bool:
+        """Whether ``client`` is the one of two neighbours who makes their pair secret: ``other`` comes after it.
+
+        That is, within half the ring; of two opposite ones, the one that is nearer to the ring's start. Each client
+        makes k/2 of its k secrets, or half a one more or less for odd k.
+        """
+        place, ahead = self._position[client], self._position[other] - self._position[client]
+        twice = 2 * (ahead % self.clients)
+        return twice < self.clients or (twice == self.clients and place < self._position[other])
+
     @property
     def witnesses(self) -> tuple[int, ...]:
         """Whose signatures make a survivor list the session's only one: the neighbours of the ring's first client."""

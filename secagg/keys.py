@@ -1,9 +1,10 @@
-"""Keys of one round: agreement, derivation, encryption of shares, signatures.
+"""Keys of one round: agreement, encapsulation, derivation, encryption of shares, signatures.
 
-Provides ``AgreementKey`` (X25519), ``derive`` (HKDF-SHA256 with one named usage per purpose), ``seal`` and ``unseal``
-(ChaCha20-Poly1305) and ``Identity`` (Ed25519). Every derived key is bound to the session's parameters by their digest
-as HKDF's salt, to its usage, and to the ordered pair of clients. Secret: private keys, derived keys. Public: public
-keys, signatures. Source: RFC 7748, 5869, 8439, 8032, all through `cryptography`.
+Provides ``HybridKey`` (X25519 and ML-KEM-768 from one secret), ``AgreementKey`` (X25519 alone), ``encapsulate``,
+``derive`` (HKDF-SHA256 with one named usage per purpose), ``seal`` and ``unseal`` (ChaCha20-Poly1305) and ``Identity``
+(Ed25519). Every derived key is bound to the session's parameters by their digest as HKDF's salt, to its usage, and to
+the ordered pair of clients. Secret: private keys, shared and derived keys. Public: public keys, ciphertexts,
+signatures. Source: RFC 7748, 5869, 8439, 8032, FIPS 203, all through `cryptography`.
 """
 
 from collections.abc import Sequence
@@ -11,6 +12,7 @@ from enum import Enum
 
 from cryptography.exceptions import InvalidSignature, InvalidTag
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.asymmetric.mlkem import MLKEM768PrivateKey, MLKEM768PublicKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from cryptography.hazmat.primitives.hashes import SHA256
@@ -18,45 +20,115 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from secagg.errors import BadSignature, DecryptionFailed, ProtocolViolation
 
-PUBLIC_BYTES = 32
-SIGNATURE_BYTES = 64
+AGREEMENT_BYTES = 32
+"""X25519: a public key, what it agrees on."""
+KEM_PUBLIC_BYTES, KEM_CIPHERTEXT_BYTES = 1184, 1088
+"""ML-KEM-768."""
+PUBLIC_BYTES = AGREEMENT_BYTES + KEM_PUBLIC_BYTES
+"""A hybrid public key: X25519's, then ML-KEM's."""
+_KEM_SEED_BYTES = 64
+IDENTITY_BYTES, SIGNATURE_BYTES = 32, 64
+"""Ed25519: a public key, a signature."""
 TAG_BYTES = 16
 
 
 class Usage(Enum):
     """What a derived key is for; no two usages ever share a key."""
 
-    SHARES = b"syncret secagg 1 encrypted shares"
-    PAIR_MASK = b"syncret secagg 1 pair mask"
-    SELF_MASK = b"syncret secagg 1 self mask"
-    SELF_COMMITMENT = b"syncret secagg 1 self commitment"
-    GRAPH = b"syncret secagg 1 graph"
+    AGREEMENT_KEY = b"syncret secagg 2 agreement key"
+    KEM_KEY = b"syncret secagg 2 encapsulation key"
+    SHARES = b"syncret secagg 2 encrypted shares"
+    PAIR_SECRET = b"syncret secagg 2 pair secret"
+    SEALED_SECRET = b"syncret secagg 2 encrypted pair secret"
+    REVEALED = b"syncret secagg 2 encrypted revealed shares"
+    PAIR_MASK = b"syncret secagg 2 pair mask"
+    SELF_MASK = b"syncret secagg 2 self mask"
+    SELF_COMMITMENT = b"syncret secagg 2 self commitment"
+    GRAPH = b"syncret secagg 2 graph"
 
 
 class AgreementKey:
     """One X25519 key pair; printing it shows the public half only."""
 
-    __slots__ = ("_private", "_secret", "public")
+    __slots__ = ("_private", "public")
 
     def __init__(self, secret: bytes) -> None:
-        """From 32 uniform bytes, which stay the key's ``secret`` (X25519 itself clamps them)."""
-        self._secret = secret
+        """From 32 uniform bytes (X25519 itself clamps them)."""
         self._private = X25519PrivateKey.from_private_bytes(secret)
         self.public = self._private.public_key().public_bytes_raw()
 
     def __repr__(self) -> str:
         return f"AgreementKey(public={self.public.hex()[:16]})"
 
+    def agree(self, public: bytes, peer: int | None = None) -> bytes:
+        """The 32 bytes in common with the owner of a hybrid ``public`` key, or of X25519's half of one.
+
+        Raises ProtocolViolation for a point of small order.
+        """
+        try:
+            theirs = X25519PublicKey.from_public_bytes(public[:AGREEMENT_BYTES])
+            return self._private.exchange(theirs)
+        except ValueError as error:
+            raise ProtocolViolation("a public key no key agreement accepts", peer) from error
+
+
+class HybridKey:
+    """An X25519 and an ML-KEM-768 key pair from one secret; printing it shows the public half only.
+
+    Both private keys are derived one way: who breaks X25519 and has its private key knows nothing of the secret, nor of
+    the other key.
+    """
+
+    __slots__ = ("_agreement", "_kem", "_secret", "public")
+
+    def __init__(self, secret: bytes) -> None:
+        """From 32 uniform bytes, which stay the key's ``secret``."""
+        self._secret = secret
+        self._agreement = AgreementKey(derive(secret, Usage.AGREEMENT_KEY, b""))
+        seed = HKDF(SHA256(), _KEM_SEED_BYTES, b"", Usage.KEM_KEY.value).derive(secret)
+        self._kem = MLKEM768PrivateKey.from_seed_bytes(seed)
+        self.public = self._agreement.public + self._kem.public_key().public_bytes_raw()
+
+    def __repr__(self) -> str:
+        return f"HybridKey(public={self.public.hex()[:16]})"
+
     def reveal(self) -> bytes:
         """The 32 secret bytes, to be shared among the neighbours."""
         return self._secret
 
     def agree(self, public: bytes, peer: int | None = None) -> bytes:
-        """The 32 bytes in common with the owner of ``public``. Raises ProtocolViolation for a point of small order."""
-        try:
-            return self._private.exchange(X25519PublicKey.from_public_bytes(public))
-        except ValueError as error:
-            raise ProtocolViolation("a public key no key agreement accepts", peer) from error
+        """As ``AgreementKey.agree``."""
+        return self._agreement.agree(public, peer)
+
+    def decapsulate(self, ciphertext: bytes) -> bytes:
+        """The 32 bytes in ``ciphertext``; others, which nobody knows, where it was not made for this key."""
+        return self._kem.decapsulate(ciphertext)
+
+
+def encapsulate(public: bytes, peer: int | None = None) -> tuple[bytes, bytes]:
+    """32 fresh bytes, and their ciphertext of 1,088 for the owner of the hybrid key ``public``.
+
+    Raises ProtocolViolation where it is no key of ML-KEM's.
+    """
+    return _kem_public(public, peer).encapsulate()
+
+
+def check_public(public: bytes, peer: int | None, probe: AgreementKey) -> None:
+    """Raises ProtocolViolation where no one can agree (as ``probe`` does) with, or encapsulate to, a hybrid key."""
+    probe.agree(public, peer)
+    _kem_public(public, peer)
+
+
+def _kem_public(public: bytes, peer: int | None) -> MLKEM768PublicKey:
+    try:
+        return MLKEM768PublicKey.from_public_bytes(public[AGREEMENT_BYTES:])
+    except ValueError as error:
+        raise ProtocolViolation("a public key no encapsulation accepts", peer) from error
+
+
+def halves(public: bytes) -> set[bytes]:
+    """X25519's and ML-KEM's part of a hybrid key."""
+    return {public[:AGREEMENT_BYTES], public[AGREEMENT_BYTES:]}
 
 
 def derive(secret: bytes, usage: Usage, salt: bytes, context: bytes = b"") -> bytes:

@@ -208,12 +208,12 @@ class Parameters:
     @cached_property
     def digest(self) -> bytes:
         """SHA-256 of the canonical form."""
-        return hashlib.sha256(b"syncret secagg 1 parameters" + self.to_bytes()).digest()
+        return hashlib.sha256(b"syncret secagg 2 parameters" + self.to_bytes()).digest()
 
 
 def roster_digest(roster: Sequence[bytes]) -> bytes:
     """SHA-256 over the identities' public keys in the order of the clients' ids."""
-    return hashlib.sha256(b"syncret secagg 1 roster" + b"".join(roster)).digest()
+    return hashlib.sha256(b"syncret secagg 2 roster" + b"".join(roster)).digest()
 
 
 @dataclass(frozen=True, slots=True)

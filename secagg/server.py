@@ -25,8 +25,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secagg import keys, shamir, wire
-from secagg.client import pair_mask_key, signed_keys, signed_survivors
+from secagg.boxes import open_pair_secret, open_revealed, pair_mask_key, pair_secret
+from secagg.client import signed_keys, signed_survivors
 from secagg.errors import (
+    DecryptionFailed,
     DuplicateMessage,
     ForeignMessage,
     LateMessage,
@@ -39,11 +41,11 @@ from secagg.errors import (
     TooFewSurvivors,
     UnexpectedMessage,
 )
-from secagg.keys import AgreementKey, Usage, derive
+from secagg.keys import AgreementKey, HybridKey, Usage, derive
 from secagg.masks import Vector, add_mask, unpack, word
 from secagg.noise import NoiseKind, discrete_gaussian
 from secagg.parameters import Parameters, roster_digest
-from secagg.wire import Envelope, Kind, PublicKeys, Revealed
+from secagg.wire import Boxes, Envelope, Kind, PublicKeys, Revealed
 
 Outgoing = list[tuple[int, bytes]]
 
@@ -93,7 +95,10 @@ class SecAggServer:
         self._seen: set[bytes] = set()
         self._probe = AgreementKey(secrets.token_bytes(32))
         self._commitments: dict[int, bytes] = {}
-        self._sealed: dict[int, dict[int, bytes]] = {}
+        self._key: HybridKey | None = HybridKey(secrets.token_bytes(32))
+        self._sealed: dict[int, Boxes] = {}
+        # Of each client that may drop out, the pair secrets that others sealed to it.
+        self._secrets: dict[int, dict[int, bytes]] = {}
         self._holders: dict[int, list[int]] = {}
         self._signatures: dict[int, bytes] = {}
         self._revealed: dict[int, dict[int, Revealed]] = {}
@@ -143,7 +148,7 @@ class SecAggServer:
 
     def start(self) -> Outgoing:
         """The announcement, for every client."""
-        body = self.parameters.to_bytes()
+        body = wire.encode_announcement(self.parameters, self._own_key.public)
         return [(u, self._pack(Kind.ANNOUNCE, u, body)) for u in range(self.parameters.clients)]
 
     def receive(self, client: int, message: bytes) -> Outgoing:
@@ -227,8 +232,10 @@ class SecAggServer:
             case Stage.ADVERTISE:
                 self._keys[client] = self._checked_keys(client, body)
             case Stage.SHARES:
-                self._commitments[client], sealed = wire.decode_shares(body, self._holders[client])
-                self._sealed[client] = sealed
+                holders, graph = self._holders[client], parameters.graph
+                after = [v for v in holders if graph.first(client, v)]
+                decoded = wire.decode_shares(body, holders, after)
+                self._commitments[client], self._sealed[client] = decoded
             case Stage.MASKED:
                 self._total += unpack(body, parameters.length, parameters.bits)
             case Stage.SIGNATURE:
@@ -280,18 +287,21 @@ class SecAggServer:
     def _open_masked(self) -> Outgoing:
         """Stage 2: to each client that shared its keys the shares that others sealed to it."""
         self.stage = Stage.MASKED
-        inboxes: dict[int, dict[int, bytes]] = {u: {} for u in self._expected}
+        inboxes = {u: Boxes({}, {}) for u in self._expected}
         for u, sealed in self._sealed.items():
-            for v, ciphertext in sealed.items():
-                if v in inboxes:
-                    inboxes[v][u] = ciphertext
-        self._holders = {u: sorted(inbox) for u, inbox in inboxes.items()}
+            for v in sealed.shares.keys() & inboxes.keys():
+                inboxes[v].shares[u] = sealed.shares[v]
+                if v in sealed.secrets:
+                    inboxes[v].secrets[u] = sealed.secrets[v]
+        self._holders = {u: sorted(inbox.shares) for u, inbox in inboxes.items()}
+        self._secrets = {u: inbox.secrets for u, inbox in inboxes.items()}
         self._sealed = {}
-        return self._each(Kind.INBOX, lambda u: wire.encode_list(inboxes[u]))
+        return self._each(Kind.INBOX, lambda u: wire.encode_inbox(inboxes[u]))
 
     def _open_survivors(self) -> Outgoing:
         """Stage 3: to each survivor who survived; one bit each."""
         self.survivors = frozenset(self._expected)
+        self._secrets = {d: own for d, own in self._secrets.items() if d not in self.survivors}
         self.stage = Stage.SIGNATURE if self.parameters.signed else Stage.REVEAL
         body = wire.encode_survivors(self._flags())
         return self._each(Kind.SURVIVORS, lambda _: body)
@@ -316,14 +326,14 @@ class SecAggServer:
         parameters = self.parameters
         dropped = [d for d in self._holders if d not in self.survivors]
         neighbours = {d: [u for u in self._holders[d] if u in self.survivors] for d in dropped}
-        # Everything is recovered before anything is unmasked: too few shares of one secret end the round.
+        # Every secret is recovered before anything is unmasked: too few shares of one end the round.
         seeds = {u: self._recovered_seed(u) for u in self.survivors}
         lost = {d: self._recovered_key(d) for d in dropped if neighbours[d]}
         for seed in seeds.values():
             add_mask(self._total, derive(seed, Usage.SELF_MASK, parameters.digest), negative=True)
         for d, key in lost.items():
             for u in neighbours[d]:
-                mask = pair_mask_key(parameters, key, d, u, self._keys[u].mask)
+                mask = self._lost_mask_key(d, key, u)
                 # The survivor u added the mask where d > u: take away what it added.
                 add_mask(self._total, mask, negative=d > u)
         if parameters.noise.kind is NoiseKind.SERVER:
@@ -343,11 +353,11 @@ class SecAggServer:
     def _checked_keys(self, client: int, body: bytes) -> PublicKeys:
         public = wire.decode_keys(body, self.parameters.signed)
         # What would make the neighbours leave is not passed on to them.
-        offered = {public.cipher, public.mask}
-        if len(offered) < 2 or offered & self._seen:
+        offered = keys.halves(public.cipher) | keys.halves(public.mask)
+        if len(offered) < 4 or offered & self._seen:
             raise ProtocolViolation("a public key that came before", client)
-        for key in offered:
-            self._probe.agree(key, client)
+        for key in (public.cipher, public.mask):
+            keys.check_public(key, client, self._probe)
         if self._roster is not None:
             message = signed_keys(self.parameters, client, public.cipher, public.mask)
             keys.verify(self._roster, client, public.signature, message)
@@ -356,7 +366,8 @@ class SecAggServer:
 
     def _checked_shares(self, client: int, body: bytes) -> dict[int, Revealed]:
         neighbours = self._holders[client]
-        revealed = wire.decode_revealed(body, neighbours)
+        content = open_revealed(self.parameters, client, body, self._own_key)
+        revealed = wire.decode_revealed(content, neighbours)
         # Some may be missing: those that came damaged.
         for v, share in revealed.items():
             if share.key == (v in self.survivors):
@@ -369,10 +380,31 @@ class SecAggServer:
             client, lambda seed: derive(seed, Usage.SELF_COMMITMENT, salt) == commitment
         )
 
-    def _recovered_key(self, client: int) -> AgreementKey:
+    def _recovered_key(self, client: int) -> HybridKey:
         public = self._keys[client].mask
-        secret = self._recovered(client, lambda candidate: AgreementKey(candidate).public == public)
-        return AgreementKey(secret)
+        secret = self._recovered(client, lambda candidate: HybridKey(candidate).public == public)
+        return HybridKey(secret)
+
+    def _lost_mask_key(self, lost: int, key: HybridKey, other: int) -> bytes:
+        """s_uv of ``lost``, whose mask key was recovered, with ``other``, who survived."""
+        parameters, public = self.parameters, self._keys[other].mask
+        if parameters.graph.first(lost, other):
+            secret = pair_secret(parameters, key, lost, other)
+        else:
+            box = self._secrets[lost][other]
+            try:
+                secret = open_pair_secret(parameters, key, lost, other, public, box)
+            except DecryptionFailed as error:
+                raise ReconstructionFailed(
+                    f"the pair secret that client {other} sealed to client {lost} does not open"
+                ) from error
+        return pair_mask_key(parameters, key, lost, other, public, secret)
+
+    @property
+    def _own_key(self) -> HybridKey:
+        if self._key is None:
+            raise UnexpectedMessage("the session is over", None, self.stage.name.lower())
+        return self._key
 
     def _recovered(self, client: int, fits: Callable[[bytes], bool]) -> bytes:
         """The secret of ``client`` from t of its shares; where they do not fit, from the next t around the circle."""
@@ -409,4 +441,5 @@ class SecAggServer:
 
     def _forget(self) -> None:
         self._revealed, self._sealed, self._signatures = {}, {}, {}
+        self._secrets, self._key = {}, None
         self._total = np.zeros(0, self._total.dtype)

@@ -3,18 +3,18 @@
 Provides ``Envelope`` (``seal`` and ``open_envelope``), ``Kind`` and the bodies' ``encode_*`` and ``decode_*``.
 Integers are big-endian, ids are 4 bytes, entries of a list come in strictly ascending order of ids. An envelope is
 
-    "SAGG" | version 1 | kind 1 | sender 4 | recipient 4 | first 16 bytes of the parameters' digest | body's size 4
+    "SAGG" | version 1 (2) | kind 1 | sender 4 | recipient 4 | first 16 bytes of the parameters' digest | body's size 4
     | body | first 16 bytes of SHA-256 over all before
 
 The server's id is 2^32 - 1. The checksum finds accidents, not attackers: who sent a message is for the channel to say
 (TLS), and what must not be forged by the server itself is signed inside the body. Every size is bounded by
-``max_body`` before anything is read; leftovers are an error. Nothing here is secret but the revealed shares, the public
-masked vectors and encrypted shares. Raises MalformedMessage throughout. README.md has the table of bodies.
+``max_body`` before anything is read; leftovers are an error. Nothing here is secret but the revealed shares before they
+are sealed. Raises MalformedMessage throughout. README.md has the table of bodies.
 """
 
 import hashlib
 import struct
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from itertools import pairwise
@@ -22,20 +22,25 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from secagg.boxes import BOX_OVERHEAD_BYTES, REVEALED_OVERHEAD_BYTES
 from secagg.errors import MalformedMessage
-from secagg.keys import PUBLIC_BYTES, SIGNATURE_BYTES, TAG_BYTES
+from secagg.keys import PUBLIC_BYTES, SIGNATURE_BYTES
 from secagg.masks import packed_bytes
 from secagg.parameters import PARAMETERS_BYTES, Parameters
 from secagg.shamir import SECRET_BYTES
 
 MAGIC = b"SAGG"
-VERSION = 1
+VERSION = 2
 SERVER = 0xFFFFFFFF
 _HEADER = struct.Struct(">4sBBII16sI")
 _CHECKSUM_BYTES = 16
 OVERHEAD_BYTES = _HEADER.size + _CHECKSUM_BYTES
 MAX_REASON_BYTES = 256
-CIPHERTEXT_BYTES = 2 * SECRET_BYTES + TAG_BYTES
+ANNOUNCE_BYTES = PARAMETERS_BYTES + PUBLIC_BYTES
+CIPHERTEXT_BYTES = 2 * SECRET_BYTES + BOX_OVERHEAD_BYTES
+"""Of the shares of one client for one neighbour."""
+PAIR_BYTES = SECRET_BYTES + BOX_OVERHEAD_BYTES
+"""Of a pair secret for the second of the two."""
 COMMITMENT_BYTES = 32
 
 
@@ -69,11 +74,19 @@ class Envelope:
 
 @dataclass(frozen=True, slots=True)
 class PublicKeys:
-    """What a client advertises: ``cipher`` for shares, ``mask`` for pair masks, ``signature`` over both or empty."""
+    """A client's hybrid keys: ``cipher`` for shares, ``mask`` for pair masks; ``signature`` over both or empty."""
 
     cipher: bytes
     mask: bytes
     signature: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Boxes:
+    """What one client seals for its neighbours, or is sent of theirs, by neighbour: see `secagg.boxes`."""
+
+    shares: dict[int, bytes] = field(repr=False)
+    secrets: dict[int, bytes] = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,19 +137,31 @@ def _checksum(head: bytes, body: bytes) -> bytes:
 def max_body(parameters: Parameters | None) -> int:
     """The largest body any message of a session can have; before the announcement, the announcement's own."""
     if parameters is None:
-        return max(PARAMETERS_BYTES, MAX_REASON_BYTES)
-    per_neighbour = 4 + max(2 * PUBLIC_BYTES + SIGNATURE_BYTES, CIPHERTEXT_BYTES)
+        return max(ANNOUNCE_BYTES, MAX_REASON_BYTES)
+    # A neighbour's keys are longer than its shares, a pair secret and what is revealed of it together.
+    per_neighbour = 4 + 2 * PUBLIC_BYTES + SIGNATURE_BYTES
     return max(
-        PARAMETERS_BYTES,
+        ANNOUNCE_BYTES,
         MAX_REASON_BYTES,
-        COMMITMENT_BYTES + 4 + parameters.neighbours * per_neighbour,
+        COMMITMENT_BYTES + REVEALED_OVERHEAD_BYTES + 8 + parameters.neighbours * per_neighbour,
         packed_bytes(parameters.length, parameters.bits),
         (parameters.clients + 7) // 8,
     )
 
 
+def encode_announcement(parameters: Parameters, server_key: bytes) -> bytes:
+    """ANNOUNCE: parameters 154 | the server's hybrid key 1,216, to which shares are revealed."""
+    return parameters.to_bytes() + server_key
+
+
+def split_announcement(body: bytes) -> tuple[bytes, bytes]:
+    """The two parts of an announcement, as bytes."""
+    _size(body, ANNOUNCE_BYTES, "an announcement")
+    return body[:PARAMETERS_BYTES], body[PARAMETERS_BYTES:]
+
+
 def encode_keys(keys: PublicKeys) -> bytes:
-    """ADVERTISE: cipher key 32 | mask key 32 | signature 64 where the session is signed."""
+    """ADVERTISE: cipher key 1,216 | mask key 1,216 | signature 64 where the session is signed."""
     return keys.cipher + keys.mask + keys.signature
 
 
@@ -149,7 +174,7 @@ def decode_keys(body: bytes, signed: bool) -> PublicKeys:
 
 
 def encode_list(entries: dict[int, bytes]) -> bytes:
-    """KEYS, INBOX, SIGNATURES: count 4 | (client 4 | entry)*, ascending."""
+    """KEYS, SIGNATURES, and in SHARES, INBOX and REVEAL: count 4 | (client 4 | entry)*, ascending."""
     parts = [len(entries).to_bytes(4, "big")]
     for client in sorted(entries):
         parts += (client.to_bytes(4, "big"), entries[client])
@@ -178,17 +203,40 @@ def decode_list(body: bytes, entry_bytes: int, allowed: Sequence[int]) -> dict[i
     }
 
 
-def encode_shares(commitment: bytes, sealed: dict[int, bytes]) -> bytes:
-    """SHARES: commitment to the seed 32 | list of ciphertexts of 80."""
-    return commitment + encode_list(sealed)
+def encode_inbox(boxes: Boxes) -> bytes:
+    """INBOX, and the rest of SHARES: list of sealed shares of 1,168 | list of sealed pair secrets of 1,136."""
+    return encode_list(boxes.shares) + encode_list(boxes.secrets)
 
 
-def decode_shares(body: bytes, holders: Sequence[int]) -> tuple[bytes, dict[int, bytes]]:
-    """The inverse of ``encode_shares``: commitment, and one ciphertext for each of the ``holders``."""
-    sealed = decode_list(body[COMMITMENT_BYTES:], CIPHERTEXT_BYTES, holders)
-    if len(sealed) != len(holders):
-        raise MalformedMessage(f"shares for {len(sealed)} neighbours; expected {len(holders)}")
-    return body[:COMMITMENT_BYTES], sealed
+def decode_inbox(body: bytes, neighbours: Sequence[int], paired: Collection[int]) -> Boxes:
+    """The inverse of ``encode_inbox``: shares for or from some ``neighbours``, and exactly for those that are also in
+    ``paired`` a pair secret.
+    """
+    count = int.from_bytes(body[:4], "big")
+    at = 4 + min(count, len(neighbours)) * (4 + CIPHERTEXT_BYTES)
+    shares = decode_list(body[:at], CIPHERTEXT_BYTES, neighbours)
+    expected = [v for v in shares if v in paired]
+    secrets = decode_list(body[at:], PAIR_BYTES, expected)
+    if len(secrets) != len(expected):
+        raise MalformedMessage(f"{len(secrets)} pair secrets; expected {len(expected)}")
+    return Boxes(shares, secrets)
+
+
+def encode_shares(commitment: bytes, boxes: Boxes) -> bytes:
+    """SHARES: commitment to the seed 32 | as an inbox."""
+    return commitment + encode_inbox(boxes)
+
+
+def decode_shares(
+    body: bytes, holders: Sequence[int], paired: Collection[int]
+) -> tuple[bytes, Boxes]:
+    """The inverse of ``encode_shares``: commitment, and sealed shares for each of the ``holders``."""
+    boxes = decode_inbox(body[COMMITMENT_BYTES:], holders, paired)
+    if len(boxes.shares) != len(holders):
+        raise MalformedMessage(
+            f"shares for {len(boxes.shares)} neighbours; expected {len(holders)}"
+        )
+    return body[:COMMITMENT_BYTES], boxes
 
 
 def encode_survivors(alive: NDArray[np.bool_]) -> bytes:
@@ -206,7 +254,7 @@ def decode_survivors(body: bytes, clients: int) -> NDArray[np.bool_]:
 
 
 def encode_revealed(shares: dict[int, Revealed]) -> bytes:
-    """REVEAL: a list whose entries are 0 (seed) or 1 (mask key) in one byte | share 32."""
+    """What is sealed in a REVEAL: a list whose entries are 0 (seed) or 1 (mask key) in one byte | share 32."""
     return encode_list({v: bytes([s.key]) + s.share for v, s in shares.items()})
 
 

@@ -44,6 +44,7 @@ from mechanisms.flaim_settings import FlaimSettings
 from mechanisms.workload import Workload
 from parties.flaim.messages import HEADER_BYTES
 from parties.flaim.simulation import Traffic, simulate
+from protocols.sealing import OVERHEAD_BYTES, PUBLIC_BYTES
 
 GREETING_BYTES = 2 * (HEADER_BYTES + FRAME_BYTES + RECORD_OVERHEAD_BYTES) + 104 + 40
 """HELLO and WELCOME, framed and sealed."""
@@ -55,7 +56,7 @@ CONNECTION_BYTES = GREETING_BYTES + GOODBYE_BYTES + HANDSHAKE_BYTES
 _SESSION_MESSAGES = 9
 """Of a client in an unsigned SecAgg session without dropouts, both directions."""
 _PLACE_BYTES = 4
-_CHOICE_BYTES, _LAYOUT_BYTES = 9, 24
+_CHOICE_BYTES, _LAYOUT_BYTES = 9 + OVERHEAD_BYTES, 24
 MEMBER_ROUNDS = 4
 
 
@@ -155,13 +156,15 @@ def _model_cells(workload: Workload, done: ReplayedRound, grouping: str, moved: 
         return 0
     chosen = len(done.choosers) if grouping == "union" else 1
     sums = len(_sums(done, grouping, moved.client))
-    plain = sum(
+    plain = [
         workload.offsets[q + 1] - workload.offsets[q]
         for q, clients in done.choosers.items()
         if grouping == "query" and moved.client in clients and len(clients) < LEAST
-    )
-    secagg_received = moved.secagg - (moved.sent - _CHOICE_BYTES - 4 * plain)
-    brief = moved.received - secagg_received - sums * _LAYOUT_BYTES - 2 * chosen
+    ]
+    boxes = 4 * sum(plain) + OVERHEAD_BYTES * len(plain)
+    secagg_received = moved.secagg - (moved.sent - _CHOICE_BYTES - boxes)
+    others = sums * _LAYOUT_BYTES + PUBLIC_BYTES * len(plain)
+    brief = moved.received - secagg_received - others - 2 * chosen
     return max(0, (brief - brief_bytes(workload, 0)) // 4)
 
 

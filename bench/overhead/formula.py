@@ -21,8 +21,10 @@ from parties.distaim.sealed import Sizes
 from protocols.costs import count_rows
 from protocols.row_plan import SEGMENT_ROWS
 from secagg import wire
+from secagg.boxes import REVEALED_OVERHEAD_BYTES
+from secagg.keys import PUBLIC_BYTES
 from secagg.masks import packed_bytes
-from secagg.parameters import PARAMETERS_BYTES, Parameters
+from secagg.parameters import Parameters
 
 ELEMENT_BYTES = 8
 COPIES = 6
@@ -131,19 +133,24 @@ class Payload:
 
 
 def round_payload(parameters: Parameters) -> Payload:
-    """One client's messages in a SecAgg round in which nobody drops out (`secagg` README, wire format)."""
+    """One client's messages in a SecAgg round in which nobody drops out (`secagg` README, wire format).
+
+    The mean client's: for an odd number of neighbours half of them send a pair secret more, and receive one less.
+    """
     k, signed = parameters.neighbours, parameters.signed
     signature = 64 if signed else 0
+    keys = 2 * PUBLIC_BYTES + signature
+    boxes = 8 + k * (4 + wire.CIPHERTEXT_BYTES) + k * (4 + wire.PAIR_BYTES) // 2
     sent = [
-        64 + signature,
-        wire.COMMITMENT_BYTES + 4 + k * (4 + wire.CIPHERTEXT_BYTES),
+        keys,
+        wire.COMMITMENT_BYTES + boxes,
         packed_bytes(parameters.length, parameters.bits),
-        4 + k * (4 + 33),
+        REVEALED_OVERHEAD_BYTES + 4 + k * (4 + 33),
     ]
     received = [
-        PARAMETERS_BYTES,
-        4 + k * (4 + 64 + signature),
-        4 + k * (4 + wire.CIPHERTEXT_BYTES),
+        wire.ANNOUNCE_BYTES,
+        4 + k * (4 + keys),
+        boxes,
         (parameters.clients + 7) // 8,
         0,
     ]

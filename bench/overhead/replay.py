@@ -26,6 +26,7 @@ from mechanisms.flaim_settings import FlaimSettings
 from mechanisms.junction_tree import model_cells
 from mechanisms.pgm import CELLS_PER_MB
 from mechanisms.workload import Workload
+from protocols.sealing import OVERHEAD_BYTES, PUBLIC_BYTES
 from secagg import ThreatModel, choose
 from secagg.errors import ParameterError
 from secagg.parameters import Parameters
@@ -37,7 +38,9 @@ _MAX_DRAWS = 10_000
 _LEAST_CHANCE = 0.001
 """Of a draw to have enough members: a thousand draws for a round are few, a million are not."""
 PLAIN_COUNT_BYTES = 4
-_HEADER_BYTES, _BRIEF_BYTES, _CHOICE_BYTES, _LAYOUT_BYTES = 10, 39, 9, 28
+_HEADER_BYTES, _BRIEF_BYTES, _LAYOUT_BYTES = 10, 39 + PUBLIC_BYTES, 28
+_CHOICE_BYTES = 9 + OVERHEAD_BYTES
+"""In a box, for the key that comes with the brief."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,7 +288,8 @@ def _sum(terms: Terms, clients: int, cells: int, chosen: int) -> Payload:
     """The layout of a sum over ``clients``, and its session; of fewer than three, the counts themselves."""
     layout = Payload(0, _HEADER_BYTES + _LAYOUT_BYTES + 2 * chosen, 0, 1)
     if clients < LEAST:
-        return layout + Payload(_HEADER_BYTES + PLAIN_COUNT_BYTES * cells, 0, 1, 0)
+        box = OVERHEAD_BYTES + PLAIN_COUNT_BYTES * cells
+        return layout + Payload(_HEADER_BYTES + box, PUBLIC_BYTES, 1, 0)
     return layout + round_payload(terms.session(clients, cells))
 
 

@@ -44,6 +44,8 @@ from parties.flaim.messages import (
     HEADER_BYTES,
     Message,
     MessageKind,
+    open_answer,
+    pack_asked,
     pack_reason,
     pack_task,
     unpack_plain,
@@ -53,6 +55,8 @@ from parties.flaim.roster import session_id
 from parties.flaim.steps import AGGREGATE, CHOOSE
 from parties.flaim.sums import secagg_noise, section_of, session, smallest_sum
 from parties.secagg.server import play
+from protocols.sealing import OVERHEAD_BYTES as BOX_BYTES
+from protocols.sealing import BoxKey
 from secagg import SecAggServer, wire
 from secagg.errors import ParameterError, RoundAborted
 from secagg.noise import discrete_gaussian
@@ -104,6 +108,8 @@ class NetworkFederation:
         self._certificates: dict[int, bytes] = {}
         self._dropped: set[int] = set()
         self._wait = wait
+        # For what does not go by SecAgg; as long-lived as this process.
+        self._key = BoxKey.generate()
         self._known = {participant.client: participant for participant in known}
 
     @property
@@ -131,7 +137,8 @@ class NetworkFederation:
 
     async def choices(self, brief: Brief) -> Mapping[int, tuple[int, ...]]:
         """Ask the participants what they choose; see ``Federation``."""
-        message = Message(MessageKind.BRIEF, brief.round, brief.encode()).pack()
+        body = pack_asked(self._key.public, brief.encode())
+        message = Message(MessageKind.BRIEF, brief.round, body).pack()
         chosen_by: dict[int, tuple[int, ...]] = {}
         with (
             self._record.step(CHOOSE, brief.round),
@@ -141,7 +148,7 @@ class NetworkFederation:
                 talk.post(place, message)
             async for place, data in self._answers(talk, talk.present, "choices"):
                 try:
-                    body = _body(data, MessageKind.CHOICES, brief.round, talk.name(place))
+                    body = self._sealed(data, MessageKind.CHOICES, brief.round, talk.name(place))
                     chosen = decode_choices(
                         body, self._workload, round=brief.round, count=self._settings.chosen
                     )
@@ -229,8 +236,9 @@ class NetworkFederation:
         layout, cells = request.layout, request.layout.cells(self._workload)
         if self._section.grouping != "query" or layout.one_way or noise.variance:
             raise RoundLost(f"{len(request.members)} clients for a sum are too few")
-        message = Message(MessageKind.LAYOUT, layout.round, pack_task(None, layout.encode())).pack()
-        talk.allow(HEADER_BYTES + 4 * cells)
+        asked = pack_task(None, pack_asked(self._key.public, layout.encode()))
+        message = Message(MessageKind.LAYOUT, layout.round, asked).pack()
+        talk.allow(HEADER_BYTES + BOX_BYTES + 4 * cells)
         for place in talk.present:
             talk.post(place, message)
         total: NDArray[np.int64] = np.zeros(cells, np.int64)
@@ -239,7 +247,7 @@ class NetworkFederation:
         async for place, data in self._answers(talk, talk.present, "counts"):
             name = talk.name(place)
             try:
-                body = _body(data, MessageKind.PLAIN, layout.round, name)
+                body = self._sealed(data, MessageKind.PLAIN, layout.round, name)
                 total += unpack_plain(body, cells, high, name)
             except FlaimProtocolError as error:
                 self._out(talk, place, error)
@@ -259,6 +267,16 @@ class NetworkFederation:
         counts = total.astype(np.float64)
         sums = Sums(counts, tuple(sorted(survivors)), noise.deviation(len(survivors)))
         return _Opening(sums, total)
+
+    def _sealed(self, data: bytes, kind: MessageKind, round: int, name: str) -> bytes:
+        """What a message of ``kind`` and ``round`` has sealed. Raises FlaimProtocolError on anything else."""
+        message = Message.unpack(data, name)
+        if message.kind is not kind or message.round != round:
+            raise FlaimProtocolError(
+                name,
+                f"sent {message.kind.name} of round {message.round}; expected {kind.name} of {round}",
+            )
+        return open_answer(self._key, message, name)
 
     async def _answers(
         self, talk: Conversation, places: Sequence[int], what: str
@@ -344,17 +362,6 @@ async def side_by_side(
         for task in running:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
-
-
-def _body(data: bytes, kind: MessageKind, round: int, name: str) -> bytes:
-    """The body of a message of ``kind`` and ``round``. Raises FlaimProtocolError on anything else."""
-    message = Message.unpack(data, name)
-    if message.kind is not kind or message.round != round:
-        raise FlaimProtocolError(
-            name,
-            f"sent {message.kind.name} of round {message.round}; expected {kind.name} of {round}",
-        )
-    return message.body
 
 
 def _choice_record(number: int, chosen: tuple[int, ...]) -> bytes:

@@ -4,15 +4,17 @@ Provides ``Message`` with ``pack`` and ``unpack``, the bodies that are not `mech
 ``Welcome``, reasons; REFUSED's is in `parties.flaim.refusals`), and ``is_secagg``. Frames on the connection are those
 of `parties.secagg.frames`: a size in 4 bytes, then one message. A message of this module is
 
-    "FLAM" | version 3 | kind 1 | round 4 | body
+    "FLAM" | version 4 | kind 1 | round 4 | body
 
 with big-endian integers. In a round a sampled client gets BRIEF and answers CHOICES; for each sum it gets LAYOUT and
 then the messages of one SecAgg session, ANNOUNCE to FINISHED. With `grouping = "query"` a query's only chooser, or one
-of two, answers LAYOUT with PLAIN: its counts, for the server to add noise to. In malicious mode HELLO ends with the
-client's card, and MEMBERS, who is in the sum, comes before LAYOUT; before that ROSTER, with the cards of those whom the
-client has not been shown yet (`parties.flaim.roster`). Between silos (`parties.silos`) REQUEST stands for LAYOUT, and
-RESULT, which is public, comes before GOODBYE. Other secrets are not here but a client's link key; choices are
-private by the mechanism that made them. Authenticity is TLS's. Every size is bounded before anything is read.
+of two, answers LAYOUT with PLAIN: its counts, for the server to add noise to. CHOICES and PLAIN are sealed to a key of
+ML-KEM-768/X25519 that comes with what asks for them (``pack_asked``), since TLS may agree on its keys by X25519 alone.
+In malicious mode HELLO ends with the client's card, and MEMBERS, who is in the sum, comes before LAYOUT; before that
+ROSTER, with the cards of those whom the client has not been shown yet (`parties.flaim.roster`). Between silos
+(`parties.silos`) REQUEST stands for LAYOUT, and RESULT, which is public, comes before GOODBYE. Other secrets are not
+here but a client's link key; choices are private by the mechanism that made them. Authenticity is TLS's. Every size is
+bounded before anything is read.
 """
 
 import enum
@@ -23,10 +25,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parties.errors import FlaimProtocolError
+from protocols.sealing import PUBLIC_BYTES, BoxKey, SealTo
 from secagg import wire
 
 MAGIC = b"FLAM"
-VERSION = 3
+VERSION = 4
 KEY_BYTES = 32
 MAX_REASON_BYTES = 256
 TERMS_BYTES = 1 << 20
@@ -165,8 +168,39 @@ def unpack_task(body: bytes, peer: str) -> tuple[int | None, bytes]:
     return (None if place == NO_PLACE else place), body[PLACE_BYTES:]
 
 
+def pack_asked(key: SealTo, body: bytes) -> bytes:
+    """What asks for a sealed answer (a BRIEF's body, a layout for PLAIN): the ``key`` to seal to 1,216 | ``body``."""
+    return key.public + body
+
+
+def unpack_asked(body: bytes, peer: str) -> tuple[SealTo, bytes]:
+    """The inverse of ``pack_asked``. Raises FlaimProtocolError."""
+    try:
+        return SealTo(body[:PUBLIC_BYTES]), body[PUBLIC_BYTES:]
+    except ValueError as error:
+        raise FlaimProtocolError(peer, f"asks for a sealed answer: {error}") from error
+
+
+def seal_answer(key: SealTo, kind: MessageKind, round: int, content: bytes) -> bytes:
+    """A message, packed, whose body is ``content`` in a box, 1,136 bytes longer."""
+    return Message(kind, round, key.seal(content, _answer_info(kind, round))).pack()
+
+
+def open_answer(key: BoxKey, message: Message, peer: str) -> bytes:
+    """The content of a sealed ``message``. Raises FlaimProtocolError."""
+    try:
+        return key.open(message.body, _answer_info(message.kind, message.round))
+    except ValueError as error:
+        text = f"sent {message.kind.name} that was not sealed to this server's key"
+        raise FlaimProtocolError(peer, text) from error
+
+
+def _answer_info(kind: MessageKind, round: int) -> bytes:
+    return b"syncret flaim 4 answer" + bytes([kind]) + round.to_bytes(4, "big")
+
+
 def pack_plain(counts: NDArray[np.int64]) -> bytes:
-    """As a PLAIN's body: counts (cells,) as 4 bytes each, little-endian."""
+    """What is sealed in a PLAIN: counts (cells,) as 4 bytes each, little-endian."""
     return counts.astype("<u4").tobytes()
 
 

@@ -25,7 +25,7 @@ from parties.errors import CertificateError, FlaimProtocolError
 from parties.signing import Issuer
 from parties.tls import certificate_bytes, load_identity, signer
 from protocols.mesh import key_hash
-from secagg.keys import PUBLIC_BYTES, Identity
+from secagg.keys import IDENTITY_BYTES, Identity
 from secagg.parameters import roster_digest
 
 CARD_BYTES = 3072
@@ -57,11 +57,11 @@ class Card:
     @classmethod
     def unpack(cls, data: bytes, peer: str) -> Self:
         """The inverse of ``pack``. Raises FlaimProtocolError, naming ``peer``."""
-        head = PUBLIC_BYTES + _SIZE_BYTES
-        size = int.from_bytes(data[PUBLIC_BYTES:head], "big")
+        head = IDENTITY_BYTES + _SIZE_BYTES
+        size = int.from_bytes(data[IDENTITY_BYTES:head], "big")
         if not head + size < len(data) <= CARD_BYTES:
             raise FlaimProtocolError(peer, f"a client's card of {len(data)} bytes")
-        return cls(data[:PUBLIC_BYTES], data[head : head + size], data[head + size :])
+        return cls(data[:IDENTITY_BYTES], data[head : head + size], data[head + size :])
 
 
 class Roster:

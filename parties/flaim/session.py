@@ -33,11 +33,14 @@ from parties.flaim.messages import (
     MessageKind,
     pack_plain,
     pack_reason,
+    seal_answer,
+    unpack_asked,
     unpack_task,
 )
 from parties.flaim.participant import SumSession, Tally
 from parties.flaim.roster import Own, session_id
 from parties.flaim.sums import policy, section_of, smallest_sum
+from protocols.sealing import PUBLIC_BYTES
 from secagg import ClientPolicy
 from secagg.client import SecAggClient
 from secagg.errors import ParameterError
@@ -119,18 +122,19 @@ class ClientSession(SumSession):
     def _choose(self, message: Message) -> bytes:
         """Score the workload against the server's model, choose, and say what."""
         self._idle("BRIEF")
-        brief = self._decode(message.body)
+        key, body = unpack_asked(message.body, self._server)
+        brief = self._decode(body)
         if brief.round != message.round:
             raise FlaimProtocolError(self._server, f"sent a brief of round {brief.round}")
         chosen = self._client.choose(brief)
-        return Message(
-            MessageKind.CHOICES, message.round, encode_choices(message.round, chosen)
-        ).pack()
+        answer = encode_choices(message.round, chosen)
+        return seal_answer(key, MessageKind.CHOICES, message.round, answer)
 
     def _count(self, message: Message) -> bytes | None:
         """Count what a sum asks for, once its session is one that this client's own config allows."""
         self._idle("LAYOUT")
-        place, body = unpack_task(message.body, self._server)
+        place, asked = unpack_task(message.body, self._server)
+        body = asked if place is not None else unpack_asked(asked, self._server)[1]
         layout = Layout.decode(body, self._workload)
         if layout.round != message.round:
             raise FlaimProtocolError(self._server, f"sent a layout of round {layout.round}")
@@ -151,7 +155,8 @@ class ClientSession(SumSession):
         if layout.round != self._counted or not self.tally.rounds:
             self._counted, self.tally.rounds = layout.round, self.tally.rounds + 1
         if place is None:
-            return Message(MessageKind.PLAIN, message.round, pack_plain(counts)).pack()
+            key, _ = unpack_asked(asked, self._server)
+            return seal_answer(key, MessageKind.PLAIN, message.round, pack_plain(counts))
         demanded = self._demanded(layout, noise, named)
         self._asked = layout, roster
         self._sum = SecAggClient(
@@ -238,4 +243,10 @@ def _largest_brief(config: Config, workload: Workload) -> int:
     """
     columns = len(workload.domain.columns)
     cells = int(config.run.max_model_mb * 1e6 / 8) + 2 * sum(workload.domain.shape)
-    return 1024 + 4 * cells + columns * (_CLIQUE_BYTES + 2 * columns) + len(workload.candidates)
+    return (
+        1024
+        + PUBLIC_BYTES
+        + 4 * cells
+        + columns * (_CLIQUE_BYTES + 2 * columns)
+        + len(workload.candidates)
+    )

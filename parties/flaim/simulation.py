@@ -43,6 +43,7 @@ from mechanisms.workload import Workload
 from parties.config import FlaimSection
 from parties.flaim.steps import AGGREGATE, CHOOSE
 from parties.flaim.sums import secagg_noise, session_of, smallest_sum
+from protocols.sealing import OVERHEAD_BYTES, PUBLIC_BYTES
 from secagg import Parameters, Stage, ThreatModel, run_round
 from secagg.errors import ParameterError, RoundAborted
 from secagg.keys import Identity
@@ -198,7 +199,8 @@ class _World:
                 if (brief.round, k) in self._drops and self._drops[brief.round, k] is None:
                     continue
                 answer = encode_choices(brief.round, self._clients[k].choose(received))
-                self._count(brief.round, k, sent=len(answer), received=len(message))
+                sealed, asked = len(answer) + OVERHEAD_BYTES, len(message) + PUBLIC_BYTES
+                self._count(brief.round, k, sent=sealed, received=asked)
                 chosen[k] = decode_choices(
                     answer, self._workload, round=brief.round, count=self._settings.chosen
                 )
@@ -301,12 +303,13 @@ class _World:
     def _plain(
         self, layout: Layout, counts: Mapping[int, NDArray[np.int64]], noise: SumNoise
     ) -> Sums | None:
-        """The counts of a query's one or two choosers go to the server as they are, four bytes a cell."""
+        """The counts of a query's one or two choosers go to the server as they are, four bytes a cell in a box."""
         survivors = {k: vector for k, vector in counts.items() if self._survives(layout, k)}
         if not survivors:
             return None
         for k, vector in survivors.items():
-            self._count(layout.round, k, sent=4 * vector.size)
+            sealed = 4 * vector.size + OVERHEAD_BYTES
+            self._count(layout.round, k, sent=sealed, received=PUBLIC_BYTES)
         return self._by_addition(layout, survivors, noise)
 
     def _stage(self, layout: Layout, client: int) -> Stage | None:

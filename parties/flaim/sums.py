@@ -28,9 +28,10 @@ from mechanisms.workload import Workload
 from parties.budget import ROW, ROW_OF_KNOWN, Release
 from parties.config import ANNEALED, MALICIOUS, Config, FlaimSection, SilosSection
 from parties.errors import ConfigError
-from secagg import ClientPolicy, Parameters, ThreatModel, choose
+from secagg import ClientPolicy, Parameters, ThreatModel, choose, wire
 from secagg.errors import ParameterError
 from secagg.graph import Adversary
+from secagg.keys import PUBLIC_BYTES, SIGNATURE_BYTES
 from secagg.noise import NoiseKind, SessionNoise, server_noise
 from secagg.parameters import DIGEST_BYTES, SESSION_BYTES, roster_digest
 
@@ -281,4 +282,5 @@ def policy(
 
 def frame_bytes(clients: int) -> int:
     """More than any message down has in a session of ``clients``: everybody's keys."""
-    return 1024 + 192 * clients + math.ceil(clients / 8)
+    keys = 4 + 2 * PUBLIC_BYTES + SIGNATURE_BYTES
+    return wire.OVERHEAD_BYTES + wire.ANNOUNCE_BYTES + keys * clients + math.ceil(clients / 8)

@@ -17,11 +17,12 @@ from parties.secagg.frames import close, read_frame, write_frame
 from secagg import wire
 from secagg.client import Awaits, SecAggClient
 from secagg.errors import SecAggError
+from secagg.keys import PUBLIC_BYTES, SIGNATURE_BYTES
 
 
 def frame_limit(max_clients: int) -> int:
     """The largest message a server may send in a round of ``max_clients``: everybody's keys, signed."""
-    return wire.OVERHEAD_BYTES + 4 + max_clients * (4 + 2 * 32 + 64)
+    return wire.OVERHEAD_BYTES + 4 + max_clients * (4 + 2 * PUBLIC_BYTES + SIGNATURE_BYTES)
 
 
 async def take_part(

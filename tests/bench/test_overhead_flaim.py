@@ -90,7 +90,8 @@ async def test_a_deployed_run_has_the_simulations_bytes_and_the_formulas_transpo
     assert all(relay.counted.connections == 1 for relay in relays)
     wires = [relay.counted.total for relay in relays]
     assert max(wires) - min(wires) <= FEW
-    assert abs(np.mean(wires) - expected.wire) <= FEW
+    # A record for every 16 KB is counted, and messages of so few members do not fill one: a part in 700 too many.
+    assert abs(np.mean(wires) - expected.wire) <= FEW + expected.wire / 700
     # Frames are the simulation's messages, and what only a connection has.
     frames = np.mean([report.sent_bytes + report.received_bytes for report in reports])
     assert expected.sent + expected.received < frames < expected.wire
@@ -122,10 +123,13 @@ async def test_each_members_bytes_are_the_formulas(grouping: str) -> None:
         assert set(found) == set(record.participants)
         for client, payload in found.items():
             traffic = moved[record.round, client]
-            # Headers of a deployed connection are in the formula; the ring's room for noise and the model are not.
-            assert abs(payload.sent - traffic.sent) <= 40 + 0.1 * traffic.sent
+            # Headers of a deployed connection are in the formula; the ring's room for noise and the model are not. In
+            # a sum with an odd number of neighbours half of the members make a pair secret more, and get one less.
+            half = 2 * 570
+            assert abs(payload.sent - traffic.sent) <= 40 + half + 0.02 * traffic.sent
             model = 4 * sum(asked.offsets[-1:])
-            assert payload.received - 300 <= traffic.received <= payload.received + model
+            least, most = payload.received - 300 - half, payload.received + model + half
+            assert least <= traffic.received <= most
 
 
 def test_a_replay_obeys_the_rules_of_a_run() -> None:

@@ -35,9 +35,10 @@ from parties.ledger import LEDGER, DurableLedger
 from parties.signing import Issuer
 from parties.tls import make_certificates, pinned_in
 from secagg import Parameters, SecAggServer, wire
+from secagg.boxes import open_revealed
 from secagg.client import SecAggClient
 from secagg.errors import ProtocolViolation
-from secagg.keys import Identity
+from secagg.keys import HybridKey, Identity
 from secagg.wire import Envelope, Kind
 from tests.parties.flaim_support import (
     MALICIOUS,
@@ -262,7 +263,8 @@ def test_client_signs_in_no_session_but_the_one_that_follows_from_the_sum(
     parameters, _ = malicious.parameters(malicious.cards)
     malicious.ask(0, malicious.cards)
     other = replace(parameters, session=bytes(32))
-    announce = Envelope(Kind.ANNOUNCE, wire.SERVER, 0, other.digest[:16], other.to_bytes())
+    body = wire.encode_announcement(other, HybridKey(bytes(32)).public)
+    announce = Envelope(Kind.ANNOUNCE, wire.SERVER, 0, other.digest[:16], body)
     with pytest.raises(ProtocolViolation, match="session id"):
         malicious.sessions[0].receive(wire.pack_envelope(announce))
 
@@ -321,12 +323,13 @@ def test_no_client_reveals_where_two_lists_of_survivors_are_shown(malicious: Cli
 
 
 def test_semi_honest_clients_reveal_both_secrets_in_the_control(semi_honest: Clients) -> None:
-    _, parameters = semi_honest.masked()
+    server, parameters = semi_honest.masked()
     everybody, without = [True] * COUNT, [True] * (COUNT - 1) + [False]
     kinds = set()
     for number in range(COUNT - 1):
         answer = semi_honest.show(parameters, number, everybody if HALVES[number] else without)
-        revealed = wire.decode_revealed(body_of(answer), parameters.graph.neighbours(number))
+        content = open_revealed(parameters, number, body_of(answer), server._own_key)
+        revealed = wire.decode_revealed(content, parameters.graph.neighbours(number))
         if COUNT - 1 in revealed:
             kinds.add(revealed[COUNT - 1].key)
     assert kinds == {False, True}
@@ -346,8 +349,9 @@ def test_two_rosters_end_in_keys_that_nobody_takes(
         half = int(HALVES[number])
         malicious.ask(number, views[half])
         tag = parameters[half]
+        body = wire.encode_announcement(tag, HybridKey(bytes(32)).public)
         announce = wire.pack_envelope(
-            Envelope(Kind.ANNOUNCE, wire.SERVER, number, tag.digest[:16], tag.to_bytes())
+            Envelope(Kind.ANNOUNCE, wire.SERVER, number, tag.digest[:16], body)
         )
         keys[number] = body_of(malicious.sessions[number].receive(announce))
     for number in range(COUNT - 1):

@@ -24,7 +24,7 @@ from parties.flaim.messages import (
 from parties.flaim.refusals import Refusal, Refused, sent_away
 from parties.flaim.roster import CARD_BYTES, Card
 from parties.statuses import Status
-from secagg.keys import PUBLIC_BYTES
+from secagg.keys import IDENTITY_BYTES
 
 digests = st.binary(min_size=32, max_size=32)
 
@@ -159,10 +159,10 @@ def test_hello_that_is_cut_is_refused_and_what_is_longer_is_a_card() -> None:
     "data",
     [
         b"",
-        bytes(PUBLIC_BYTES + 1),
-        bytes(PUBLIC_BYTES + 2),
-        bytes(PUBLIC_BYTES) + b"\x00\x40" + bytes(64),
-        bytes(PUBLIC_BYTES) + b"\xff\xff" + bytes(200),
+        bytes(IDENTITY_BYTES + 1),
+        bytes(IDENTITY_BYTES + 2),
+        bytes(IDENTITY_BYTES) + b"\x00\x40" + bytes(64),
+        bytes(IDENTITY_BYTES) + b"\xff\xff" + bytes(200),
         bytes(CARD_BYTES + 1),
     ],
 )

@@ -16,16 +16,28 @@ from mechanisms.model import Model
 from parties.config import Config
 from parties.database import Database
 from parties.errors import FlaimProtocolError
-from parties.flaim.messages import Message, MessageKind, pack_task, unpack_plain, unpack_reason
+from parties.flaim.messages import (
+    Message,
+    MessageKind,
+    open_answer,
+    pack_asked,
+    pack_plain,
+    pack_task,
+    seal_answer,
+    unpack_asked,
+    unpack_plain,
+    unpack_reason,
+)
 from parties.flaim.refusals import Refusal, Refused
 from parties.flaim.session import ClientSession
 from parties.flaim.sums import session as session_parameters
 from parties.flaim.sums import settings_of
 from parties.ledger import LEDGER, DurableLedger
 from parties.statuses import FlaimRefused
+from protocols.sealing import BoxKey
 from secagg import Parameters, SecAggServer, wire
 from secagg.errors import ParametersRefused
-from secagg.keys import AgreementKey
+from secagg.keys import PUBLIC_BYTES, HybridKey
 from tests.parties.flaim_support import codes_of
 from tests.parties.support import make_config
 
@@ -34,6 +46,10 @@ SERVER = "flaim-server"
 
 def config_of(**flaim: object) -> Config:
     return make_config({"party": None, "clients.expected": 6, "flaim": flaim, "run.epsilon": 5.0})
+
+
+KEY = BoxKey.generate()
+"""The server's, for what does not go by SecAgg."""
 
 
 class Client:
@@ -53,7 +69,8 @@ class Client:
 
     def layout(self, clients: int = 6, place: int | None = 0, round: int = 0) -> bytes:
         sigma = self.settings.schedule(3).sigma
-        body = pack_task(place, Layout(round, 0, clients, sigma, True, ()).encode())
+        asked = Layout(round, 0, clients, sigma, True, ()).encode()
+        body = pack_task(place, asked if place is not None else pack_asked(KEY.public, asked))
         return Message(MessageKind.LAYOUT, round, body).pack()
 
     def parameters(self, clients: int = 6) -> Parameters:
@@ -62,6 +79,11 @@ class Client:
         return session_parameters(
             self.config, self.workload, layout, noise, random_bytes=np.random.bytes
         )
+
+
+def asking(number: int, brief: bytes) -> bytes:
+    """A BRIEF of round ``number`` with this server's key."""
+    return Message(MessageKind.BRIEF, number, pack_asked(KEY.public, brief)).pack()
 
 
 Make = Callable[[Config], Client]
@@ -110,7 +132,12 @@ SPOILED: dict[str, tuple[Callable[[Client], bytes], type[Exception]]] = {
         lambda c: c.layout()[:6] + bytes(3) + b"\x05" + c.layout()[10:],
         FlaimProtocolError,
     ),
-    "empty brief": (lambda c: Message(MessageKind.BRIEF, 1, b"").pack(), FlaimError),
+    "empty brief": (lambda c: Message(MessageKind.BRIEF, 1, b"").pack(), FlaimProtocolError),
+    "brief without a key": (
+        lambda c: Message(MessageKind.BRIEF, 1, bytes(99)).pack(),
+        FlaimProtocolError,
+    ),
+    "brief of nothing": (lambda c: asking(1, b""), FlaimError),
     "welcome": (lambda c: Message(MessageKind.WELCOME, 1, b"").pack(), FlaimProtocolError),
     "hello": (lambda c: Message(MessageKind.HELLO, 1, b"").pack(), FlaimProtocolError),
     "secagg before a layout": (lambda c: announce(c.parameters()), FlaimProtocolError),
@@ -161,15 +188,16 @@ def test_client_gives_plain_counts_only_where_its_config_says_by_query(make: Mak
     workload, spent = client.workload, client.ledger.spent
     allowed = np.ones(len(workload.candidates), np.bool_)
     brief = Brief(workload, 1, 0.0, 1.0, 1.0, 30, allowed, None, None).encode()
-    choices = client.session.receive(Message(MessageKind.BRIEF, 1, brief).pack())
+    choices = client.session.receive(asking(1, brief))
     assert choices is not None
-    body = Message.unpack(choices, "x").body
+    body = open_answer(KEY, Message.unpack(choices, "x"), "x")
     (chosen,) = decode_choices(body, workload, round=1, count=1)
 
     def layout(clients: int, place: int | None, *queries: int, one_way: bool = False) -> bytes:
         sigma = client.settings.schedule(3).sigma
-        asked = pack_task(place, Layout(1, 0, clients, sigma, one_way, queries).encode())
-        return Message(MessageKind.LAYOUT, 1, asked).pack()
+        asked = Layout(1, 0, clients, sigma, one_way, queries).encode()
+        task = pack_task(place, asked if place is not None else pack_asked(KEY.public, asked))
+        return Message(MessageKind.LAYOUT, 1, task).pack()
 
     other = (chosen + 1) % len(workload.candidates)
     # One-way sums are over everybody: nobody is ever alone in one, and they are not mixed with what was chosen.
@@ -188,7 +216,7 @@ def test_client_gives_plain_counts_only_where_its_config_says_by_query(make: Mak
     message = Message.unpack(answer, "x")
     assert message.kind is MessageKind.PLAIN
     cells = workload.slice(chosen)
-    counts = unpack_plain(message.body, cells.stop - cells.start, 100, "x")
+    counts = unpack_plain(open_answer(KEY, message, "x"), cells.stop - cells.start, 100, "x")
     assert counts.sum() == len(codes_of(2))
     assert client.ledger.spent > spent
 
@@ -219,7 +247,7 @@ def test_charges_are_on_the_disk_before_the_rows_are_looked_at(
     for sigma, error in ((2.0**20, FlaimError), (30.0, RuntimeError)):
         brief = Brief(workload, 1, 0.05, sigma, 1.0, 30, allowed, uniform, None).encode()
         with pytest.raises(error):
-            client.session.receive(Message(MessageKind.BRIEF, 1, brief).pack())
+            client.session.receive(asking(1, brief))
         if error is FlaimError:
             assert client.ledger.spent == 0
     # Two choices and a local measurement; no failure takes them back.
@@ -273,13 +301,13 @@ def test_client_gives_up_a_sum_whose_keys_are_spoiled_and_stays(client: Client) 
     outgoing = server.receive(0, answer)
     session = server.parameters.digest[:16]
     for u in others:
-        cipher, mask = (AgreementKey(bytes([u + i]) * 32).public for i in (0, 100))
+        cipher, mask = (HybridKey(bytes([u + i]) * 32).public for i in (0, 100))
         body = wire.encode_keys(wire.PublicKeys(cipher, mask, b""))
         message = wire.Envelope(wire.Kind.ADVERTISE, u, wire.SERVER, session, body)
         outgoing = server.receive(u, wire.pack_envelope(message))
     (keys,) = [message for u, message in outgoing if u == 0]
     first, second, *_ = neighbours = server.parameters.graph.neighbours(0)
-    entries = wire.decode_list(wire.open_envelope(keys, 1 << 16).body, 2 * 32, neighbours)
+    entries = wire.decode_list(wire.open_envelope(keys, 1 << 16).body, 2 * PUBLIC_BYTES, neighbours)
     # Two have the same keys: who answers to one of them is not known.
     body = wire.encode_list(entries | {second: entries[first]})
     message = wire.Envelope(wire.Kind.KEYS, wire.SERVER, 0, session, body)
@@ -301,7 +329,7 @@ def test_client_answers_a_server_that_counts_from_the_start_on_a_new_connection_
 
     def brief(number: int) -> bytes:
         body = Brief(client.workload, number, 0.0, 1.0, 1.0, 30, allowed, None, None).encode()
-        return Message(MessageKind.BRIEF, number, body).pack()
+        return asking(number, body)
 
     with pytest.raises(FlaimProtocolError, match="a brief of round 3"):
         client.session.receive(brief(3)[:9] + b"\x04" + brief(3)[10:])
@@ -324,9 +352,9 @@ def test_client_keeps_its_choices_over_a_new_connection_and_leaves_sums_that_hav
     client = make(config_of(variant="random"))
     allowed = np.ones(len(client.workload.candidates), np.bool_)
     brief = Brief(client.workload, 3, 0.0, 1.0, 1.0, 30, allowed, None, None).encode()
-    answer = client.session.receive(Message(MessageKind.BRIEF, 3, brief).pack())
+    answer = client.session.receive(asking(3, brief))
     assert answer is not None
-    body = Message.unpack(answer, SERVER).body
+    body = open_answer(KEY, Message.unpack(answer, SERVER), SERVER)
     (mine,) = decode_choices(body, client.workload, round=3, count=1)
     other = (mine + 1) % len(allowed)
 
@@ -345,3 +373,26 @@ def test_client_keeps_its_choices_over_a_new_connection_and_leaves_sums_that_hav
     client.session.lost()
     assert client.session.receive(layout(3, mine)) is None
     assert client.ledger.spent > 0
+
+
+def test_choices_and_plain_counts_are_in_boxes_for_their_kind_and_round() -> None:
+    """Of who records TLS and opens it later: the counts are nowhere in the message, and ML-KEM's key opens it alone."""
+    counts = pack_plain(np.arange(40))
+    sealed = seal_answer(KEY.public, MessageKind.PLAIN, 3, counts)
+    message = Message.unpack(sealed, "x")
+    assert open_answer(KEY, message, "x") == counts
+    assert counts not in sealed
+    assert len(sealed) == len(seal_answer(KEY.public, MessageKind.PLAIN, 3, bytes(len(counts))))
+    assert sealed != seal_answer(KEY.public, MessageKind.PLAIN, 3, counts)
+    for key, other in (
+        (BoxKey.generate(), message),
+        (KEY, Message(MessageKind.CHOICES, 3, message.body)),
+        (KEY, Message(MessageKind.PLAIN, 4, message.body)),
+        (KEY, Message(MessageKind.PLAIN, 3, message.body[:-1])),
+        (KEY, Message(MessageKind.PLAIN, 3, counts)),
+    ):
+        with pytest.raises(FlaimProtocolError, match="sealed"):
+            open_answer(key, other, "x")
+    assert unpack_asked(pack_asked(KEY.public, b"brief"), "x") == (KEY.public, b"brief")
+    with pytest.raises(FlaimProtocolError, match="sealed answer"):
+        unpack_asked(b"\xff" * 1216, "x")

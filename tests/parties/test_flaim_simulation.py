@@ -336,8 +336,9 @@ def test_simulate_counts_the_bytes_of_every_message() -> None:
     settings = settings_of("random", participation=1.0, local_rounds=2)
     outcome = run(settings)
     assert len(outcome.traffic) == 12 * 5
-    # Up: version, round, count and two numbers. Down: a brief without a model, and a layout.
-    assert {t.sent for t in outcome.traffic if t.round} == {7 + 4}
+    # Up: version, round, count and two numbers, in a box. Down: a key, a brief without a model, and a layout.
+    assert {t.sent for t in outcome.traffic if t.round} == {1136 + 7 + 4}
+    assert min(t.received for t in outcome.traffic if t.round) > 1216
     assert {t.sent for t in outcome.traffic if not t.round} == {0}
 
 

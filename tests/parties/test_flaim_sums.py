@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 from mechanisms.flaim_messages import Layout
 from parties.config import Config
 from parties.errors import ConfigError
-from parties.flaim.sums import policy, session, settings_of
-from secagg import Parameters
+from parties.flaim.sums import frame_bytes, policy, session, settings_of
+from secagg import Parameters, wire
 from secagg.errors import ParameterError, ParametersRefused
 from secagg.graph import strength
+from secagg.keys import PUBLIC_BYTES
 from tests.parties.support import make_config
 
 
@@ -129,3 +130,11 @@ def test_settings_of_says_what_cannot_be_carried_out(
         return
     with pytest.raises(ConfigError, match=said):
         settings_of(config)
+
+
+@pytest.mark.parametrize("clients", [3, 400])
+@pytest.mark.parametrize("signed", [False, True])
+def test_frame_bytes_has_room_for_everybodys_keys(clients: int, signed: bool) -> None:
+    keys = wire.PublicKeys(bytes(PUBLIC_BYTES), bytes(PUBLIC_BYTES), bytes(64 if signed else 0))
+    body = wire.encode_list(dict.fromkeys(range(clients - 1), wire.encode_keys(keys)))
+    assert frame_bytes(clients) >= wire.OVERHEAD_BYTES + len(body)

@@ -66,9 +66,14 @@ async def test_run_has_noisy_sums_and_sends_what_the_formula_says(
     # Besides: what it says first and what it is told first, the result, goodbye; cards and members in malicious mode.
     sent, received = result["sums"]["formula_sent"], result["sums"]["formula_received"]
     greeting = 118 if security == "semi-honest" else 559
-    assert max(abs(own - sent - greeting) for own in result["silos_sent"].values()) < 8
-    others = {own - received for own in result["silos_received"].values()}
-    assert others == {107} if security == "semi-honest" else max(others) < 3000
+    # Each has five neighbours, and makes two or three pair secrets in a sum: half of one from the mean.
+    off_sent = [own - sent - greeting for own in result["silos_sent"].values()]
+    assert abs(np.mean(off_sent)) < 8
+    assert max(map(abs, off_sent)) < 8 + SUMS * 570
+    others = [own - received for own in result["silos_received"].values()]
+    assert max(others) < 3000 + SUMS * 570
+    if security == "semi-honest":
+        assert np.mean(others) == 107
     assert all(isinstance(silo, SiloReport) and silo.finished for silo in silos)
     assert {(tmp_path / name / "result").read_bytes() for name in NAMES} == {b"result"}
     assert silos[0].rho_spent == pytest.approx(result["rho_total"], rel=1e-9)

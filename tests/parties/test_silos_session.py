@@ -24,8 +24,9 @@ from parties.silos.session import SiloSession
 from parties.silos.sums import session as session_of
 from parties.tls import make_certificates
 from secagg.errors import ParametersRefused
+from secagg.keys import PUBLIC_BYTES
 from secagg.wire import SERVER as FROM_SERVER
-from secagg.wire import Envelope, Kind, pack_envelope
+from secagg.wire import Envelope, Kind, encode_announcement, pack_envelope
 from tests.parties.silos_support import NAMES, SERVER, TABLE, Tails, silos_config
 
 
@@ -114,7 +115,11 @@ def test_session_refuses_a_secagg_session_of_another_sum_than_it_was_asked_for(
     other = dataclasses.replace(request, **changes)
     parameters = session_of(config, other, 5, random_bytes=np.random.bytes)
     announced = Envelope(
-        Kind.ANNOUNCE, FROM_SERVER, 1, parameters.digest[:16], parameters.to_bytes()
+        Kind.ANNOUNCE,
+        FROM_SERVER,
+        1,
+        parameters.digest[:16],
+        encode_announcement(parameters, bytes(PUBLIC_BYTES)),
     )
     with pytest.raises(ParametersRefused, match=text):
         silo.receive(pack_envelope(announced))

@@ -7,7 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from secagg.keys import Identity
+from secagg import keys
+from secagg.boxes import open_pair_secret, pair_mask_key, pair_secret
+from secagg.keys import HybridKey, Identity
 from secagg.parameters import Parameters, roster_digest
 from secagg.wire import Envelope, open_envelope, pack_envelope
 
@@ -22,6 +24,35 @@ def seeded(label: str) -> Callable[[int], bytes]:
         return hashlib.shake_256(f"{label}/{counter}".encode()).digest(count)
 
     return random_bytes
+
+
+def repeatable(label: str) -> Callable[..., tuple[bytes, bytes]]:
+    """An encapsulation that gives the same again for the same ``label`` and the same order of calls."""
+    fresh, count = keys.encapsulate, 0
+
+    def encapsulate(public: bytes, peer: int | None = None) -> tuple[bytes, bytes]:
+        nonlocal count
+        count += 1
+        call = (label, count, public)
+        if call not in _ENCAPSULATED:
+            _ENCAPSULATED[call] = fresh(public, peer)
+        return _ENCAPSULATED[call]
+
+    return encapsulate
+
+
+_ENCAPSULATED: dict[tuple[str, int, bytes], tuple[bytes, bytes]] = {}
+
+
+def lost_mask_key(
+    parameters: Parameters, key: HybridKey, lost: int, other: int, public: bytes, box: bytes
+) -> bytes:
+    """s_uv of ``lost`` and ``other`` for who has the mask key of ``lost`` and what was sealed to it."""
+    if parameters.graph.first(lost, other):
+        secret = pair_secret(parameters, key, lost, other)
+    else:
+        secret = open_pair_secret(parameters, key, lost, other, public, box)
+    return pair_mask_key(parameters, key, lost, other, public, secret)
 
 
 def identities(count: int) -> list[Identity]:

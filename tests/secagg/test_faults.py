@@ -3,14 +3,16 @@
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import pytest
 
+import secagg.client
 from secagg import errors, wire
 from secagg.client import Awaits, SecAggClient
 from secagg.errors import SecAggError
-from secagg.graph import Adversary, ThreatModel, choose
+from secagg.graph import Adversary, Graph, ThreatModel, choose
 from secagg.masks import pack, unpack
 from secagg.noise import server_noise
 from secagg.parameters import ClientPolicy, Parameters, roster_digest
@@ -20,6 +22,7 @@ from secagg.wire import Kind
 from tests.secagg.support import exact_sum, identities, rewritten, seeded, session, vectors
 
 VICTIM, OTHER, CLIENTS = 2, 3, 8
+KEYS_BYTES = 2 * (32 + 1184)
 UP = [Kind.ADVERTISE, Kind.SHARES, Kind.MASKED, Kind.SIGNATURE, Kind.REVEAL]
 DOWN = [Kind.ANNOUNCE, Kind.KEYS, Kind.INBOX, Kind.SURVIVORS, Kind.SIGNATURES, Kind.FINISHED]
 
@@ -231,14 +234,15 @@ def bent(offset: int) -> Callable[[Network, bytes], list[bytes]]:
         (Kind.ADVERTISE, 0, errors.BadSignature, [], False),
         (Kind.ADVERTISE, 40, errors.BadSignature, [], False),
         (Kind.ADVERTISE, 100, errors.BadSignature, [], False),
-        # A damaged ciphertext: its holder goes on without that share, and nobody drops out for it.
+        # A damaged box of either part: its holder goes on without that share, and nobody drops out for it.
         (Kind.SHARES, 32 + 4 + 4, None, [], True),
+        (Kind.SHARES, 32 + 4 + 4 + 1088, None, [], True),
         (Kind.SHARES, 32 + 3, errors.MalformedMessage, [], False),
         (Kind.SIGNATURE, 5, errors.BadSignature, [], True),
-        # A wrong share does not fit the commitment; the next t shares do.
-        (Kind.REVEAL, 4 + 4 + 9, None, [], True),
-        # A share of the other secret.
-        (Kind.REVEAL, 4 + 4, errors.MalformedMessage, [], True),
+        # What is revealed is in a box: the fresh key, the encapsulation, the content.
+        (Kind.REVEAL, 9, errors.MalformedMessage, [], True),
+        (Kind.REVEAL, 32 + 9, errors.MalformedMessage, [], True),
+        (Kind.REVEAL, 32 + 1088 + 9, errors.MalformedMessage, [], True),
         (Kind.ANNOUNCE, 60, None, [errors.ParametersRefused], False),
         (Kind.KEYS, 10, None, [errors.BadSignature], False),
         (Kind.KEYS, 7, None, [errors.MalformedMessage], False),
@@ -259,27 +263,56 @@ def test_round_survives_bodies_changed_by_a_peer(
     assert [type(e) for _, e in network.at_client] == clients
 
 
+def lying(
+    patch: pytest.MonkeyPatch, liar: int, lie: Callable[[dict[int, wire.Revealed]], None]
+) -> None:
+    """A client that reveals something else, sealed as it has to be."""
+    seal = secagg.client.seal_revealed
+
+    def seal_other(parameters: Parameters, client: int, content: bytes, *rest: Any) -> bytes:
+        if client == liar:
+            shares = wire.decode_revealed(content, parameters.graph.neighbours(client))
+            lie(shares)
+            content = wire.encode_revealed(shares)
+        return seal(parameters, client, content, *rest)
+
+    patch.setattr(secagg.client, "seal_revealed", seal_other)
+
+
+def test_server_refuses_a_share_of_the_other_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    def swap(shares: dict[int, wire.Revealed]) -> None:
+        first = next(iter(shares))
+        shares[first] = replace(shares[first], key=not shares[first].key)
+
+    lying(monkeypatch, VICTIM, swap)
+    Network(parameters_for(True)).run().check(victim_in=True, server=errors.MalformedMessage)
+
+
 @pytest.mark.parametrize("liar", range(CLIENTS))
-def test_server_finds_good_shares_around_any_one_liar(liar: int) -> None:
+def test_server_finds_good_shares_around_any_one_liar(
+    monkeypatch: pytest.MonkeyPatch, liar: int
+) -> None:
     # Five of seven: a run of five in the order of ids would always have the one in the middle.
     parameters = session(CLIENTS, threshold=5, min_survivors=6)
     values = vectors(parameters)
 
-    def lie(client: int, message: bytes) -> list[bytes]:
-        envelope = wire.open_envelope(message, 1 << 20)
-        if client != liar or envelope.kind is not Kind.REVEAL:
-            return [message]
-        shares = wire.decode_revealed(envelope.body, parameters.graph.neighbours(client))
-        wrong = {v: wire.Revealed(share.key, bytes(32)) for v, share in shares.items()}
-        return [rewritten(message, body=wire.encode_revealed(wrong))]
+    def lie(shares: dict[int, wire.Revealed]) -> None:
+        shares.update({v: wire.Revealed(share.key, bytes(32)) for v, share in shares.items()})
 
-    report = run_round(parameters, values, drops={(liar + 1) % CLIENTS: Stage.MASKED}, tamper=lie)
+    lying(monkeypatch, liar, lie)
+    report = run_round(parameters, values, drops={(liar + 1) % CLIENTS: Stage.MASKED})
     assert np.array_equal(report.server.exact_result, exact_sum(values, report.server.survivors))
 
 
 def test_server_refuses_a_commitment_that_no_shares_fit() -> None:
     with pytest.raises(errors.ReconstructionFailed, match="client 2"):
         Network(parameters_for(True), Kind.SHARES, bent(3)).run()
+
+
+def decoded_shares(graph: Graph, client: int, body: bytes) -> tuple[bytes, wire.Boxes]:
+    """A SHARES' body of a session in which everybody advertised keys."""
+    neighbours = graph.neighbours(client)
+    return wire.decode_shares(body, neighbours, [v for v in neighbours if graph.first(client, v)])
 
 
 @pytest.mark.parametrize("signed", [False, True])
@@ -292,11 +325,11 @@ def test_clients_that_send_damaged_shares_choose_nobody_who_drops_out(signed: bo
         envelope = wire.open_envelope(message, 1 << 20)
         if client not in spoilers or envelope.kind is not Kind.SHARES:
             return [message]
-        commitment, sealed = wire.decode_shares(envelope.body, graph.neighbours(client))
+        commitment, boxes = decoded_shares(graph, client, envelope.body)
         # Enough stay whole for the spoiler's own secret.
-        for v in [v for v in sealed if v not in spoilers][:3]:
-            sealed[v] = bytes(wire.CIPHERTEXT_BYTES)
-        return [rewritten(message, body=wire.encode_shares(commitment, sealed))]
+        for v in [v for v in boxes.shares if v not in spoilers][:3]:
+            boxes.shares[v] = bytes(wire.CIPHERTEXT_BYTES)
+        return [rewritten(message, body=wire.encode_shares(commitment, boxes))]
 
     people = identities(20) if signed else None
     report = run_round(parameters, values, tamper=spoil, identities=people)
@@ -305,7 +338,10 @@ def test_clients_that_send_damaged_shares_choose_nobody_who_drops_out(signed: bo
     assert np.array_equal(report.server.exact_result, exact_sum(values, range(20)))
 
 
-@pytest.mark.parametrize("key", ["another's", "its own", "small order"])
+@pytest.mark.parametrize(
+    "key",
+    ["another's", "its own", "another's half", "its own half", "small order", "no ML-KEM key"],
+)
 def test_server_passes_on_no_key_that_would_make_neighbours_leave(key: str) -> None:
     parameters = session(6, threshold=3, min_survivors=5)
     values, first = vectors(parameters), {}
@@ -318,14 +354,20 @@ def test_server_passes_on_no_key_that_would_make_neighbours_leave(key: str) -> N
         first.setdefault("keys", own)
         if client != 4:
             return [message]
-        mask = {"another's": first["keys"].cipher, "its own": own.cipher, "small order": bytes(32)}[
-            key
-        ]
+        mask = {
+            "another's": first["keys"].cipher,
+            "its own": own.cipher,
+            "another's half": own.mask[:32] + first["keys"].mask[32:],
+            "its own half": own.cipher[:32] + own.mask[32:],
+            "small order": bytes(32) + own.mask[32:],
+            "no ML-KEM key": own.mask[:32] + b"\xff" * 1184,
+        }[key]
         return [rewritten(message, body=wire.encode_keys(replace(own, mask=mask)))]
 
     report = run_round(parameters, values, tamper=spoil)
     assert report.server.survivors == frozenset({0, 1, 2, 3, 5})
-    assert set(report.failures) <= {4}
+    assert type(report.failures[4]) is errors.ProtocolViolation
+    assert set(report.failures) == {4}
     assert np.array_equal(report.server.exact_result, exact_sum(values, report.server.survivors))
 
 
@@ -529,7 +571,8 @@ def test_client_refuses_public_keys_that_repeat_or_have_small_order() -> None:
     ) -> Callable[[Network, bytes], list[bytes]]:
         def fault(network: Network, message: bytes) -> list[bytes]:
             neighbours = network.parameters.graph.neighbours(VICTIM)
-            entries = wire.decode_list(wire.open_envelope(message, 9999).body, 64, neighbours)
+            body = wire.open_envelope(message, 1 << 20).body
+            entries = wire.decode_list(body, KEYS_BYTES, neighbours)
             keys(entries)
             return [rewritten(message, body=wire.encode_list(entries))]
 
@@ -540,9 +583,18 @@ def test_client_refuses_public_keys_that_repeat_or_have_small_order() -> None:
         entries[first] = entries[second]
 
     def small(entries: dict[int, bytes]) -> None:
-        entries[next(iter(entries))] = bytes(64 - 1) + b"\1"
+        first = next(iter(entries))
+        entries[first] = bytes(32) + entries[first][32:]
 
-    for change in (repeat, small):
+    def repeat_half(entries: dict[int, bytes]) -> None:
+        first, second, *_ = entries
+        entries[first] = entries[first][:32] + entries[second][32:]
+
+    def no_kem(entries: dict[int, bytes]) -> None:
+        first = next(iter(entries))
+        entries[first] = entries[first][:32] + b"\xff" * 1184 + entries[first][1216:]
+
+    for change in (repeat, repeat_half, small, no_kem):
         network = Network(parameters_for(False), Kind.KEYS, with_keys(change)).run()
         assert [type(e) for _, e in network.at_client] == [errors.ProtocolViolation]
 
@@ -622,11 +674,25 @@ def test_client_reveals_only_after_a_threshold_of_signatures(passed_on: int) -> 
     assert [type(e) for _, e in network.at_client] == expected
 
 
-def shortened(to: int) -> Callable[[Network, bytes], list[bytes]]:
-    """A list of keys or ciphertexts with its first ``to`` entries only."""
+def decoded_inbox(graph: Graph, client: int, body: bytes) -> wire.Boxes:
+    neighbours = graph.neighbours(client)
+    return wire.decode_inbox(body, neighbours, [v for v in neighbours if graph.first(v, client)])
 
-    def fault(_: Network, message: bytes) -> list[bytes]:
-        body = wire.open_envelope(message, 9999).body
+
+def shortened(to: int) -> Callable[[Network, bytes], list[bytes]]:
+    """A list of keys, or an inbox, with its first ``to`` entries only."""
+
+    def fault(network: Network, message: bytes) -> list[bytes]:
+        envelope = wire.open_envelope(message, 1 << 20)
+        body = envelope.body
+        if envelope.kind is Kind.INBOX:
+            boxes = decoded_inbox(network.parameters.graph, VICTIM, body)
+            kept = list(boxes.shares)[:to]
+            fewer = wire.Boxes(
+                {v: boxes.shares[v] for v in kept},
+                {v: box for v, box in boxes.secrets.items() if v in kept},
+            )
+            return [rewritten(message, body=wire.encode_inbox(fewer))]
         size = (len(body) - 4) // int.from_bytes(body[:4], "big")
         return [rewritten(message, body=to.to_bytes(4, "big") + body[4 : 4 + to * size])]
 
@@ -662,7 +728,7 @@ def test_client_reveals_nothing_where_too_few_neighbours_survive(signed: bool) -
 
 def test_client_takes_messages_of_the_server_to_itself_alone() -> None:
     network = Network(parameters_for(False), Kind.ANNOUNCE, lambda _, m: []).run()
-    client, announce = network.clients[VICTIM], network.server.start()[VICTIM][1]
+    client, announce = network.clients[VICTIM], network.seen[VICTIM, Kind.ANNOUNCE]
     for change in ({"sender": OTHER}, {"recipient": OTHER}):
         with pytest.raises(errors.ForeignMessage):
             client.receive(rewritten(announce, **change))

@@ -10,16 +10,17 @@ import pytest
 from numpy.typing import NDArray
 
 from secagg import shamir, wire
-from secagg.client import Awaits, SecAggClient, pair_mask_key
+from secagg.boxes import open_revealed
+from secagg.client import Awaits, SecAggClient
 from secagg.errors import InconsistentSurvivors, ParameterError, ParametersRefused
 from secagg.graph import Adversary, ThreatModel, thick_run
-from secagg.keys import AgreementKey, Usage, derive
+from secagg.keys import HybridKey, Usage, derive
 from secagg.masks import add_mask, unpack, word
 from secagg.parameters import Parameters
 from secagg.server import SecAggServer
 from secagg.simulation import policy_for
 from secagg.wire import Envelope, Kind
-from tests.secagg.support import exact_sum, identities, session, vectors
+from tests.secagg.support import exact_sum, identities, lost_mask_key, session, vectors
 
 
 class Attack:
@@ -49,9 +50,10 @@ class Attack:
             for u in range(n)
         ]
         server = SecAggServer(parameters, roster=roster)
+        self.server_key = server._own_key
         queue = [(u, self.clients[u].receive(message)) for u, message in server.start()]
         shared = self.through(server, self.through(server, queue))
-        self.keys = server._keys
+        self.keys, self.boxes = server._keys, server._secrets
         self.masked: dict[int, bytes] = {}
         self.corrupt_keys = {
             self.ring[p]: self.clients[self.ring[p]]._own.mask_key for p in corrupt
@@ -61,14 +63,17 @@ class Attack:
             for place, gone in (withhold or {}).items()
         }
         for u, inbox in shared:
-            entries = wire.decode_list(
-                wire.open_envelope(inbox, 1 << 20).body,
-                wire.CIPHERTEXT_BYTES,
-                parameters.graph.neighbours(u),
+            graph = parameters.graph
+            before = [v for v in graph.neighbours(u) if graph.first(v, u)]
+            body = wire.open_envelope(inbox, 1 << 20).body
+            boxes = wire.decode_inbox(body, graph.neighbours(u), before)
+            gone = missing.get(u, set())
+            kept = wire.Boxes(
+                {v: entry for v, entry in boxes.shares.items() if v not in gone},
+                {v: entry for v, entry in boxes.secrets.items() if v not in gone},
             )
-            kept = {v: entry for v, entry in entries.items() if v not in missing.get(u, ())}
             if u not in {self.ring[place] for place in silent}:
-                answer = self.ask(u, Kind.INBOX, wire.encode_list(kept))
+                answer = self.ask(u, Kind.INBOX, wire.encode_inbox(kept))
                 self.masked[u] = wire.open_envelope(answer, 1 << 20).body
         self.stolen = {u: self.clients[u]._shares for u in self.corrupt_keys}
         self.shown: dict[int, bytes] = {}
@@ -116,7 +121,8 @@ class Attack:
                 answer = self.ask(u, Kind.SIGNATURES, wire.encode_list(signed))
             except InconsistentSurvivors:
                 continue
-            shares = wire.open_envelope(answer, 1 << 20).body
+            box = wire.open_envelope(answer, 1 << 20).body
+            shares = open_revealed(self.parameters, u, box, self.server_key)
             revealed[u] = wire.decode_revealed(shares, self.parameters.graph.neighbours(u))
         return revealed
 
@@ -154,8 +160,9 @@ class Attack:
                 secret = self.secret(v, True, revealed)
                 if v not in self.corrupt_keys and secret is None:
                     return None
-                key = self.corrupt_keys[v] if secret is None else AgreementKey(secret)
-                mask = pair_mask_key(parameters, key, v, u, self.keys[u].mask)
+                key = self.corrupt_keys[v] if secret is None else HybridKey(secret)
+                box = self.boxes.get(v, {}).get(u, b"")
+                mask = lost_mask_key(parameters, key, v, u, self.keys[u].mask, box)
                 add_mask(total, mask, negative=v > u)
         return parameters.encoding.decode(total, len(inside)) + len(inside) * parameters.low
 

@@ -7,21 +7,30 @@ constant, or the plain vector, gives hundreds.
 
 import contextlib
 import itertools
+from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
 import secagg.client
+import secagg.keys
+import secagg.server
 from secagg import wire
-from secagg.client import pair_mask_key
-from secagg.keys import AgreementKey, Usage, derive
+from secagg.keys import HybridKey, Usage, derive
 from secagg.masks import Vector, add_mask, unpack
 from secagg.parameters import Parameters
 from secagg.server import SecAggServer, Stage
 from secagg.simulation import Report, run_round
 from secagg.wire import Kind
-from tests.secagg.support import identities, seeded, session, vectors
+from tests.secagg.support import (
+    identities,
+    lost_mask_key,
+    repeatable,
+    seeded,
+    session,
+    vectors,
+)
 
 LENGTH = 6000
 
@@ -40,19 +49,29 @@ class View:
         self.parameters = parameters
         self.messages: dict[tuple[int, Kind], bytes] = {}
         self.seeds: dict[int, bytes] = {}
-        self.keys: dict[int, AgreementKey] = {}
+        self.keys: dict[int, HybridKey] = {}
+        self.boxes: dict[int, dict[int, bytes]] = {}
+        self.revealed: dict[int, bytes] = {}
         recovered_seed, recovered_key = SecAggServer._recovered_seed, SecAggServer._recovered_key
 
         def keep_seed(server: SecAggServer, client: int) -> bytes:
             self.seeds[client] = recovered_seed(server, client)
             return self.seeds[client]
 
-        def keep_key(server: SecAggServer, client: int) -> AgreementKey:
+        def keep_key(server: SecAggServer, client: int) -> HybridKey:
+            self.boxes[client] = server._secrets[client]
             self.keys[client] = recovered_key(server, client)
             return self.keys[client]
 
         patch.setattr(SecAggServer, "_recovered_seed", keep_seed)
         patch.setattr(SecAggServer, "_recovered_key", keep_key)
+        opened = secagg.server.open_revealed
+
+        def keep_revealed(parameters: Parameters, client: int, *rest: Any) -> bytes:
+            self.revealed[client] = opened(parameters, client, *rest)
+            return self.revealed[client]
+
+        patch.setattr(secagg.server, "open_revealed", keep_revealed)
 
         def keep(client: int, message: bytes) -> list[bytes]:
             envelope = wire.open_envelope(message, 1 << 20)
@@ -79,8 +98,10 @@ class View:
         """What is left of a late vector when the server takes off all masks in common with others."""
         found = self.masked(client)
         for other in self.parameters.graph.neighbours(client):
-            public = self.messages[other, Kind.ADVERTISE][32:64]
-            common = pair_mask_key(self.parameters, self.keys[client], client, other, public)
+            public = wire.decode_keys(self.messages[other, Kind.ADVERTISE], signed=False).mask
+            box = self.boxes[client].get(other, b"")
+            key = self.keys[client]
+            common = lost_mask_key(self.parameters, key, client, other, public, box)
             add_mask(found, common, negative=other > client)
         return found & found.dtype.type((1 << self.parameters.bits) - 1)
 
@@ -196,7 +217,9 @@ def test_late_vector_is_laid_bare_without_its_own_mask(monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("signed", [False, True])
-def test_every_message_changes_under_fresh_randomness(signed: bool) -> None:
+def test_every_message_changes_under_fresh_randomness(
+    monkeypatch: pytest.MonkeyPatch, signed: bool
+) -> None:
     parameters = session(5, signed)
     values = vectors(parameters)
     people = identities(5) if signed else None
@@ -209,7 +232,12 @@ def test_every_message_changes_under_fresh_randomness(signed: bool) -> None:
             found[client, envelope.kind] = envelope.body
             return [message]
 
-        run_round(parameters, values, random_bytes=seeded(label), tamper=keep, identities=people)
+        with monkeypatch.context() as patch:
+            patch.setattr(secagg.keys, "encapsulate", repeatable(label))
+            patch.setattr(secagg.server.secrets, "token_bytes", seeded(f"server {label}"))
+            run_round(
+                parameters, values, random_bytes=seeded(label), tamper=keep, identities=people
+            )
         return found
 
     first, second, stale = bodies("first"), bodies("second"), bodies("first")
@@ -227,7 +255,7 @@ def test_revealed_shares_are_below_the_threshold_for_the_other_secret(
     view = late(monkeypatch, 1)
     for client in (0, 2, 3):
         revealed = wire.decode_revealed(
-            view.messages[client, Kind.REVEAL], view.parameters.graph.neighbours(client)
+            view.revealed[client], view.parameters.graph.neighbours(client)
         )
         assert {v: share.key for v, share in revealed.items()} == {
             v: v == 1 for v in range(4) if v != client

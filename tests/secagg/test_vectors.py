@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from secagg import errors, wire
+from secagg import errors, keys, wire
 from secagg.client import SecAggClient
-from secagg.keys import Identity
+from secagg.keys import HybridKey, Identity
 from secagg.parameters import Parameters
 from secagg.server import SecAggServer, Stage
 from secagg.simulation import policy_for
@@ -24,7 +24,9 @@ GOOD_KEYS = {
     "name",
     "parameters",
     "identities",
+    "server",
     "randoms",
+    "encapsulations",
     "vectors",
     "dropouts",
     "messages",
@@ -46,8 +48,35 @@ def recorded(client: int, data: bytes) -> Any:
     return random_bytes
 
 
+class Encapsulations:
+    """ML-KEM's, by client in the order of its calls: those of the case, or fresh ones that it is given."""
+
+    def __init__(self, case: dict[str, Any]) -> None:
+        self.client, self.fresh = 0, "encapsulations" not in case
+        made = case.setdefault("encapsulations", [[] for _ in case["randoms"]])
+        self.made, self.left = made, [list(own) for own in made]
+        self.original = keys.encapsulate
+
+    def __call__(self, public: bytes, peer: int | None = None) -> tuple[bytes, bytes]:
+        if self.fresh:
+            both = self.original(public, peer)
+            self.made[self.client].append([part.hex() for part in both])
+            return both
+        secret, ciphertext = self.left[self.client].pop(0)
+        return bytes.fromhex(secret), bytes.fromhex(ciphertext)
+
+
 def play(case: dict[str, Any]) -> tuple[SecAggServer, dict[str, str]]:
     """The round of a good case: its server, and all clients' messages as ``client/kind``."""
+    encapsulations = Encapsulations(case)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(keys, "encapsulate", encapsulations)
+        return _played(case, encapsulations)
+
+
+def _played(
+    case: dict[str, Any], encapsulations: Encapsulations
+) -> tuple[SecAggServer, dict[str, str]]:
     parameters = Parameters.from_bytes(bytes.fromhex(case["parameters"]))
     people = [Identity(bytes.fromhex(i)) for i in case["identities"]]
     roster = [person.public for person in people] or None
@@ -64,10 +93,12 @@ def play(case: dict[str, Any]) -> tuple[SecAggServer, dict[str, str]]:
     ]
     drops = {int(u): Stage[name] for u, name in case["dropouts"].items()}
     server, messages = SecAggServer(parameters, roster=roster), dict[str, str]()
+    server._key = HybridKey(bytes.fromhex(case["server"]))
     queue = server.start()
     while not server.over:
         stage, following = server.stage, []
         for u, message in queue:
+            encapsulations.client = u
             answer = clients[u].receive(message)
             if answer is not None and drops.get(u, Stage.ABORTED) > stage:
                 messages[f"{u}/{wire.open_envelope(answer, 1 << 20).kind.name}"] = answer.hex()
@@ -100,6 +131,11 @@ def test_verifier_rebuilds_the_recorded_messages_and_sum(case: dict[str, Any]) -
         bytes.fromhex(case["parameters"]),
         [bytes.fromhex(r) for r in case["randoms"]],
         [bytes.fromhex(i) for i in case["identities"]],
+        bytes.fromhex(case["server"]),
+        [
+            [(bytes.fromhex(secret), bytes.fromhex(sealed)) for secret, sealed in made]
+            for made in case["encapsulations"]
+        ],
     )
     order = ["ADVERTISE", "SHARES", "MASKED", "SIGNATURE", "REVEAL"]
 
@@ -154,7 +190,7 @@ def _case(
     name: str, parameters: Parameters, signed: bool, dropouts: dict[str, str]
 ) -> dict[str, Any]:
     n = parameters.clients
-    draws = 3 + 2 * (parameters.threshold - 1)
+    draws = 4 + 2 * (parameters.threshold - 1)
     generator = np.random.default_rng(7)
     vectors = generator.integers(
         parameters.low, parameters.high, (n, parameters.length), endpoint=True
@@ -164,6 +200,7 @@ def _case(
         "name": name,
         "parameters": parameters.to_bytes().hex(),
         "identities": [seeds(32).hex() for _ in range(n)] if signed else [],
+        "server": seeded(f"{name} server")(32).hex(),
         "randoms": [seeded(f"{name} {u}")(32 * draws).hex() for u in range(n)],
         "vectors": vectors.tolist(),
         "dropouts": dropouts,
@@ -178,7 +215,7 @@ def write() -> None:
             "sparse with dropouts",
             session(8, neighbours=4, threshold=2, min_survivors=4, low=-3, high=12, scale=5),
             False,
-            {"1": "MASKED", "4": "REVEAL", "6": "SHARES", "7": "ADVERTISE"},
+            {"0": "MASKED", "2": "REVEAL", "5": "SHARES", "7": "ADVERTISE"},
         ),
         _case(
             "signed, 41 bits",
@@ -194,7 +231,7 @@ def write() -> None:
     bad = [
         ("truncated", 2, good[:-1], "MalformedMessage"),
         ("one byte more", 2, good + b"\0", "MalformedMessage"),
-        ("another version", 2, good[:4] + b"\x02" + good[5:], "MalformedMessage"),
+        ("another version", 2, good[:4] + b"\x01" + good[5:], "MalformedMessage"),
         ("damaged body", 2, good[:50] + bytes([good[50] ^ 1]) + good[51:], "MalformedMessage"),
         ("another client's", 3, good, "ForeignMessage"),
         ("a later stage", 2, bytes.fromhex(cases[0]["messages"]["2/MASKED"]), "UnexpectedMessage"),

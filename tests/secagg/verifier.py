@@ -1,7 +1,8 @@
 """An independent reading of the wire format: rebuilds every message of a recorded round from the clients' random bytes.
 
 Imports nothing of secagg. X25519, HKDF, ChaCha20-Poly1305, Shamir, packing and the graph are written out below from
-their RFCs and from secagg/README.md; AES (one block at a time, counted by hand) and Ed25519 come from a library.
+their RFCs and from secagg/README.md; AES (one block at a time, counted by hand), Ed25519 and ML-KEM come from a
+library, whose encapsulations are recorded, since they take no randomness from outside: each is decapsulated here.
 """
 
 import hashlib
@@ -9,6 +10,7 @@ import hmac
 import struct
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.asymmetric.mlkem import MLKEM768PrivateKey
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 P25519 = 2**255 - 19
@@ -39,10 +41,14 @@ def x25519(secret: bytes, point: bytes) -> bytes:
 BASE = (9).to_bytes(32, "little")
 
 
-def hkdf(secret: bytes, salt: bytes, info: bytes) -> bytes:
-    """RFC 5869, one block of output."""
+def hkdf(secret: bytes, salt: bytes, info: bytes, blocks: int = 1) -> bytes:
+    """RFC 5869, one block of output or more."""
     extracted = hmac.new(salt, secret, hashlib.sha256).digest()
-    return hmac.new(extracted, info + b"\x01", hashlib.sha256).digest()
+    output, block = b"", b""
+    for number in range(1, blocks + 1):
+        block = hmac.new(extracted, block + info + bytes([number]), hashlib.sha256).digest()
+        output += block
+    return output
 
 
 def chacha20_block(key: bytes, counter: int) -> bytes:
@@ -73,15 +79,19 @@ def chacha20_block(key: bytes, counter: int) -> bytes:
     return struct.pack("<16I", *((a + b) & 0xFFFFFFFF for a, b in zip(state, start, strict=True)))
 
 
-def chacha20_poly1305(key: bytes, plaintext: bytes) -> bytes:
-    """RFC 8439, section 2.8, nonce zero, nothing associated."""
+def padded(data: bytes) -> bytes:
+    return data + bytes(-len(data) % 16)
+
+
+def chacha20_poly1305(key: bytes, plaintext: bytes, associated: bytes) -> bytes:
+    """RFC 8439, section 2.8, nonce zero."""
     blocks = -(-len(plaintext) // 64)
     stream = b"".join(chacha20_block(key, i + 1) for i in range(blocks))
     text = bytes(a ^ b for a, b in zip(plaintext, stream, strict=False))
     one_time = chacha20_block(key, 0)
     r = int.from_bytes(one_time[:16], "little") & 0x0FFFFFFC0FFFFFFC0FFFFFFC0FFFFFFF
     s = int.from_bytes(one_time[16:32], "little")
-    data = text + bytes(-len(text) % 16) + struct.pack("<QQ", 0, len(text))
+    data = padded(associated) + padded(text) + struct.pack("<QQ", len(associated), len(text))
     total = 0
     for at in range(0, len(data), 16):
         total = (total + int.from_bytes(data[at : at + 16] + b"\x01", "little")) * r % (2**130 - 5)
@@ -95,17 +105,35 @@ def keystream(key: bytes, length: int) -> bytes:
 
 
 def usage(name: str) -> bytes:
-    return f"syncret secagg 1 {name}".encode()
+    return f"syncret secagg 2 {name}".encode()
 
 
 def id4(*clients: int) -> bytes:
     return b"".join(client.to_bytes(4, "big") for client in clients)
 
 
+class Key:
+    """A hybrid key pair from its secret."""
+
+    def __init__(self, secret: bytes) -> None:
+        self.agreement = hkdf(secret, b"", usage("agreement key"))
+        seed = hkdf(secret, b"", usage("encapsulation key"), blocks=2)
+        self.kem = MLKEM768PrivateKey.from_seed_bytes(seed)
+        self.point = x25519(self.agreement, BASE)
+        self.public = self.point + self.kem.public_key().public_bytes_raw()
+
+
 class Round:
     """One recorded round; ``messages`` are rebuilt from parameters, random bytes, vectors and dropouts."""
 
-    def __init__(self, parameters: bytes, randoms: list[bytes], identities: list[bytes]) -> None:
+    def __init__(
+        self,
+        parameters: bytes,
+        randoms: list[bytes],
+        identities: list[bytes],
+        server: bytes,
+        encapsulations: list[list[tuple[bytes, bytes]]],
+    ) -> None:
         fields = struct.unpack(">32sIIIIIqqIBQQ32sB32s", parameters)
         self.session, self.n, self.k, self.t, self.minimum, self.length = fields[:6]
         self.low, self.high, self.scale = fields[6:9]
@@ -118,6 +146,8 @@ class Round:
             hashlib.sha256(usage("roster") + public).digest() if public else bytes(32)
         )
         self.randoms = randoms
+        self.server = Key(server)
+        self.encapsulations = [iter(made) for made in encapsulations]
         words = struct.unpack(
             f"<{self.n}Q", keystream(hkdf(seed, self.session, usage("graph")), 8 * self.n)
         )
@@ -129,12 +159,17 @@ class Round:
         steps += [self.n // 2] if self.k % 2 else []
         return sorted(self.ring[(place + step) % self.n] for step in steps)
 
+    def first(self, client: int, other: int) -> bool:
+        place, to = self.ring.index(client), self.ring.index(other)
+        ahead = (to - place) % self.n
+        return 2 * ahead < self.n or (2 * ahead == self.n and place < to)
+
     def random(self, client: int, index: int) -> bytes:
-        """Draws: cipher key, mask key, seed, t - 1 coefficients for the seed, t - 1 for the mask key."""
+        """Draws: cipher key, mask key, seed, t - 1 coefficients for the seed, t - 1 for the mask key, revealing key."""
         return self.randoms[client][32 * index : 32 * index + 32]
 
     def envelope(self, kind: int, sender: int, recipient: int, body: bytes) -> bytes:
-        head = b"SAGG\x01" + bytes([kind]) + id4(sender, recipient) + self.digest[:16]
+        head = b"SAGG\x02" + bytes([kind]) + id4(sender, recipient) + self.digest[:16]
         data = head + len(body).to_bytes(4, "big") + body
         return data + hashlib.sha256(data).digest()[:16]
 
@@ -146,11 +181,18 @@ class Round:
             return b""
         return self.signers[client].sign(usage(name) + self.digest + id4(client) + what)
 
-    def public(self, client: int, index: int) -> bytes:
-        return x25519(self.random(client, index), BASE)
+    def key(self, client: int, index: int) -> Key:
+        return Key(self.random(client, index))
+
+    def box(self, client: int, common: bytes, to: Key, info: bytes, content: bytes) -> bytes:
+        """Under X25519's ``common`` and the next encapsulation, which has to be to ``to``."""
+        shared, ciphertext = next(self.encapsulations[client])
+        assert to.kem.decapsulate(ciphertext) == shared
+        key = hkdf(common + shared, self.digest, info)
+        return ciphertext + chacha20_poly1305(key, content, ciphertext)
 
     def advertise(self, client: int) -> bytes:
-        keys = self.public(client, 0) + self.public(client, 1)
+        keys = self.key(client, 0).public + self.key(client, 1).public
         return self.up(1, client, keys + self.sign(client, "signed keys", keys))
 
     def share(self, client: int, holder: int, which: int) -> bytes:
@@ -165,16 +207,28 @@ class Round:
         )
         return (total % FIELD).to_bytes(32, "big")
 
-    def sealed(self, sender: int, holder: int) -> bytes:
-        common = x25519(self.random(sender, 0), self.public(holder, 0))
-        key = hkdf(common, self.digest, usage("encrypted shares") + id4(sender, holder))
-        return chacha20_poly1305(key, self.share(sender, holder, 0) + self.share(sender, holder, 1))
+    def sealed(self, sender: int, holder: int, index: int, name: str, content: bytes) -> bytes:
+        """To a holder's cipher key (index 0) or mask key (1)."""
+        to = self.key(holder, index)
+        common = x25519(self.key(sender, index).agreement, to.point)
+        return self.box(sender, common, to, usage(name) + id4(sender, holder), content)
+
+    def pair_secret(self, client: int, other: int) -> bytes:
+        maker, second = (client, other) if self.first(client, other) else (other, client)
+        return hkdf(self.random(maker, 1), self.digest, usage("pair secret") + id4(maker, second))
 
     def shares(self, client: int, present: set[int]) -> bytes:
         holders = [v for v in self.neighbours(client) if v in present]
+        lists: list[list[bytes]] = [[], []]
+        for v in holders:
+            both = self.share(client, v, 0) + self.share(client, v, 1)
+            lists[0].append(id4(v) + self.sealed(client, v, 0, "encrypted shares", both))
+            if self.first(client, v):
+                secret = self.pair_secret(client, v)
+                box = self.sealed(client, v, 1, "encrypted pair secret", secret)
+                lists[1].append(id4(v) + box)
         body = hkdf(self.random(client, 2), self.digest, usage("self commitment"))
-        body += id4(len(holders)) + b"".join(id4(v) + self.sealed(client, v) for v in holders)
-        return self.up(3, client, body)
+        return self.up(3, client, body + b"".join(id4(len(e)) + b"".join(e) for e in lists))
 
     def mask(self, key: bytes) -> list[int]:
         size = 4 if self.bits <= 32 else 8
@@ -187,7 +241,8 @@ class Round:
         total = [a + b for a, b in zip(total, own, strict=True)]
         for v in self.neighbours(client):
             if v in sharing:
-                common = x25519(self.random(client, 1), self.public(v, 1))
+                common = x25519(self.key(client, 1).agreement, self.key(v, 1).point)
+                common += self.pair_secret(client, v)
                 pair = id4(min(client, v), max(client, v))
                 mask = self.mask(hkdf(common, self.digest, usage("pair mask") + pair))
                 sign = 1 if v > client else -1
@@ -209,4 +264,7 @@ class Round:
         for v in neighbours:
             which = 0 if v in survivors else 1
             body += id4(v) + bytes([which]) + self.share(v, client, which)
-        return self.up(9, client, body)
+        fresh = self.random(client, 3 + 2 * (self.t - 1))
+        point, common = x25519(fresh, BASE), x25519(fresh, self.server.point)
+        info = usage("encrypted revealed shares") + id4(client) + point + self.server.point
+        return self.up(9, client, point + self.box(client, common, self.server, info, body))

@@ -56,6 +56,7 @@ from protocols.exchanger import PeerExchanger
 from protocols.frames import HEADER
 from protocols.keystream import KEY_BYTES
 from protocols.pairing import frames_stream
+from protocols.sealing import BoxKey
 from secagg import wire
 from secagg.client import SecAggClient
 from secagg.parameters import Parameters
@@ -189,7 +190,8 @@ def _model(workload: Workload) -> Model:
 
 
 def _flaim_messages(workload: Workload) -> list[bytes]:
-    """One of each kind, packed."""
+    """One of each kind, packed; CHOICES and PLAIN as they are within their boxes."""
+    asked = partial(flaim.pack_asked, BoxKey.generate().public)
     candidates = len(workload.candidates)
     allowed, model = np.ones(candidates, np.bool_), _model(workload)
     one_way = np.full(sum(workload.domain.shape), 0.2)
@@ -199,11 +201,14 @@ def _flaim_messages(workload: Workload) -> list[bytes]:
         (kinds.HELLO, flaim.Hello(bytes(32), bytes(32), 60, "1").pack()),
         (kinds.WELCOME, flaim.Welcome(1, 3, bytes(32)).pack()),
         (kinds.REFUSED, Refused(Refusal.MISFIT, "another config").pack()),
-        (kinds.BRIEF, Brief(workload, 1, 0.1, 3.0, 1.0, 60, allowed, model, None).encode()),
-        (kinds.BRIEF, Brief(workload, 2, 0.1, 3.0, 1.0, 60, allowed, None, one_way).encode()),
+        (kinds.BRIEF, asked(Brief(workload, 1, 0.1, 3.0, 1.0, 60, allowed, model, None).encode())),
+        (
+            kinds.BRIEF,
+            asked(Brief(workload, 2, 0.1, 3.0, 1.0, 60, allowed, None, one_way).encode()),
+        ),
         (kinds.CHOICES, encode_choices(1, (4,))),
         (kinds.LAYOUT, flaim.pack_task(0, layout)),
-        (kinds.LAYOUT, flaim.pack_task(None, layout)),
+        (kinds.LAYOUT, flaim.pack_task(None, asked(layout))),
         (kinds.OUT, flaim.pack_reason("too slow")),
         (kinds.SKIPPED, flaim.pack_reason("few")),
         (kinds.GOODBYE, flaim.pack_reason("done")),
@@ -237,10 +242,12 @@ def _flaim_message(corpus: Corpus) -> Target:
             case kinds.REFUSED:
                 return Refused.unpack(body, "peer")
             case kinds.BRIEF:
-                brief = Brief.decode(body, workload)
+                brief = Brief.decode(flaim.unpack_asked(body, "peer")[1], workload)
                 return brief.totals if brief.model is not None else brief
             case kinds.LAYOUT:
-                return Layout.decode(flaim.unpack_task(body, "peer")[1], workload).cells(workload)
+                place, task = flaim.unpack_task(body, "peer")
+                layout = task if place is not None else flaim.unpack_asked(task, "peer")[1]
+                return Layout.decode(layout, workload).cells(workload)
             case kinds.CHOICES:
                 return decode_choices(body, workload, round=1, count=2)
             case kinds.PLAIN:
