@@ -1,4 +1,4 @@
-"""Which charge pays for which opening, and the charges that nothing was opened for.
+"""Charges and the openings that they pay for, and the charges that nothing was opened for.
 
 Provides the check ``charges``, ``opened_names``, and ``never_opened``. An opening has a name, which its charge carries.
 After a restart an opening of the same name is the same value: it is noted as repeated, and was paid for before. A

@@ -1,4 +1,4 @@
-"""Which noise keys the three servers draw from: those that they have, or the mesh's own where there are none yet.
+"""Noise keys of the three servers: those that they have, or the mesh's own where there are none yet.
 
 Provides ``KeysClaim``, what a server tells of its keys, ``agreed_keys``, and keys as bytes. Two servers hold the key of
 a component. It lives as long as the study: with other keys, openings that were charged would have other noise, and one

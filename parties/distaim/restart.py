@@ -1,4 +1,4 @@
-"""Where an interrupted run goes on: what follows from what the three servers hold, as a pure function.
+"""Conclusions about an interrupted run: what follows from what the three servers hold, as a pure function.
 
 Provides ``Held``, what a server holds durably of a run and tells the others, ``read_held``, which takes another one's
 word, and ``conclude``. One rule holds for all of it: what two of the three hold alike, all adopt; what one says alone
