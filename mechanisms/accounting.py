@@ -284,6 +284,14 @@ class Schedule(Protocol):
         """The deviation that a measurement is charged for."""
 
     @property
+    def initial_sigma(self) -> float:
+        """The deviation that a measurement of round 0 is charged for."""
+
+    @property
+    def initial(self) -> Event:
+        """What one measurement of round 0 is charged."""
+
+    @property
     def noise_sigma(self) -> float:
         """The deviation of the noise in a measurement; ``sigma`` or, with distributed noise, more."""
 
@@ -304,8 +312,16 @@ class Schedule(Protocol):
         """Whether ``advance`` makes use of ``settled``."""
 
     @property
+    def tree_rounds(self) -> int:
+        """How many rounds, from round 1 on, choose among pairs of columns that join parts of the model."""
+
+    @property
     def reach(self) -> tuple[float, float]:
-        """Bounds on ``sigma`` over all rounds, however they go."""
+        """Bounds on ``sigma`` over all rounds, round 0 among them, however they go."""
+
+    @property
+    def sharpest(self) -> float:
+        """The largest ``epsilon`` of all rounds, however they go."""
 
     @property
     def cheapest(self) -> tuple[Event, ...]:
@@ -339,7 +355,8 @@ class Plan:
     with ``epsilon``, each followed by a measurement, and ``local_measurements`` more.
     Variant ``private`` measures the one-way marginals in every round instead of round 0, ``naivebayes`` does
     nothing else; ``random`` and ``naivebayes`` select nothing, and their epsilon is 0. Every measurement has
-    noise ``sigma``, in rows, of the kind ``noise``.
+    noise ``sigma``, in rows, of the kind ``noise``; those of round 0 have ``initial_sigma``, which is ``sigma`` unless
+    it is given.
     ``selection_slack`` is what a selection is charged beyond ``epsilon`` for being computed inexactly: by 64 random
     bits, or on shares.
     Raises ``ValueError`` if a number is out of range or the whole costs more than ``rho``.
@@ -355,9 +372,12 @@ class Plan:
     variant: Variant = "aim"
     local_rounds: int = 1
     local_measurements: int = 0
+    initial_sigma: float = 0.0
 
     def __post_init__(self) -> None:
-        for name in ("rho", "rounds", "columns", "sigma"):
+        if self.initial_sigma == 0:
+            object.__setattr__(self, "initial_sigma", self.sigma)
+        for name in ("rho", "rounds", "columns", "sigma", "initial_sigma"):
             check_positive(name, getattr(self, name))
         if self.selects:
             check_positive("epsilon", self.epsilon)
@@ -376,6 +396,11 @@ class Plan:
         return measurement_event(self.noise, self.sigma)
 
     @property
+    def initial(self) -> Event:
+        """See ``Schedule.initial``."""
+        return measurement_event(self.noise, self.initial_sigma)
+
+    @property
     def selection(self) -> ExponentialEvent:
         """See ``Schedule.selection``."""
         return ExponentialEvent(self.epsilon + self.selection_slack)
@@ -391,6 +416,11 @@ class Plan:
         return False
 
     @property
+    def tree_rounds(self) -> int:
+        """None."""
+        return 0
+
+    @property
     def selects(self) -> bool:
         """Whether anything is chosen by the exponential mechanism."""
         return self.variant not in _UNSELECTIVE
@@ -399,7 +429,7 @@ class Plan:
         """What a whole round is charged."""
         if round > 0:
             return self.round_events(self.epsilon, self.measurement)
-        return () if self.variant in _ONE_WAY_EACH_ROUND else (self.measurement,) * self.columns
+        return () if self.variant in _ONE_WAY_EACH_ROUND else (self.initial,) * self.columns
 
     def round_events(self, epsilon: float, measurement: Event) -> tuple[Event, ...]:
         """What a round after round 0 consists of, with these parameters."""
@@ -418,13 +448,19 @@ class Plan:
 
     @property
     def reach(self) -> tuple[float, float]:
-        """``sigma`` twice."""
-        return self.sigma, self.sigma
+        """``sigma`` and that of round 0, the smaller one first."""
+        return min(self.sigma, self.initial_sigma), max(self.sigma, self.initial_sigma)
+
+    @property
+    def sharpest(self) -> float:
+        """``epsilon``."""
+        return self.epsilon
 
     @property
     def cheapest(self) -> tuple[Event, ...]:
-        """Those of every round."""
-        return (self.measurement, self.selection) if self.selects else (self.measurement,)
+        """A measurement with the larger deviation, and the selection of every round."""
+        measurement = measurement_event(self.noise, self.reach[1])
+        return (measurement, self.selection) if self.selects else (measurement,)
 
     def resume(self, sigmas: Sequence[float]) -> None:
         """Nothing to do."""
@@ -447,14 +483,16 @@ def fixed_rounds_plan(
     variant: Variant = "aim",
     local_rounds: int = 1,
     local_measurements: int = 0,
+    initial_share: float | None = None,
 ) -> Plan:
     """The division of ``rho`` over a fixed number of rounds T (Lemma 4.1), s = ``local_rounds``.
 
     sigma = sqrt((T s + d) / (2 r rho)), or sqrt(T (s + d) / (2 r rho)) for ``private``, and
     epsilon = sqrt(8 (1 - r) rho / (T s)), less the slack that a selection is charged besides; sigma is
     what it takes where a sum of discrete Gaussians costs more than one. ``local_measurements`` of each round,
-    which the lemma leaves out, are added to s in sigma. Without selections r is 1. Raises ``ValueError`` if a
-    number is out of range.
+    which the lemma leaves out, are added to s in sigma. Without selections r is 1. ``initial_share`` of what is for
+    measuring goes to round 0, which has a deviation of its own then; without it all measurements are alike, as in the
+    lemma. Raises ``ValueError`` if a number is out of range, or the variant has no round 0 to give a share to.
     """
     for name, number in (("rho", rho), ("rounds", rounds), ("columns", columns)):
         check_positive(name, number)
@@ -465,13 +503,24 @@ def fixed_rounds_plan(
         rounds * count for count in _round_counts(variant, columns, local_rounds)
     )
     measurements += rounds * local_measurements
-    if variant not in _ONE_WAY_EACH_ROUND:
+    measuring = (Fraction(measure_share) if selections else Fraction(1)) * Fraction(rho)
+    initial_sigma = 0.0
+    if initial_share is not None:
+        if not (0 < initial_share < 1 and variant not in _ONE_WAY_EACH_ROUND):
+            raise ValueError(
+                f"initial_share = {initial_share} with variant = {variant!r}; it lies between 0 and 1"
+            )
+        first = Fraction(initial_share) * measuring
+        initial_sigma = least_sigma(first / columns, noise)
+        measuring -= first
+    elif variant not in _ONE_WAY_EACH_ROUND:
         measurements += columns
-    share = Fraction(measure_share) if selections else Fraction(1)
-    sigma = least_sigma(share * Fraction(rho) / measurements, noise)
+    sigma = least_sigma(measuring / measurements, noise)
     epsilon = 0.0
     if selections:
-        epsilon = largest_epsilon((1 - share) * Fraction(rho) / selections, selection_slack)
+        epsilon = largest_epsilon(
+            (1 - Fraction(measure_share)) * Fraction(rho) / selections, selection_slack
+        )
     return Plan(
         rho,
         rounds,
@@ -483,6 +532,7 @@ def fixed_rounds_plan(
         variant=variant,
         local_rounds=local_rounds,
         local_measurements=local_measurements,
+        initial_sigma=initial_sigma,
     )
 
 

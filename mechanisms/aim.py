@@ -14,7 +14,7 @@ Source: McKenna et al. 2022; FLAIM paper, Algorithms 2 and 3.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -23,7 +23,8 @@ from numpy.typing import NDArray
 
 from mechanisms.accounting import Schedule
 from mechanisms.errors import BudgetExceeded, EstimationError, FinishedEarly
-from mechanisms.scores import ScoreSpec, build_spec
+from mechanisms.remaining_error import remaining_errors
+from mechanisms.scores import AIM, FRACTION_BITS, Rule, ScoreSpec, build_spec, scale_answers
 from mechanisms.totals import GrowingTotal, NoisyTotal
 from mechanisms.workload import Workload
 
@@ -141,12 +142,14 @@ async def run_aim(
     estimator: Estimator,
     *,
     max_rows: int,
+    rule: Rule = AIM,
     history: Sequence[Measurement] = (),
     on_round: Callable[[RoundRecord], None] = lambda record: None,
 ) -> AimResult:
     """Runs AIM: one-way marginals first, then rounds of select and measure until ``plan`` is done.
 
-    ``max_rows`` is a public bound on the table. ``history`` is what an interrupted run measured:
+    ``max_rows`` is a public bound on the table. ``rule`` says what error a measurement is taken to leave, in choices
+    and where an annealed plan asks whether the model has settled. ``history`` is what an interrupted run measured:
     the loop goes on after its last round, and completes round 0 if that was cut short. A run whose
     ledger cannot pay for a whole further round, or that is to finish early, ends there. ``on_round``
     is called after each round.
@@ -163,8 +166,8 @@ async def run_aim(
     if missing := [i for i in workload.one_way if i not in measured]:
         clients = await backend.begin_round(0)
         for i in missing:
-            noisy = await backend.measure(i, plan.sigma)
-            measurements.append(Measurement(0, i, noisy, plan.sigma, clients))
+            noisy = await backend.measure(i, plan.initial_sigma)
+            measurements.append(Measurement(0, i, noisy, plan.initial_sigma, clients))
         on_round(_record(measurements, 0, clients, max_rows))
 
     before: Estimate | None = None
@@ -179,7 +182,7 @@ async def run_aim(
         estimate = await estimator.estimate(measurements, round=round, final=False)
         if plan.adaptive:
             settled = before is not None and _settled(
-                workload, plan, measurements, before, estimate, max_rows=max_rows
+                workload, plan, measurements, before, estimate, max_rows=max_rows, rule=rule
             )
             plan.advance(round, settled=settled)
             if plan.rounds < round:
@@ -190,12 +193,13 @@ async def run_aim(
             break
         spec = build_spec(
             workload,
-            selectable(workload, estimate.allowed),
+            candidates_of(workload, estimate.allowed, plan, measurements, round=round),
             estimate.answers_q32,
             total=estimated_total(measurements, clients, max_rows),
             sigma=plan.noise_sigma,
             epsilon=plan.epsilon,
             max_rows=max_rows,
+            rule=rule,
         )
         position = await backend.select(spec, plan.epsilon)
         candidate = spec.candidates[position]
@@ -229,17 +233,63 @@ def _settled(
     after: Estimate,
     *,
     max_rows: int,
+    rule: Rule,
 ) -> bool:
     """Whether the last measurement moved its own marginal by no more than noise alone would (line 17).
 
-    ||M_q(after) - M_q(before)||_1 <= sqrt(2/pi) sigma n_q, both models scaled to the rows estimated now.
+    ||M_q(after) - M_q(before)||_1 against what the ``rule`` says that the noise leaves, if the model before was right;
+    both models scaled to the rows estimated now.
     """
     last = measurements[-1]
     cells = workload.slice(last.candidate)
     difference = after.answers_q32[cells].astype(np.int64) - before.answers_q32[cells]
     total = estimated_total(measurements, last.clients, max_rows)
     moved = int(np.abs(difference).sum()) * total / 2**32
-    return moved <= math.sqrt(2 / math.pi) * plan.noise_sigma * last.noisy.size
+    if rule == AIM:
+        return moved <= math.sqrt(2 / math.pi) * plan.noise_sigma * last.noisy.size
+    answers = scale_answers(before.answers_q32[cells], total)
+    (left,) = remaining_errors(
+        answers, [answers.size], plan.noise_sigma, fraction_bits=FRACTION_BITS
+    )
+    return moved * (1 << FRACTION_BITS) <= left
+
+
+def candidates_of(
+    workload: Workload,
+    allowed: NDArray[np.bool_],
+    plan: Schedule,
+    measurements: Sequence[Measurement],
+    *,
+    round: int,
+) -> list[int]:
+    """The candidates of a ``round`` after ``measurements``: in those of the plan's tree, pairs that join.
+
+    Such a pair has its two columns in parts that no measurement connects yet. Where none is allowed, a round of the
+    tree is one like others. Raises ``EstimationError`` as ``selectable``.
+    """
+    found = selectable(workload, allowed)
+    if round > plan.tree_rounds:
+        return found
+    parts = connected(workload, [m.candidate for m in measurements])
+    joining = [
+        i for i in found if len(q := workload.candidates[i]) == 2 and parts[q[0]] != parts[q[1]]
+    ]
+    return joining or found
+
+
+def connected(workload: Workload, candidates: Iterable[int]) -> dict[str, str]:
+    """For each column a column that stands for its part: those of one candidate are in one part."""
+    parts = {name: name for name in workload.domain.names}
+    for i in candidates:
+        first, *others = (parts[name] for name in workload.candidates[i])
+        parts = {name: first if part in others else part for name, part in parts.items()}
+    return parts
+
+
+def tree_rounds(workload: Workload) -> int:
+    """How many rounds it takes until pairs of the workload have joined all columns that they can."""
+    pairs = [i for i, q in enumerate(workload.candidates) if len(q) == 2 and workload.weights[i]]
+    return len(workload.domain.names) - len({*connected(workload, pairs).values()})
 
 
 def selectable(workload: Workload, allowed: NDArray[np.bool_]) -> list[int]:

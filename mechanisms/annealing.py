@@ -56,7 +56,10 @@ class AnnealedPlan:
 
     The first round is that of Lemma 4.1 for T = ``rounds_per_column`` d. A round is the last one if
     less than twice its cost is left; it then uses all of it, in the same shares. Variants and local
-    rounds are those of ``Plan``.
+    rounds are those of ``Plan``, and so is ``initial_share``.
+
+    With ``tree_rounds`` these come first, alike: ``tree_share`` of what round 0 leaves is for them, and the other
+    rounds share the rest.
 
     State: the rounds decided so far, ``rounds`` of them known to be the last or T, and what
     ``write_off`` was told.
@@ -75,7 +78,12 @@ class AnnealedPlan:
         variant: Variant = "aim",
         local_rounds: int = 1,
         local_measurements: int = 0,
+        initial_share: float | None = None,
+        tree_rounds: int = 0,
+        tree_share: float = 0.0,
     ) -> None:
+        if not 0 <= tree_share < 1:
+            raise ValueError(f"tree_share = {tree_share}; it lies between 0 and 1")
         self._first: Plan = fixed_rounds_plan(
             budget,
             rounds_per_column * columns,
@@ -86,14 +94,23 @@ class AnnealedPlan:
             variant=variant,
             local_rounds=local_rounds,
             local_measurements=local_measurements,
+            initial_share=initial_share,
         )
         if not self._first.selects:
             raise ValueError(f"variant = {variant!r} selects nothing, so that nothing can settle")
         self._share = Fraction(measure_share)
         self._lost = Fraction(0)
-        self.rounds: int = self._first.rounds
+        self.tree_rounds: int = tree_rounds if tree_share else 0
+        self.rounds: int = self._most_rounds
         self._steps: list[_Step] = []
-        self._start = _Step(self._first.sigma, self._first.epsilon)
+        self._start = self._joining = _Step(self._first.sigma, self._first.epsilon)
+        left = Fraction(self.rho) - self._initial()
+        if self.tree_rounds:
+            joining = Fraction(tree_share) * left
+            self._joining = self._dividing(joining / self.tree_rounds)
+            left -= joining
+        if self.tree_rounds or initial_share is not None:
+            self._start = self._dividing(left / self._first.rounds)
 
     def __repr__(self) -> str:
         return f"AnnealedPlan(rho={self.rho}, decided={len(self._steps)}, sigma={self.sigma:.4g})"
@@ -110,12 +127,26 @@ class AnnealedPlan:
 
     @property
     def _now(self) -> _Step:
-        return self._steps[-1] if self._steps else self._start
+        return self._steps[-1] if self._steps else self._following()[0]
+
+    @property
+    def _most_rounds(self) -> int:
+        return self.tree_rounds + self._first.rounds
 
     @property
     def sigma(self) -> float:
         """See ``Schedule.sigma``."""
         return self._now.sigma
+
+    @property
+    def initial_sigma(self) -> float:
+        """See ``Schedule.initial_sigma``."""
+        return self._first.initial_sigma
+
+    @property
+    def initial(self) -> Event:
+        """See ``Schedule.initial``."""
+        return self._first.initial
 
     @property
     def noise_sigma(self) -> float:
@@ -145,18 +176,19 @@ class AnnealedPlan:
     @property
     def reach(self) -> tuple[float, float]:
         """See ``Schedule.reach``: the finest step there may be, and a last round of half or twice a step."""
-        finest = self._start
-        while _finer(finest).sigma >= SMALLEST_SIGMA:
-            finest = _finer(finest)
-        low = self._last(2 * self._cost(finest)).sigma
-        return min(low, finest.sigma), self._coarsest().sigma
+        sigmas = [step.sigma for step in (*self._finest(), self._coarsest())]
+        return min(*sigmas, self.initial_sigma), max(*sigmas, self.initial_sigma)
+
+    @property
+    def sharpest(self) -> float:
+        """See ``Schedule.sharpest``."""
+        return max(step.epsilon for step in self._finest())
 
     @property
     def cheapest(self) -> tuple[Event, ...]:
         """See ``Schedule.cheapest``."""
-        step = self._coarsest()
-        selection = ExponentialEvent(step.epsilon + self._first.selection_slack)
-        return measurement_event(self.noise, step.sigma), selection
+        selection = ExponentialEvent(self._coarsest().epsilon + self._first.selection_slack)
+        return measurement_event(self.noise, self.reach[1]), selection
 
     def events(self, round: int) -> tuple[Event, ...]:
         """See ``Schedule.events``. Raises ``ValueError`` for a round that is not decided yet."""
@@ -176,10 +208,10 @@ class AnnealedPlan:
         """See ``Schedule.resume``. Raises ``ValueError`` for deviations that no such plan comes to."""
         if not sigmas:
             return
-        self._steps, self.rounds = [], self._first.rounds
+        self._steps, self.rounds = [], self._most_rounds
         for round, sigma in enumerate(sigmas, start=1):
             last = self._now
-            following = {step.sigma: step for step in ((last,) if round == 1 else _choices(last))}
+            following = {step.sigma: step for step in self._following()}
             if sigma not in following and round < len(sigmas):
                 raise ValueError(
                     f"round {round} was measured with sigma {sigma:g}, by another plan"
@@ -192,7 +224,7 @@ class AnnealedPlan:
     def write_off(self, charged: Sequence[float], *, initial: int, sigmas: Sequence[float]) -> None:
         """See ``Schedule.write_off``: what is lost is not divided again."""
         self.resume(sigmas)
-        released = initial * Fraction(rho(self._first.measurement))
+        released = initial * Fraction(rho(self._first.initial))
         released += sum((self._cost(step) for step in self._steps), Fraction(0))
         self._lost = max(Fraction(0), sum(map(Fraction, charged), Fraction(0)) - released)
 
@@ -202,23 +234,35 @@ class AnnealedPlan:
             raise ValueError(f"round {round} does not take place; round {self.rounds} is the last")
         if round != len(self._steps) + 1:
             raise ValueError(f"round {round} cannot be decided; {len(self._steps)} rounds are")
-        same, finer = _choices(self._now) if self._steps else (self._start, self._start)
+        same, finer = self._following()
         self._decide(finer if settled and finer.sigma >= SMALLEST_SIGMA else same)
+
+    def _following(self) -> tuple[_Step, _Step]:
+        """What the next round may be, unless what is left decides: as before, or finer once the model has settled."""
+        if len(self._steps) < self.tree_rounds:
+            return self._joining, self._joining
+        if len(self._steps) == self.tree_rounds:
+            return self._start, self._start
+        return self._steps[-1], _finer(self._steps[-1])
 
     def _decide(self, step: _Step) -> None:
         """Make ``step`` the next round, or the last one with what is left, or end before it."""
         left = Fraction(self.rho) - self._initial() - self._lost
         left -= sum((self._cost(decided) for decided in self._steps), Fraction(0))
-        if left < self._cost(self._start) / 2:
+        if left < self._cheapest_cost / 2:
             self.rounds = len(self._steps)
             return
         if left < 2 * self._cost(step) * _ALMOST:
             self.rounds = len(self._steps) + 1
-            step = self._last(left)
+            step = self._dividing(left)
         self._steps.append(step)
 
-    def _last(self, left: Fraction) -> _Step:
-        """The round that takes all that is left."""
+    @property
+    def _cheapest_cost(self) -> Fraction:
+        return min(self._cost(self._start), self._cost(self._joining))
+
+    def _dividing(self, left: Fraction) -> _Step:
+        """The round that takes all of ``left``."""
         events = self._events(self._start)
         selections = sum(isinstance(event, ExponentialEvent) for event in events)
         measuring = self._share * left / (len(events) - selections)
@@ -228,10 +272,18 @@ class AnnealedPlan:
             largest_epsilon(choosing, self._first.selection_slack),
         )
 
+    def _finest(self) -> tuple[_Step, ...]:
+        """The finest steps that there may be: of a round as others, of the last one, and of the tree."""
+        finest = self._start
+        while _finer(finest).sigma >= SMALLEST_SIGMA:
+            finest = _finer(finest)
+        last = [self._dividing(2 * self._cost(step)) for step in (finest, self._joining)]
+        return finest, self._joining, *last
+
     def _coarsest(self) -> _Step:
-        """The first step, or a last round of half its cost, which ``_decide`` makes of no less."""
-        last = self._last(self._cost(self._start) / 2)
-        return _Step(max(last.sigma, self._start.sigma), min(last.epsilon, self._start.epsilon))
+        """The coarsest step, or a last round of half its cost, which ``_decide`` makes of no less."""
+        steps = self._dividing(self._cheapest_cost / 2), self._start, self._joining
+        return _Step(max(step.sigma for step in steps), min(step.epsilon for step in steps))
 
     def _events(self, step: _Step) -> tuple[Event, ...]:
         return self._first.round_events(step.epsilon, measurement_event(self.noise, step.sigma))
@@ -241,11 +293,6 @@ class AnnealedPlan:
 
     def _initial(self) -> Fraction:
         return sum((Fraction(rho(event)) for event in self._first.events(0)), Fraction(0))
-
-
-def _choices(step: _Step) -> tuple[_Step, _Step]:
-    """What a round may be followed by, unless what is left decides: the same again, or a finer one."""
-    return step, _finer(step)
 
 
 def _finer(step: _Step) -> _Step:

@@ -18,10 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mechanisms.intervals import LARGEST, Choice, Interval
+from mechanisms.remaining_error import remaining_error
 from mechanisms.scores import FRACTION_BITS
 from mechanisms.workload import Workload
-
-_HALVINGS = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +57,7 @@ def expected_errors(
     for i, interval in enumerate(intervals):
         if interval.deviation is not None:
             counts = synthetic[workload.slice(i)] * (rows / total)
-            found[i] = Expected(noise_error(counts, interval.deviation), False)
+            found[i] = Expected(remaining_error(counts, interval.deviation), False)
     # What contains a marginal is at least as far away.
     numbers = {q: i for i, q in enumerate(workload.candidates)}
     for q in reversed(workload.candidates):
@@ -67,42 +66,6 @@ def expected_errors(
             if names and found[numbers[names]].at_most and error < found[numbers[names]].error:
                 found[numbers[names]] = Expected(error, True)
     return tuple(found)
-
-
-def noise_error(counts: NDArray[np.float64], deviation: float) -> float:
-    """What is left, normalised, of Gaussian noise on ``counts`` (n,) after projecting on what counts can be.
-
-    The projection on non-negative counts with the same sum lowers all by one t and cuts at 0; t is the one for which
-    the sum is right on average. Each count's expected error is then known in closed form. Raises ``ValueError``
-    without rows.
-    """
-    values, times = np.unique(counts, return_counts=True)
-    total = float(values @ times)
-    if not total > 0:
-        raise ValueError("a marginal without rows has no error")
-    units = values / deviation
-    low, high = 0.0, float(units.max()) + 10.0
-    for _ in range(_HALVINGS):
-        middle = (low + high) / 2
-        too_much = float(_mean_above(units - middle) @ times) > total / deviation
-        low, high = (middle, high) if too_much else (low, middle)
-    t = np.array([low])
-    # E |max(X, 0) - p| for X = p - t + noise: above p, and below it but for what is cut.
-    error = _mean_above(-t) + _mean_above(t) - _mean_above(t - units)
-    return min(LARGEST, float(error @ times) * deviation / total)
-
-
-def _mean_above(x: NDArray[np.float64]) -> NDArray[np.float64]:
-    """E max(x + Z, 0) for a standard normal Z."""
-    # An approximation within 2e-7 of erfc (Abramowitz and Stegun, 7.1.26) does for an estimate.
-    z = np.abs(x) / math.sqrt(2)
-    k = 1 / (1 + 0.3275911 * z)
-    series = (
-        ((1.061405429 * k - 1.453152027) * k + 1.421413741) * k - 0.284496736
-    ) * k + 0.254829592
-    tail = series * k * np.exp(-z * z) / 2
-    below = np.where(x < 0, tail, 1 - tail)
-    return np.asarray(x * below + np.exp(-x * x / 2) / math.sqrt(2 * math.pi))
 
 
 def _unchosen(

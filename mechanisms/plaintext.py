@@ -130,9 +130,9 @@ def measure_fine(
     ledger.require(plan.events(0))
     histograms = {}
     for i in unmeasured(domain):
-        ledger.charge(0, MEASURE, measurement_event(plan.noise, plan.sigma))
+        ledger.charge(0, MEASURE, plan.initial)
         counts = np.bincount(codes[:, i], minlength=domain.columns[i].size)
-        histograms[i] = counts + noise(random_bytes, plan.noise, plan.sigma, counts.size)
+        histograms[i] = counts + noise(random_bytes, plan.noise, plan.initial_sigma, counts.size)
     return histograms
 
 

@@ -1,6 +1,6 @@
 """The exponential mechanism in fixed point: scores, and the reference of the secure selection.
 
-Provides ``ScoreSpec`` (the public integers of one selection), ``build_spec``, ``plain_scores``,
+Provides ``ScoreSpec`` (the public integers of one selection), ``build_spec`` by one of ``RULES``, ``plain_scores``,
 ``select_index`` and ``MAX_CANDIDATES``.
 
 Secret: counts and scores. Public: the specification and the chosen index.
@@ -22,11 +22,19 @@ from decimal import Decimal, localcontext
 from fractions import Fraction
 from functools import lru_cache
 from itertools import accumulate
+from typing import Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from mechanisms.remaining_error import remaining_errors
 from mechanisms.workload import Workload
+
+Rule: TypeAlias = Literal["aim", "remaining-error"]
+"""What a measurement is taken to leave: AIM's norm of raw noise, or the error once it is brought back to counts."""
+AIM: Rule = "aim"
+REMAINING_ERROR: Rule = "remaining-error"
+RULES: tuple[Rule, ...] = (REMAINING_ERROR, AIM)
 
 FRACTION_BITS = 6
 SCORE_BITS = 28
@@ -95,12 +103,13 @@ def build_spec(
     sigma: float,
     epsilon: float,
     max_rows: int,
+    rule: Rule = AIM,
 ) -> ScoreSpec:
     """The specification of AIM's selection among some of the workload's candidates.
 
-    The score s_q = w_q (||x - y||_1 - sqrt(2/pi) sigma n_q) has sensitivity Delta, the largest
-    weight, and t_q = epsilon s_q / (2 Delta). Gains are rounded down: one row changes t by no more
-    than epsilon / 2.
+    The score s_q = w_q (||x - y||_1 - e_q) has sensitivity Delta, the largest weight, and t_q = epsilon s_q /
+    (2 Delta). e_q is the error that the measurement would leave, by the ``rule``: sqrt(2/pi) sigma n_q, or
+    ``remaining_errors``; both are public. Gains are rounded down: one row changes t by no more than epsilon / 2.
 
     Shapes: answers_q32 (workload.cells,), probabilities in units of 2^-32; ``total`` is the number
     of rows they are scaled to. Raises ``ValueError`` if ``total`` is not in 1 .. max_rows, no
@@ -113,8 +122,12 @@ def build_spec(
         raise ValueError("a selection needs a candidate with a positive weight")
     sizes = [workload.offsets[i + 1] - workload.offsets[i] for i in candidates]
     gains = [score_gain(epsilon, workload.weights[i], delta) for i in candidates]
-    offsets = [score_offset(gain, sigma, size) for gain, size in zip(gains, sizes, strict=True)]
-    answers = _scale_answers(workload.gather(answers_q32, candidates), total)
+    answers = scale_answers(workload.gather(answers_q32, candidates), total)
+    if rule == AIM:
+        offsets = [score_offset(gain, sigma, size) for gain, size in zip(gains, sizes, strict=True)]
+    else:
+        left = remaining_errors(answers, sizes, sigma, fraction_bits=FRACTION_BITS)
+        offsets = [gain * error for gain, error in zip(gains, left, strict=True)]
     return ScoreSpec(
         tuple(candidates),
         np.array(sizes, np.int64),
@@ -192,7 +205,7 @@ def score_offset(gain: int, sigma: float, size: int) -> int:
     return round(gain * noise)
 
 
-def _scale_answers(answers_q32: NDArray[np.uint32], total: int) -> NDArray[np.uint32]:
+def scale_answers(answers_q32: NDArray[np.uint32], total: int) -> NDArray[np.uint32]:
     """Probabilities times ``total``, rounded to units of 2^-FRACTION_BITS; uint64 holds it all."""
     shift = np.uint64(ANSWER_BITS - FRACTION_BITS)
     half = np.uint64(1 << (ANSWER_BITS - FRACTION_BITS - 1))

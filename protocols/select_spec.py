@@ -75,7 +75,8 @@ def widths(
 ) -> tuple[int, int]:
     """As ``bounds``, whatever the answers are: no sum of a candidate's counts or answers is above ``largest``.
 
-    ``largest`` is in units of 2^-6 counts, and answers may be rounded up. Raises as ``bounds``.
+    ``largest`` is in units of 2^-6 counts, and answers may be rounded up. Of offsets only those above what a gain makes
+    of an error count, so that bits do not hang on answers where offsets do. Raises as ``bounds``.
     """
     if not 1 <= len(sizes) <= MAX_CANDIDATES:
         raise ValueError(f"{len(sizes)} candidates; a selection takes 1 to {MAX_CANDIDATES}")
@@ -86,8 +87,8 @@ def widths(
         )
     error_bits = a_max.bit_length() + 1
     reach = 1 << (error_bits - 1)
-    highest = max(gain * reach - offset for gain, offset in zip(gains, offsets, strict=True))
-    score_bits = (highest + max(offsets) + NOISE_REACH).bit_length() + 1
+    highest = max(gains) * reach
+    score_bits = (highest + max(highest, *offsets) + NOISE_REACH).bit_length() + 1
     if score_bits > 63:
         raise ValueError(
             f"scores of {score_bits} bits: epsilon or max_rows is too large, 63 bits are supported"

@@ -39,6 +39,7 @@ from bench.utility.splits import SPLITS_FILE, measure_splits
 from bench.utility.store import Entry, Store
 from bench.utility.sweep import Job, run_all
 from mechanisms.errors import MechanismError
+from mechanisms.scores import AIM, RULES
 
 _EXAMPLE = (
     "Example: syncret bench utility --dataset adult --method aim,distaim,naive,private --partition clustering"
@@ -113,6 +114,21 @@ class _Numbers(click.ParamType[tuple[float, ...]]):
 @click.option("--delta", type=float, default=1e-5, show_default=True)
 @click.option("--rounds", type=_Numbers(int), default="10", show_default=True, help="T.")
 @click.option("--annealed", is_flag=True, help="Annealing in place of a fixed T.")
+@click.option(
+    "--rule",
+    type=click.Choice(RULES),
+    default=AIM,
+    show_default=True,
+    help="aim and distaim: what error a measurement is taken to leave; aim is the papers'.",
+)
+@click.option("--degree", type=int, default=3, show_default=True, help="Columns of a query.")
+@click.option(
+    "--queries",
+    type=int,
+    default=64,
+    show_default=True,
+    help="How many are drawn; all where there are no more.",
+)
 @click.option("--clients", type=int, default=100, show_default=True, help="K.")
 @click.option("--participation", type=_Numbers(float), default="0.1", show_default=True, help="p.")
 @click.option(
@@ -209,6 +225,9 @@ def utility(
     delta: float,
     rounds: tuple[int, ...],
     annealed: bool,
+    rule: str,
+    degree: int,
+    queries: int,
     clients: int,
     participation: tuple[float, ...],
     local_rounds: tuple[int, ...],
@@ -248,6 +267,9 @@ def utility(
             base = {
                 "delta": delta,
                 "annealed": annealed,
+                "rule": rule,
+                "degree": degree,
+                "queries": queries,
                 "clients": clients,
                 "mpc": mpc,
                 "iterations": iterations,

@@ -22,14 +22,16 @@ from bench.utility.paper_fit import aim_estimator, judged
 from bench.utility.problem import Outcome, Problem
 from bench.utility.settings import FRESH, Settings
 from mechanisms.accounting import Ledger, Schedule, fixed_rounds_plan, rho_from_epsilon_delta
-from mechanisms.aim import Measurement, run_aim
+from mechanisms.aim import Measurement, run_aim, tree_rounds
 from mechanisms.annealing import AnnealedPlan
 from mechanisms.events import noise_deviation
 from mechanisms.plaintext import PlaintextBackend, measure_fine
 from mechanisms.resolving import coarse_codes, coarse_measurement, resolve
 from mechanisms.sampling import RandomBytes
+from mechanisms.scores import AIM, RULES, Rule
 from mechanisms.workload import Workload, count_marginals
 from parties.config import MAX_ROWS
+from parties.distaim.planning import INITIAL_SHARE, TREE_SHARE
 from parties.trial.partition import Partition
 
 
@@ -101,9 +103,9 @@ def _measured(
     histograms = measure_fine(fine, plan, codes=codes, ledger=ledger, random_bytes=random_bytes)
     if not histograms:
         return posed.workload, codes, []
-    domain = resolve(fine, histograms, noise_deviation(plan.noise, plan.sigma))
+    domain = resolve(fine, histograms, noise_deviation(plan.noise, plan.initial_sigma))
     history = [
-        coarse_measurement(domain, i, noisy, sigma=plan.sigma, clients=1)
+        coarse_measurement(domain, i, noisy, sigma=plan.initial_sigma, clients=1)
         for i, noisy in histograms.items()
     ]
     workload = Workload(domain, posed.workload.queries)
@@ -119,7 +121,15 @@ async def _run_aim(
     history: Sequence[Measurement],
 ) -> Outcome:
     estimator = aim_estimator(settings, workload, plan, rows=len(posed.dataset.train))
-    result = await run_aim(workload, plan, backend, estimator, max_rows=MAX_ROWS, history=history)
+    result = await run_aim(
+        workload,
+        plan,
+        backend,
+        estimator,
+        max_rows=MAX_ROWS,
+        rule=_rule(settings),
+        history=history,
+    )
     if estimator.model is None:
         raise RuntimeError("the final estimate made no model")
     return Outcome(estimator.model, result.total, result.rounds_done, judged(estimator))
@@ -128,9 +138,28 @@ async def _run_aim(
 def _schedule(settings: Settings, workload: Workload) -> Schedule:
     rho = rho_from_epsilon_delta(settings.epsilon, settings.delta)
     columns = len(workload.one_way)
+    theirs = settings.rule == AIM
+    initial_share = None if theirs else INITIAL_SHARE
     if settings.annealed:
-        return AnnealedPlan(rho, columns, measure_share=settings.measure_share)
-    return fixed_rounds_plan(rho, settings.rounds, columns, measure_share=settings.measure_share)
+        return AnnealedPlan(
+            rho,
+            columns,
+            measure_share=settings.measure_share,
+            initial_share=initial_share,
+            tree_rounds=tree_rounds(workload),
+            tree_share=0.0 if theirs else TREE_SHARE,
+        )
+    return fixed_rounds_plan(
+        rho,
+        settings.rounds,
+        columns,
+        measure_share=settings.measure_share,
+        initial_share=initial_share,
+    )
+
+
+def _rule(settings: Settings) -> Rule:
+    return next(rule for rule in RULES if rule == settings.rule)
 
 
 def arrival_counts(

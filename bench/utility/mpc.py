@@ -53,6 +53,7 @@ def _trial(settings: Settings, posed: Problem) -> Trial:
             "input": "counts",
             "epsilon": settings.epsilon,
             "delta": settings.delta,
+            "rule": settings.rule,
             "measure_share": settings.measure_share,
             "iterations": settings.iterations,
             "final_iterations": settings.final_iterations,

@@ -14,6 +14,7 @@ import numpy as np
 from bench.datasets import NAMES, SYNTHFS
 from bench.fetch import DatasetError
 from bench.splits import NATURAL, SPLITS
+from mechanisms.scores import AIM, RULES
 
 FORMAT: Final = 1
 """Raised when results of before are no longer to be mixed with new ones."""
@@ -46,8 +47,10 @@ class Settings:
     elsewhere. As in the authors' code: `settles` any (annealed FLAIM becomes finer once a single query has settled),
     `drawn` server (random: the server draws one query for all clients of a round), `first` fresh (distaim: each initial
     one-way marginal is of clients drawn for it alone), `estimator` paper; stopping is ours until the loss is that of
-    noise (`bench.utility.paper_fit`). `rounds` is ignored when `annealed`. `mpc` is for distaim: with it the three
-    servers and the owners run as processes; without, the same loop on counts in the clear.
+    noise (`bench.utility.paper_fit`). `rule` is what error AIM takes a measurement to leave; by another than the
+    papers' the budget is divided as a study's is, too (`mechanisms.remaining_error`). `rounds` is ignored when `annealed`.
+    `mpc` is for distaim: with it the three servers and the owners run as processes; without, the same loop on counts
+    in the clear.
 
     Raises DatasetError for an unknown method, dataset or partition; ValueError for a number out of range.
     """
@@ -63,6 +66,7 @@ class Settings:
     delta: float = 1e-5
     rounds: int = 10
     annealed: bool = False
+    rule: str = AIM
     local_rounds: int = 1
     measure_share: float = 0.9
     tau: str | None = None
@@ -91,6 +95,7 @@ class Settings:
             ("settles", self.settles, (SUM, ANY)),
             ("drawn", self.drawn, (CLIENTS, SERVER)),
             ("first", self.first, (KEPT, FRESH)),
+            ("rule", self.rule, RULES),
         ):
             if value not in known:
                 raise DatasetError(f"unknown {what} {value!r}; expected one of {', '.join(known)}")
@@ -111,6 +116,8 @@ class Settings:
             raise DatasetError("settles = 'any' is for FLAIM's variants, annealed")
         if self.drawn == SERVER and (self.method != "random" or self.estimator != OURS):
             raise DatasetError(f"drawn is for random with our own estimator, not for {self.method}")
+        if self.rule != AIM and (self.flaim or self.first == FRESH):
+            raise DatasetError(f"rule {self.rule!r} is for aim and distaim, with first = 'kept'")
         if self.first == FRESH and (self.method != "distaim" or self.mpc):
             raise DatasetError("first = 'fresh' is for distaim without mpc")
         if not self.flaim and self.local_rounds != 1:
@@ -151,6 +158,8 @@ class Settings:
             ignored.add("settles")
         if self.drawn == CLIENTS:
             ignored.add("drawn")
+        if self.rule == AIM:
+            ignored.add("rule")
         if self.first == KEPT:
             ignored.add("first")
         if self.estimator == OURS:

@@ -37,7 +37,7 @@ from parties.distaim.notes import (
     SELECTING,
     WITHDRAWN,
 )
-from parties.distaim.planning import security_bits
+from parties.distaim.planning import rule_of, security_bits
 from parties.distaim.steps import (
     CLIENTS_COMPARE,
     COUNT_VERIFY,
@@ -285,14 +285,14 @@ def _released(
             selection = chosen_from.selection(plans[number])
             yield from _priced(OF_SELECTION, selection, number)
         elif entry.record["what"] == COUNTS.what:
-            measurement = _measurement(entry.number("count"), plans[number], terms)
+            measurement = _measurement(entry.number("count"), plans[number], terms, number)
             # Round 0 has all its noise from one batch.
             steps = [step for step in OF_MEASUREMENT if number > 0 or step is not MEASURE_NOISE]
             yield from _priced(steps, measurement, number)
         elif entry.record["what"] == PASSED.what:
             yield from _priced(OF_CHECKS, _checked(entry.number("count"), terms), number)
     if (pending := _pending_cells(attempt, terms)) and 0 in plans:
-        yield from _priced([MEASURE_NOISE], _measurement(pending, plans[0], terms), 0)
+        yield from _priced([MEASURE_NOISE], _measurement(pending, plans[0], terms, 0), 0)
 
 
 class _ChosenFrom:
@@ -374,6 +374,7 @@ def _selection(candidates: list[int], plan: Schedule, terms: Terms, samples: int
         sigma=plan.noise_sigma,
         epsilon=plan.epsilon,
         max_rows=terms.config.max_rows,
+        rule=rule_of(terms.config),
     )
     return Selection([int(size) for size in spec.sizes], *bounds(spec), samples)
 
@@ -392,9 +393,11 @@ def _counted_rows(rows: int, terms: Terms, number: int) -> Counting:
     return Counting(counting_plan(terms.workload), rows, recoding)
 
 
-def _measurement(cells: int, plan: Schedule, terms: Terms) -> Measurement:
+def _measurement(cells: int, plan: Schedule, terms: Terms, number: int) -> Measurement:
+    """Of round ``number``."""
+    sigma = plan.sigma if number > 0 else plan.initial_sigma
     noise = noise_of(plan.noise, security_bits(terms.config, terms.workload))
-    return Measurement(cells, lambda count: noise.cost(count, plan.sigma))
+    return Measurement(cells, lambda count: noise.cost(count, sigma))
 
 
 def _counted_in(attempt: Attempt, terms: Terms) -> Iterator[tuple[StepInRound, Cost]]:
@@ -466,7 +469,9 @@ def _limit(place: StepInRound, attempt: Attempt, terms: Terms) -> int | None:
         sizes = [max(terms.size(i) for i in range(len(workload.candidates)))]
     measuring = [step for step in OF_MEASUREMENT if step.name == place.step]
     costs = [
-        c for n in sizes for c in _priced(measuring, _measurement(n, plan, terms), place.round)
+        c
+        for n in sizes
+        for c in _priced(measuring, _measurement(n, plan, terms, place.round), place.round)
     ]
 
     def sent(costs: Sequence[tuple[StepInRound, Cost]]) -> int:

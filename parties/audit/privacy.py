@@ -98,7 +98,7 @@ def _resolved(evidence: Evidence, terms: Terms) -> Terms:
         attempt = max(session.present, key=lambda a: len(list(a.of("opened"))))
         agreed = attempt.notes(AGREED.what)
         left = iter(terms.workload.one_way[agreed[0].number("initial") if agreed else 0 :])
-        sigma = next((plan.sigma for n, _, plan in rounds_of(attempt, terms) if n == 0), 0)
+        sigma = next((plan.initial_sigma for n, _, plan in rounds_of(attempt, terms) if n == 0), 0)
         for entry in attempt.of("opened"):
             if entry.record["what"] == COUNTS.what and entry.number("round") == 0:
                 column = next(left, -1)
@@ -434,7 +434,8 @@ def _as_planned(attempt: Attempt, evidence: Evidence, terms: Terms) -> None:
         for entry in entries:
             event = event_of(entry)
             step = SELECT.name if isinstance(event, ExponentialEvent) else MEASURE.name
-            planned = plan.selection if step == SELECT.name else plan.measurement
+            measured = plan.measurement if number > 0 else plan.initial
+            planned = plan.selection if step == SELECT.name else measured
             allowed = number > 0 or step == MEASURE.name
             require(
                 allowed and event == planned and entry.text("step") == step,

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from mechanisms.accounting import Schedule
-from mechanisms.aim import AimResult, Chosen, Estimate, estimated_total, selectable
+from mechanisms.aim import AimResult, Chosen, Estimate, candidates_of, estimated_total
 from mechanisms.column_values import ColumnValues
 from mechanisms.domain import Domain
 from mechanisms.errors import MechanismError
@@ -27,7 +27,7 @@ from parties.audit.privacy import Terms, rounds_of
 from parties.audit.released import Released, released
 from parties.audit.report import NAME, read
 from parties.config import Config
-from parties.distaim.planning import make_plan, noise_kind
+from parties.distaim.planning import make_plan, noise_kind, rule_of
 from parties.errors import PartyError
 from parties.published import MODEL, TABLE
 from parties.report.columns import column_summaries
@@ -144,12 +144,13 @@ def _last_choice(
     until = [m for m in opened.measurements if m.round < measured.round]
     spec = build_spec(
         workload,
-        selectable(workload, allowed),
+        candidates_of(workload, allowed, plan, until, round=measured.round),
         estimated.model.answers_q32(workload.candidates),
         total=estimated_total(until, measured.clients, config.max_rows),
         sigma=plan.noise_sigma,
         epsilon=plan.epsilon,
         max_rows=config.max_rows,
+        rule=rule_of(config),
     )
     require(
         measured.candidate in spec.candidates,

@@ -65,6 +65,7 @@ def _measured(attempt: Attempt, evidence: Evidence, terms: Terms) -> Iterator[Me
             number = entry.number("round")
             candidate = candidate if number > 0 else next(left, -1)
             require(candidate >= 0, f"round {number} opened more marginals than there are columns")
-            sigma = plans[number].sigma
+            plan = plans[number]
+            sigma = plan.sigma if number > 0 else plan.initial_sigma
             opened = Checkpoint(number, candidate, sigma, clients, terms.counts(entry))
             yield from measurements_of(terms.config, terms.workload, [opened])

@@ -9,6 +9,7 @@ import re
 from dataclasses import dataclass, fields
 from pathlib import Path
 
+from mechanisms.scores import REMAINING_ERROR, RULES
 from parties.config.checks import (
     check,
     check_choice,
@@ -57,6 +58,11 @@ class RunSection:
 
     ``schedule`` fixed: ``rounds`` alike. ``schedule`` annealed: finer rounds once the model has settled; ``rounds`` is
     then 16 a column, which the budget would last for if it never did, and need not be given.
+    ``rule`` is what error a noisy measurement is taken to leave (`mechanisms.remaining_error`), in choices and where an
+    annealed schedule asks whether the model has settled; ``aim`` is that of the papers. ``measure_share`` of the budget
+    is for noisy counts, and ``initial_share`` of that for one-way marginals; without it a fifth, by the rule ``aim`` as
+    much for each as for any other. ``tree_share`` of what these leave is, in an annealed schedule, for pairs that join
+    all columns to one tree, before other rounds; without it a quarter, by the rule ``aim`` nothing.
     ``input`` is what owners send: ``counts``, in the form ``upload``; ``rows``; or whichever is smaller (``auto``).
     ``check`` is what servers check of an owner's weight (`protocols.bounded`): its totals, which are to agree and to be
     at most clients.rows_per_client; each of its cells besides; or nothing, for benchmarks. Rows need no check.
@@ -76,7 +82,10 @@ class RunSection:
     delta: float
     rounds: int
     schedule: str = FIXED
+    rule: str = REMAINING_ERROR
     measure_share: float = 0.9
+    initial_share: float | None = None
+    tree_share: float | None = None
     noise: str = DISCRETE
     security: str = SEMI_HONEST
     unit: str = ROW
@@ -105,6 +114,24 @@ class RunSection:
         share = self.measure_share
         check(0 < share < 1, "run.measure_share", f"is {share}; expected between 0 and 1")
         check_choice("run.schedule", self.schedule, SCHEDULES)
+        check_choice("run.rule", self.rule, RULES)
+        first = self.initial_share
+        check(
+            first is None or 0 < first < 1,
+            "run.initial_share",
+            f"is {first}; expected between 0 and 1",
+        )
+        joining = self.tree_share
+        check(
+            joining is None or 0 <= joining < 1,
+            "run.tree_share",
+            f"is {joining}; expected at least 0 and below 1",
+        )
+        check(
+            not joining or self.schedule == ANNEALED,
+            "run.tree_share",
+            f'is {joining} beside schedule = "{self.schedule}"; expected "{ANNEALED}"',
+        )
         check_choice("run.noise", self.noise, NOISES)
         check_choice("run.security", self.security, SECURITIES)
         check(

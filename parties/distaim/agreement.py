@@ -74,7 +74,8 @@ def identity_of(
     config: Config, workload_digest: str, plan: Schedule, security_bits: int
 ) -> Identity:
     """What this server runs; ``plan`` is that of a run that has not begun."""
-    numbers = f"{plan.noise} within 2^-{security_bits} rho={plan.rho!r} sigma={plan.sigma!r} epsilon={plan.epsilon!r}"
+    numbers = f"{plan.noise} within 2^-{security_bits} rho={plan.rho!r} sigma={plan.initial_sigma!r}, {plan.sigma!r} "
+    numbers += f"epsilon={plan.epsilon!r}"
     return Identity(
         config.run.id, config.digest(), workload_digest, version(), WIRE_VERSION, numbers
     )

@@ -149,7 +149,7 @@ class MpcBackend:
             clients=self._clients,
         )
         if round == 0:
-            first = self._openings.first(self._digest, self._members, self._plan.sigma)
+            first = self._openings.first(self._digest, self._members, self._plan.initial_sigma)
             await self._commit(first)
         return self._clients
 
@@ -185,17 +185,17 @@ class MpcBackend:
         It is made of all of them, also where some are measured already, so that each has the noise that it had before.
         """
         cells = sum(self._sizes[i] for i in self._workload.one_way)
-        name = self._openings.first_noise(self._digest, self._plan.sigma)
+        name = self._openings.first_noise(self._digest, self._plan.initial_sigma)
         with (
             ctx.step(PREPARE.name, round=0) as c,
             c.step(MEASURE_NOISE.name, round=0) as step,
             step.noise_of(self._openings.source(name)) as n,
         ):
             if n.verifier is None:
-                return await self._noise.samples(n, cells, self._plan.sigma, self._max_rows)
+                return await self._noise.samples(n, cells, self._plan.initial_sigma, self._max_rows)
             # A verifier of its own: what is done beside this is proved at other times.
             c.verifier = n.verifier = ProductVerifier()
-            samples = await self._noise.samples(n, cells, self._plan.sigma, self._max_rows)
+            samples = await self._noise.samples(n, cells, self._plan.initial_sigma, self._max_rows)
             await c.verifier.settle(c)
             return samples
 
@@ -219,7 +219,8 @@ class MpcBackend:
         charged = [e for e in self._ledger.entries if e.round == round]
         if round == 0:
             names = (
-                measurement_name(recorded, i, self._plan.sigma) for i in self._workload.one_way
+                measurement_name(recorded, i, self._plan.initial_sigma)
+                for i in self._workload.one_way
             )
             return events[sum(self._ledger.paid(name) is not None for name in names) :]
         if not any(e.opening == choice_name(recorded) for e in charged):
@@ -344,12 +345,14 @@ class MpcBackend:
         Leaks: the noisy counts. Rounds, Communication: ``protocols.measure``. Raises BudgetExceeded,
         ProtocolError, StoreError.
         """
-        if sigma != self._plan.sigma:
+        first = self._round == 0
+        if sigma != (self._plan.initial_sigma if first else self._plan.sigma):
             raise ValueError(f"a measurement with deviation {sigma} is not in the plan")
         if self._inputs is None:
             raise RuntimeError("begin_round, and from round 1 on select, come first")
         name = measurement_name(self._inputs, candidate, sigma)
-        self._charge(MEASURE.name, self._plan.measurement, name)
+        charged = self._plan.initial if first else self._plan.measurement
+        self._charge(MEASURE.name, charged, name)
         counts = self._require_counts()[self._workload.slice(candidate)]
         with self._ctx.step(MEASURE.name, round=self._round) as c:
             noisy = await measure(
@@ -358,7 +361,7 @@ class MpcBackend:
                 sigma,
                 self._max_rows,
                 self._noise,
-                prepared=self._prepared_for(candidate) if self._round == 0 else None,
+                prepared=self._prepared_for(candidate) if first else None,
                 source=self._openings.source(name),
             )
         self._transcript.flush()

@@ -39,7 +39,7 @@ from parties.distaim.noise_keys import packed_keys, unpacked_keys
 from parties.distaim.notes import AGREED, CLAIMED, FINISHED, PUBLISHED
 from parties.distaim.outbox import Outbox
 from parties.distaim.outputs import CostsFile, result_document
-from parties.distaim.planning import released_costs
+from parties.distaim.planning import released_costs, rule_of
 from parties.distaim.private_bins import (
     Released,
     first_workload,
@@ -249,7 +249,7 @@ async def _bins(
     measured = {one.candidate for one in resumed.found.history}
     missing = [i for i in first.one_way if i not in measured]
     backend = _backend(replace(server, workload=first), ctx, resumed, arrivals)
-    clients, sigma = await backend.begin_round(0) if missing else 0, server.plan.sigma
+    clients, sigma = await backend.begin_round(0) if missing else 0, server.plan.initial_sigma
     released = [
         *resumed.found.history,
         *[Checkpoint(0, i, sigma, clients, await backend.measure(i, sigma)) for i in missing],
@@ -300,6 +300,7 @@ async def _aim(
         _backend(server, ctx, resumed, arrivals),
         estimator,
         max_rows=server.config.max_rows,
+        rule=rule_of(server.config),
         history=measurements_of(server.config, server.workload, released),
         on_round=lambda record: _on_round(server, arrivals, accounts, record),
     )

@@ -14,7 +14,7 @@ from mechanisms.accounting import Schedule
 from mechanisms.column_parts import PRIVATE
 from mechanisms.domain import Clique
 from mechanisms.resolving import unmeasured
-from mechanisms.scores import score_gain, score_offset
+from mechanisms.scores import AIM, score_gain, score_offset
 from mechanisms.workload import Workload
 from parties.config import CELLS, COUNTS_INPUT, ROWS_INPUT, Config
 from parties.distaim.inputs import input_forms
@@ -105,15 +105,17 @@ def largest(workload: Workload) -> Clique:
 
 def selection_bounds(config: Config, workload: Workload, plan: Schedule) -> tuple[int, int]:
     """Bits of errors and scores of a selection among all candidates, in the finest round. Raises ValueError."""
-    finest = plan.sigma / min(plan.reach)
     candidates = selectable(workload)
     sizes = sizes_of(workload, candidates)
     weights = [workload.weights[i] for i in candidates]
-    gains = [score_gain(plan.epsilon * finest, weight, max(weights)) for weight in weights]
-    offsets = [
-        score_offset(gain, plan.noise_sigma / finest, size)
-        for gain, size in zip(gains, sizes, strict=True)
-    ]
+    gains = [score_gain(plan.sharpest, weight, max(weights)) for weight in weights]
+    # A round with k times the epsilon has a k-th of the deviation.
+    sigma = plan.noise_sigma * plan.epsilon / plan.sharpest
+    offsets = [score_offset(gain, sigma, size) for gain, size in zip(gains, sizes, strict=True)]
+    if config.run.rule != AIM:
+        offsets = [0] * len(
+            sizes
+        )  # No error that is left is larger than what two tables can differ by.
     return widths(np.array(sizes, np.int64), config.max_rows << FRACTION_BITS, gains, offsets)
 
 

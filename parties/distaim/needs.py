@@ -222,12 +222,12 @@ def _costs_of_phases(config: Config, workload: Workload, plan: Schedule) -> Mapp
 
     noise = noise_of(config.run.noise, security_bits(config, workload))
 
-    def measured(cells: int) -> Cost:
-        facts = Measurement(cells, lambda count: noise.cost(count, plan.sigma))
+    def measured(cells: int, sigma: float) -> Cost:
+        facts = Measurement(cells, lambda count: noise.cost(count, sigma))
         return _cost(MEASURE_NOISE, facts) + _cost(MEASURE_OPEN, facts)
 
-    measure = measured(sum(workload.domain.shape))
-    largest = measured(_most_measured(config, workload))
+    measure = measured(sum(workload.domain.shape), plan.initial_sigma)
+    largest = measured(_most_measured(config, workload), plan.sigma)
     return {
         "share": _share_cost(config, workload),
         "select": reduce(

@@ -14,8 +14,10 @@ from fractions import Fraction
 from functools import lru_cache
 
 from mechanisms.accounting import Schedule, fixed_rounds_plan, rho, rho_from_epsilon_delta
+from mechanisms.aim import tree_rounds
 from mechanisms.annealing import AnnealedPlan
 from mechanisms.events import NOISE_KINDS, NoiseKind
+from mechanisms.scores import AIM, RULES, Rule
 from mechanisms.units import row_budget
 from mechanisms.workload import Workload
 from parties.budget import ROW, Release
@@ -25,6 +27,8 @@ from protocols.discrete import LARGEST_SECURITY, SECURITY_BITS
 from protocols.measure import BOX_MULLER, check_measure, release_distance
 from protocols.select_spec import SELECTION_DISTANCE, SELECTION_SLACK
 
+INITIAL_SHARE, TREE_SHARE = 0.2, 0.25
+"""Of what is for measuring, and of what that leaves: where a config does not say, and not by AIM's own rule."""
 _STEP_BITS = 8
 _SHARE_OF_DELTA = 2.0**-10
 _USUAL_DELTA = 1e-9
@@ -88,11 +92,24 @@ def _unit(config: Config) -> str:
 def _divided(config: Config, workload: Workload) -> Schedule:
     """The division, whatever noise it comes to."""
     budget = row_budget(unit_budget(config, workload), config.rows_of_unit)
-    return _division(config.run, len(workload.one_way), budget)
+    return _division(config.run, _Shape.of(workload), budget)
 
 
-def _division(run: RunSection, columns: int, budget: float) -> Schedule:
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """What a division has to know of a workload: its columns, and the pairs that join all of them."""
+
+    columns: int
+    pairs: int
+
+    @classmethod
+    def of(cls, workload: Workload) -> "_Shape":
+        return cls(len(workload.one_way), tree_rounds(workload))
+
+
+def _division(run: RunSection, shape: _Shape, budget: float) -> Schedule:
     """Of a row's ``budget``."""
+    columns = shape.columns
     if run.schedule == ANNEALED:
         return AnnealedPlan(
             budget,
@@ -100,6 +117,9 @@ def _division(run: RunSection, columns: int, budget: float) -> Schedule:
             measure_share=run.measure_share,
             selection_slack=SELECTION_SLACK,
             noise=_kind(run),
+            initial_share=_initial_share(run),
+            tree_rounds=shape.pairs,
+            tree_share=_tree_share(run),
         )
     return fixed_rounds_plan(
         budget,
@@ -108,7 +128,25 @@ def _division(run: RunSection, columns: int, budget: float) -> Schedule:
         measure_share=run.measure_share,
         selection_slack=SELECTION_SLACK,
         noise=_kind(run),
+        initial_share=_initial_share(run),
     )
+
+
+def rule_of(config: Config) -> Rule:
+    """The config's rule, which has been checked, by its type."""
+    return next(rule for rule in RULES if rule == config.run.rule)
+
+
+def _initial_share(run: RunSection) -> float | None:
+    if run.initial_share is None and run.rule != AIM:
+        return INITIAL_SHARE
+    return run.initial_share
+
+
+def _tree_share(run: RunSection) -> float:
+    if run.tree_share is not None:
+        return run.tree_share
+    return 0.0 if run.rule == AIM else TREE_SHARE
 
 
 def _remedies(config: Config, workload: Workload) -> str:
@@ -133,11 +171,11 @@ def _remedies(config: Config, workload: Workload) -> str:
 
 def _least_delta(config: Config, workload: Workload) -> float:
     """What the finest samplers take out of delta, at an epsilon of 1 where the config's is larger."""
-    run, columns = config.run, len(workload.one_way)
-    paid = _Paid.planned(run, columns)
+    run, shape = config.run, _Shape.of(workload)
+    paid = _Paid.planned(run, shape)
     with contextlib.suppress(ValueError):
         # Of a usual delta: how much is paid for hardly hangs on the budget.
-        paid = paid.most(_division(run, columns, rho_from_epsilon_delta(run.epsilon, _USUAL_DELTA)))
+        paid = paid.most(_division(run, shape, rho_from_epsilon_delta(run.epsilon, _USUAL_DELTA)))
     distance = paid.distance(run, config.rows_of_unit, LARGEST_SECURITY)
     return (1 + math.exp(min(run.epsilon, 1.0))) * distance
 
@@ -198,9 +236,10 @@ class _Paid:
     choices: int
 
     @classmethod
-    def planned(cls, run: RunSection, columns: int) -> "_Paid":
+    def planned(cls, run: RunSection, shape: _Shape) -> "_Paid":
         """What a run without interruptions comes to at most."""
-        return cls(columns + run.rounds, run.rounds)
+        rounds = run.rounds + (shape.pairs if run.schedule == ANNEALED else 0)
+        return cls(shape.columns + rounds, rounds)
 
     def most(self, plan: Schedule) -> "_Paid":
         """This or, where it is more, what ``plan``'s budget is enough for."""
@@ -239,16 +278,16 @@ class _Sampling:
 
 
 def _sampling(config: Config, workload: Workload) -> _Sampling:
-    return _sampling_of(config.run, config.rows_of_unit, len(workload.one_way))
+    return _sampling_of(config.run, config.rows_of_unit, _Shape.of(workload))
 
 
 @lru_cache(maxsize=256)
-def _sampling_of(run: RunSection, rows: int, columns: int) -> _Sampling:
+def _sampling_of(run: RunSection, rows: int, shape: _Shape) -> _Sampling:
     """What a run's ledger can pay for hangs on the budget, and that on what the ledger can pay for.
 
     Counts begin with the plan's and are raised until they cover what the budget that they leave is enough for.
     """
-    paid = _Paid.planned(run, columns)
+    paid = _Paid.planned(run, shape)
     while True:
         bits = paid.bits(run, rows)
         distance = paid.distance(run, rows, bits)
@@ -256,7 +295,7 @@ def _sampling_of(run: RunSection, rows: int, columns: int) -> _Sampling:
             budget = rho_from_epsilon_delta(run.epsilon, run.delta, distance=distance)
         except ValueError as problem:
             raise _Uncovered(str(problem)) from problem
-        most = paid.most(_division(run, columns, row_budget(budget, rows)))
+        most = paid.most(_division(run, shape, row_budget(budget, rows)))
         if most == paid:
             return _Sampling(bits, distance, budget)
         paid = most

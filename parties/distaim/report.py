@@ -135,12 +135,12 @@ def implementation_delta(config: Config, workload: Workload) -> float:
 
 def notes(result: Mapping[str, Any], config: Config) -> tuple[str, ...]:
     """What a reader should know of how the rounds went, from a result.json."""
-    done, first = result["rounds_done"], result["sigma"]
-    last = result["selected"][-1]["sigma"] if result["selected"] else first
+    done, chosen = result["rounds_done"], result["selected"]
     if config.run.schedule == ANNEALED and not result.get("finished_early"):
+        sigmas = [one["sigma"] for one in chosen]
+        later = f", and from {sigmas[0]:.4g} rows to {min(sigmas):.4g} in rounds" if sigmas else ""
         return (
-            f"Annealed: {done} rounds, of {config.run.rounds} that the budget would have lasted for without; the "
-            f"noise's deviation went from {first:.4g} rows to {last:.4g}.",
+            f"Annealed: {done} rounds. The noise's deviation was {result['sigma']:.4g} rows for single columns{later}.",
         )
     if done == config.run.rounds:
         return ()

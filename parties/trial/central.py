@@ -21,7 +21,7 @@ from mechanisms.resolving import coarse_measurement, resolve
 from mechanisms.scores import ScoreSpec
 from parties.distaim.estimation import make_estimator
 from parties.distaim.outputs import result_document, write_synthetic
-from parties.distaim.planning import make_plan
+from parties.distaim.planning import make_plan, rule_of
 from parties.distaim.quality import keep_quality
 from parties.distaim.report import notes
 from parties.distaim.steps import ESTIMATE
@@ -118,6 +118,7 @@ async def run_central(trial: Trial, folder: Folder, *, progress: Progress) -> Ru
             metered,
             metered,
             max_rows=config.max_rows,
+            rule=rule_of(config),
             history=history,
             on_round=lambda record: pulse.event(
                 "rounds", f"{round_text(record.round, plan)} done", done=record.round
@@ -154,9 +155,9 @@ def _resolved(
     )
     if not histograms:
         return trial, [], []
-    domain = resolve(fine, histograms, noise_deviation(plan.noise, plan.sigma))
+    domain = resolve(fine, histograms, noise_deviation(plan.noise, plan.initial_sigma))
     history = [
-        coarse_measurement(domain, i, noisy, sigma=plan.sigma, clients=1)
+        coarse_measurement(domain, i, noisy, sigma=plan.initial_sigma, clients=1)
         for i, noisy in histograms.items()
     ]
     opened = [Opened(0, MEASURE.name, COUNTS.what, noisy.size) for noisy in histograms.values()]

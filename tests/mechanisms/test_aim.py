@@ -14,22 +14,38 @@ from mechanisms.aim import (
     Measurement,
     RoundRecord,
     _settled,
+    candidates_of,
+    connected,
     estimated_total,
     run_aim,
+    selectable,
+    tree_rounds,
 )
+from mechanisms.annealing import AnnealedPlan
 from mechanisms.errors import BudgetExceeded, EstimationError
 from mechanisms.events import NOISE_KINDS, NoiseKind, measurement_event
 from mechanisms.metrics import table_answers, workload_error
 from mechanisms.pgm import PgmEstimator
 from mechanisms.plaintext import PlaintextBackend
+from mechanisms.remaining_error import remaining_error, remaining_errors
 from mechanisms.sampling import public_generator
-from mechanisms.scores import ScoreSpec, build_spec, plain_scores, score_offset, select_index
+from mechanisms.scores import (
+    AIM,
+    REMAINING_ERROR,
+    Rule,
+    ScoreSpec,
+    build_spec,
+    plain_scores,
+    score_offset,
+    select_index,
+)
 from mechanisms.totals import NoisyTotal
 from mechanisms.workload import Workload, count_marginals, draw_workload
 from tests.mechanisms.tables import domain_of, random_codes, random_stream
 
 DOMAIN = domain_of(3, 4, 2, 5)
 WORKLOAD = draw_workload(DOMAIN, 2, 4, seed=3)
+PAIRS = draw_workload(DOMAIN, 2, None)
 CODES = random_codes(DOMAIN, 3000, 1)
 PLAN = fixed_rounds_plan(0.5, 3, 4)
 MAX_ROWS = 10_000
@@ -296,6 +312,97 @@ async def test_run_aim_expects_of_a_score_the_noise_that_is_added(kind: NoiseKin
     )
 
 
+def test_settled_by_the_new_rule_is_moved_by_no_more_than_noise_leaves() -> None:
+    """Of a marginal whose rows are all in one of 10,000 cells, noise leaves a hundredth of what raw noise has."""
+    domain = domain_of(100, 100)
+    workload = Workload(domain, ((domain.names[0], domain.names[1]),))
+    plan = fixed_rounds_plan(0.5, 3, 2)
+    cells, rows = workload.slice(2), 500.0
+    last = Measurement(1, 2, np.full(10_000, rows / 10_000), plan.sigma, 10)
+    before = np.zeros(workload.cells, np.uint32)
+    before[cells.start] = 2**32 - 1
+    raw = math.sqrt(2 / math.pi) * plan.sigma * 10_000
+
+    def settled(moved: float, rule: Rule) -> bool:
+        after = before.copy()
+        after[cells.start] -= np.uint32(moved / rows * 2**32 / 2)
+        after[cells.start + 1] += np.uint32(moved / rows * 2**32 / 2)
+        every = np.ones(3, bool)
+        estimates = Estimate(every, before), Estimate(every, after)
+        return _settled(workload, plan, [last], *estimates, max_rows=MAX_ROWS, rule=rule)
+
+    assert raw > 20 * rows
+    assert settled(rows, AIM)
+    counts = np.zeros(10_000)
+    counts[0] = rows
+    left = rows * remaining_error(counts, plan.sigma)
+    assert left < raw / 300
+    assert settled(0.99 * left, REMAINING_ERROR)
+    assert not settled(1.01 * left, REMAINING_ERROR)
+
+
+async def test_run_aim_by_the_new_rule_expects_of_a_score_what_the_noise_leaves() -> None:
+    plan = fixed_rounds_plan(0.5, 1, 4, noise="distributed", initial_share=0.2)
+    arrivals = {0: (1, count_marginals(CODES, WORKLOAD))}
+    of = Asked(
+        WORKLOAD, plan, arrivals=arrivals, ledger=Ledger(plan.rho), random_bytes=random_stream(1)
+    )
+    result = await run_aim(
+        WORKLOAD, plan, of, UniformEstimator(), max_rows=MAX_ROWS, rule=REMAINING_ERROR
+    )
+    assert [m.sigma for m in result.measurements] == [plan.initial_sigma] * 4 + [plan.sigma]
+    left = remaining_errors(
+        of.spec.answers, of.spec.sizes.tolist(), plan.noise_sigma, fraction_bits=6
+    )
+    assert of.spec.offsets == tuple(
+        gain * error for gain, error in zip(of.spec.gains, left, strict=True)
+    )
+
+
+async def test_run_aim_joins_all_columns_to_one_tree_first() -> None:
+    plan = AnnealedPlan(0.5, 4, initial_share=0.2, tree_rounds=3, tree_share=0.5)
+    of = PlaintextBackend.pooled(
+        PAIRS, plan, codes=CODES, ledger=Ledger(plan.rho), random_bytes=random_stream(1)
+    )
+    estimator = UniformEstimator(PAIRS)
+    result = await run_aim(PAIRS, plan, of, estimator, max_rows=MAX_ROWS, rule=REMAINING_ERROR)
+    first = [m.candidate for m in result.measurements if 1 <= m.round <= 3]
+    assert [len(PAIRS.candidates[i]) for i in first] == [2, 2, 2]
+    assert len({*connected(PAIRS, first).values()}) == 1
+    assert all(len({*connected(PAIRS, first[:k]).values()}) == 4 - k for k in range(4))
+    assert result.rounds_done > 3
+    # Gone on with after one round of the tree, the next ones join what that has left apart.
+    history = [m for m in result.measurements if m.round <= 1]
+    again = AnnealedPlan(0.5, 4, initial_share=0.2, tree_rounds=3, tree_share=0.5)
+    other = PlaintextBackend.pooled(
+        PAIRS, again, codes=CODES, ledger=Ledger(plan.rho), random_bytes=random_stream(2)
+    )
+    gone_on = await run_aim(
+        PAIRS, again, other, estimator, max_rows=MAX_ROWS, rule=REMAINING_ERROR, history=history
+    )
+    first = [m.candidate for m in gone_on.measurements if 1 <= m.round <= 3]
+    assert len({*connected(PAIRS, first).values()}) == 1
+
+
+def test_candidates_of_the_tree_are_all_where_none_joins_or_is_allowed() -> None:
+    plan = AnnealedPlan(0.5, 4, tree_rounds=3, tree_share=0.5)
+    every = np.ones(len(PAIRS.candidates), bool)
+    assert candidates_of(PAIRS, every, plan, [], round=1) == [
+        i for i, q in enumerate(PAIRS.candidates) if len(q) == 2
+    ]
+    assert candidates_of(PAIRS, every, plan, [], round=4) == selectable(PAIRS, every)
+    singles = np.array([len(q) == 1 for q in PAIRS.candidates])
+    assert candidates_of(PAIRS, singles, plan, [], round=1) == selectable(PAIRS, singles)
+
+
+def test_tree_rounds_are_those_that_join_all_that_pairs_can() -> None:
+    assert tree_rounds(PAIRS) == 3
+    names = PAIRS.domain.names
+    apart = Workload(PAIRS.domain, ((names[0], names[1]), (names[2], names[3])))
+    assert tree_rounds(apart) == 2
+    assert tree_rounds(Workload(PAIRS.domain, ((names[0],),))) == 0
+
+
 def test_settled_is_moved_by_no_more_than_noise() -> None:
     """||after - before||_1 of the measured marginal, in rows, against sqrt(2/pi) sigma n_q."""
     plan = fixed_rounds_plan(0.5, 3, 4, noise="distributed")
@@ -312,7 +419,7 @@ def test_settled_is_moved_by_no_more_than_noise() -> None:
         before[where.stop - 1] += np.uint32(moved / rows * 2**32 / 2)
         every = np.ones(len(WORKLOAD.candidates), bool)
         estimates = Estimate(every, before), Estimate(every, after)
-        return _settled(WORKLOAD, plan, [last], *estimates, max_rows=MAX_ROWS)
+        return _settled(WORKLOAD, plan, [last], *estimates, max_rows=MAX_ROWS, rule=AIM)
 
     assert settled(0.999 * allowed)
     assert not settled(1.001 * allowed)

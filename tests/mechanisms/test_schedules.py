@@ -178,6 +178,14 @@ def test_measurement_event_rejects_an_unknown_kind() -> None:
 
 # Annealing
 
+# How round 0 and a tree may have shares of their own.
+DIVISIONS: list[dict[str, float]] = [
+    {},
+    {"initial_share": 0.2},
+    {"initial_share": 0.2, "tree_rounds": 2, "tree_share": 0.25},
+    {"tree_rounds": 4, "tree_share": 0.9},
+]
+
 
 def play(plan: AnnealedPlan, settled: Sequence[bool]) -> list[tuple[float, float]]:
     """Decide rounds with these answers, and then with the last one, until the plan is over."""
@@ -229,11 +237,12 @@ def _first_cost(plan: AnnealedPlan, kind: type[Event]) -> float:
     st.lists(st.booleans(), min_size=1, max_size=12),
     st.sampled_from(NOISE_KINDS),
     st.floats(1e-3, 20),
+    st.sampled_from(DIVISIONS),
 )
 def test_annealed_plan_spends_all_and_no_more(
-    answers: list[bool], noise: str, budget: float
+    answers: list[bool], noise: str, budget: float, division: dict[str, float]
 ) -> None:
-    plan = AnnealedPlan(budget, 3, noise=noise, rounds_per_column=8)  # type: ignore[arg-type]
+    plan = AnnealedPlan(budget, 3, noise=noise, rounds_per_column=8, **division)  # type: ignore[arg-type]
     ledger = Ledger(budget)
     rounds = len(play(plan, answers))
     for round in range(rounds + 1):
@@ -259,19 +268,20 @@ def test_annealed_plan_ends_on_a_round_no_smaller_than_the_one_before(
     assert last <= 8 * before * (1 + 1e-8)
 
 
-@given(st.lists(st.booleans(), min_size=1, max_size=6), st.data())
+@given(st.lists(st.booleans(), min_size=1, max_size=6), st.sampled_from(DIVISIONS), st.data())
 def test_annealed_plan_goes_on_where_its_history_ends(
-    answers: list[bool], data: st.DataObject
+    answers: list[bool], division: dict[str, float], data: st.DataObject
 ) -> None:
-    whole = AnnealedPlan(BUDGET, 2)
+    whole = AnnealedPlan(BUDGET, 2, **division)  # type: ignore[arg-type]
+    most = whole.rounds
     parameters = play(whole, answers)
     kept = data.draw(st.integers(0, len(parameters)))
-    again = AnnealedPlan(BUDGET, 2)
+    again = AnnealedPlan(BUDGET, 2, **division)  # type: ignore[arg-type]
     again.resume([sigma for sigma, _ in parameters[:kept]])
     for round in range(kept + 1, len(parameters) + 1):
         again.advance(round, settled=round > 1 and answers[min(round - 2, len(answers) - 1)])
         assert (again.sigma, again.epsilon) == parameters[round - 1]
-    assert again.rounds in (whole.rounds, 32)
+    assert again.rounds in (whole.rounds, most)
 
 
 def charges(plan: Schedule, rounds: int) -> list[float]:
@@ -327,18 +337,35 @@ def test_annealed_plan_with_nothing_lost_goes_on_as_planned() -> None:
     st.floats(1e-3, 100),
     st.floats(0, 1.0),
     st.floats(0.05, 0.95),
+    st.sampled_from(DIVISIONS),
 )
 def test_annealed_plan_stays_within_its_reach(
-    answers: list[bool], noise: str, budget: float, lost: float, share: float
+    answers: list[bool],
+    noise: str,
+    budget: float,
+    lost: float,
+    share: float,
+    division: dict[str, float],
 ) -> None:
-    plan = AnnealedPlan(budget, 3, noise=noise, measure_share=share, rounds_per_column=8)  # type: ignore[arg-type]
+    plan = AnnealedPlan(
+        budget,
+        3,
+        noise=noise,  # type: ignore[arg-type]
+        measure_share=share,
+        rounds_per_column=8,
+        **division,  # type: ignore[arg-type]
+    )
     low, high = plan.reach
     plan.write_off([lost * budget], initial=0, sigmas=[])
     cheapest = {type(event): rho(event) for event in plan.cheapest}
     parameters = play(plan, answers)
     assert all(low <= sigma <= high for sigma, _ in parameters)
+    assert low <= plan.initial_sigma <= high
+    assert all(epsilon <= plan.sharpest for _, epsilon in parameters)
     for round in range(len(parameters) + 1):
         assert all(rho(e) >= cheapest[type(e)] * (1 - 1e-12) for e in plan.events(round))
+    if division:
+        return
     # A last round costs half as much as another one at least.
     assert all(cost >= 0.4 * _first_cost(plan, kind) for kind, cost in cheapest.items())
     # Bounds that say nothing would be no help.
@@ -350,6 +377,41 @@ def test_annealed_plan_stays_within_its_reach(
     assert low >= 0.6 * min(
         1.0, AnnealedPlan(budget, 3, rounds_per_column=8, measure_share=share).sigma
     )
+
+
+def test_annealed_plan_has_the_tree_first_and_its_share_of_what_round_0_leaves() -> None:
+    plan = AnnealedPlan(BUDGET, 5, initial_share=0.2, tree_rounds=4, tree_share=0.25)
+    parameters = play(plan, [True])
+    tree, further = parameters[:4], parameters[4:]
+    assert len({*tree}) == 1
+    # The model that has settled makes rounds finer after the tree alone, and those begin anew.
+    assert further[1] == (further[0][0] / 2, 2 * further[0][1])
+    initial = sum(map(rho, plan.events(0)))
+    assert initial == pytest.approx(0.2 * 0.9 * BUDGET, rel=1e-9)
+    spent = sum(rho(event) for round in range(1, 5) for event in plan.events(round))
+    assert spent == pytest.approx(0.25 * (BUDGET - initial), rel=1e-9)
+    assert exact_cost(plan) <= Fraction(BUDGET)
+    assert exact_cost(plan) == pytest.approx(BUDGET, rel=1e-9)
+
+
+@pytest.mark.parametrize("share", [0.05, 0.2, 0.6])
+def test_fixed_rounds_plan_gives_round_0_its_share_of_what_is_for_measuring(share: float) -> None:
+    plan = fixed_rounds_plan(BUDGET, 10, 5, initial_share=share)
+    costs = [sum(rho(e) for e in plan.events(r) if e != plan.selection) for r in (0, 1)]
+    assert costs[0] == pytest.approx(share * 0.9 * BUDGET, rel=1e-9)
+    assert 10 * costs[1] == pytest.approx((1 - share) * 0.9 * BUDGET, rel=1e-9)
+    assert plan.epsilon == fixed_rounds_plan(BUDGET, 10, 5).epsilon
+    assert exact_cost(plan) <= Fraction(BUDGET)
+
+
+def test_plans_refuse_shares_out_of_range() -> None:
+    for share in (0.0, 1.0):
+        with pytest.raises(ValueError, match="initial_share"):
+            fixed_rounds_plan(BUDGET, 10, 5, initial_share=share)
+    with pytest.raises(ValueError, match="initial_share"):
+        fixed_rounds_plan(BUDGET, 10, 5, variant="private", initial_share=0.2)
+    with pytest.raises(ValueError, match="tree_share"):
+        AnnealedPlan(BUDGET, 5, tree_rounds=2, tree_share=1.0)
 
 
 @pytest.mark.parametrize("variant", ["random", "naivebayes"])
