@@ -14,7 +14,7 @@ Source: McKenna et al. 2022; FLAIM paper, Algorithms 2 and 3.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -22,9 +22,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mechanisms.accounting import Schedule
-from mechanisms.errors import BudgetExceeded, EstimationError, FinishedEarly
+from mechanisms.choosing import choice_spec
+from mechanisms.errors import BudgetExceeded, FinishedEarly
 from mechanisms.remaining_error import remaining_errors
-from mechanisms.scores import AIM, FRACTION_BITS, Rule, ScoreSpec, build_spec, scale_answers
+from mechanisms.scores import AIM, FRACTION_BITS, Rule, ScoreSpec, scale_answers
 from mechanisms.totals import GrowingTotal, NoisyTotal
 from mechanisms.workload import Workload
 
@@ -191,13 +192,14 @@ async def run_aim(
             clients = await backend.begin_round(round)
         except (BudgetExceeded, FinishedEarly):
             break
-        spec = build_spec(
+        spec = choice_spec(
             workload,
-            candidates_of(workload, estimate.allowed, plan, measurements, round=round),
+            plan,
             estimate.answers_q32,
+            estimate.allowed,
+            measured=[m.candidate for m in measurements],
+            round=round,
             total=estimated_total(measurements, clients, max_rows),
-            sigma=plan.noise_sigma,
-            epsilon=plan.epsilon,
             max_rows=max_rows,
             rule=rule,
         )
@@ -237,8 +239,9 @@ def _settled(
 ) -> bool:
     """Whether the last measurement moved its own marginal by no more than noise alone would (line 17).
 
-    ||M_q(after) - M_q(before)||_1 against what the ``rule`` says that the noise leaves, if the model before was right;
-    both models scaled to the rows estimated now.
+    ||M_q(after) - M_q(before)||_1 against sqrt(2/pi) sigma n_q; by the new rule against half of what the noise leaves
+    if the model before was right: of one choice, which noise made, too, less would say little of the others. Both
+    models are scaled to the rows estimated now.
     """
     last = measurements[-1]
     cells = workload.slice(last.candidate)
@@ -251,57 +254,7 @@ def _settled(
     (left,) = remaining_errors(
         answers, [answers.size], plan.noise_sigma, fraction_bits=FRACTION_BITS
     )
-    return moved * (1 << FRACTION_BITS) <= left
-
-
-def candidates_of(
-    workload: Workload,
-    allowed: NDArray[np.bool_],
-    plan: Schedule,
-    measurements: Sequence[Measurement],
-    *,
-    round: int,
-) -> list[int]:
-    """The candidates of a ``round`` after ``measurements``: in those of the plan's tree, pairs that join.
-
-    Such a pair has its two columns in parts that no measurement connects yet. Where none is allowed, a round of the
-    tree is one like others. Raises ``EstimationError`` as ``selectable``.
-    """
-    found = selectable(workload, allowed)
-    if round > plan.tree_rounds:
-        return found
-    parts = connected(workload, [m.candidate for m in measurements])
-    joining = [
-        i for i in found if len(q := workload.candidates[i]) == 2 and parts[q[0]] != parts[q[1]]
-    ]
-    return joining or found
-
-
-def connected(workload: Workload, candidates: Iterable[int]) -> dict[str, str]:
-    """For each column a column that stands for its part: those of one candidate are in one part."""
-    parts = {name: name for name in workload.domain.names}
-    for i in candidates:
-        first, *others = (parts[name] for name in workload.candidates[i])
-        parts = {name: first if part in others else part for name, part in parts.items()}
-    return parts
-
-
-def tree_rounds(workload: Workload) -> int:
-    """How many rounds it takes until pairs of the workload have joined all columns that they can."""
-    pairs = [i for i, q in enumerate(workload.candidates) if len(q) == 2 and workload.weights[i]]
-    return len(workload.domain.names) - len({*connected(workload, pairs).values()})
-
-
-def selectable(workload: Workload, allowed: NDArray[np.bool_]) -> list[int]:
-    """The candidates to choose from: those ``allowed`` (candidates,) that a query contains.
-
-    Raises ``EstimationError`` where there is none.
-    """
-    weighted = np.array(workload.weights) > 0
-    candidates: list[int] = np.flatnonzero(allowed & weighted).tolist()
-    if not candidates:
-        raise EstimationError("the size limit of the model leaves no candidate; raise max_model_mb")
-    return candidates
+    return 2 * moved * (1 << FRACTION_BITS) <= left
 
 
 def _record(

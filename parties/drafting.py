@@ -15,7 +15,10 @@ from mechanisms.linked_draft import SourceDraft
 _MARK = "# READ FROM THE DATA: replace or confirm"
 _READ = ("categories", "low", "high", "atoms", "scale", "decimals", "unit", "format")
 """Keys of a column whose values came out of the table."""
-_DEGREE, _COUNT = 3, 64
+_FEW_COLUMNS = 5
+"""So many columns at most have few triples; others are asked for all pairs."""
+_MOST_PAIRS = 8000
+"""A choice is among at most 2^13 - 1 candidates, single columns among them."""
 _OWNERS_OF_A_SOURCE = 4
 
 
@@ -37,11 +40,9 @@ def draft_text(
 [run]
 epsilon = 1.0
 delta = 1e-5
-rounds = 10
+# Without rounds the budget says how many there are, and they become finer as the model learns. rounds = 10: ten alike.
 
-[workload]
-degree = {min(_DEGREE, len(drafted.columns))}
-count = {_COUNT}
+{_workload(drafted)}
 
 [clients]
 expected = {_OWNERS_OF_A_SOURCE * len(sources) or 10:<14}# how many data owners at most
@@ -51,6 +52,15 @@ rows_per_client = 100000 # public bound on the rows of one owner
 {_MARK}
 {tomli_w.dumps({"values": list(drafted.missing_values)})}
 {_columns(drafted)}"""
+
+
+def _workload(drafted: Domain) -> str:
+    """What the table is to answer: all pairs of columns, all triples where they are few."""
+    columns = len(drafted.columns)
+    degree = min(columns, 3 if columns <= _FEW_COLUMNS else 2)
+    pairs = columns * (columns - 1) // 2
+    count = f"{_MOST_PAIRS} # of {pairs:,} pairs, at random" if pairs > _MOST_PAIRS else '"all"'
+    return f"[workload]\ndegree = {degree}\ncount = {count}"
 
 
 def _comments(notes: Sequence[str]) -> str:

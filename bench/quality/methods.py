@@ -16,24 +16,39 @@ import pandas as pd
 
 from bench.datasets import Dataset
 from bench.quality.environment import SMARTNOISE, ask
+from bench.quality.pairs import permuted
 from bench.quality.tables import UNIFORM, RealTable
 from bench.utility.methods import run_method
 from bench.utility.problem import Problem
 from bench.utility.settings import ESTIMATED, Settings
 from mechanisms.domain import Domain, Integer, Real
 from mechanisms.resolving import stand_in
+from mechanisms.scores import AIM, REMAINING_ERROR
 from mechanisms.synthetic import synthetic_parts
 from mechanisms.table import encode
 from mechanisms.workload import draw_workload
 from parties.trial.partition import iid
 
-REAL = "real"
-OURS: Mapping[str, str] = {"aim": "aim", "distaim": "distaim", "flaim": "private"}
-"""By method the utility benchmark's name for it; FLAIM's is its default variant."""
+REAL, PERMUTED = "real", "permuted"
+BY_DRAFT = ("standard", "standard-distaim")
+OURS: Mapping[str, str] = {
+    "standard": "aim",
+    "standard-distaim": "distaim",
+    "aim": "aim",
+    "distaim": "distaim",
+    "flaim": "private",
+}
+"""By method the utility benchmark's name for it; FLAIM's is its default variant.
+
+`standard` is what a draft asks for, all pairs, annealed, by our own rule, central or by servers; the others have the
+papers' rule, rounds and workload.
+"""
 THEIRS: Mapping[str, str] = {"smartnoise-aim": "aim", "smartnoise-mst": "mst"}
-FEDERATED = ("distaim", "flaim")
-METHODS = (REAL, *OURS, *THEIRS)
-"""`real` is the table itself: what the scores are of a perfect copy."""
+FEDERATED = ("standard-distaim", "distaim", "flaim")
+METHODS = (REAL, PERMUTED, *OURS, *THEIRS)
+"""`real` is the table itself, a perfect copy; `permuted` has its columns shuffled, without noise."""
+ALL_PAIRS = 10**6
+"""More than there are."""
 _LABELS = 32
 """Whole numbers of at most so many values are labels to smartnoise, others have bins, as many as ours."""
 
@@ -58,14 +73,17 @@ def synthesize(
     """
     if method == REAL:
         return table.train, 0.0
+    if method == PERMUTED:
+        return permuted(table.train, seed), 0.0
     if method in THEIRS:
         return _theirs(THEIRS[method], table, budget, folder)
-    return _ours(OURS[method], table, table.domains[columns], budget, seed)
+    return _ours(method, table, table.domains[columns], budget, seed)
 
 
 def _ours(
-    method: str, table: RealTable, domain: Domain, budget: Budget, seed: int
+    name: str, table: RealTable, domain: Domain, budget: Budget, seed: int
 ) -> tuple[pd.DataFrame, float]:
+    method, drafted = OURS[name], name in BY_DRAFT
     train, test = (
         encode(domain, frame, source=table.name, ignore_extra=True)
         for frame in (table.train, table.test)
@@ -81,6 +99,10 @@ def _ours(
         delta=budget.delta,
         sizes=ESTIMATED,
         mpc=budget.mpc and method == "distaim",
+        rule=REMAINING_ERROR if drafted else AIM,
+        annealed=drafted,
+        degree=2 if drafted else 3,
+        queries=ALL_PAIRS if drafted else 64,
     )
     degree = min(settings.degree, len(domain.columns))
     workload = draw_workload(stand_in(domain), degree, settings.queries)

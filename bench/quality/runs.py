@@ -17,7 +17,8 @@ import pandas as pd
 
 from bench.metrics import auc_on_held_out
 from bench.quality.environment import SCORE, NotWithinError, ThirdPartyError, ask
-from bench.quality.methods import FEDERATED, OURS, REAL, THEIRS, Budget, synthesize
+from bench.quality.methods import FEDERATED, OURS, PERMUTED, REAL, THEIRS, Budget, synthesize
+from bench.quality.pairs import pair_distance
 from bench.quality.tables import (
     PRIVATE,
     SHAPED,
@@ -45,7 +46,7 @@ class Job:
     def to_dict(self) -> dict[str, object]:
         """All that the run depends on, flat: no budget where nothing is spent, no owners where there are none."""
         values = {name: value for name, value in asdict(self).items() if name != "budget"}
-        if self.method != REAL:
+        if self.method not in (REAL, PERMUTED):
             values |= {"epsilon": self.budget.epsilon, "delta": self.budget.delta}
         if self.method in FEDERATED:
             values["clients"] = self.budget.clients
@@ -56,7 +57,7 @@ class Job:
     @property
     def mpc(self) -> bool:
         """Whether servers and owners run as processes."""
-        return self.budget.mpc and self.method == "distaim"
+        return self.budget.mpc and self.method in ("distaim", "standard-distaim")
 
     @property
     def key(self) -> str:
@@ -94,9 +95,10 @@ class Atom:
 class Record:
     """What became of a job.
 
-    `shapes` and `pairs` are the score's, 0 to 1; `auc` of trees trained on the synthetic rows and tested on held-out
-    ones; `error` of our methods' workload, 0 to 2, on the cells of equal bins whatever the columns; `kept` what of the
-    atoms' rows is there: the sum of min(real, synthetic) by that of real; None without atoms.
+    `shapes` and `pairs` are the score's, 0 to 1; `distance` is that of pairs in values (`bench.quality.pairs`); `auc`
+    of trees trained on the synthetic rows and tested on held-out ones; `error` of our methods' workload, 0 to 2, on the
+    cells of equal bins whatever the columns; `kept` what of the atoms' rows is there: the sum of min(real, synthetic)
+    by that of real; None without atoms.
     `failed` says why there is nothing of it, and `late` that it needed more processor time than it was given;
     everything else is None then.
     """
@@ -105,6 +107,7 @@ class Record:
     pairs: float | None = None
     auc: float | None = None
     error: float | None = None
+    distance: float | None = None
     kept: float | None = None
     atoms: tuple[Atom, ...] = ()
     train_rows: int | None = None
@@ -127,9 +130,9 @@ def columns_of(dataset: str, method: str, rows: int) -> tuple[str, ...]:
     smartnoise has equal bins alone, private ones are central AIM's here, and some tables have no other.
     """
     domains = load_table(dataset, rows).domains
-    one = method in (REAL, *THEIRS) or domains[UNIFORM] == domains[SHAPED]
+    one = method in (REAL, PERMUTED, *THEIRS) or domains[UNIFORM] == domains[SHAPED]
     given = (UNIFORM,) if one else (UNIFORM, SHAPED)
-    found = method == "aim" and domains[PRIVATE] != domains[UNIFORM]
+    found = method in ("aim", "standard") and domains[PRIVATE] != domains[UNIFORM]
     return (*given, PRIVATE) if found else given
 
 
@@ -153,7 +156,8 @@ def measure(job: Job) -> Record:
         shapes=round(float(str(answer["shapes"])), 4),
         pairs=round(float(str(answer["pairs"])), 4),
         auc=_auc(table, drawn),
-        error=workload_error_of(table, drawn) if job.method in OURS else None,
+        error=workload_error_of(table, drawn) if job.method in (PERMUTED, *OURS) else None,
+        distance=round(pair_distance(table.train, drawn, table.numbers), 4),
         kept=round(sum(min(a.real, a.synthetic) for a in atoms) / real, 4) if real else None,
         atoms=atoms,
         train_rows=len(table.train),

@@ -58,10 +58,16 @@ class RealTable:
     @property
     def kinds(self) -> dict[str, str]:
         """What a scorer takes each column for: `numerical` or `categorical`."""
-        numbers = {c.name for c in self.domains[UNIFORM].columns if isinstance(c, Integer | Real)}
         return {
-            name: "numerical" if name in numbers else "categorical" for name in self.train.columns
+            name: "numerical" if name in self.numbers else "categorical"
+            for name in self.train.columns
         }
+
+    @property
+    def numbers(self) -> frozenset[str]:
+        """The columns of numbers."""
+        columns = self.domains[UNIFORM].columns
+        return frozenset(c.name for c in columns if isinstance(c, Integer | Real))
 
     @property
     def atoms(self) -> list[tuple[str, float]]:

@@ -22,8 +22,9 @@ from bench.utility.paper_fit import aim_estimator, judged
 from bench.utility.problem import Outcome, Problem
 from bench.utility.settings import FRESH, Settings
 from mechanisms.accounting import Ledger, Schedule, fixed_rounds_plan, rho_from_epsilon_delta
-from mechanisms.aim import Measurement, run_aim, tree_rounds
+from mechanisms.aim import Measurement, run_aim
 from mechanisms.annealing import AnnealedPlan
+from mechanisms.choosing import tree_rounds
 from mechanisms.events import noise_deviation
 from mechanisms.plaintext import PlaintextBackend, measure_fine
 from mechanisms.resolving import coarse_codes, coarse_measurement, resolve

@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 
 from mechanisms.accounting import Schedule
-from mechanisms.aim import AimResult, Chosen, Estimate, candidates_of, estimated_total
+from mechanisms.aim import AimResult, Chosen, Estimate, estimated_total
+from mechanisms.choosing import choice_spec
 from mechanisms.column_values import ColumnValues
 from mechanisms.domain import Domain
 from mechanisms.errors import MechanismError
 from mechanisms.pgm import CELLS_PER_MB, allowed_candidates
-from mechanisms.scores import build_spec
 from parties.audit.evidence import Evidence
 from parties.audit.findings import Failed, NotApplicable, require
 from parties.audit.fits import Estimated, Fits, fits_of
@@ -142,13 +142,14 @@ def _last_choice(
     cells = config.run.max_model_mb * spent * CELLS_PER_MB
     allowed = allowed_candidates(workload, estimated.model, estimated.potentials, cells)
     until = [m for m in opened.measurements if m.round < measured.round]
-    spec = build_spec(
+    spec = choice_spec(
         workload,
-        candidates_of(workload, allowed, plan, until, round=measured.round),
+        plan,
         estimated.model.answers_q32(workload.candidates),
+        allowed,
+        measured=[m.candidate for m in until],
+        round=measured.round,
         total=estimated_total(until, measured.clients, config.max_rows),
-        sigma=plan.noise_sigma,
-        epsilon=plan.epsilon,
         max_rows=config.max_rows,
         rule=rule_of(config),
     )

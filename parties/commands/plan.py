@@ -7,9 +7,10 @@ from pathlib import Path
 
 import click
 
+from mechanisms.events import noise_deviation
 from mechanisms.workload import Workload
 from parties.commands.running import common_options
-from parties.config import Config, load_config
+from parties.config import ANNEALED, Config, load_config
 from parties.distaim.effort import effort_text
 from parties.distaim.feasible import check_feasible, check_memory, gigabytes
 from parties.distaim.inputs.own import declared_capacity
@@ -66,6 +67,7 @@ class Plan:
     counting: str | None
     noise: Sequence[Noise]
     warnings: Sequence[str]
+    tree_rounds: int
 
 
 @click.command(epilog="Example: syncret plan stays.toml --rows 48842")
@@ -153,13 +155,17 @@ def make(
     needs = needs_of(declared, workload, schedule, network=network)
     most = most_joined(declared) if config.sources else declared.max_rows
     total = most if rows is None else rows
-    noise = [Noise("distaim", 0, cell_noise(workload, total, schedule.noise_sigma))]
+    first = noise_deviation(schedule.noise, schedule.initial_sigma)
+    cells = cell_noise(workload, total, schedule.noise_sigma, initial_sigma=first)
+    noise = [Noise("distaim", 0, cells)]
     if config.flaim is not None:
         check_flaim(config, workload)
         noise.append(Noise("flaim", *flaim_noise(config, workload, total)))
     warnings = [*_noise_warnings(noise), *_warnings(config, workload, needs, memory)]
     counting = effort_text(declared, workload)
-    return Plan(config, workload, total, rows is not None, needs, counting, noise, warnings)
+    given = rows is not None
+    joining = schedule.tree_rounds
+    return Plan(config, workload, total, given, needs, counting, noise, warnings, joining)
 
 
 def _noise_warnings(noise: Sequence[Noise]) -> list[str]:
@@ -170,18 +176,17 @@ def _noise_warnings(noise: Sequence[Noise]) -> list[str]:
         where = f"{each.method}: " if len(noise) > 1 else ""
         if len(drowned) == len(each.queries):
             found.append(
-                f"{where}the noise (deviation {drowned[0].sigma:.3g}) is larger than the average count in every query: "
+                f"{where}the noise (deviation {drowned[0].sigma:.3g}) drowns every query whose counts are even: "
                 "a larger run.epsilon, fewer run.rounds, fewer bins or queries of fewer columns, or more rows"
             )
         elif 2 * len(drowned) > len(each.queries):
             found.append(
-                f"{where}the noise is larger than the average count in {len(drowned)} of {len(each.queries)} queries; "
-                "they will be modelled by smaller sets of columns, if at all"
+                f"{where}the noise drowns {len(drowned)} of {len(each.queries)} queries if their counts are even; such "
+                "ones will be modelled by smaller sets of columns"
             )
         if lost := [cell.query[0] for cell in each.columns if cell.drowned]:
             found.append(
-                f"{where}the noise is larger than the average count even of columns: {', '.join(lost)}; fewer bins, or "
-                "edges where the values are"
+                f"{where}the noise drowns even columns: {', '.join(lost)}; fewer bins, or edges where the values are"
             )
     return found
 
@@ -223,6 +228,7 @@ def document_of(made: Plan) -> dict[str, object]:
         "config": config.digest(),
         "rows": made.rows,
         "rows_given": made.rows_given,
+        "tree_rounds": made.tree_rounds,
         "workload": {
             "queries": len(workload.queries),
             "candidates": len(workload.candidates),
@@ -251,7 +257,7 @@ def lines_of(made: Plan) -> list[str]:
     lines = [
         (
             "run",
-            f"{run.id}: at most {run.rounds} rounds, epsilon {run.epsilon:g}, delta {run.delta:g}",
+            f"{run.id}: {_rounds(made)}, epsilon {run.epsilon:g}, delta {run.delta:g}",
         ),
         (
             "cells",
@@ -273,6 +279,13 @@ def lines_of(made: Plan) -> list[str]:
         *(("WARNING", text) for text in made.warnings),
     ]
     return [f"{name:<16}{text}" for name, text in lines]
+
+
+def _rounds(made: Plan) -> str:
+    """How many there are, and what the first ones are for."""
+    if not made.tree_rounds:
+        return f"at most {made.config.run.rounds} rounds"
+    return f"{made.tree_rounds} rounds that join the columns by pairs, then finer ones while the budget lasts"
 
 
 def _sends(config: Config, needs: Needs) -> str:
@@ -311,10 +324,6 @@ def _model(needs: Needs) -> str:
     )
 
 
-def _rows(count: float) -> str:
-    return f"{count:,.0f}" if count >= 100 else f"{count:.3g}"
-
-
 def _noise_lines(noise: Noise, made: Plan) -> list[tuple[str, str]]:
     whose = (
         f"{made.rows:,} rows"
@@ -325,19 +334,26 @@ def _noise_lines(noise: Noise, made: Plan) -> list[tuple[str, str]]:
     lines = [
         (
             f"noise {noise.method}",
-            f"deviation {noise.cells[0].sigma:.4g} in every measured cell; with {whose}{over}:",
+            f"in a cell, deviation {_sigmas(noise, made.config)}; with {whose}{over}, if counts are even, it leaves",
         )
     ]
     for name, cells in (("columns", noise.columns), ("queries", noise.queries)):
-        above = sum(not cell.drowned for cell in cells)
-        ranked = sorted(cells, key=lambda cell: cell.average)
-        worst, middle, best = ranked[0], ranked[len(ranked) // 2], ranked[-1]
+        ranked = sorted(cells, key=lambda cell: cell.left)
+        best, middle, worst = ranked[0], ranked[len(ranked) // 2], ranked[-1]
         lines.append(
             (
                 "",
-                f"{above} of {len(cells)} {name} have more than that in a cell on average: "
-                f"{_rows(best.average)} ({', '.join(best.query)}), {_rows(middle.average)} in the middle, "
-                f"{_rows(worst.average)} ({', '.join(worst.query)})",
+                f"of {len(cells)} {name} an error of {middle.left:.3f} in the middle, {best.left:.3f} "
+                f"({', '.join(best.query)}) to {worst.left:.3f} ({', '.join(worst.query)}), of at most 2",
             )
         )
     return lines
+
+
+def _sigmas(noise: Noise, config: Config) -> str:
+    """The deviations of single columns and of others."""
+    first, other = noise.columns[0].sigma, noise.queries[0].sigma
+    finer = " at first" if config.run.schedule == ANNEALED and noise.method == "distaim" else ""
+    if first == other:
+        return f"{first:.4g}{finer}"
+    return f"{first:.4g} of single columns, {other:.4g} of others{finer}"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from mechanisms.errors import MechanismError
 from mechanisms.reading import read_text
-from parties.config.sections import ANNEALED
+from parties.config.sections import ANNEALED, FIXED
 from parties.config.whole import Config, apply_overrides, config_from_dict
 from parties.errors import ConfigError
 from parties.texts import toml_of
@@ -19,6 +19,8 @@ def overrides(given: Mapping[str, object]) -> dict[str, object]:
         changes["clients.minimum"] = None  # Its default depends on the participation.
     if changes.get("run.schedule") == ANNEALED and "run.rounds" not in changes:
         changes["run.rounds"] = None  # The budget says how many.
+    if "run.rounds" in changes and "run.schedule" not in changes:
+        changes |= {"run.schedule": FIXED, "run.tree_share": None}  # So many are alike.
     return changes
 
 

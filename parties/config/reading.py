@@ -60,12 +60,17 @@ def check_sections(document: Mapping[str, object]) -> None:
 
 
 def read_run(document: Mapping[str, object]) -> RunSection:
-    """[run]; with schedule = "annealed" its rounds follow from the columns, with sources owners send rows."""
+    """[run]; with schedule = "annealed" its rounds follow from the columns, with sources owners send rows.
+
+    Without rounds and schedule it is annealed, but between silos, whose algorithms say how many rounds they have.
+    """
     table = document["run"]
-    annealed = isinstance(table, Mapping) and table.get("schedule") == ANNEALED
+    given = table if isinstance(table, Mapping) else {}
+    silent = not {"rounds", "schedule"} & set(given) and "silos" not in document
+    annealed = silent or given.get("schedule") == ANNEALED
     modelled = [table for table in _tables(document, "column") if "implied_by" not in table]
     rounds = CENTRAL_ROUNDS * len(modelled)
-    defaults: dict[str, object] = {"rounds": rounds} if annealed else {}
+    defaults: dict[str, object] = {"rounds": rounds, "schedule": ANNEALED} if annealed else {}
     if "source" in document:
         defaults["input"] = ROWS_INPUT
     return _section(RunSection, document, "run", defaults=defaults)

@@ -175,8 +175,8 @@ def check_terms(terms: str, key: str = "run.terms") -> None:
 class WorkloadSection:
     """[workload]: ``count`` random queries of ``degree`` columns (None: all of them), or the ``queries`` listed."""
 
-    degree: int = 3
-    count: int | None = 64
+    degree: int = 2
+    count: int | None = None
     seed: int = 123
     queries: tuple[tuple[str, ...], ...] | None = None
 

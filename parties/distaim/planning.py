@@ -14,8 +14,8 @@ from fractions import Fraction
 from functools import lru_cache
 
 from mechanisms.accounting import Schedule, fixed_rounds_plan, rho, rho_from_epsilon_delta
-from mechanisms.aim import tree_rounds
 from mechanisms.annealing import AnnealedPlan
+from mechanisms.choosing import tree_rounds
 from mechanisms.events import NOISE_KINDS, NoiseKind
 from mechanisms.scores import AIM, RULES, Rule
 from mechanisms.units import row_budget

@@ -91,6 +91,8 @@ def test_draft_is_a_config_when_it_was_edited(tmp_path: Path, folders: Path) -> 
     drafted.text = drafted.text.replace("epsilon = 1.0", "epsilon = 3.0")
     tables = drafted.to_dict()
     tables["run"]["rounds"] = 1
+    assert config_of(tables, {}).run.schedule == "fixed"
+    assert config_of(drafted, {}).run.schedule == "annealed"
     drafted.write(tmp_path / "people.toml")
     with pytest.raises(FileExistsError):
         drafted.write(tmp_path / "people.toml")

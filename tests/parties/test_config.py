@@ -22,6 +22,7 @@ from parties.config import (
     config_from_dict,
     load_config,
 )
+from parties.config.files import overrides
 from parties.errors import ConfigError
 from protocols.select_spec import FRACTION_BITS, widths
 from tests.parties.support import document, make_config
@@ -75,7 +76,7 @@ def test_load_config_fills_in_defaults_and_the_id_from_the_file_name(tmp_path: P
     assert config.run.id == "my-first-run"
     assert (config.run.epsilon, config.run.rounds) == (1.0, 7)
     assert isinstance(config.run.epsilon, float)
-    assert (config.workload.degree, config.workload.count, config.workload.seed) == (3, 64, 123)
+    assert (config.workload.degree, config.workload.count, config.workload.seed) == (2, None, 123)
     assert (config.run.iterations, config.run.final_iterations) == (100, 1000)
     assert config.clients.minimum == 3
     assert config.max_rows == 300
@@ -265,6 +266,19 @@ def test_annealed_schedule_needs_no_rounds_and_survives_toml() -> None:
     again = config_from_dict(tomllib.loads(config.resolved_toml()), source="x", base=config.base)
     assert again == config
     assert again.digest() != make_config({"run.rounds": 48}).digest()
+
+
+def test_a_run_without_rounds_is_annealed_and_one_with_rounds_is_not() -> None:
+    raw = document()
+    assert config_from_dict(raw, source="x", base=Path()).run.schedule == "fixed"
+    raw["run"] = {"id": "trial", "epsilon": 1.0, "delta": 1e-5}
+    silent = config_from_dict(raw, source="x", base=Path())
+    assert (silent.run.schedule, silent.run.rounds) == ("annealed", 48)
+    # Whoever asks for rounds on the command line gets so many.
+    asked = silent.override(overrides({"run.rounds": 4}))
+    assert (asked.run.schedule, asked.run.rounds) == ("fixed", 4)
+    back = asked.override(overrides({"run.schedule": "annealed"}))
+    assert back == silent
 
 
 def test_run_rows_may_be_as_many_as_a_table_may_have() -> None:

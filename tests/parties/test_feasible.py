@@ -4,7 +4,6 @@ import asyncio
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -319,11 +318,21 @@ def test_model_size_counts_the_queries_that_a_model_may_have() -> None:
 
 
 def test_cell_noise_stands_beside_the_average_count() -> None:
-    cells = {each.query: each for each in cell_noise(make_config().build_workload(), 600, 25.0)}
+    workload = make_config().build_workload()
+    cells, coarser = (
+        {e.query: e for e in cell_noise(workload, 600, sigma, initial_sigma=5.0)}
+        for sigma in (25.0, 500.0)
+    )
     assert len(cells) == 3 + 3
     assert (cells["sex",].average, cells["sex", "age"].average) == (300, 30)
+    assert (cells["sex",].sigma, cells["sex", "age"].sigma) == (5.0, 25.0)
+    # sqrt(2/pi) sigma of each cell where counts are far above the noise.
+    assert cells["sex",].left == pytest.approx(math.sqrt(2 / math.pi) * 5 / 300, rel=1e-3)
+    assert cells["sex", "age"].left < 0.7
     assert not cells["sex", "age"].drowned
-    assert replace(cells["sex", "age"], sigma=31.0).drowned
+    assert 1.5 < coarser["sex", "age"].left <= 2
+    assert coarser["sex", "age"].drowned
+    assert coarser["sex",] == cells["sex",]
 
 
 def planned(config: Config, **options: object) -> list[str]:
@@ -338,10 +347,10 @@ def planned(config: Config, **options: object) -> list[str]:
 
 def test_make_warns_of_noise_that_drowns_everything_and_refuses_nothing() -> None:
     assert planned(make_config({"clients.rows_per_client": 10_000})) == []
-    (text, columns) = planned(make_config(), rows=50)
-    assert "larger than the average count in every query" in text
+    (text, columns) = planned(make_config(), rows=5)
+    assert "drowns every query" in text
     assert "run.epsilon" in text
-    assert "even of columns: age; fewer bins" in columns
+    assert "drowns even columns: sex, ward, age; fewer bins" in columns
 
 
 def test_make_warns_of_queries_that_no_model_may_have_and_of_slow_lines() -> None:
@@ -374,7 +383,8 @@ def test_plan_says_cells_bytes_memory_seconds_and_noise(tmp_path: Path) -> None:
         "as seeded, once, whatever its table has",
         "noise distaim",
         "with 600 rows",
-        "3 of 3 columns have more than that in a cell on average: 300 (sex)",
+        "of 3 columns an error of 0.0",
+        "of at most 2",
         "may be three times as long or a third",
     ):
         assert text in done.output, done.output

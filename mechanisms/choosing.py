@@ -1,0 +1,99 @@
+"""What a round chooses among, and by which public numbers.
+
+Provides ``choice_spec``, ``selectable``, ``joining``, ``connected`` and ``tree_rounds``. Public: everything. It depends
+on released measurements and models alone, so that servers and auditors that are told the same come to the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mechanisms.accounting import Schedule
+from mechanisms.errors import EstimationError
+from mechanisms.remaining_error import remaining_errors
+from mechanisms.scores import FRACTION_BITS, Rule, ScoreSpec, build_spec, scale_answers
+from mechanisms.workload import Workload
+
+
+def choice_spec(
+    workload: Workload,
+    plan: Schedule,
+    answers_q32: NDArray[np.uint32],
+    allowed: NDArray[np.bool_],
+    *,
+    measured: Sequence[int],
+    round: int,
+    total: int,
+    max_rows: int,
+    rule: Rule,
+) -> ScoreSpec:
+    """The specification of the choice of ``round``, after the candidates ``measured``.
+
+    Shapes: answers_q32 (workload.cells,), the model's, in units of 2^-32, and ``total`` the rows they are scaled to;
+    allowed (candidates,). Raises ``EstimationError`` where there is nothing to choose from, ``ValueError`` as
+    ``build_spec``.
+    """
+    candidates = selectable(workload, allowed)
+    if round <= plan.tree_rounds:
+        worthwhile = [
+            i
+            for i in joining(workload, candidates, measured)
+            if not _lost(workload, i, answers_q32, total, plan.noise_sigma)
+        ]
+        candidates = worthwhile or candidates
+    return build_spec(
+        workload,
+        candidates,
+        answers_q32,
+        total=total,
+        sigma=plan.noise_sigma,
+        epsilon=plan.epsilon,
+        max_rows=max_rows,
+        rule=rule,
+    )
+
+
+def selectable(workload: Workload, allowed: NDArray[np.bool_]) -> list[int]:
+    """The candidates to choose from: those ``allowed`` (candidates,) that a query contains.
+
+    Raises ``EstimationError`` where there is none.
+    """
+    weighted = np.array(workload.weights) > 0
+    candidates: list[int] = np.flatnonzero(allowed & weighted).tolist()
+    if not candidates:
+        raise EstimationError("the size limit of the model leaves no candidate; raise max_model_mb")
+    return candidates
+
+
+def joining(workload: Workload, candidates: Iterable[int], measured: Iterable[int]) -> list[int]:
+    """Those of the ``candidates`` that are pairs of columns which nothing ``measured`` connects."""
+    parts = connected(workload, measured)
+    pairs = [(i, q) for i in candidates if len(q := workload.candidates[i]) == 2]
+    return [i for i, (first, second) in pairs if parts[first] != parts[second]]
+
+
+def connected(workload: Workload, candidates: Iterable[int]) -> dict[str, str]:
+    """For each column a column that stands for its part: those of one candidate are in one part."""
+    parts = {name: name for name in workload.domain.names}
+    for i in candidates:
+        first, *others = (parts[name] for name in workload.candidates[i])
+        parts = {name: first if part in others else part for name, part in parts.items()}
+    return parts
+
+
+def tree_rounds(workload: Workload) -> int:
+    """How many rounds it takes until pairs of the workload have joined all columns that they can."""
+    pairs = [i for i, q in enumerate(workload.candidates) if len(q) == 2 and workload.weights[i]]
+    return len(workload.domain.names) - len({*connected(workload, pairs).values()})
+
+
+def _lost(
+    workload: Workload, candidate: int, answers_q32: NDArray[np.uint32], total: int, sigma: float
+) -> bool:
+    """Whether noise leaves half or more of the error that any two tables can have."""
+    answers = scale_answers(answers_q32[workload.slice(candidate)], total)
+    (left,) = remaining_errors(answers, [answers.size], sigma, fraction_bits=FRACTION_BITS)
+    return left >= int(answers.sum(dtype=np.uint64))
