@@ -36,7 +36,7 @@ from protocols.fields import Fields, Schema, encode
 Value: TypeAlias = str | int | float | bool | list["Value"] | dict[str, "Value"] | None
 Record: TypeAlias = dict[str, Value]
 
-FORMAT = 5
+FORMAT = 6
 START = bytes(32)
 _FIRST = b'{"kind":"header"'
 # What a seal signs has not changed since format 3.

@@ -197,7 +197,7 @@ def test_audit_refuses_a_transcript_of_another_format_with_both_versions(
     forger.edit(as_before, 1)
     (check,) = (check for check in audit_folder(forger.run).checks if check.name == "form")
     assert check.status == "fail"
-    assert "server 1's transcript has format 3, and this program reads 5" in check.detail
+    assert "server 1's transcript has format 3, and this program reads 6" in check.detail
 
 
 def test_audit_refuses_messages_of_another_version(
