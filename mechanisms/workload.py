@@ -33,6 +33,8 @@ from mechanisms.errors import WorkloadError
 from mechanisms.sampling import public_generator
 
 MAX_CELLS = 2**31
+TARGET_WEIGHT = 4
+"""How many queries one counts as that has a target."""
 
 _Scalar = TypeVar("_Scalar", np.uint32, np.uint64, np.int64, np.float64)
 
@@ -54,7 +56,8 @@ class Workload:
     ``queries`` are sets of columns; they are put into the domain's column order and sorted.
     ``candidates`` are all non-empty subsets of queries and every single column, by number of
     columns and then by position; ``weights[i]`` is that of ``candidates[i]`` and 0 for a column
-    that no query contains. Candidate i takes ``offsets[i]:offsets[i + 1]`` of the expanded vector.
+    that no query contains. A query that has one of the ``targets``, columns that the table is made to predict, counts
+    ``TARGET_WEIGHT`` times. Candidate i takes ``offsets[i]:offsets[i + 1]`` of the expanded vector.
 
     Raises ``WorkloadError`` on an empty or repeated query, a column repeated in one, one that the
     domain does not have, or too many cells.
@@ -62,6 +65,7 @@ class Workload:
 
     domain: Domain
     queries: tuple[Clique, ...]
+    targets: tuple[str, ...] = ()
     candidates: tuple[Clique, ...] = field(init=False)
     weights: tuple[int, ...] = field(init=False)
     maximal: tuple[Clique, ...] = field(init=False)
@@ -83,7 +87,14 @@ class Workload:
         fill(self, "queries", queries)
         fill(self, "candidates", candidates)
         # |r & q| is the number of q's columns that r has; summed over r, that of the queries that have each column.
-        having = Counter(itertools.chain.from_iterable(queries))
+        if unknown := [name for name in self.targets if name not in position]:
+            raise WorkloadError(
+                f"target {unknown[0]!r} is no column; the columns are {', '.join(self.domain.names)}"
+            )
+        having: Counter[str] = Counter()
+        for q in queries:
+            weight = TARGET_WEIGHT if {*self.targets} & {*q} else 1
+            having.update(dict.fromkeys(q, weight))
         fill(self, "weights", tuple(sum(having[name] for name in q) for q in candidates))
         fill(self, "maximal", maximal)
         fill(self, "offsets", _offsets(self.domain, candidates))
@@ -141,14 +152,21 @@ class Workload:
 
     def digest(self) -> str:
         """Hex SHA-256 of the domain's digest and the queries: the same on every machine."""
+        # A workload without targets has the digest that it had before there were any.
+        targets = [self.targets] if self.targets else []
         text = json.dumps(
-            [self.domain.digest(), self.queries], separators=(",", ":"), ensure_ascii=True
+            [self.domain.digest(), self.queries, *targets], separators=(",", ":"), ensure_ascii=True
         )
         return hashlib.sha256(text.encode("ascii")).hexdigest()
 
 
 def draw_workload(
-    domain: Domain, degree: int = 3, count: int | None = 64, *, seed: int = 123
+    domain: Domain,
+    degree: int = 3,
+    count: int | None = 64,
+    *,
+    seed: int = 123,
+    targets: tuple[str, ...] = (),
 ) -> Workload:
     """All (``count`` None) or ``count`` random queries of ``degree`` columns.
 
@@ -165,9 +183,9 @@ def draw_workload(
         raise WorkloadError(f"count = {count}; at least one query is needed")
     combinations = list(itertools.combinations(domain.names, degree))
     if count is None or count >= len(combinations):
-        return Workload(domain, tuple(combinations))
+        return Workload(domain, tuple(combinations), targets)
     chosen = public_generator(seed).choice(len(combinations), count, replace=False)
-    return Workload(domain, tuple(combinations[i] for i in chosen))
+    return Workload(domain, tuple(combinations[i] for i in chosen), targets)
 
 
 def count_marginals(codes: NDArray[np.int32], workload: Workload) -> NDArray[np.uint32]:

@@ -30,9 +30,11 @@ from mechanisms.workload import draw_workload
 from parties.trial.partition import iid
 
 REAL, PERMUTED = "real", "permuted"
-BY_DRAFT = ("standard", "standard-distaim")
+TARGETED = "standard-target"
+BY_DRAFT = ("standard", TARGETED, "standard-distaim")
 OURS: Mapping[str, str] = {
     "standard": "aim",
+    TARGETED: "aim",
     "standard-distaim": "distaim",
     "aim": "aim",
     "distaim": "distaim",
@@ -41,7 +43,7 @@ OURS: Mapping[str, str] = {
 """By method the utility benchmark's name for it; FLAIM's is its default variant.
 
 `standard` is what a draft asks for, all pairs, annealed, by our own rule, central or by servers; the others have the
-papers' rule, rounds and workload.
+papers' rule, rounds and workload. `standard-target` says which column the table is made to predict.
 """
 THEIRS: Mapping[str, str] = {"smartnoise-aim": "aim", "smartnoise-mst": "mst"}
 FEDERATED = ("standard-distaim", "distaim", "flaim")
@@ -105,7 +107,8 @@ def _ours(
         queries=ALL_PAIRS if drafted else 64,
     )
     degree = min(settings.degree, len(domain.columns))
-    workload = draw_workload(stand_in(domain), degree, settings.queries)
+    targets = (table.target,) if name == TARGETED else ()
+    workload = draw_workload(stand_in(domain), degree, settings.queries, targets=targets)
     owners = iid(len(train), clients=min(budget.clients, len(train)), seed=settings.partition_seed)
     posed = Problem(Dataset(table.name, domain, train, test, None), workload, owners)
     started = time.perf_counter()

@@ -109,7 +109,7 @@ def _measured(
         coarse_measurement(domain, i, noisy, sigma=plan.initial_sigma, clients=1)
         for i, noisy in histograms.items()
     ]
-    workload = Workload(domain, posed.workload.queries)
+    workload = Workload(domain, posed.workload.queries, posed.workload.targets)
     return workload, coarse_codes(fine, domain, codes), history
 
 

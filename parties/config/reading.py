@@ -92,8 +92,17 @@ def read_workload(document: Mapping[str, object]) -> WorkloadSection:
             )
         return tuple(tuple(query) for query in value)
 
+    def target(key: str, value: object) -> tuple[str, ...]:
+        columns = [value] if isinstance(value, str) else value
+        several = isinstance(columns, Sequence) and all(isinstance(c, str) for c in columns)
+        check(several, key, "expected a column's name, or a list of them")
+        return tuple(columns) if isinstance(columns, Sequence) else ()
+
     section = _section(
-        WorkloadSection, document, "workload", convert={"count": count, "queries": queries}
+        WorkloadSection,
+        document,
+        "workload",
+        convert={"count": count, "queries": queries, "target": target},
     )
     table = document.get("workload", {})
     drawn = {"degree", "count", "seed"} & set(table if isinstance(table, Mapping) else ())
@@ -269,9 +278,11 @@ def section_dict(section: object) -> dict[str, object]:
 
 def workload_dict(section: WorkloadSection) -> dict[str, object]:
     """[workload] as its TOML table."""
+    target = {"target": list(section.target)} if section.target else {}
     if section.queries is not None:
-        return {"queries": [list(query) for query in section.queries]}
-    return {"degree": section.degree, "count": section.count or "all", "seed": section.seed}
+        return {"queries": [list(query) for query in section.queries], **target}
+    drawn = {"degree": section.degree, "count": section.count or "all", "seed": section.seed}
+    return {**drawn, **target}
 
 
 def _section(

@@ -173,14 +173,23 @@ def check_terms(terms: str, key: str = "run.terms") -> None:
 
 @dataclass(frozen=True, slots=True)
 class WorkloadSection:
-    """[workload]: ``count`` random queries of ``degree`` columns (None: all of them), or the ``queries`` listed."""
+    """[workload]: ``count`` random queries of ``degree`` columns (None: all of them), or the ``queries`` listed.
+
+    ``target``: columns that the table is made to predict; their queries count several times.
+    """
 
     degree: int = 2
     count: int | None = None
     seed: int = 123
     queries: tuple[tuple[str, ...], ...] | None = None
+    target: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        check(
+            len({*self.target}) == len(self.target),
+            "workload.target",
+            "has a column twice; expected different columns",
+        )
         check_number("workload.degree", self.degree, low=1)
         if self.count is not None:
             check_number("workload.count", self.count, low=1)

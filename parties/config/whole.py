@@ -224,9 +224,13 @@ class Config:
         section, domain = self.workload, stand_in(self.domain)
         try:
             if section.queries is not None:
-                return Workload(domain, section.queries)
+                return Workload(domain, section.queries, section.target)
             return draw_workload(
-                domain, degree=section.degree, count=section.count, seed=section.seed
+                domain,
+                degree=section.degree,
+                count=section.count,
+                seed=section.seed,
+                targets=section.target,
             )
         except MechanismError as error:
             raise ConfigError(self.source, "workload", str(error)) from error

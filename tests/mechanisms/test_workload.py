@@ -154,3 +154,16 @@ def test_count_marginals_refuses_codes_outside_the_domain() -> None:
     for codes in ([[2, 0]], [[0, -1]], [[0]]):
         with pytest.raises(ValueError, match="code"):
             count_marginals(np.array(codes, np.int32), workload)
+
+
+def test_a_query_with_a_target_counts_four_times() -> None:
+    domain = domain_of(2, 3, 4)
+    *_, c = domain.names
+    plain, aimed = (draw_workload(domain, 2, None, targets=targets) for targets in ((), (c,)))
+    assert plain.weights == (2, 2, 2, 4, 4, 4)
+    # Of a: its query with b once and that with c four times; of c: both four times.
+    assert aimed.weights == (5, 5, 8, 10, 13, 13)
+    assert aimed.candidates == plain.candidates
+    assert aimed.digest() != plain.digest()
+    with pytest.raises(WorkloadError, match="target 'd' is no column; the columns are"):
+        draw_workload(domain, 2, None, targets=("d",))

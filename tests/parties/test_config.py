@@ -281,6 +281,23 @@ def test_a_run_without_rounds_is_annealed_and_one_with_rounds_is_not() -> None:
     assert back == silent
 
 
+def test_a_target_is_a_column_or_several_and_survives_toml() -> None:
+    for given, read in (("age", ("age",)), (["age", "sex"], ("age", "sex"))):
+        config = make_config({"workload.target": given})
+        assert config.workload.target == read
+        assert config.build_workload().targets == read
+        again = config_from_dict(
+            tomllib.loads(config.resolved_toml()), source="x", base=config.base
+        )
+        assert again == config
+    assert "target" not in make_config().resolved_toml()
+    for wrong, says in ((3, "a column's name"), (["age", "age"], "twice")):
+        with pytest.raises(ConfigError, match=says):
+            make_config({"workload.target": wrong})
+    with pytest.raises(ConfigError, match="target 'income' is no column"):
+        make_config({"workload.target": "income"}).build_workload()
+
+
 def test_run_rows_may_be_as_many_as_a_table_may_have() -> None:
     assert make_config({"run.rows": MAX_ROWS}).run.rows == MAX_ROWS
 
