@@ -282,8 +282,8 @@ def test_a_run_without_rounds_is_annealed_and_one_with_rounds_is_not() -> None:
 
 
 def test_a_target_is_a_column_or_several_and_survives_toml() -> None:
-    for given, read in (("age", ("age",)), (["age", "sex"], ("age", "sex"))):
-        config = make_config({"workload.target": given})
+    for value, read in (("age", ("age",)), (["age", "sex"], ("age", "sex"))):
+        config = make_config({"workload.target": value})
         assert config.workload.target == read
         assert config.build_workload().targets == read
         again = config_from_dict(
