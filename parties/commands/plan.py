@@ -254,6 +254,7 @@ def lines_of(made: Plan) -> list[str]:
     largest, run = needs.model.largest, config.run
     sent = " + ".join(gigabytes(size) for size in needs.server_sent_bytes)
     memory = ", ".join(gigabytes(size) for size in needs.server_memory_bytes)
+    bound = "about" if run.schedule == ANNEALED else "at most"
     lines = [
         (
             "run",
@@ -267,7 +268,7 @@ def lines_of(made: Plan) -> list[str]:
         ("largest query", f"{', '.join(largest)}: {workload.domain.size(largest):,} cells"),
         ("an owner sends", _sends(config, needs)),
         ("", f"and needs {gigabytes(needs.owner_memory_bytes)} of memory beside its table"),
-        ("servers send", f"at most {sent}, in {needs.rounds_of_messages:,} rounds of messages"),
+        ("servers send", f"{bound} {sent}, in {needs.rounds_of_messages:,} rounds of messages"),
         ("", f"and {gigabytes(needs.passed_on_bytes)} of uploads that they pass on to one another"),
         ("servers need", f"{memory} of memory, {gigabytes(needs.server_disk_bytes)} on disk"),
         ("", f"party 0 up to {gigabytes(needs.model_memory_bytes)} more for the model"),
