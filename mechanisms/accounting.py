@@ -491,8 +491,9 @@ def fixed_rounds_plan(
     epsilon = sqrt(8 (1 - r) rho / (T s)), less the slack that a selection is charged besides; sigma is
     what it takes where a sum of discrete Gaussians costs more than one. ``local_measurements`` of each round,
     which the lemma leaves out, are added to s in sigma. Without selections r is 1. ``initial_share`` of what is for
-    measuring goes to round 0, which has a deviation of its own then; without it all measurements are alike, as in the
-    lemma. Raises ``ValueError`` if a number is out of range, or the variant has no round 0 to give a share to.
+    measuring goes to round 0, which has a deviation of its own then, and the rounds divide the rest as before; without
+    it all measurements are alike, as in the lemma. Raises ``ValueError`` if a number is out of range, or the variant
+    has no round 0 to give a share to.
     """
     for name, number in (("rho", rho), ("rounds", rounds), ("columns", columns)):
         check_positive(name, number)
@@ -503,24 +504,22 @@ def fixed_rounds_plan(
         rounds * count for count in _round_counts(variant, columns, local_rounds)
     )
     measurements += rounds * local_measurements
-    measuring = (Fraction(measure_share) if selections else Fraction(1)) * Fraction(rho)
-    initial_sigma = 0.0
+    share = Fraction(measure_share) if selections else Fraction(1)
+    left, initial_sigma = Fraction(rho), 0.0
     if initial_share is not None:
         if not (0 < initial_share < 1 and variant not in _ONE_WAY_EACH_ROUND):
             raise ValueError(
                 f"initial_share = {initial_share} with variant = {variant!r}; it lies between 0 and 1"
             )
-        first = Fraction(initial_share) * measuring
+        first = Fraction(initial_share) * share * left
         initial_sigma = least_sigma(first / columns, noise)
-        measuring -= first
+        left -= first
     elif variant not in _ONE_WAY_EACH_ROUND:
         measurements += columns
-    sigma = least_sigma(measuring / measurements, noise)
+    sigma = least_sigma(share * left / measurements, noise)
     epsilon = 0.0
     if selections:
-        epsilon = largest_epsilon(
-            (1 - Fraction(measure_share)) * Fraction(rho) / selections, selection_slack
-        )
+        epsilon = largest_epsilon((1 - share) * left / selections, selection_slack)
     return Plan(
         rho,
         rounds,

@@ -399,8 +399,9 @@ def test_fixed_rounds_plan_gives_round_0_its_share_of_what_is_for_measuring(shar
     plan = fixed_rounds_plan(BUDGET, 10, 5, initial_share=share)
     costs = [sum(rho(e) for e in plan.events(r) if e != plan.selection) for r in (0, 1)]
     assert costs[0] == pytest.approx(share * 0.9 * BUDGET, rel=1e-9)
-    assert 10 * costs[1] == pytest.approx((1 - share) * 0.9 * BUDGET, rel=1e-9)
-    assert plan.epsilon == fixed_rounds_plan(BUDGET, 10, 5).epsilon
+    # Rounds divide what is left as they would divide the whole.
+    assert 10 * costs[1] == pytest.approx(0.9 * (BUDGET - costs[0]), rel=1e-9)
+    assert 10 * rho(plan.selection) == pytest.approx(0.1 * (BUDGET - costs[0]), rel=1e-9)
     assert exact_cost(plan) <= Fraction(BUDGET)
 
 
