@@ -1,7 +1,7 @@
 """Mirror descent on the marginals of a junction tree: what a model is fitted to, and how.
 
-Provides ``Target`` and ``merge``; ``Descent``, a way from potentials to better ones; ``mirror_descent``, ours; and
-``evaluate`` for who brings another one.
+Provides ``Target`` and ``merge``; ``Descent``, a way from potentials to better ones; ``mirror_descent`` and
+``descent_to_noise``, ours; and ``evaluate`` for who brings another one.
 
 Public: everything; it is post-processing of released measurements.
 
@@ -93,9 +93,40 @@ def mirror_descent(
     on_iteration: OnIteration,
 ) -> tuple[Tables, list[NDArray[np.float64]]]:
     """McKenna et al. 2019, Algorithm 1, with a line search on each step."""
+    return _descend(tree, targets, potentials, iterations, on_iteration, enough=-np.inf)
+
+
+def descent_to_noise(
+    tree: JunctionTree,
+    targets: Mapping[Clique, Target],
+    potentials: Tables,
+    iterations: int,
+    on_iteration: OnIteration,
+) -> tuple[Tables, list[NDArray[np.float64]]]:
+    """As ``mirror_descent``, but no further than the loss that noise alone leaves of the real table.
+
+    That is half the number of measured cells, on average: a sum of squares of noise over twice its variance. A model
+    with less has begun to fit the noise. One that begins there stays as it is.
+    """
+    enough = sum(target.mean.size for target in targets.values()) / 2
+    return _descend(tree, targets, potentials, iterations, on_iteration, enough=enough)
+
+
+def _descend(
+    tree: JunctionTree,
+    targets: Mapping[Clique, Target],
+    potentials: Tables,
+    iterations: int,
+    on_iteration: OnIteration,
+    *,
+    enough: float,
+) -> tuple[Tables, list[NDArray[np.float64]]]:
+    """Until the loss is ``enough`` or less, or there have been so many ``iterations``."""
     step = FIRST_STEP / max(target.weight for target in targets.values())
     here = evaluate(tree, targets, potentials)
     for number in range(iterations):
+        if here.loss <= enough:
+            break
         on_iteration(number, iterations)
         moved = {q: theta - step * here.gradient[q] for q, theta in potentials.items()}
         there = evaluate(tree, targets, moved)

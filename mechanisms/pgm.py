@@ -22,7 +22,15 @@ from numpy.typing import NDArray
 
 from mechanisms.accounting import Schedule
 from mechanisms.aim import Estimate, Measurement, rows_counted
-from mechanisms.descent import Descent, OnIteration, Tables, Target, merge, mirror_descent
+from mechanisms.descent import (
+    Descent,
+    OnIteration,
+    Tables,
+    Target,
+    descent_to_noise,
+    merge,
+    mirror_descent,
+)
 from mechanisms.domain import Clique, Domain
 from mechanisms.errors import EstimationError
 from mechanisms.inference import JunctionTree
@@ -101,7 +109,8 @@ class FederatedEstimator:
 
     Many queries are measured in a round, each of which leaves the model small and which together may not:
     a target enters the model in the order measured, if the tree of those before it stays below the limit with
-    it, ``spent`` x ``max_model_mb``. One that has to wait enters when the limit has grown. ``potentials``,
+    it, ``spent`` x ``max_model_mb``. One that has to wait enters when the limit has grown. A fit ends at the loss that
+    noise alone leaves: many noisy queries a round are more than a model should follow to the end. ``potentials``,
     ``on_iteration`` and ``descent`` as in ``PgmEstimator``.
     """
 
@@ -112,7 +121,7 @@ class FederatedEstimator:
         iterations: int = 100,
         final_iterations: int = 1000,
         max_model_mb: float = 80.0,
-        descent: Descent = mirror_descent,
+        descent: Descent = descent_to_noise,
     ) -> None:
         self.potentials: Tables = {}
         self.on_iteration: OnIteration = _unheard

@@ -26,6 +26,7 @@ from mechanisms.descent import (
     OnIteration,
     Tables,
     Target,
+    descent_to_noise,
     evaluate,
     mirror_descent,
 )
@@ -150,6 +151,7 @@ class OneForAll(FederatedEstimator):
             iterations=how.round_iterations,
             final_iterations=how.final_iterations,
             max_model_mb=how.max_model_mb,
+            descent=mirror_descent,
         )
         self._weighted = np.array(workload.weights) > 0
         self._rng = rng
@@ -163,25 +165,6 @@ class OneForAll(FederatedEstimator):
         only = np.zeros_like(allowed)
         only[self._rng.choice(choices, min(1, len(choices)))] = True
         return model, only
-
-
-def stopping_descent(
-    tree: JunctionTree,
-    targets: Mapping[Clique, Target],
-    potentials: Tables,
-    iterations: int,
-    on_iteration: OnIteration,
-) -> tuple[Tables, list[NDArray[np.float64]]]:
-    """``mirror_descent`` until the loss is at most that of the true table by noise alone: half the cells measured."""
-    expected = sum(target.mean.size for target in targets.values()) / 2
-    done, marginals = 0, tree.marginals(potentials)
-    while done < iterations:
-        potentials, marginals = mirror_descent(tree, targets, potentials, 10, lambda done, of: None)
-        done += 10
-        if evaluate(tree, targets, potentials).loss <= expected:
-            break
-    on_iteration(iterations, iterations)
-    return potentials, marginals
 
 
 def aim_estimator(
@@ -236,4 +219,4 @@ def judged(estimator: PgmEstimator) -> tuple[Model, Tables]:
 
 
 def _descent(settings: Settings) -> Descent:
-    return stopping_descent if settings.estimator == STOPPING else mirror_descent
+    return descent_to_noise if settings.estimator == STOPPING else mirror_descent

@@ -1,6 +1,7 @@
 """Private-PGM: fits against mbi's own estimator and what was measured, and the size limit."""
 
 import asyncio
+import inspect
 
 import numpy as np
 import pytest
@@ -8,8 +9,9 @@ from numpy.typing import NDArray
 
 from mechanisms.accounting import Plan, fixed_rounds_plan
 from mechanisms.aim import Measurement
-from mechanisms.descent import Target
+from mechanisms.descent import Target, descent_to_noise, evaluate, mirror_descent
 from mechanisms.errors import EstimationError
+from mechanisms.inference import JunctionTree
 from mechanisms.metrics import table_answers, workload_error
 from mechanisms.model import Model
 from mechanisms.pgm import FederatedEstimator, PgmEstimator, fit, misfit, tilt
@@ -242,3 +244,40 @@ def test_federated_estimator_takes_what_fits_and_the_rest_when_the_limit_has_gro
     assert cliques(0.6, final=True) == {("c0", "c1", "c3"), ("c2", "c3")}
     with pytest.raises(EstimationError, match="nothing was measured"):
         asyncio.run(estimator.estimate([], spent=1.0, final=True))
+
+
+def test_descent_to_noise_ends_at_the_loss_that_noise_leaves_and_mirror_descent_goes_on() -> None:
+    """Both begin alike; the control fits the noise: its loss falls far below half the number of cells."""
+    rng, sigma = np.random.default_rng(5), 40.0
+    targets = {
+        q: Target(
+            (REAL[WORKLOAD.slice(candidate(*q))] + rng.normal(0, sigma, DOMAIN.size(q))).reshape(
+                DOMAIN.sizes(q)
+            )
+            / len(CODES),
+            (len(CODES) / sigma) ** 2,
+        )
+        for q in (("c0", "c1"), ("c1", "c3"), ("c0", "c3"), ("c2", "c3"))
+    }
+    noise = sum(target.mean.size for target in targets.values()) / 2
+    tree = JunctionTree(DOMAIN, list(targets))
+    start = {q: np.zeros_like(target.mean) for q, target in targets.items()}
+    done: list[int] = []
+    found, marginals = descent_to_noise(
+        tree, targets, start, 500, lambda number, of: done.append(number)
+    )
+    loss = evaluate(tree, targets, found).loss
+    assert 0.5 * noise < loss <= noise
+    assert len(done) < 200
+    assert done[-1] == 500
+    further, _ = mirror_descent(tree, targets, start, 500, lambda number, of: None)
+    assert evaluate(tree, targets, further).loss < 0.7 * noise
+    # A fit that begins there stays as it is.
+    again, same = descent_to_noise(tree, targets, found, 500, lambda number, of: None)
+    assert all((again[q] == found[q]).all() for q in found)
+    assert all((one == other).all() for one, other in zip(same, marginals, strict=True))
+
+
+def test_flaims_estimator_stops_at_noise_and_aims_does_not() -> None:
+    assert inspect.signature(FederatedEstimator).parameters["descent"].default is descent_to_noise
+    assert inspect.signature(PgmEstimator).parameters["descent"].default is mirror_descent
