@@ -59,7 +59,7 @@ class AnnealedPlan:
     rounds are those of ``Plan``, and so is ``initial_share``.
 
     With ``tree_rounds`` these come first, alike: ``tree_share`` of what round 0 leaves is for them, and the other
-    rounds share the rest.
+    rounds share the rest; all of them together are T at most.
 
     State: the rounds decided so far, ``rounds`` of them known to be the last or T, and what
     ``write_off`` was told.
@@ -84,6 +84,8 @@ class AnnealedPlan:
     ) -> None:
         if not 0 <= tree_share < 1:
             raise ValueError(f"tree_share = {tree_share}; it lies between 0 and 1")
+        if not 0 <= tree_rounds < rounds_per_column * columns:
+            raise ValueError(f"tree_rounds = {tree_rounds}; there are fewer than all")
         self._first: Plan = fixed_rounds_plan(
             budget,
             rounds_per_column * columns,
@@ -101,7 +103,7 @@ class AnnealedPlan:
         self._share = Fraction(measure_share)
         self._lost = Fraction(0)
         self.tree_rounds: int = tree_rounds if tree_share else 0
-        self.rounds: int = self._most_rounds
+        self.rounds: int = self._first.rounds
         self._steps: list[_Step] = []
         self._start = self._joining = _Step(self._first.sigma, self._first.epsilon)
         left = Fraction(self.rho) - self._initial()
@@ -110,7 +112,7 @@ class AnnealedPlan:
             self._joining = self._dividing(joining / self.tree_rounds)
             left -= joining
         if self.tree_rounds or initial_share is not None:
-            self._start = self._dividing(left / self._first.rounds)
+            self._start = self._dividing(left / (self._first.rounds - self.tree_rounds))
 
     def __repr__(self) -> str:
         return f"AnnealedPlan(rho={self.rho}, decided={len(self._steps)}, sigma={self.sigma:.4g})"
@@ -128,10 +130,6 @@ class AnnealedPlan:
     @property
     def _now(self) -> _Step:
         return self._steps[-1] if self._steps else self._following()[0]
-
-    @property
-    def _most_rounds(self) -> int:
-        return self.tree_rounds + self._first.rounds
 
     @property
     def sigma(self) -> float:
@@ -208,7 +206,7 @@ class AnnealedPlan:
         """See ``Schedule.resume``. Raises ``ValueError`` for deviations that no such plan comes to."""
         if not sigmas:
             return
-        self._steps, self.rounds = [], self._most_rounds
+        self._steps, self.rounds = [], self._first.rounds
         for round, sigma in enumerate(sigmas, start=1):
             last = self._now
             following = {step.sigma: step for step in self._following()}

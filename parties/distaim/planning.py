@@ -238,8 +238,7 @@ class _Paid:
     @classmethod
     def planned(cls, run: RunSection, shape: _Shape) -> "_Paid":
         """What a run without interruptions comes to at most."""
-        rounds = run.rounds + (shape.pairs if run.schedule == ANNEALED else 0)
-        return cls(shape.columns + rounds, rounds)
+        return cls(shape.columns + run.rounds, run.rounds)
 
     def most(self, plan: Schedule) -> "_Paid":
         """This or, where it is more, what ``plan``'s budget is enough for."""

@@ -98,12 +98,12 @@ async def test_annealed_run_spends_its_budget_in_rounds_that_become_finer(cluste
     assert assert_sound(cluster) < 1e-9
     selected = result_of(cluster, 0)["selected"]
     sigmas = [item["sigma"] for item in selected]
-    assert 4 < len(sigmas) < 50
+    assert 4 < len(sigmas) < 48
     # Two rounds join three columns; what follows begins anew, and becomes finer.
     assert sigmas[0] == sigmas[1]
     assert {b / a for a, b in pairwise(sigmas[2:-1])} <= {1.0, 0.5}
     assert sigmas[-1] < sigmas[2] / 1.4
-    assert any("round 1 of at most 50" in text for text in records[0].texts)
+    assert any("round 1 of at most 48" in text for text in records[0].texts)
     done = f"round {len(sigmas)} of at most {len(sigmas)} done"
     assert all(done in record.texts for record in records.values())
 
@@ -188,7 +188,7 @@ def test_make_plan_of_an_annealed_run_costs_the_budget_of_a_fixed_one(noise: str
         return
     plan = make_plan(annealed, annealed.build_workload())
     assert plan.rho == pytest.approx(make_plan(fixed, fixed.build_workload()).rho, rel=1e-3)
-    assert plan.rounds == 48 + 2
+    assert plan.rounds == 48
     assert isinstance(plan.selection, ExponentialEvent)
     assert plan.selection.epsilon > plan.epsilon
 
