@@ -24,6 +24,7 @@ from parties.distaim.needs import (
     needs_of,
     server_memory,
 )
+from parties.distaim.planning import composed_epsilon
 from parties.errors import ConfigError
 from parties.flaim.feasible import check_flaim, flaim_noise
 from parties.host import memory_bytes
@@ -68,6 +69,7 @@ class Plan:
     noise: Sequence[Noise]
     warnings: Sequence[str]
     tree_rounds: int
+    composed: float | None
 
 
 @click.command(epilog="Example: syncret plan stays.toml --rows 48842")
@@ -165,7 +167,8 @@ def make(
     counting = effort_text(declared, workload)
     given = rows is not None
     joining = schedule.tree_rounds
-    return Plan(config, workload, total, given, needs, counting, noise, warnings, joining)
+    composed = composed_epsilon(config, workload)
+    return Plan(config, workload, total, given, needs, counting, noise, warnings, joining, composed)
 
 
 def _noise_warnings(noise: Sequence[Noise]) -> list[str]:
@@ -229,6 +232,7 @@ def document_of(made: Plan) -> dict[str, object]:
         "rows": made.rows,
         "rows_given": made.rows_given,
         "tree_rounds": made.tree_rounds,
+        "epsilon_composed": made.composed,
         "workload": {
             "queries": len(workload.queries),
             "candidates": len(workload.candidates),
@@ -258,7 +262,7 @@ def lines_of(made: Plan) -> list[str]:
     lines = [
         (
             "run",
-            f"{run.id}: {_rounds(made)}, epsilon {run.epsilon:g}, delta {run.delta:g}",
+            f"{run.id}: {_rounds(made)}, epsilon {run.epsilon:g}{_composed(made)}, delta {run.delta:g}",
         ),
         (
             "cells",
@@ -280,6 +284,13 @@ def lines_of(made: Plan) -> list[str]:
         *(("WARNING", text) for text in made.warnings),
     ]
     return [f"{name:<16}{text}" for name, text in lines]
+
+
+def _composed(made: Plan) -> str:
+    """What the same release costs when it is composed numerically, where that is less."""
+    if made.composed is None:
+        return ""
+    return f" ({made.composed:.3g} composed numerically)"
 
 
 def _rounds(made: Plan) -> str:

@@ -16,6 +16,7 @@ from functools import lru_cache
 from mechanisms.accounting import Schedule, fixed_rounds_plan, rho, rho_from_epsilon_delta
 from mechanisms.annealing import AnnealedPlan
 from mechanisms.choosing import tree_rounds
+from mechanisms.composition import epsilon_of
 from mechanisms.events import NOISE_KINDS, NoiseKind
 from mechanisms.scores import AIM, RULES, Rule
 from mechanisms.units import row_budget
@@ -135,6 +136,24 @@ def _division(run: RunSection, shape: _Shape, budget: float) -> Schedule:
 def rule_of(config: Config) -> Rule:
     """The config's rule, which has been checked, by its type."""
     return next(rule for rule in RULES if rule == config.run.rule)
+
+
+def composed_epsilon(config: Config, workload: Workload) -> float | None:
+    """The epsilon of the whole run when its events are composed numerically; None where nothing better is proven.
+
+    That is of annealed runs, of persons with several rows, and of noise that is not composed. No budget goes by it.
+    Raises as ``make_plan``.
+    """
+    plan = make_plan(config, workload)
+    if plan.adaptive or config.rows_of_unit > 1:
+        return None
+    events = [event for number in range(plan.rounds + 1) for event in plan.events(number)]
+    distance = sampling_distance(config, workload)
+    try:
+        found = epsilon_of(events, config.run.delta, distance=distance)
+    except ValueError:
+        return None
+    return found if found < config.run.epsilon else None
 
 
 def _initial_share(run: RunSection) -> float | None:

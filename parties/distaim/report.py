@@ -18,7 +18,7 @@ from parties.config import ANNEALED, MALICIOUS, Config
 from parties.distaim.exclusions import Exclusion
 from parties.distaim.notes import COUNTING
 from parties.distaim.outputs import read_attempts
-from parties.distaim.planning import sampling_distance
+from parties.distaim.planning import composed_epsilon, sampling_distance
 from parties.distaim.steps import CLIENTS_COUNT, ESTIMATE, FINISH
 from parties.published import MODEL
 from parties.report.about import about, ended
@@ -142,16 +142,24 @@ def notes(result: Mapping[str, Any], config: Config) -> tuple[str, ...]:
         return (
             f"Annealed: {done} rounds. The noise's deviation was {result['sigma']:.4g} rows for single columns{later}.",
         )
+    composed = composed_epsilon(config, config.build_workload())
+    less = (
+        f"Composed numerically, the same release is private with epsilon {composed:.3g} at this delta; ledgers and "
+        "owners' budgets go by zCDP, and so by the epsilon above."
+    )
+    also = () if composed is None else (less,)
     if done == config.run.rounds:
-        return ()
+        return also
     if result.get("finished_early"):
         return (
             f"The run ended after {done} of {config.run.rounds} rounds, as the operators of all three servers asked: "
             "less was measured than was planned, and what was not spent of the budget stays unspent.",
+            *also,
         )
     return (
         f"The run ended after {result['rounds_done']} of {config.run.rounds} rounds: values that were charged and "
         "lost in a crash had to be paid for again, and the rest of the budget did not cover a further round.",
+        *also,
     )
 
 
