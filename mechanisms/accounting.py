@@ -59,12 +59,14 @@ __all__ = [
     "Variant",
     "check_budget",
     "delta_from_rho",
+    "delta_left",
     "epsilon_from_rho",
     "fixed_rounds_plan",
     "largest_epsilon",
     "least_sigma",
     "rho",
     "rho_from_epsilon_delta",
+    "round_up",
 ]
 
 Variant: TypeAlias = Literal["aim", "distaim", "naive", "oracle", "private", "random", "naivebayes"]
@@ -90,12 +92,12 @@ def rho(event: Event) -> float:
     row changes, not how many are released.
     """
     if isinstance(event, ExponentialEvent):
-        return _up(Fraction(event.epsilon) ** 2 / 8)
+        return round_up(Fraction(event.epsilon) ** 2 / 8)
     if isinstance(event, SumOfDiscreteGaussiansEvent):
         return _rho_of_sum(event)
     if isinstance(event, DiscreteLaplaceEvent):
-        return _up((Fraction(event.sensitivity) / Fraction(event.scale)) ** 2 / 2)
-    return _up(Fraction(event.sensitivity) ** 2 / (2 * Fraction(event.sigma) ** 2))
+        return round_up((Fraction(event.sensitivity) / Fraction(event.scale)) ** 2 / 2)
+    return round_up(Fraction(event.sensitivity) ** 2 / (2 * Fraction(event.sigma) ** 2))
 
 
 def _rho_of_sum(event: SumOfDiscreteGaussiansEvent) -> float:
@@ -107,7 +109,7 @@ def _rho_of_sum(event: SumOfDiscreteGaussiansEvent) -> float:
         tau = 10 * sum(terms, Decimal(0))
         together = (a + tau * Decimal(event.cells).sqrt()) ** 2 / 2
         apart = a**2 / 2 + tau * event.cells
-        return _up(Fraction(min(together, apart) * (1 + _SLOP)))
+        return round_up(Fraction(min(together, apart) * (1 + _SLOP)))
 
 
 def delta_from_rho(rho: float, epsilon: float) -> float:
@@ -125,7 +127,7 @@ def delta_from_rho(rho: float, epsilon: float) -> float:
         alpha, cost = Decimal(_best_alpha(rho, epsilon)), Decimal(rho)
         exponent = (alpha - 1) * (alpha * cost - Decimal(epsilon)) + alpha * (1 - 1 / alpha).ln()
         delta = exponent.exp() / (alpha - 1) * (1 + _SLOP)
-        return 1.0 if delta >= 1 else max(_up(Fraction(delta)), math.ulp(0.0))
+        return 1.0 if delta >= 1 else max(round_up(Fraction(delta)), math.ulp(0.0))
 
 
 def _best_alpha(rho: float, epsilon: float) -> float:
@@ -149,7 +151,7 @@ def rho_from_epsilon_delta(epsilon: float, delta: float, *, distance: float = 0.
     check_positive("epsilon", epsilon)
     if not 0 < delta < 1:
         raise ValueError(f"delta = {delta}; it lies between 0 and 1")
-    left = _delta_left(epsilon, delta, distance)
+    left = delta_left(epsilon, delta, distance)
     low, high = 0.0, epsilon + 1
     while low < (middle := (low + high) / 2) < high and high - low > 1e-15 * high:
         low, high = (
@@ -161,7 +163,7 @@ def rho_from_epsilon_delta(epsilon: float, delta: float, *, distance: float = 0.
         alpha = Decimal(_best_alpha(high, epsilon))
         room = left.ln() + (alpha - 1).ln() - alpha * (1 - 1 / alpha).ln()
         budget = (Decimal(epsilon) + room / (alpha - 1)) / alpha * (1 - _SLOP)
-    largest = -_up(-Fraction(budget))
+    largest = -round_up(-Fraction(budget))
     while delta_from_rho(largest, epsilon) > left:
         largest = math.nextafter(largest, 0.0)
     return largest
@@ -175,7 +177,7 @@ def epsilon_from_rho(rho: float, delta: float, *, distance: float = 0.0) -> floa
 
     def holds(epsilon: float) -> bool:
         try:
-            return delta_from_rho(rho, epsilon) <= _delta_left(epsilon, delta, distance)
+            return delta_from_rho(rho, epsilon) <= delta_left(epsilon, delta, distance)
         except ValueError:
             return False
 
@@ -196,7 +198,11 @@ def _log_delta(rho: float, epsilon: float) -> float:
     return exponent - math.log(alpha - 1)
 
 
-def _delta_left(epsilon: float, delta: float, distance: float) -> Decimal:
+def delta_left(epsilon: float, delta: float, distance: float) -> Decimal:
+    """What a statistical ``distance`` of everything that is sampled leaves of ``delta``, rounded down.
+
+    Raises ``ValueError`` where that is less than 2^-1022, or the distance is out of range.
+    """
     if not 0 <= distance < 1:
         raise ValueError(f"distance = {distance}; it lies between 0 and 1")
     with localcontext() as context:
@@ -214,7 +220,7 @@ def _delta_left(epsilon: float, delta: float, distance: float) -> Decimal:
     return left
 
 
-def _up(exact: Fraction) -> float:
+def round_up(exact: Fraction) -> float:
     """The least double that is not below ``exact``; infinity is one."""
     try:
         nearest = float(exact)

@@ -1,148 +1,496 @@
-"""What a fixed schedule costs when its events are composed numerically: a smaller epsilon for the same release.
+"""The privacy loss of a fixed schedule, composed numerically: an upper bound on delta that is close to the least one.
 
-Provides ``delta_of`` and ``epsilon_of``. zCDP keeps of each event one number; here the distributions of their privacy
-losses are added up. It is for schedules whose parameters are fixed beforehand; which marginals are chosen may hang on
-all that was released before. Of annealed runs, whose later parameters do, too, zCDP says what is proven.
+Provides ``delta_of``, ``epsilon_of``, ``largest_budget`` and ``of_group``. Public: everything here. The events have
+to be decided beforehand, each of them; what they release may depend on what the ones before have released. For budgets
+that add up from release to release, and for annealed runs, zCDP stays (``mechanisms.accounting``).
 
-Public: everything. Both are upper bounds, in double precision, rounded up by far more than doubles err; they are for
-people to read, and no budget goes by them.
+Every event is dominated by a pair of distributions, the same in both directions (a row more, a row less), and pairs
+compose:
 
-A choice. The exponential mechanism's loss varies by epsilon at most, E here. For the worst pairs, with losses t and
-t - E (0 <= t <= E; Dong, Durfee, Rogers 2020), the hockey stick at e^a is (1 - e^(t-E)) (1 - e^(a-t)) / (1 - e^-E),
-largest at t = (a + E) / 2:
+* Noise, by one Gaussian of all: mu^2 = sum of sensitivity^2 / variance. From the variance of discrete Gaussians half a
+  row^2 is taken, and a factor exp(+- tau) of their probabilities: README, "What the numeric accountant proves".
+* A choice of range epsilon (``ExponentialEvent``). Its worst pairs have the losses t and t - epsilon, for a t from 0
+  to epsilon, with the curve H_t(x) = sum max(0, P - e^x Q) = (1 + e^(x-epsilon) - e^(x-t) - e^(t-epsilon)) /
+  (1 - e^-epsilon) where x is between the two. The largest is at t = (x + epsilon) / 2:
 
-    H(a) = (1 - e^((a-E)/2))^2 / (1 - e^-E) for |a| <= E,
+      H(x) = (1 - e^((x-epsilon)/2))^2 / (1 - e^-epsilon)  for -epsilon <= x <= epsilon,
 
-the curve of a pair that dominates all of them and composes adaptively (Zhu, Dong, Wang 2022). It is convex in e^a:
-chords between points of a grid lie above it, and are the curve of losses at those points alone.
+  0 beyond and 1 - e^x before. A supremum of curves is the curve of a dominating pair: its loss has the density
+  e^((x-epsilon)/2) / 2(1 - e^-epsilon). A choice may make its t depend on what came before.
+* Discrete Laplace noise, by the two losses +-epsilon of an answer turned at random.
 
-Noise. Independent Gaussians are one, of mu^2 = sum 1 / sigma^2. The sum S of k discrete Gaussians of one sigma is
-within a factor of 1 +- tau of one of parameter k sigma^2 (Kairouz, Liu, Steinke 2021; tau < 10^-30 from sigma = 3
-on), and such a one is at most a continuous one plus 1, in the order of distributions: for m >= 1 each term of P(S >=
-m) is below the integral over the unit before it, and for m <= 0 the same holds of the other tail. So the loss, S /
-sigma^2 and a constant, is at most the continuous one plus 1 / sigma^2, once for each sigma.
+Representation: losses lie on a grid of step h, a double; straight lines between its points, over e^x, are at or above
+the convex curve H, and are the curve of a loss with the probabilities 2 c w_j, w_j = e^((x_j-epsilon)/2) and c =
+tanh(h/4) / (1 - e^-epsilon), at both ends half of that. Probabilities are whole numbers of 2^-160, rounded up, and sums
+of losses are products of large integers. The Gaussian's curve is computed in integers and ``Decimal``: no function of
+the processor's decides anything, so that all who compute a figure have the same to the last bit.
+
+Source: Dong, Durfee, Rogers 2020 (worst choices); Zhu, Dong, Wang 2022 (dominating pairs, suprema, composition);
+Doroshenko et al. 2022 (lines between the points); Balle, Wang 2018 (the Gaussian's curve); Kairouz, Liu, Steinke 2021
+(sums of discrete Gaussians). Limits: a delta below 10^-30 and noise of a deviation below one row are left to zCDP.
 """
 
 from __future__ import annotations
 
-import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from decimal import Decimal, localcontext
+from fractions import Fraction
+from functools import lru_cache
+from math import floor, inf, isfinite
 
-import numpy as np
-from numpy.typing import NDArray
-
-from mechanisms.accounting import rho
+from mechanisms.accounting import (
+    Plan,
+    delta_from_rho,
+    delta_left,
+    epsilon_from_rho,
+    rho,
+    rho_from_epsilon_delta,
+    round_up,
+)
 from mechanisms.events import (
     DiscreteGaussianEvent,
+    DiscreteLaplaceEvent,
     Event,
     ExponentialEvent,
     GaussianEvent,
     SumOfDiscreteGaussiansEvent,
 )
 
-# Points of the grid between -E and E, of the smallest E, and of all choices together.
-_POINTS, _MOST_POINTS = 128, 8192
-_SMALLEST_SIGMA = 3.0
-# Far above what double precision and tau leave; relative, and absolute for what underflows.
-_SLACK, _LEAST = 1 + 1e-9, 1e-300
-_LARGEST_EPSILON = 200.0
+__all__ = ["delta_of", "epsilon_of", "largest_budget", "of_group"]
+
+_DIGITS = 85
+_PI = Decimal(
+    "3.1415926535897932384626433832795028841971693993751058209749445923078164062862089986"
+)
+# Probabilities are in units of 2^-160, and losses and values of the Gaussian's curve in those of 2^-192.
+_MASS_BITS = 160
+_BITS = 192
+_ONE = 1 << _BITS
+_SQUARE = 1 << 2 * _BITS
+_SPARE = 32
+# More than all errors of a value of the Gaussian's curve; tests compare it with sums in 60 digits.
+_CURVE_SLACK = 1 << (_BITS - 120)
+# Probabilities at the ends of the grid that are not worth a value of the curve.
+_TRIMMED = 1 << (_MASS_BITS - 130)
+# What the grid adds to the variance of the loss, relative to it.
+_COARSENESS = Fraction(1, 1 << 11)
+# Answers are multiples of 2^-20 of themselves, or a little less.
+_MANTISSA_BITS = 20
+# The variance that rounding at random takes from a discrete Gaussian, in rows^2, and the least that it is taken from.
+_ROUNDED = Fraction(1, 2)
+_LEAST_VARIANCE = 1
+_NOTHING = Fraction(0)
+
+
+@dataclass(frozen=True, slots=True)
+class _Loss:
+    """The loss of a composition: of a Gaussian pair with ``mu_squared``, and of the choices on a grid.
+
+    The loss ``lowest`` + j ``step`` has the probability ``masses[j]`` 2^-160, and ``above`` 2^-160 is that of a loss of
+    any size. Probabilities are exact up to a factor exp(+- ``tau``).
+    """
+
+    mu_squared: Fraction
+    tau: Decimal
+    step: Fraction
+    lowest: Fraction
+    masses: tuple[int, ...]
+    above: int
 
 
 def delta_of(events: Sequence[Event], epsilon: float) -> float:
-    """A delta for which a release of ``events``, with parameters fixed beforehand, is (epsilon, delta)-private.
+    """A delta with which ``events``, decided beforehand, are (epsilon, delta)-private, rounded up.
 
-    Raises ``ValueError`` for an event that it does not know: a discrete Gaussian of sigma below 3, or Laplace noise.
+    Never above what their cost in zCDP implies. ``epsilon`` may be negative: then delta is a point of the curve. Raises
+    ``ValueError`` unless it is finite.
     """
-    noise, lattice = _noise(events)
-    losses, shares = _choices(events)
-    beyond = [_gaussian(math.sqrt(noise), epsilon - loss - lattice) for loss in losses.tolist()]
-    return min(1.0, float(shares @ np.array(beyond)) * _SLACK + _LEAST)
+    if not isfinite(epsilon):
+        raise ValueError(f"epsilon = {epsilon}; it has to be finite")
+    found = _numeric_delta(tuple(events), Fraction(epsilon))
+    by_cost = delta_from_rho(_cost(events), epsilon) if epsilon > 0 else 1.0
+    return by_cost if found is None else min(by_cost, round_up(found))
 
 
 def epsilon_of(events: Sequence[Event], delta: float, *, distance: float = 0.0) -> float:
-    """The least epsilon, up to a ten-thousandth, for which ``delta_of`` is at most ``delta``.
+    """An epsilon with which ``events``, decided beforehand, are (epsilon, delta)-private: rounded up by 2^-20 at most.
 
-    ``distance`` bounds the statistical distance of what is sampled from what the events say; it takes (1 + e^epsilon)
-    distance out of delta. Infinite where delta does not cover it. Raises as ``delta_of``.
+    ``distance`` as in ``accounting.rho_from_epsilon_delta``. Never above what their cost in zCDP implies, and infinite
+    where delta does not cover the distance. Raises ``ValueError`` unless delta lies between 0 and 1.
     """
-
-    def holds(epsilon: float) -> bool:
-        return delta_of(events, epsilon) + (1 + math.exp(epsilon)) * distance <= delta
-
-    low, high = 0.0, 1.0
-    while not holds(high):
-        low, high = high, 2 * high
-        if high > _LARGEST_EPSILON:
-            return math.inf
-    while high - low > 1e-4 * high:
-        middle = (low + high) / 2
-        low, high = (low, middle) if holds(middle) else (middle, high)
-    return high
+    if not 0 < delta < 1:
+        raise ValueError(f"delta = {delta}; it lies between 0 and 1")
+    if not events:
+        return 0.0
+    return _epsilon_of(tuple(events), delta, distance)
 
 
-def _noise(events: Sequence[Event]) -> tuple[float, float]:
-    """mu^2 of all Gaussians, and what discrete ones add to the loss at most."""
-    total, lattice = 0.0, dict[Event, float]()
-    for event, times in Counter(events).items():
-        if isinstance(event, GaussianEvent):
-            total += times * 2 * rho(event)
-        elif isinstance(event, DiscreteGaussianEvent | SumOfDiscreteGaussiansEvent):
-            parts = event.parts if isinstance(event, SumOfDiscreteGaussiansEvent) else 1
-            if event.sigma < _SMALLEST_SIGMA or event.sensitivity != 1:
-                raise ValueError(
-                    f"{event} is not composed numerically: sigma below 3, or another sensitivity than 1"
-                )
-            total += times * 2 * rho(event)
-            lattice[event] = 1 / (parts * event.sigma**2)
-        elif not isinstance(event, ExponentialEvent):
-            raise ValueError(f"{event} is not composed numerically")
-    return total, sum(lattice.values())
+@lru_cache(maxsize=256)
+def _epsilon_of(events: tuple[Event, ...], delta: float, distance: float) -> float:
+    by_cost = epsilon_from_rho(_cost(events), delta, distance=distance)
+
+    def excess(epsilon: Fraction) -> Decimal | None:
+        """How far delta is missed at ``epsilon``, as a logarithm; at 0 or below it is kept."""
+        return _excess(events, epsilon, delta, distance)
+
+    if by_cost == inf:
+        return inf
+    high = _grid_index(Fraction(by_cost)) + 1
+    if not _kept(excess(_grid_value(high))):
+        return by_cost
+    low, span = high, 1 << (_MANTISSA_BITS - 2)
+    # Where all of delta is more than these events can do, any epsilon will: down to some 2^-128 are looked at.
+    while _kept(excess(_grid_value(low))) and span < 1 << (_MANTISSA_BITS + 7):
+        low, high, span = low - span, low, span * 2
+    # From low, where delta is missed, to high, where it is kept.
+    best = _last(lambda k: excess(_grid_value(-k)), -high, -low)
+    return min(by_cost, float(_grid_value(-best)))
 
 
-def _choices(events: Sequence[Event]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """The losses of all choices together (n,), and the shares of what was released that has each."""
-    counted = Counter(event.epsilon for event in events if isinstance(event, ExponentialEvent))
-    shares, lowest = np.ones(1), 0.0
-    if not counted:
-        return np.zeros(1), shares
-    whole = 2 * sum(epsilon * times for epsilon, times in counted.items())
-    step = max(2 * min(counted) / _POINTS, whole / _MOST_POINTS)
-    for epsilon, times in counted.items():
-        one = _choice(epsilon, step)
-        lowest -= times * epsilon
-        shares = np.convolve(shares, _power(one, times))
-    losses: NDArray[np.float64] = lowest + step * np.arange(len(shares), dtype=np.float64)
-    return losses, shares
+def largest_budget(
+    epsilon: float,
+    delta: float,
+    plan_of: Callable[[float], Plan],
+    *,
+    distance: float = 0.0,
+) -> float:
+    """The largest zCDP budget whose fixed plan, ``plan_of(budget)``, is (epsilon, delta)-private: never below zCDP's.
+
+    A multiple of 2^-20 of itself, or more, unless it is ``accounting.rho_from_epsilon_delta``, whose other arguments
+    these are; that and a plan's own arithmetic have to be the same for all who compute it. Raises ``ValueError`` as
+    that does.
+    """
+    least = rho_from_epsilon_delta(epsilon, delta, distance=distance)
+
+    def excess(budget: Fraction) -> Decimal | None:
+        plan = plan_of(float(budget))
+        events = [event for r in (0, *[1] * plan.rounds) for event in plan.events(r)]
+        return _excess(tuple(events), Fraction(epsilon), delta, distance)
+
+    low, span = _grid_index(Fraction(least)) + 1, 1 << (_MANTISSA_BITS - 2)
+    if not _kept(excess(_grid_value(low))):
+        return least
+    while _kept(excess(_grid_value(low + span))):
+        low += span
+    return float(_grid_value(_last(lambda k: excess(_grid_value(k)), low, low + span)))
 
 
-def _power(one: NDArray[np.float64], times: int) -> NDArray[np.float64]:
-    """The distribution of a sum of ``times`` independent losses."""
-    total, square = np.ones(1), one
-    while times:
-        if times % 2:
-            total = np.convolve(total, square)
-        times //= 2
-        if times:
-            square = np.convolve(square, square)
-    return total
+def of_group(event: Event, rows: int) -> Event:
+    """What ``event`` is for ``rows`` rows together, all of which may lie in one cell: so many times the sensitivity.
+
+    Of a choice so many times the epsilon: each row widens its range by as much as one does.
+    """
+    if rows == 1:
+        return event
+    if isinstance(event, ExponentialEvent):
+        return ExponentialEvent(round_up(rows * Fraction(event.epsilon)))
+    moved = round_up(rows * Fraction(event.sensitivity))
+    if isinstance(event, SumOfDiscreteGaussiansEvent):
+        return replace(event, sensitivity=moved, cells=rows * event.cells)
+    return replace(event, sensitivity=moved)
 
 
-def _choice(epsilon: float, step: float) -> NDArray[np.float64]:
-    """The shares (n,) of losses -epsilon, -epsilon + step, ... whose curve is that of chords of H."""
-    points = -epsilon + step * np.arange(math.ceil(2 * epsilon / step - 1e-9) + 1)
-    x = np.exp(points)
-    curve = np.square(-np.expm1((points - epsilon) / 2)) / -math.expm1(-epsilon)
-    curve[points >= epsilon] = 0.0
-    slopes = np.concatenate([[-1.0], np.diff(curve) / np.diff(x), [0.0]])
-    shares: NDArray[np.float64] = x * np.maximum(np.diff(slopes), 0.0)
-    return shares
+def _grid_value(index: int) -> Fraction:
+    """The numbers of 21 bits in their order: 2^20 ... 2^21 - 1 times each power of two."""
+    exponent, mantissa = divmod(index, 1 << _MANTISSA_BITS)
+    return ((1 << _MANTISSA_BITS) + mantissa) * Fraction(2) ** exponent
 
 
-def _gaussian(mu: float, epsilon: float) -> float:
-    """The least delta for noise of deviation 1 / mu, at an epsilon that may be negative (Balle, Wang 2018)."""
-    if mu == 0:
-        return max(0.0, -math.expm1(epsilon))
-    above = math.erfc((epsilon / mu - mu / 2) / math.sqrt(2)) / 2
-    below = math.erfc((epsilon / mu + mu / 2) / math.sqrt(2)) / 2
-    return max(0.0, above - math.exp(min(epsilon, 700.0)) * below)
+def _grid_index(value: Fraction) -> int:
+    """The last of ``_grid_value`` that is not above ``value``."""
+    exponent = value.numerator.bit_length() - value.denominator.bit_length() - _MANTISSA_BITS - 1
+    while value >= Fraction(2) ** (exponent + _MANTISSA_BITS + 1):
+        exponent += 1
+    mantissa = floor(value / Fraction(2) ** exponent) - (1 << _MANTISSA_BITS)
+    return (exponent << _MANTISSA_BITS) + mantissa
+
+
+def _kept(excess: Decimal | None) -> bool:
+    return excess is not None and excess <= 0
+
+
+def _last(excess: Callable[[int], Decimal | None], low: int, high: int) -> int:
+    """An index that keeps delta, before one that does not: from ``low``, which does, to ``high``, which does not.
+
+    Straight lines between logarithms, which take a fifth of the values that halving takes; each third step halves.
+    """
+    at_low, at_high, step = excess(low), excess(high), 0
+    while high - low > 1:
+        middle = (low + high) // 2
+        if at_low is not None and at_high is not None and at_high > at_low and step % 3 < 2:
+            with localcontext() as context:
+                context.prec = _DIGITS
+                there = int(low + (high - low) * at_low / (at_low - at_high))
+            # A little to one side, so that both ends move.
+            there += 1 if step % 3 else 0
+            middle = min(max(there, low + 1), high - 1)
+        found = excess(middle)
+        if _kept(found):
+            low, at_low = middle, found
+        else:
+            high, at_high = middle, found
+        step += 1
+    return low
+
+
+def _excess(
+    events: tuple[Event, ...], epsilon: Fraction, delta: float, distance: float
+) -> Decimal | None:
+    """log(delta of ``events`` / what ``distance`` leaves of ``delta``), rounded up; None where nothing can be said."""
+    try:
+        left = delta_left(float(epsilon), delta, distance)
+    except ValueError:
+        return None
+    found = _numeric_delta(events, epsilon)
+    if found is None:
+        return None
+    with localcontext() as context:
+        context.prec = _DIGITS
+        if found <= Fraction(left):
+            # Rounding of the logarithm must not decide.
+            return min(Decimal(0), (_decimal(found) / left).ln())
+        return max(Decimal(10) ** -_DIGITS, (_decimal(found) / left).ln())
+
+
+def _cost(events: Sequence[Event]) -> float:
+    return round_up(sum((Fraction(rho(event)) for event in events), _NOTHING))
+
+
+def _numeric_delta(events: tuple[Event, ...], epsilon: Fraction) -> Fraction | None:
+    """The bound of ``delta_of`` but for zCDP's; None where noise is too small to be compared with a continuous one."""
+    loss = _loss_of(frozenset(Counter(events).items()))
+    return None if loss is None else _delta(loss, epsilon)
+
+
+@lru_cache(maxsize=64)
+def _loss_of(counted: frozenset[tuple[Event, int]]) -> _Loss | None:
+    mu_squared, tau = _NOTHING, Decimal(0)
+    choices: Counter[Fraction] = Counter()
+    answers: Counter[Fraction] = Counter()
+    # A set has no order that is the same everywhere; sums of decimals are rounded.
+    for event, times in sorted(counted, key=repr):
+        if isinstance(event, ExponentialEvent):
+            choices[Fraction(event.epsilon)] += times
+        elif isinstance(event, DiscreteLaplaceEvent):
+            answers[Fraction(event.sensitivity) / Fraction(event.scale)] += times
+        else:
+            noise = _gaussian(event)
+            if noise is None:
+                return None
+            mu_squared += times * noise[0]
+            with localcontext() as context:
+                context.prec = _DIGITS
+                tau += times * noise[1]
+    step = _step(mu_squared, choices, answers)
+    masses, lowest, above = [1 << _MASS_BITS], _NOTHING, 0
+    for epsilons, atoms_of in ((choices, _choice), (answers, _answer)):
+        for epsilon, times in sorted(epsilons.items()):
+            # A range is rounded up to the grid of its own losses, which go from -epsilon to epsilon by whole steps.
+            steps = -(-2 * epsilon // step)
+            atoms, start, over = _power(atoms_of(steps, step), times)
+            masses, first, cut = _trim(_product(masses, atoms))
+            lowest += times * -steps * step / 2 + (start + first) * step
+            above += over + cut
+    # Twice: what is multiplied with a part that was cut off adds up to a few units more than 1.
+    return _Loss(mu_squared, tau, step, lowest, tuple(masses), 2 * above)
+
+
+def _gaussian(
+    event: GaussianEvent | DiscreteGaussianEvent | SumOfDiscreteGaussiansEvent,
+) -> tuple[Fraction, Decimal] | None:
+    """mu^2 of the Gaussian noise that ``event`` is dominated by, and tau; None where its variance is too small."""
+    moved = Fraction(event.sensitivity) ** 2
+    variance = Fraction(event.sigma) ** 2
+    if isinstance(event, GaussianEvent):
+        return moved / variance, Decimal(0)
+    with localcontext() as context:
+        context.prec = _DIGITS
+        apart, cells = Decimal(0), max(1, floor(moved))
+        if isinstance(event, SumOfDiscreteGaussiansEvent):
+            exponent = -2 * _PI**2 * _decimal(variance)
+            shares = ((exponent * k / (k + 1)).exp() for k in range(1, event.parts))
+            apart = 5 * sum(shares, Decimal(0))
+            variance *= event.parts
+            cells = min(cells, event.cells)
+        if variance < _LEAST_VARIANCE:
+            return None
+        left = variance - _ROUNDED
+        spread = _decimal(_ROUNDED * left / variance)
+        rounded = 11 * (-(_PI**2) - 2 * _PI**2 * spread).exp()
+        return moved / left, cells * (apart + rounded)
+
+
+def _step(mu_squared: Fraction, *epsilons: Counter[Fraction]) -> Fraction:
+    """The step of the grid: the largest epsilon by a power of two, so small that it hardly widens the loss."""
+    counts = sum((Counter(each) for each in epsilons), Counter[Fraction]())
+    if not counts:
+        return Fraction(1)
+    largest = max(counts)
+    spread = mu_squared + sum(n * epsilon**2 for epsilon, n in counts.items()) / 3
+    # A grid adds a sixth of its squared step to the variance of each loss.
+    step = largest / 2
+    while counts.total() * step**2 / 6 > _COARSENESS * spread:
+        step /= 2
+    return step
+
+
+def _choice(steps: int, step: Fraction) -> list[int]:
+    """The probabilities of the losses of a choice, from -steps step / 2 on."""
+    with localcontext() as context:
+        context.prec = _DIGITS
+        half = _decimal(step / 2)
+        # tanh(h/4) = (e^(h/2) - 1) / (e^(h/2) + 1).
+        ratio = half.exp()
+        c = (ratio - 1) / (ratio + 1) / (1 - (-half * steps).exp())
+        found = [2 * c * (half * (j - steps)).exp() for j in range(steps + 1)]
+        found[0], found[-1] = found[0] / 2, found[-1] / 2
+        return [_mass(p) for p in found]
+
+
+def _answer(steps: int, step: Fraction) -> list[int]:
+    """The probabilities of the two losses -+ steps step / 2, and of none between."""
+    with localcontext() as context:
+        context.prec = _DIGITS
+        odds = _decimal(step * steps / 2).exp()
+        return [_mass(1 / (1 + odds)), *[0] * (steps - 1), _mass(odds / (1 + odds))]
+
+
+def _mass(probability: Decimal) -> int:
+    """Rounded up, and one more for what decimals have lost."""
+    return int(probability * (1 << _MASS_BITS)) + 2
+
+
+def _power(masses: list[int], times: int) -> tuple[list[int], int, int]:
+    """The sum of ``times`` losses: its probabilities, by how many steps its start has moved up, and what was cut."""
+    found, start, above = [1 << _MASS_BITS], 0, 0
+    for bit in bin(times)[2:]:
+        found, first, cut = _trim(_product(found, found))
+        start, above = 2 * start + first, 2 * above + cut
+        if bit == "1":
+            found, first, cut = _trim(_product(found, masses))
+            start, above = start + first, above + cut
+    return found, start, above
+
+
+def _product(left: list[int], right: list[int]) -> list[int]:
+    """The probabilities of the sum of two losses, rounded up: one product of two integers (Kronecker substitution)."""
+    width = (2 * _MASS_BITS + 8 + min(len(left), len(right)).bit_length()) // 8 + 1
+    whole = _packed(left, width) * _packed(right, width)
+    count = len(left) + len(right) - 1
+    data = whole.to_bytes(count * width, "little")
+    products = (int.from_bytes(data[i : i + width], "little") for i in range(0, len(data), width))
+    return [-(-product >> _MASS_BITS) for product in products]
+
+
+def _packed(masses: list[int], width: int) -> int:
+    return int.from_bytes(b"".join(mass.to_bytes(width, "little") for mass in masses), "little")
+
+
+def _trim(masses: list[int]) -> tuple[list[int], int, int]:
+    """Without the least probabilities at both ends: low losses are moved up to the first that stays, high ones are cut.
+
+    Returns the rest, by how many steps its start has moved up, and the probability that was cut.
+    """
+    first, below = 0, 0
+    while first < len(masses) - 1 and below + masses[first] < _TRIMMED:
+        below += masses[first]
+        first += 1
+    last, above = len(masses), 0
+    while last > first + 1 and above + masses[last - 1] < _TRIMMED:
+        last -= 1
+        above += masses[last]
+    return [below + masses[first], *masses[first + 1 : last]], first, above
+
+
+def _delta(loss: _Loss, epsilon: Fraction) -> Fraction:
+    """An upper bound on delta at ``epsilon``: the Gaussian's, at what each loss of the choices leaves of epsilon."""
+    with localcontext() as context:
+        context.prec = _DIGITS
+        left = epsilon - Fraction(2 * loss.tau)
+        start = _fixed(left - loss.lowest)
+        step = _fixed(loss.step)
+        curve = _curve(loss.mu_squared)
+        total = sum(
+            mass * (curve(start - j * step) + _CURVE_SLACK) for j, mass in enumerate(loss.masses)
+        )
+        delta = Fraction(total + (loss.above << _BITS), 1 << (_MASS_BITS + _BITS))
+        return min(Fraction(1), delta * Fraction(loss.tau.exp()))
+
+
+def _curve(mu_squared: Fraction) -> Callable[[int], int]:
+    """The curve of a Gaussian pair, Phi(a) - e^x Phi(b) with a = mu/2 - x/mu and b = a - mu, in units of 2^-192.
+
+    With phi the density and R(t) = Phi(-t) / phi(t), Phi(a) is phi(a) R(-a) or 1 - phi(a) R(a), and since e^x phi(b) =
+    phi(a), e^x Phi(b) is phi(a) R(-b) or e^x - phi(a) R(b): R is needed where it is at most R(0), and nothing grows.
+    """
+    if not mu_squared:
+        return lambda x: _ONE - _exp(x) if x < 0 else 0
+    root = _decimal(mu_squared).sqrt()
+    mu, inverse = int(root * _ONE), int(_ONE / root)
+    scale = int(_ONE / (2 * _PI).sqrt())
+
+    def value(x: int) -> int:
+        a = (mu >> 1) - (x * inverse >> _BITS)
+        b = a - mu
+        density = _exp(-(a * a) >> (_BITS + 1)) * scale >> _BITS
+        one = density * _mills(abs(a)) >> _BITS
+        other = density * _mills(abs(b)) >> _BITS
+        return max(0, (one if a <= 0 else _ONE - one) - (other if b <= 0 else _exp(x) - other))
+
+    return value
+
+
+def _mills(t: int) -> int:
+    """R(t) = Phi(-t) / phi(t) of a t >= 0: a series below 6, a continued fraction from there on.
+
+    With n levels it is off by about exp(-2 t sqrt(n)), and less where t^2 is above n: by less than 2^-140.
+    """
+    whole = t >> _BITS
+    if whole >= 6:
+        value = t
+        for level in range(2600 // whole**2 + 32, 0, -1):
+            value = t + level * _SQUARE // value
+        return _SQUARE // value
+    # Phi(t) - 1/2 = phi(t) (t + t^3/3 + t^5/(3 5) + ...).
+    square, term, total, odd = t * t >> _BITS, t, 0, 1
+    while term:
+        total += term
+        odd += 2
+        term = (term * square >> _BITS) // odd
+    return (_exp(square >> 1) * _constants()[1] >> _BITS) - total
+
+
+@lru_cache(maxsize=1)
+def _constants() -> tuple[int, int]:
+    """log 2 in units of 2^-224, and the root of pi / 2."""
+    with localcontext() as context:
+        context.prec = _DIGITS
+        return int(Decimal(2).ln() * (_ONE << _SPARE)), int((_PI / 2).sqrt() * _ONE)
+
+
+def _exp(x: int) -> int:
+    """e^x in units of 2^-192, to some 2^-180 of itself or of a unit."""
+    if x < -(256 << _BITS):
+        return 0
+    bits = _BITS + _SPARE
+    doublings, rest = divmod(x << _SPARE, _constants()[0])
+    rest >>= 8
+    term = total = 1 << bits
+    k = 1
+    while term:
+        term = (term * rest >> bits) // k
+        total += term
+        k += 1
+    for _ in range(8):
+        total = total * total >> bits
+    shift = doublings - _SPARE
+    return total << shift if shift >= 0 else total >> -shift
+
+
+def _fixed(value: Fraction) -> int:
+    return floor(value * _ONE)
+
+
+def _decimal(value: Fraction) -> Decimal:
+    return Decimal(value.numerator) / Decimal(value.denominator)

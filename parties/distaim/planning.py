@@ -16,7 +16,7 @@ from functools import lru_cache
 from mechanisms.accounting import Schedule, fixed_rounds_plan, rho, rho_from_epsilon_delta
 from mechanisms.annealing import AnnealedPlan
 from mechanisms.choosing import tree_rounds
-from mechanisms.composition import epsilon_of
+from mechanisms.composition import epsilon_of, of_group
 from mechanisms.events import NOISE_KINDS, NoiseKind
 from mechanisms.scores import AIM, RULES, Rule
 from mechanisms.units import row_budget
@@ -141,18 +141,15 @@ def rule_of(config: Config) -> Rule:
 def composed_epsilon(config: Config, workload: Workload) -> float | None:
     """The epsilon of the whole run when its events are composed numerically; None where nothing better is proven.
 
-    That is of annealed runs, of persons with several rows, and of noise that is not composed. No budget goes by it.
-    Raises as ``make_plan``.
+    That is of annealed runs, and of noise so fine that it is not composed. For a run in which nothing is lost and
+    charged again. No budget goes by it. Raises as ``make_plan``.
     """
     plan = make_plan(config, workload)
-    if plan.adaptive or config.rows_of_unit > 1:
+    if plan.adaptive:
         return None
     events = [event for number in range(plan.rounds + 1) for event in plan.events(number)]
-    distance = sampling_distance(config, workload)
-    try:
-        found = epsilon_of(events, config.run.delta, distance=distance)
-    except ValueError:
-        return None
+    of_unit = [of_group(event, config.rows_of_unit) for event in events]
+    found = epsilon_of(of_unit, config.run.delta, distance=sampling_distance(config, workload))
     return found if found < config.run.epsilon else None
 
 

@@ -396,6 +396,24 @@ def test_plan_says_cells_bytes_memory_seconds_and_noise(tmp_path: Path) -> None:
     assert [item["method"] for item in document["noise"]] == ["distaim"]
 
 
+def test_plan_says_what_a_fixed_schedule_costs_composed_numerically(tmp_path: Path) -> None:
+    figures = []
+    for changes in ({}, {"run.unit": "person", "run.rows_per_person": 3}):
+        config = make_config(changes)
+        path, _ = write(config, tmp_path)
+        done = CliRunner().invoke(plan_command, [str(path)])
+        assert "composed numerically" in done.output, done.output
+        document = json.loads(CliRunner().invoke(plan_command, [str(path), "--json"]).stdout)
+        figures.append(document["epsilon_composed"] / config.run.epsilon)
+    # Three rows of a person move counts three times as far, and the noise is three times as large.
+    assert figures[0] == pytest.approx(figures[1], rel=0.01)
+    assert 0.9 < figures[0] < 0.97
+    path, _ = write(make_config({"run.schedule": "annealed", "run.rounds": None}), tmp_path)
+    done = CliRunner().invoke(plan_command, [str(path)])
+    assert done.exit_code == 0, done.output
+    assert "composed" not in done.output
+
+
 def test_plan_goes_by_the_rows_that_owners_declare(tmp_path: Path) -> None:
     config = make_config({"clients.rows_per_client": 10_000, "run.input": "rows"})
     path, _ = write(config, tmp_path)
