@@ -1,6 +1,7 @@
 """The command `plan`: what a run takes and what noise it has, before anything is sent, charged or computed."""
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -290,7 +291,7 @@ def _composed(made: Plan) -> str:
     """What the same release costs when it is composed numerically, where that is less."""
     if made.composed is None:
         return ""
-    return f" ({made.composed:.3g} composed numerically)"
+    return f" ({math.ceil(1000 * made.composed) / 1000:g} composed numerically)"
 
 
 def _rounds(made: Plan) -> str:

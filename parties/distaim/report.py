@@ -143,8 +143,9 @@ def notes(result: Mapping[str, Any], config: Config) -> tuple[str, ...]:
             f"Annealed: {done} rounds. The noise's deviation was {result['sigma']:.4g} rows for single columns{later}.",
         )
     composed = composed_epsilon(config, config.build_workload())
+    up = math.ceil(1000 * (composed or 0.0)) / 1000
     less = (
-        f"Composed numerically, the same release is private with epsilon {composed:.3g} at this delta; ledgers and "
+        f"Composed numerically, the same release is private with epsilon {up:g} at this delta; ledgers and "
         "owners' budgets go by zCDP, and so by the epsilon above."
     )
     also = () if composed is None else (less,)
