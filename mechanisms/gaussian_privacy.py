@@ -1,0 +1,221 @@
+"""The privacy loss of a run as that of one Gaussian at most: costs that add up like zCDP's and convert exactly.
+
+Provides ``GaussianAccountant``, an ``accounting.Accountant`` that charges events in the currency below, ``factor_for``,
+``gaussian_budget`` and ``gaussian_epsilon`` (what a sum of such costs is in epsilon and delta) and
+``rounding_distance``. Public: everything here.
+
+The currency: mechanisms whose costs add up to g are, together, no easier to tell apart on two neighbouring tables than
+N(0, 1) and N(sqrt(2 g), 1), in both directions. That is Gaussian differential privacy with mu^2 = 2 g; it implies g-zCDP,
+and is turned into (epsilon, delta) by the Gaussian's own curve, which at epsilon 1 and delta 1e-5 allows a g 1.18 times
+as large as zCDP does. Costs may be decided by what was released before, as long as the sum of all stays within a budget
+that was fixed beforehand: from the last release back, each mechanism beside a Gaussian of what is left after it is
+dominated by one of what was left before it.
+
+* Gaussian noise costs sensitivity^2 / 2 variance.
+* Discrete Gaussian noise, and sums of it, cost that of a variance smaller by ``rounding`` rows^2: up to a statistical
+  distance (``rounding_distance``) they are such a Gaussian, rounded at random.
+* A choice of range epsilon costs ``factor`` epsilon^2 / 8, provided that epsilon^2 / (8 ``ratio``) is left after it:
+  its coin beside a Gaussian is that much of a Gaussian. Each of ``FACTORS`` is a ratio and its factor, for which a test
+  computes that. A choice alone would be pi / 2.
+
+Proofs: README, "A choice beside noise is a Gaussian". Source: Dong, Roth, Su 2022 (Gaussian differential privacy); Smith,
+Thakurta 2022 and Koskela, Tobaben, Honkela 2023 (costs chosen on the way); Dong, Durfee, Rogers 2020 (worst choices).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from decimal import Decimal, localcontext
+from fractions import Fraction
+from functools import lru_cache
+
+from mechanisms.accounting import delta_left, round_up
+from mechanisms.composition import delta_of, epsilon_of
+from mechanisms.events import (
+    DiscreteLaplaceEvent,
+    Event,
+    ExponentialEvent,
+    GaussianEvent,
+    NoiseKind,
+    SumOfDiscreteGaussiansEvent,
+    check_positive,
+    measurement_event,
+)
+
+__all__ = [
+    "FACTORS",
+    "ROUNDINGS",
+    "GaussianAccountant",
+    "factor_for",
+    "gaussian_budget",
+    "gaussian_epsilon",
+    "rounding_distance",
+]
+
+FACTORS: tuple[tuple[float, float], ...] = (
+    (1 / 64, 1.003),
+    (1 / 32, 1.006),
+    (1 / 16, 1.011),
+    (1 / 8, 1.021),
+    (1 / 4, 1.041),
+    (1 / 2, 1.077),
+    (1.0, 1.139),
+    (2.0, 1.234),
+    (4.0, 1.349),
+)
+"""Of a quarter of a choice's squared range to the Gaussian's mu^2 beside it, at most; and what it costs of epsilon^2 / 8."""
+ROUNDINGS = (1, 2, 3)
+"""By how many rows^2 the variance of discrete noise is taken to be smaller."""
+_DIGITS = 50
+_PI_BELOW = Decimal("3.14159265358979323846264338327950288419716939937510")
+# Costs of choices and noise are divided in proportions that hold up to this.
+_ALMOST = 1 + 2.0**-10
+_MANTISSA_BITS = 30
+
+
+@dataclass(frozen=True, slots=True)
+class GaussianAccountant:
+    """Costs in the module's currency, for choices with at least ``ratio`` of noise left, one of ``FACTORS``.
+
+    ``rounding`` is one of ``ROUNDINGS``. Raises ``ValueError`` for others.
+    """
+
+    ratio: float
+    rounding: int = 1
+
+    def __post_init__(self) -> None:
+        if self.ratio not in dict(FACTORS):
+            raise ValueError(f"ratio = {self.ratio}; there are factors for {list(dict(FACTORS))}")
+        if self.rounding not in ROUNDINGS:
+            raise ValueError(f"rounding = {self.rounding}; it is one of {ROUNDINGS}")
+
+    @property
+    def name(self) -> str:
+        """Its word in configurations and reports."""
+        return "gaussian"
+
+    @property
+    def choice_factor(self) -> float:
+        """See ``Accountant.choice_factor``."""
+        return dict(FACTORS)[self.ratio]
+
+    def cost(self, event: Event) -> float:
+        """See ``Accountant.cost``: rounded up, and infinite for noise that is all rounding.
+
+        Discrete Laplace noise is a coin of twice its epsilon as a range, at worst.
+        """
+        return _cost(event, self.rounding, self.choice_factor)
+
+    def reserve(self, event: Event) -> float:
+        """See ``Accountant.reserve``."""
+        if isinstance(event, ExponentialEvent | DiscreteLaplaceEvent):
+            return round_up(_coin(event) / (2 * Fraction(self.ratio)))
+        return 0.0
+
+
+@lru_cache(maxsize=4096)
+def _cost(event: Event, rounding: int, factor: float) -> float:
+    if isinstance(event, ExponentialEvent | DiscreteLaplaceEvent):
+        return round_up(Fraction(factor) * _coin(event) / 2)
+    variance = Fraction(event.sigma) ** 2
+    if isinstance(event, SumOfDiscreteGaussiansEvent):
+        variance *= event.parts
+    if not isinstance(event, GaussianEvent):
+        variance -= rounding
+    return (
+        math.inf if variance <= 0 else round_up(Fraction(event.sensitivity) ** 2 / (2 * variance))
+    )
+
+
+def _coin(event: ExponentialEvent | DiscreteLaplaceEvent) -> Fraction:
+    """A quarter of the squared range of its loss."""
+    if isinstance(event, ExponentialEvent):
+        return Fraction(event.epsilon) ** 2 / 4
+    return (Fraction(event.sensitivity) / Fraction(event.scale)) ** 2
+
+
+def factor_for(choosing: Fraction, measuring: Fraction) -> float | None:
+    """The least ratio of ``FACTORS`` for choices that cost ``choosing``, each followed by noise that costs ``measuring``.
+
+    None where the noise is too little.
+    """
+    for ratio, factor in FACTORS:
+        if choosing * Fraction(_ALMOST) <= measuring * Fraction(ratio) * Fraction(factor):
+            return ratio
+    return None
+
+
+@lru_cache(maxsize=1024)
+def rounding_distance(noise: NoiseKind, budget: float, rounding: int) -> float:
+    """How far a cell of discrete noise that costs ``budget`` at most is from a Gaussian's, rounded: statistically.
+
+    0 for noise that is continuous, infinite where nothing is known. Rounded up.
+    """
+    if noise == "box-muller":
+        return 0.0
+    check_positive("budget", budget)
+    with localcontext() as context:
+        context.prec = _DIGITS
+        # No noise that the budget pays for has a smaller variance.
+        free = Decimal(1) / (2 * Decimal(budget))
+        variance = free + rounding
+        event = measurement_event("discrete-gaussian", 1.0)
+        apart = Decimal(0)
+        if noise == "distributed":
+            event = measurement_event("distributed", 2.0)
+        if isinstance(event, SumOfDiscreteGaussiansEvent):
+            part = variance / event.parts
+            if part < Decimal("0.25"):
+                return math.inf
+            exponent = -2 * _PI_BELOW**2 * part
+            shares = ((exponent * k / (k + 1)).exp() for k in range(1, event.parts))
+            apart = 5 * sum(shares, Decimal(0))
+        spread = rounding * free / variance
+        rounded = 11 * (-2 * _PI_BELOW**2 * (rounding + spread)).exp()
+        # Probabilities within a factor exp(+- tau) differ by tau at most, for tau up to 1.
+        found = (apart + rounded) * (1 + Decimal(10) ** -40)
+        return math.inf if found > 1 else round_up(Fraction(found))
+
+
+def gaussian_epsilon(cost: float, delta: float, *, distance: float = 0.0) -> float:
+    """An epsilon for which ``cost`` implies (epsilon, delta)-differential privacy, rounded up.
+
+    ``distance`` as in ``accounting.rho_from_epsilon_delta``. Infinite where delta does not cover it.
+    """
+    return epsilon_of([_gaussian(Fraction(cost))], delta, distance=distance) if cost else 0.0
+
+
+@lru_cache(maxsize=256)
+def gaussian_budget(epsilon: float, delta: float, *, distance: float = 0.0) -> float:
+    """The largest cost that implies (epsilon, delta)-differential privacy: up to 2^-30 of itself, rounded down.
+
+    The same to the last bit on every machine. Raises as ``accounting.rho_from_epsilon_delta`` does.
+    """
+    check_positive("epsilon", epsilon)
+    if not 0 < delta < 1:
+        raise ValueError(f"delta = {delta}; it lies between 0 and 1")
+    left = delta_left(epsilon, delta, distance)
+
+    def kept(index: int) -> bool:
+        return Decimal(delta_of([_gaussian(_grid(index))], epsilon)) <= left
+
+    low, high = -900 << _MANTISSA_BITS, 32 << _MANTISSA_BITS
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if kept(middle) else (low, middle)
+    return float(_grid(low))
+
+
+def _grid(index: int) -> Fraction:
+    """Numbers of 31 bits in their order."""
+    exponent, mantissa = divmod(index, 1 << _MANTISSA_BITS)
+    return (1 + Fraction(mantissa, 1 << _MANTISSA_BITS)) * Fraction(2) ** exponent
+
+
+def _gaussian(cost: Fraction) -> GaussianEvent:
+    """The Gaussian of this cost, or a little more."""
+    with localcontext() as context:
+        context.prec = _DIGITS
+        exact = (2 * Decimal(cost.numerator) / Decimal(cost.denominator)).sqrt()
+        return GaussianEvent(1.0, round_up(Fraction(exact * (1 + Decimal(10) ** -40))))
