@@ -1,6 +1,7 @@
 """The privacy cost of a release, the division of the budget, and a ledger that never overspends.
 
-Provides ``rho`` (the cost in zCDP of an event of ``mechanisms.events``, which are exported here too),
+Provides ``rho`` (the cost in zCDP of an event of ``mechanisms.events``, which are exported here too), the interface
+``Accountant`` of what charges events, with ``ZCDP`` (``mechanisms.gaussian_privacy`` has the other one),
 ``delta_from_rho``, ``epsilon_from_rho`` and ``rho_from_epsilon_delta``, the interface ``Schedule`` with ``Plan`` and
 ``fixed_rounds_plan`` (Lemma 4.1; for annealing see ``mechanisms.annealing``), and ``Ledger``.
 
@@ -46,6 +47,8 @@ from mechanisms.events import (
 )
 
 __all__ = [
+    "ZCDP",
+    "Accountant",
     "DiscreteGaussianEvent",
     "DiscreteLaplaceEvent",
     "Event",
@@ -98,6 +101,44 @@ def rho(event: Event) -> float:
     if isinstance(event, DiscreteLaplaceEvent):
         return round_up((Fraction(event.sensitivity) / Fraction(event.scale)) ** 2 / 2)
     return round_up(Fraction(event.sensitivity) ** 2 / (2 * Fraction(event.sigma) ** 2))
+
+
+class Accountant(Protocol):
+    """What events are charged: costs of one run that add up, and that its budget is in."""
+
+    @property
+    def name(self) -> str:
+        """Its word in configurations and reports."""
+
+    @property
+    def choice_factor(self) -> float:
+        """What a choice is charged, in eighths of its squared epsilon."""
+
+    def cost(self, event: Event) -> float:
+        """The cost of an event, rounded up."""
+
+    def reserve(self, event: Event) -> float:
+        """What has to be left of the budget after an event for its cost to hold, rounded up."""
+
+
+@dataclass(frozen=True, slots=True)
+class _ConcentratedPrivacy:
+    """Costs in zCDP: ``rho``."""
+
+    name: str = "zcdp"
+    choice_factor: float = 1.0
+
+    def cost(self, event: Event) -> float:
+        """See ``Accountant.cost``."""
+        return rho(event)
+
+    def reserve(self, event: Event) -> float:
+        """Nothing."""
+        return 0.0
+
+
+ZCDP: Accountant = _ConcentratedPrivacy()
+"""Events cost their ``rho``."""
 
 
 def _rho_of_sum(event: SumOfDiscreteGaussiansEvent) -> float:
@@ -229,11 +270,12 @@ def round_up(exact: Fraction) -> float:
     return nearest if Fraction(nearest) >= exact else math.nextafter(nearest, math.inf)
 
 
-def least_sigma(budget: Fraction, noise: NoiseKind) -> float:
+def least_sigma(budget: Fraction, noise: NoiseKind, accountant: Accountant = ZCDP) -> float:
     """The least deviation, up to rounding up, with which one marginal costs no more than ``budget``."""
 
     def fits(sigma: float) -> bool:
-        return Fraction(rho(measurement_event(noise, sigma))) <= budget
+        cost = accountant.cost(measurement_event(noise, sigma))
+        return cost < math.inf and Fraction(cost) <= budget
 
     sigma = math.sqrt(1 / (2 * float(budget)))
     if noise == "distributed":
@@ -254,13 +296,13 @@ def _first_that_fits(start: float, fits: Callable[[float], bool]) -> float:
     return high
 
 
-def largest_epsilon(budget: Fraction, slack: float) -> float:
+def largest_epsilon(budget: Fraction, slack: float, accountant: Accountant = ZCDP) -> float:
     """The largest epsilon, up to rounding down, that together with ``slack`` costs no more than ``budget``.
 
     Raises ``ValueError`` where nothing is left for it.
     """
-    epsilon = math.sqrt(8 * float(budget)) - slack
-    while epsilon > 0 and Fraction(rho(ExponentialEvent(epsilon + slack))) > budget:
+    epsilon = math.sqrt(8 * float(budget) / accountant.choice_factor) - slack
+    while epsilon > 0 and Fraction(accountant.cost(ExponentialEvent(epsilon + slack))) > budget:
         epsilon = min(math.nextafter(epsilon, 0.0), epsilon - math.ulp(slack))
     check_positive("epsilon", epsilon)
     return epsilon
@@ -275,7 +317,11 @@ class Schedule(Protocol):
 
     @property
     def rho(self) -> float:
-        """The budget."""
+        """The budget, in the currency of ``accountant``."""
+
+    @property
+    def accountant(self) -> Accountant:
+        """What charges the events."""
 
     @property
     def rounds(self) -> int:
@@ -379,6 +425,7 @@ class Plan:
     local_rounds: int = 1
     local_measurements: int = 0
     initial_sigma: float = 0.0
+    accountant: Accountant = ZCDP
 
     def __post_init__(self) -> None:
         if self.initial_sigma == 0:
@@ -390,10 +437,9 @@ class Plan:
         if not self.selection_slack >= 0:
             raise ValueError(f"selection_slack = {self.selection_slack}; it cannot be negative")
         _check_variant(self.variant, self.local_rounds, self.local_measurements)
-        charges = [
-            Fraction(rho(event)) for r in (0, *[1] * self.rounds) for event in self.events(r)
-        ]
-        if sum(charges) > Fraction(self.rho):
+        cost = self.accountant.cost
+        charges = [cost(event) for r in (0, *[1] * self.rounds) for event in self.events(r)]
+        if math.inf in charges or sum(map(Fraction, charges)) > Fraction(self.rho):
             raise ValueError(f"the plan costs {self.spent_after(self.rounds)}, above {self.rho}")
 
     @property
@@ -449,7 +495,8 @@ class Plan:
 
     def spent_after(self, round: int) -> float:
         """What rounds 0 .. ``round`` cost together."""
-        first, further = ([rho(event) for event in self.events(r)] for r in (0, 1))
+        cost = self.accountant.cost
+        first, further = ([cost(event) for event in self.events(r)] for r in (0, 1))
         return math.fsum(first + further * round)
 
     @property
@@ -490,6 +537,7 @@ def fixed_rounds_plan(
     local_rounds: int = 1,
     local_measurements: int = 0,
     initial_share: float | None = None,
+    accountant: Accountant = ZCDP,
 ) -> Plan:
     """The division of ``rho`` over a fixed number of rounds T (Lemma 4.1), s = ``local_rounds``.
 
@@ -518,14 +566,14 @@ def fixed_rounds_plan(
                 f"initial_share = {initial_share} with variant = {variant!r}; it lies between 0 and 1"
             )
         first = Fraction(initial_share) * share * left
-        initial_sigma = least_sigma(first / columns, noise)
+        initial_sigma = least_sigma(first / columns, noise, accountant)
         left -= first
     elif variant not in _ONE_WAY_EACH_ROUND:
         measurements += columns
-    sigma = least_sigma(share * left / measurements, noise)
+    sigma = least_sigma(share * left / measurements, noise, accountant)
     epsilon = 0.0
     if selections:
-        epsilon = largest_epsilon((1 - share) * left / selections, selection_slack)
+        epsilon = largest_epsilon((1 - share) * left / selections, selection_slack, accountant)
     return Plan(
         rho,
         rounds,
@@ -538,6 +586,7 @@ def fixed_rounds_plan(
         local_rounds=local_rounds,
         local_measurements=local_measurements,
         initial_sigma=initial_sigma,
+        accountant=accountant,
     )
 
 
@@ -570,6 +619,7 @@ SELECT, LOCAL, MEASURE = "select", "local", "measure"
 class LedgerEntry:
     """One charge: ``rho`` for ``event`` in ``step`` of ``round``; a repeated round is charged again.
 
+    It is in the currency of the ledger's accountant.
     ``opening`` names what the charge pays for, where openings have names: one that is repeated with the same inputs
     and the same noise shows nothing new, and is not charged again.
     Raises ``ValueError`` unless the cost is positive and finite.
@@ -619,8 +669,15 @@ class LedgerEntry:
 class Ledger:
     """Charges against a budget, kept in memory. It may begin with ``entries`` made before."""
 
-    def __init__(self, budget: float, entries: Sequence[LedgerEntry] = ()) -> None:
+    def __init__(
+        self,
+        budget: float,
+        entries: Sequence[LedgerEntry] = (),
+        *,
+        accountant: Accountant = ZCDP,
+    ) -> None:
         self.budget = budget
+        self.accountant = accountant
         self._entries = list(entries)
 
     @property
@@ -647,33 +704,45 @@ class Ledger:
         """Enters (step, event) charges, all or none, as ``charge`` does."""
         steps = ", ".join(dict.fromkeys(step for step, _ in charges))
         self.require([event for _, event in charges], where=f"round {round}, {steps}: ")
-        entries = [LedgerEntry(round, step, event, rho(event), opening) for step, event in charges]
+        cost = self.accountant.cost
+        entries = [LedgerEntry(round, step, event, cost(event), opening) for step, event in charges]
         self._enter(entries)
         return entries
 
     def require(self, events: Sequence[Event], *, where: str = "") -> None:
         """Raises ``BudgetExceeded`` if the budget does not cover all of ``events``."""
-        check_budget(self.budget, [entry.rho for entry in self.entries], events, where=where)
+        charged = [entry.rho for entry in self.entries]
+        check_budget(self.budget, charged, events, where=where, accountant=self.accountant)
 
     def _enter(self, entries: Sequence[LedgerEntry]) -> None:
         self._entries += entries
 
 
 def check_budget(
-    budget: float, charged: Sequence[float], events: Sequence[Event], *, where: str = ""
+    budget: float,
+    charged: Sequence[float],
+    events: Sequence[Event],
+    *,
+    where: str = "",
+    accountant: Accountant = ZCDP,
 ) -> None:
-    """Raises ``BudgetExceeded`` if ``charged`` and the cost of ``events`` exceed ``budget``.
+    """Raises ``BudgetExceeded`` if ``charged`` and the cost of ``events``, in their order, exceed ``budget``.
 
-    The one rule for every ledger: sums are exact, and nothing is granted to rounding. ``where``
-    begins the message.
+    The one rule for every ledger: sums are exact, and nothing is granted to rounding; after each event its reserve
+    has to be left. ``where`` begins the message.
     """
-    costs = [rho(event) for event in events]
+    costs = [accountant.cost(event) for event in events]
     # fsum rounds the exact sum once. Rounding keeps order, so that only a tie leaves the matter open.
     total = math.fsum((*charged, *costs))
     if total == budget:
         fits = sum(map(Fraction, (*charged, *costs)), Fraction(0)) <= Fraction(budget)
     else:
         fits = total < budget
+    if fits:
+        left = Fraction(budget) - sum(map(Fraction, charged), Fraction(0))
+        for event, cost in zip(events, costs, strict=True):
+            left -= Fraction(cost)
+            fits = fits and Fraction(accountant.reserve(event)) <= left
     if not fits:
         raise BudgetExceeded(
             f"{where}a release of rho = {math.fsum(costs):.6g} was refused: {math.fsum(charged):.6g} of the"

@@ -11,17 +11,19 @@ chosen by what was released before add up like fixed ones as long as their sum n
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
 from mechanisms.accounting import (
+    ZCDP,
+    Accountant,
     Plan,
     Variant,
     fixed_rounds_plan,
     largest_epsilon,
     least_sigma,
-    rho,
 )
 from mechanisms.events import (
     GRID_SLACK,
@@ -81,6 +83,7 @@ class AnnealedPlan:
         initial_share: float | None = None,
         tree_rounds: int = 0,
         tree_share: float = 0.0,
+        accountant: Accountant = ZCDP,
     ) -> None:
         if not 0 <= tree_share < 1:
             raise ValueError(f"tree_share = {tree_share}; it lies between 0 and 1")
@@ -97,6 +100,7 @@ class AnnealedPlan:
             local_rounds=local_rounds,
             local_measurements=local_measurements,
             initial_share=initial_share,
+            accountant=accountant,
         )
         if not self._first.selects:
             raise ValueError(f"variant = {variant!r} selects nothing, so that nothing can settle")
@@ -121,6 +125,11 @@ class AnnealedPlan:
     def rho(self) -> float:
         """See ``Schedule.rho``."""
         return self._first.rho
+
+    @property
+    def accountant(self) -> Accountant:
+        """See ``Schedule.accountant``."""
+        return self._first.accountant
 
     @property
     def noise(self) -> NoiseKind:
@@ -222,7 +231,7 @@ class AnnealedPlan:
     def write_off(self, charged: Sequence[float], *, initial: int, sigmas: Sequence[float]) -> None:
         """See ``Schedule.write_off``: what is lost is not divided again."""
         self.resume(sigmas)
-        released = initial * Fraction(rho(self._first.initial))
+        released = initial * Fraction(self.accountant.cost(self._first.initial))
         released += sum((self._cost(step) for step in self._steps), Fraction(0))
         self._lost = max(Fraction(0), sum(map(Fraction, charged), Fraction(0)) - released)
 
@@ -233,7 +242,7 @@ class AnnealedPlan:
         if round != len(self._steps) + 1:
             raise ValueError(f"round {round} cannot be decided; {len(self._steps)} rounds are")
         same, finer = self._following()
-        self._decide(finer if settled and finer.sigma >= SMALLEST_SIGMA else same)
+        self._decide(finer if settled and self._possible(finer) else same)
 
     def _following(self) -> tuple[_Step, _Step]:
         """What the next round may be, unless what is left decides: as before, or finer once the model has settled."""
@@ -266,17 +275,23 @@ class AnnealedPlan:
         measuring = self._share * left / (len(events) - selections)
         choosing = (1 - self._share) * left / selections
         return _Step(
-            least_sigma(measuring, self.noise),
-            largest_epsilon(choosing, self._first.selection_slack),
+            least_sigma(measuring, self.noise, self.accountant),
+            largest_epsilon(choosing, self._first.selection_slack, self.accountant),
         )
 
     def _finest(self) -> tuple[_Step, ...]:
         """The finest steps that there may be: of a round as others, of the last one, and of the tree."""
         finest = self._start
-        while _finer(finest).sigma >= SMALLEST_SIGMA:
+        while self._possible(_finer(finest)):
             finest = _finer(finest)
         last = [self._dividing(2 * self._cost(step)) for step in (finest, self._joining)]
         return finest, self._joining, *last
+
+    def _possible(self, step: _Step) -> bool:
+        """Whether noise is not too fine to be of use, or to be charged."""
+        if step.sigma < SMALLEST_SIGMA:
+            return False
+        return self.accountant.cost(measurement_event(self.noise, step.sigma)) < math.inf
 
     def _coarsest(self) -> _Step:
         """The coarsest step, or a last round of half its cost, which ``_decide`` makes of no less."""
@@ -287,10 +302,13 @@ class AnnealedPlan:
         return self._first.round_events(step.epsilon, measurement_event(self.noise, step.sigma))
 
     def _cost(self, step: _Step) -> Fraction:
-        return sum((Fraction(rho(event)) for event in self._events(step)), Fraction(0))
+        return self._sum(self._events(step))
 
     def _initial(self) -> Fraction:
-        return sum((Fraction(rho(event)) for event in self._first.events(0)), Fraction(0))
+        return self._sum(self._first.events(0))
+
+    def _sum(self, events: Sequence[Event]) -> Fraction:
+        return sum((Fraction(self.accountant.cost(event)) for event in events), Fraction(0))
 
 
 def _finer(step: _Step) -> _Step:

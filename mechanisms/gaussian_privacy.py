@@ -5,11 +5,11 @@ Provides ``GaussianAccountant``, an ``accounting.Accountant`` that charges event
 ``rounding_distance``. Public: everything here.
 
 The currency: mechanisms whose costs add up to g are, together, no easier to tell apart on two neighbouring tables than
-N(0, 1) and N(sqrt(2 g), 1), in both directions. That is Gaussian differential privacy with mu^2 = 2 g; it implies g-zCDP,
-and is turned into (epsilon, delta) by the Gaussian's own curve, which at epsilon 1 and delta 1e-5 allows a g 1.18 times
-as large as zCDP does. Costs may be decided by what was released before, as long as the sum of all stays within a budget
-that was fixed beforehand: from the last release back, each mechanism beside a Gaussian of what is left after it is
-dominated by one of what was left before it.
+N(0, 1) and N(sqrt(2 g), 1), in both directions. That is Gaussian differential privacy with mu^2 = 2 g. It implies
+g-zCDP, and is turned into (epsilon, delta) by the Gaussian's own curve, which at epsilon 1 and delta 1e-5 allows a g
+1.18 times as large as zCDP does. Costs may be decided by what was released before, as long as the sum of all stays
+within a budget that was fixed beforehand: from the last release back, each mechanism beside a Gaussian of what is left
+after it is dominated by one of what was left before it.
 
 * Gaussian noise costs sensitivity^2 / 2 variance.
 * Discrete Gaussian noise, and sums of it, cost that of a variance smaller by ``rounding`` rows^2: up to a statistical
@@ -18,8 +18,9 @@ dominated by one of what was left before it.
   its coin beside a Gaussian is that much of a Gaussian. Each of ``FACTORS`` is a ratio and its factor, for which a test
   computes that. A choice alone would be pi / 2.
 
-Proofs: README, "A choice beside noise is a Gaussian". Source: Dong, Roth, Su 2022 (Gaussian differential privacy); Smith,
-Thakurta 2022 and Koskela, Tobaben, Honkela 2023 (costs chosen on the way); Dong, Durfee, Rogers 2020 (worst choices).
+Proofs: README, "A choice beside noise is a Gaussian". Source: Dong, Roth, Su 2022 (Gaussian differential privacy);
+Smith, Thakurta 2022 and Koskela, Tobaben, Honkela 2023 (costs chosen on the way); Dong, Durfee, Rogers 2020 (worst
+choices).
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ FACTORS: tuple[tuple[float, float], ...] = (
     (2.0, 1.234),
     (4.0, 1.349),
 )
-"""Of a quarter of a choice's squared range to the Gaussian's mu^2 beside it, at most; and what it costs of epsilon^2 / 8."""
+"""Of a quarter of a choice's squared range to the Gaussian's mu^2 beside it; and its cost, in epsilon^2 / 8."""
 ROUNDINGS = (1, 2, 3)
 """By how many rows^2 the variance of discrete noise is taken to be smaller."""
 _DIGITS = 50
@@ -136,7 +137,7 @@ def _coin(event: ExponentialEvent | DiscreteLaplaceEvent) -> Fraction:
 
 
 def factor_for(choosing: Fraction, measuring: Fraction) -> float | None:
-    """The least ratio of ``FACTORS`` for choices that cost ``choosing``, each followed by noise that costs ``measuring``.
+    """The least ratio of ``FACTORS`` for choices that cost ``choosing``, each followed by noise of ``measuring``.
 
     None where the noise is too little.
     """

@@ -43,12 +43,12 @@ Reals = NDArray[np.float64]
 
 
 def density(x: Reals) -> Reals:
-    return np.exp(-x * x / 2) / math.sqrt(2 * math.pi)
+    return np.asarray(np.exp(-x * x / 2) / math.sqrt(2 * math.pi), np.float64)
 
 
 def expected_above(x: Reals) -> Reals:
     """E max(0, Z - x)."""
-    return density(x) - x * ndtr(-x)
+    return np.asarray(density(x) - x * ndtr(-x), np.float64)
 
 
 def intercept(m: Reals, half: float) -> tuple[Reals, Reals]:
@@ -61,8 +61,8 @@ def intercept(m: Reals, half: float) -> tuple[Reals, Reals]:
 def is_proven(ratio: float, factor: float, step: float) -> bool:
     """Whether all lines are below the wider Gaussian's curve: README, step 4.
 
-    Intercept and isoperimetric function both fall from m = 0 on, so that a cell is covered by the first at its start and
-    the second at its end. From ``far`` on the bound is 1 + ratio - E U^2, which falls.
+    Intercept and isoperimetric function both fall from m = 0 on, so that a cell is covered by the first at its start
+    and the second at its end. From ``far`` on the bound is 1 + ratio - E U^2, which falls.
     """
     half, wider = math.sqrt(ratio), math.sqrt(1 + factor * ratio)
     far = 3 / half + 1 + 2 * half
