@@ -120,6 +120,12 @@ class Accountant(Protocol):
     def reserve(self, event: Event) -> float:
         """What has to be left of the budget after an event for its cost to hold, rounded up."""
 
+    def budget(self, epsilon: float, delta: float, *, distance: float = 0.0) -> float:
+        """The largest sum of costs that implies (epsilon, delta), rounded down: see ``rho_from_epsilon_delta``."""
+
+    def distance(self, noise: NoiseKind, budget: float) -> float:
+        """How far a cell of noise that costs ``budget`` at most is from what is charged for it, statistically."""
+
 
 @dataclass(frozen=True, slots=True)
 class _ConcentratedPrivacy:
@@ -134,6 +140,14 @@ class _ConcentratedPrivacy:
 
     def reserve(self, event: Event) -> float:
         """Nothing."""
+        return 0.0
+
+    def budget(self, epsilon: float, delta: float, *, distance: float = 0.0) -> float:
+        """See ``Accountant.budget``."""
+        return rho_from_epsilon_delta(epsilon, delta, distance=distance)
+
+    def distance(self, noise: NoiseKind, budget: float) -> float:
+        """None."""
         return 0.0
 
 

@@ -46,6 +46,7 @@ from mechanisms.events import (
 
 __all__ = [
     "FACTORS",
+    "GAUSSIAN",
     "ROUNDINGS",
     "GaussianAccountant",
     "factor_for",
@@ -54,6 +55,8 @@ __all__ = [
     "rounding_distance",
 ]
 
+GAUSSIAN = "gaussian"
+"""The accountant's word in configurations and budgets."""
 FACTORS: tuple[tuple[float, float], ...] = (
     (1 / 64, 1.003),
     (1 / 32, 1.006),
@@ -93,8 +96,8 @@ class GaussianAccountant:
 
     @property
     def name(self) -> str:
-        """Its word in configurations and reports."""
-        return "gaussian"
+        """See ``Accountant.name``."""
+        return GAUSSIAN
 
     @property
     def choice_factor(self) -> float:
@@ -113,6 +116,14 @@ class GaussianAccountant:
         if isinstance(event, ExponentialEvent | DiscreteLaplaceEvent):
             return round_up(_coin(event) / (2 * Fraction(self.ratio)))
         return 0.0
+
+    def budget(self, epsilon: float, delta: float, *, distance: float = 0.0) -> float:
+        """See ``gaussian_budget``."""
+        return gaussian_budget(epsilon, delta, distance=distance)
+
+    def distance(self, noise: NoiseKind, budget: float) -> float:
+        """See ``rounding_distance``."""
+        return rounding_distance(noise, budget, self.rounding)
 
 
 @lru_cache(maxsize=4096)

@@ -9,7 +9,9 @@ A dataset is recognised by its table's path or content: a copy elsewhere and an 
 that the owner gives stands, but for a table whose content is known under another one.
 
 Secret: digests of tables, which lie in the file (mode 0600) and nowhere else. Public to whoever the owner tells: all
-the rest. Costs are rho of zCDP; sums are compared with the limit as exact rationals. Known limits: people who are in
+the rest. Costs are rho of zCDP, all of them. Releases that are no more than a Gaussian of that rho each
+(`mechanisms.gaussian_privacy`) are one Gaussian together, for which the limit is larger: also where later ones are
+chosen by what earlier ones showed. Sums are compared with the limit as exact rationals. Known limits: people who are in
 two datasets are protected by the sum of both, which nobody computes; a table that was edited and moved at once is a new
 one; who deletes the file forgets what was spent.
 """
@@ -26,8 +28,9 @@ from dataclasses import asdict, dataclass, field
 from fractions import Fraction
 from pathlib import Path
 
-from mechanisms.accounting import epsilon_from_rho, rho_from_epsilon_delta
+from mechanisms.accounting import ZCDP, epsilon_from_rho, rho_from_epsilon_delta, round_up
 from mechanisms.errors import BudgetExceeded
+from mechanisms.gaussian_privacy import GAUSSIAN, gaussian_budget, gaussian_epsilon
 from parties.config.checks import check_name
 from parties.errors import StoreError
 from parties.files import disk_errors
@@ -53,6 +56,9 @@ ROW_OF_KNOWN = "row of a table whose size is known"
 _RETURNED = """CREATE TABLE IF NOT EXISTS returned (
     entry INTEGER PRIMARY KEY, how TEXT NOT NULL, proof TEXT NOT NULL, returned_at REAL NOT NULL) STRICT"""
 """Releases that will not be: what they were charged is not spent. Files of before have no such table."""
+_CHARGED_AS = """CREATE TABLE IF NOT EXISTS charged_as (
+    entry INTEGER PRIMARY KEY, accountant TEXT NOT NULL) STRICT"""
+"""Releases whose rho is of another accountant than zCDP's, each of which implies zCDP. Files of before lack it."""
 WITHDRAWN, REPLACED = "withdrawn", "replaced"
 """Why a release will not be: nothing of it was counted, or another submission of the same run takes its place."""
 _UNFIT = re.compile(r"[^A-Za-z0-9_-]")
@@ -66,7 +72,7 @@ class Release:
     """What one run of configuration ``config`` releases at most of one table: ``rho``, for (epsilon, delta).
 
     ``distance`` bounds how far all that is sampled is from what rho says, statistically. ``unit`` is what neighbouring
-    tables differ in.
+    tables differ in. ``accountant`` is the name of whose currency rho is in; it is a cost in zCDP in any case.
     """
 
     config: str
@@ -77,6 +83,7 @@ class Release:
     delta: float
     distance: float = 0.0
     unit: str = ROW
+    accountant: str = ZCDP.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,13 +115,17 @@ class Charged:
             "epsilon": release.epsilon,
             "delta": release.delta,
             "unit": release.unit,
+            "accountant": release.accountant,
             "returned": self.returned,
         }
 
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
-    """A dataset: its lifetime limit, as rho and as (``epsilon``, ``delta``), and all that was charged to it."""
+    """A dataset: its lifetime limit, as rho and as (``epsilon``, ``delta``), and all that was charged to it.
+
+    ``rho_limit`` is in zCDP; see ``limit_with``.
+    """
 
     name: str
     rho_limit: float
@@ -132,10 +143,21 @@ class Dataset:
         """The releases that are, or may be."""
         return tuple(run for run in self.runs if run.returned is None)
 
+    def limit_with(self, *more: Release) -> float:
+        """What the rho of all releases and ``more`` may come to: ``rho_limit``, or more where all are Gaussians."""
+        releases = [*(run.release for run in self.spending), *more]
+        if not _are_gaussian(releases):
+            return self.rho_limit
+        distance = sum(release.distance for release in releases)
+        try:
+            return max(self.rho_limit, gaussian_budget(self.epsilon, self.delta, distance=distance))
+        except ValueError:
+            return self.rho_limit
+
     @property
     def left(self) -> float:
         """The rho that is left."""
-        return max(0.0, float(Fraction(self.rho_limit) - self.spent))
+        return max(0.0, float(Fraction(self.limit_with()) - self.spent))
 
     def has(self, config: str, submission: str) -> bool:
         """Whether this submission to this configuration was charged."""
@@ -147,13 +169,15 @@ class Dataset:
         releases = [*(run.release for run in self.spending), *more]
         rho = sum((Fraction(release.rho) for release in releases), Fraction(0))
         distance = sum(release.distance for release in releases)
-        return epsilon_from_rho(float(rho), self.delta, distance=distance)
+        if _are_gaussian(releases):
+            return gaussian_epsilon(round_up(rho), self.delta, distance=distance)
+        return epsilon_from_rho(round_up(rho), self.delta, distance=distance)
 
     def to_dict(self) -> dict[str, object]:
         """For JSON."""
         return {
             "name": self.name,
-            "rho_limit": self.rho_limit,
+            "rho_limit": self.limit_with(),
             "rho_spent": float(self.spent),
             "rho_left": self.left,
             "epsilon_limit": self.epsilon,
@@ -210,10 +234,12 @@ class Budget:
         self.path = path
         self._shared = SharedDatabase(path, _KIND, _SCHEMA)
         with self._shared.reading() as db:
-            there = db.execute("SELECT 1 FROM sqlite_master WHERE name = 'returned'").fetchone()
-        if there is None:
+            query = "SELECT count(*) FROM sqlite_master WHERE name IN ('returned', 'charged_as')"
+            (there,) = db.execute(query).fetchone()
+        if there < len(later := (_RETURNED, _CHARGED_AS)):
             with self._shared.transaction() as db:
-                db.execute(_RETURNED)
+                for table in later:
+                    db.execute(table)
 
     def charge(
         self, source: Source, release: Release, submission: str, *, replaces: Sequence[str] = ()
@@ -229,8 +255,9 @@ class Budget:
             dataset = _load(db, name)
             if dataset is None:
                 # The first release is what the owner agreed to; all others come on top of it.
-                dataset = Dataset(name, release.rho, release.epsilon, release.delta, ())
-                values = (name, release.rho, release.epsilon, release.delta)
+                limit = _first_limit(release)
+                dataset = Dataset(name, limit, release.epsilon, release.delta, ())
+                values = (name, limit, release.epsilon, release.delta)
                 db.execute("INSERT INTO dataset VALUES (?, ?, ?, ?)", values)
             for kind, value in source.marks:
                 db.execute("INSERT OR IGNORE INTO known VALUES (?, ?, ?)", (name, kind, value))
@@ -252,7 +279,8 @@ class Budget:
         return sorted({name for names in found for name in names})
 
     def _require(self, dataset: Dataset, release: Release) -> None:
-        if dataset.spent + Fraction(release.rho) <= Fraction(dataset.rho_limit):
+        limit = dataset.limit_with(release)
+        if dataset.spent + Fraction(release.rho) <= Fraction(limit):
             return
         spending, more = dataset.spending, release.run
         last = spending[-1] if spending else None
@@ -267,7 +295,7 @@ class Budget:
         enough = math.ceil(together * 100 + 1e-6) / 100
         raise BudgetExceeded(
             f"the budget of dataset {dataset.name} ({self.path}) does not cover this release, and nothing was sent: "
-            f"{float(dataset.spent):.6g} of rho {dataset.rho_limit:.6g} (epsilon {dataset.epsilon:g}, delta "
+            f"{float(dataset.spent):.6g} of rho {limit:.6g} (epsilon {dataset.epsilon:g}, delta "
             f"{dataset.delta:g}) is spent{told}. Run {more} costs rho {release.rho:.6g}; together that is epsilon "
             f"{together:.4g}. Expected a run that fits, or, if the people in the table are to be protected by no more "
             f"than that: syncret budget set {dataset.name} --epsilon {enough:g} --delta {dataset.delta:g}"
@@ -336,7 +364,9 @@ class Quote:
             return cls(name, release.rho, 0.0, release.rho, release.rho, True)
         paid = submission is not None and dataset.has(release.config, submission)
         rho = 0.0 if paid else release.rho
-        return cls(dataset.name, rho, float(dataset.spent), dataset.rho_limit, dataset.left, False)
+        limit = dataset.limit_with(*() if paid else (release,))
+        left = max(0.0, float(Fraction(limit) - dataset.spent))
+        return cls(dataset.name, rho, float(dataset.spent), limit, left, False)
 
     @property
     def covered(self) -> bool:
@@ -367,6 +397,18 @@ class Account:
     def quote(self, submission: str | None = None) -> Quote:
         """What ``spend`` would cost; see ``Budget.quote``."""
         return self.budget.quote(self.source, self.release, submission)
+
+
+def _are_gaussian(releases: Sequence[Release]) -> bool:
+    return all(release.accountant == GAUSSIAN for release in releases)
+
+
+def _first_limit(release: Release) -> float:
+    """The limit in zCDP that a dataset's first release sets: what it costs, or what its epsilon and delta allow."""
+    if release.accountant == ZCDP.name:
+        return release.rho
+    allowed = rho_from_epsilon_delta(release.epsilon, release.delta, distance=release.distance)
+    return min(allowed, release.rho)
 
 
 def _recognised(db: sqlite3.Connection, source: Source, where: Path) -> str | None:
@@ -429,7 +471,9 @@ def _load(db: sqlite3.Connection, name: str) -> Dataset | None:
 
 
 def _runs(db: sqlite3.Connection, name: str) -> Iterator[Charged]:
-    columns = "config, run, method, rho, epsilon, delta, distance, unit, submission, charged_at"
+    accountant = "(SELECT accountant FROM charged_as WHERE charged_as.entry = release.entry)"
+    columns = "config, run, method, rho, epsilon, delta, distance, unit"
+    columns += f", coalesce({accountant}, '{ZCDP.name}'), submission, charged_at"
     how = "(SELECT how FROM returned WHERE returned.entry = release.entry)"
     query = f"SELECT {columns}, {how} FROM release WHERE dataset = ? ORDER BY entry"  # noqa: S608
     for *release, submission, at, returned in db.execute(query, (name,)):
@@ -463,8 +507,10 @@ def _insert(db: sqlite3.Connection, name: str, release: Release, submission: str
         db.execute("DELETE FROM returned WHERE entry = ?", row)
         return
     values = {**asdict(release), "dataset": name, "submission": submission, "at": time.time()}
-    db.execute(
+    found = db.execute(
         "INSERT INTO release VALUES (NULL, :dataset, :config, :submission, :run, :method, :rho, :epsilon, :delta, "
         ":distance, :unit, :at)",
         values,
     )
+    if release.accountant != ZCDP.name:
+        db.execute("INSERT INTO charged_as VALUES (?, ?)", (found.lastrowid, release.accountant))

@@ -18,7 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from mechanisms.accounting import Ledger, LedgerEntry
+from mechanisms.accounting import ZCDP, Accountant, Ledger, LedgerEntry
 from mechanisms.events import Event
 from parties.database import Database
 from parties.errors import StoreUnfit
@@ -52,13 +52,14 @@ class DurableLedger(Ledger):
         database: Database,
         budget: float = 0.0,
         *,
+        accountant: Accountant = ZCDP,
         first: Callable[[LedgerEntry], object] = _pass,
         then: Callable[[LedgerEntry], object] = _pass,
     ) -> None:
         """Raises ValueError for a budget that is not finite."""
         if not 0 <= budget < math.inf:
             raise ValueError(f"the budget is {budget}; expected a finite one, from 0")
-        super().__init__(budget)
+        super().__init__(budget, accountant=accountant)
         self._database = database
         self._first = first
         self._then = then

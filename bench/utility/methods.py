@@ -23,16 +23,15 @@ from bench.utility.problem import Outcome, Problem
 from bench.utility.settings import FRESH, Settings
 from mechanisms.accounting import Ledger, Schedule, fixed_rounds_plan, rho_from_epsilon_delta
 from mechanisms.aim import Measurement, run_aim
-from mechanisms.annealing import AnnealedPlan
-from mechanisms.choosing import tree_rounds
+from mechanisms.annealing import CENTRAL_ROUNDS, AnnealedPlan
 from mechanisms.events import noise_deviation
 from mechanisms.plaintext import PlaintextBackend, measure_fine
 from mechanisms.resolving import coarse_codes, coarse_measurement, resolve
 from mechanisms.sampling import RandomBytes
 from mechanisms.scores import AIM, RULES, Rule
 from mechanisms.workload import Workload, count_marginals
-from parties.config import MAX_ROWS
-from parties.distaim.planning import INITIAL_SHARE, TREE_SHARE
+from parties.config import ANNEALED, FIXED, MAX_ROWS, RunSection
+from parties.distaim.planning import divide
 from parties.trial.partition import Partition
 
 
@@ -43,7 +42,7 @@ async def run_method(settings: Settings, posed: Problem, rng: np.random.Generato
     if settings.mpc:
         return await run_distaim(settings, posed)
     plan = _schedule(settings, posed.workload)
-    ledger = Ledger(plan.rho)
+    ledger = Ledger(plan.rho, accountant=plan.accountant)
     if settings.method == "aim":
         workload, codes, history = _measured(posed, plan, ledger, rng.bytes)
         arrivals = {0: (1, count_marginals(codes, workload))}
@@ -137,25 +136,27 @@ async def _run_aim(
 
 
 def _schedule(settings: Settings, workload: Workload) -> Schedule:
+    """The papers' by their rule, and by another a study's."""
+    if settings.rule != AIM:
+        return divide(study_section(settings, workload), workload)
     rho = rho_from_epsilon_delta(settings.epsilon, settings.delta)
     columns = len(workload.one_way)
-    theirs = settings.rule == AIM
-    initial_share = None if theirs else INITIAL_SHARE
     if settings.annealed:
-        return AnnealedPlan(
-            rho,
-            columns,
-            measure_share=settings.measure_share,
-            initial_share=initial_share,
-            tree_rounds=tree_rounds(workload),
-            tree_share=0.0 if theirs else TREE_SHARE,
-        )
-    return fixed_rounds_plan(
-        rho,
-        settings.rounds,
-        columns,
+        return AnnealedPlan(rho, columns, measure_share=settings.measure_share)
+    return fixed_rounds_plan(rho, settings.rounds, columns, measure_share=settings.measure_share)
+
+
+def study_section(settings: Settings, workload: Workload) -> RunSection:
+    """What a study would have in [run]."""
+    rounds = CENTRAL_ROUNDS * len(workload.one_way) if settings.annealed else settings.rounds
+    return RunSection(
+        id="bench",
+        epsilon=settings.epsilon,
+        delta=settings.delta,
+        rounds=rounds,
+        schedule=ANNEALED if settings.annealed else FIXED,
+        rule=settings.rule,
         measure_share=settings.measure_share,
-        initial_share=initial_share,
     )
 
 

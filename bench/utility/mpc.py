@@ -9,7 +9,10 @@ from pathlib import Path
 
 from bench.utility.problem import Outcome, Problem
 from bench.utility.settings import Settings
+from mechanisms.accounting import ZCDP
+from mechanisms.gaussian_privacy import GAUSSIAN
 from mechanisms.model import Model
+from mechanisms.scores import AIM
 from parties.config import ANNEALED, MAX_ROWS, config_from_dict
 from parties.distaim.report import run_report
 from parties.progress import Silent
@@ -54,6 +57,7 @@ def _trial(settings: Settings, posed: Problem) -> Trial:
             "epsilon": settings.epsilon,
             "delta": settings.delta,
             "rule": settings.rule,
+            "accountant": ZCDP.name if settings.rule == AIM else GAUSSIAN,
             "measure_share": settings.measure_share,
             "iterations": settings.iterations,
             "final_iterations": settings.final_iterations,

@@ -17,7 +17,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from mechanisms.accounting import Schedule, rho
+from mechanisms.accounting import Schedule
 from mechanisms.events import Event, ExponentialEvent, event_to_dict
 from mechanisms.workload import Workload
 from parties.audit import identity
@@ -347,7 +347,7 @@ def _choices_hold(attempt: Attempt, terms: Terms) -> None:
 
 def ledger(evidence: Evidence, terms: Terms) -> str:
     """Every charge costs what its event costs and is one that the plan provides for; the sum is within the budget."""
-    budget = Fraction(terms.plan.rho)
+    budget, accountant = Fraction(terms.plan.rho), terms.plan.accountant
     ledgers: list[Counter[_Charge]] = []
     for transcript in evidence.transcripts:
         costs: list[float] = []
@@ -357,14 +357,19 @@ def ledger(evidence: Evidence, terms: Terms) -> str:
                 where = f"line {entry.line} of server {transcript.pid}'s transcript"
                 event, cost = event_of(entry), entry.real("rho")
                 require(
-                    cost == rho(event),
-                    f"{where}: the charge is {cost}, its event costs {rho(event)}",
+                    cost == accountant.cost(event),
+                    f"{where}: the charge is {cost}, its event costs {accountant.cost(event)}",
                 )
                 costs.append(cost)
                 spent = math.fsum(costs)
                 require(
                     entry.real("spent") == spent,
                     f"{where}: {entry.real('spent')} is said to be spent; the charges add up to {spent}",
+                )
+                left = budget - sum(map(Fraction, costs), Fraction(0))
+                require(
+                    left < 0 or Fraction(accountant.reserve(event)) <= left,
+                    f"{where}: too little was left after this charge for it to cost so little",
                 )
                 opening = entry.text("opening")
                 key = entry.number("round"), entry.text("step"), str(event_to_dict(event)), cost

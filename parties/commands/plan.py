@@ -25,7 +25,7 @@ from parties.distaim.needs import (
     needs_of,
     server_memory,
 )
-from parties.distaim.planning import composed_epsilon
+from parties.distaim.planning import composed_epsilon, zcdp_epsilon
 from parties.errors import ConfigError
 from parties.flaim.feasible import check_flaim, flaim_noise
 from parties.host import memory_bytes
@@ -71,6 +71,7 @@ class Plan:
     warnings: Sequence[str]
     tree_rounds: int
     composed: float | None
+    plain: float | None
 
 
 @click.command(epilog="Example: syncret plan stays.toml --rows 48842")
@@ -168,8 +169,10 @@ def make(
     counting = effort_text(declared, workload)
     given = rows is not None
     joining = schedule.tree_rounds
-    composed = composed_epsilon(config, workload)
-    return Plan(config, workload, total, given, needs, counting, noise, warnings, joining, composed)
+    epsilons = composed_epsilon(config, workload), zcdp_epsilon(config, workload)
+    return Plan(
+        config, workload, total, given, needs, counting, noise, warnings, joining, *epsilons
+    )
 
 
 def _noise_warnings(noise: Sequence[Noise]) -> list[str]:
@@ -234,6 +237,7 @@ def document_of(made: Plan) -> dict[str, object]:
         "rows_given": made.rows_given,
         "tree_rounds": made.tree_rounds,
         "epsilon_composed": made.composed,
+        "epsilon_zcdp": made.plain,
         "workload": {
             "queries": len(workload.queries),
             "candidates": len(workload.candidates),
@@ -263,7 +267,7 @@ def lines_of(made: Plan) -> list[str]:
     lines = [
         (
             "run",
-            f"{run.id}: {_rounds(made)}, epsilon {run.epsilon:g}{_composed(made)}, delta {run.delta:g}",
+            f"{run.id}: {_rounds(made)}, epsilon {run.epsilon:g}{_otherwise(made)}, delta {run.delta:g}",
         ),
         (
             "cells",
@@ -287,11 +291,12 @@ def lines_of(made: Plan) -> list[str]:
     return [f"{name:<16}{text}" for name, text in lines]
 
 
-def _composed(made: Plan) -> str:
-    """What the same release costs when it is composed numerically, where that is less."""
-    if made.composed is None:
-        return ""
-    return f" ({math.ceil(1000 * made.composed) / 1000:g} composed numerically)"
+def _otherwise(made: Plan) -> str:
+    """What the same release costs by another way of counting."""
+    for epsilon, counted in ((made.plain, "by zCDP"), (made.composed, "composed numerically")):
+        if epsilon is not None:
+            return f" ({math.ceil(1000 * epsilon) / 1000:g} {counted})"
+    return ""
 
 
 def _rounds(made: Plan) -> str:

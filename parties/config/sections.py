@@ -9,6 +9,8 @@ import re
 from dataclasses import dataclass, fields
 from pathlib import Path
 
+from mechanisms.accounting import ZCDP
+from mechanisms.gaussian_privacy import GAUSSIAN
 from mechanisms.scores import REMAINING_ERROR, RULES
 from parties.config.checks import (
     check,
@@ -32,6 +34,7 @@ MAX_ROWS = 2 ** (30 - FRACTION_BITS) - 2**17
 MAX_TERMS = 20_000
 """Characters of terms of use at most."""
 SECURITIES = SEMI_HONEST, MALICIOUS = "semi-honest", "malicious"
+ACCOUNTANTS = GAUSSIAN, ZCDP.name
 SCHEDULES = FIXED, ANNEALED = "fixed", "annealed"
 VERIFIABLE_NOISES = (DISCRETE, BOX_MULLER)
 """Those that run.security = "malicious" allows."""
@@ -63,6 +66,8 @@ class RunSection:
     is for noisy counts, and ``initial_share`` of that for one-way marginals; without it a fifth, by the rule ``aim`` as
     much for each as for any other. ``tree_share`` of what these leave is, in an annealed schedule, for pairs that join
     all columns to one tree, before other rounds; without it a quarter, by the rule ``aim`` nothing.
+    ``accountant`` turns epsilon and delta into a budget: as the loss of one Gaussian (`mechanisms.gaussian_privacy`)
+    where that is proven and allows more, or by ``zcdp``.
     ``input`` is what owners send: ``counts``, in the form ``upload``; ``rows``; or whichever is smaller (``auto``).
     ``check`` is what servers check of an owner's weight (`protocols.bounded`): its totals, which are to agree and to be
     at most clients.rows_per_client; each of its cells besides; or nothing, for benchmarks. Rows need no check.
@@ -86,6 +91,7 @@ class RunSection:
     measure_share: float = 0.9
     initial_share: float | None = None
     tree_share: float | None = None
+    accountant: str = GAUSSIAN
     noise: str = DISCRETE
     security: str = SEMI_HONEST
     unit: str = ROW
@@ -115,6 +121,7 @@ class RunSection:
         check(0 < share < 1, "run.measure_share", f"is {share}; expected between 0 and 1")
         check_choice("run.schedule", self.schedule, SCHEDULES)
         check_choice("run.rule", self.rule, RULES)
+        check_choice("run.accountant", self.accountant, ACCOUNTANTS)
         first = self.initial_share
         check(
             first is None or 0 < first < 1,

@@ -14,7 +14,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from mechanisms.accounting import LedgerEntry, Schedule
+from mechanisms.accounting import Accountant, LedgerEntry, Schedule
 from mechanisms.domain import Domain
 from mechanisms.workload import Workload
 from parties.config import Config
@@ -141,6 +141,7 @@ async def agree(
     rounds: int,
     initial: Sequence[int],
     budget: float,
+    accountant: Accountant,
     nonce: str,
     keys: NoiseKeys | None,
     fresh: NoiseKeys | None,
@@ -150,7 +151,8 @@ async def agree(
 
     Where their configurations differ they show them to one another (one exchange more), and fail with what differs.
 
-    ``initial`` are the candidates that round 0 measures, in their order; no charge is larger than the ``budget``;
+    ``initial`` are the candidates that round 0 measures, in their order; no charge is larger than the ``budget``,
+    or of another cost than ``accountant`` says;
     ``nonce`` (hex) is this server's part in the name of the mesh; ``keys`` are the noise keys that it has and ``fresh``
     those of this mesh; ``max_bytes`` is ``largest_state``.
     Leaks: what the servers already opened or charged, to one another. Rounds: 2. Communication: the state as JSON, and
@@ -176,7 +178,7 @@ async def agree(
         peer, differs = f"party {pid} ({names[pid]})", differences.get(pid, "")
         identity.check(documents[pid].get("identity"), peer=peer, differences=differs)
     states = [
-        read_held(document, pid, rounds=rounds, budget=budget)
+        read_held(document, pid, rounds=rounds, budget=budget, accountant=accountant)
         for pid, document in enumerate(documents)
     ]
     found = conclude(states, ctx.pid, initial)

@@ -12,7 +12,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from mechanisms.accounting import LedgerEntry, Schedule
+from mechanisms.accounting import ZCDP, Accountant, LedgerEntry, Schedule
 from mechanisms.errors import BudgetExceeded
 from mechanisms.events import Event, event_to_dict
 from mechanisms.scores import ScoreSpec
@@ -45,6 +45,8 @@ def server_ledger(
     store: Store,
     transcript: Transcript,
     budget: float,
+    *,
+    accountant: Accountant = ZCDP,
     first: Callable[[LedgerEntry], object] = lambda entry: None,
 ) -> DurableLedger:
     """This server's ledger: after ``first``, a charge is durable in the store, then in the transcript.
@@ -62,7 +64,7 @@ def server_ledger(
             opening=entry.opening,
         )
 
-    ledger = DurableLedger(store, budget, first=first, then=then)
+    ledger = DurableLedger(store, budget, accountant=accountant, first=first, then=then)
     return ledger
 
 

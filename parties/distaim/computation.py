@@ -142,6 +142,7 @@ async def compute(
             rounds=server.plan.rounds,
             initial=server.workload.one_way,
             budget=server.plan.rho,
+            accountant=server.plan.accountant,
             nonce=nonce,
             keys=_noise_keys(server),
             fresh=None if keyless else ctx.fresh_noise_keys(),
@@ -413,6 +414,7 @@ def _backend(
             server.store,
             server.transcript,
             server.plan.rho,
+            accountant=server.plan.accountant,
             first=lambda entry: server.on_release(
                 arrivals.clients, len(DurableLedger(server.store).entries)
             ),

@@ -13,11 +13,19 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
 
-from mechanisms.accounting import Schedule, fixed_rounds_plan, rho, rho_from_epsilon_delta
-from mechanisms.annealing import AnnealedPlan
+from mechanisms.accounting import (
+    ZCDP,
+    Accountant,
+    Schedule,
+    epsilon_from_rho,
+    fixed_rounds_plan,
+    rho_from_epsilon_delta,
+)
+from mechanisms.annealing import CENTRAL_ROUNDS, AnnealedPlan
 from mechanisms.choosing import tree_rounds
 from mechanisms.composition import epsilon_of, of_group
 from mechanisms.events import NOISE_KINDS, NoiseKind
+from mechanisms.gaussian_privacy import GAUSSIAN, ROUNDINGS, GaussianAccountant, factor_for
 from mechanisms.scores import AIM, RULES, Rule
 from mechanisms.units import row_budget
 from mechanisms.workload import Workload
@@ -60,7 +68,10 @@ def _plan(config: Config, workload: Workload) -> Schedule:
 
 
 def unit_budget(config: Config, workload: Workload) -> float:
-    """The rho of the whole run for a unit of privacy: a row, or a person with all of its rows."""
+    """The rho of the whole run for a unit of privacy: a row, or a person with all of its rows.
+
+    In the currency of the plan's accountant, each of which implies as much zCDP.
+    """
     return _sampling(config, workload).budget
 
 
@@ -79,6 +90,7 @@ def release_of(config: Config, workload: Workload) -> Release:
         delta=config.run.delta,
         distance=sampling_distance(config, workload),
         unit=_unit(config),
+        accountant=plan.accountant.name,
     )
 
 
@@ -92,8 +104,17 @@ def _unit(config: Config) -> str:
 
 def _divided(config: Config, workload: Workload) -> Schedule:
     """The division, whatever noise it comes to."""
-    budget = row_budget(unit_budget(config, workload), config.rows_of_unit)
-    return _division(config.run, _Shape.of(workload), budget)
+    return divide(config.run, workload, rows=config.rows_of_unit)
+
+
+def divide(run: RunSection, workload: Workload, *, rows: int = 1) -> Schedule:
+    """The division of a run's budget, for a unit of privacy of ``rows`` rows, whatever noise it comes to.
+
+    Raises ValueError where delta does not cover what sampling costs.
+    """
+    shape = _Shape.of(workload)
+    found = _sampling_of(run, rows, shape)
+    return _division(run, shape, row_budget(found.budget, rows), found.accountant)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +129,9 @@ class _Shape:
         return cls(len(workload.one_way), tree_rounds(workload))
 
 
-def _division(run: RunSection, shape: _Shape, budget: float) -> Schedule:
+def _division(
+    run: RunSection, shape: _Shape, budget: float, accountant: Accountant = ZCDP
+) -> Schedule:
     """Of a row's ``budget``."""
     columns = shape.columns
     if run.schedule == ANNEALED:
@@ -121,6 +144,7 @@ def _division(run: RunSection, shape: _Shape, budget: float) -> Schedule:
             initial_share=_initial_share(run),
             tree_rounds=shape.pairs,
             tree_share=_tree_share(run),
+            accountant=accountant,
         )
     return fixed_rounds_plan(
         budget,
@@ -130,7 +154,22 @@ def _division(run: RunSection, shape: _Shape, budget: float) -> Schedule:
         selection_slack=SELECTION_SLACK,
         noise=_kind(run),
         initial_share=_initial_share(run),
+        accountant=accountant,
     )
+
+
+def _accountants(run: RunSection, shape: _Shape) -> list[Accountant]:
+    """What may charge the run's events: zCDP always, and a Gaussian's loss where it knows what a choice costs."""
+    if run.accountant != GAUSSIAN:
+        return [ZCDP]
+    rounds = CENTRAL_ROUNDS * shape.columns if run.schedule == ANNEALED else run.rounds
+    measured = rounds + (shape.columns if _initial_share(run) is None else 0)
+    share = Fraction(run.measure_share)
+    ratio = factor_for((1 - share) / rounds, share / measured)
+    roundings = ROUNDINGS[:1] if run.noise == BOX_MULLER else ROUNDINGS
+    if ratio is None:
+        return [ZCDP]
+    return [ZCDP, *(GaussianAccountant(ratio, rounding) for rounding in roundings)]
 
 
 def rule_of(config: Config) -> Rule:
@@ -141,16 +180,24 @@ def rule_of(config: Config) -> Rule:
 def composed_epsilon(config: Config, workload: Workload) -> float | None:
     """The epsilon of the whole run when its events are composed numerically; None where nothing better is proven.
 
-    That is of annealed runs, and of noise so fine that it is not composed. For a run in which nothing is lost and
-    charged again. No budget goes by it. Raises as ``make_plan``.
+    That is of annealed runs, of noise so fine that it is not composed, and of runs whose budget is a Gaussian's
+    already. For a run in which nothing is lost and charged again. No budget goes by it. Raises as ``make_plan``.
     """
     plan = make_plan(config, workload)
-    if plan.adaptive:
+    if plan.adaptive or plan.accountant != ZCDP:
         return None
     events = [event for number in range(plan.rounds + 1) for event in plan.events(number)]
     of_unit = [of_group(event, config.rows_of_unit) for event in events]
     found = epsilon_of(of_unit, config.run.delta, distance=sampling_distance(config, workload))
     return found if found < config.run.epsilon else None
+
+
+def zcdp_epsilon(config: Config, workload: Workload) -> float | None:
+    """The epsilon of the whole run by zCDP alone; None where its budget is of zCDP. Raises as ``make_plan``."""
+    if make_plan(config, workload).accountant == ZCDP:
+        return None
+    found = _sampling(config, workload)
+    return epsilon_from_rho(found.budget, config.run.delta, distance=found.distance)
 
 
 def _initial_share(run: RunSection) -> float | None:
@@ -258,7 +305,8 @@ class _Paid:
 
     def most(self, plan: Schedule) -> "_Paid":
         """This or, where it is more, what ``plan``'s budget is enough for."""
-        measurement, selection = (Fraction(rho(event)) for event in plan.cheapest)
+        cost = plan.accountant.cost
+        measurement, selection = (Fraction(cost(event)) for event in plan.cheapest)
         budget = Fraction(plan.rho)
         return _Paid(
             max(self.marginals, int(budget / measurement)),
@@ -285,11 +333,15 @@ class _Paid:
 
 @dataclass(frozen=True, slots=True)
 class _Sampling:
-    """How exact a run samples, what that takes at most, and the rho that is left of epsilon and delta for a unit."""
+    """How exact a run samples, what that takes at most, and the rho that is left of epsilon and delta for a unit.
+
+    The ``distance`` has what the ``accountant`` takes noise for another one by.
+    """
 
     bits: int
     distance: float
     budget: float
+    accountant: Accountant
 
 
 def _sampling(config: Config, workload: Workload) -> _Sampling:
@@ -298,27 +350,48 @@ def _sampling(config: Config, workload: Workload) -> _Sampling:
 
 @lru_cache(maxsize=256)
 def _sampling_of(run: RunSection, rows: int, shape: _Shape) -> _Sampling:
+    """By the accountant whose largest deviation is the smallest: what zCDP allows, or more."""
+    plain, *others = _accountants(run, shape)
+    best = _sampling_by(plain, run, rows, shape)
+    least = _largest_sigma(best, run, rows, shape)
+    for accountant in others:
+        with contextlib.suppress(ValueError):
+            found = _sampling_by(accountant, run, rows, shape)
+            if (sigma := _largest_sigma(found, run, rows, shape)) < least:
+                best, least = found, sigma
+    return best
+
+
+def _largest_sigma(found: _Sampling, run: RunSection, rows: int, shape: _Shape) -> float:
+    return _division(run, shape, row_budget(found.budget, rows), found.accountant).reach[1]
+
+
+def _sampling_by(accountant: Accountant, run: RunSection, rows: int, shape: _Shape) -> _Sampling:
     """What a run's ledger can pay for hangs on the budget, and that on what the ledger can pay for.
 
     Counts begin with the plan's and are raised until they cover what the budget that they leave is enough for.
     """
     paid = _Paid.planned(run, shape)
+    # Whatever delta is spent on sampling, no budget is larger.
+    largest = row_budget(accountant.budget(run.epsilon, run.delta), rows)
+    rounded = rows * accountant.distance(_kind(run), largest)
     while True:
         bits = paid.bits(run, rows)
-        distance = paid.distance(run, rows, bits)
+        distance = paid.distance(run, rows, bits) + paid.marginals * rounded
         try:
-            budget = rho_from_epsilon_delta(run.epsilon, run.delta, distance=distance)
+            budget = accountant.budget(run.epsilon, run.delta, distance=distance)
         except ValueError as problem:
             raise _Uncovered(str(problem)) from problem
-        most = paid.most(_division(run, shape, row_budget(budget, rows)))
+        most = paid.most(_division(run, shape, row_budget(budget, rows), accountant))
         if most == paid:
-            return _Sampling(bits, distance, budget)
+            return _Sampling(bits, distance, budget, accountant)
         paid = most
 
 
 def released_costs(plan: Schedule, initial: int, sigmas: Sequence[float]) -> list[float]:
     """What a run has released cost: ``initial`` measurements of round 0, and rounds 1 .. n with these ``sigmas``."""
     then = copy.deepcopy(plan)
-    costs = [rho(then.events(0)[0])] * initial
+    cost = then.accountant.cost
+    costs = [cost(then.events(0)[0])] * initial
     then.resume(sigmas)
-    return costs + [rho(event) for n in range(1, len(sigmas) + 1) for event in then.events(n)]
+    return costs + [cost(event) for n in range(1, len(sigmas) + 1) for event in then.events(n)]

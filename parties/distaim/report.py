@@ -18,7 +18,7 @@ from parties.config import ANNEALED, MALICIOUS, Config
 from parties.distaim.exclusions import Exclusion
 from parties.distaim.notes import COUNTING
 from parties.distaim.outputs import read_attempts
-from parties.distaim.planning import composed_epsilon, sampling_distance
+from parties.distaim.planning import composed_epsilon, sampling_distance, zcdp_epsilon
 from parties.distaim.steps import CLIENTS_COUNT, ESTIMATE, FINISH
 from parties.published import MODEL
 from parties.report.about import about, ended
@@ -136,19 +136,14 @@ def implementation_delta(config: Config, workload: Workload) -> float:
 def notes(result: Mapping[str, Any], config: Config) -> tuple[str, ...]:
     """What a reader should know of how the rounds went, from a result.json."""
     done, chosen = result["rounds_done"], result["selected"]
+    also = _accounting(config)
     if config.run.schedule == ANNEALED and not result.get("finished_early"):
         sigmas = [one["sigma"] for one in chosen]
         later = f", and from {sigmas[0]:.4g} rows to {min(sigmas):.4g} in rounds" if sigmas else ""
         return (
             f"Annealed: {done} rounds. The noise's deviation was {result['sigma']:.4g} rows for single columns{later}.",
+            *also,
         )
-    composed = composed_epsilon(config, config.build_workload())
-    up = math.ceil(1000 * (composed or 0.0)) / 1000
-    less = (
-        f"Composed numerically, the same release is private with epsilon {up:g} at this delta; ledgers and "
-        "owners' budgets go by zCDP, and so by the epsilon above."
-    )
-    also = () if composed is None else (less,)
     if done == config.run.rounds:
         return also
     if result.get("finished_early"):
@@ -162,6 +157,28 @@ def notes(result: Mapping[str, Any], config: Config) -> tuple[str, ...]:
         "lost in a crash had to be paid for again, and the rest of the budget did not cover a further round.",
         *also,
     )
+
+
+def _accounting(config: Config) -> tuple[str, ...]:
+    """How epsilon was counted, and what the other way of counting says."""
+    workload = config.build_workload()
+    plain = zcdp_epsilon(config, workload)
+    if plain is not None:
+        return (
+            "Epsilon is counted by the loss of one Gaussian, which bounds that of the whole run. By zCDP alone the "
+            f"same release would be charged as epsilon {_up(plain):g} at this delta.",
+        )
+    composed = composed_epsilon(config, workload)
+    if composed is None:
+        return ()
+    return (
+        f"Composed numerically, the same release is private with epsilon {_up(composed):g} at this delta; ledgers and "
+        "owners' budgets go by zCDP, and so by the epsilon above.",
+    )
+
+
+def _up(epsilon: float) -> float:
+    return math.ceil(1000 * epsilon) / 1000
 
 
 def _ledger(result: Mapping[str, Any]) -> tuple[LedgerEntry, ...]:

@@ -14,7 +14,7 @@ from fractions import Fraction
 from itertools import combinations
 from typing import TypeVar
 
-from mechanisms.accounting import LedgerEntry, rho
+from mechanisms.accounting import ZCDP, Accountant, LedgerEntry
 from parties.distaim.estimation import LEAD
 from parties.distaim.openings import choice_name, measurement_name
 from parties.distaim.stored import Checkpoint, Inputs
@@ -49,7 +49,12 @@ def document_of(reply: bytes, pid: int) -> Mapping[str, object]:
 
 
 def read_held(
-    document: Mapping[str, object], pid: int, *, rounds: int, budget: float | None = None
+    document: Mapping[str, object],
+    pid: int,
+    *,
+    rounds: int,
+    budget: float | None = None,
+    accountant: Accountant = ZCDP,
 ) -> Held:
     """What server ``pid`` says that it holds. Raises ProtocolViolation for what is malformed, or what none can hold.
 
@@ -71,10 +76,10 @@ def read_held(
         {one.round: one for one in inputs if one.round <= rounds},
         {number: digest for number, digest in models.items() if 1 <= number <= rounds},
     )
-    return held if budget is None else _permitted(held, pid, rounds, budget)
+    return held if budget is None else _permitted(held, pid, rounds, budget, accountant)
 
 
-def _permitted(state: Held, pid: int, rounds: int, budget: float) -> Held:
+def _permitted(state: Held, pid: int, rounds: int, budget: float, accountant: Accountant) -> Held:
     """Raises ProtocolViolation for charges that nobody can have made: with them another's word would be adopted."""
     names = [entry.opening for entry in state.entries]
     if "" in names or len(set(names)) < len(names):
@@ -90,7 +95,7 @@ def _permitted(state: Held, pid: int, rounds: int, budget: float) -> Held:
         )
     for entry in state.entries:
         known = entry.round <= rounds and entry.step in (SELECT.name, MEASURE.name)
-        if not known or entry.rho != rho(entry.event) or entry.rho > budget:
+        if not known or entry.rho != accountant.cost(entry.event) or entry.rho > budget:
             raise ProtocolViolation(f"party {pid} claims a charge that no plan has", pid)
     return state
 

@@ -96,7 +96,7 @@ async def run_central(trial: Trial, folder: Folder, *, progress: Progress) -> Ru
     started = time.perf_counter()
     write_whole(folder.config, trial.config.resolved_toml())
     plan = make_plan(trial.config, trial.workload)
-    ledger = Ledger(plan.rho)
+    ledger = Ledger(plan.rho, accountant=plan.accountant)
     trial, history, opened = await asyncio.to_thread(_resolved, trial, plan, ledger)
     config, workload = trial.config, trial.workload
     backend = PlaintextBackend.pooled(
