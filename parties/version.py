@@ -3,7 +3,7 @@
 import functools
 import importlib.metadata
 
-WIRE_VERSION = 14
+WIRE_VERSION = 15
 """Of what servers say to one another in a run. Raised whenever the order or form of messages changes."""
 
 INGEST_VERSION = 2

@@ -3,7 +3,8 @@
 A run is made on one of two tables that differ in one row. What it opens, choices and noisy counts, decides all that
 follows. So the loss, the logarithm of how much likelier that is on its own table than on the other, is a sum over
 openings: of noisy counts by the discrete Gaussian's own probabilities, of choices by the softmax of both scores.
-zCDP bounds its mean, its exponential moments and its tail.
+zCDP bounds its mean, its exponential moments and its tail; where a run is charged as one Gaussian, that one's curve
+bounds the tail.
 """
 
 import math
@@ -15,10 +16,20 @@ import pytest
 from numpy.typing import NDArray
 
 import mechanisms.aim
-from mechanisms.accounting import Ledger, Schedule, delta_from_rho, fixed_rounds_plan
+from mechanisms.accounting import (
+    ZCDP,
+    Accountant,
+    Ledger,
+    Schedule,
+    delta_from_rho,
+    fixed_rounds_plan,
+)
 from mechanisms.aim import run_aim
 from mechanisms.annealing import AnnealedPlan
 from mechanisms.choosing import choice_spec, tree_rounds
+from mechanisms.composition import delta_of
+from mechanisms.events import GaussianEvent
+from mechanisms.gaussian_privacy import GAUSSIAN, GaussianAccountant
 from mechanisms.pgm import PgmEstimator
 from mechanisms.plaintext import PlaintextBackend
 from mechanisms.scores import (
@@ -43,8 +54,11 @@ DEVIATIONS = 5
 
 
 def plan_of(kind: str) -> Schedule:
-    if kind == "fixed":
-        return fixed_rounds_plan(RHO, 4, 3, noise="discrete-gaussian", initial_share=0.2)
+    accountant = accountant_of(kind)
+    if kind.startswith("fixed"):
+        return fixed_rounds_plan(
+            RHO, 4, 3, noise="discrete-gaussian", initial_share=0.2, accountant=accountant
+        )
     if kind == "papers":
         return fixed_rounds_plan(RHO, 4, 3, noise="discrete-gaussian")
     return AnnealedPlan(
@@ -55,7 +69,13 @@ def plan_of(kind: str) -> Schedule:
         initial_share=0.2,
         tree_rounds=tree_rounds(WORKLOAD),
         tree_share=0.25,
+        accountant=accountant,
     )
+
+
+def accountant_of(kind: str) -> Accountant:
+    """Of choices that cost a ninth of the noise behind each."""
+    return GaussianAccountant(1 / 8) if kind.endswith(GAUSSIAN) else ZCDP
 
 
 def rule_of(kind: str) -> Rule:
@@ -109,7 +129,7 @@ async def losses(
     found, widest = [], 0.0
     for number in range(runs):
         one, plan = number % 2, plan_of(kind)
-        ledger = Ledger(RHO)
+        ledger = Ledger(RHO, accountant=plan.accountant)
         own = PlaintextBackend.pooled(
             WORKLOAD,
             plan,
@@ -126,8 +146,8 @@ async def losses(
     return np.array(found), widest
 
 
-def check(found: NDArray[np.float64], widest: float) -> None:
-    """That losses are those of an RHO-zCDP mechanism, as far as so many runs show."""
+def check(found: NDArray[np.float64], widest: float, *, gaussian: bool = False) -> None:
+    """That losses are those of an RHO-zCDP mechanism, or of a Gaussian that costs RHO, as far as so many runs show."""
     assert widest <= 1 + 1e-6, f"a choice's loss varies by {widest:.3f} times its epsilon"
     spread = DEVIATIONS / math.sqrt(len(found))
     assert found.mean() <= RHO + spread * found.std()
@@ -137,23 +157,25 @@ def check(found: NDArray[np.float64], widest: float) -> None:
     for epsilon in (0.5, 1.5):
         beyond = np.maximum(0, 1 - np.exp(epsilon - found))
         allowed = delta_from_rho(RHO, epsilon)
+        if gaussian:
+            allowed = delta_of([GaussianEvent(1.0, math.sqrt(2 * RHO))], epsilon)
         assert beyond.mean() <= allowed + spread * max(beyond.std(), math.sqrt(allowed / 10))
     # A mechanism that opened nothing of the row would pass all of that.
     assert found.mean() > RHO / 3
 
 
-KINDS = ["papers", "fixed", "annealed"]
+KINDS = ["papers", "fixed", "annealed", "fixed, gaussian", "annealed, gaussian"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_a_row_more_or_less_costs_no_more_than_is_charged(kind: str) -> None:
-    check(*await losses(kind, FEW, seed=1))
+    check(*await losses(kind, FEW, seed=1), gaussian=kind.endswith(GAUSSIAN))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 async def test_a_row_more_or_less_costs_no_more_than_is_charged_in_many_runs(kind: str) -> None:
-    check(*await losses(kind, 2 * MANY, seed=2))
+    check(*await losses(kind, 2 * MANY, seed=2), gaussian=kind.endswith(GAUSSIAN))
 
 
 def from_the_table(spec: Callable[..., ScoreSpec]) -> Callable[..., ScoreSpec]:
