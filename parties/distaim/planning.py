@@ -373,19 +373,24 @@ def _sampling_by(accountant: Accountant, run: RunSection, rows: int, shape: _Sha
     """
     paid = _Paid.planned(run, shape)
     # Whatever delta is spent on sampling, no budget is larger.
-    largest = row_budget(accountant.budget(run.epsilon, run.delta), rows)
+    largest = row_budget(_covered(accountant, run, 0.0), rows)
     rounded = rows * accountant.distance(_kind(run), largest)
     while True:
         bits = paid.bits(run, rows)
         distance = paid.distance(run, rows, bits) + paid.marginals * rounded
-        try:
-            budget = accountant.budget(run.epsilon, run.delta, distance=distance)
-        except ValueError as problem:
-            raise _Uncovered(str(problem)) from problem
+        budget = _covered(accountant, run, distance)
         most = paid.most(_division(run, shape, row_budget(budget, rows), accountant))
         if most == paid:
             return _Sampling(bits, distance, budget, accountant)
         paid = most
+
+
+def _covered(accountant: Accountant, run: RunSection, distance: float) -> float:
+    """The budget that is left when delta pays for ``distance``. Raises _Uncovered where it does not cover it."""
+    try:
+        return accountant.budget(run.epsilon, run.delta, distance=distance)
+    except ValueError as problem:
+        raise _Uncovered(str(problem)) from problem
 
 
 def released_costs(plan: Schedule, initial: int, sigmas: Sequence[float]) -> list[float]:

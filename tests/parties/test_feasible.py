@@ -398,7 +398,8 @@ def test_plan_says_cells_bytes_memory_seconds_and_noise(tmp_path: Path) -> None:
 
 def test_plan_says_what_a_fixed_schedule_costs_composed_numerically(tmp_path: Path) -> None:
     figures = []
-    for changes in ({}, {"run.unit": "person", "run.rows_per_person": 3}):
+    plain: dict[str, object] = {"run.accountant": "zcdp"}
+    for changes in (plain, {**plain, "run.unit": "person", "run.rows_per_person": 3}):
         config = make_config(changes)
         path, _ = write(config, tmp_path)
         done = CliRunner().invoke(plan_command, [str(path)])
@@ -408,10 +409,21 @@ def test_plan_says_what_a_fixed_schedule_costs_composed_numerically(tmp_path: Pa
     # Three rows of a person move counts three times as far, and the noise is three times as large.
     assert figures[0] == pytest.approx(figures[1], rel=0.01)
     assert 0.9 < figures[0] < 0.97
-    path, _ = write(make_config({"run.schedule": "annealed", "run.rounds": None}), tmp_path)
+    annealed = {"run.schedule": "annealed", "run.rounds": None}
+    path, _ = write(make_config({**plain, **annealed}), tmp_path)
     done = CliRunner().invoke(plan_command, [str(path)])
     assert done.exit_code == 0, done.output
     assert "composed" not in done.output
+
+
+@pytest.mark.parametrize("schedule", ["fixed", "annealed"])
+def test_plan_says_what_zcdp_would_charge(tmp_path: Path, schedule: str) -> None:
+    rounds = {"run.rounds": None} if schedule == "annealed" else {}
+    path, _ = write(make_config({"run.schedule": schedule, **rounds}), tmp_path)
+    document = json.loads(CliRunner().invoke(plan_command, [str(path), "--json"]).stdout)
+    assert 1.05 < document["epsilon_zcdp"] < 1.12
+    assert document["epsilon_composed"] is None
+    assert "by zCDP" in CliRunner().invoke(plan_command, [str(path)]).output
 
 
 def test_plan_goes_by_the_rows_that_owners_declare(tmp_path: Path) -> None:

@@ -8,15 +8,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mechanisms.accounting import Ledger, Schedule, delta_from_rho
+from mechanisms.accounting import ZCDP, Ledger, Schedule, delta_from_rho
 from mechanisms.annealing import AnnealedPlan
+from mechanisms.composition import delta_of
 from mechanisms.errors import BudgetExceeded
-from mechanisms.events import NOISE_KINDS, Event
+from mechanisms.events import NOISE_KINDS, Event, GaussianEvent
 from mechanisms.scores import AIM, RULES
+from mechanisms.units import row_budget
 from parties.config import Config
 from parties.distaim.planning import (
     _divided,
     make_plan,
+    noise_kind,
     release_of,
     sampling_distance,
     security_bits,
@@ -38,12 +41,12 @@ def make_config(changes: Mapping[str, object]) -> Config:
 
 def paid_for(plan: Schedule) -> tuple[int, int]:
     """How often a ledger of the plan's budget pays for its cheapest measurement, or its cheapest selection."""
-    measurement, selection = (_times(plan.rho, event) for event in plan.cheapest)
+    measurement, selection = (_times(plan, event) for event in plan.cheapest)
     return measurement, selection
 
 
-def _times(budget: float, event: Event) -> int:
-    ledger, low, high = Ledger(budget), 0, 1 << 14
+def _times(plan: Schedule, event: Event) -> int:
+    ledger, low, high = Ledger(plan.rho, accountant=plan.accountant), 0, 1 << 14
     while high - low > 1:
         middle = (low + high) // 2
         try:
@@ -54,6 +57,13 @@ def _times(budget: float, event: Event) -> int:
             low = middle
     assert high < 1 << 14
     return low
+
+
+def rounded(config: Config, plan: Schedule) -> float:
+    """What a marginal's noise is from that of the accountant's, for all rows of a unit."""
+    run, rows = config.run, config.rows_of_unit
+    largest = row_budget(plan.accountant.budget(run.epsilon, run.delta), rows)
+    return rows * plan.accountant.distance(noise_kind(config), largest)
 
 
 @pytest.mark.parametrize("noise", ["discrete-gaussian", "distributed"])
@@ -69,7 +79,9 @@ def test_security_bits_leave_nearly_all_of_delta(epsilon: float, noise: str) -> 
     distance = marginals * release_distance(noise, bits) + choices * SELECTION_DISTANCE
     taken = (1 + math.exp(epsilon)) * distance
     assert taken <= 1e-9 / 1000
-    assert taken == (1 + math.exp(epsilon)) * sampling_distance(config, workload)
+    whole = distance + marginals * rounded(config, plan)
+    assert whole == pytest.approx(sampling_distance(config, workload), rel=1e-12)
+    assert (1 + math.exp(epsilon)) * whole <= 1e-9 / 100
     assert SECURITY_BITS <= bits <= LARGEST_SECURITY
     if bits > SECURITY_BITS:
         assert taken * 2**8 > 1e-9 / 4096
@@ -81,12 +93,13 @@ def test_sampling_distance_grows_with_the_rows_of_a_person(noise: str) -> None:
     found = {}
     for rows in (1, 5, 100):
         unit = {"run.unit": "person", "run.rows_per_person": rows, "run.noise": noise}
-        config = make_config({**unit, "run.epsilon": 2.0})
+        config = make_config({**unit, "run.epsilon": 2.0, "run.accountant": "zcdp"})
         assert config.rows_of_unit == rows
         workload = config.build_workload()
         assert security_bits(config, workload) == SECURITY_BITS
-        found[rows] = sampling_distance(config, workload)
-        assert release_of(config, workload).distance == found[rows]
+        distance = sampling_distance(config, workload)
+        assert release_of(config, workload).distance == distance
+        found[rows] = distance
     assert found[1] == pytest.approx(7 * release_distance(noise), abs=0)
     assert found[5] == pytest.approx(5 * found[1], abs=0)
     assert found[100] == pytest.approx(100 * found[1], abs=0)
@@ -150,8 +163,12 @@ def test_what_is_left_of_delta_covers_all_that_a_ledger_can_pay_for(
     least = rounds if schedule == "fixed" else 1
     assert marginals >= len(workload.one_way) + least or plan.initial_sigma != plan.sigma
     taken = marginals * rows * release_distance(noise, bits) + choices * SELECTION_DISTANCE
+    taken += marginals * rounded(config, plan)
     assert taken <= distance * (1 + 1e-12)
-    assert delta_from_rho(budget, epsilon) + (1 + math.exp(epsilon)) * taken <= delta * (1 + 1e-9)
+    spent = delta_from_rho(budget, epsilon)
+    if plan.accountant != ZCDP:
+        spent = delta_of([GaussianEvent(1.0, math.sqrt(2 * budget))], epsilon)
+    assert spent + (1 + math.exp(epsilon)) * taken <= delta * (1 + 1e-9)
 
 
 def test_security_bits_are_64_unless_more_are_needed() -> None:
