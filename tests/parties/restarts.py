@@ -570,6 +570,7 @@ async def serve(server: Server) -> None:
             rounds=around.plan.rounds,
             initial=made.workload.one_way,
             budget=around.plan.rho,
+            accountant=around.plan.accountant,
             nonce=f"{world.number:032x}",
             keys=computation._noise_keys(around),  # type: ignore[arg-type]
             fresh=ctx.fresh_noise_keys(),

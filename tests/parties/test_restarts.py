@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from mechanisms.accounting import LedgerEntry, rho
+from mechanisms.accounting import LedgerEntry
 from parties.distaim.stored import Checkpoint, Inputs, Total
 from parties.ledger import DurableLedger
 from protocols.context import NoiseKeys
@@ -102,9 +102,10 @@ def _silent(disk: Disk) -> None:
 
 def _charge(times: int) -> Callable[[Disk], None]:
     def forge(disk: Disk) -> None:
-        event = study(1, "fixed").plan.measurement
+        plan = study(1, "fixed").plan
+        event, cost = plan.measurement, plan.accountant.cost
         names = [FORGED] if times == 1 else [f"{n:064x}" for n in range(times)]
-        entries = [LedgerEntry(0, MEASURE.name, event, rho(event), name) for name in names]
+        entries = [LedgerEntry(0, MEASURE.name, event, cost(event), name) for name in names]
         DurableLedger(disk).adopt(entries)
 
     return forge

@@ -22,9 +22,10 @@ import parties.distaim.submit
 import parties.sealing
 import protocols.cells
 import protocols.frames
-from mechanisms.accounting import LedgerEntry, rho, rho_from_epsilon_delta
+from mechanisms.accounting import LedgerEntry, rho
 from mechanisms.errors import BudgetExceeded
 from mechanisms.events import ExponentialEvent, GaussianEvent
+from mechanisms.gaussian_privacy import gaussian_budget
 from mechanisms.workload import count_marginals
 from parties.audit.evidence import Attempt, Evidence, Session
 from parties.audit.findings import Failed
@@ -201,7 +202,7 @@ async def test_run_party_continues_after_the_last_finished_round_when_one_was_ki
     assert extra.total() <= 2
     if number == 2:
         assert "going on after round 1 of 4" in again.texts
-    budget = rho_from_epsilon_delta(1.0, 1e-5)
+    budget = gaussian_budget(1.0, 1e-5)
     assert sum(e.rho for e in done[0].elements()) <= budget * (1 + 1e-9)
     done_rounds = result(cluster)["rounds_done"]
     assert 4 - extra.total() <= done_rounds <= (3 if extra else 4)
@@ -248,7 +249,7 @@ async def test_run_party_enters_no_charge_that_one_server_alone_has(cluster: Clu
     assert all(await cluster.run(owners=EVERYONE, kill=(1, "round", 2)))
     plan = make_plan(cluster.config, cluster.config.build_workload())
     with Store(cluster.directory(2) / "store", cluster.config.digest()) as store:
-        ledger = DurableLedger(store, plan.rho)
+        ledger = DurableLedger(store, plan.rho, accountant=plan.accountant)
         ledger.charge(3, "measure", ledger.entries[-1].event, opening="ab" * 32)
     recording = Recording()
     ended = await cluster.run(owners=EVERYONE, records={0: recording})

@@ -18,7 +18,7 @@ import numpy as np
 from bench.attacks.goals.attacker import Attacker, Left, changed
 from bench.attacks.goals.results import Goal, Got, Way
 from bench.attacks.goals.study import ROUNDS, SERVERS, Ended, Study
-from mechanisms.accounting import LedgerEntry, rho
+from mechanisms.accounting import Accountant, LedgerEntry
 from mechanisms.events import event_from_dict
 from parties.distaim import agreement, backend
 from parties.distaim.estimation import KeptModels
@@ -99,13 +99,13 @@ def spent(entries: Sequence[LedgerEntry]) -> float:
 # Burn the budget.
 
 
-def _claims(kind: str, document: Document) -> Document:
+def _claims(kind: str, accountant: Accountant, document: Document) -> Document:
     """The document with 60 charges that nobody has made."""
     known = document["ledger"][0]
     names = [hashlib.sha256(b"%d" % number).hexdigest() for number in range(CLAIMS)]
     if kind == "within":
         event = json.loads(known["event"]) | {"sigma": 1e4}
-        known = known | {"event": json.dumps(event), "rho": rho(event_from_dict(event))}
+        known = known | {"event": json.dumps(event), "rho": accountant.cost(event_from_dict(event))}
     if kind == "for-no-opening":
         names = [""] * CLAIMS
     if kind == "twice":
@@ -116,10 +116,11 @@ def _claims(kind: str, document: Document) -> Document:
 
 def _burn(kind: str, mode: str) -> Got:
     with Study.make(mode) as study:
+        accountant = make_plan(study.config, study.config.build_workload()).accountant
         study.start(Rushing(CHOICE.what, 1), DEVIATING)
         honest = [pid for pid in range(3) if pid != DEVIATING]
         before = [study.held(pid).charges for pid in honest]
-        lying = AtAgreement(partial(_claims, kind), leaves=True)
+        lying = AtAgreement(partial(_claims, kind, accountant), leaves=True)
         # It believes itself.
         believing = changed(
             agreement, "read_held", lambda read, *where, rounds, **_: read(*where, rounds=rounds)
