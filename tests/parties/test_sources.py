@@ -175,8 +175,9 @@ def test_unit_of_linked_rows() -> None:
 
 def test_unit_scales_noise_and_selections_and_charges_owners_for_the_person() -> None:
     """A person of 3 rows: sigma three times, epsilon a third; the table's budget pays for the person."""
-    row = linked()
-    person = linked({"run.unit": "person"}, {**CLINICS, "rows_per_person": 3}, REGISTRY)
+    plain = {"run.accountant": "zcdp"}
+    row = linked(plain)
+    person = linked({**plain, "run.unit": "person"}, {**CLINICS, "rows_per_person": 3}, REGISTRY)
     workload = row.build_workload()
     one, three = make_plan(row, workload), make_plan(person, workload)
     assert three.sigma == pytest.approx(3 * one.sigma, rel=1e-6)
