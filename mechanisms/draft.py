@@ -12,17 +12,17 @@ from __future__ import annotations
 import contextlib
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from decimal import Decimal
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
-from typing import TypeVar
 
-import numpy as np
-
-from mechanisms.column_parts import DEFAULT_BINS, LINEAR, LOG
+from mechanisms.column_parts import DEFAULT_BINS
+from mechanisms.discretising import shape_of
 from mechanisms.domain import (
     DEFAULT_MISSING_VALUES,
     Categorical,
@@ -35,29 +35,29 @@ from mechanisms.domain import (
     parse_whole,
 )
 from mechanisms.errors import DataError, DomainError
-from mechanisms.moments import DEFAULT_FORMS, UNITS, Form, moment_of, tick_of
+from mechanisms.moments import DEFAULT_FORMS, UNITS, Form, moment_of, roundest_tick, tick_of
+from mechanisms.numbers import MAX_DECIMALS
 from mechanisms.private_bins import PrivateBins
 from mechanisms.reading import read_recognised
 from mechanisms.source import TableSource
 from mechanisms.table import shown
 from mechanisms.text_table import TextTable
-from mechanisms.written import decimals_of
+from mechanisms.written import EXACT, multiple_of
 
 KNOWN_MISSING = ("", "?", "NA", "N/A", "n/a", "<NA>", "#N/A", "NaN", "nan", "null", "NULL", "None")
 """The usual spellings of a missing value."""
 MANY_CATEGORIES = 100
 """More categories than this are worth a word."""
-ATOM_SHARE, ATOM_ROWS, MOST_ATOMS = 0.05, 10, 8
-"""A number is proposed as an atom if this share of the rows has it, and so many rows; the most frequent ones."""
 NEARLY_UNIQUE, ENOUGH_ROWS = 0.9, 10
 """So many different values a row, in so many rows at least, make an identifier."""
 MANY_TEXTS = ((20, 0.5), (MANY_CATEGORIES, 0.1))
 """Texts of which there are more than the first number, and the second of the rows, look like identifiers, too."""
 LONG_TEXT, LONGEST_TEXT = 40, 200
 """Many texts half of which are longer than the first, or one that is longer than the second, are free text."""
-CROWDED, DECADES = 0.5, 2
-"""A log scale is proposed for numbers over so many powers of ten of which one equal bin has this share of the rows."""
-MOST_DECIMALS = 9
+MOST_DIGITS = 17
+"""Digits of the largest number of a column, as a whole multiple of its last decimal."""
+APART = 0.95
+"""Of different numbers as many are different when they are rounded to such a multiple, or none is rounded."""
 DISTINCT_MOMENTS = 5
 """Fewer different moments do not tell that all lie on the first of a month."""
 
@@ -65,8 +65,6 @@ _IDENTIFIER = re.compile(
     r"(?i:(^|[^a-z])(id|ids|uuid|guid|key|ssn|mrn|iban)($|[^a-z]))|[a-z]I[dD]$"
 )
 _PLAUSIBLE_YEARS = range(1900, 2101)
-_Number = TypeVar("_Number", int, float)
-_Binned = TypeVar("_Binned", Integer, Real)
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,12 +200,13 @@ def _with_private_bins(column: Column) -> Column:
         return column
     if isinstance(column, Integer):
         ends = [column.low, column.high, *column.atoms]
-        whole = replace(column, low=min(ends), high=max(ends), atoms=(), scale=LINEAR)
+        whole = replace(column, low=min(ends), high=max(ends), edges=(), atoms=())
+        whole = replace(whole, bins=DEFAULT_BINS)
         return replace(whole, private=PrivateBins()) if whole.values > DEFAULT_BINS else column
     if column.decimals is None:
         return column
     bounds = [column.low, column.high, *column.atoms]
-    real = replace(column, low=min(bounds), high=max(bounds), atoms=(), scale=LINEAR)
+    real = replace(column, low=min(bounds), high=max(bounds), edges=(), atoms=(), bins=DEFAULT_BINS)
     return replace(real, private=PrivateBins())
 
 
@@ -223,67 +222,58 @@ def _draft_numbers(column: _Column) -> Integer | Real:
 
 
 def _draft_integer(column: _Column, whole: Mapping[str, int]) -> Integer:
-    def build(low: int, high: int, atoms: tuple[int, ...] = (), scale: str = LINEAR) -> Integer:
-        return Integer(column.name, low, high, missing=column.missing, scale=scale, atoms=atoms)
-
-    plain = build(min(whole.values()), max(whole.values()))
-    return plain if plain.values <= DEFAULT_BINS else _shaped(column, whole, build) or plain
+    found = shape_of(_rows_of(column, whole))
+    return Integer(
+        column.name,
+        found.low,
+        found.high,
+        found.bins,
+        missing=column.missing,
+        edges=found.edges,
+        atoms=found.atoms,
+    )
 
 
 def _draft_real(column: _Column, reals: Mapping[str, float]) -> Real:
-    name, missing = column.name, column.missing
-    decimals = [decimals_of(value) for value in reals]
-    places = max((count for count in decimals if count is not None), default=0)
+    places = _places(reals)
+    multiples = {value: k for value in reals if (k := multiple_of(value, places)) is not None}
+    if len(set(multiples.values())) < APART * len(set(reals.values())):
+        # Numbers too small to be multiples of anything that 64 bits hold beside the largest of them.
+        low, high = min(reals.values()), max(reals.values())
+        return Real(column.name, low, high if high > low else low + 1, missing=column.missing)
+    found = shape_of(_rows_of(column, multiples))
+    unit = 10**places
+    high = found.high if found.high > found.low else found.low + unit
+    return Real(
+        column.name,
+        found.low / unit,
+        high / unit,
+        found.bins,
+        missing=column.missing,
+        edges=tuple(edge / unit for edge in found.edges),
+        atoms=tuple(atom / unit for atom in found.atoms),
+        decimals=places,
+    )
 
-    def build(low: float, high: float, atoms: tuple[float, ...] = (), scale: str = LINEAR) -> Real:
-        top = high if high > low else low + 1
-        return Real(name, low, top, missing=missing, scale=scale, atoms=atoms, decimals=places)
 
-    low, high = min(reals.values()), max(reals.values())
-    if None not in decimals and places <= MOST_DECIMALS:
-        with contextlib.suppress(DomainError):
-            plain = build(low, high)
-            return _shaped(column, reals, build) or plain
-    return Real(name, low, high if high > low else low + 1, missing=missing)
+def _places(reals: Mapping[str, float]) -> int:
+    """Decimals that tell the numbers apart, as many as the largest leaves of ``MOST_DIGITS``."""
+    needed = max(-_exponent(value) for value in reals)
+    before = len(str(int(max(map(abs, reals.values())))))
+    return max(0, min(needed, MOST_DIGITS - before, MAX_DECIMALS))
 
 
-def _shaped(
-    column: _Column, numbers: Mapping[str, _Number], build: Callable[..., _Binned]
-) -> _Binned | None:
-    """What ``build`` makes of bounds, atoms and a scale that the numbers suggest; None if that is nothing new."""
-    rows = Counter[_Number]()
+def _exponent(value: str) -> int:
+    """Of the last digit of a written number that is not zero, 0 at most."""
+    exponent = Decimal(value.strip()).normalize(EXACT).as_tuple().exponent
+    return min(0, exponent) if isinstance(exponent, int) else 0
+
+
+def _rows_of(column: _Column, numbers: Mapping[str, int]) -> Counter[int]:
+    rows = Counter[int]()
     for value, number in numbers.items():
         rows[number] += column.counts[value]
-    atoms = _frequent(rows)
-    rest = {number: count for number, count in rows.items() if number not in atoms}
-    if not rest:
-        return build(min(rows), max(rows), tuple(sorted(atoms))) if len(rows) > 1 else None
-    positive = {number: count for number, count in rest.items() if number}
-    with contextlib.suppress(DomainError):
-        if positive and min(positive) > 0 and _crowded(positive):
-            apart = sorted(number for number in rows if number in atoms or not number)
-            return build(min(positive), max(positive), tuple(apart), LOG)
-    with contextlib.suppress(DomainError):
-        return build(min(rest), max(rest), tuple(sorted(atoms))) if atoms else None
-    return None
-
-
-def _frequent(rows: Counter[_Number]) -> set[_Number]:
-    least = max(ATOM_ROWS, ATOM_SHARE * rows.total())
-    return {number for number, count in rows.most_common(MOST_ATOMS) if count >= least}
-
-
-def _crowded(rows: Mapping[_Number, int]) -> bool:
-    """Whether one of the equal bins has most of the rows, and bins on a log scale have them more evenly."""
-    numbers = np.array(list(rows), np.float64)
-    weights = np.array(list(rows.values()), np.float64)
-    if numbers.max() < numbers.min() * 10**DECADES:
-        return False
-    most = [
-        np.histogram(scaled, DEFAULT_BINS, weights=weights)[0].max() / weights.sum()
-        for scaled in (numbers, np.log(numbers))
-    ]
-    return bool(most[0] >= CROWDED and most[1] < most[0])
+    return rows
 
 
 def _draft_moment(column: _Column) -> Moment | None:
@@ -299,18 +289,23 @@ def _draft_moment(column: _Column) -> Moment | None:
     rows = Counter[int]()
     for value, moment in moments.items():
         rows[tick_of(moment, unit)] += column.counts[value]
-    atoms = _frequent(rows) if max(rows) - min(rows) >= DEFAULT_BINS else set[int]()
-    rest = sorted(rows.keys() - atoms) or sorted(rows)
-    written = [form.write(moment_of(tick, unit)) for tick in (rest[0], rest[-1], *sorted(atoms))]
+    found = shape_of(rows, rounder=partial(roundest_tick, unit))
+
+    def written(ticks: Sequence[int]) -> tuple[str, ...]:
+        return tuple(form.write(moment_of(tick, unit)) for tick in ticks)
+
     kind = "datetime" if form.time else "date"
+    low, high = written((found.low, found.high))
     return Moment(
         column.name,
         kind,
-        written[0],
-        written[1],
+        low,
+        high,
         unit,
+        found.bins,
         missing=column.missing,
-        atoms=tuple(written[2:]),
+        edges=written(found.edges),
+        atoms=written(found.atoms),
         form="" if str(form) == DEFAULT_FORMS[kind] else str(form),
     )
 
@@ -393,8 +388,8 @@ def _note(column: Column, values: _Column) -> str:
         if column.atoms:
             atoms = ", ".join(str(atom) for atom in column.atoms)
             note += f"; that many rows have {atoms} (atoms), too"
-        if isinstance(column, Integer | Real) and column.scale == LOG:
-            note += "; that most are small (the log scale), too"
+        if column.edges:
+            note += "; the edges of its bins, too"
         if isinstance(column, Real) and column.decimals is not None:
             note += "; the decimals, too"
         if isinstance(column, Moment):

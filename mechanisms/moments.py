@@ -1,7 +1,7 @@
 """Dates and times of day as tables write them (ISO 8601), and as whole numbers of a unit.
 
-Provides ``Form`` (how values of a column are written), ``UNITS``, ``tick_of`` and ``moment_of``. A form is written
-as an example in letters: ``YYYY-MM-DD``, ``YYYY-MM``, ``YYYY-Www``, ``YYYY-MM-DDTHH:MM:SS+01:00``.
+Provides ``Form`` (how values of a column are written), ``UNITS``, ``tick_of``, ``moment_of`` and ``roundest_tick``.
+A form is written as an example in letters: ``YYYY-MM-DD``, ``YYYY-MM``, ``YYYY-Www``, ``YYYY-MM-DDTHH:MM:SS+01:00``.
 
 Time zones: a form without one is local time wherever the table comes from, and takes no value with a zone. A form
 that ends in ``Z`` or an offset takes values with any offset, and only such, and converts them to its own. Names of
@@ -13,6 +13,7 @@ Gregorian calendar, no leap seconds, microseconds at most.
 
 from __future__ import annotations
 
+import contextlib
 import re
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta, timezone
@@ -148,6 +149,23 @@ def moment_of(tick: int, unit: str) -> datetime:
         return datetime.fromordinal(tick * 7 + 1)
     year, month = (tick, 0) if unit == "year" else divmod(tick, 12)
     return datetime(year, month + 1, 1)
+
+
+def roundest_tick(unit: str, low: int, high: int) -> int:
+    """Of the ticks of ``unit`` from ``low`` to ``high`` the first that begins the coarsest larger unit."""
+    least, most = tick_of(datetime.min, unit), tick_of(datetime.max, unit)
+    low, high = max(low, least), min(high, most)
+    for coarser in reversed(UNITS[UNITS.index(unit) + 1 :]):
+        if coarser == "week":
+            continue
+        first = tick_of(moment_of(tick_of(moment_of(low, unit), coarser), coarser), unit)
+        if first < low:
+            with contextlib.suppress(ValueError, OverflowError):
+                following = tick_of(moment_of(low, unit), coarser) + 1
+                first = tick_of(moment_of(following, coarser), unit)
+        if low <= first <= high:
+            return first
+    return low
 
 
 def _week(moment: date) -> tuple[str, int]:

@@ -36,7 +36,7 @@ def test_draft_domain_fits_its_table(tmp_path: Path) -> None:
     domain, notes = draft.domain, draft.notes
     assert domain.columns[:4] == (
         Integer("n", 1, 30, missing=True),
-        Real("x", 0.5, 10.0),
+        Real("x", 0.5, 10.0, decimals=1),
         Categorical("c", ("a", "b")),
         Real("only", 4.5, 5.5, decimals=1),
     )
@@ -114,7 +114,7 @@ def drafted(folder: Path, **columns: list[str]) -> Draft:
     return draft_domain(path)
 
 
-def test_draft_domain_proposes_atoms_and_a_log_scale(tmp_path: Path) -> None:
+def test_draft_domain_proposes_atoms_and_edges(tmp_path: Path) -> None:
     generator = np.random.default_rng(1)
     amounts = np.round(np.exp(generator.normal(4, 2, 400)), 2)
     draft = drafted(
@@ -126,14 +126,16 @@ def test_draft_domain_proposes_atoms_and_a_log_scale(tmp_path: Path) -> None:
     )
     gain, hours, cost, small = draft.domain.columns
     assert isinstance(gain, Integer)
-    assert (gain.atoms, gain.scale) == ((0,), "log")
+    assert gain.atoms == (0,)
+    assert len(gain.edges) > 4
     assert isinstance(hours, Integer)
-    assert (hours.atoms, hours.scale) == ((40,), "linear")
+    assert (hours.atoms, hours.edges) == ((40,), ())
     assert isinstance(cost, Real)
-    assert (cost.atoms, cost.scale, cost.decimals) == ((0.0, 9.9), "log", 2)
+    assert (cost.atoms, cost.decimals) == ((0.0, 9.9), 2)
+    assert len(cost.edges) > 4
     assert small == Integer("small", 0, 4)
     assert "that many rows have 0 (atoms), too" in draft.notes[0]
-    assert "the log scale" in draft.notes[0]
+    assert "the edges of its bins" in draft.notes[0]
 
 
 def test_draft_domain_with_private_bins_says_nothing_of_values_within_the_bounds(
@@ -148,7 +150,7 @@ def test_draft_domain_with_private_bins_says_nothing_of_values_within_the_bounds
     draft = draft_domain(path, private_bins=True)
     gain, price, ward, sex = draft.domain.columns
     assert gain == Integer("gain", 0, 99999, private=PrivateBins())
-    assert price == Real("price", 0.0, 249.75, decimals=2, private=PrivateBins())
+    assert price == Real("price", 0.0, 250.0, decimals=2, private=PrivateBins())
     assert ward == Integer("ward", 0, 3)
     assert isinstance(sex, Categorical)
     assert "atoms" not in draft_text("table", draft)
