@@ -1,6 +1,7 @@
 """Whole numbers in cells: bins side by side, and single numbers (atoms) with a cell of their own.
 
-Every column of numbers or dates is one of whole numbers in some unit: years, cents, days. Provides ``Cells``, and
+Every column of numbers or dates is one of whole numbers in some unit: years, cents, days. Provides ``Cells``,
+``PartedCells``, whose bins have parts, and
 where bins begin that are alike (``equal_starts``) or alike in proportion (``log_starts``).
 
 Public: all of it. Representation: codes follow the smallest number of their cells. A bin has no numbers of
@@ -80,6 +81,29 @@ class Cells:
         place = bisect_right(self.starts, number) - 1
         code = self.bins[place] if place >= 0 else -1
         return [code] if code >= 0 and self.ranges[code][1] > number else []
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PartedCells:
+    """Cells of finer cells: cell c has the ``fine`` codes ``parts[first[c]] .. parts[first[c + 1] - 1]``."""
+
+    fine: Cells
+    parts: NDArray[np.int32]
+    first: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, cells: Cells, fine: Cells) -> PartedCells:
+        """``fine`` has every start and every atom of ``cells``, and lies within the same bounds."""
+        owners = np.array([cells.code_of(start) for start, _ in fine.ranges], np.int64)
+        counts = np.bincount(owners, minlength=len(cells.ranges))
+        # An atom in the middle of a bin comes between the bin's parts.
+        parts = np.argsort(owners, kind="stable").astype(np.int32)
+        return cls(fine, parts, np.concatenate([[0], np.cumsum(counts)]))
+
+    def draw(self, codes: NDArray[np.int32], generator: PublicGenerator) -> NDArray[np.int64]:
+        """For each code a number uniform within one of the cell's parts, each as likely."""
+        places = generator.integers(self.first[codes], self.first[np.asarray(codes) + 1])
+        return self.fine.draw(self.parts[places], generator)
 
 
 def equal_starts(first: int, count: int, bins: int) -> list[int]:

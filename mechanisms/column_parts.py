@@ -39,6 +39,7 @@ def numbers_dict(
     scale: str,
     atoms: Sequence[object],
     private: Mapping[str, object] | None = None,
+    within: Sequence[object] = (),
 ) -> dict[str, object]:
     """The ``[[column]]`` table of a column of numbers; ``bounds`` are low, high and bins, ``private`` has other keys.
 
@@ -52,6 +53,8 @@ def numbers_dict(
     document = {"name": name, "kind": kind, **binned, "missing": missing}
     if scale != LINEAR:
         document["scale"] = scale
+    if within:
+        document["within"] = list(within)
     return document | ({"atoms": list(atoms)} if atoms else {})
 
 
@@ -65,6 +68,19 @@ def check_edges(name: str, edges: Sequence[float]) -> None:
     """Two or more, ascending."""
     if len(edges) < 2 or any(before >= after for before, after in pairwise(edges)):
         raise DomainError(f"column {name!r}: edges are two or more, each above the one before")
+
+
+def check_within(name: str, edges: Sequence[float], within: Sequence[float]) -> None:
+    """Ascending, between edges and none of them."""
+    if not within:
+        return
+    ascending = all(before < after for before, after in pairwise(within))
+    if not edges or not ascending or within[0] <= edges[0] or within[-1] >= edges[-1]:
+        raise DomainError(
+            f"column {name!r}: within are numbers between the edges, each above the one before"
+        )
+    if twice := set(within) & set(edges):
+        raise DomainError(f"column {name!r}: {min(twice)} is an edge and stands in within, too")
 
 
 def check_atoms(name: str, atoms: Sequence[float]) -> None:

@@ -17,7 +17,7 @@ from mechanisms.numbers import Integer, Real
 from mechanisms.private_bins import MAX_RESOLUTION, PrivateBins
 
 _T = TypeVar("_T")
-_BINNED = frozenset({"name", "kind", "low", "high", "bins", "edges", "missing", "atoms"})
+_BINNED = frozenset({"name", "kind", "low", "high", "bins", "edges", "missing", "atoms", "within"})
 _PRIVATE = frozenset({"resolution", "coarse", "histogram", "deviation"})
 _KEYS = {
     "categorical": frozenset({"name", "kind", "categories", "missing"}),
@@ -95,6 +95,7 @@ def _read_integer(where: str, table: Mapping[str, object]) -> Integer:
         _scale(where, table),
         _array(where, table, "atoms", _whole),
         _private(where, table),
+        _array(where, table, "within", _whole),
     )
 
 
@@ -113,6 +114,7 @@ def _read_real(where: str, table: Mapping[str, object]) -> Real:
         _array(where, table, "atoms", _number),
         decimals,
         _private(where, table),
+        _array(where, table, "within", _number),
     )
 
 
@@ -130,6 +132,7 @@ def _read_moment(where: str, table: Mapping[str, object], kind: str) -> Moment:
         edges,
         _array(where, table, "atoms", _moment),
         _value(where, table, "format", str) if "format" in table else "",
+        _array(where, table, "within", _moment),
     )
 
 

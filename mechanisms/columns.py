@@ -8,7 +8,7 @@ Public: all of it. Secret: nothing. Limits: no hierarchies; a value outside is a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TypeAlias
 
@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mechanisms import moments
-from mechanisms.cells import Cells, equal_starts
+from mechanisms.cells import Cells, PartedCells, equal_starts
 from mechanisms.column_parts import (
     DEFAULT_BINS,
     LINEAR,
@@ -25,6 +25,7 @@ from mechanisms.column_parts import (
     check_bins,
     check_edges,
     check_name,
+    check_within,
     duplicates,
     numbers_dict,
     or_atoms,
@@ -121,6 +122,7 @@ class Moment:
     edges: tuple[str, ...] = ()
     atoms: tuple[str, ...] = ()
     form: str = ""
+    within: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         check_name(self.name)
@@ -139,6 +141,8 @@ class Moment:
                 raise DomainError(
                     f"column {self.name!r}: low and high are the first and the last edge"
                 )
+        edges, within = ([self.tick(each) for each in of] for of in (self.edges, self.within))
+        check_within(self.name, edges, within)
         check_atoms(self.name, [self.tick(atom) for atom in self.atoms])
 
     @property
@@ -191,7 +195,8 @@ class Moment:
 
     def write(self, codes: NDArray[np.int32], generator: PublicGenerator) -> NDArray[np.object_]:
         """For each code that is not the missing one a unit uniform among those of its cell, as text."""
-        drawn = self.cells.draw(codes, generator).tolist()
+        cells = _parted(self) if self.within else self.cells
+        drawn = cells.draw(codes, generator).tolist()
         return np.array([self._written(tick) for tick in drawn], object)
 
     def to_dict(self) -> dict[str, object]:
@@ -204,6 +209,7 @@ class Moment:
             edges=self.edges,
             scale=LINEAR,
             atoms=self.atoms,
+            within=self.within,
         ) | {"unit": self.unit}
         return document | ({"format": self.form} if self.form else {})
 
@@ -245,6 +251,13 @@ def _moment_cells(column: Moment) -> Cells:
     else:
         starts = equal_starts(low, high - low + 1, column.bins)
     return Cells.cut(starts, high, [column.tick(atom) for atom in column.atoms])
+
+
+@lru_cache(512)
+def _parted(column: Moment) -> PartedCells:
+    """Its cells with the parts that ``within`` cuts them into."""
+    edges = tuple(sorted({*column.edges, *column.within}, key=column.tick))
+    return PartedCells.of(column.cells, replace(column, edges=edges, within=()).cells)
 
 
 @lru_cache(512)

@@ -4,8 +4,9 @@ Provides ``shape_of`` and ``Shape``, and ``widest_share`` and ``widest_width``, 
 cents, days: all values are whole numbers of the column's unit, so that no shape depends on how a value is written.
 
 Four rules, in this order. Few different values are cells of themselves. A value that stands out is an atom: many more
-rows than its neighbours have, or a repeated value far outside of the others. Far outside, beyond the *fences*, is one
-cell on each side. What is left is cut at quantiles, each moved to the roundest number near it.
+rows than its neighbours have, or a repeated value apart from the others. Far outside, beyond the *fences*, is one cell
+on each side. What is left is cut at quantiles, each moved to the roundest number near it: few cells, since noise is on
+each, and finer quantiles ``within`` them, between which values are drawn.
 
 Secret: the values, and the shape as well until their owner confirms it; edges, bounds and atoms are read from the
 values. Public: the rules. Source: none; the fences are a wide version of Tukey's.
@@ -16,7 +17,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,28 +34,39 @@ HEAP_ROWS, HEAP_SHARE, HEAP_FACTOR = 10, 0.003, 5
 NEIGHBOURS = 20
 """Different values on each side that a heap is compared with."""
 MOST_HEAPS = 12
-FAR, REPEATED, MOST_FAR = 5, 3, 8
-"""Times the distance from the median to the first percent: a fence; a value beyond it with so many rows is an atom."""
-TAIL, TAIL_ROWS = 0.005, 20
-"""The share of the rows that a cell at either end has where that is so many rows."""
+SENTINELS = (-9, -99, -999, -9999, 99, 999, 9999, 99999, 2**31 - 1, -(2**31))
+"""Numbers that stand for something else where they lie outside of all others."""
+REPEATED, GAP, MOST_FAR = 3, 0.2, 8
+"""Rows of a value apart, at least; and what lies between it and the next, in nine tenths of the values' range."""
+FAR = 5
+"""Times the distance from the median to the first percent: a fence."""
+PARTS, PART_ROWS = 4, 3
+"""Parts of a cell at most, and rows of a part at least."""
+TAILS, WIDE = 2, 3
+"""How often a tail is cut at most: where its outermost part is so many times as wide as the next."""
 EVEN = 1.6
 """Bins of equal width do where none has more than this many times its part of the rows."""
 OUTWARDS, NEARBY = 0.02, 0.3
-"""How far a bound may move to a round number, of the range, and an edge, of the distance to the next one."""
+"""How far a bound moves to a round number, of the range, and an edge, of the distance to the nearer one, at most."""
 
+Values = NDArray[np.object_]
 Whole = NDArray[np.int64]
 Rounder = Callable[[int, int], int]
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """Bounds and cells in units of the column: ``edges`` from ``low`` to ``high``, or none for ``bins`` alike."""
+    """Bounds and cells in units of the column: ``edges`` from ``low`` to ``high``, or none for ``bins`` alike.
+
+    ``within`` are numbers between edges: the parts of a cell have about as many rows each.
+    """
 
     low: int
     high: int
     bins: int
     edges: tuple[int, ...] = ()
     atoms: tuple[int, ...] = ()
+    within: tuple[int, ...] = ()
 
 
 def roundest(low: int, high: int) -> int:
@@ -89,9 +100,10 @@ def shape_of(rows: Mapping[int, int], *, rounder: Rounder = roundest) -> Shape:
         return Shape(low, high, MOST_CELLS)
     if len(values) <= MOST_CELLS and total >= ROWS_A_VALUE * len(values):
         return Shape(low, high, 1, atoms=tuple(int(value) for value in values))
-    heaps = _heaps(values, counts)
-    atoms = heaps | _far(values, counts, heaps)
-    kept = np.array([int(value) not in atoms for value in values])
+    atoms = _apart(values, counts)
+    kept = _without(values, atoms)
+    atoms |= _heaps(values[kept], counts[kept], total)
+    kept = _without(values, atoms)
     if kept.sum() < 2:
         return Shape(low, high, 1, atoms=tuple(sorted(atoms)))
     if total < FEWEST_ROWS:
@@ -116,9 +128,28 @@ def widest_share(ranges: Sequence[tuple[int, int]], counts: NDArray[np.float64])
     return max(0.0, *wide) / total if total > 0 and wide else 0.0
 
 
-def _heaps(values: NDArray[np.object_], counts: Whole) -> set[int]:
+def _without(values: Values, atoms: set[int]) -> NDArray[np.bool_]:
+    return np.array([int(value) not in atoms for value in values], np.bool_)
+
+
+def _apart(values: Values, counts: Whole) -> set[int]:
+    """Repeated values at either end, far from the next one inwards; and known marks outside of all others."""
+    found: set[int] = set()
+    usual = _quantile(values, counts, 0.95) - _quantile(values, counts, 0.05)
+    for ends in (range(len(values) - 1), range(len(values) - 1, 0, -1)):
+        for i in [*ends][:MOST_FAR]:
+            beside = i + 1 if ends.step > 0 else i - 1
+            value, gap = int(values[i]), abs(int(values[beside]) - int(values[i]))
+            known = value in SENTINELS and (value < 0 <= values[beside] or gap > GAP / 4 * usual)
+            if counts[i] < REPEATED or not (gap > GAP * usual or known):
+                break
+            found.add(value)
+    return found
+
+
+def _heaps(values: Values, counts: Whole, total: int) -> set[int]:
     """Values with many more rows than those beside them, the largest first."""
-    least = max(HEAP_ROWS, HEAP_SHARE * counts.sum())
+    least = max(HEAP_ROWS, HEAP_SHARE * total)
     found = []
     for i in np.flatnonzero(counts >= least):
         beside = np.concatenate(
@@ -130,21 +161,7 @@ def _heaps(values: NDArray[np.object_], counts: Whole) -> set[int]:
     return {value for _, value in sorted(found)[:MOST_HEAPS]}
 
 
-def _far(values: NDArray[np.object_], counts: Whole, heaps: set[int]) -> set[int]:
-    """Repeated values beyond the fences of the others."""
-    kept = np.array([int(value) not in heaps for value in values])
-    if not kept.any():
-        return set()
-    below, above = _fences(values[kept], counts[kept])
-    beyond = [
-        (-int(count), int(value))
-        for value, count in zip(values, counts, strict=True)
-        if count >= REPEATED and not below <= value <= above
-    ]
-    return {value for _, value in sorted(beyond)[:MOST_FAR]}
-
-
-def _fences(values: NDArray[np.object_], counts: Whole) -> tuple[int, int]:
+def _fences(values: Values, counts: Whole) -> tuple[int, int]:
     """From where to where values are no farther out than the middle ones make likely."""
     first, middle, last = (_quantile(values, counts, share) for share in (0.01, 0.5, 0.99))
     spread = max(last - first, 1)
@@ -154,14 +171,14 @@ def _fences(values: NDArray[np.object_], counts: Whole) -> tuple[int, int]:
     )
 
 
-def _quantile(values: NDArray[np.object_], counts: Whole, share: float) -> int:
+def _quantile(values: Values, counts: Whole, share: float) -> int:
     """The least value that this share of the rows does not exceed."""
     ends = np.cumsum(counts)
     return int(values[min(int(np.searchsorted(ends, share * ends[-1])), len(values) - 1)])
 
 
 def _cut(
-    values: NDArray[np.object_], counts: Whole, total: int, atoms: Sequence[int], rounder: Rounder
+    values: Values, counts: Whole, total: int, atoms: Sequence[int], rounder: Rounder
 ) -> Shape:
     """Bins of what is no atom."""
     below, above = _fences(values, counts)
@@ -177,14 +194,20 @@ def _cut(
     least, most = int(values[0]), int(values[-1])
     if least >= low and most <= high and _even(inner, weights, low, high, bins):
         return Shape(low, high, bins, atoms=tuple(atoms))
-    edges = _quantile_edges(inner, weights, low, high, bins, rounder)
+    edges, within = _quantiles(inner, weights, (low, high), bins, rounder)
     if least < low:
         edges = [rounder(2 * least - low, least), *edges]
     if most > high:
         edges = [*edges[:-1], high + 1, rounder(most, 2 * most - high)]
-    if len(edges) == 2:
-        return Shape(edges[0], edges[-1], 1, atoms=tuple(atoms))
-    return Shape(edges[0], edges[-1], MOST_CELLS, tuple(edges), tuple(atoms))
+    bins = MOST_CELLS if len(edges) > 2 else 1
+    return Shape(
+        edges[0],
+        edges[-1],
+        bins,
+        tuple(edges) if len(edges) > 2 else (),
+        tuple(atoms),
+        tuple(within) if len(edges) > 2 else (),
+    )
 
 
 def _bins(rows: int, total: int) -> int:
@@ -193,26 +216,50 @@ def _bins(rows: int, total: int) -> int:
     return max(LEAST_CELLS // 2, -(-whole * rows // total))
 
 
-def _even(values: NDArray[np.object_], counts: Whole, low: int, high: int, bins: int) -> bool:
+def _even(values: Values, counts: Whole, low: int, high: int, bins: int) -> bool:
     """Equal bins hold the rows evenly."""
     places = [int((value - low) * bins // (high - low + 1)) for value in values]
     held = np.bincount(places, counts, minlength=bins)
     return bool(held.max() * bins <= EVEN * counts.sum())
 
 
-def _quantile_edges(
-    values: NDArray[np.object_], counts: Whole, low: int, high: int, bins: int, rounder: Rounder
-) -> list[int]:
-    """From ``low`` to ``high`` so that bins have about as many rows each, and those at both ends fewer."""
-    shares = [i / bins for i in range(1, bins)]
-    if TAIL * counts.sum() >= TAIL_ROWS:
-        shares = [TAIL, *shares, 1 - TAIL]
-    exact = sorted({low, *(_quantile(values, counts, share) for share in shares), high})
-    edges = [low]
-    for (before, _), (edge, after) in zip(pairwise(exact), pairwise(exact[1:]), strict=False):
+def _quantiles(
+    values: Values, counts: Whole, bounds: tuple[int, int], bins: int, rounder: Rounder
+) -> tuple[list[int], list[int]]:
+    """Edges between the bounds, of bins with about as many rows each, and what cuts these into parts."""
+    low, high = bounds
+    cuts: dict[int, bool] = {}
+    for share, edge in sorted(_shares(values, counts, bounds, bins).items()):
+        place = _quantile(values, counts, share)
+        cuts[place] = cuts.get(place, False) or edge
+    places = [low, *(place for place in cuts if low < place < high), high]
+    edges, within = [low], list[int]()
+    for before, place, after in zip(places, places[1:], places[2:], strict=False):
         # Half-open bins: an edge is the first value of the bin behind it.
-        start = max(edges[-1] + 1, edge - int(NEARBY * (edge - before)))
-        found = rounder(start, max(start, edge + int(NEARBY * (after - edge))))
+        slack = int(NEARBY * min(place - before, after - place))
+        start = max(place - slack, edges[-1] + 1, *(number + 1 for number in within[-1:]))
+        found = rounder(start, max(start, place + slack))
         if found < high:
-            edges.append(found)
-    return [*edges, high]
+            (edges if cuts[place] else within).append(found)
+    return [*edges, high], within
+
+
+def _shares(values: Values, counts: Whole, bounds: tuple[int, int], bins: int) -> dict[float, bool]:
+    """At which shares of the rows to cut: true for an edge of a bin, false within one.
+
+    Where the outermost part is much wider than the next it is a bin, and cut again.
+    """
+    rows = int(counts.sum())
+    parts = max(1, min(PARTS, rows // (bins * PART_ROWS)))
+    shares = {i / (bins * parts): i % parts == 0 for i in range(1, bins * parts)}
+    for end in (0, 1):
+        share = 1 / (bins * parts)
+        for _ in range(TAILS):
+            outer, inner = (_quantile(values, counts, abs(end - of)) for of in (share, 2 * share))
+            wide = abs(bounds[end] - outer) > WIDE * abs(outer - inner)
+            if not wide or share * rows < PARTS * PART_ROWS:
+                break
+            shares |= {abs(end - share * i / PARTS): False for i in range(1, PARTS)}
+            shares[abs(end - share)] = True
+            share /= PARTS
+    return shares

@@ -200,13 +200,15 @@ def _with_private_bins(column: Column) -> Column:
         return column
     if isinstance(column, Integer):
         ends = [column.low, column.high, *column.atoms]
-        whole = replace(column, low=min(ends), high=max(ends), edges=(), atoms=())
+        whole = replace(column, low=min(ends), high=max(ends), edges=(), atoms=(), within=())
         whole = replace(whole, bins=DEFAULT_BINS)
         return replace(whole, private=PrivateBins()) if whole.values > DEFAULT_BINS else column
     if column.decimals is None:
         return column
     bounds = [column.low, column.high, *column.atoms]
-    real = replace(column, low=min(bounds), high=max(bounds), edges=(), atoms=(), bins=DEFAULT_BINS)
+    real = replace(
+        column, low=min(bounds), high=max(bounds), edges=(), within=(), atoms=(), bins=DEFAULT_BINS
+    )
     return replace(real, private=PrivateBins())
 
 
@@ -231,6 +233,7 @@ def _draft_integer(column: _Column, whole: Mapping[str, int]) -> Integer:
         missing=column.missing,
         edges=found.edges,
         atoms=found.atoms,
+        within=found.within,
     )
 
 
@@ -253,6 +256,7 @@ def _draft_real(column: _Column, reals: Mapping[str, float]) -> Real:
         edges=tuple(edge / unit for edge in found.edges),
         atoms=tuple(atom / unit for atom in found.atoms),
         decimals=places,
+        within=tuple(number / unit for number in found.within),
     )
 
 
@@ -306,6 +310,7 @@ def _draft_moment(column: _Column) -> Moment | None:
         missing=column.missing,
         edges=written(found.edges),
         atoms=written(found.atoms),
+        within=written(found.within),
         form="" if str(form) == DEFAULT_FORMS[kind] else str(form),
     )
 

@@ -2,8 +2,9 @@
 
 Numbers are cut into bins: ``bins`` of equal width between public bounds, both included; or alike in proportion
 (``scale = "log"``); or between given ``edges``, the last bin closed. ``atoms`` are values with a cell of their own,
-within the bounds or not; the bins are without them. With ``private`` bins the cells are fine ones until they have been
-measured, and those that follow from the measurement from then on (`mechanisms.private_bins`).
+within the bounds or not; the bins are without them. ``within`` cuts bins between edges into parts; a value is drawn
+from one of them, each as likely, and no cell is more for it. With ``private`` bins the cells are fine ones until they
+have been measured, and those that follow from the measurement from then on (`mechanisms.private_bins`).
 
 Public: all of it. Secret: nothing. Source: FLAIM paper, section 5 (32 uniform bins).
 """
@@ -13,14 +14,14 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mechanisms.cells import Cells, equal_starts, log_starts
+from mechanisms.cells import Cells, PartedCells, equal_starts, log_starts
 from mechanisms.column_parts import (
     DEFAULT_BINS,
     LINEAR,
@@ -32,6 +33,7 @@ from mechanisms.column_parts import (
     check_bins,
     check_edges,
     check_name,
+    check_within,
     numbers_dict,
     or_atoms,
 )
@@ -75,6 +77,7 @@ class Integer:
     scale: str = LINEAR
     atoms: tuple[int, ...] = ()
     private: PrivateBins | None = None
+    within: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         check_name(self.name)
@@ -149,6 +152,7 @@ class Integer:
             scale=self.scale,
             atoms=self.atoms,
             private=self.private.to_dict() if self.private else None,
+            within=self.within,
         )
 
 
@@ -174,6 +178,7 @@ class Real:
     atoms: tuple[float, ...] = ()
     decimals: int | None = None
     private: PrivateBins | None = None
+    within: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         check_name(self.name)
@@ -276,6 +281,7 @@ class Real:
             scale=self.scale,
             atoms=self.atoms,
             private=self.private.to_dict() if self.private else None,
+            within=self.within,
         )
         return document | decimals
 
@@ -325,6 +331,7 @@ def _check_cells(column: Integer | Real, *, zero: str) -> None:
             raise DomainError(f"column {name!r}: low and high are the first and the last edge")
         if column.scale == LOG:
             raise DomainError(f'column {name!r}: edges stand beside scale = "log"; give one')
+    check_within(name, column.edges, column.within)
     if column.private is not None:
         _check_private(column)
 
@@ -363,10 +370,19 @@ def _drawn(
     column: Integer | Real, codes: NDArray[np.int32], generator: PublicGenerator
 ) -> NDArray[np.int64]:
     """A number for each code: uniform among those of its cell, or of its fine cell where one was measured."""
+    if column.within:
+        return _parted(column).draw(codes, generator)
     if column.private is None or not column.private.measured:
         return column.cells.draw(codes, generator)
     fine = fine_cells(column)
     return fine.draw(column.private.draw(codes, len(fine.ranges), generator), generator)
+
+
+@lru_cache(512)
+def _parted(column: Integer | Real) -> PartedCells:
+    """Its cells with the parts that ``within`` cuts them into."""
+    finer = replace(column, edges=tuple(sorted({*column.edges, *column.within})), within=())
+    return PartedCells.of(column.cells, finer.cells)
 
 
 @lru_cache(512)

@@ -1,0 +1,240 @@
+"""Shapes of ordered columns: by value and not by spelling, whatever is in them."""
+
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
+from datetime import date, timedelta
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from mechanisms.discretising import roundest, shape_of, widest_share, widest_width
+from mechanisms.domain import Domain, Integer, Moment, Real
+from mechanisms.draft import draft_of
+from mechanisms.moments import roundest_tick, tick_of
+from mechanisms.sampling import public_generator
+from mechanisms.table import decode, encode
+from mechanisms.text_table import TextTable
+
+Reals = NDArray[np.float64]
+
+
+def there_and_back(texts: Sequence[str]) -> tuple[Domain, list[str]]:
+    """A drafted domain of one column beside a plain one, and the column after encoding and decoding."""
+    frame = pd.DataFrame({"x": list(texts), "ward": [str(i % 3) for i in range(len(texts))]})
+    table = TextTable.of(frame)
+    domain = draft_of(table, "table", "a table").domain
+    codes = encode(domain, table)
+    return domain, decode(domain, codes, public_generator(7))["x"].tolist()
+
+
+def distance(one: Reals, other: Reals) -> float:
+    """Of Kolmogorov and Smirnov."""
+    places = np.union1d(one, other)
+    shares = [np.searchsorted(np.sort(of), places, side="right") / len(of) for of in (one, other)]
+    return float(np.abs(shares[0] - shares[1]).max())
+
+
+def costs(generator: np.random.Generator, rows: int) -> Reals:
+    """60 % zeros, the rest over four powers of ten."""
+    amounts = np.exp(generator.normal(6, 1.2, rows))
+    return np.where(generator.random(rows) < 0.6, 0.0, amounts)
+
+
+@pytest.mark.parametrize("write", [repr, "{:.2f}".format, "{:.10e}".format, "{:.12g}".format])
+def test_shape_does_not_hang_on_spelling(write: Callable[[float], str]) -> None:
+    amounts = costs(np.random.default_rng(1), 3000)
+    domain, back = there_and_back([write(float(x)) for x in amounts])
+    column = domain.columns[0]
+    assert isinstance(column, Real)
+    assert column.atoms == (0.0,)
+    drawn = np.array(back, float)
+    assert (drawn == 0).mean() == (amounts == 0).mean()
+    assert np.median(drawn[drawn > 0]) == pytest.approx(np.median(amounts[amounts > 0]), rel=0.1)
+    assert drawn.mean() == pytest.approx(amounts.mean(), rel=0.1)
+    assert distance(amounts, drawn) < 0.03
+
+
+def test_dates_without_an_end_are_an_atom_and_take_no_bins() -> None:
+    generator = np.random.default_rng(2)
+    days = [date(2012, 1, 1) + timedelta(int(n)) for n in generator.integers(0, 3650, 2000)]
+    texts = [str(day) for day in days]
+    for i in range(0, 2000, 50):
+        texts[i] = "9999-12-31"
+    domain, back = there_and_back(texts)
+    column = domain.columns[0]
+    assert isinstance(column, Moment)
+    assert column.atoms == ("9999-12-31",)
+    years, found = (Counter(text[:4] for text in of) for of in (texts, back))
+    assert found["9999"] == years["9999"]
+    assert all(abs(years[year] - found[year]) <= 0.01 * 2000 for year in years | found)
+
+
+@pytest.mark.parametrize("absurd", [[-99999999.0], [-99999999.0] * 4, [1e12, -3e9], [5e6] * 3])
+def test_absurd_values_take_no_bins(absurd: list[float]) -> None:
+    values = np.round(np.random.default_rng(3).normal(1260, 210, 4000), 1)
+    values[: len(absurd)] = absurd
+    domain, back = there_and_back([repr(float(x)) for x in values])
+    drawn = np.array(back, float)
+    assert np.median(drawn) == pytest.approx(np.median(values), rel=0.01)
+    assert distance(values, drawn) < 0.03
+    if len(absurd) > 2:
+        assert [float(atom) for atom in domain.columns[0].atoms] == absurd[:1]  # type: ignore[union-attr]
+
+
+def test_ratios_with_a_few_at_a_million_keep_their_median() -> None:
+    generator = np.random.default_rng(4)
+    values = np.exp(generator.normal(0, 0.5, 5000))
+    values[:10] = generator.uniform(9e5, 1.1e6, 10)
+    _, back = there_and_back([repr(float(x)) for x in values])
+    drawn = np.array(back, float)
+    assert np.median(drawn) == pytest.approx(np.median(values), rel=0.1)
+    assert distance(values, drawn) < 0.03
+
+
+def test_both_signs_with_heavy_tails_keep_their_quantiles() -> None:
+    generator = np.random.default_rng(5)
+    values = np.round(generator.standard_t(1.3, 4000) * 1000, 2)
+    _, back = there_and_back([f"{x:.2f}" for x in values])
+    drawn = np.array(back, float)
+    assert distance(values, drawn) < 0.03
+    for share in (0.1, 0.25, 0.75, 0.9):
+        assert np.quantile(drawn, share) == pytest.approx(np.quantile(values, share), rel=0.15)
+
+
+def test_marks_among_numbers_are_atoms() -> None:
+    generator = np.random.default_rng(6)
+    ages = generator.integers(18, 95, 3000)
+    ages[:57], ages[57:100] = -99, 999
+    domain, back = there_and_back([str(n) for n in ages])
+    column = domain.columns[0]
+    assert isinstance(column, Integer)
+    assert {-99, 999} <= set(column.atoms)
+    assert (column.low, column.high) >= (10, 94)
+    assert back.count("-99") == 57
+    assert back.count("999") == 43
+
+
+def test_few_different_values_are_cells_of_themselves() -> None:
+    generator = np.random.default_rng(7)
+    doses = generator.choice([0, 12.5, 25, 50, 1000], 600)
+    _, back = there_and_back([f"{x:g}" for x in doses])
+    assert Counter(map(float, back)) == Counter(doses.tolist())
+
+
+# How a random column's body is drawn.
+BODIES: tuple[Callable[[np.random.Generator, int], Reals], ...] = (
+    lambda g, n: g.normal(g.uniform(-1e3, 1e3), 10 ** g.uniform(-3, 5), n),
+    lambda g, n: np.exp(g.normal(g.uniform(-4, 12), g.uniform(0.2, 2.5), n)),
+    lambda g, n: g.uniform(0, 10 ** g.uniform(-2, 6), n),
+    lambda g, n: g.standard_t(g.uniform(1, 3), n) * 10 ** g.uniform(0, 5),
+    lambda g, n: g.poisson(10 ** g.uniform(-0.5, 4), n).astype(float),
+    lambda g, n: g.geometric(g.uniform(0.001, 0.6), n).astype(float),
+    lambda g, n: np.concatenate([g.normal(0, 1, n // 2), g.normal(50, 3, n - n // 2)]),
+    lambda g, n: g.beta(0.3, 0.4, n) * 100,
+)
+SENTINELS = (-9.0, -99.0, -999.0, 999.0, 9999.0, 2.0**31 - 1, 0.0)
+
+
+def ugly(seed: int) -> tuple[list[str], Reals]:
+    """A random column with heaps, sentinels, absurd values and a spelling: its texts and what they are worth."""
+    g = np.random.default_rng(seed)
+    rows = int(10 ** g.uniform(2.3, 4))
+    values = BODIES[seed % len(BODIES)](g, rows)
+    if g.random() < 0.5:
+        values = np.round(values, int(g.integers(0, 4)))
+    if g.random() < 0.4:
+        values[g.random(rows) < g.uniform(0.02, 0.7)] = g.choice([0.0, 1.0, values[0]])
+    if g.random() < 0.4:
+        values[g.random(rows) < g.uniform(0.01, 0.05)] = g.choice(SENTINELS)
+    if g.random() < 0.3:
+        values[: int(g.integers(1, 4))] = g.choice([-1, 1]) * 10 ** g.uniform(6, 9)
+    write = (repr, "{:.2f}".format, "{:.6g}".format)[int(g.integers(0, 3))]
+    texts = [write(float(x)) for x in values]
+    return texts, np.array(texts, float)
+
+
+@pytest.mark.parametrize("start", range(0, 200, 20))
+def test_random_columns_come_back_as_they_were(start: int) -> None:
+    """Encoded and decoded without noise: near in distribution, and what stood out stands out."""
+    for seed in range(start, start + 20):
+        texts, values = ugly(seed)
+        domain, back = there_and_back(texts)
+        column, drawn = domain.columns[0], np.array(back, float)
+        assert isinstance(column, Integer | Real), seed
+        if isinstance(column, Real) and column.decimals is not None:
+            values = np.round(values, column.decimals)
+        # Rows that are drawn again are as far from one another by chance alone.
+        assert distance(values, drawn) < 0.03 + 1 / math.sqrt(len(values)), seed
+        for atom in column.atoms:
+            kept, there = (np.isclose(of, atom, rtol=1e-12, atol=0).sum() for of in (drawn, values))
+            assert kept == there, (seed, atom)
+        common, times = Counter(values.tolist()).most_common(1)[0]
+        if times > 0.3 * len(values) and column.size > 8:
+            assert (drawn == common).mean() == pytest.approx(times / len(values), abs=0.02), seed
+
+
+def test_shape_of_nothing_is_refused() -> None:
+    with pytest.raises(ValueError, match="no shape"):
+        shape_of({})
+
+
+@given(
+    st.dictionaries(st.integers(-(10**12), 10**12), st.integers(1, 500), min_size=1, max_size=200)
+)
+def test_shape_holds_every_value_and_is_a_column(rows: dict[int, int]) -> None:
+    found = shape_of(rows)
+    column = Integer("x", found.low, found.high, found.bins, edges=found.edges, atoms=found.atoms)
+    codes = [column.code_of(str(value)) for value in rows]
+    assert None not in codes
+    assert column.size <= 60
+
+
+def test_shape_has_few_bins_for_few_rows() -> None:
+    sizes = []
+    for rows in (200, 2_000, 20_000, 200_000):
+        values = np.random.default_rng(8).normal(0, 10_000, rows).astype(int)
+        found = shape_of(Counter(values.tolist()))
+        sizes.append(len(found.edges))
+    assert sizes == sorted(sizes)
+    assert sizes[0] <= 12 < sizes[2] < sizes[3] <= 40
+
+
+@given(st.integers(-(10**9), 10**9), st.integers(0, 10**9))
+def test_roundest_is_a_round_number_in_between(low: int, width: int) -> None:
+    found = roundest(low, low + width)
+    assert low <= found <= low + width
+    digits = str(abs(found)).strip("0")
+    # No number of fewer digits lies in between.
+    if len(digits) > 1:
+        step = 10 ** (len(str(abs(found))) - len(str(abs(found)).rstrip("0")) + 0) * 10
+        assert -(-low // step) * step > low + width
+
+
+def test_roundest_tick_is_the_first_of_a_year_or_month() -> None:
+    def day(text: str) -> int:
+        return tick_of(pd.Timestamp(text).to_pydatetime(), "day")
+
+    assert roundest_tick("day", day("2011-12-20"), day("2012-01-10")) == day("2012-01-01")
+    assert roundest_tick("day", day("2012-01-20"), day("2012-02-10")) == day("2012-02-01")
+    assert roundest_tick("day", day("2012-02-03"), day("2012-02-10")) == day("2012-02-03")
+
+
+def test_widest_cells_say_what_a_domain_loses() -> None:
+    ranges = [(0, 0), (1, 99), (100, 999)]
+    assert widest_width(ranges) == 0.899
+    assert widest_share(ranges, np.array([600.0, 300.0, 100.0])) == 0.3
+    assert widest_share(ranges, np.array([-5.0, 0.0, 0.0])) == 0.0
+    assert math.isclose(widest_width([(5, 5)]), 0.0)
+
+
+def test_drafts_of_one_column_load(tmp_path: Path) -> None:
+    """What a draft says is what its own values are taken by."""
+    for seed in range(300, 310):
+        domain, _ = there_and_back(ugly(seed)[0])
+        assert domain.columns[0].size >= 1
