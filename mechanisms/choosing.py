@@ -1,7 +1,8 @@
 """What a round chooses among, and by which public numbers.
 
-Provides ``choice_spec``, ``selectable``, ``joining``, ``connected`` and ``tree_rounds``. Public: everything. It depends
-on released measurements and models alone, so that servers and auditors that are told the same come to the same.
+Provides ``choice_spec``, ``selectable``, ``worthwhile``, ``joining``, ``connected`` and ``tree_rounds``. Public:
+everything. It depends on released measurements and models alone, so that servers and auditors that are told the same
+come to the same.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 from mechanisms.accounting import Schedule
 from mechanisms.errors import EstimationError
 from mechanisms.remaining_error import remaining_errors
-from mechanisms.scores import FRACTION_BITS, Rule, ScoreSpec, build_spec, scale_answers
+from mechanisms.scores import AIM, FRACTION_BITS, Rule, ScoreSpec, build_spec, scale_answers
 from mechanisms.workload import Workload
 
 
@@ -37,13 +38,10 @@ def choice_spec(
     ``build_spec``.
     """
     candidates = selectable(workload, allowed)
+    if rule != AIM:
+        candidates = worthwhile(workload, candidates, answers_q32, total, plan.noise_sigma)
     if round <= plan.tree_rounds:
-        worthwhile = [
-            i
-            for i in joining(workload, candidates, measured)
-            if not _lost(workload, i, answers_q32, total, plan.noise_sigma)
-        ]
-        candidates = worthwhile or candidates
+        candidates = joining(workload, candidates, measured) or candidates
     return build_spec(
         workload,
         candidates,
@@ -90,10 +88,22 @@ def tree_rounds(workload: Workload) -> int:
     return len(workload.domain.names) - len({*connected(workload, pairs).values()})
 
 
-def _lost(
-    workload: Workload, candidate: int, answers_q32: NDArray[np.uint32], total: int, sigma: float
-) -> bool:
-    """Whether noise leaves half or more of the error that any two tables can have."""
-    answers = scale_answers(answers_q32[workload.slice(candidate)], total)
-    (left,) = remaining_errors(answers, [answers.size], sigma, fraction_bits=FRACTION_BITS)
-    return left >= int(answers.sum(dtype=np.uint64))
+def worthwhile(
+    workload: Workload,
+    candidates: Sequence[int],
+    answers_q32: NDArray[np.uint32],
+    total: int,
+    sigma: float,
+) -> list[int]:
+    """Those of the ``candidates`` of which noise leaves less than half of the error that two tables can have.
+
+    All of them where there is none: what is chosen then is chance.
+    """
+    answers = [scale_answers(answers_q32[workload.slice(i)], total) for i in candidates]
+    sizes = [each.size for each in answers]
+    left = remaining_errors(np.concatenate(answers), sizes, sigma, fraction_bits=FRACTION_BITS)
+    most = [int(each.sum(dtype=np.uint64)) for each in answers]
+    kept = [
+        i for i, error, all_of_it in zip(candidates, left, most, strict=True) if error < all_of_it
+    ]
+    return kept or list(candidates)

@@ -27,6 +27,8 @@ CELLS_A_CUBE_ROOT = 0.6
 """Bins by the cube root of the rows."""
 FEWEST_ROWS = 100
 """In fewer rows no shape is seen: equal bins, between the least and the greatest value that is no atom."""
+DENSE = 12
+"""Whole numbers up to so many, or twice the bins that so many rows have, are cells of themselves."""
 ROWS_A_VALUE = 5
 """Rows that a value has on average where all values are cells of themselves."""
 HEAP_ROWS, HEAP_SHARE, HEAP_FACTOR = 10, 0.003, 5
@@ -96,7 +98,9 @@ def shape_of(rows: Mapping[int, int], *, rounder: Rounder = roundest) -> Shape:
     values = np.array(sorted(rows), object)
     counts = np.array([rows[value] for value in values], np.int64)
     low, high, total = int(values[0]), int(values[-1]), int(counts.sum())
-    if high - low < MOST_CELLS:
+    if high - low < max(DENSE, 2 * _bins(total, total)) or (
+        total < FEWEST_ROWS and high - low < MOST_CELLS
+    ):
         return Shape(low, high, MOST_CELLS)
     if len(values) <= MOST_CELLS and total >= ROWS_A_VALUE * len(values):
         return Shape(low, high, 1, atoms=tuple(int(value) for value in values))
@@ -197,8 +201,10 @@ def _cut(
     edges, within = _quantiles(inner, weights, (low, high), bins, rounder)
     if least < low:
         edges = [rounder(2 * least - low, least), *edges]
+        within = [*_quarters(values, counts, (least, low)), *within]
     if most > high:
         edges = [*edges[:-1], high + 1, rounder(most, 2 * most - high)]
+        within += _quarters(values, counts, (high + 1, most))
     bins = MOST_CELLS if len(edges) > 2 else 1
     return Shape(
         edges[0],
@@ -242,6 +248,16 @@ def _quantiles(
         if found < high:
             (edges if cuts[place] else within).append(found)
     return [*edges, high], within
+
+
+def _quarters(values: Values, counts: Whole, bounds: tuple[int, int]) -> list[int]:
+    """Numbers that cut the cell of an end into four parts, where it has as many rows."""
+    first, last = bounds
+    inside = np.array([first < value < last for value in values])
+    if counts[inside].sum() < PARTS:
+        return []
+    places = sorted({_quantile(values[inside], counts[inside], i / PARTS) for i in range(1, PARTS)})
+    return [place for place in places if first < place < last]
 
 
 def _shares(values: Values, counts: Whole, bounds: tuple[int, int], bins: int) -> dict[float, bool]:

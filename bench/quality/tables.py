@@ -129,9 +129,11 @@ def _equal_bins(column: Column) -> Column:
             column,
             low=min((*column.atoms, column.low)),
             high=max((*column.atoms, column.high)),
+            bins=DEFAULT_BINS,
             edges=(),
             scale="linear",
             atoms=(),
+            within=(),
         )
     return column
 

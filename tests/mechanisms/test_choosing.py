@@ -57,9 +57,17 @@ def test_choice_spec_has_all_candidates_after_the_tree_or_where_none_joins() -> 
 
 
 def test_choice_spec_has_single_columns_where_noise_would_drown_every_pair() -> None:
-    """Of 3 rows; a control: of 5,000 there are pairs alone."""
-    assert list(spec(round=1, total=3).candidates) == selectable(PAIRS, EVERY)
+    """Of 6 rows, in the tree and after it; a control: of 5,000 there are pairs alone in the tree."""
+    for round in (1, 4):
+        found = spec(round=round, total=6).candidates
+        assert found
+        assert all(len(PAIRS.candidates[i]) == 1 for i in found)
     assert all(len(PAIRS.candidates[i]) == 2 for i in spec(round=1).candidates)
+
+
+def test_choice_spec_has_everything_where_noise_would_drown_all() -> None:
+    """Of 2 rows: what is chosen is chance."""
+    assert list(spec(round=4, total=2).candidates) == selectable(PAIRS, EVERY)
 
 
 def test_selectable_refuses_to_choose_from_nothing() -> None:
