@@ -17,12 +17,12 @@ from mechanisms.numbers import Integer, Real
 from mechanisms.private_bins import MAX_RESOLUTION, PrivateBins
 
 _T = TypeVar("_T")
-_BINNED = frozenset({"name", "kind", "low", "high", "bins", "edges", "missing", "atoms"})
+_BINNED = frozenset({"name", "kind", "low", "high", "bins", "edges", "missing", "atoms", "marks"})
 _PRIVATE = frozenset({"resolution", "coarse", "histogram", "deviation"})
 _KEYS = {
     "categorical": frozenset({"name", "kind", "categories", "missing"}),
-    "integer": _BINNED | _PRIVATE | {"scale"},
-    "real": _BINNED | _PRIVATE | {"scale", "decimals"},
+    "integer": _BINNED | _PRIVATE | {"scale", "format"},
+    "real": _BINNED | _PRIVATE | {"scale", "decimals", "format"},
     "date": _BINNED | {"unit", "format"},
     "datetime": _BINNED | {"unit", "format"},
 }
@@ -95,6 +95,8 @@ def _read_integer(where: str, table: Mapping[str, object]) -> Integer:
         _scale(where, table),
         _array(where, table, "atoms", _whole),
         _private(where, table),
+        _format(where, table),
+        _marks(where, table),
     )
 
 
@@ -113,6 +115,8 @@ def _read_real(where: str, table: Mapping[str, object]) -> Real:
         _array(where, table, "atoms", _number),
         decimals,
         _private(where, table),
+        _format(where, table),
+        _marks(where, table),
     )
 
 
@@ -129,7 +133,8 @@ def _read_moment(where: str, table: Mapping[str, object], kind: str) -> Moment:
         _missing(where, table),
         edges,
         _array(where, table, "atoms", _moment),
-        _value(where, table, "format", str) if "format" in table else "",
+        _format(where, table),
+        _marks(where, table),
     )
 
 
@@ -228,6 +233,14 @@ def _private(where: str, table: Mapping[str, object]) -> PrivateBins | None:
 
 def _scale(where: str, table: Mapping[str, object]) -> str:
     return _value(where, table, "scale", str) if "scale" in table else LINEAR
+
+
+def _format(where: str, table: Mapping[str, object]) -> str:
+    return _value(where, table, "format", str) if "format" in table else ""
+
+
+def _marks(where: str, table: Mapping[str, object]) -> tuple[str, ...]:
+    return read_strings(where, table, "marks") if "marks" in table else ()
 
 
 def _missing(where: str, table: Mapping[str, object]) -> bool:

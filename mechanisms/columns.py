@@ -24,11 +24,15 @@ from mechanisms.column_parts import (
     check_atoms,
     check_bins,
     check_edges,
+    check_marks,
     check_name,
     duplicates,
+    mark_labels,
     numbers_dict,
     or_atoms,
+    write_marked,
 )
+from mechanisms.date_patterns import Pattern, form_of
 from mechanisms.errors import DomainError
 from mechanisms.numbers import Integer, Real
 from mechanisms.sampling import PublicGenerator
@@ -105,8 +109,10 @@ class Moment:
     """A column of dates or of dates with times, ``low`` .. ``high``, both included.
 
     ``unit`` is what values are told apart by: finer ones are rounded down to it, and whole units come out, each
-    written as its first moment in ``form`` (see `mechanisms.moments`, time zones included). Bins are of equal numbers
-    of units (months and years differ in days), or between ``edges``. All moments are texts in any ISO 8601 spelling.
+    written as its first moment in ``form`` (see `mechanisms.moments`, time zones included, and
+    `mechanisms.date_patterns`). Bins are of equal numbers of units (months and years differ in days), or between
+    ``edges``. All moments are texts in the form or in any ISO 8601 spelling. ``marks`` are texts that stand among them
+    and are none (``unknown``): each has a code of its own, behind those of the moments.
 
     Raises ``DomainError`` for a moment, unit or form that is none, bounds out of order, or no bin.
     """
@@ -121,6 +127,7 @@ class Moment:
     edges: tuple[str, ...] = ()
     atoms: tuple[str, ...] = ()
     form: str = ""
+    marks: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         check_name(self.name)
@@ -140,12 +147,13 @@ class Moment:
                     f"column {self.name!r}: low and high are the first and the last edge"
                 )
         check_atoms(self.name, [self.tick(atom) for atom in self.atoms])
+        check_marks(self.name, self.marks, lambda mark: form.read(mark, self.unit))
 
     @property
-    def shape(self) -> moments.Form:
+    def shape(self) -> moments.Form | Pattern:
         """How values are written. Raises ``DomainError``."""
         written = self.form or moments.DEFAULT_FORMS[self.kind]
-        form = moments.Form.parse(written)
+        form = form_of(written)
         if form is None or bool(form.time) != (self.kind == "datetime"):
             expected = moments.DEFAULT_FORMS[self.kind]
             raise DomainError(
@@ -161,19 +169,20 @@ class Moment:
     @property
     def size(self) -> int:
         """The number of codes, the missing one included."""
-        return len(self.cells.ranges) + self.missing
+        return len(self.cells.ranges) + len(self.marks) + self.missing
 
     @property
     def allowed(self) -> str:
         """What a value may be, for an error message."""
         zone = " with a time zone" if self.shape.zone else ""
-        atoms = or_atoms(self.atoms)
+        atoms = or_atoms((*self.atoms, *self.marks))
         return f"a {self.kind}{zone} from {self.low} to {self.high}{atoms}, as in {self.shape}"
 
     @property
     def labels(self) -> tuple[str, ...]:
         """What each code stands for, the missing one left out: the first unit of a bin, or "= " an atom."""
-        return cell_labels(self.cells, [self._written(first) for first, _ in self.cells.ranges])
+        firsts = [self._written(first) for first, _ in self.cells.ranges]
+        return cell_labels(self.cells, firsts) + mark_labels(self.marks)
 
     def tick(self, moment: str) -> int:
         """The number of the unit that a moment of the configuration lies in. Raises ``DomainError``."""
@@ -186,13 +195,20 @@ class Moment:
 
     def code_of(self, value: str) -> int | None:
         """The code of a written value that is not missing, or None if it is not allowed."""
+        if value in self.marks:
+            return len(self.cells.ranges) + self.marks.index(value)
         moment = _form_of(self).read(value, self.unit)
         return None if moment is None else self.cells.code_of(moments.tick_of(moment, self.unit))
 
     def write(self, codes: NDArray[np.int32], generator: PublicGenerator) -> NDArray[np.object_]:
-        """For each code that is not the missing one a unit uniform among those of its cell, as text."""
-        drawn = self.cells.draw(codes, generator).tolist()
-        return np.array([self._written(tick) for tick in drawn], object)
+        """For each code that is not the missing one a unit uniform among those of its cell, or a mark, as text."""
+
+        def write(present: NDArray[np.int32]) -> NDArray[np.object_]:
+            drawn = self.cells.draw(present, generator).tolist()
+            texts = {tick: self._written(tick) for tick in dict.fromkeys(drawn)}
+            return np.array([texts[tick] for tick in drawn], object)
+
+        return write_marked(self.marks, len(self.cells.ranges), codes, write)
 
     def to_dict(self) -> dict[str, object]:
         """The ``[[column]]`` table of a configuration."""
@@ -204,6 +220,7 @@ class Moment:
             edges=self.edges,
             scale=LINEAR,
             atoms=self.atoms,
+            marks=self.marks,
         ) | {"unit": self.unit}
         return document | ({"format": self.form} if self.form else {})
 
@@ -248,11 +265,11 @@ def _moment_cells(column: Moment) -> Cells:
 
 
 @lru_cache(512)
-def _form_of(column: Moment) -> moments.Form:
+def _form_of(column: Moment) -> moments.Form | Pattern:
     return column.shape
 
 
-def _tells(form: moments.Form, unit: str) -> bool:
+def _tells(form: moments.Form | Pattern, unit: str) -> bool:
     """Whether values of this form can be told apart by a unit: weeks are no part of months."""
     if form.unit in ("week", "month") and "week" in (form.unit, unit):
         return unit == form.unit == "week"

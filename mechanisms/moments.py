@@ -5,7 +5,7 @@ as an example in letters: ``YYYY-MM-DD``, ``YYYY-MM``, ``YYYY-Www``, ``YYYY-MM-D
 
 Time zones: a form without one is local time wherever the table comes from, and takes no value with a zone. A form
 that ends in ``Z`` or an offset takes values with any offset, and only such, and converts them to its own. Names of
-zones and daylight saving are not known here.
+zones and daylight saving are not known here. Other spellings than ISO 8601 are in `mechanisms.date_patterns`.
 
 Public: the functions. Secret: at its owner, the values they read. Limits: years 1 to 9999 of the
 Gregorian calendar, no leap seconds, microseconds at most.
@@ -17,7 +17,10 @@ import re
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta, timezone
 
-UNITS = ("microsecond", "millisecond", "second", "minute", "hour", "day", "week", "month", "year")
+UNITS = (
+    *("microsecond", "millisecond", "second", "minute", "hour"),
+    *("day", "week", "month", "quarter", "year"),
+)
 """From the finest to the coarsest."""
 DEFAULT_FORMS = {"date": "YYYY-MM-DD", "datetime": "YYYY-MM-DDTHH:MM:SS"}
 
@@ -28,6 +31,7 @@ _MICROSECONDS = {
     "minute": 60_000_000,
     "hour": 3_600_000_000,
 }
+_MONTHS = {"month": 1, "quarter": 3, "year": 12}
 _DATES = {"YYYY-MM-DD": "day", "YYYYMMDD": "day", "YYYY-Www": "week", "YYYY-MM": "month"}
 _TIMES = {
     "HH": "hour",
@@ -135,7 +139,8 @@ def tick_of(moment: datetime, unit: str) -> int:
         return moment.toordinal()
     if unit == "week":
         return (moment.toordinal() - 1) // 7
-    return moment.year if unit == "year" else moment.year * 12 + moment.month - 1
+    months = moment.year * 12 + moment.month - 1
+    return months // _MONTHS[unit]
 
 
 def moment_of(tick: int, unit: str) -> datetime:
@@ -146,7 +151,7 @@ def moment_of(tick: int, unit: str) -> datetime:
         return datetime.fromordinal(tick)
     if unit == "week":
         return datetime.fromordinal(tick * 7 + 1)
-    year, month = (tick, 0) if unit == "year" else divmod(tick, 12)
+    year, month = divmod(tick * _MONTHS[unit], 12)
     return datetime(year, month + 1, 1)
 
 

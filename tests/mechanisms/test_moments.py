@@ -133,7 +133,7 @@ def test_from_dict_takes_dates_as_toml_has_them() -> None:
     [
         ({"low": "2020-13-01"}, "'2020-13-01' is no date to the day, as in YYYY-MM-DD"),
         ({"low": "2020-01-02", "high": "2020-01-01"}, "is after high"),
-        ({"unit": "fortnight"}, "have one of day, week, month, year"),
+        ({"unit": "fortnight"}, "have one of day, week, month, quarter, year"),
         ({"unit": "hour"}, "have one of day"),
         ({"format": "DD.MM.YYYY"}, "a date is written as in YYYY-MM-DD"),
         ({"format": "YYYY-MM-DD HH:MM"}, "a date is written as in"),
