@@ -72,7 +72,7 @@ def check_edges(name: str, edges: Sequence[float]) -> None:
         raise DomainError(f"column {name!r}: edges are two or more, each above the one before")
 
 
-def check_atoms(name: str, atoms: Sequence[float]) -> None:
+def check_atoms(name: str, atoms: Sequence[object]) -> None:
     """Each once."""
     if twice := [str(atom) for atom, count in Counter(atoms).items() if count > 1]:
         raise DomainError(f"column {name!r}: the atom {twice[0]} is listed more than once")

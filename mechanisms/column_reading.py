@@ -20,7 +20,7 @@ _T = TypeVar("_T")
 _BINNED = frozenset({"name", "kind", "low", "high", "bins", "edges", "missing", "atoms", "marks"})
 _PRIVATE = frozenset({"resolution", "coarse", "histogram", "deviation"})
 _KEYS = {
-    "categorical": frozenset({"name", "kind", "categories", "missing"}),
+    "categorical": frozenset({"name", "kind", "categories", "missing", "prefix", "atoms"}),
     "integer": _BINNED | _PRIVATE | {"scale", "format"},
     "real": _BINNED | _PRIVATE | {"scale", "decimals", "format"},
     "date": _BINNED | {"unit", "format"},
@@ -49,7 +49,9 @@ def read_column(position: int, table: object) -> Column | Implied:
     check_keys(where, table, required=required, optional=_KEYS[kind] - required)
     if kind == "categorical":
         name, missing = _value(where, table, "name", str), _missing(where, table)
-        return Categorical(name, read_strings(where, table, "categories"), missing)
+        prefix = _value(where, table, "prefix", int) if "prefix" in table else 0
+        atoms = read_strings(where, table, "atoms") if "atoms" in table else ()
+        return Categorical(name, read_strings(where, table, "categories"), missing, prefix, atoms)
     if kind in _UNITS:
         return _read_moment(where, table, kind)
     return _read_integer(where, table) if kind == "integer" else _read_real(where, table)

@@ -3,11 +3,13 @@
 Every value of a modelled column is one of the codes 0 .. size-1; one that allows missing values has one code more, the
 last, for them.
 
-Public: all of it. Secret: nothing. Limits: no hierarchies; a value outside is an error and is not clipped.
+Public: all of it. Secret: nothing. Limits: no hierarchies but prefixes of one length; a value outside is an error and
+is not clipped.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TypeAlias
@@ -44,13 +46,18 @@ _SHOWN_CATEGORIES = 8
 class Categorical:
     """A column whose values are listed.
 
-    ``categories`` are the values as they are written in the table; code i is the i-th of them.
-    Raises ``DomainError`` if there is none, or one is listed twice.
+    ``categories`` are the values as they are written in the table; code i is the i-th of them. With ``prefix`` those
+    that begin with the same so many characters share a code, and each of them comes out alike often; ``atoms`` are the
+    categories that keep a code of their own.
+
+    Raises ``DomainError`` if there is no category, one is listed twice, or an atom is none.
     """
 
     name: str
     categories: tuple[str, ...]
     missing: bool = False
+    prefix: int = 0
+    atoms: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         check_name(self.name)
@@ -60,6 +67,14 @@ class Categorical:
             raise DomainError(
                 f"column {self.name!r}: category {twice[0]!r} is listed more than once"
             )
+        if self.prefix < 0 or (self.atoms and not self.prefix):
+            raise DomainError(
+                f"column {self.name!r}: prefix = {self.prefix}; how many characters the categories are grouped by, and"
+                " atoms are those that stand outside of all groups"
+            )
+        check_atoms(self.name, self.atoms)
+        if unknown := sorted(set(self.atoms) - set(self.categories)):
+            raise DomainError(f"column {self.name!r}: the atom {unknown[0]!r} is no category")
 
     @property
     def kind(self) -> str:
@@ -69,7 +84,7 @@ class Categorical:
     @property
     def size(self) -> int:
         """The number of codes, the missing one included."""
-        return len(self.categories) + self.missing
+        return len(self.labels) + self.missing
 
     @property
     def allowed(self) -> str:
@@ -81,27 +96,40 @@ class Categorical:
     @property
     def labels(self) -> tuple[str, ...]:
         """What each code stands for, the missing one left out."""
-        return self.categories
+        return _groups(self).labels if self.prefix else self.categories
 
     def code_of(self, value: str) -> int | None:
         """The code of a written value that is not missing, or None if it is not allowed."""
-        try:
-            return self.categories.index(value)
-        except ValueError:
-            return None
+        return _groups(self).codes.get(value)
 
     def write(self, codes: NDArray[np.int32], generator: PublicGenerator) -> NDArray[np.object_]:
         """A value for each code that is not the missing one, as the table would have it."""
-        return np.array(self.categories, object)[codes]
+        if not self.prefix:
+            return np.array(self.categories, object)[codes]
+        groups = _groups(self)
+        first, last = groups.ends[:, 0][codes], groups.ends[:, 1][codes]
+        return groups.sorted[generator.integers(first, last, endpoint=True)]
 
     def to_dict(self) -> dict[str, object]:
         """The ``[[column]]`` table of a configuration."""
-        return {
+        document: dict[str, object] = {
             "name": self.name,
             "kind": self.kind,
             "categories": list(self.categories),
             "missing": self.missing,
         }
+        document |= {"prefix": self.prefix} if self.prefix else {}
+        return document | ({"atoms": list(self.atoms)} if self.atoms else {})
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Groups:
+    """The codes of categories; ``sorted`` has the categories by code, those of one from the first to the last end."""
+
+    labels: tuple[str, ...]
+    codes: Mapping[str, int]
+    sorted: NDArray[np.object_]
+    ends: NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,6 +280,22 @@ class Implied:
 
 
 Column: TypeAlias = Categorical | Integer | Real | Moment
+
+
+@lru_cache(512)
+def _groups(column: Categorical) -> _Groups:
+    apart, members = set(column.atoms), dict[str, list[str]]()
+    for value in column.categories:
+        whole = not column.prefix or value in apart or len(value) <= column.prefix
+        members.setdefault(value if whole else f"{value[: column.prefix]}\u2026", []).append(value)
+    lasts = np.cumsum([len(values) for values in members.values()]) - 1
+    firsts = np.append(0, lasts[:-1] + 1)
+    return _Groups(
+        tuple(members),
+        {value: code for code, values in enumerate(members.values()) for value in values},
+        np.array([value for values in members.values() for value in values], object),
+        np.column_stack([firsts, lasts]).astype(np.int64),
+    )
 
 
 @lru_cache(512)

@@ -80,6 +80,7 @@ class Pattern:
     letters: str
 
     @classmethod
+    @lru_cache(2048)
     def parse(cls, text: str) -> Pattern | None:
         """The pattern, or None if it is none that tells a moment once and in full."""
         found = [m["letter"] for m in _DIRECTIVE.finditer(text) if m["letter"] != "%"]
@@ -129,6 +130,10 @@ class Pattern:
         """The pattern for ``strptime``, which needs no word on leading zeros and capitals."""
         return re.sub("%[-^]", "%", self.text)
 
+    def matches(self, text: str) -> bool:
+        """The text has the shape of the pattern; it may still be no day of the calendar."""
+        return _regex(self.text).fullmatch(text) is not None
+
     def read(self, text: str, unit: str) -> datetime | None:
         """The moment that ``text`` writes in this pattern, or in ISO 8601 to the ``unit``; None if it is none."""
         found = _regex(self.text).fullmatch(text.strip())
@@ -151,7 +156,7 @@ def form_of(text: str) -> Form | Pattern | None:
     return Pattern.parse(text) if "%" in text else Form.parse(text)
 
 
-@lru_cache(512)
+@lru_cache(2048)
 def _regex(pattern: str) -> re.Pattern[str]:
     parts, end = [], 0
     for found in _DIRECTIVE.finditer(pattern):

@@ -2,8 +2,8 @@
 
 Provides ``Features``. A column with numbers between public bounds becomes its place between them, from -1 to 1 (in
 proportion where its scale is), and, where values may be missing or marked, whether one is. Any other column becomes one
-feature for each category. The last feature is 1, the intercept. A label is a number's place from 0 to 1 (linear), or which of
-two categories (logistic). Nothing is learnt from rows, so that nothing has to be charged.
+feature for each category. The last feature is 1, the intercept. A label is a number's place from 0 to 1 (linear), or
+which of two categories (logistic). Nothing is learnt from rows, so that nothing has to be charged.
 
 Secret: rows, at their silo. Public: what features there are.
 """

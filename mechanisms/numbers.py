@@ -422,7 +422,7 @@ def fine_cells(column: Integer | Real) -> Cells:
 
 
 def place_in_cells(column: Integer | Real) -> NDArray[np.int32]:
-    """The code of each fine one of a column whose private bins were measured, marks and missing last: int32 (codes,)."""
+    """The code of each fine one of a column whose private bins were measured, int32 (codes,); marks, missing last."""
     groups = _groups(column)
     places = place_of(groups, len(fine_cells(column).ranges))
     others = np.arange(len(column.marks) + column.missing) + len(groups)

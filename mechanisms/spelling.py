@@ -56,9 +56,7 @@ class Numeral:
         """The spelling in the notation of spreadsheets, or None if it is none."""
         positive, semicolon, negative = text.partition(";")
         found = _CORE.search(positive)
-        if found is None or (
-            found["thousands"] and found["thousands"] == (found["decimal"] or ".")
-        ):
+        if found is None or (found["thousands"] and found["thousands"] == found["decimal"]):
             return None
         core, prefix, suffix = found[0], positive[: found.start()], positive[found.end() :]
         around = None
