@@ -185,13 +185,14 @@ def _clock(counts: Mapping[str, int]) -> NumberReading | None:
 def _colons(counts: Mapping[str, int]) -> str:
     """The pattern of texts such as ``03:56`` and ``0 days 03:56:00``, "" if most are none."""
     found = Counter[str]()
+    unpadded = False
     for text, rows in counts.items():
         if match := _CLOCK.fullmatch(text):
-            hours = "%-H" if len(match[3]) == 1 else "%H"
-            found[
-                f"{'%-D' if match[1] else ''}{match[2] or ''}{hours}:%M{':%S' if match[5] else ''}"
-            ] += rows
-    return found.most_common(1)[0][0] if found else ""
+            days = f"%-D{match[2]}" if match[1] else ""
+            found[f"{days}%H:%M{':%S' if match[5] else ''}"] += rows
+            unpadded = unpadded or len(match[3]) == 1
+    commonest = found.most_common(1)[0][0] if found else ""
+    return commonest.replace("%H", "%-H") if unpadded else commonest
 
 
 def _unit_words(counts: Mapping[str, int]) -> str:
