@@ -77,13 +77,16 @@ def domain(
 
 
 def _summarise(draft: Draft) -> None:
-    """Say on standard error what a reader of the draft has to decide; nothing of it is a value of the table."""
-    columns = len(draft.domain.columns)
-    click.echo(f"{columns} columns drafted, {len(draft.left_out)} left out.", err=True)
+    """Say on standard error what is left out and what has to be asked; nothing of it is a value of the table."""
+    if draft.left_out:
+        columns = len(draft.domain.columns)
+        click.echo(f"{columns} columns drafted, {len(draft.left_out)} left out:", err=True)
     for reason in draft.left_out:
-        click.echo(f"  left out: {reason}", err=True)
+        click.echo(f"  {reason}", err=True)
+    if draft.questions:
+        click.echo("To be asked, since it can be read in two ways:", err=True)
     for question in draft.questions:
-        click.echo(f"  to be asked: {question}", err=True)
+        click.echo(f"  {question}", err=True)
 
 
 def _read(tables: Mapping[str, Table]) -> dict[str, TableRead]:
