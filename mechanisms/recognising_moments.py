@@ -10,17 +10,27 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import product
 
 from mechanisms.date_patterns import Pattern
-from mechanisms.moments import Form
+from mechanisms.moments import Form, named_zone
 from mechanisms.recognising import marks_among
 
 ENOUGH_ROWS = 10
 """Digits alone are dates in so many rows at least."""
 PLAUSIBLE_YEARS = range(1900, 2101)
+
+_ZONES = (
+    *("Europe/Berlin", "Europe/London", "Europe/Athens", "Europe/Lisbon"),
+    *("America/New_York", "America/Chicago", "America/Denver", "America/Los_Angeles"),
+    *("America/Halifax", "America/Anchorage", "Australia/Sydney", "Australia/Adelaide"),
+    *("Pacific/Auckland", "America/Santiago", "Asia/Jerusalem", "Europe/Moscow"),
+)
+_ZONE_QUESTION = (
+    "the offsets are those of {zone}, and of places that keep the same time; name yours in format"
+)
 
 _TIME = re.compile(
     r"(.*?\d)([T ,:]{1,2})(\d{1,2}):(\d\d)(?::(\d\d)(\.\d{6})?)?( ?[AaPp][Mm])?", re.ASCII
@@ -120,9 +130,22 @@ def _iso(values: Mapping[str, int]) -> MomentReading | None:
             return MomentReading(form, moments) if _are_plausible(moments, values) else None
     if all(text.isdecimal() for text in values):
         return None
+    for form in _zoned_forms(values):
+        moments = _exact(form, values)
+        if moments is not None:
+            return MomentReading(form, moments, (), _ZONE_QUESTION.format(zone=form.zone[1:-1]))
     common = _common_form(list(values))
     moments = _read(common, values) if common else None
     return MomentReading(common, moments) if common and moments else None
+
+
+def _zoned_forms(values: Mapping[str, int]) -> list[Form]:
+    """Forms of places, for moments with the offset of summer and of winter."""
+    offsets = {text[-6:] for text in values}
+    first = _iso_forms(next(iter(values)))
+    if len(offsets) != 2 or not first or not first[0].zone:
+        return []
+    return [replace(first[0], zone=f"[{name}]") for name in _ZONES if named_zone(f"[{name}]")]
 
 
 def _iso_forms(value: str) -> list[Form]:

@@ -97,7 +97,8 @@ def _is_spelt(column: Integer | Real | Moment, kind: ValueType) -> bool:
 
 
 def _spelt(column: Integer | Real | Moment) -> str:
-    said = f"a {column.kind}" + (f", as in {column.form}" if column.form else "")
+    noun = {"integer": "whole number", "real": "number"}.get(column.kind, column.kind)
+    said = f"a {noun}" + (f", as in {column.form}" if column.form else "")
     return said + (f"; or {', '.join(column.marks)}" if column.marks else "")
 
 

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from mechanisms.columns import Categorical, Column, Implied, Moment
 from mechanisms.date_patterns import Pattern
 from mechanisms.domain import Domain
+from mechanisms.moments import named_zone
 from mechanisms.numbers import Integer, Real
 from mechanisms.spelling import Numeral, spelling_of
 from mechanisms.written import decimals_of, parse_whole
@@ -52,7 +53,9 @@ class ValueType:
         if self.kind == DAY:
             return datetime.date.fromisoformat(written)
         if self.kind == TIME:
-            return datetime.datetime.fromisoformat(written)
+            moment = datetime.datetime.fromisoformat(written)
+            zone = named_zone(self.zone)
+            return moment if zone is None else moment.astimezone(zone)
         return written
 
 

@@ -179,6 +179,20 @@ def test_draft_finds_the_spelling_of_times(pattern: str, unit: str) -> None:
     assert (column.form, column.unit, column.kind) == (pattern, unit, "datetime")
 
 
+def test_midnights_of_a_place_stay_midnights() -> None:
+    values = [
+        f"{d.isoformat()}T00:00:00+0{1 + (4 <= d.month <= 9)}:00"
+        for d in days()
+        if d.month not in (3, 10)
+    ]
+    column = comes_back(values)
+    assert isinstance(column, Moment)
+    assert (column.form, column.unit) == ("YYYY-MM-DDTHH:MM:SS[Europe/Berlin]", "day")
+    assert all("T00:00:00+0" in text for text in written(column))
+    (question,) = drafted(x=values).questions
+    assert "the offsets are those of Europe/Berlin" in question
+
+
 def test_months_written_as_digits_come_back_as_months() -> None:
     column = comes_back([f"{d:%Y%m}" for d in days()])
     assert {int(text[4:]) for text in written(column)} <= set(range(1, 13))
