@@ -6,8 +6,11 @@ Public: all of it. Secret: nothing. Raises ``DomainError``.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
 
 from mechanisms.cells import Cells
 from mechanisms.errors import DomainError
@@ -38,6 +41,7 @@ def numbers_dict(
     edges: Sequence[object],
     scale: str,
     atoms: Sequence[object],
+    marks: Sequence[str] = (),
     private: Mapping[str, object] | None = None,
     within: Sequence[object] = (),
 ) -> dict[str, object]:
@@ -55,7 +59,8 @@ def numbers_dict(
         document["scale"] = scale
     if within:
         document["within"] = list(within)
-    return document | ({"atoms": list(atoms)} if atoms else {})
+    document |= {"atoms": list(atoms)} if atoms else {}
+    return document | ({"marks": list(marks)} if marks else {})
 
 
 def check_bins(name: str, bins: int) -> None:
@@ -83,10 +88,42 @@ def check_within(name: str, edges: Sequence[float], within: Sequence[float]) -> 
         raise DomainError(f"column {name!r}: {min(twice)} is an edge and stands in within, too")
 
 
-def check_atoms(name: str, atoms: Sequence[float]) -> None:
+def check_atoms(name: str, atoms: Sequence[object]) -> None:
     """Each once."""
     if twice := [str(atom) for atom, count in Counter(atoms).items() if count > 1]:
         raise DomainError(f"column {name!r}: the atom {twice[0]} is listed more than once")
+
+
+def check_marks(name: str, marks: Sequence[str], plain: Callable[[str], object | None]) -> None:
+    """Each once, none of them empty or what ``plain`` takes for a number."""
+    if twice := duplicates(marks):
+        raise DomainError(f"column {name!r}: the mark {twice[0]!r} is listed more than once")
+    for mark in marks:
+        if not mark.strip() or plain(mark) is not None:
+            raise DomainError(
+                f"column {name!r}: the mark {mark!r} can be read as a value, or is empty; marks stand among"
+                ' values and are none, such as "refused" or "<5"'
+            )
+
+
+def mark_labels(marks: Sequence[str]) -> tuple[str, ...]:
+    """What the codes of marks stand for."""
+    return tuple(f"= {mark}" for mark in marks)
+
+
+def write_marked(
+    marks: Sequence[str],
+    present: int,
+    codes: NDArray[np.int32],
+    write: Callable[[NDArray[np.int32]], NDArray[np.object_]],
+) -> NDArray[np.object_]:
+    """Texts (rows,) for codes, of which the first ``present`` are written by ``write`` and marks follow."""
+    if not marks:
+        return write(codes)
+    texts = write(np.minimum(codes, present - 1))
+    for code, mark in enumerate(marks, start=present):
+        texts[codes == code] = mark
+    return texts
 
 
 def or_atoms(atoms: Sequence[object]) -> str:

@@ -17,12 +17,14 @@ from mechanisms.numbers import Integer, Real
 from mechanisms.private_bins import MAX_RESOLUTION, PrivateBins
 
 _T = TypeVar("_T")
-_BINNED = frozenset({"name", "kind", "low", "high", "bins", "edges", "missing", "atoms", "within"})
+_BINNED = frozenset(
+    {"name", "kind", "low", "high", "bins", "edges", "within", "missing", "atoms", "marks"}
+)
 _PRIVATE = frozenset({"resolution", "coarse", "histogram", "deviation"})
 _KEYS = {
-    "categorical": frozenset({"name", "kind", "categories", "missing"}),
-    "integer": _BINNED | _PRIVATE | {"scale"},
-    "real": _BINNED | _PRIVATE | {"scale", "decimals"},
+    "categorical": frozenset({"name", "kind", "categories", "missing", "prefix", "atoms"}),
+    "integer": _BINNED | _PRIVATE | {"scale", "format"},
+    "real": _BINNED | _PRIVATE | {"scale", "decimals", "format"},
     "date": _BINNED | {"unit", "format"},
     "datetime": _BINNED | {"unit", "format"},
 }
@@ -49,7 +51,9 @@ def read_column(position: int, table: object) -> Column | Implied:
     check_keys(where, table, required=required, optional=_KEYS[kind] - required)
     if kind == "categorical":
         name, missing = _value(where, table, "name", str), _missing(where, table)
-        return Categorical(name, read_strings(where, table, "categories"), missing)
+        prefix = _value(where, table, "prefix", int) if "prefix" in table else 0
+        atoms = read_strings(where, table, "atoms") if "atoms" in table else ()
+        return Categorical(name, read_strings(where, table, "categories"), missing, prefix, atoms)
     if kind in _UNITS:
         return _read_moment(where, table, kind)
     return _read_integer(where, table) if kind == "integer" else _read_real(where, table)
@@ -96,6 +100,8 @@ def _read_integer(where: str, table: Mapping[str, object]) -> Integer:
         _array(where, table, "atoms", _whole),
         _private(where, table),
         _array(where, table, "within", _whole),
+        _format(where, table),
+        _marks(where, table),
     )
 
 
@@ -115,6 +121,8 @@ def _read_real(where: str, table: Mapping[str, object]) -> Real:
         decimals,
         _private(where, table),
         _array(where, table, "within", _number),
+        _format(where, table),
+        _marks(where, table),
     )
 
 
@@ -131,8 +139,9 @@ def _read_moment(where: str, table: Mapping[str, object], kind: str) -> Moment:
         _missing(where, table),
         edges,
         _array(where, table, "atoms", _moment),
-        _value(where, table, "format", str) if "format" in table else "",
+        _format(where, table),
         _array(where, table, "within", _moment),
+        _marks(where, table),
     )
 
 
@@ -231,6 +240,14 @@ def _private(where: str, table: Mapping[str, object]) -> PrivateBins | None:
 
 def _scale(where: str, table: Mapping[str, object]) -> str:
     return _value(where, table, "scale", str) if "scale" in table else LINEAR
+
+
+def _format(where: str, table: Mapping[str, object]) -> str:
+    return _value(where, table, "format", str) if "format" in table else ""
+
+
+def _marks(where: str, table: Mapping[str, object]) -> tuple[str, ...]:
+    return read_strings(where, table, "marks") if "marks" in table else ()
 
 
 def _missing(where: str, table: Mapping[str, object]) -> bool:

@@ -22,6 +22,7 @@ from mechanisms.columns import Categorical, Column, Moment
 from mechanisms.domain import Domain
 from mechanisms.moments import moment_of
 from mechanisms.numbers import Integer, Real
+from mechanisms.spelling import spelt_number
 from mechanisms.text_table import TextTable
 from mechanisms.written import multiple_of, parse_number, parse_whole
 
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ColumnValues:
-    """The distinct values of one column and how many rows have each, int64; ``missing`` rows have none.
+    """The distinct values of one column and how many rows have each, int64; ``missing`` rows have none, or a mark.
 
     Of a column of numbers or moments ``numbers`` are its values, ascending; of any other ``texts``.
     Raises ``ValueError`` unless every value has a count.
@@ -75,9 +76,11 @@ def number_text(column: Column, number: float) -> str:
     """A number of ``ColumnValues`` as the column writes it."""
     if isinstance(column, Moment):
         return column.shape.write(moment_of(int(number), column.unit))
+    if isinstance(column, Integer):
+        return column.text_of(int(number))
     if isinstance(column, Real) and column.decimals is not None:
-        return f"{number:.{column.decimals}f}"
-    return f"{number:.15g}"
+        return column.text_of(round(number * 10**column.decimals))
+    return spelt_number(column.form, f"{number:.15g}") if isinstance(column, Real) else str(number)
 
 
 def number_of(column: Integer | Real | Moment, value: str) -> float:
@@ -89,11 +92,11 @@ def number_of(column: Integer | Real | Moment, value: str) -> float:
     if isinstance(column, Moment):
         number = column.tick(value)
     elif isinstance(column, Integer):
-        number = parse_whole(value)
+        number = parse_whole(column.plain(value))
     elif column.decimals is None:
-        number = parse_number(value)
+        number = parse_number(column.plain(value))
     else:
-        multiple = multiple_of(value, column.decimals)
+        multiple = multiple_of(column.plain(value), column.decimals)
         number = None if multiple is None else multiple / 10**column.decimals
     if number is None:
         raise ValueError(f"column {column.name!r} has a value that is no {column.kind}")
@@ -105,6 +108,7 @@ def _modelled(domain: Domain, column: Column, values: Iterable[str]) -> ColumnVa
     absent = {value for value in counted if _is_missing(domain, column, value)}
     if isinstance(column, Categorical):
         return _texts(column.name, column.kind, counted, absent)
+    absent |= set(column.marks) & counted.keys()
     numbers: dict[float, int] = {}
     for value, count in counted.items():
         if value not in absent:

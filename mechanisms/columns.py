@@ -3,11 +3,13 @@
 Every value of a modelled column is one of the codes 0 .. size-1; one that allows missing values has one code more, the
 last, for them.
 
-Public: all of it. Secret: nothing. Limits: no hierarchies; a value outside is an error and is not clipped.
+Public: all of it. Secret: nothing. Limits: no hierarchies but prefixes of one length; a value outside is an error and
+is not clipped.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TypeAlias
@@ -24,12 +26,16 @@ from mechanisms.column_parts import (
     check_atoms,
     check_bins,
     check_edges,
+    check_marks,
     check_name,
     check_within,
     duplicates,
+    mark_labels,
     numbers_dict,
     or_atoms,
+    write_marked,
 )
+from mechanisms.date_patterns import Pattern, form_of
 from mechanisms.errors import DomainError
 from mechanisms.numbers import Integer, Real
 from mechanisms.sampling import PublicGenerator
@@ -41,13 +47,18 @@ _SHOWN_CATEGORIES = 8
 class Categorical:
     """A column whose values are listed.
 
-    ``categories`` are the values as they are written in the table; code i is the i-th of them.
-    Raises ``DomainError`` if there is none, or one is listed twice.
+    ``categories`` are the values as they are written in the table; code i is the i-th of them. With ``prefix`` those
+    that begin with the same so many characters share a code, and each of them comes out alike often; ``atoms`` are the
+    categories that keep a code of their own.
+
+    Raises ``DomainError`` if there is no category, one is listed twice, or an atom is none.
     """
 
     name: str
     categories: tuple[str, ...]
     missing: bool = False
+    prefix: int = 0
+    atoms: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         check_name(self.name)
@@ -57,6 +68,14 @@ class Categorical:
             raise DomainError(
                 f"column {self.name!r}: category {twice[0]!r} is listed more than once"
             )
+        if self.prefix < 0 or (self.atoms and not self.prefix):
+            raise DomainError(
+                f"column {self.name!r}: prefix = {self.prefix}; how many characters the categories are grouped by, and"
+                " atoms are those that stand outside of all groups"
+            )
+        check_atoms(self.name, self.atoms)
+        if unknown := sorted(set(self.atoms) - set(self.categories)):
+            raise DomainError(f"column {self.name!r}: the atom {unknown[0]!r} is no category")
 
     @property
     def kind(self) -> str:
@@ -66,7 +85,7 @@ class Categorical:
     @property
     def size(self) -> int:
         """The number of codes, the missing one included."""
-        return len(self.categories) + self.missing
+        return len(self.labels) + self.missing
 
     @property
     def allowed(self) -> str:
@@ -78,27 +97,40 @@ class Categorical:
     @property
     def labels(self) -> tuple[str, ...]:
         """What each code stands for, the missing one left out."""
-        return self.categories
+        return _groups(self).labels if self.prefix else self.categories
 
     def code_of(self, value: str) -> int | None:
         """The code of a written value that is not missing, or None if it is not allowed."""
-        try:
-            return self.categories.index(value)
-        except ValueError:
-            return None
+        return _groups(self).codes.get(value)
 
     def write(self, codes: NDArray[np.int32], generator: PublicGenerator) -> NDArray[np.object_]:
         """A value for each code that is not the missing one, as the table would have it."""
-        return np.array(self.categories, object)[codes]
+        if not self.prefix:
+            return np.array(self.categories, object)[codes]
+        groups = _groups(self)
+        first, last = groups.ends[:, 0][codes], groups.ends[:, 1][codes]
+        return groups.sorted[generator.integers(first, last, endpoint=True)]
 
     def to_dict(self) -> dict[str, object]:
         """The ``[[column]]`` table of a configuration."""
-        return {
+        document: dict[str, object] = {
             "name": self.name,
             "kind": self.kind,
             "categories": list(self.categories),
             "missing": self.missing,
         }
+        document |= {"prefix": self.prefix} if self.prefix else {}
+        return document | ({"atoms": list(self.atoms)} if self.atoms else {})
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Groups:
+    """The codes of categories; ``sorted`` has the categories by code, those of one from the first to the last end."""
+
+    labels: tuple[str, ...]
+    codes: Mapping[str, int]
+    sorted: NDArray[np.object_]
+    ends: NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +138,10 @@ class Moment:
     """A column of dates or of dates with times, ``low`` .. ``high``, both included.
 
     ``unit`` is what values are told apart by: finer ones are rounded down to it, and whole units come out, each
-    written as its first moment in ``form`` (see `mechanisms.moments`, time zones included). Bins are of equal numbers
-    of units (months and years differ in days), or between ``edges``. All moments are texts in any ISO 8601 spelling.
+    written as its first moment in ``form`` (see `mechanisms.moments`, time zones included, and
+    `mechanisms.date_patterns`). Bins are of equal numbers of units (months and years differ in days), or between
+    ``edges``. All moments are texts in the form or in any ISO 8601 spelling. ``marks`` are texts that stand among them
+    and are none (``unknown``): each has a code of its own, behind those of the moments.
 
     Raises ``DomainError`` for a moment, unit or form that is none, bounds out of order, or no bin.
     """
@@ -123,6 +157,7 @@ class Moment:
     atoms: tuple[str, ...] = ()
     form: str = ""
     within: tuple[str, ...] = ()
+    marks: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         check_name(self.name)
@@ -144,12 +179,13 @@ class Moment:
         edges, within = ([self.tick(each) for each in of] for of in (self.edges, self.within))
         check_within(self.name, edges, within)
         check_atoms(self.name, [self.tick(atom) for atom in self.atoms])
+        check_marks(self.name, self.marks, lambda mark: form.read(mark, self.unit))
 
     @property
-    def shape(self) -> moments.Form:
+    def shape(self) -> moments.Form | Pattern:
         """How values are written. Raises ``DomainError``."""
         written = self.form or moments.DEFAULT_FORMS[self.kind]
-        form = moments.Form.parse(written)
+        form = form_of(written)
         if form is None or bool(form.time) != (self.kind == "datetime"):
             expected = moments.DEFAULT_FORMS[self.kind]
             raise DomainError(
@@ -165,19 +201,20 @@ class Moment:
     @property
     def size(self) -> int:
         """The number of codes, the missing one included."""
-        return len(self.cells.ranges) + self.missing
+        return len(self.cells.ranges) + len(self.marks) + self.missing
 
     @property
     def allowed(self) -> str:
         """What a value may be, for an error message."""
         zone = " with a time zone" if self.shape.zone else ""
-        atoms = or_atoms(self.atoms)
+        atoms = or_atoms((*self.atoms, *self.marks))
         return f"a {self.kind}{zone} from {self.low} to {self.high}{atoms}, as in {self.shape}"
 
     @property
     def labels(self) -> tuple[str, ...]:
         """What each code stands for, the missing one left out: the first unit of a bin, or "= " an atom."""
-        return cell_labels(self.cells, [self._written(first) for first, _ in self.cells.ranges])
+        firsts = [self._written(first) for first, _ in self.cells.ranges]
+        return cell_labels(self.cells, firsts) + mark_labels(self.marks)
 
     def tick(self, moment: str) -> int:
         """The number of the unit that a moment of the configuration lies in. Raises ``DomainError``."""
@@ -190,14 +227,21 @@ class Moment:
 
     def code_of(self, value: str) -> int | None:
         """The code of a written value that is not missing, or None if it is not allowed."""
+        if value in self.marks:
+            return len(self.cells.ranges) + self.marks.index(value)
         moment = _form_of(self).read(value, self.unit)
         return None if moment is None else self.cells.code_of(moments.tick_of(moment, self.unit))
 
     def write(self, codes: NDArray[np.int32], generator: PublicGenerator) -> NDArray[np.object_]:
-        """For each code that is not the missing one a unit uniform among those of its cell, as text."""
+        """For each code that is not the missing one a unit uniform among those of its cell, or a mark, as text."""
         cells = _parted(self) if self.within else self.cells
-        drawn = cells.draw(codes, generator).tolist()
-        return np.array([self._written(tick) for tick in drawn], object)
+
+        def write(present: NDArray[np.int32]) -> NDArray[np.object_]:
+            drawn = cells.draw(present, generator).tolist()
+            texts = {tick: self._written(tick) for tick in dict.fromkeys(drawn)}
+            return np.array([texts[tick] for tick in drawn], object)
+
+        return write_marked(self.marks, len(self.cells.ranges), codes, write)
 
     def to_dict(self) -> dict[str, object]:
         """The ``[[column]]`` table of a configuration."""
@@ -210,6 +254,7 @@ class Moment:
             scale=LINEAR,
             atoms=self.atoms,
             within=self.within,
+            marks=self.marks,
         ) | {"unit": self.unit}
         return document | ({"format": self.form} if self.form else {})
 
@@ -244,6 +289,22 @@ Column: TypeAlias = Categorical | Integer | Real | Moment
 
 
 @lru_cache(512)
+def _groups(column: Categorical) -> _Groups:
+    apart, members = set(column.atoms), dict[str, list[str]]()
+    for value in column.categories:
+        whole = not column.prefix or value in apart or len(value) <= column.prefix
+        members.setdefault(value if whole else f"{value[: column.prefix]}\u2026", []).append(value)
+    lasts = np.cumsum([len(values) for values in members.values()]) - 1
+    firsts = np.append(0, lasts[:-1] + 1)
+    return _Groups(
+        tuple(members),
+        {value: code for code, values in enumerate(members.values()) for value in values},
+        np.array([value for values in members.values() for value in values], object),
+        np.column_stack([firsts, lasts]).astype(np.int64),
+    )
+
+
+@lru_cache(512)
 def _moment_cells(column: Moment) -> Cells:
     low, high = column.tick(column.low), column.tick(column.high)
     if column.edges:
@@ -261,11 +322,11 @@ def _parted(column: Moment) -> PartedCells:
 
 
 @lru_cache(512)
-def _form_of(column: Moment) -> moments.Form:
+def _form_of(column: Moment) -> moments.Form | Pattern:
     return column.shape
 
 
-def _tells(form: moments.Form, unit: str) -> bool:
+def _tells(form: moments.Form | Pattern, unit: str) -> bool:
     """Whether values of this form can be told apart by a unit: weeks are no part of months."""
     if form.unit in ("week", "month") and "week" in (form.unit, unit):
         return unit == form.unit == "week"

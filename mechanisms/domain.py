@@ -162,7 +162,7 @@ class Domain:
         if expected is None:
             raise DomainError(
                 f"column {name!r}: implied_by = {source!r}; a column of categories is needed, or of up to"
-                f" {MAX_IMPLIED} whole numbers"
+                f" {MAX_IMPLIED} whole numbers without a format"
             )
         given = {key for key, _ in column.values}
         if absent := sorted(expected - given):
@@ -179,6 +179,8 @@ def _all_values(column: Column) -> set[str] | None:
     """Everything that is ever written into the column, None where that cannot be listed."""
     if isinstance(column, Categorical):
         return set(column.categories)
-    if not isinstance(column, Integer) or column.values > MAX_IMPLIED:
+    if not isinstance(column, Integer) or column.values > MAX_IMPLIED or column.form:
         return None
-    return {str(number) for number in (*range(column.low, column.high + 1), *column.atoms)}
+    return {str(number) for number in (*range(column.low, column.high + 1), *column.atoms)} | {
+        *column.marks
+    }

@@ -13,15 +13,17 @@ import contextlib
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
+from typing import TypeAlias
 
 from mechanisms.column_parts import DEFAULT_BINS, LINEAR, SYMLOG
+from mechanisms.date_patterns import Pattern, form_of
 from mechanisms.discretising import shape_of
 from mechanisms.domain import (
     DEFAULT_MISSING_VALUES,
@@ -39,7 +41,10 @@ from mechanisms.moments import DEFAULT_FORMS, UNITS, Form, moment_of, roundest_t
 from mechanisms.numbers import MAX_DECIMALS
 from mechanisms.private_bins import PrivateBins
 from mechanisms.reading import read_recognised
+from mechanisms.recognising import NumberReading, ambiguous_versions, code_shaped, read_numbers
+from mechanisms.recognising_moments import MomentReading, read_moments
 from mechanisms.source import TableSource
+from mechanisms.spelling import Clock, spelling_of
 from mechanisms.table import shown
 from mechanisms.text_table import TextTable
 from mechanisms.written import EXACT, multiple_of
@@ -52,8 +57,9 @@ NEARLY_UNIQUE, ENOUGH_ROWS = 0.9, 10
 """So many different values a row, in so many rows at least, make an identifier."""
 MANY_TEXTS = ((20, 0.5), (MANY_CATEGORIES, 0.1))
 """Texts of which there are more than the first number, and the second of the rows, look like identifiers, too."""
-LONG_TEXT, LONGEST_TEXT = 40, 200
-"""Many texts half of which are longer than the first, or one that is longer than the second, are free text."""
+LONG_TEXT, LONGEST_TEXT, ANSWER_ROWS = 40, 200, 10
+"""Many texts half of which are longer than the first are free text, and ones longer than the second, too, unless they
+are answers that so many rows have on average."""
 MOST_DIGITS = 17
 """Digits of the largest number of a column, as a whole multiple of its last decimal."""
 FINE_CELLS = 192
@@ -62,23 +68,32 @@ FINE_ENOUGH = 64
 """Numbers in a fine cell of equal width, at most; where there would be more, cells are alike in proportion."""
 APART = 0.95
 """Of different numbers as many are different when they are rounded to such a multiple, or none is rounded."""
+MOST_APART, APART_ROWS = 50, 20
+"""Of many codes so many keep a cell of their own, each with so many rows at least; others are grouped by a prefix."""
+SEPARATORS = (";", "|", ",", "/")
+"""What stands between several answers in a cell."""
 DISTINCT_MOMENTS = 5
 """Fewer different moments do not tell that all lie on the first of a month."""
 
 _IDENTIFIER = re.compile(
     r"(?i:(^|[^a-z])(id|ids|uuid|guid|key|ssn|mrn|iban)($|[^a-z]))|[a-z]I[dD]$"
 )
-_PLAUSIBLE_YEARS = range(1900, 2101)
+_EXACT = 2**53
+_Reading: TypeAlias = MomentReading | NumberReading
 
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A ``domain``, ``notes`` on what was read from the table for each column, and on what was left out and why."""
+    """A ``domain``, ``notes`` on what was read from the table for each column, and on what was left out and why.
+
+    ``questions`` are about what the table can be read as in more than one way.
+    """
 
     domain: Domain
     notes: tuple[str, ...]
     left_out: tuple[str, ...]
     read_as: str
+    questions: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -93,6 +108,10 @@ class _Column:
     @property
     def rows(self) -> int:
         return self.counts.total()
+
+    def having(self, counts: Counter[str]) -> _Column:
+        """The same column, its values written otherwise."""
+        return replace(self, counts=counts)
 
     @property
     def values(self) -> list[str]:
@@ -133,15 +152,19 @@ def draft_of(table: TextTable, where: str, read_as: str, *, private_bins: bool =
     if not len(table):
         raise DataError(f"{where}: has a header but no rows; at least one row is needed")
     columns: list[Column] = []
-    notes, left_out, reasons = [], [], []
+    notes, left_out, reasons, questions = [], [], [], []
+    dotted = "semicolon" in read_as
     spellings = Counter[str]()
     for name, cells in table.columns.items():
         values = _column(name, cells)
-        if reason := _why_left_out(values):
+        reading = _reading(values, dotted_thousands=dotted)
+        if reason := _why_left_out(values, reading):
             left_out.append(name)
             reasons.append(f"{_named(name)}: {reason}")
             continue
-        column = _draft_column(values)
+        column = _draft_column(values, reading)
+        if reading and reading.question and not isinstance(column, Categorical):
+            questions.append(f"{_named(name)}: {reading.question}")
         if private_bins:
             column = _with_private_bins(column)
         columns.append(column)
@@ -152,7 +175,7 @@ def draft_of(table: TextTable, where: str, read_as: str, *, private_bins: bool =
         raise DataError(f"{where}: no column is left to model; {'; '.join(reasons)}")
     missing = tuple(value for value, _ in spellings.most_common()) or DEFAULT_MISSING_VALUES
     domain = Domain(tuple(columns), missing, ignore=tuple(left_out))
-    return Draft(domain, tuple(notes), tuple(reasons), read_as)
+    return Draft(domain, tuple(notes), tuple(reasons), read_as, tuple(questions))
 
 
 def _column(name: str, values: Sequence[str]) -> _Column:
@@ -167,35 +190,100 @@ def _column(name: str, values: Sequence[str]) -> _Column:
     return _Column(name, present or counts, bool(present) and len(present) < len(counts), ascending)
 
 
-def _why_left_out(column: _Column) -> str:
+def _reading(column: _Column, *, dotted_thousands: bool) -> _Reading | None:
+    """How the values write dates or numbers, None where they are texts, codes among them."""
+    if all(value in KNOWN_MISSING for value in column.counts):
+        return None
+    if moments := read_moments(column.counts):
+        return moments
+    numbers = read_numbers(column.counts, dotted_thousands=dotted_thousands)
+    if numbers is None or _are_codes(column, numbers):
+        return None
+    return numbers
+
+
+def _are_codes(column: _Column, reading: NumberReading) -> bool:
+    """Numbers that are names: versions (1.1 and 1.10), and whole numbers that a double does not hold."""
+    if len(column.counts) <= MANY_CATEGORIES and ambiguous_versions(reading):
+        return True
+    whole = [parse_whole(plain) for plain in reading.plain.values()]
+    return all(n is not None for n in whole) and any(
+        abs(n) > _EXACT for n in whole if n is not None
+    )
+
+
+def _why_left_out(column: _Column, reading: _Reading | None) -> str:
     """Why a column looks like an identifier or free text, without any of its values; "" if it does not."""
     values, alike = column.values, f"{len(column.counts)} different values in {column.rows} rows"
-    if all(parse_number(value) is not None for value in values):
-        whole = [n for value in values if (n := parse_whole(value)) is not None]
-        if not column.nearly_unique or len(whole) < len(values):
+    if isinstance(reading, MomentReading):
+        return ""
+    if isinstance(reading, NumberReading) or all(
+        parse_number(value) is not None for value in values
+    ):
+        plain = reading.plain.values() if reading else values
+        whole = [n for value in plain if (n := parse_whole(value)) is not None]
+        if not column.nearly_unique or len(whole) < len(plain):
             return ""
-        codes = any(_has_leading_zero(value) for value in values)
+        codes = reading is None
         counted = column.ascending and max(whole) - min(whole) < 2 * column.rows
         named = _IDENTIFIER.search(column.name) is not None
         return f"looks like an identifier: {alike}" if codes or counted or named else ""
-    lengths = [len(value) for value in values]
-    long = median(lengths) > LONG_TEXT and len(values) > MANY_CATEGORIES
-    if long or max(lengths) > LONGEST_TEXT:
+    return _why_text_left_out(column, alike)
+
+
+def _why_text_left_out(column: _Column, alike: str) -> str:
+    lengths = [len(value) for value in column.values]
+    count = len(column.values)
+    if (count > MANY_CATEGORIES and median(lengths) > LONG_TEXT) or (
+        max(lengths) > LONGEST_TEXT and count * ANSWER_ROWS > column.rows
+    ):
         return f"looks like free text, of up to {max(lengths)} characters"
-    if (column.nearly_unique or column.many_of_their_own) and not _draft_moment(column):
-        return f"looks like an identifier or free text: {alike}"
+    if not column.nearly_unique and not column.many_of_their_own:
+        return ""
+    if (
+        code_shaped(column.counts)
+        and not column.nearly_unique
+        and not _IDENTIFIER.search(column.name)
+    ):
+        return ""
+    if sign := _several_answers(column):
+        said = f"looks like several answers in a cell, with {sign!r} between them: {alike}"
+        return f"{said}; give each answer a column of its own"
+    return f"looks like an identifier or free text: {alike}"
+
+
+def _several_answers(column: _Column) -> str:
+    """The sign between several answers of a few, "" where there is none."""
+    for sign in SEPARATORS:
+        several = sum(sign in value for value in column.counts)
+        answers = {answer.strip() for value in column.counts for answer in value.split(sign)}
+        if several >= len(column.counts) / 2 and len(answers) < len(column.counts) / 2:
+            return sign
     return ""
 
 
-def _draft_column(column: _Column) -> Column:
-    if all(value in KNOWN_MISSING for value in column.counts):
-        return Categorical(column.name, tuple(sorted(column.values)))
-    if moment := _draft_moment(column):
-        return moment
-    if not any(_has_leading_zero(value) for value in column.counts):
+def _draft_column(column: _Column, reading: _Reading | None) -> Column:
+    if isinstance(reading, MomentReading):
+        return _draft_moment(column, reading)
+    if isinstance(reading, NumberReading):
         with contextlib.suppress(DomainError):
-            return _draft_numbers(column)
-    return Categorical(column.name, tuple(sorted(column.values)), column.missing)
+            return _draft_numbers(column, reading)
+    categories = tuple(sorted(column.values))
+    missing = column.missing and not all(value in KNOWN_MISSING for value in column.counts)
+    if len(categories) > MANY_CATEGORIES and code_shaped(column.counts):
+        return _draft_codes(column, categories)
+    return Categorical(column.name, categories, missing)
+
+
+def _draft_codes(column: _Column, categories: tuple[str, ...]) -> Categorical:
+    """Many codes by what they begin with, the frequent ones alone; one by one where no prefix makes few groups."""
+    shares = sorted(column.counts.items(), key=lambda item: (-item[1], item[0]))
+    apart = tuple(value for value, rows in shares[:MOST_APART] if rows >= APART_ROWS)
+    rest = [value for value in categories if value not in apart]
+    for prefix in range(max(map(len, rest), default=0) - 1, 0, -1):
+        if 1 < len({value[:prefix] for value in rest}) <= MANY_CATEGORIES:
+            return Categorical(column.name, categories, column.missing, prefix, apart)
+    return Categorical(column.name, categories, column.missing)
 
 
 def _with_private_bins(column: Column) -> Column:
@@ -213,6 +301,8 @@ def _with_private_bins(column: Column) -> Column:
             missing=column.missing,
             scale=scale,
             private=PrivateBins(FINE_CELLS),
+            form=column.form,
+            marks=column.marks,
         )
     if not isinstance(column, Real) or column.decimals is None:
         return column
@@ -226,6 +316,8 @@ def _with_private_bins(column: Column) -> Column:
         scale=_fine_scale((high - low) * 10**column.decimals),
         decimals=column.decimals,
         private=PrivateBins(FINE_CELLS),
+        form=column.form,
+        marks=column.marks,
     )
 
 
@@ -242,15 +334,20 @@ def _power(number: float) -> int:
     return power if number > 0 else 0
 
 
-def _draft_numbers(column: _Column) -> Integer | Real:
-    """Raises ``DomainError`` where a value is no number, or bins cannot tell the numbers apart."""
-    whole = {value: n for value in column.values if (n := parse_whole(value)) is not None}
-    if len(whole) == len(column.counts):
-        return _draft_integer(column, whole)
-    reals = {value: x for value in column.values if (x := parse_number(value)) is not None}
-    if len(reals) < len(column.counts):
-        raise DomainError(f"{column.name}: not all values are numbers")
-    return _draft_real(column, reals)
+def _draft_numbers(column: _Column, reading: NumberReading) -> Integer | Real:
+    """Raises ``DomainError`` where bins cannot tell the numbers apart."""
+    counts = Counter[str]()
+    for value, plain in reading.plain.items():
+        counts[plain] += column.counts[value]
+    numbers = column.having(counts)
+    whole = {value: n for value in counts if (n := parse_whole(value)) is not None}
+    drafted: Integer | Real
+    if len(whole) == len(counts):
+        drafted = _draft_integer(numbers, whole)
+    else:
+        reals = {value: x for value in counts if (x := parse_number(value)) is not None}
+        drafted = _draft_real(numbers, reals)
+    return replace(drafted, form=reading.form, marks=reading.marks)
 
 
 def _draft_integer(column: _Column, whole: Mapping[str, int]) -> Integer:
@@ -310,25 +407,22 @@ def _rows_of(column: _Column, numbers: Mapping[str, int]) -> Counter[int]:
     return rows
 
 
-def _draft_moment(column: _Column) -> Moment | None:
-    """The column as dates, or dates with times, if all of its values are."""
-    form = _form_of(column)
-    if form is None:
-        return None
-    read = {value: form.read(value, form.unit) for value in column.counts}
-    moments = {value: moment for value, moment in read.items() if moment is not None}
-    if len(moments) < len(read):
-        return None
+def _draft_moment(column: _Column, reading: MomentReading) -> Moment:
+    """The column as dates, or dates with times."""
+    form, moments = reading.form, reading.moments
     unit = _coarsest_unit(form, set(moments.values()))
     rows = Counter[int]()
     for value, moment in moments.items():
         rows[tick_of(moment, unit)] += column.counts[value]
     found = shape_of(rows, rounder=partial(roundest_tick, unit))
+    kind = "datetime" if form.time else "date"
+    usual = form_of(DEFAULT_FORMS[kind]) if isinstance(form, Pattern) else form
+    # Bounds of patterns are in ISO 8601, which nobody can read in two ways; quarters and weeks as they are written.
+    bounds = form if usual is None or unit in ("week", "quarter") else usual
 
     def written(ticks: Sequence[int]) -> tuple[str, ...]:
-        return tuple(form.write(moment_of(tick, unit)) for tick in ticks)
+        return tuple(bounds.write(moment_of(tick, unit)) for tick in ticks)
 
-    kind = "datetime" if form.time else "date"
     low, high = written((found.low, found.high))
     return Moment(
         column.name,
@@ -342,55 +436,11 @@ def _draft_moment(column: _Column) -> Moment | None:
         atoms=written(found.atoms),
         within=written(found.within),
         form="" if str(form) == DEFAULT_FORMS[kind] else str(form),
+        marks=reading.marks,
     )
 
 
-def _form_of(column: _Column) -> Form | None:
-    """The form in which all values are written, or one that can be read from all of them."""
-    first = column.values[0]
-    digits = all(value.isdecimal() for value in column.counts)
-    if digits and column.rows < ENOUGH_ROWS:
-        return None
-    for form in _candidates(first):
-        read = {value: form.read(value, form.unit) for value in column.counts}
-        if not all(moment and form.write(moment) == value for value, moment in read.items()):
-            continue
-        years = {moment.year for moment in read.values() if moment}
-        return form if not digits or years <= set(_PLAUSIBLE_YEARS) else None
-    return None if digits else _common_form(column.values)
-
-
-def _candidates(value: str) -> list[Form]:
-    """Forms that a first value may have."""
-    if len(value) < 11:
-        dates = ("YYYY-MM-DD", "YYYYMMDD", "YYYY-MM", "YYYY-Www")
-        return [Form(date) for date in dates if len(date) == len(value)]
-    found = re.fullmatch(r"(\d{4}(-?)\d\d-?\d\d)([T ])([\d:.]+)(Z|[+-]\d\d:\d\d)?", value)
-    if found is None:
-        return []
-    date = "YYYY-MM-DD" if found[2] else "YYYYMMDD"
-    times = ("HH", "HH:MM", "HH:MM:SS", "HH:MM:SS.fff", "HH:MM:SS.ffffff")
-    return [
-        Form(date, found[3], time, found[5] or "") for time in times if len(time) == len(found[4])
-    ]
-
-
-def _common_form(values: Sequence[str]) -> Form | None:
-    """The usual form, for moments written in several ways: in UTC where they have zones."""
-    for text in ("YYYY-MM-DD", "YYYY-MM-DDTHH:MM:SS.ffffff", "YYYY-MM-DDTHH:MM:SS.ffffffZ"):
-        form = Form.parse(text)
-        read = (
-            [form.read(value, "microsecond" if form.time else "day") for value in values]
-            if form
-            else []
-        )
-        if form and all(read):
-            fine = any(moment is not None and moment.microsecond for moment in read)
-            return form if fine or not form.time else Form(form.date, "T", "HH:MM:SS", form.zone)
-    return None
-
-
-def _coarsest_unit(form: Form, moments: set[datetime]) -> str:
+def _coarsest_unit(form: Form | Pattern, moments: set[datetime]) -> str:
     """The coarsest unit on whose beginnings all moments lie; weeks only where they are written so."""
     if len(moments) < DISTINCT_MOMENTS:
         return form.unit
@@ -415,7 +465,10 @@ def _note(column: Column, values: _Column) -> str:
     name = _named(column.name)
     if isinstance(column, Categorical):
         note = f"{name}: its {len(column.categories)} categories were read from the data"
-        if len(column.categories) > MANY_CATEGORIES:
+        if column.prefix:
+            note += f"; those with the same first {_count(column.prefix, 'character')} share a cell"
+            note += f", but for {len(column.atoms)} frequent ones (atoms)" if column.atoms else ""
+        elif len(column.categories) > MANY_CATEGORIES:
             note += "; that many look like an identifier: group them or drop the column"
         note += _why_not_numbers(values.values)
     else:
@@ -429,7 +482,26 @@ def _note(column: Column, values: _Column) -> str:
             note += "; the decimals, too"
         if isinstance(column, Moment):
             note += "; the unit and the format, too"
+        elif column.form:
+            note += f"; the format {column.form}{_clock_words(column.form)}, too"
+        if column.marks:
+            marks = ", ".join(shown(mark) for mark in column.marks)
+            note += f"; the marks {marks}, too, which are no numbers and have cells of their own"
     return note + ("; that values are missing, too" if column.missing else "")
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" + ("s" if number != 1 else "")
+
+
+def _clock_words(form: str) -> str:
+    """What a clock's numbers count, so that minutes and seconds are not taken for hours and minutes in silence."""
+    spelling = spelling_of(form)
+    if not isinstance(spelling, Clock):
+        return ""
+    words = {"D": "days", "H": "hours", "M": "minutes", "S": "seconds"}
+    units = " and ".join(words[letter] for letter in spelling.letters)
+    return f" ({units}; numbers count {words[spelling.letters[-1]]})"
 
 
 def _named(name: str) -> str:
@@ -448,4 +520,9 @@ def _why_not_numbers(present: list[str]) -> str:
         )
     if codes := [value for value in present if _has_leading_zero(value)]:
         return f"; not a numeric column, since {shown(codes[0])} begins with a zero, as codes do"
+    whole = [n for value in present if (n := parse_whole(value)) is not None]
+    if any(abs(n) > _EXACT for n in whole):
+        return "; not a numeric column, since whole numbers of more than 15 digits are codes"
+    if len(set(map(float, present))) < len(present):
+        return "; not a numeric column, since some are the same number in two spellings, as versions are"
     return "; not a numeric column, since bins cannot tell its numbers apart"

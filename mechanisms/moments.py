@@ -4,11 +4,14 @@ Provides ``Form`` (how values of a column are written), ``UNITS``, ``tick_of``, 
 A form is written as an example in letters: ``YYYY-MM-DD``, ``YYYY-MM``, ``YYYY-Www``, ``YYYY-MM-DDTHH:MM:SS+01:00``.
 
 Time zones: a form without one is local time wherever the table comes from, and takes no value with a zone. A form
-that ends in ``Z`` or an offset takes values with any offset, and only such, and converts them to its own. Names of
-zones and daylight saving are not known here.
+that ends in ``Z`` or an offset takes values with any offset, and only such, and converts them to its own. One that ends
+in a name, ``YYYY-MM-DDTHH:MM:SS[Europe/Berlin]``, has that place's time of day, and writes the offset that its clocks
+have then; of an hour that they show twice both are one. Other spellings than ISO 8601 are in
+`mechanisms.date_patterns`.
 
 Public: the functions. Secret: at its owner, the values they read. Limits: years 1 to 9999 of the
-Gregorian calendar, no leap seconds, microseconds at most.
+Gregorian calendar, no leap seconds, microseconds at most. What clocks show is as the zones' database of the machine has
+it, which changes for the future now and then.
 """
 
 from __future__ import annotations
@@ -17,8 +20,13 @@ import contextlib
 import re
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta, timezone
+from functools import lru_cache
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-UNITS = ("microsecond", "millisecond", "second", "minute", "hour", "day", "week", "month", "year")
+UNITS = (
+    *("microsecond", "millisecond", "second", "minute", "hour"),
+    *("day", "week", "month", "quarter", "year"),
+)
 """From the finest to the coarsest."""
 DEFAULT_FORMS = {"date": "YYYY-MM-DD", "datetime": "YYYY-MM-DDTHH:MM:SS"}
 
@@ -29,6 +37,7 @@ _MICROSECONDS = {
     "minute": 60_000_000,
     "hour": 3_600_000_000,
 }
+_MONTHS = {"month": 1, "quarter": 3, "year": 12}
 _DATES = {"YYYY-MM-DD": "day", "YYYYMMDD": "day", "YYYY-Www": "week", "YYYY-MM": "month"}
 _TIMES = {
     "HH": "hour",
@@ -39,7 +48,7 @@ _TIMES = {
 }
 _FORM = re.compile(
     r"(YYYY-MM-DD|YYYYMMDD|YYYY-Www|YYYY-MM)"
-    r"(?:([T ])(HH(?::MM(?::SS(?:\.f{3}|\.f{6})?)?)?)(Z|[+-]\d\d:\d\d)?)?"
+    r"(?:([T ])(HH(?::MM(?::SS(?:\.f{3}|\.f{6})?)?)?)(Z|[+-]\d\d:\d\d|\[[A-Za-z_/+-]+\])?)?"
 )
 _WHOLE_DAY = re.compile(r"\d{4}-?\d\d-?\d\d|\d{4}-?W\d\d-?\d")
 _WITH_TIME = re.compile(
@@ -65,6 +74,8 @@ class Form:
         if found is None or (found[3] and found[1] not in ("YYYY-MM-DD", "YYYYMMDD")):
             return None
         form = cls(*(part or "" for part in found.groups()))
+        if form.zone.startswith("["):
+            return form if named_zone(form.zone) else None
         hours, minutes = (int(n) for n in (form.zone[1:3] or 0, form.zone[4:] or 0))
         return form if hours < 24 and minutes < 60 else None
 
@@ -97,7 +108,14 @@ class Form:
             "YYYY-MM": day[:7],
             "YYYY-Www": "{}-W{:02d}".format(*_week(moment)),
         }[self.date]
-        return f"{written}{self.separator}{time[: len(self.time)]}{self.zone}"
+        return f"{written}{self.separator}{time[: len(self.time)]}{self._written_zone(moment)}"
+
+    def _written_zone(self, moment: datetime) -> str:
+        zone = named_zone(self.zone)
+        if zone is None:
+            return self.zone
+        minutes = round((zone.utcoffset(moment) or timedelta()) / timedelta(minutes=1))
+        return f"{'-' if minutes < 0 else '+'}{abs(minutes) // 60:02d}:{abs(minutes) % 60:02d}"
 
     def _read(self, text: str, unit: str) -> datetime | None:
         if UNITS.index(unit) >= UNITS.index("month") and re.fullmatch(r"\d{4}-\d\d", text):
@@ -119,6 +137,12 @@ class Form:
             return moment if not self.zone and UNITS.index(unit) >= UNITS.index("day") else None
         if (moment.tzinfo is None) != (not self.zone):
             return None
+        if zone := named_zone(self.zone):
+            # An hour that clocks leave out is what was written: every time of day comes back as it is.
+            wall = moment.replace(tzinfo=None)
+            if zone.utcoffset(wall) != moment.utcoffset():
+                wall = moment.astimezone(zone).replace(tzinfo=None, fold=0)
+            return wall
         return moment.astimezone(self._offset()).replace(tzinfo=None) if self.zone else moment
 
     def _offset(self) -> timezone:
@@ -126,6 +150,17 @@ class Form:
             return UTC
         offset = timedelta(hours=int(self.zone[1:3]), minutes=int(self.zone[4:]))
         return timezone(-offset if self.zone[0] == "-" else offset)
+
+
+@lru_cache(512)
+def named_zone(text: str) -> ZoneInfo | None:
+    """The zone whose name ``text`` has in brackets, None for other texts and for names that are not known here."""
+    if not text.startswith("["):
+        return None
+    try:
+        return ZoneInfo(text[1:-1])
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        return None
 
 
 def tick_of(moment: datetime, unit: str) -> int:
@@ -136,7 +171,8 @@ def tick_of(moment: datetime, unit: str) -> int:
         return moment.toordinal()
     if unit == "week":
         return (moment.toordinal() - 1) // 7
-    return moment.year if unit == "year" else moment.year * 12 + moment.month - 1
+    months = moment.year * 12 + moment.month - 1
+    return months // _MONTHS[unit]
 
 
 def moment_of(tick: int, unit: str) -> datetime:
@@ -147,7 +183,7 @@ def moment_of(tick: int, unit: str) -> datetime:
         return datetime.fromordinal(tick)
     if unit == "week":
         return datetime.fromordinal(tick * 7 + 1)
-    year, month = (tick, 0) if unit == "year" else divmod(tick, 12)
+    year, month = divmod(tick * _MONTHS[unit], 12)
     return datetime(year, month + 1, 1)
 
 

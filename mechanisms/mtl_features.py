@@ -1,9 +1,9 @@
 """A table's rows as features and labels of a linear model, by what the domain says alone: bounds and categories.
 
 Provides ``Features``. A column with numbers between public bounds becomes its place between them, from -1 to 1 (in
-proportion where its scale is), and, where values may be missing, whether one is. Any other column becomes one feature
-for each category. The last feature is 1, the intercept. A label is a number's place from 0 to 1 (linear), or which of
-two categories (logistic). Nothing is learnt from rows, so that nothing has to be charged.
+proportion where its scale is), and, where values may be missing or marked, whether one is. Any other column becomes one
+feature for each category. The last feature is 1, the intercept. A label is a number's place from 0 to 1 (linear), or
+which of two categories (logistic). Nothing is learnt from rows, so that nothing has to be charged.
 
 Secret: rows, at their silo. Public: what features there are.
 """
@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mechanisms.column_values import number_of
-from mechanisms.domain import Column, Domain, Integer, Real
+from mechanisms.domain import Categorical, Column, Domain, Integer, Real
 from mechanisms.errors import DomainError
 from mechanisms.table import encode
 from mechanisms.tda.layout import scaled
@@ -44,7 +44,7 @@ class Features:
             raise DomainError(
                 f"column {self.label!r}, the label, has {column.size} values; expected two categories"
             )
-        if not self.two_classes and not (_is_number(column) and not column.missing):
+        if not self.two_classes and not (_is_number(column) and not _others(column)):
             raise DomainError(
                 f"column {self.label!r}, the label: expected numbers between bounds, none of them missing"
             )
@@ -82,7 +82,7 @@ def _is_number(column: Column) -> bool:
 
 def _names(column: Column) -> list[str]:
     if _is_number(column):
-        return [column.name] + ([f"{column.name}, missing"] if column.missing else [])
+        return [column.name] + ([f"{column.name}, missing"] if _others(column) else [])
     return [f"{column.name} {code}" for code in range(column.size)]
 
 
@@ -90,10 +90,15 @@ def _features(column: Column, table: TextTable, codes: NDArray[np.int32]) -> NDA
     if not _is_number(column):
         one_hot: NDArray[np.float64] = np.eye(column.size)[codes]
         return one_hot
-    there = codes != column.size - 1 if column.missing else np.ones(len(codes), np.bool_)
+    there = codes < column.size - _others(column)
     places = np.zeros(len(codes))
     places[there] = 2 * _places(column, table, there) - 1
-    return np.column_stack([places, ~there]) if column.missing else places[:, None]
+    return np.column_stack([places, ~there]) if _others(column) else places[:, None]
+
+
+def _others(column: Column) -> int:
+    """How many codes stand for no number: marks, and the missing one."""
+    return column.missing + (0 if isinstance(column, Categorical) else len(column.marks))
 
 
 def _places(column: Column, table: TextTable, there: NDArray[np.bool_]) -> NDArray[np.float64]:

@@ -7,6 +7,9 @@ edges into parts; a value is drawn from one of them, each as likely, and no cell
 the cells are fine ones until they have been measured, and those that follow from the measurement from then on
 (`mechanisms.private_bins`).
 
+``form`` is how numbers are written where that is not with digits alone (`mechanisms.spelling`), ``marks`` are texts
+that stand among them, such as ``<5`` or ``refused``: each has a code of its own, behind those of the numbers.
+
 Public: all of it. Secret: nothing. Source: FLAIM paper, section 5 (32 uniform bins).
 """
 
@@ -34,10 +37,13 @@ from mechanisms.column_parts import (
     check_atoms,
     check_bins,
     check_edges,
+    check_marks,
     check_name,
     check_within,
+    mark_labels,
     numbers_dict,
     or_atoms,
+    write_marked,
 )
 from mechanisms.errors import DomainError
 from mechanisms.private_bins import (
@@ -48,6 +54,7 @@ from mechanisms.private_bins import (
     place_of,
 )
 from mechanisms.sampling import PublicGenerator
+from mechanisms.spelling import Clock, plain_number, spelling_of, spelt_number
 from mechanisms.written import (
     first_multiple,
     last_multiple,
@@ -80,6 +87,8 @@ class Integer:
     atoms: tuple[int, ...] = ()
     private: PrivateBins | None = None
     within: tuple[int, ...] = ()
+    form: str = ""
+    marks: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         check_name(self.name)
@@ -91,6 +100,7 @@ class Integer:
                 f"column {self.name!r}: low = {self.low}, high = {self.high}; 64 bits hold whole numbers"
             )
         _check_cells(self, zero="0")
+        _check_written(self)
 
     @property
     def kind(self) -> str:
@@ -117,35 +127,48 @@ class Integer:
     @property
     def size(self) -> int:
         """The number of codes, the missing one included."""
-        return self.used_bins + self.missing
+        return self.used_bins + len(self.marks) + self.missing
 
     @property
     def allowed(self) -> str:
         """What a value may be, for an error message."""
-        return f"a whole number from {self.low} to {self.high}" + or_atoms(self.atoms)
+        others = or_atoms((*self.atoms, *self.marks))
+        return f"a whole number from {self.low} to {self.high}{others}{_as_in(self)}"
 
     @property
     def labels(self) -> tuple[str, ...]:
         """What each code stands for, the missing one left out: the lower end of a bin, or "= " an atom."""
-        return cell_labels(self.cells, [str(first) for first, _ in self.cells.ranges])
+        firsts = [self.text_of(first) for first, _ in self.cells.ranges]
+        return cell_labels(self.cells, firsts) + mark_labels(self.marks)
 
     def code_of(self, value: str) -> int | None:
         """The code of a written value that is not missing, or None if it is not allowed."""
-        number = parse_whole(value)
+        if value in self.marks:
+            return self.used_bins + self.marks.index(value)
+        number = parse_whole(self.plain(value))
         return None if number is None else self.cells.code_of(number)
+
+    def plain(self, value: str) -> str:
+        """A written value with digits alone, "" where it is written in another way than the column's."""
+        return plain_number(self.form, value)
+
+    def text_of(self, number: int) -> str:
+        """A whole number as the column writes it."""
+        return spelt_number(self.form, str(number))
 
     def bin_range(self, code: int) -> tuple[int, int]:
         """The smallest and the largest whole number with this code (not the missing one)."""
         return self.cells.ranges[code]
 
     def write(self, codes: NDArray[np.int32], generator: PublicGenerator) -> NDArray[np.object_]:
-        """For each code that is not the missing one a number uniform among those of its cell, as text."""
-        drawn = _drawn(self, codes, generator).tolist()
-        return np.array([str(number) for number in drawn], object)
+        """For each code that is not the missing one a number uniform among those of its cell, or a mark, as text."""
+        return write_marked(
+            self.marks, self.used_bins, codes, lambda present: _written(self, present, generator)
+        )
 
     def to_dict(self) -> dict[str, object]:
         """The ``[[column]]`` table of a configuration."""
-        return numbers_dict(
+        document = numbers_dict(
             self.name,
             self.kind,
             bounds=(self.low, self.high, self.bins),
@@ -153,9 +176,11 @@ class Integer:
             edges=self.edges,
             scale=self.scale,
             atoms=self.atoms,
+            marks=self.marks,
             private=self.private.to_dict() if self.private else None,
             within=self.within,
         )
+        return document | ({"format": self.form} if self.form else {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +206,8 @@ class Real:
     decimals: int | None = None
     private: PrivateBins | None = None
     within: tuple[float, ...] = ()
+    form: str = ""
+    marks: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         check_name(self.name)
@@ -196,6 +223,7 @@ class Real:
             )
         _check_cells(self, zero="0.0")
         self._check_digits()
+        _check_written(self)
 
     @property
     def kind(self) -> str:
@@ -237,24 +265,29 @@ class Real:
         """The number of codes, the missing one included."""
         if self.decimals is None:
             bins = len(self.edges) - 1 if self.edges else self.bins
-            return bins + len(self.atoms) + self.missing
-        return len(self.cells.ranges) + self.missing
+            return bins + len(self.atoms) + len(self.marks) + self.missing
+        return len(self.cells.ranges) + len(self.marks) + self.missing
 
     @property
     def allowed(self) -> str:
         """What a value may be, for an error message."""
-        return f"a number from {self.low:g} to {self.high:g}" + or_atoms(self.atoms)
+        others = or_atoms((*self.atoms, *self.marks))
+        return f"a number from {self.low:g} to {self.high:g}{others}{_as_in(self)}"
 
     @property
     def labels(self) -> tuple[str, ...]:
         """What each code stands for, the missing one left out: the lower end of a bin, or "= " an atom."""
         if self.decimals is None and not self.atoms:
-            return tuple(f"{edge:.4g}" for edge in self.bin_edges[:-1])
+            lower = tuple(f"{edge:.4g}" for edge in self.bin_edges[:-1])
+            return lower + mark_labels(self.marks)
         firsts = [f"{first / 10**self.places:.4g}" for first, _ in self.cells.ranges]
-        return cell_labels(self.cells, firsts)
+        return cell_labels(self.cells, firsts) + mark_labels(self.marks)
 
     def code_of(self, value: str) -> int | None:
         """The code of a written value that is not missing, or None if it is not allowed."""
+        if value in self.marks:
+            return self.size - self.missing - len(self.marks) + self.marks.index(value)
+        value = self.plain(value)
         if self.decimals is not None:
             multiple = multiple_of(value, self.decimals)
             return None if multiple is None else self.cells.code_of(multiple)
@@ -266,14 +299,24 @@ class Real:
         edges, bins = _edges_of(self), self.cells.bins
         return bins[min(bisect_right(edges, number), len(bins)) - 1]
 
+    def plain(self, value: str) -> str:
+        """A written value with digits alone, "" where it is written in another way than the column's."""
+        return plain_number(self.form, value)
+
+    def text_of(self, multiple: int) -> str:
+        """k / 10^places as the column writes it."""
+        return spelt_number(self.form, write_multiple(multiple, self.places))
+
     def bin_multiples(self, code: int) -> tuple[int, int]:
         """The smallest and the largest k for which k / 10^places has this code (not the missing one)."""
         return self.cells.ranges[code]
 
     def write(self, codes: NDArray[np.int32], generator: PublicGenerator) -> NDArray[np.object_]:
-        """For each code that is not the missing one a multiple uniform among those of its cell, as text."""
-        drawn = _drawn(self, codes, generator).tolist()
-        return np.array([write_multiple(k, self.places) for k in drawn], object)
+        """For each code that is not the missing one a multiple uniform among those of its cell, or a mark, as text."""
+        present = self.size - self.missing - len(self.marks)
+        return write_marked(
+            self.marks, present, codes, lambda present: _written(self, present, generator)
+        )
 
     def to_dict(self) -> dict[str, object]:
         """The ``[[column]]`` table of a configuration."""
@@ -286,10 +329,11 @@ class Real:
             edges=self.edges,
             scale=self.scale,
             atoms=self.atoms,
+            marks=self.marks,
             private=self.private.to_dict() if self.private else None,
             within=self.within,
         )
-        return document | decimals
+        return document | decimals | ({"format": self.form} if self.form else {})
 
     def _check_digits(self) -> None:
         width = min(after - before for before, after in pairwise(self.bin_edges))
@@ -310,7 +354,7 @@ class Real:
                     f"column {self.name!r}: the atom {atom} has more than {self.places} decimals; set decimals"
                 )
         if self.decimals is None:
-            if self.atoms and self.size - self.missing != len(self.cells.ranges):
+            if self.atoms and self.size - self.missing - len(self.marks) != len(self.cells.ranges):
                 raise DomainError(f"column {self.name!r}: atoms take all of a bin; set decimals")
         elif self.scale == LOG and not _rounded(self.low, self.decimals):
             raise DomainError(
@@ -368,16 +412,42 @@ def _check_private(column: Integer | Real) -> None:
         )
 
 
+def _check_written(column: Integer | Real) -> None:
+    if column.form:
+        spelling = spelling_of(column.form)
+        if spelling is None or (isinstance(spelling, Clock) and isinstance(column, Real)):
+            raise DomainError(
+                f'column {column.name!r}: format = {column.form!r}; numbers are written as in "$#,##0.00",'
+                ' "0.0%" or "#.##0,00;(#.##0,00)", whole units of time as in "%H:%M" or "%-Hh %-Mm"'
+            )
+    check_marks(column.name, column.marks, lambda mark: parse_number(column.plain(mark)))
+
+
+def _as_in(column: Integer | Real) -> str:
+    """The format, for an error message."""
+    return f", as in {column.form}" if column.form else ""
+
+
+def _written(
+    column: Integer | Real, codes: NDArray[np.int32], generator: PublicGenerator
+) -> NDArray[np.object_]:
+    """A text for each code of numbers: each distinct number is spelt once."""
+    drawn = _drawn(column, codes, generator).tolist()
+    texts = {number: column.text_of(number) for number in dict.fromkeys(drawn)}
+    return np.array([texts[number] for number in drawn], object)
+
+
 def fine_cells(column: Integer | Real) -> Cells:
     """The cells that a column with private bins has before they were measured."""
     return _fine_cells(column)
 
 
 def place_in_cells(column: Integer | Real) -> NDArray[np.int32]:
-    """The code of each fine one of a column whose private bins were measured, the missing one last: int32 (codes,)."""
+    """The code of each fine one of a column whose private bins were measured, int32 (codes,); marks, missing last."""
     groups = _groups(column)
     places = place_of(groups, len(fine_cells(column).ranges))
-    return np.append(places, len(groups)).astype(np.int32) if column.missing else places
+    others = np.arange(len(column.marks) + column.missing) + len(groups)
+    return np.append(places, others).astype(np.int32)
 
 
 def _drawn(

@@ -41,7 +41,7 @@ def resolve(
         column = columns[i]
         if not isinstance(column, Integer | Real) or column.private is None:
             raise ValueError(f"column {column.name!r} has no private bins")
-        fine = noisy[: noisy.size - column.missing]
+        fine = noisy[: noisy.size - column.missing - len(column.marks)]
         columns[i] = replace(column, private=column.private.having(fine, deviation))
     return replace(domain, columns=tuple(columns))
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from mechanisms.columns import Categorical, Column, Implied, Moment
+from mechanisms.date_patterns import Pattern
 from mechanisms.domain import Domain
 from mechanisms.moments import Form, moment_of
 from mechanisms.numbers import Integer, Real
@@ -66,7 +67,9 @@ def table_schema(domain: Domain) -> dict[str, object]:
 def _field(column: Column | Implied, kind: ValueType, *, required: bool) -> dict[str, object]:
     field: dict[str, object] = {"name": column.name, "type": _TYPES[kind.kind]}
     constraints: dict[str, object] = {"required": True} if required else {}
-    if isinstance(column, Moment):
+    if not isinstance(column, Categorical | Implied) and _is_spelt(column, kind):
+        field["description"] = _spelt(column)
+    elif isinstance(column, Moment):
         field |= _moment_format(column.shape)
         field["description"] = f"to the {column.unit}"
         constraints |= _moment_bounds(column)
@@ -84,6 +87,21 @@ def _field(column: Column | Implied, kind: ValueType, *, required: bool) -> dict
     return field | ({"constraints": constraints} if constraints else {})
 
 
+def _is_spelt(column: Integer | Real | Moment, kind: ValueType) -> bool:
+    """Whether the values are texts that no pattern of the standard describes, with their bounds."""
+    if isinstance(column, Moment):
+        return bool(column.marks) or (
+            isinstance(column.shape, Pattern) and not column.shape.is_strptime
+        )
+    return kind.kind == TEXT
+
+
+def _spelt(column: Integer | Real | Moment) -> str:
+    noun = {"integer": "whole number", "real": "number"}.get(column.kind, column.kind)
+    said = f"a {noun}" + (f", as in {column.form}" if column.form else "")
+    return said + (f"; or {', '.join(column.marks)}" if column.marks else "")
+
+
 def _number_bounds(column: Integer | Real, kind: ValueType, places: int) -> Mapping[str, object]:
     """The smallest and the largest number that is ever written."""
     ranges = column.cells.ranges
@@ -99,8 +117,10 @@ def _moment_bounds(column: Moment) -> Mapping[str, object]:
     return {"minimum": low, "maximum": high}
 
 
-def _moment_format(form: Form) -> dict[str, object]:
+def _moment_format(form: Form | Pattern) -> dict[str, object]:
     """Type and format of moments of this form; the standard has months, and no weeks."""
+    if isinstance(form, Pattern):
+        return {"type": "datetime" if form.time else "date", "format": form.strptime}
     if form.date == "YYYY-MM":
         return {"type": "yearmonth"}
     if form.date == "YYYY-Www":

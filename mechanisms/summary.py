@@ -10,7 +10,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 
-from mechanisms.domain import Column, Domain, Moment, parse_number
+from mechanisms.column_values import number_of
+from mechanisms.domain import Categorical, Column, Domain, Moment
 from mechanisms.numbers import Integer, Real
 
 MOST_FREQUENT = 3
@@ -21,7 +22,7 @@ class ColumnSummary:
     """One column: how many values are ``missing``, and how many ``distinct`` ones there are besides.
 
     ``low`` and ``high`` as they are written, where values have an order (else None); ``frequent`` are the commonest
-    categories with their rows, where they have none.
+    categories with their rows, where they have none, or the marks that stand among them.
     """
 
     name: str
@@ -49,12 +50,14 @@ def _summary(domain: Domain, column: Column, values: Iterable[str]) -> ColumnSum
     counts = Counter(values)
     absent = [v for v in counts if column.code_of(v) is None and v in domain.missing_values]
     missing = sum(counts.pop(value) for value in absent)
+    marks = () if isinstance(column, Categorical) else column.marks
+    marked = tuple((mark, counts.pop(mark)) for mark in marks if mark in counts)
     if not counts:
-        return ColumnSummary(column.name, column.kind, missing, 0)
+        return ColumnSummary(column.name, column.kind, missing, 0, frequent=marked)
     if isinstance(column, Integer | Real | Moment):
         ordered = sorted(counts, key=lambda value: _place(column, value))
         return ColumnSummary(
-            column.name, column.kind, missing, len(counts), ordered[0], ordered[-1]
+            column.name, column.kind, missing, len(counts), ordered[0], ordered[-1], marked
         )
     commonest = sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:MOST_FREQUENT]
     return ColumnSummary(column.name, column.kind, missing, len(counts), frequent=tuple(commonest))
@@ -62,7 +65,4 @@ def _summary(domain: Domain, column: Column, values: Iterable[str]) -> ColumnSum
 
 def _place(column: Integer | Real | Moment, value: str) -> float:
     """Where a value stands among the others of its column."""
-    if isinstance(column, Moment):
-        return float(column.tick(value))
-    number = parse_number(value)
-    return 0.0 if number is None else float(number)
+    return float(number_of(column, value))

@@ -6,6 +6,7 @@ Provides ``ValueType``, ``value_types``, ``typed_table`` and ``as_types``. A tab
 Public: the types. Secret: nothing, tables of text that are given here are synthetic.
 Representation: a column of categories, or one that another implies, has the type that all of its values have,
 each in one spelling only (``7`` and never ``07``), so that every value reads back as it was written.
+What has a spelling of its own (``$1,234.56``, ``28.01.2022``) or marks stays text, as it is in the owner's table.
 Limits: a date that tells less than a day (a month, a week) stays text, since no typed table has such.
 """
 
@@ -18,8 +19,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from mechanisms.columns import Categorical, Column, Implied, Moment
+from mechanisms.date_patterns import Pattern
 from mechanisms.domain import Domain
+from mechanisms.moments import named_zone
 from mechanisms.numbers import Integer, Real
+from mechanisms.spelling import Numeral, spelling_of
 from mechanisms.written import decimals_of, parse_whole
 
 if TYPE_CHECKING:
@@ -49,7 +53,9 @@ class ValueType:
         if self.kind == DAY:
             return datetime.date.fromisoformat(written)
         if self.kind == TIME:
-            return datetime.datetime.fromisoformat(written)
+            moment = datetime.datetime.fromisoformat(written)
+            zone = named_zone(self.zone)
+            return moment if zone is None else moment.astimezone(zone)
         return written
 
 
@@ -140,18 +146,32 @@ def _pandas_type(kind: ValueType, *, missing: bool) -> str:
 
 
 def _type_of(column: Column | Implied) -> ValueType:
-    if isinstance(column, Integer):
-        return ValueType(WHOLE)
-    if isinstance(column, Real):
-        return ValueType(NUMBER, column.places)
+    if not isinstance(column, Categorical | Implied) and column.marks:
+        return ValueType(TEXT)
+    if isinstance(column, Integer | Real):
+        return _type_of_numbers(column)
     if isinstance(column, Moment):
         form = column.shape
+        if isinstance(form, Pattern):
+            return ValueType(TEXT)
         if form.time:
             return ValueType(TIME, zone=form.zone)
         return ValueType(DAY if form.date in _WHOLE_DAYS else TEXT)
     if isinstance(column, Implied):
         return _type_of_all([value for _, value in column.values])
     return _type_of_all(column.categories)
+
+
+def _type_of_numbers(column: Integer | Real) -> ValueType:
+    """Numbers of which decimals alone are written in a way of their own stay numbers."""
+    spelling = spelling_of(column.form) if column.form else None
+    if spelling is not None and not spelling.bare:
+        return ValueType(TEXT)
+    if isinstance(column, Integer):
+        return (
+            ValueType(NUMBER, spelling.least) if isinstance(spelling, Numeral) else ValueType(WHOLE)
+        )
+    return ValueType(NUMBER, column.places)
 
 
 def _type_of_all(values: Sequence[str]) -> ValueType:

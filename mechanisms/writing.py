@@ -122,7 +122,7 @@ def _write_parquet(path: Path, frames: Iterable[pd.DataFrame], domain: Domain) -
 
 
 def _arrow_type(arrow: ModuleType, kind: ValueType) -> object:
-    zone = {"": None, "Z": "UTC"}.get(kind.zone, kind.zone)
+    zone = {"": None, "Z": "UTC"}.get(kind.zone, kind.zone.strip("[]"))
     return {
         TEXT: arrow.string(),
         WHOLE: arrow.int64(),

@@ -13,7 +13,18 @@ from mechanisms.draft import Draft
 from mechanisms.linked_draft import SourceDraft
 
 _MARK = "# READ FROM THE DATA: replace or confirm"
-_READ = ("categories", "low", "high", "atoms", "scale", "decimals", "unit", "format")
+_READ = (
+    "categories",
+    "low",
+    "high",
+    "atoms",
+    "scale",
+    "decimals",
+    "unit",
+    "format",
+    "marks",
+    "prefix",
+)
 """Keys of a column whose values came out of the table."""
 _FEW_COLUMNS = 5
 """So many columns at most have few triples; others are asked for all pairs."""
@@ -36,7 +47,7 @@ def draft_text(
 # WARNING: the following was READ FROM THE DATA, and a domain is published with the result. Replace or confirm each of
 # these from public knowledge before a run in earnest:
 {_comments(draft.notes)}
-{_left_out(draft)}{ignored}
+{_questions(draft)}{_left_out(draft)}{ignored}
 [run]
 epsilon = 1.0
 delta = 1e-5
@@ -65,6 +76,15 @@ def _workload(drafted: Domain) -> str:
 
 def _comments(notes: Sequence[str]) -> str:
     return "".join(f"#   {note}\n" for note in notes)
+
+
+def _questions(draft: Draft) -> str:
+    if not draft.questions:
+        return ""
+    return (
+        "# TO BE ASKED: what can be read in two ways, and how it was read here:\n"
+        f"{_comments(draft.questions)}\n"
+    )
 
 
 def _left_out(draft: Draft) -> str:

@@ -123,7 +123,7 @@ def _private_bins(column: Column) -> Column:
 def _equal_bins(column: Column) -> Column:
     if isinstance(column, Integer):
         low, high = min((*column.atoms, column.low)), max((*column.atoms, column.high))
-        return Integer(column.name, low, high, missing=column.missing)
+        return replace(column, low=low, high=high, edges=(), scale="linear", atoms=())
     if isinstance(column, Real):
         return replace(
             column,

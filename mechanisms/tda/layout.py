@@ -4,7 +4,8 @@ Provides ``Layout``, ``Rows`` and ``rows_of``; ``scaled`` and ``unscaled``, betw
 
 A column is continuous where it has numbers between public bounds, more of them than a mixture has components. Every
 other one is discrete: categories, dates (by their bins), few whole numbers, and what the settings name. A missing value
-and a value with a cell of its own (an atom) in a continuous column are further components of it, without a number.
+and a value with a cell of its own (an atom, a mark) in a continuous column are further components of it, without a
+number.
 
 Secret: rows, at their silo. Public: layouts.
 """
@@ -102,10 +103,10 @@ class Rows:
         return f"Rows({len(self)})"
 
 
-def specials(column: Continuous) -> tuple[float | None, ...]:
-    """The further components of a continuous column: its atoms ascending, then None if values may be missing."""
+def specials(column: Continuous) -> tuple[float | str | None, ...]:
+    """The further components of a continuous column: its atoms ascending, marks, then None if values may be missing."""
     missing: tuple[None, ...] = (None,) if column.missing else ()
-    return (*sorted(map(float, column.atoms)), *missing)
+    return (*sorted(map(float, column.atoms)), *column.marks, *missing)
 
 
 def rows_of(
@@ -162,8 +163,9 @@ def _special_of(column: Continuous, codes: NDArray[np.int32]) -> NDArray[np.int3
     # Atoms have their codes in ascending order, as `specials` has them.
     for place, code in enumerate(sorted(column.cells.atoms.values())):
         table[code] = place
-    if column.missing:
-        table[-1] = len(column.atoms)
+    # Marks and the missing one have the last codes.
+    others = len(column.marks) + column.missing
+    table[column.size - others :] = len(column.atoms) + np.arange(others)
     return table[codes]
 
 

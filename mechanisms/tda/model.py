@@ -26,7 +26,6 @@ from mechanisms.tda.icdm import Scores
 from mechanisms.tda.layout import Continuous, Layout, scaled, specials, unscaled
 from mechanisms.tda.mixture import Mixture, Prior
 from mechanisms.tda.settings import CategoryOrder, Privacy
-from mechanisms.written import write_multiple
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -98,9 +97,11 @@ class TdaModel:
         inside = np.minimum(component, layout.components - 1)
         x = mixture.mean[j, inside] + place * mixture.deviation[j, inside]
         written = _as_text(column, unscaled(column, np.clip(x, 0.0, 1.0)))
-        for k, atom in enumerate(specials(column)):
-            missing = layout.domain.missing_values
-            text = missing[0] if atom is None else number_text(column, atom)
+        for k, special in enumerate(specials(column)):
+            if special is None:
+                text = layout.domain.missing_values[0]
+            else:
+                text = special if isinstance(special, str) else number_text(column, special)
             written[component == layout.components + k] = text
         return written
 
@@ -179,7 +180,9 @@ def column_scores(
     ranked = []
     for j, share in enumerate(shares[: len(layout.continuous)]):
         column = layout.number(j)
-        atoms = [np.inf if atom is None else _place(column, atom) for atom in specials(column)]
+        atoms = [
+            _place(column, atom) if isinstance(atom, float) else np.inf for atom in specials(column)
+        ]
         places = np.concatenate([mixture.mean[j], np.array(atoms, np.float64)])
         ranked.append(Scores(share, np.argsort(places, kind="stable")))
     return [*ranked, *map(Scores.as_listed, shares[len(layout.continuous) :])]
@@ -197,4 +200,4 @@ def _as_text(column: Continuous, values: Floats) -> NDArray[np.object_]:
     ranges = [column.cells.ranges[code] for code in column.cells.bins]
     first, last = min(low for low, _ in ranges), max(high for _, high in ranges)
     inside = np.clip(multiples, first, last).tolist()
-    return np.array([write_multiple(k, places) for k in inside], object)
+    return np.array([column.text_of(k) for k in inside], object)

@@ -26,12 +26,13 @@ class Draft:
     """A config drafted from a table: ``text`` is TOML, to be edited, with marks beside what was read from the data.
 
     ``notes`` say what was read from the table for each column, ``left_out`` which columns look like identifiers or
-    free text. It can be given wherever a config can.
+    free text, ``questions`` what can be read in more than one way. It can be given wherever a config can.
     """
 
     text: str
     notes: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
+    questions: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return self.text
@@ -68,7 +69,7 @@ def draft(table: TableLike, *, name: str = "table") -> Draft:
     else:
         drafted = draft_of(given.read, given.source.shown, "a DataFrame")
     text, _ = text_with_offers(given.source.name, drafted)
-    return Draft(text, drafted.notes, drafted.left_out)
+    return Draft(text, drafted.notes, drafted.left_out, drafted.questions)
 
 
 def config_of(given: ConfigLike, changes: Mapping[str, object]) -> Config:

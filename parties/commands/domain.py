@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from mechanisms.draft import draft_domain
+from mechanisms.draft import Draft, draft_domain
 from mechanisms.linked_draft import SourceDraft, TableRead, draft_sources
 from mechanisms.reading import read_recognised
 from parties.commands.running import common_options
@@ -47,12 +47,14 @@ def domain(
         draft, sources = draft_sources(_read(table), private_bins=private_bins)
     else:
         draft = draft_domain(table.source, private_bins=private_bins)
+    _summarise(draft)
     text, offers = text_with_offers(name_of(table), draft, sources)
     if as_json:
         document = {
             "domain": draft.domain.to_dict(),
             "notes": list(draft.notes),
             "left_out": list(draft.left_out),
+            "questions": list(draft.questions),
             "read_as": draft.read_as,
             "offers": [asdict(offer) for offer in offers],
             "sources": [asdict(source) for source in sources],
@@ -72,6 +74,19 @@ def domain(
             out,
             f"cannot be written: {error.strerror or error}; expected a new file in a folder that can be written",
         ) from error
+
+
+def _summarise(draft: Draft) -> None:
+    """Say on standard error what is left out and what has to be asked; nothing of it is a value of the table."""
+    if draft.left_out:
+        columns = len(draft.domain.columns)
+        click.echo(f"{columns} columns drafted, {len(draft.left_out)} left out:", err=True)
+    for reason in draft.left_out:
+        click.echo(f"  {reason}", err=True)
+    if draft.questions:
+        click.echo("To be asked, since it can be read in two ways:", err=True)
+    for question in draft.questions:
+        click.echo(f"  {question}", err=True)
 
 
 def _read(tables: Mapping[str, Table]) -> dict[str, TableRead]:

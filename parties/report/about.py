@@ -202,4 +202,8 @@ def _values(column: Column) -> str:
         atoms = ", ".join(str(atom) for atom in column.atoms[:_SHOWN_VALUES])
         more = len(column.atoms) - _SHOWN_VALUES
         said += f"; by themselves {atoms}" + (f" and {more} more" if more > 0 else "")
+    if column.form:
+        said += f"; as in {column.form}"
+    if column.marks:
+        said += f"; or {', '.join(column.marks)}"
     return said

@@ -133,7 +133,7 @@ def test_from_dict_takes_dates_as_toml_has_them() -> None:
     [
         ({"low": "2020-13-01"}, "'2020-13-01' is no date to the day, as in YYYY-MM-DD"),
         ({"low": "2020-01-02", "high": "2020-01-01"}, "is after high"),
-        ({"unit": "fortnight"}, "have one of day, week, month, year"),
+        ({"unit": "fortnight"}, "have one of day, week, month, quarter, year"),
         ({"unit": "hour"}, "have one of day"),
         ({"format": "DD.MM.YYYY"}, "a date is written as in YYYY-MM-DD"),
         ({"format": "YYYY-MM-DD HH:MM"}, "a date is written as in"),
@@ -146,3 +146,20 @@ def test_moment_columns_say_what_is_wrong(changes: dict[str, object], says: str)
     table = {"name": "d", "kind": "date", "low": "2020-01-01", "high": "2020-12-31", **changes}
     with pytest.raises(DomainError, match=says):
         Domain.from_dict({"column": [table]})
+
+
+def test_form_of_a_place_writes_the_offset_that_its_clocks_have() -> None:
+    form = Form.parse("YYYY-MM-DDTHH:MM:SS[Europe/Berlin]")
+    assert form is not None
+    assert form.write(datetime(2021, 7, 1)) == "2021-07-01T00:00:00+02:00"
+    assert form.write(datetime(2021, 1, 1)) == "2021-01-01T00:00:00+01:00"
+    assert form.read("2021-06-30T22:00:00Z", "second") == datetime(2021, 7, 1)
+    assert form.read("2021-07-01T00:00:00", "second") is None
+    assert Form.parse("YYYY-MM-DDTHH:MM:SS[Nowhere/Else]") is None
+
+
+@given(st.datetimes(datetime(1980, 1, 1), datetime(2030, 1, 1)))
+def test_form_of_a_place_gives_every_time_of_day_back(moment: datetime) -> None:
+    form = Form.parse("YYYY-MM-DDTHH:MM:SS.ffffff[Europe/Berlin]")
+    assert form is not None
+    assert form.read(form.write(moment), "microsecond") == moment

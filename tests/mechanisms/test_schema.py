@@ -144,3 +144,34 @@ def test_table_schema_takes_a_category_for_what_it_is_though_it_looks_missing() 
 def test_table_schema_leaves_weeks_as_text() -> None:
     weeks = Moment("a", "date", "2020-W01", "2020-W20", "week", form="YYYY-Www")
     assert field_of(weeks)["type"] == "string"
+
+
+@pytest.mark.parametrize(
+    ("column", "expected"),
+    [
+        (
+            Real("a", 0.0, 9.0, decimals=2, form="$#,##0.00"),
+            {"type": "string", "description": "a number, as in $#,##0.00"},
+        ),
+        (
+            Integer("a", 0, 9, form="0.0"),
+            {"type": "number", "constraints": {"required": True, "minimum": 0.0, "maximum": 9.0}},
+        ),
+        (
+            Integer("a", 0, 9, marks=("<5",)),
+            {"type": "string", "description": "a whole number; or <5"},
+        ),
+        (
+            Moment("a", "date", "2020-01-01", "2020-01-31", "day", form="%d.%m.%Y"),
+            {"type": "date", "format": "%d.%m.%Y", "description": "to the day"},
+        ),
+        (
+            Moment("a", "date", "2020-Q1", "2020-Q4", "quarter", form="%Y-Q%q"),
+            {"type": "string", "description": "a date, as in %Y-Q%q"},
+        ),
+    ],
+)
+def test_table_schema_describes_what_has_a_spelling_of_its_own(
+    column: object, expected: dict[str, object]
+) -> None:
+    assert expected.items() <= field_of(column).items()

@@ -125,12 +125,27 @@ def test_guarded_returns_two_for_wrong_usage(capsys: pytest.CaptureFixture[str])
     assert "Missing" in capsys.readouterr().err
 
 
+def test_domain_says_beside_the_draft_what_it_leaves_out_and_asks(tmp_path: Path) -> None:
+    table = tmp_path / "stays.csv"
+    rows = [f"{i:05d},{i % 12 + 1:02d}/0{i % 9 + 1}/2021,{i % 3}" for i in range(40)]
+    table.write_text("\n".join(["case,came,ward", *rows]))
+    drafted = CliRunner().invoke(cli, ["domain", str(table)])
+    assert drafted.exit_code == 0
+    assert drafted.stderr.splitlines()[:2] == [
+        "2 columns drafted, 1 left out:",
+        "  case: looks like an identifier: 40 different values in 40 rows",
+    ]
+    assert "came: days, months and years can be read in more than one order" in drafted.stderr
+    asked = json.loads(CliRunner().invoke(cli, ["domain", str(table), "--json"]).stdout)
+    assert len(asked["questions"]) == 1
+
+
 def test_domain_drafts_a_config_that_loads_and_marks_what_it_read(tmp_path: Path) -> None:
     table = tmp_path / "stays.csv"
     table.write_text("sex,age,cost\nf,3,1.5\nm,90,\nf,17,2.25\n")
     drafted = CliRunner().invoke(cli, ["domain", str(table)])
     assert drafted.exit_code == 0
-    assert drafted.output.count("# READ FROM THE DATA") == 1 + 2 + 3 + 1
+    assert drafted.output.count("# READ FROM THE DATA") == 1 + 2 + 4 + 1
     assert "WARNING" in drafted.output
     path = tmp_path / "stays.toml"
     path.write_text(drafted.output)

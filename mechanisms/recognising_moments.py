@@ -1,0 +1,241 @@
+"""How a column's texts write dates and times, recognised from the texts.
+
+Provides ``MomentReading`` and ``read_moments``. Where days and months can be read in either order, one is chosen and
+``question`` says so.
+
+Secret: the texts, at their owner; a question has none of them. Limits: English names of months; patterns without zones.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from itertools import product
+
+from mechanisms.date_patterns import Pattern
+from mechanisms.moments import Form, named_zone
+from mechanisms.recognising import marks_among
+
+ENOUGH_ROWS = 10
+"""Digits alone are dates in so many rows at least."""
+PLAUSIBLE_YEARS = range(1900, 2101)
+
+_ZONES = (
+    *("Europe/Berlin", "Europe/London", "Europe/Athens", "Europe/Lisbon"),
+    *("America/New_York", "America/Chicago", "America/Denver", "America/Los_Angeles"),
+    *("America/Halifax", "America/Anchorage", "Australia/Sydney", "Australia/Adelaide"),
+    *("Pacific/Auckland", "America/Santiago", "Asia/Jerusalem", "Europe/Moscow"),
+)
+_ZONE_QUESTION = (
+    "the offsets are those of {zone}, and of places that keep the same time; name yours in format"
+)
+
+_TIME = re.compile(
+    r"(.*?\d)([T ,:]{1,2})(\d{1,2}):(\d\d)(?::(\d\d)(\.\d{6})?)?( ?[AaPp][Mm])?", re.ASCII
+)
+_SEPARATED = tuple(
+    "".join((*parts[:1], sign, parts[1], sign, parts[2]))
+    for sign in "./- "
+    for parts in (
+        ("%d", "%m", "%Y"),
+        ("%m", "%d", "%Y"),
+        ("%Y", "%m", "%d"),
+        ("%d", "%m", "%y"),
+        ("%m", "%d", "%y"),
+        ("%d", "%b", "%Y"),
+        ("%d", "%b", "%y"),
+        ("%d", "%B", "%Y"),
+        ("%b", "%d", "%Y"),
+        ("%Y", "%b", "%d"),
+    )
+)
+_DAYS = (
+    *_SEPARATED,
+    *("%y-%m-%d", "%d%b%Y", "%d%b%y", "%b %d, %Y", "%B %d, %Y", "%d. %B %Y", "%d. %b %Y"),
+)
+_PERIODS = (
+    *("%m/%Y", "%Y/%m", "%b %Y", "%b-%Y", "%b-%y", "%b %y", "%B %Y", "%b%Y", "%Y-%b", "%m-%Y"),
+    *(
+        "%Y-Q%q",
+        "%YQ%q",
+        "%Y Q%q",
+        "Q%q %Y",
+        "Q%q-%Y",
+        "Q%q/%Y",
+        "%q/%Y",
+        "%GW%V",
+        "%G W%V",
+        "W%V %G",
+    ),
+)
+_DIGITS = {6: ("%Y%m",), 8: ("%d%m%Y", "%m%d%Y"), 12: ("%Y%m%d%H%M",), 14: ("%Y%m%d%H%M%S",)}
+
+
+@dataclass(frozen=True, slots=True)
+class MomentReading:
+    """Texts that are moments, in ``form``, and ``marks``. ``question`` says what else they may mean, or ""."""
+
+    form: Form | Pattern
+    moments: Mapping[str, datetime]
+    marks: tuple[str, ...] = ()
+    question: str = ""
+
+
+def read_moments(counts: Mapping[str, int]) -> MomentReading | None:
+    """How a column's texts write dates or times, None if they do not; ``counts`` are the rows of each."""
+    words = {text for text in counts if not re.search(r"[1-9]", text)}
+    marks = marks_among(counts, counts.keys() - words)
+    for others in ((), marks) if marks else ((),):
+        values = {text: rows for text, rows in counts.items() if text not in others}
+        found = _iso(values) or _patterned(values)
+        if found is not None:
+            return MomentReading(found.form, found.moments, others, found.question)
+    return None
+
+
+def _read(form: Form | Pattern, values: Mapping[str, int]) -> dict[str, datetime] | None:
+    """The moments of all texts, None where one is none."""
+    moments = {}
+    for text in values:
+        moment = form.read(text, form.unit)
+        if moment is None:
+            return None
+        moments[text] = moment
+    return moments
+
+
+def _exact(form: Form | Pattern, values: Mapping[str, int]) -> dict[str, datetime] | None:
+    """As ``_read``, where each text comes back as it was."""
+    moments = _read(form, values)
+    if moments is None or any(form.write(moment) != text for text, moment in moments.items()):
+        return None
+    return moments
+
+
+def _are_plausible(moments: Mapping[str, datetime], values: Mapping[str, int]) -> bool:
+    """Digits alone are dates only in many rows, and within years that one lives in."""
+    if not all(text.isdecimal() for text in values):
+        return True
+    years = {moment.year for moment in moments.values()}
+    return sum(values.values()) >= ENOUGH_ROWS and years <= set(PLAUSIBLE_YEARS)
+
+
+def _iso(values: Mapping[str, int]) -> MomentReading | None:
+    """The ISO form in which all texts are written, or one that can be read from all of them."""
+    for form in _iso_forms(next(iter(values))):
+        moments = _exact(form, values)
+        if moments is not None:
+            return MomentReading(form, moments) if _are_plausible(moments, values) else None
+    if all(text.isdecimal() for text in values):
+        return None
+    for form in _zoned_forms(values):
+        moments = _exact(form, values)
+        if moments is not None:
+            return MomentReading(form, moments, (), _ZONE_QUESTION.format(zone=form.zone[1:-1]))
+    common = _common_form(list(values))
+    moments = _read(common, values) if common else None
+    return MomentReading(common, moments) if common and moments else None
+
+
+def _zoned_forms(values: Mapping[str, int]) -> list[Form]:
+    """Forms of places, for moments with the offset of summer and of winter."""
+    offsets = {text[-6:] for text in values}
+    first = _iso_forms(next(iter(values)))
+    if len(offsets) != 2 or not first or not first[0].zone:
+        return []
+    return [replace(first[0], zone=f"[{name}]") for name in _ZONES if named_zone(f"[{name}]")]
+
+
+def _iso_forms(value: str) -> list[Form]:
+    """Forms that a first value may have."""
+    if len(value) < 11:
+        dates = ("YYYY-MM-DD", "YYYYMMDD", "YYYY-MM", "YYYY-Www")
+        return [Form(date) for date in dates if len(date) == len(value)]
+    found = re.fullmatch(r"(\d{4}(-?)\d\d-?\d\d)([T ])([\d:.]+)(Z|[+-]\d\d:\d\d)?", value)
+    if found is None:
+        return []
+    date = "YYYY-MM-DD" if found[2] else "YYYYMMDD"
+    times = ("HH", "HH:MM", "HH:MM:SS", "HH:MM:SS.fff", "HH:MM:SS.ffffff")
+    return [
+        Form(date, found[3], time, found[5] or "") for time in times if len(time) == len(found[4])
+    ]
+
+
+def _common_form(values: Sequence[str]) -> Form | None:
+    """The usual form, for moments written in several ways: in UTC where they have zones."""
+    for text in ("YYYY-MM-DD", "YYYY-MM-DDTHH:MM:SS.ffffff", "YYYY-MM-DDTHH:MM:SS.ffffffZ"):
+        form = Form.parse(text)
+        read = (
+            [form.read(value, "microsecond" if form.time else "day") for value in values]
+            if form
+            else []
+        )
+        if form and all(read):
+            fine = any(moment is not None and moment.microsecond for moment in read)
+            return form if fine or not form.time else Form(form.date, "T", "HH:MM:SS", form.zone)
+    return None
+
+
+def _patterned(values: Mapping[str, int]) -> MomentReading | None:
+    """The pattern that all texts are written in; of two orders of day and month the first one, with a question."""
+    first = next(iter(values))
+    found: list[MomentReading] = []
+    for pattern in _patterns(first):
+        if found and found[0].form.unit != pattern.unit:
+            continue
+        moments = _exact(pattern, values)
+        if moments is None or not _are_plausible(moments, values):
+            continue
+        if not any(moments == other.moments for other in found):
+            found.append(MomentReading(pattern, moments))
+    if not found:
+        return None
+    chosen = found[0]
+    others = ", ".join(str(other.form) for other in found[1:])
+    question = (
+        f"days, months and years can be read in more than one order; they are read as {chosen.form}, and {others}"
+        " would fit as well"
+    )
+    return MomentReading(chosen.form, chosen.moments, (), question if others else "")
+
+
+def _patterns(value: str) -> Iterator[Pattern]:
+    """The patterns that a value may be written in."""
+    dates: Sequence[str] = (*_DAYS, *_PERIODS)
+    times = [""]
+    if value.isdecimal():
+        dates = _DIGITS.get(len(value), ())
+    elif found := _TIME.fullmatch(value):
+        value, dates = found[1], _DAYS
+        times = list(_times(found))
+    for date in dates:
+        for flagged, time in product(_flagged(date), times):
+            pattern = Pattern.parse(flagged + time)
+            plain = Pattern.parse(flagged)
+            if pattern and plain and plain.matches(value):
+                yield pattern
+
+
+def _times(found: re.Match[str]) -> Iterator[str]:
+    """What follows a date, of hours with a leading zero and without."""
+    twelve = found[7]
+    if twelve and twelve != twelve.upper():
+        return
+    letter = "I" if twelve else "H"
+    rest = ":%M" + (":%S" if found[5] else "") + (".%f" if found[6] else "")
+    rest += twelve[:-2] + "%p" if twelve else ""
+    for flag in ("", "-"):
+        yield f"{found[2]}%{flag}{letter}{rest}"
+
+
+def _flagged(date: str) -> Iterator[str]:
+    """The pattern with leading zeros and without, with names of months as they are and in capitals."""
+    yield date
+    if "%d" in date or "%m" in date:
+        yield date.replace("%d", "%-d").replace("%m", "%-m")
+    if "%b" in date:
+        yield date.replace("%b", "%^b")
+        if "%d" in date:
+            yield date.replace("%b", "%^b").replace("%d", "%-d")
