@@ -59,6 +59,11 @@ def value_types(domain: Domain) -> dict[str, ValueType]:
     return {name: _type_of(columns[name]) for name in domain.written_names}
 
 
+def number_columns(domain: Domain) -> frozenset[str]:
+    """The names of the written columns of numbers that may have decimals."""
+    return frozenset(name for name, kind in value_types(domain).items() if kind.kind == NUMBER)
+
+
 def missing_columns(domain: Domain) -> frozenset[str]:
     """The names of the written columns that may have missing values."""
     names = {column.name for column in domain.columns if column.missing}
