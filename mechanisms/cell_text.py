@@ -101,7 +101,7 @@ def text(value: object) -> str:
 
 
 def whole_floats(values: Sequence[object]) -> Sequence[object]:
-    """The values, floats as whole numbers if all of them are: pandas makes floats of whole numbers beside missing ones."""
+    """The values, floats as whole numbers if all of them are: what pandas makes of those beside missing values."""
     floats = [float(x) for x in values if isinstance(x, float | np.floating) and not math.isnan(x)]
     if not all(x.is_integer() and abs(x) < 2**53 for x in floats):
         return values

@@ -51,8 +51,9 @@ class Domain:
 
     ``columns`` are those that have codes. ``implied`` are filled in from them, ``ignore`` are names of columns that
     tables may have and that nothing is done with. A value that a categorical column lists is that category even if
-    ``missing_values`` holds it too. Synthetic tables of text are written in ``format``. Raises ``DomainError`` without columns, if two have the same name, or if the table
-    of an implied column is not one for its source, or if the format cannot hold every value.
+    ``missing_values`` holds it too. Synthetic tables of text are written in ``format``. Raises ``DomainError`` without
+    columns, if two have the same name, if the table of an implied column is not one for its source, or if the format
+    cannot hold every value.
     """
 
     columns: tuple[Column, ...]
@@ -113,7 +114,7 @@ class Domain:
         return math.prod(self.sizes(clique))
 
     def to_dict(self) -> dict[str, object]:
-        """The ``[[column]]`` and ``[missing]`` tables of a configuration, ``ignore`` and ``[format]`` if they say anything."""
+        """The ``[[column]]`` and ``[missing]`` tables of a configuration; ``ignore`` and ``[format]`` if there are any."""
         tables = {column.name: column.to_dict() for column in (*self.columns, *self.implied)}
         document: dict[str, object] = {
             "column": [tables[name] for name in self.written_names],

@@ -71,12 +71,16 @@ _Binned = TypeVar("_Binned", Integer, Real)
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A ``domain``, ``notes`` on what was read from the table for each column, and on what was left out and why."""
+    """A ``domain``, ``notes`` on what was read from the table for each column, and on what was left out and why.
+
+    ``read_as`` is how the table was recognised, and ``skipped`` what of the file is not in it.
+    """
 
     domain: Domain
     notes: tuple[str, ...]
     left_out: tuple[str, ...]
     read_as: str
+    skipped: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -149,8 +153,8 @@ def draft_of(table: TextTable, where: str, read_as: str, *, private_bins: bool =
     if not columns:
         raise DataError(f"{where}: no column is left to model; {'; '.join(reasons)}")
     missing = tuple(value for value, _ in spellings.most_common()) or DEFAULT_MISSING_VALUES
-    domain = Domain(tuple(columns), missing, ignore=tuple(left_out))
-    return Draft(domain, tuple(notes), tuple(reasons), read_as)
+    domain = Domain(tuple(columns), missing, ignore=tuple(left_out), format=table.form)
+    return Draft(domain, tuple(notes), tuple(reasons), read_as, table.notes)
 
 
 def _column(name: str, values: Sequence[str]) -> _Column:

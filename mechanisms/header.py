@@ -6,8 +6,9 @@ names are published: where that is in doubt the table is refused, with the optio
 - A title above the header is skipped, with a note, where the row below it has a name for every column and the rows
   below that have numbers or dates.
 - Refused: a header of which a cell looks like a value, a second header row, a header that comes again.
-- Left out, with a note: rows below the table that have separators alone, or words in the first column alone; an index column (without a name, of whole numbers that are all different), columns without a
-  name and without a value, such as a trailing separator makes.
+- Left out, with a note: rows below the table that have separators alone, or words in the first column alone; an index
+  column (without a name, of whole numbers that are all different); columns without a name and without a value, such as
+  a trailing separator makes.
 
 Secret: the rows, at their owner; an error may quote one cell of the header.
 Limits: rules of thumb, all in the constants below; ``Dialect.header_line`` overrides them.

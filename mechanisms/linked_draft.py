@@ -83,4 +83,5 @@ def _merged(drafts: Sequence[Draft], sources: Sequence[SourceDraft]) -> Draft:
         tuple(note for draft in drafts for note in draft.notes),
         tuple(note for draft in drafts for note in draft.left_out),
         "; ".join(dict.fromkeys(draft.read_as for draft in drafts)),
+        tuple(note for draft in drafts for note in draft.skipped),
     )

@@ -1,6 +1,6 @@
 """Reading tables: text files, Parquet, Excel and others, and queries to a database.
 
-Provides ``read_text``, ``read_table`` for those who have pandas, ``read_recognised``, ``read_synthetic`` and
+Provides ``read_text``, ``read_table`` for those who have pandas, ``read_recognised``, ``read_drawn`` and
 ``as_text``. A file's content says what it is, and how it is compressed (`mechanisms.unpacking`,
 `mechanisms.typed_files`); where it does not, its name does: ``.tsv`` has tabs. With ``sql`` the location is a
 database's URL.
@@ -69,7 +69,7 @@ def read_recognised(source: str | Path | TableSource) -> tuple[TextTable, str]:
     return _read_text(content, source.dialect)
 
 
-def read_synthetic(path: Path, domain: Domain) -> TextTable:
+def read_drawn(path: Path, domain: Domain) -> TextTable:
     """A synthetic table of text over ``domain``, as it was written, whatever its values look like.
 
     Raises: ``DataError`` as ``read_text``.
@@ -91,12 +91,13 @@ def _read_text(content: Content, dialect: Dialect) -> tuple[TextTable, str]:
         dialect = replace(dialect, delimiter=dialect.delimiter or TAB)
     try:
         text, encoding = decode_text(content.data, dialect.encoding)
-        rows, found = parse_rows(text, dialect)
     except UnicodeError as error:
         expected = (dialect.encoding or "text").upper()
         raise DataError(
             f"{where}: is not {expected} text; give its --encoding, or save the table as UTF-8"
         ) from error
+    try:
+        rows, found = parse_rows(text, dialect)
     except csv.Error as error:
         if "\0" in text:
             _refuse_nul(where, text)
@@ -119,8 +120,8 @@ def _refuse_nul(where: str, text: str) -> None:
     before = text[: text.index("\0")].replace("\r\n", "\n").replace("\r", "\n")
     line, place = before.count("\n") + 1, len(before) - before.rfind("\n")
     raise DataError(
-        f"{where}, line {line}: character {place} is a NUL byte, so that this is not a text table, or damaged; expected "
-        "text, Parquet, Feather, JSON, Excel, Stata, SPSS or SAS, or the file without such bytes"
+        f"{where}, line {line}: character {place} is a NUL byte, so that this is not a text table, or damaged; "
+        "expected text, Parquet, Feather, JSON, Excel, Stata, SPSS or SAS, or the file without such bytes"
     )
 
 

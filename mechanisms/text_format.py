@@ -1,7 +1,7 @@
 """The form of a text table that is written: delimiter, encoding, decimal sign, quotes, line ends, empty columns.
 
-Provides ``TextFormat``, ``PLAIN_FORMAT``, and ``form_of_text``. A draft has the format of the table that it was drafted from, as a
-configuration's ``[format]``, so that a synthetic table opens in its owner's program as the real one does.
+Provides ``TextFormat``, ``PLAIN_FORMAT``, and ``form_of_text``. A draft has the format of the table that it was drafted
+from, as a configuration's ``[format]``, so that a synthetic table opens in its owner's program as the real one does.
 
 Public: all of it; a format says nothing of a row.
 Limits: a decimal comma is written in columns of numbers (`mechanisms.typed`), not in categories that are text.

@@ -17,7 +17,7 @@ import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from mechanisms.errors import DataError
 
@@ -30,12 +30,12 @@ _PART = 1 << 20
 _ZIP = b"PK\x03\x04"
 _OFFICE_FILE = "[Content_Types].xml"
 _ZSTANDARD = b"\x28\xb5\x2f\xfd"
-_OPENERS: tuple[tuple[bytes, Callable[[IO[bytes]], IO[bytes]]], ...] = (
-    (b"\x1f\x8b", lambda file: gzip.GzipFile(fileobj=file)),
-    (b"BZh", lambda file: bz2.BZ2File(file)),
-    (b"\xfd7zXZ\x00", lambda file: lzma.LZMAFile(file)),
+_OPENERS: tuple[tuple[bytes, Callable[..., Any]], ...] = (
+    (b"\x1f\x8b", gzip.open),
+    (b"BZh", bz2.open),
+    (b"\xfd7zXZ\x00", lzma.open),
 )
-_Failures = (OSError, EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile)
+_FAILURES = (OSError, EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -73,7 +73,7 @@ def is_office_file(data: bytes) -> bool:
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             return bool({_OFFICE_FILE, "mimetype"} & set(archive.namelist()))
-    except _Failures:
+    except _FAILURES:
         return False
 
 
@@ -82,7 +82,7 @@ def check_archive(content: Content) -> None:
     try:
         with zipfile.ZipFile(io.BytesIO(content.data)) as archive:
             total = sum(item.file_size for item in archive.infolist())
-    except _Failures as error:
+    except _FAILURES as error:
         raise DataError(f"{content.where}: cannot be read: {_reason(error)}") from error
     _check_size(content, total)
 
@@ -99,7 +99,7 @@ def _without_layer(content: Content, member: str | None) -> Content | None:
                     return Content(_read(stream, content), _inner_name(content), content.where)
         if data.startswith(_ZIP) and not is_office_file(data):
             return _member_of(content, member)
-    except _Failures as error:
+    except _FAILURES as error:
         raise DataError(f"{content.where}: cannot be read: {_reason(error)}") from error
     return None
 

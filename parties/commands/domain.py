@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from mechanisms.draft import draft_domain
+from mechanisms.draft import Draft, draft_domain
 from mechanisms.linked_draft import SourceDraft, TableRead, draft_sources
 from mechanisms.reading import read_recognised
 from parties.commands.running import common_options
@@ -54,11 +54,13 @@ def domain(
             "notes": list(draft.notes),
             "left_out": list(draft.left_out),
             "read_as": draft.read_as,
+            "skipped": list(draft.skipped),
             "offers": [asdict(offer) for offer in offers],
             "sources": [asdict(source) for source in sources],
         }
         click.echo(json.dumps(document, indent=2))
         return
+    _say_what_is_missing(draft)
     if out is None:
         click.echo(text, nl=False)
         return
@@ -72,6 +74,14 @@ def domain(
             out,
             f"cannot be written: {error.strerror or error}; expected a new file in a folder that can be written",
         ) from error
+
+
+def _say_what_is_missing(draft: Draft) -> None:
+    """On standard error, beside what goes into a file: what of the table is not in the draft, and why."""
+    for note in draft.skipped:
+        click.echo(f"read: {note}", err=True)
+    for reason in draft.left_out:
+        click.echo(f"left out: {reason}", err=True)
 
 
 def _read(tables: Mapping[str, Table]) -> dict[str, TableRead]:
