@@ -56,7 +56,8 @@ Row = tuple[int, list[str]]
 class Dialect:
     """How a table is written; None is to be recognised. Raises ``DataError`` for a delimiter of several characters.
 
-    ``header_line`` is the line that has the columns' names; 0 where none has them.
+    ``header_line`` is the line that has the columns' names; 0 where none has them. ``as_is`` is a table of this
+    project's own, of which no row and no column is left out.
     """
 
     delimiter: str | None = None
@@ -64,6 +65,7 @@ class Dialect:
     encoding: str | None = None
     quote: str | None = None
     header_line: int | None = None
+    as_is: bool = False
 
     def __post_init__(self) -> None:
         if self.delimiter is not None and (len(self.delimiter) != 1 or self.delimiter in '"\r\n'):
@@ -90,7 +92,7 @@ class Dialect:
         return f"{self.encoding}, {name} between values, decimal {sign}{quotes}"
 
 
-PLAIN = Dialect(COMMA, ".", "utf-8", '"', header_line=1)
+PLAIN = Dialect(COMMA, ".", "utf-8", '"', header_line=1, as_is=True)
 """What synthetic tables are written in where nothing else is said."""
 
 

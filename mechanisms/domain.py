@@ -114,7 +114,7 @@ class Domain:
         return math.prod(self.sizes(clique))
 
     def to_dict(self) -> dict[str, object]:
-        """The ``[[column]]`` and ``[missing]`` tables of a configuration; ``ignore`` and ``[format]`` if there are any."""
+        """The ``[[column]]`` and ``[missing]`` tables of a configuration; ``ignore``, ``[format]`` if there are any."""
         tables = {column.name: column.to_dict() for column in (*self.columns, *self.implied)}
         document: dict[str, object] = {
             "column": [tables[name] for name in self.written_names],

@@ -51,6 +51,7 @@ def table_of(
     rows: Sequence[Row],
     *,
     header_line: int | None = None,
+    as_is: bool = False,
     unit: str = "line",
     read: Callable[[list[Row]], None] = lambda body: None,
 ) -> TextTable:
@@ -69,13 +70,14 @@ def table_of(
         line, header = rows[position][0], list(rows[position][1])
     body = list(rows[position + 1 :])
     place = f"{where}, {unit} {line}"
-    if header_line is None:
+    if not as_is:
         body, ends = _without_end(header, body, unit)
         notes = (*notes, *ends)
+    if header_line is None:
         _check_header(place, header, body, unit)
     header, cut = _cut(place, header, body, unit)
     read(body)
-    return _table(place, header, body, unit, (*notes, *cut), exact=header_line is not None)
+    return _table(place, header, body, unit, (*notes, *cut), as_is=as_is)
 
 
 def is_table(rows: Sequence[Row]) -> bool:
@@ -155,7 +157,7 @@ def _without_end(
     """The rows without those at the end that are none: separators alone, as spreadsheets write them, and remarks."""
     end = next((i for i in range(len(body), 0, -1) if any(body[i - 1][1])), 0)
     notes = []
-    if end < len(body) and len(body[-1][1]) > 1:
+    if 0 < end < len(body) and len(body[-1][1]) > 1:
         lines = [line for line, _ in body[end:]]
         notes.append(f"{_lines(unit, lines)} without values left out")
         body = body[:end]
@@ -320,7 +322,7 @@ def _table(
     unit: str,
     notes: tuple[str, ...],
     *,
-    exact: bool,
+    as_is: bool,
 ) -> TextTable:
     """The table without columns that are none. Raises ``DataError`` for ragged rows and for names."""
     _check_lengths(place, header, body, unit)
@@ -331,7 +333,7 @@ def _table(
     for number, (name, values) in enumerate(zip(header, columns, strict=True), start=1):
         if not name and number == 1 and _counts(values):
             said.append("the index, a first column without a name, left out")
-        elif number == 1 and not exact and name in _PANDAS_INDEX and _counts_up(values):
+        elif number == 1 and not as_is and name in _PANDAS_INDEX and _counts_up(values):
             said.append(f"the index, column {name!r}, left out")
         elif not name and not any(values):
             said.append(f"column {number}, without name and values, left out")

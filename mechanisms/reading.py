@@ -110,7 +110,7 @@ def _read_text(content: Content, dialect: Dialect) -> tuple[TextTable, str]:
         nonlocal decimal
         decimal = read_decimals(body, found)
 
-    table = table_of(where, rows, header_line=dialect.header_line, read=read)
+    table = table_of(where, rows, header_line=dialect.header_line, as_is=dialect.as_is, read=read)
     found = replace(found, encoding=encoding, decimal=decimal)
     return replace(table, form=form_of_text(text, found)), str(found)
 

@@ -12,9 +12,9 @@ from __future__ import annotations
 import codecs
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
-from mechanisms.dialect import COMMA, Dialect
+from mechanisms.dialect import COMMA, PLAIN, Dialect
 from mechanisms.errors import DataError, DomainError
 
 NEEDED, ALL = "needed", "all"
@@ -65,7 +65,7 @@ class TextFormat:
     @property
     def dialect(self) -> Dialect:
         """How a table in this format is read, cells as they stand: decimal commas are left to the reader."""
-        return Dialect(self.delimiter, ".", self.encoding, self.quote, header_line=1)
+        return replace(PLAIN, delimiter=self.delimiter, encoding=self.encoding, quote=self.quote)
 
     def cannot_write(self, texts: Sequence[str]) -> str | None:
         """The first text that the encoding has no characters for; None where it has all."""

@@ -15,18 +15,16 @@ import csv
 import datetime
 import gzip
 import io
-import itertools
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
-from typing import IO, Any
+from typing import IO, Any, Literal
 
 import pandas as pd
 
-from mechanisms.columns import Categorical, Implied
-from mechanisms.dialect import TAB
+from mechanisms.dialect import BLANK, TAB
 from mechanisms.domain import Domain
 from mechanisms.errors import DataError
 from mechanisms.extras import extra_module
@@ -40,10 +38,12 @@ from mechanisms.typed import (
     WHOLE,
     ValueType,
     absent_in,
+    missing_columns,
     number_columns,
     typed_table,
     typed_values,
     value_types,
+    written_texts,
 )
 
 EXCEL_ROWS = 1_048_575
@@ -108,6 +108,7 @@ def _text_form(delimiter: str | None, *, packed: bool) -> TableForm:
 def _write_text(
     raw: IO[bytes], frames: Iterable[pd.DataFrame], domain: Domain, form: TextFormat
 ) -> None:
+    quoting: Literal[0, 1] = csv.QUOTE_ALL if _needs_quotes(domain, form) else csv.QUOTE_MINIMAL
     commas = number_columns(domain) if form.decimal == "," else frozenset[str]()
     text = io.TextIOWrapper(raw, encoding=form.encoding, newline="")
     for number, frame in enumerate(frames):
@@ -122,10 +123,18 @@ def _write_text(
             header=number == 0,
             lineterminator=form.newline,
             quotechar=form.quote,
-            quoting=csv.QUOTE_ALL if form.quoting == ALL else csv.QUOTE_MINIMAL,
+            quoting=quoting,
         )
     text.flush()
     text.detach()
+
+
+def _needs_quotes(domain: Domain, form: TextFormat) -> bool:
+    """Every value in quotes: as the real table is, or since empty ones and other line ends would not be read back."""
+    if form.quoting == ALL or (form.delimiter == BLANK and missing_columns(domain)):
+        return True
+    others = {"\r", "\n"}.difference(form.newline)
+    return any(others.intersection(text) for text in written_texts(domain))
 
 
 @contextmanager
@@ -166,10 +175,7 @@ def _arrow_type(arrow: ModuleType, kind: ValueType) -> object:
 
 def _write_excel(path: Path, frames: Iterable[pd.DataFrame], domain: Domain) -> None:
     openpyxl = extra_module("openpyxl", path)
-    columns = (*domain.columns, *domain.implied)
-    listed = {c.name: c.categories for c in columns if isinstance(c, Categorical)}
-    listed |= {c.name: tuple(v for _, v in c.values) for c in columns if isinstance(c, Implied)}
-    for text in itertools.chain(domain.written_names, *listed.values()):
+    for text in written_texts(domain):
         if openpyxl.cell.cell.ILLEGAL_CHARACTERS_RE.search(text):
             raise DataError(f"{path}: {text!r} has a character that Excel does not take")
     book = openpyxl.Workbook(write_only=True)

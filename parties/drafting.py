@@ -95,7 +95,7 @@ def _format(drafted: Domain) -> str:
     if not said:
         return ""
     return (
-        "[format]\n# How the table is written, and synthetic.csv will be; without these lines UTF-8, commas and points.\n"
+        "[format]\n# How the table is written, and synthetic.csv will be; without this UTF-8, commas and points.\n"
         f"{tomli_w.dumps(said)}\n"
     )
 

@@ -1,7 +1,7 @@
 """The model that a run left behind, wherever it is: in a run's folder, in its lead's, in FLAIM's server's.
 
-Provides ``load_model``, ``plainly``, and ``write_drawn``, which draws rows from a model into a file. Public: everything;
-a model is a released value, and rows drawn from it cost no privacy. Known limits: whether it is the run's own an audit
+Provides ``load_model``, ``plainly``, and ``write_drawn``, which draws rows from a model into a file. Public: all of it.
+A model is a released value, and rows drawn from it cost no privacy. Known limits: whether it is the run's own an audit
 tells.
 """
 
