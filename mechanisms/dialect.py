@@ -187,15 +187,17 @@ def _recognise_delimiter(text: str, quote: str) -> str:
             scored.append((share == 1, share, widths[0], -preference, delimiter))
         elif widths and widths[0] > 1:
             scored.append((True, 1.0, widths[0], -preference, delimiter))
-    alike, share, _, _, best = max(scored, default=(False, 0.0, 0, 0, COMMA))
-    if alike or share >= 0.5:
+    alike, share, width, _, best = max(scored, default=(False, 0.0, 0, 0, COMMA))
+    below = max(_below_title(text, quote), default=(0.0, 0, 0, COMMA))
+    if alike or (share >= 0.5 and (share, width) >= below[:2]):
         return best
-    return _delimiter_below_title(text, quote) or COMMA
+    if below[0]:
+        return below[-1]
+    return BLANK if _is_in_blanks(text, quote) else COMMA
 
 
-def _delimiter_below_title(text: str, quote: str) -> str | None:
-    """The delimiter that nearly all rows agree with from the first full one on; None where none does."""
-    found = []
+def _below_title(text: str, quote: str) -> Iterator[tuple[float, int, int, str]]:
+    """Delimiters that nearly all rows agree with from the first full one on: share, width, preference, delimiter."""
     for preference, delimiter in enumerate(_DELIMITERS):
         widths = _widths(text, delimiter, quote)
         width = Counter(widths).most_common(1)[0][0] if widths else 0
@@ -205,10 +207,7 @@ def _delimiter_below_title(text: str, quote: str) -> str | None:
             continue
         share = below.count(width) / len(below)
         if share >= _AGREED:
-            found.append((share, width, -preference, delimiter))
-    if found:
-        return max(found)[-1]
-    return BLANK if _is_in_blanks(text, quote) else None
+            yield share, width, -preference, delimiter
 
 
 def _is_in_blanks(text: str, quote: str) -> bool:

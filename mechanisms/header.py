@@ -283,7 +283,7 @@ def _cut(
         raise DataError(f"{place}: column 1 has no name")
     width = len(names)
     longer = [row for row in body if len(row[1]) > width]
-    if longer and width == len(header) and _has_row_names(body, width):
+    if longer and width == len(header) and names[0] and _has_row_names(body, width):
         return ["", *names], ()
     for line, cells in longer:
         end = _width(cells)
@@ -302,7 +302,7 @@ def _has_row_names(body: list[Row], width: int) -> bool:
     """What R writes without a name for its row names: every row is one longer than the header, and begins with one."""
     rows = [cells for _, cells in body]
     whole = len(rows) >= _FEWEST_ROWS and all(len(cells) == width + 1 for cells in rows)
-    return whole and _counts_up([cells[0] for cells in rows])
+    return whole and any(cells[-1] for cells in rows) and _counts_up([cells[0] for cells in rows])
 
 
 def _counts(values: Sequence[str]) -> bool:

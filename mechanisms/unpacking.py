@@ -107,7 +107,8 @@ def _without_layer(content: Content, member: str | None) -> Content | None:
 def _member_of(content: Content, wanted: str | None) -> Content:
     with zipfile.ZipFile(io.BytesIO(content.data)) as archive:
         files = [item for item in archive.infolist() if _is_file(item)]
-        chosen = [item for item in files if wanted in (None, item.filename)]
+        # Of the only file ``wanted`` may be a sheet.
+        chosen = [item for item in files if len(files) == 1 or item.filename == wanted]
         if len(chosen) != 1:
             names = ", ".join(repr(item.filename) for item in files[:10]) or "none"
             raise DataError(

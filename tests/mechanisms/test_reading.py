@@ -73,9 +73,7 @@ DAMAGED = bytearray(gzip.compress(CSV.encode() * 100, mtime=0))
 DAMAGED[60] ^= 0xFF
 
 
-@pytest.mark.parametrize(
-    "content", [gzip.compress(CSV.encode(), mtime=0)[:-12], bytes(DAMAGED)]
-)
+@pytest.mark.parametrize("content", [gzip.compress(CSV.encode(), mtime=0)[:-12], bytes(DAMAGED)])
 def test_read_table_refuses_damaged_gzip(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "table.csv.gz"
     path.write_bytes(content)
