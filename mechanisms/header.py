@@ -155,22 +155,24 @@ def _without_end(
     header: list[str], body: list[Row], unit: str
 ) -> tuple[list[Row], tuple[str, ...]]:
     """The rows without those at the end that are none: separators alone, as spreadsheets write them, and remarks."""
-    end = next((i for i in range(len(body), 0, -1) if any(body[i - 1][1])), 0)
-    notes = []
-    if 0 < end < len(body) and len(body[-1][1]) > 1:
-        lines = [line for line, _ in body[end:]]
-        notes.append(f"{_lines(unit, lines)} without values left out")
-        body = body[:end]
     end = len(body)
-    while end and len(body) - end < _FOOTER_ROWS and _is_remark(header, body[end - 1][1]):
+    while end and (not any(body[end - 1][1]) or _is_remark(header, body[end - 1][1])):
         end -= 1
+    tail = body[end:]
+    if not end or not tail or len(header) < 2:
+        return body, ()
+    remarks = [line for line, cells in tail if any(cells)]
     # In a sheet all rows are of one length; there an empty row tells a remark from a row.
-    apart = not end or body[end - 1][0] + 1 < (body[end][0] if end < len(body) else 0)
-    if end < len(body) and (apart or any(len(cells) < len(header) for _, cells in body[end:])):
-        lines = [line for line, _ in body[end:]]
-        notes.append(f"{_lines(unit, lines)} below the table, of a few words, left out")
-        body = body[:end]
-    return body, tuple(notes)
+    apart = not any(tail[0][1]) or body[end - 1][0] + 1 < tail[0][0]
+    short = any(len(cells) < len(header) for _, cells in tail)
+    if remarks and (len(remarks) > _FOOTER_ROWS or not (apart or short)):
+        return body, ()
+    notes = []
+    if blank := [line for line, cells in tail if not any(cells)]:
+        notes.append(f"{_lines(unit, blank)} without values left out")
+    if remarks:
+        notes.append(f"{_lines(unit, remarks)} below the table, of a few words, left out")
+    return body[:end], tuple(notes)
 
 
 def _is_remark(header: list[str], cells: list[str]) -> bool:
