@@ -13,6 +13,7 @@ import datetime
 import math
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
+from typing import TypeGuard
 
 import numpy as np
 
@@ -64,16 +65,18 @@ def texts(values: Sequence[object]) -> list[str]:
 
     Raises: ``TypeError`` for a value that is no cell.
     """
-    moments = [value for value in values if isinstance(value, datetime.datetime)]
+    # What pandas has for a missing moment is a moment by its type.
+    moments = [value for value in values if _is_moment(value)]
     days_only = all(
         moment.tzinfo is None and moment.time() == datetime.time() for moment in moments
     )
     if moments and days_only:
-        return [
-            text(value.date() if isinstance(value, datetime.datetime) else value)
-            for value in values
-        ]
+        return [text(value.date() if _is_moment(value) else value) for value in values]
     return [text(value) for value in values]
+
+
+def _is_moment(value: object) -> TypeGuard[datetime.datetime]:
+    return isinstance(value, datetime.datetime) and type(value).__name__ not in _NULLS
 
 
 def text(value: object) -> str:

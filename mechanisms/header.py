@@ -113,7 +113,8 @@ def _below_title(where: str, rows: Sequence[Row], unit: str) -> tuple[int, tuple
     widths = [_width(cells) for cells in sample]
     width = Counter(map(len, sample)).most_common(1)[0][0]
     # Rows of a sheet are of one length: what is filled in tells more.
-    common = max(Counter(widths).most_common(1)[0][0], 1)
+    counts = Counter(widths)
+    common = max(max(counts, key=lambda found: (counts[found], found * (counts[found] > 1))), 1)
     filled = [sum(map(bool, cells)) for cells in sample]
     full = [
         number

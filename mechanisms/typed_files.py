@@ -242,10 +242,12 @@ def _read_spss(content: Content) -> TextTable:
     with failures(content.where), tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "table.sav"
         path.write_bytes(content.data)
-        columns, _ = pyreadstat.read_sav(
-            path, apply_value_formats=True, formats_as_category=False, output_format="dict"
-        )
-    values: list[Sequence[object]] = [whole_floats(list(column)) for column in columns.values()]
+        columns, about = pyreadstat.read_sav(path, output_format="dict")
+    labels: Mapping[str, Mapping[object, str]] = about.variable_value_labels
+    values: list[Sequence[object]] = [
+        whole_floats([labels.get(name, {}).get(value, value) for value in column])
+        for name, column in columns.items()
+    ]
     return named_table(content.where, list(columns), values)
 
 

@@ -109,7 +109,7 @@ def _check_formulas(
 ) -> None:
     """Raises ``DataError`` for a column of formulas of which no value was saved: programs write such workbooks."""
     width = max(len(row) for _, row in cells)
-    body = [row for _, row in cells if sum(value is not None for value in row) * 2 > width]
+    body = [row for _, row in cells if sum(value is not None for value in row) * 2 >= width]
     blank = [
         i for i in range(width) if sum(i < len(row) and row[i] is not None for row in body) <= 1
     ]
