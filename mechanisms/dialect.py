@@ -1,15 +1,19 @@
 """How a text table is written, recognised or told: encoding, delimiter, quotes, decimal sign.
 
-Provides ``Dialect``, ``PLAIN``, ``decode_text`` and ``parse_rows``. In a ``Dialect`` what is None is recognised:
+Provides ``Dialect``, ``PLAIN``, ``decode_text``, ``parse_rows`` and ``read_decimals``. In a ``Dialect`` what is None is
+recognised:
 
 - Encoding: a byte order mark decides; without one UTF-8 if the bytes are that; UTF-16 where every other byte is zero;
   else Latin-1, with Windows' signs (cp1252) in the places where Latin-1 has only control characters.
 - Delimiter: of comma, semicolon, tab and bar the one that splits the header and every row alike, into most columns;
-  where none does, the one that at least half of the rows agree with; else the comma.
+  where none does, the one that at least half of the rows agree with; else the one that nine tenths of the rows agree
+  with below lines of a title; else runs of blanks, where they make three columns or more of which one has numbers;
+  else the comma. A first line ``sep=;``, as Excel has it, says so itself.
 - Quotes: double ones; single ones where all names in the header have them.
 - Decimal comma: where the delimiter is another, and some column's numbers have commas that cannot stand between
   thousands (``1,5`` or ``0,125``, not ``1,250``). Then in every column of which at least half are such numbers,
   ``1.234,5`` is read as 1234.5; everywhere if it was told so.
+- Header: see `mechanisms.header`.
 
 Public: the rules. Secret: the text, at its owner.
 Limits: a table that can be read in two ways is read in one of them; say how where it matters.
@@ -21,16 +25,20 @@ import codecs
 import csv
 import io
 import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from mechanisms.errors import DataError
 
-COMMA, SEMICOLON, TAB, BAR = ",", ";", "\t", "|"
+COMMA, SEMICOLON, TAB, BAR, BLANK = ",", ";", "\t", "|", " "
 _DELIMITERS = (COMMA, SEMICOLON, TAB, BAR)
-_NAMES = {COMMA: "comma", SEMICOLON: "semicolon", TAB: "tab", BAR: "bar"}
+_NAMES = {COMMA: "comma", SEMICOLON: "semicolon", TAB: "tab", BAR: "bar", BLANK: "blanks"}
 _SAMPLE_ROWS = 500
 _SAMPLE_CHARACTERS = 1 << 20
+_TITLE_LINES, _LEAST_ROWS, _AGREED = 50, 3, 0.9
+"""Lines that a title has at most; rows below it, the header among them; how many of them have one width."""
+_SAID = re.compile(r'"?sep=(.)"?(\r\n|\r|\n)', re.IGNORECASE)
 
 _DECIMAL_COMMA = re.compile(r"[+-]?(\d+|\d{1,3}(\.\d{3})+),\d+([eE][+-]?\d+)?")
 _WHOLE_IN_THOUSANDS = re.compile(r"[+-]?\d{1,3}(\.\d{3})+")
@@ -38,6 +46,7 @@ _WHOLE_IN_THOUSANDS = re.compile(r"[+-]?\d{1,3}(\.\d{3})+")
 _SURELY_DECIMAL = re.compile(r"[+-]?(0,\d+|\d+,(\d{1,2}|\d{4,})|\d{4,},\d+|\d{1,3}(\.\d{3})+,\d+)")
 _DECIMAL_POINT = re.compile(r"[+-]?\d+\.\d+([eE][+-]?\d+)?")
 _WHOLE = re.compile(r"[+-]?\d+")
+_NUMBER = re.compile(r"[+-]?\d+(\.\d+)?")
 
 Row = tuple[int, list[str]]
 """The line on which a row begins, and its values without blanks around them."""
@@ -45,12 +54,18 @@ Row = tuple[int, list[str]]
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """How a table is written; None is to be recognised. Raises ``DataError`` for a delimiter of several characters."""
+    """How a table is written; None is to be recognised. Raises ``DataError`` for a delimiter of several characters.
+
+    ``header_line`` is the line that has the columns' names; 0 where none has them. ``as_is`` is a table of this
+    project's own, of which no row and no column is left out.
+    """
 
     delimiter: str | None = None
     decimal: str | None = None
     encoding: str | None = None
     quote: str | None = None
+    header_line: int | None = None
+    as_is: bool = False
 
     def __post_init__(self) -> None:
         if self.delimiter is not None and (len(self.delimiter) != 1 or self.delimiter in '"\r\n'):
@@ -59,6 +74,8 @@ class Dialect:
             )
         if self.decimal not in (None, ".", ","):
             raise DataError(f"decimal sign {self.decimal!r}: it is a point or a comma")
+        if self.header_line is not None and self.header_line < 0:
+            raise DataError(f"header line {self.header_line}: it is 1 or more, or 0 for none")
         if self.encoding is not None:
             try:
                 codecs.lookup(self.encoding)
@@ -75,8 +92,8 @@ class Dialect:
         return f"{self.encoding}, {name} between values, decimal {sign}{quotes}"
 
 
-PLAIN = Dialect(COMMA, ".", "utf-8", '"')
-"""What synthetic tables are written in."""
+PLAIN = Dialect(COMMA, ".", "utf-8", '"', header_line=1, as_is=True)
+"""What synthetic tables are written in where nothing else is said."""
 
 
 def decode_text(content: bytes, encoding: str | None) -> tuple[str, str]:
@@ -101,17 +118,25 @@ def decode_text(content: bytes, encoding: str | None) -> tuple[str, str]:
 
 
 def parse_rows(text: str, dialect: Dialect) -> tuple[list[Row], Dialect]:
-    """The rows of a text, the header first, and the dialect with everything recognised that was not given.
+    """The rows of a text, and the dialect with delimiter and quote recognised where they were not given.
 
     Empty lines are left out. Raises ``csv.Error`` where quotes do not close.
     """
-    quote = dialect.quote or _recognise_quote(text, dialect.delimiter)
-    delimiter = dialect.delimiter or _recognise_delimiter(text, quote)
-    rows = list(_rows(text, delimiter, quote))
-    decimal = dialect.decimal or _recognise_decimal(rows, delimiter)
+    said = _SAID.match(text)
+    delimiter = dialect.delimiter or (said[1] if said else None)
+    # The line stays, empty, so that all others keep their numbers.
+    body = text[said.start(2) :] if said else text
+    quote = dialect.quote or _recognise_quote(body, delimiter)
+    delimiter = delimiter or _recognise_delimiter(body, quote)
+    return list(_rows(body, delimiter, quote)), replace(dialect, delimiter=delimiter, quote=quote)
+
+
+def read_decimals(rows: list[Row], dialect: Dialect) -> str:
+    """The decimal sign of the ``rows`` below a header; decimal commas become points, in place."""
+    decimal = dialect.decimal or _recognise_decimal(rows, dialect.delimiter or COMMA)
     if decimal == COMMA:
         _read_commas(rows, everywhere=dialect.decimal == COMMA)
-    return rows, replace(dialect, delimiter=delimiter, decimal=decimal, quote=quote)
+    return decimal
 
 
 def _likely(content: bytes) -> list[str]:
@@ -125,7 +150,11 @@ def _likely(content: bytes) -> list[str]:
 
 def _rows(text: str, delimiter: str, quote: str) -> Iterator[Row]:
     reader = csv.reader(
-        io.StringIO(text, newline=""), delimiter=delimiter, quotechar=quote, strict=True
+        io.StringIO(text, newline=""),
+        delimiter=delimiter,
+        quotechar=quote,
+        strict=True,
+        skipinitialspace=delimiter == BLANK,
     )
     line, last = 1, 0
     try:
@@ -158,8 +187,45 @@ def _recognise_delimiter(text: str, quote: str) -> str:
             scored.append((share == 1, share, widths[0], -preference, delimiter))
         elif widths and widths[0] > 1:
             scored.append((True, 1.0, widths[0], -preference, delimiter))
-    alike, share, _, _, best = max(scored, default=(False, 0.0, 0, 0, COMMA))
-    return best if alike or share >= 0.5 else COMMA
+    alike, share, width, _, best = max(scored, default=(False, 0.0, 0, 0, COMMA))
+    below = max(_below_title(text, quote), default=(0.0, 0, 0, COMMA))
+    if alike or (share >= 0.5 and (share, width) >= below[:2]):
+        return best
+    if below[0]:
+        return below[-1]
+    return BLANK if _is_in_blanks(text, quote) else COMMA
+
+
+def _below_title(text: str, quote: str) -> Iterator[tuple[float, int, int, str]]:
+    """Delimiters that nearly all rows agree with from the first full one on: share, width, preference, delimiter."""
+    for preference, delimiter in enumerate(_DELIMITERS):
+        widths = _widths(text, delimiter, quote)
+        width = Counter(widths).most_common(1)[0][0] if widths else 0
+        first = widths.index(width) if width > 1 else len(widths)
+        below = widths[first:]
+        if first > _TITLE_LINES or len(below) < _LEAST_ROWS:
+            continue
+        share = below.count(width) / len(below)
+        if share >= _AGREED:
+            yield share, width, -preference, delimiter
+
+
+def _is_in_blanks(text: str, quote: str) -> bool:
+    """Rows of one width, of three columns or more, one of which has numbers below a name."""
+    try:
+        rows = [row for _, row in _rows(text[:_SAMPLE_CHARACTERS], BLANK, quote)][:_SAMPLE_ROWS]
+    except csv.Error:
+        return False
+    if len(text) > _SAMPLE_CHARACTERS:
+        rows = rows[:-1]
+    width = len(rows[0]) if rows else 0
+    if width < 3 or len(rows) < _LEAST_ROWS or any(len(row) != width for row in rows):
+        return False
+    names, *body = rows
+    return any(
+        not _NUMBER.fullmatch(name) and all(_NUMBER.fullmatch(row[place]) for row in body)
+        for place, name in enumerate(names)
+    )
 
 
 def _widths(text: str, delimiter: str, quote: str) -> list[int]:
@@ -182,7 +248,7 @@ def _recognise_decimal(rows: list[Row], delimiter: str) -> str:
     width = max((len(row) for _, row in rows), default=0)
     sure = points = False
     for place in range(width):
-        values = [row[place] for _, row in rows[1 : _SAMPLE_ROWS + 1] if place < len(row)]
+        values = [row[place] for _, row in rows[:_SAMPLE_ROWS] if place < len(row)]
         numbers = [value for value in values if _DECIMAL_COMMA.fullmatch(value)]
         if numbers and _mostly_commas(values):
             sure = sure or any(_SURELY_DECIMAL.fullmatch(value) for value in numbers)
@@ -203,10 +269,10 @@ def _read_commas(rows: list[Row], *, everywhere: bool) -> None:
     """Write decimal commas as points, column by column, in place."""
     width = max((len(row) for _, row in rows), default=0)
     for place in range(width):
-        values = [row[place] for _, row in rows[1:] if place < len(row)]
+        values = [row[place] for _, row in rows if place < len(row)]
         if not everywhere and not _mostly_commas(values):
             continue
-        for _, row in rows[1:]:
+        for _, row in rows:
             if place < len(row) and (
                 _DECIMAL_COMMA.fullmatch(row[place]) or _WHOLE_IN_THOUSANDS.fullmatch(row[place])
             ):

@@ -20,6 +20,7 @@ from mechanisms.column_reading import check_keys, read_column, read_strings
 from mechanisms.columns import Categorical, Column, Implied, Moment
 from mechanisms.errors import DomainError
 from mechanisms.numbers import Integer, Real
+from mechanisms.text_format import PLAIN_FORMAT, TextFormat
 from mechanisms.written import parse_number, parse_whole
 
 __all__ = [
@@ -50,14 +51,16 @@ class Domain:
 
     ``columns`` are those that have codes. ``implied`` are filled in from them, ``ignore`` are names of columns that
     tables may have and that nothing is done with. A value that a categorical column lists is that category even if
-    ``missing_values`` holds it too. Raises ``DomainError`` without columns, if two have the same name, or if the table
-    of an implied column is not one for its source.
+    ``missing_values`` holds it too. Synthetic tables of text are written in ``format``. Raises ``DomainError`` without
+    columns, if two have the same name, if the table of an implied column is not one for its source, or if the format
+    cannot hold every value.
     """
 
     columns: tuple[Column, ...]
     missing_values: tuple[str, ...] = DEFAULT_MISSING_VALUES
     implied: tuple[Implied, ...] = ()
     ignore: tuple[str, ...] = ()
+    format: TextFormat = PLAIN_FORMAT
 
     def __post_init__(self) -> None:
         if not self.columns:
@@ -72,6 +75,8 @@ class Domain:
             )
         for column in self.implied:
             self._check_implied(column)
+        if self.format != PLAIN_FORMAT:
+            self._check_format()
 
     @property
     def names(self) -> Clique:
@@ -109,21 +114,26 @@ class Domain:
         return math.prod(self.sizes(clique))
 
     def to_dict(self) -> dict[str, object]:
-        """The ``[[column]]`` and ``[missing]`` tables of a configuration, and ``ignore`` if there is any."""
+        """The ``[[column]]`` and ``[missing]`` tables of a configuration; ``ignore``, ``[format]`` if there are any."""
         tables = {column.name: column.to_dict() for column in (*self.columns, *self.implied)}
         document: dict[str, object] = {
             "column": [tables[name] for name in self.written_names],
             "missing": {"values": list(self.missing_values)},
         }
-        return document | ({"ignore": list(self.ignore)} if self.ignore else {})
+        document |= {"ignore": list(self.ignore)} if self.ignore else {}
+        # What says nothing leaves no trace, so that digests stay.
+        said = self.format.to_dict()
+        return document | ({"format": said} if said else {})
 
     @classmethod
     def from_dict(cls, tables: Mapping[str, object]) -> Domain:
-        """The domain of the ``[[column]]`` and (optional) ``[missing]`` tables and ``ignore`` of a configuration.
+        """The domain of the ``[[column]]`` and (optional) ``[missing]``, ``[format]`` tables and ``ignore``.
 
         Raises ``DomainError`` on an unknown key, a missing one, or a value of the wrong type.
         """
-        check_keys("the domain", tables, required={"column"}, optional={"missing", "ignore"})
+        check_keys(
+            "the domain", tables, required={"column"}, optional={"missing", "ignore", "format"}
+        )
         columns = tables["column"]
         if not isinstance(columns, Sequence) or isinstance(columns, str):
             raise DomainError(
@@ -144,12 +154,39 @@ class Domain:
             spellings,
             tuple(column for column in read if isinstance(column, Implied)),
             read_strings("the domain", tables, "ignore") if "ignore" in tables else (),
+            TextFormat.from_dict(tables["format"]) if "format" in tables else PLAIN_FORMAT,
         )
 
     def digest(self) -> str:
         """Hex SHA-256 of the canonical JSON of ``to_dict()``: the same on every machine."""
         text = json.dumps(self.to_dict(), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
         return hashlib.sha256(text.encode("ascii")).hexdigest()
+
+    def _check_format(self) -> None:
+        """Its encoding has every character, and its columns are all that are written and others that are ignored."""
+        texts = [*self.written_names, *self.missing_values]
+        texts += [
+            c
+            for column in self.columns
+            if isinstance(column, Categorical)
+            for c in column.categories
+        ]
+        texts += [value for column in self.implied for _, value in column.values]
+        if (wrong := self.format.cannot_write(texts)) is not None:
+            raise DomainError(
+                f'[format] encoding = "{self.format.encoding}" has no characters for {wrong!r}; utf-8 has all'
+            )
+        listed = self.format.columns
+        if not listed:
+            return
+        if absent := [name for name in self.written_names if name not in listed]:
+            raise DomainError(
+                f"[format] columns: column {absent[0]!r} is not there; name all of them"
+            )
+        if unknown := [n for n in listed if n not in (*self.written_names, *self.ignore)]:
+            raise DomainError(
+                f"[format] columns: {unknown[0]!r} is neither described nor in ignore; expected one of these"
+            )
 
     def _check_implied(self, column: Implied) -> None:
         """Its table has every value of its source, and no other."""

@@ -86,7 +86,8 @@ _Reading: TypeAlias = MomentReading | NumberReading
 class Draft:
     """A ``domain``, ``notes`` on what was read from the table for each column, and on what was left out and why.
 
-    ``questions`` are about what the table can be read as in more than one way.
+    ``read_as`` is how the table was recognised, ``questions`` are about what can be read in more than one way, and
+    ``skipped`` is what of the file is not in the table.
     """
 
     domain: Domain
@@ -94,6 +95,7 @@ class Draft:
     left_out: tuple[str, ...]
     read_as: str
     questions: tuple[str, ...] = ()
+    skipped: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -174,8 +176,8 @@ def draft_of(table: TextTable, where: str, read_as: str, *, private_bins: bool =
     if not columns:
         raise DataError(f"{where}: no column is left to model; {'; '.join(reasons)}")
     missing = tuple(value for value, _ in spellings.most_common()) or DEFAULT_MISSING_VALUES
-    domain = Domain(tuple(columns), missing, ignore=tuple(left_out))
-    return Draft(domain, tuple(notes), tuple(reasons), read_as, tuple(questions))
+    domain = Domain(tuple(columns), missing, ignore=tuple(left_out), format=table.form)
+    return Draft(domain, tuple(notes), tuple(reasons), read_as, tuple(questions), table.notes)
 
 
 def _column(name: str, values: Sequence[str]) -> _Column:

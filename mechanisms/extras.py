@@ -11,8 +11,11 @@ _EXTRAS = {
     "jax": "bench",
     "jax.numpy": "bench",
     "pyarrow": "tables",
+    "pyarrow.feather": "tables",
     "pyarrow.parquet": "tables",
     "openpyxl": "tables",
+    "pandas": "statistics",
+    "pyreadstat": "statistics",
     "sqlalchemy": "sql",
 }
 """Which extra of this project brings a library."""

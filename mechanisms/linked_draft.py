@@ -84,4 +84,5 @@ def _merged(drafts: Sequence[Draft], sources: Sequence[SourceDraft]) -> Draft:
         tuple(note for draft in drafts for note in draft.left_out),
         "; ".join(dict.fromkeys(draft.read_as for draft in drafts)),
         tuple(question for draft in drafts for question in draft.questions),
+        tuple(note for draft in drafts for note in draft.skipped),
     )

@@ -1,45 +1,39 @@
-"""Reading tables: text files, Parquet, Excel, and queries to a database.
+"""Reading tables: text files, Parquet, Excel and others, and queries to a database.
 
-Provides ``read_text``, ``read_table`` for those who have pandas, and ``as_text``. What a file is its name says:
-``.csv``, ``.tsv`` or ``.txt``, each with ``.gz`` or without; ``.parquet``; ``.xlsx`` (the first sheet). With ``sql``
-the location is a database's URL.
+Provides ``read_text``, ``read_table`` for those who have pandas, ``read_recognised``, ``read_drawn`` and
+``as_text``. A file's content says what it is, and how it is compressed (`mechanisms.unpacking`,
+`mechanisms.typed_files`); where it does not, its name does: ``.tsv`` has tabs. With ``sql`` the location is a
+database's URL.
 
 Secret: the table, at its owner, and the password that a URL may hold: no message has it.
 
-Representation: strings, and each row's line in the file (its number where there are no lines). Numbers, dates and the
-like of typed sources become what a CSV file would have: shortest decimals, ISO 8601, True and False; what is null
-becomes "". Limits: a table has to fit into memory.
+Representation: strings, and each row's line in the file (its number where there are no lines); see
+`mechanisms.cell_text` for typed cells. Limits: a table has to fit into memory.
 """
 
 from __future__ import annotations
 
-import contextlib
 import csv
-import datetime
-import gzip
-import math
-import zlib
-from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from mechanisms.dialect import TAB, Dialect, Row, decode_text, parse_rows
+from mechanisms.cell_text import failures, named_table
+from mechanisms.dialect import TAB, Dialect, Row, decode_text, parse_rows, read_decimals
+from mechanisms.domain import Domain
 from mechanisms.errors import DataError
 from mechanisms.extras import extra_module
+from mechanisms.header import table_of
 from mechanisms.source import TableSource
+from mechanisms.text_format import form_of_text
 from mechanisms.text_table import TextTable
+from mechanisms.typed import number_columns
+from mechanisms.typed_files import EXCEL, READERS, check_installed, frame_columns, kind_of
+from mechanisms.unpacking import Content, unpacked
+from mechanisms.workbook import read_workbook
 
 if TYPE_CHECKING:
     import pandas as pd
-
-_SEVERAL_RAGGED = 10
-_NULLS = ("NAType", "NaTType")
-"""Types of what pandas has for missing values, besides None and NaN."""
-_WHOLE_FLOATS = 2**53
 
 
 def read_text(source: str | Path | TableSource) -> TextTable:
@@ -65,109 +59,75 @@ def read_recognised(source: str | Path | TableSource) -> tuple[TextTable, str]:
     if source.sql is not None:
         return _read_database(source)
     path = Path(source.location)
-    if path.suffix in (".parquet", ".pq"):
-        return _read_parquet(path), "Parquet"
-    if path.suffix in (".xlsx", ".xlsm"):
-        return _read_excel(path)
-    if path.suffix in (".xls", ".ods"):
-        raise DataError(f"{path}: {path.suffix} is not read here; save it as .xlsx or .csv")
-    return _read_text(path, source.dialect)
+    check_installed(path)
+    content = unpacked(path, source.sheet)
+    kind = kind_of(content)
+    if kind == EXCEL:
+        return read_workbook(content, source.sheet, source.dialect.header_line)
+    if kind in READERS:
+        return READERS[kind](content), kind
+    return _read_text(content, source.dialect)
 
 
-def _read_text(path: Path, dialect: Dialect) -> tuple[TextTable, str]:
-    if path.suffixes[-2:-1] == [".tsv"] or path.suffix == ".tsv":
+def read_drawn(path: Path, domain: Domain) -> TextTable:
+    """A synthetic table of text over ``domain``, as it was written, whatever its values look like.
+
+    Raises: ``DataError`` as ``read_text``.
+    """
+    form = domain.format
+    table = read_text(TableSource(str(path), dialect=form.dialect))
+    commas = number_columns(domain) if form.decimal == "," else frozenset[str]()
+    columns = {
+        name: [value.replace(",", ".") for value in values] if name in commas else values
+        for name, values in table.columns.items()
+        if name not in form.columns or name in domain.written_names
+    }
+    return replace(table, columns=columns)
+
+
+def _read_text(content: Content, dialect: Dialect) -> tuple[TextTable, str]:
+    where = content.where
+    if content.name.lower().endswith(".tsv"):
         dialect = replace(dialect, delimiter=dialect.delimiter or TAB)
     try:
-        text, encoding = decode_text(_content(path), dialect.encoding)
-        if "\0" in text:
-            raise DataError(f"{path}: is not a text table; .csv, .tsv, .parquet and .xlsx are read")
-        rows, found = parse_rows(text, dialect)
-    except (OSError, EOFError, zlib.error) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise DataError(f"{path}: cannot be read: {reason}") from error
+        text, encoding = decode_text(content.data, dialect.encoding)
     except UnicodeError as error:
         expected = (dialect.encoding or "text").upper()
         raise DataError(
-            f"{path}: is not {expected} text; give its --encoding, or save the table as UTF-8"
+            f"{where}: is not {expected} text; give its --encoding, or save the table as UTF-8"
         ) from error
+    try:
+        rows, found = parse_rows(text, dialect)
     except csv.Error as error:
-        raise DataError(f"{path}, {error}; is every quote closed?") from error
-    return _frame(str(path), rows), str(replace(found, encoding=encoding))
+        if "\0" in text:
+            _refuse_nul(where, text)
+        raise DataError(f"{where}, {error}; is every quote closed?") from error
+    if "\0" in text:
+        _refuse_nul(where, text)
+    decimal = "."
+
+    def read(body: list[Row]) -> None:
+        nonlocal decimal
+        decimal = read_decimals(body, found)
+
+    table = table_of(where, rows, header_line=dialect.header_line, as_is=dialect.as_is, read=read)
+    found = replace(found, encoding=encoding, decimal=decimal)
+    return replace(table, form=form_of_text(text, found)), str(found)
 
 
-def _content(path: Path) -> bytes:
-    if path.suffix == ".gz":
-        with gzip.open(path) as stream:
-            return stream.read()
-    return path.read_bytes()
-
-
-def _frame(where: str, rows: Sequence[Row], unit: str = "line") -> TextTable:
-    """A table whose first row is its header."""
-    if not rows:
-        raise DataError(f"{where}: is empty; a header row is needed")
-    header = rows[0][1]
-    _check_header(where, rows[0][0], header)
-    ragged = [(line, len(row)) for line, row in rows if len(row) != len(header)]
-    if ragged:
-        line, found = ragged[0]
-        lines = ", ".join(str(line) for line, _ in ragged[:_SEVERAL_RAGGED])
-        more = f" ({len(ragged)} such lines: {lines}{', ...' * (len(ragged) > _SEVERAL_RAGGED)})"
-        raise DataError(
-            f"{where}, line {line}: {found} values; the header has {len(header)} columns"
-            + (more if len(ragged) > 1 else "")
-        )
-    columns = zip(*(row for _, row in rows[1:]), strict=True) if rows[1:] else [()] * len(header)
-    return TextTable(dict(zip(header, columns, strict=True)), [line for line, _ in rows[1:]], unit)
-
-
-def _check_header(where: str, line: int, header: Sequence[str]) -> None:
-    for position, name in enumerate(header, start=1):
-        if not name:
-            raise DataError(f"{where}, line {line}: column {position} has no name")
-        if name in header[: position - 1]:
-            raise DataError(f"{where}, line {line}: column {name!r} appears twice")
-
-
-def _read_parquet(path: Path) -> TextTable:
-    parquet = extra_module("pyarrow.parquet", path)
-    with _failures(str(path)):
-        table = parquet.read_table(path)
-        names = [str(name) for name in table.column_names]
-        columns = [column.to_pylist() for column in table.columns]
-    return _typed_frame(str(path), names, columns, first_line=1)
-
-
-def _read_excel(path: Path) -> tuple[TextTable, str]:
-    openpyxl = extra_module("openpyxl", path)
-    with _failures(str(path)):
-        book = openpyxl.load_workbook(path, read_only=True, data_only=True)
-        sheet = book.worksheets[0]
-        rows = [(i, list(row)) for i, row in enumerate(sheet.iter_rows(values_only=True), start=1)]
-        others = len(book.worksheets) - 1
-        title = str(sheet.title)
-        book.close()
-    rows = [(i, row) for i, row in rows if any(value is not None for value in row)]
-    if not rows:
-        raise DataError(f"{path}: its first sheet is empty; a header row is needed")
-    # Sheets often have empty columns to the right.
-    width = max(i for i, value in enumerate(rows[0][1], start=1) if value is not None)
-    if wider := [i for i, row in rows if any(value is not None for value in row[width:])]:
-        raise DataError(
-            f"{path}, line {wider[0]}: has a value to the right of the header's columns"
-        )
-    cells = [[*row, *[None] * width][:width] for _, row in rows]
-    texts = [_texts(column) for column in zip(*cells[1:], strict=True)]
-    header = [_text(value) for value in cells[0]]
-    lines = [i for i, _ in rows]
-    body = [list(row) for row in zip(*texts, strict=True)] if texts else []
-    frame = _frame(str(path), list(zip(lines, [header, *body], strict=True)), unit="row")
-    return frame, f"Excel, sheet {title!r}" + (f" ({others} others left out)" if others else "")
+def _refuse_nul(where: str, text: str) -> None:
+    """Raises ``DataError`` that names the line of the first NUL, and its place there."""
+    before = text[: text.index("\0")].replace("\r\n", "\n").replace("\r", "\n")
+    line, place = before.count("\n") + 1, len(before) - before.rfind("\n")
+    raise DataError(
+        f"{where}, line {line}: character {place} is a NUL byte, so that this is not a text table, or damaged; "
+        "expected text, Parquet, Feather, JSON, Excel, Stata, SPSS or SAS, or the file without such bytes"
+    )
 
 
 def _read_database(source: TableSource) -> tuple[TextTable, str]:
     sqlalchemy = extra_module("sqlalchemy", source.shown)
-    with _failures(source.shown, secrets=source.secrets):
+    with failures(source.shown, secrets=source.secrets):
         try:
             engine = sqlalchemy.create_engine(source.location)
         except ImportError as error:
@@ -186,69 +146,7 @@ def _read_database(source: TableSource) -> tuple[TextTable, str]:
         finally:
             engine.dispose()
     columns = [list(column) for column in zip(*rows, strict=True)] if rows else [[] for _ in names]
-    return _typed_frame(source.shown, names, columns, first_line=1), "a query to a database"
-
-
-def _typed_frame(
-    where: str, names: list[str], columns: Sequence[Sequence[object]], *, first_line: int
-) -> TextTable:
-    """A table without lines of a file: its rows are counted from ``first_line``."""
-    texts = [_texts(column) for column in columns]
-    body = [list(row) for row in zip(*texts, strict=True)]
-    rows = [(0, [name.strip() for name in names])]
-    rows += list(enumerate(body, start=first_line))
-    return _frame(where, rows, unit="row")
-
-
-def _texts(values: Sequence[object]) -> list[str]:
-    """A column of typed values as text; moments that are all midnight are dates."""
-    moments = [value for value in values if isinstance(value, datetime.datetime)]
-    days_only = all(
-        moment.tzinfo is None and moment.time() == datetime.time() for moment in moments
-    )
-    if moments and days_only:
-        return [
-            _text(value.date() if isinstance(value, datetime.datetime) else value)
-            for value in values
-        ]
-    return [_text(value) for value in values]
-
-
-def _text(value: object) -> str:
-    """A typed value as a CSV file would have it."""
-    if (
-        value is None
-        or type(value).__name__ in _NULLS
-        or (isinstance(value, float) and math.isnan(value))
-    ):
-        return ""
-    if isinstance(value, np.generic):
-        value = value.item()
-    if isinstance(value, str):
-        return value.strip()
-    if isinstance(value, bool | int | float | Decimal):
-        return str(value)
-    if isinstance(value, datetime.date | datetime.time):
-        return value.isoformat()
-    raise DataError(
-        f"a value of type {type(value).__name__} is no text, number, date or truth value; leave that column out"
-    )
-
-
-@contextlib.contextmanager
-def _failures(where: str, *, secrets: Sequence[str] = ()) -> Iterator[None]:
-    """Whatever a library says of its file or database is a ``DataError`` with its first line, without ``secrets``."""
-    try:
-        yield
-    except DataError:
-        raise
-    except OSError as error:
-        raise DataError(f"{where}: cannot be read: {error.strerror or error}") from error
-    except Exception as error:  # noqa: BLE001  # Their trees of errors have nothing in common.
-        first = str(error).strip().partition("\n")[0]
-        for secret in secrets:
-            first = first.replace(secret, "***")
-        raise DataError(f"{where}: cannot be read: {type(error).__name__}: {first}") from None
+    return named_table(source.shown, names, columns), "a query to a database"
 
 
 def as_text(frame: pd.DataFrame) -> TextTable:
@@ -256,13 +154,4 @@ def as_text(frame: pd.DataFrame) -> TextTable:
 
     Floats that are all whole are written without a point: pandas makes floats of whole numbers where some are missing.
     """
-    values = [_whole(column.astype(object).tolist()) for _, column in frame.items()]
-    return _typed_frame("table", [str(name) for name in frame], values, first_line=1)
-
-
-def _whole(values: list[object]) -> list[object]:
-    """The values, floats as whole numbers if all of them are."""
-    floats = [x for x in values if isinstance(x, float) and not math.isnan(x)]
-    if not all(x.is_integer() and abs(x) < _WHOLE_FLOATS for x in floats):
-        return values
-    return [int(x) if isinstance(x, float) and not math.isnan(x) else x for x in values]
+    return named_table("table", [str(name) for name in frame], frame_columns(frame))

@@ -118,9 +118,9 @@ def code_shaped(counts: Mapping[str, int]) -> bool:
 
 
 def ambiguous_versions(reading: NumberReading) -> bool:
-    """Two texts are one number, which no single spelling explains: ``1.1`` and ``1.10``."""
-    numbers = [Decimal(plain) for plain in reading.plain.values()]
-    return len(set(numbers)) < len(numbers)
+    """Two texts with a point are one number, which no single spelling explains: ``1.1`` and ``1.10``."""
+    versions = [plain for plain in reading.plain.values() if re.fullmatch(r"\d+\.\d+", plain)]
+    return len(set(map(Decimal, versions))) < len(versions)
 
 
 def _bare(counts: Mapping[str, int], *, dotted_thousands: bool) -> NumberReading | None:

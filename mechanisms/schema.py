@@ -57,6 +57,8 @@ def table_schema(domain: Domain) -> dict[str, object]:
     fields = []
     for name in domain.written_names:
         field = _field(columns[name], types[name], required=name not in optional)
+        if types[name].kind == NUMBER and domain.format.decimal != ".":
+            field["decimalChar"] = domain.format.decimal
         # A category that is written like a missing value is that category.
         if spellings and field["type"] == "string" and not absent_in(domain, name):
             field["missingValues"] = []

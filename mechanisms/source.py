@@ -14,11 +14,15 @@ from mechanisms.dialect import Dialect
 
 @dataclass(frozen=True, slots=True)
 class TableSource:
-    """A table at ``location``: a file, or with ``sql`` a database whose URL it is and a query to it."""
+    """A table at ``location``: a file, or with ``sql`` a database whose URL it is and a query to it.
+
+    ``sheet`` is the sheet of a workbook, or the file of an archive, that has the table.
+    """
 
     location: str = field(repr=False)
     sql: str | None = None
     dialect: Dialect = field(default_factory=Dialect)
+    sheet: str | None = None
 
     @property
     def shown(self) -> str:

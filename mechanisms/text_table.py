@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from mechanisms.text_format import PLAIN_FORMAT, TextFormat
+
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -18,12 +20,15 @@ class TextTable:
     """Columns of strings by name, each of as many as there are rows.
 
     ``places`` are the numbers by which messages name the rows: ``unit`` says of what, the lines of a file or rows.
+    ``notes`` say what of a file is not in it, and ``form`` is how a file of text was written.
     Raises ``ValueError`` for columns of different lengths.
     """
 
     columns: Mapping[str, Sequence[str]]
     places: Sequence[int]
     unit: str = "line"
+    notes: tuple[str, ...] = ()
+    form: TextFormat = PLAIN_FORMAT
 
     def __post_init__(self) -> None:
         if any(len(values) != len(self.places) for values in self.columns.values()):

@@ -65,6 +65,18 @@ def value_types(domain: Domain) -> dict[str, ValueType]:
     return {name: _type_of(columns[name]) for name in domain.written_names}
 
 
+def written_texts(domain: Domain) -> tuple[str, ...]:
+    """All text that a table may have in it: names, categories, and what follows from others."""
+    listed = [c.categories for c in domain.columns if isinstance(c, Categorical)]
+    listed += [tuple(value for _, value in column.values) for column in domain.implied]
+    return (*domain.written_names, *(text for texts in listed for text in texts))
+
+
+def number_columns(domain: Domain) -> frozenset[str]:
+    """The names of the written columns of numbers that may have decimals."""
+    return frozenset(name for name, kind in value_types(domain).items() if kind.kind == NUMBER)
+
+
 def missing_columns(domain: Domain) -> frozenset[str]:
     """The names of the written columns that may have missing values."""
     names = {column.name for column in domain.columns if column.missing}

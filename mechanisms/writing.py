@@ -1,9 +1,9 @@
 """Writing synthetic tables: text files, Parquet, Excel, by the same names that `mechanisms.reading` reads.
 
-Provides ``TableForm``, ``form_of`` and ``write_rows``. Text has what the columns say, in UTF-8 with commas or tabs
-(`mechanisms.dialect.PLAIN`); Parquet and Excel have values of the columns' types (`mechanisms.typed`), and null where
-one is missing. What is written reads back to the same codes, but for null where the domain's spellings of missing
-values lack the empty one.
+Provides ``TableForm``, ``form_of``, ``write_rows`` and ``text_bytes``. Text has what the columns say, in the domain's
+format (`mechanisms.text_format`), a .tsv with tabs. Parquet and Excel have values of the columns' types
+(`mechanisms.typed`), and null where one is missing. What is written reads back to the same codes, but for null where
+the domain's spellings of missing values lack the empty one.
 
 Secret: nothing; what is written was drawn from a released model.
 Representation: a table comes in parts, which are not all in memory at once (in Excel they are).
@@ -11,24 +11,24 @@ Representation: a table comes in parts, which are not all in memory at once (in 
 
 from __future__ import annotations
 
+import csv
 import datetime
 import gzip
 import io
-import itertools
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
-from typing import IO, Any
+from typing import IO, Any, Literal
 
 import pandas as pd
 
-from mechanisms.columns import Categorical, Implied
-from mechanisms.dialect import COMMA, TAB
+from mechanisms.dialect import BLANK, TAB
 from mechanisms.domain import Domain
 from mechanisms.errors import DataError
 from mechanisms.extras import extra_module
+from mechanisms.text_format import ALL, TextFormat
 from mechanisms.typed import (
     DAY,
     NUMBER,
@@ -38,9 +38,12 @@ from mechanisms.typed import (
     WHOLE,
     ValueType,
     absent_in,
+    missing_columns,
+    number_columns,
     typed_table,
     typed_values,
     value_types,
+    written_texts,
 )
 
 EXCEL_ROWS = 1_048_575
@@ -64,7 +67,7 @@ def form_of(path: Path) -> TableForm:
     packed = suffixes[-1:] == [".gz"]
     ending = next(iter(suffixes[-2:] if packed else suffixes[-1:]), "")
     if ending in (".csv", ".tsv"):
-        return _text_form(COMMA if ending == ".csv" else TAB, packed=packed)
+        return _text_form(None if ending == ".csv" else TAB, packed=packed)
     if not packed and ending in (".parquet", ".pq"):
         extra_module("pyarrow", path)
         return TableForm(_write_parquet)
@@ -82,30 +85,67 @@ def write_rows(path: Path, frames: Iterable[pd.DataFrame], domain: Domain, form:
     form.write(path, frames, domain)
 
 
-def _text_form(delimiter: str, *, packed: bool) -> TableForm:
+def text_bytes(frame: pd.DataFrame, domain: Domain) -> bytes:
+    """A table of text as the bytes of a file in the domain's format."""
+    raw = io.BytesIO()
+    _write_text(raw, (frame,), domain, domain.format)
+    return raw.getvalue()
+
+
+def _text_form(delimiter: str | None, *, packed: bool) -> TableForm:
+    """Text in the domain's format, with another ``delimiter`` where the file's name says so."""
+
     def write(path: Path, frames: Iterable[pd.DataFrame], domain: Domain) -> None:
-        with _text_file(path, packed=packed) as file:
-            for number, frame in enumerate(frames):
-                frame.to_csv(
-                    file, sep=delimiter, index=False, header=number == 0, lineterminator="\n"
-                )
+        form = domain.format
+        if delimiter is not None and form.delimiter != delimiter:
+            form = replace(form, delimiter=delimiter)
+        with _file(path, packed=packed) as raw:
+            _write_text(raw, frames, domain, form)
 
     return TableForm(write)
 
 
+def _write_text(
+    raw: IO[bytes], frames: Iterable[pd.DataFrame], domain: Domain, form: TextFormat
+) -> None:
+    quoting: Literal[0, 1] = csv.QUOTE_ALL if _needs_quotes(domain, form) else csv.QUOTE_MINIMAL
+    commas = number_columns(domain) if form.decimal == "," else frozenset[str]()
+    text = io.TextIOWrapper(raw, encoding=form.encoding, newline="")
+    for number, frame in enumerate(frames):
+        if commas:
+            frame = frame.assign(**{name: frame[name].str.replace(".", ",") for name in commas})
+        if form.columns:
+            frame = frame.reindex(columns=list(form.columns), fill_value="")
+        frame.to_csv(
+            text,
+            sep=form.delimiter,
+            index=False,
+            header=number == 0,
+            lineterminator=form.newline,
+            quotechar=form.quote,
+            quoting=quoting,
+        )
+    text.flush()
+    text.detach()
+
+
+def _needs_quotes(domain: Domain, form: TextFormat) -> bool:
+    """Every value in quotes: as the real table is, or since empty ones and other line ends would not be read back."""
+    if form.quoting == ALL or (form.delimiter == BLANK and missing_columns(domain)):
+        return True
+    others = {"\r", "\n"}.difference(form.newline)
+    return any(others.intersection(text) for text in written_texts(domain))
+
+
 @contextmanager
-def _text_file(path: Path, *, packed: bool) -> Iterator[IO[str]]:
+def _file(path: Path, *, packed: bool) -> Iterator[IO[bytes]]:
     """The same rows make the same bytes, so that no time and no name goes into a packed file."""
     with path.open("wb") as raw:
         if not packed:
-            with io.TextIOWrapper(raw, encoding="utf-8", newline="") as text:
-                yield text
+            yield raw
             return
-        with (
-            gzip.GzipFile(filename="", fileobj=raw, mode="wb", mtime=0) as inner,
-            io.TextIOWrapper(inner, encoding="utf-8", newline="") as text,
-        ):
-            yield text
+        with gzip.GzipFile(filename="", fileobj=raw, mode="wb", mtime=0) as inner:
+            yield inner  # type: ignore[misc]
 
 
 def _write_parquet(path: Path, frames: Iterable[pd.DataFrame], domain: Domain) -> None:
@@ -135,10 +175,7 @@ def _arrow_type(arrow: ModuleType, kind: ValueType) -> object:
 
 def _write_excel(path: Path, frames: Iterable[pd.DataFrame], domain: Domain) -> None:
     openpyxl = extra_module("openpyxl", path)
-    columns = (*domain.columns, *domain.implied)
-    listed = {c.name: c.categories for c in columns if isinstance(c, Categorical)}
-    listed |= {c.name: tuple(v for _, v in c.values) for c in columns if isinstance(c, Implied)}
-    for text in itertools.chain(domain.written_names, *listed.values()):
+    for text in written_texts(domain):
         if openpyxl.cell.cell.ILLEGAL_CHARACTERS_RE.search(text):
             raise DataError(f"{path}: {text!r} has a character that Excel does not take")
     book = openpyxl.Workbook(write_only=True)

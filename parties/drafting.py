@@ -44,6 +44,7 @@ def draft_text(
     ignored = tomli_w.dumps({"ignore": list(drafted.ignore)}) if drafted.ignore else ""
     return f"""\
 # A draft from {json.dumps(name)}, read as {draft.read_as}.
+{_comments(draft.skipped)}\
 # WARNING: the following was READ FROM THE DATA, and a domain is published with the result. Replace or confirm each of
 # these from public knowledge before a run in earnest:
 {_comments(draft.notes)}
@@ -62,7 +63,7 @@ rows_per_client = 100000 # public bound on the rows of one owner
 {_sources(sources)}[missing]
 {_MARK}
 {tomli_w.dumps({"values": list(drafted.missing_values)})}
-{_columns(drafted)}"""
+{_format(drafted)}{_columns(drafted)}"""
 
 
 def _workload(drafted: Domain) -> str:
@@ -106,6 +107,17 @@ def _sources(sources: Sequence[SourceDraft]) -> str:
         for source in sources
     ]
     return "\n".join([*tables, ""]) if tables else ""
+
+
+def _format(drafted: Domain) -> str:
+    """[format], where the table is written in another way than synthetic ones are by default."""
+    said = drafted.format.to_dict()
+    if not said:
+        return ""
+    return (
+        "[format]\n# How the table is written, and synthetic.csv will be; without this UTF-8, commas and points.\n"
+        f"{tomli_w.dumps(said)}\n"
+    )
 
 
 def _columns(drafted: Domain) -> str:

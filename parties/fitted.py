@@ -1,15 +1,18 @@
 """The model that a run left behind, wherever it is: in a run's folder, in its lead's, in FLAIM's server's.
 
-Provides ``load_model`` and ``write_drawn``, which draws rows from it into a file. Public: everything; a model is a
-released value, and rows drawn from it cost no privacy. Known limits: whether it is the run's own an audit tells.
+Provides ``load_model``, ``plainly``, and ``write_drawn``, which draws rows from a model into a file. Public: all of it.
+A model is a released value, and rows drawn from it cost no privacy. Known limits: whether it is the run's own an audit
+tells.
 """
 
 import struct
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 
 from mechanisms.errors import DataError
 from mechanisms.model import Model
+from mechanisms.text_format import PLAIN_FORMAT
 from parties.config import load_config
 from parties.errors import ConfigError, StoreError
 from parties.files import replacing
@@ -35,6 +38,11 @@ def load_model(run: Path, *, named: Path | None = None) -> Model:
     if unpacked_bytes(folder) > MAX_MODEL_BYTES:
         raise StoreError(named or folder, f"has a model of more than {MAX_MODEL_BYTES} bytes")
     return Model.load(folder)
+
+
+def plainly(model: Model) -> Model:
+    """The model of tables that are written in UTF-8 with commas and points, whatever the real one's format is."""
+    return replace(model, domain=replace(model.domain, format=PLAIN_FORMAT))
 
 
 def unpacked_bytes(folder: Path) -> int:

@@ -3,8 +3,8 @@
 Provides ``Table`` and ``Owner``, by command and by program. Secret: the table; what the private key's file holds.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Self
 
@@ -28,16 +28,24 @@ from parties.tls import load_identity, own_certificate
 class Table:
     """Where a table is; with ``ignore_extra`` columns that the config does not know are left out.
 
-    ``read`` is the table where it is in memory already: ``source`` is then a name for it, and no place.
+    ``read`` is the table where it is in memory already: ``source`` is then a name for it, and no place. ``say`` is told
+    what of a file was skipped.
     """
 
     source: TableSource
     ignore_extra: bool
     read: TextTable | None = None
+    say: Callable[[str], None] | None = field(default=None, repr=False, compare=False)
 
     def text(self) -> TextTable:
         """Its rows. Raises DataError where it cannot be read."""
-        return read_text(self.source) if self.read is None else self.read
+        if self.read is not None:
+            return self.read
+        table = read_text(self.source)
+        if self.say is not None:
+            for note in table.notes:
+                self.say(f"{self.source.shown}: {note}")
+        return table
 
     def kept(self, text: TextTable, domain: Domain) -> TextTable:
         """``text`` without the columns that ``ignore_extra`` leaves out."""

@@ -17,10 +17,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mechanisms.dialect import PLAIN
 from mechanisms.errors import DataError
 from mechanisms.model import Model
-from mechanisms.source import TableSource
 from parties.api.configs import ConfigLike, config_of
 from parties.api.running import progress_to, run_anywhere
 from parties.api.shown import embedded
@@ -86,11 +84,11 @@ class Run:
     def table(self) -> pd.DataFrame:
         """The synthetic table, in the columns' types. Raises DataError, StoreError, ExtraMissing."""
         need_server("a DataFrame")
-        from mechanisms.reading import read_table
+        from mechanisms.reading import read_drawn
 
         if not (self.folder / TABLE).exists():
             raise StoreError(self.folder, f"has no {TABLE}; expected a finished run")
-        return self._typed(read_table(TableSource(str(self.folder / TABLE), dialect=PLAIN)))
+        return self._typed(read_drawn(self.folder / TABLE, self._model.domain).frame())
 
     @cached_property
     def report(self) -> Report:

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from mechanisms.schema import table_schema
+from mechanisms.text_format import TextFormat
 from parties.audit.card import model_card
 from parties.config import Config
 from parties.published import TABLE
@@ -98,12 +99,15 @@ def datapackage(
         "description": f"Differentially private; see {CARD}. The id is the digest of the configuration.",
         **({"created": ended} if ended else {}),
         "licenses": [{"path": TERMS, "title": "Terms of use"}],
-        "resources": [_resource(file) for file in sorted(files, key=lambda file: file.name)],
+        "resources": [
+            _resource(file, config.domain.format)
+            for file in sorted(files, key=lambda file: file.name)
+        ],
     }
     return (json.dumps(document, indent=2, ensure_ascii=False) + "\n").encode()
 
 
-def _resource(file: Packed) -> dict[str, object]:
+def _resource(file: Packed, form: TextFormat) -> dict[str, object]:
     ending = file.name.rpartition(".")[2]
     name, title = _DESCRIPTIONS.get(file.name, (_plain(file.name), ""))
     resource: dict[str, object] = {
@@ -118,8 +122,21 @@ def _resource(file: Packed) -> dict[str, object]:
         "hash": f"sha256:{file.digest}",
     }
     if file.name == TABLE:
-        resource |= {"profile": "tabular-data-resource", "encoding": "utf-8", "schema": SCHEMA}
+        resource |= {
+            "profile": "tabular-data-resource",
+            "encoding": "utf-8" if form.encoding == "utf-8-sig" else form.encoding,
+            "schema": SCHEMA,
+        }
+        if dialect := _dialect(form):
+            resource["dialect"] = dialect
     return resource
+
+
+def _dialect(form: TextFormat) -> dict[str, str]:
+    """What of a format is not the standard's default."""
+    written = {"delimiter": form.delimiter, "quoteChar": form.quote}
+    usual = {"delimiter": ",", "quoteChar": '"'}
+    return {key: value for key, value in written.items() if value != usual[key]}
 
 
 def _plain(name: str) -> str:

@@ -56,11 +56,13 @@ def domain(
             "left_out": list(draft.left_out),
             "questions": list(draft.questions),
             "read_as": draft.read_as,
+            "skipped": list(draft.skipped),
             "offers": [asdict(offer) for offer in offers],
             "sources": [asdict(source) for source in sources],
         }
         click.echo(json.dumps(document, indent=2))
         return
+    _summarise(draft)
     if out is None:
         click.echo(text, nl=False)
         return
@@ -78,6 +80,8 @@ def domain(
 
 def _summarise(draft: Draft) -> None:
     """Say on standard error what is left out and what has to be asked; nothing of it is a value of the table."""
+    for note in draft.skipped:
+        click.echo(f"read: {note}", err=True)
     if draft.left_out:
         columns = len(draft.domain.columns)
         click.echo(f"{columns} columns drafted, {len(draft.left_out)} left out:", err=True)

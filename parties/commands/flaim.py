@@ -15,7 +15,7 @@ from parties.commands.on_one_machine import (
     time_line,
 )
 from parties.commands.running import common_options
-from parties.commands.table_options import table_options
+from parties.commands.table_options import PLAIN_FORMAT, plain_option, table_options
 from parties.config import (
     FLAIM_GROUPINGS,
     FLAIM_NOISES,
@@ -78,6 +78,7 @@ _PATH = click.Path(path_type=Path)
     "--seed", type=click.IntRange(0), default=1, show_default=True, help="Of the partition; public."
 )
 @click.option("--out", type=_PATH, default=None, help="Run folder; by default runs/ID-TIME.")
+@plain_option
 @common_options
 def flaim(
     config: Path,
@@ -98,6 +99,7 @@ def flaim(
     processes: int | None,
     seed: int,
     out: Path | None,
+    plain: bool,
     as_json: bool,
 ) -> None:
     """Split one table among clients and run FLAIM on this machine: a server and the clients as processes.
@@ -117,7 +119,8 @@ def flaim(
         "flaim.noise": noise,
         "flaim.minimum": minimum,
     }
-    loaded = load_config(config, {**overrides(values), **OF_THE_TRIAL})
+    changes = overrides(values) | (PLAIN_FORMAT if plain else {})
+    loaded = load_config(config, {**changes, **OF_THE_TRIAL})
     request = flaim_request(
         loaded,
         table.source.name,

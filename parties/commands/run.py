@@ -15,7 +15,7 @@ from parties.commands.on_one_machine import (
     time_line,
 )
 from parties.commands.running import common_options
-from parties.commands.table_options import table_options
+from parties.commands.table_options import PLAIN_FORMAT, plain_option, table_options
 from parties.config import INPUTS, SCHEDULES, SECURITIES, UPLOADS, Config, load_config, overrides
 from parties.owner import Table, name_of
 from parties.report.content import excluded_text
@@ -78,6 +78,7 @@ _QUERIES_SHOWN = 3
     "--seed", type=click.IntRange(0), default=1, show_default=True, help="Of the partition; public."
 )
 @click.option("--out", type=_PATH, default=None, help="Run folder; by default runs/ID-TIME.")
+@plain_option
 @common_options
 def run(
     config: Path,
@@ -97,6 +98,7 @@ def run(
     method: str,
     seed: int,
     out: Path | None,
+    plain: bool,
     as_json: bool,
 ) -> None:
     """Split one table among data owners and run on this machine, as processes over mutual TLS.
@@ -117,7 +119,8 @@ def run(
         "run.security": security,
         "run.noise": noise,
     }
-    loaded = load_config(config, overrides(values))
+    changes = overrides(values) | (PLAIN_FORMAT if plain else {})
+    loaded = load_config(config, changes)
     request = Request(method, name_of(table), clients, partition, label, seed, capacity)
     run_trial(loaded, table, request, out=out, as_json=as_json)
 

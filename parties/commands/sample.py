@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from parties.commands.running import common_options
+from parties.commands.table_options import plain_option
 
 _PATH = click.Path(path_type=Path)
 _SEED_BITS = 64
@@ -28,9 +29,10 @@ _SEED_BITS = 64
     help="The same seed draws the same rows; by default another one each time, which is told.",
 )
 @click.option("--overwrite", is_flag=True, help="Replace the file that is there.")
+@plain_option
 @common_options
 def sample(
-    run: Path, rows: int, out: Path, seed: int | None, overwrite: bool, as_json: bool
+    run: Path, rows: int, out: Path, seed: int | None, overwrite: bool, plain: bool, as_json: bool
 ) -> None:
     """Draw more rows from the model of the run RUN, in the columns, types and formats of its synthetic.csv.
 
@@ -38,11 +40,13 @@ def sample(
     What is drawn follows from what was released already: it costs no further privacy, however many rows there are.
     """
     from parties.audit.bundle import unpacked
-    from parties.fitted import load_model, write_drawn
+    from parties.fitted import load_model, plainly, write_drawn
 
     chosen = secrets.randbits(_SEED_BITS) if seed is None else seed
     with unpacked(run) as folder:
         model = load_model(folder, named=run)
+    if plain:
+        model = plainly(model)
     write_drawn(model, rows, out, seed=chosen, overwrite=overwrite)
     if as_json:
         click.echo(json.dumps({"out": str(out), "rows": rows, "seed": chosen}))

@@ -1,6 +1,7 @@
 """How commands are told where a table is and how it is written.
 
-Provides ``table_options``, which every command that reads a table has. Secret: the
+Provides ``table_options``, which every command that reads a table has, and ``plain_option`` (with
+``PLAIN_FORMAT``) of those that write one. Secret: the
 password that a database's URL may hold; `mechanisms.source` keeps it out of messages.
 """
 
@@ -14,14 +15,19 @@ from mechanisms.dialect import Dialect
 from mechanisms.source import TableSource
 from parties.owner import Table
 
-_FILES = "CSV with a header, .tsv, either with .gz, .parquet or .xlsx; with --sql a database's URL"
-_DELIMITERS = {"tab": "\t", "\\t": "\t", "comma": ",", "semicolon": ";"}
+_FILES = (
+    "text with a header (.csv, .tsv), Parquet, Feather, JSON, Excel, Stata, SPSS or SAS, also compressed; with --sql a "
+    "database's URL"
+)
+_DELIMITERS = {
+    "tab": "\t", "\\t": "\t", "comma": ",", "semicolon": ";", "bar": "|", "blank": " ", "space": " ",
+}  # fmt: skip
 
 
 def table_options(
     *, argument: str | None = None, help: str = "The table", several: bool = False
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Add --data (or the ``argument`` of that name), --sql, --delimiter, --decimal, --encoding and --ignore-extra.
+    """Add --data (or the ``argument`` of that name), --ignore-extra, and options on how the table is written.
 
     The command gets them as ``table``. --ignore-extra is only there beside a config, so not with an ``argument``.
     With ``several`` there is --source besides, once for each of several tables: ``table`` is these by name then.
@@ -35,6 +41,8 @@ def table_options(
             delimiter: str | None,
             decimal: str | None,
             encoding: str | None,
+            header_line: int | None,
+            sheet: str | None,
             ignore_extra: bool = False,
             named: tuple[tuple[str, str], ...] = (),
             **others: Any,
@@ -42,9 +50,9 @@ def table_options(
             sign = None if delimiter is None else _DELIMITERS.get(delimiter, delimiter)
 
             def table(place: str) -> Table:
-                return Table(
-                    TableSource(place, sql, Dialect(sign, decimal, encoding)), ignore_extra
-                )
+                dialect = Dialect(sign, decimal, encoding, header_line=header_line)
+                source = TableSource(place, sql, dialect, sheet)
+                return Table(source, ignore_extra, say=functools.partial(click.echo, err=True))
 
             _check_one_of(argument, location, named, sql)
             found = {name: table(place) for name, place in named}
@@ -120,6 +128,26 @@ _OPTIONS = (
     click.option(
         "--encoding", default=None, help="utf-8, latin-1, utf-16 ...; by default recognised."
     ),
+    click.option(
+        "--header-line",
+        type=click.IntRange(0),
+        metavar="N",
+        default=None,
+        help="The line with the columns' names, 0 if none has them; by default recognised.",
+    ),
+    click.option(
+        "--sheet",
+        metavar="NAME",
+        default=None,
+        help="The sheet of a workbook, or the file of an archive, that has the table.",
+    ),
+)
+PLAIN_FORMAT = {"format": None}
+"""What --plain changes in a configuration: no word on how the table is written."""
+plain_option = click.option(
+    "--plain",
+    is_flag=True,
+    help="Write text in UTF-8 with commas and points, whatever [format] says.",
 )
 _IGNORE_EXTRA = click.option(
     "--ignore-extra", is_flag=True, help="Leave columns out that the config does not know."

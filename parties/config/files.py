@@ -4,12 +4,17 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
+from mechanisms.dialect import Dialect
 from mechanisms.errors import MechanismError
 from mechanisms.reading import read_text
+from mechanisms.source import TableSource
 from parties.config.sections import ANNEALED, FIXED
 from parties.config.whole import Config, apply_overrides, config_from_dict
 from parties.errors import ConfigError
 from parties.texts import toml_of
+
+_IMPLIED = Dialect(header_line=1)
+"""The files of implied columns are public: that their first line is a header nobody has to ask."""
 
 
 def overrides(given: Mapping[str, object]) -> dict[str, object]:
@@ -58,7 +63,7 @@ def _read_implied(document: Mapping[str, object], path: Path) -> None:
         if isinstance(column, dict) and "implied_by" in column and "table" in column:
             named, wanted = str(column["table"]), [column["implied_by"], column.get("name")]
             try:
-                table = read_text(path.resolve().parent / named)
+                table = read_text(TableSource(str(path.resolve().parent / named), dialect=_IMPLIED))
             except MechanismError as error:
                 raise ConfigError(str(path), "column.table", str(error)) from error
             if sorted(table.columns) != sorted(map(str, wanted)) or "values" in column:

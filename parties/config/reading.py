@@ -40,6 +40,7 @@ _SECTIONS = (
     "column",
     "source",
     "missing",
+    "format",
     "party",
     "flaim",
     "silos",
@@ -49,6 +50,7 @@ _SECTIONS = (
     "compute",
     "ignore",
 )
+_OF_THE_DOMAIN = ("column", "missing", "ignore", "format")
 _Section = TypeVar("_Section")
 
 
@@ -174,8 +176,8 @@ def source_dict(section: SourceSection) -> dict[str, object]:
 
 
 def read_domain(document: Mapping[str, object]) -> Domain:
-    """[[column]], [missing] and ignore."""
-    tables = {key: document[key] for key in ("column", "missing", "ignore") if key in document}
+    """[[column]], [missing], [format] and ignore."""
+    tables = {key: document[key] for key in _OF_THE_DOMAIN if key in document}
     _tables(document, "column")
     try:
         return Domain.from_dict(tables)

@@ -13,9 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mechanisms.column_values import ColumnValues, column_values
-from mechanisms.dialect import PLAIN
-from mechanisms.reading import read_text
-from mechanisms.source import TableSource
+from mechanisms.reading import read_drawn
 from mechanisms.table import encode
 from mechanisms.text_table import TextTable
 from mechanisms.workload import Workload
@@ -58,8 +56,7 @@ def read_synthetic(config: Config, directory: Path) -> NDArray[np.int32]:
 
 def _read(config: Config, directory: Path) -> tuple[TextTable, NDArray[np.int32]]:
     path = directory / "synthetic.csv"
-    # As it was written, whatever its values look like.
-    table = read_text(TableSource(str(path), dialect=PLAIN))
+    table = read_drawn(path, config.domain)
     return table, encode(config.domain, table, source=path)
 
 

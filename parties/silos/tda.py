@@ -129,12 +129,15 @@ class TdaPlan:
 
     async def serve(self, silos: Silos, *, say: Callable[[str], None]) -> Outcome:
         """See ``Plan``."""
+        # Silos, which draw no table, do without pandas.
+        from mechanisms.writing import text_bytes
+
         result = await run(self.layout, self.settings, silos, progress=say)
         rows = self.config.run.rows or max(_LEAST_ROWS, round(result.model.rows))
         seed = self.config.run.seed or 0
         frame = result.model.sample(rows, public_generator(seed))
         files = {
-            TABLE: frame.to_csv(index=False, lineterminator="\n").encode(),
+            TABLE: text_bytes(frame, self.config.domain),
             MODEL: result.model.to_json().encode(),
         }
         return Outcome(

@@ -12,13 +12,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from mechanisms.dialect import Dialect
 from mechanisms.domain import Categorical, Integer, Moment, Real
 from mechanisms.draft import FINE_CELLS, KNOWN_MISSING, Draft, draft_domain
 from mechanisms.errors import DataError
 from mechanisms.private_bins import PrivateBins
-from mechanisms.reading import read_table
+from mechanisms.reading import read_drawn, read_table
 from mechanisms.sampling import public_generator
+from mechanisms.source import TableSource
 from mechanisms.table import decode, encode
+from mechanisms.writing import text_bytes
 from parties.config import config_from_dict
 from parties.drafting import draft_text
 
@@ -332,9 +335,11 @@ def test_drafts_always_load_and_fit_their_tables(
         writer = csv.writer(file, delimiter=delimiter, quoting=csv.QUOTE_ALL)
         writer.writerow(columns)
         writer.writerows(list(zip(*columns.values(), strict=True))[:rows])
+    # Names are any text here, numbers among them.
+    source = TableSource(str(path), dialect=Dialect(header_line=1))
     try:
-        frame = read_table(path)
-        draft = draft_domain(path)
+        frame = read_table(source)
+        draft = draft_domain(source)
     except DataError as error:
         # Names that differ by blanks only, a table that looks written otherwise, and one of identifiers alone.
         refused = "appears twice|has no name|values; the header|no column is left"
@@ -352,3 +357,6 @@ def test_drafts_always_load_and_fit_their_tables(
     codes = encode(config.domain, frame)
     again = decode(config.domain, codes, public_generator(seed))
     assert (encode(config.domain, again) == codes).all()
+    drawn = folder / "synthetic.csv"
+    drawn.write_bytes(text_bytes(again, config.domain))
+    assert (encode(config.domain, read_drawn(drawn, config.domain)) == codes).all()

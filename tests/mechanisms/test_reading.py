@@ -73,9 +73,7 @@ DAMAGED = bytearray(gzip.compress(CSV.encode() * 100, mtime=0))
 DAMAGED[60] ^= 0xFF
 
 
-@pytest.mark.parametrize(
-    "content", [b"not gzip", gzip.compress(CSV.encode(), mtime=0)[:-12], bytes(DAMAGED)]
-)
+@pytest.mark.parametrize("content", [gzip.compress(CSV.encode(), mtime=0)[:-12], bytes(DAMAGED)])
 def test_read_table_refuses_damaged_gzip(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "table.csv.gz"
     path.write_bytes(content)
@@ -242,7 +240,7 @@ def test_read_table_reads_the_first_sheet_of_excel(tmp_path: Path) -> None:
     assert (frame.index.name, list(frame.index)) == ("row", [2, 4])
     sheet.append([3, None, None, "beyond"])
     book.save(path)
-    with pytest.raises(DataError, match="line 5: has a value to the right"):
+    with pytest.raises(DataError, match="column 4 has no name, and row 5 has a value there"):
         read_table(path)
 
 

@@ -1,0 +1,139 @@
+"""Cells of typed tables as a file of text would have them, and tables of such cells.
+
+Provides ``texts``, ``named_table`` and ``failures``. Numbers become shortest decimals, dates ISO 8601, truth values
+True and False, durations hours, minutes and seconds; what is null becomes "".
+
+Secret: the cells, at their owner; an error names a column and the type of a value, never the value.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import math
+from collections.abc import Iterator, Sequence
+from decimal import Decimal
+from typing import TypeGuard
+
+import numpy as np
+
+from mechanisms.errors import DataError
+from mechanisms.text_table import TextTable
+
+_NULLS = ("NAType", "NaTType")
+"""Types of what pandas has for missing values, besides None and NaN."""
+_INDEX = "__index_level_0__"
+"""What Arrow calls an index of pandas that has no name."""
+
+
+def named_table(
+    where: str, names: Sequence[str], columns: Sequence[Sequence[object]], *, first: int = 1
+) -> TextTable:
+    """A table of typed columns, its rows counted from ``first``.
+
+    Raises: ``DataError`` for a name that is empty or stands twice, and for a value that is no cell.
+    """
+    kept: dict[str, Sequence[str]] = {}
+    notes = []
+    for number, (given, values) in enumerate(zip(names, columns, strict=True), start=1):
+        name = given.strip()
+        if name == _INDEX:
+            notes.append(f"the index, column {name!r}, left out")
+            continue
+        if not name:
+            raise DataError(f"{where}: column {number} has no name; name it, or remove it")
+        if name in kept:
+            raise DataError(f"{where}: column {name!r} appears twice; rename one")
+        kept[name] = column_texts(where, name, values)
+    rows = len(columns[0]) if columns else 0
+    return TextTable(kept, range(first, first + rows), "row", tuple(notes))
+
+
+def column_texts(where: str, name: str, values: Sequence[object]) -> list[str]:
+    """``texts`` of a column. Raises ``DataError`` with the column's name."""
+    try:
+        return texts(values)
+    except TypeError as error:
+        raise DataError(
+            f"{where}: column {name!r} has {error}; expected text, numbers, dates or truth values: leave that column "
+            "out, or make columns of it"
+        ) from None
+
+
+def texts(values: Sequence[object]) -> list[str]:
+    """A column of typed values as text; moments that are all midnight are dates.
+
+    Raises: ``TypeError`` for a value that is no cell.
+    """
+    # What pandas has for a missing moment is a moment by its type.
+    moments = [value for value in values if _is_moment(value)]
+    days_only = all(
+        moment.tzinfo is None and moment.time() == datetime.time() for moment in moments
+    )
+    if moments and days_only:
+        return [text(value.date() if _is_moment(value) else value) for value in values]
+    return [text(value) for value in values]
+
+
+def _is_moment(value: object) -> TypeGuard[datetime.datetime]:
+    return isinstance(value, datetime.datetime) and type(value).__name__ not in _NULLS
+
+
+def text(value: object) -> str:
+    """A typed value as a file of text would have it. Raises ``TypeError`` for what is no cell."""
+    if (
+        value is None
+        or type(value).__name__ in _NULLS
+        or (isinstance(value, float | np.floating) and math.isnan(value))
+    ):
+        return ""
+    if isinstance(value, np.floating):
+        # A float of 32 bits is shortest by its own digits.
+        return str(float(str(value)))
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, str):
+        return value.strip()
+    if isinstance(value, bool | int | float | Decimal):
+        return str(value)
+    if isinstance(value, datetime.timedelta):
+        return _duration(value)
+    if isinstance(value, datetime.date | datetime.time):
+        return value.isoformat()
+    raise TypeError(f"a value of type {type(value).__name__}")
+
+
+def whole_floats(values: Sequence[object]) -> Sequence[object]:
+    """The values, floats as whole numbers if all of them are: what pandas makes of those beside missing values."""
+    floats = [float(x) for x in values if isinstance(x, float | np.floating) and not math.isnan(x)]
+    if not all(x.is_integer() and abs(x) < 2**53 for x in floats):
+        return values
+    return [
+        int(x) if isinstance(x, float | np.floating) and not math.isnan(x) else x for x in values
+    ]
+
+
+@contextlib.contextmanager
+def failures(where: str, *, secrets: Sequence[str] = ()) -> Iterator[None]:
+    """Whatever a library says of its file or database is a ``DataError`` with its first line, without ``secrets``."""
+    try:
+        yield
+    except DataError:
+        raise
+    except OSError as error:
+        raise DataError(f"{where}: cannot be read: {error.strerror or error}") from error
+    except Exception as error:  # noqa: BLE001  # Their trees of errors have nothing in common.
+        first = str(error).strip().partition("\n")[0]
+        for secret in secrets:
+            first = first.replace(secret, "***")
+        raise DataError(f"{where}: cannot be read: {type(error).__name__}: {first}") from None
+
+
+def _duration(value: datetime.timedelta) -> str:
+    """Hours, minutes and seconds: 66:00:00."""
+    seconds = abs(value) // datetime.timedelta(seconds=1)
+    sign = "-" if value < datetime.timedelta() else ""
+    fraction = (
+        f".{abs(value).microseconds:06d}".rstrip("0").rstrip(".") if value.microseconds else ""
+    )
+    return f"{sign}{seconds // 3600}:{seconds // 60 % 60:02d}:{seconds % 60:02d}{fraction}"

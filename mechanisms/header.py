@@ -1,0 +1,384 @@
+"""The header of a table: which line has the names of the columns, and what is no column at all.
+
+Provides ``table_of``, which makes a ``TextTable`` of a file's rows. Nothing but names may become a column's name, since
+names are published: where that is in doubt the table is refused, with the option that decides.
+
+- A title above the header is skipped, with a note, where the row below it has a name for every column and the rows
+  below that have numbers or dates.
+- Refused: a header of which a cell looks like a value, a second header row, a header that comes again.
+- Left out, with a note: rows below the table that have separators alone, or words in the first column alone; an index
+  column (without a name, of whole numbers that are all different); columns without a name and without a value, such as
+  a trailing separator makes.
+
+Secret: the rows, at their owner; an error may quote one cell of the header.
+Limits: rules of thumb, all in the constants below; ``Dialect.header_line`` overrides them.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+from mechanisms.dialect import Row
+from mechanisms.errors import DataError
+from mechanisms.text_table import TextTable
+
+OPTION = "--header-line"
+_SAMPLE_ROWS = 500
+_TITLE_ROWS, _FOOTER_ROWS = 50, 10
+_SEVERAL_RAGGED = 10
+_FEWEST_ROWS = 3
+"""Rows below a header by which it is judged."""
+_ALIKE, _TYPED = 0.95, 0.8
+"""So many values of a column have one shape where its header is held against that; so many are numbers or dates."""
+_MISSING = ("", "?", "NA", "N/A", "n/a", "NaN", "nan", "null", "NULL", "None", "-", ".")
+_PANDAS_INDEX = ("Unnamed: 0", "__index_level_0__")
+_DATE = re.compile(
+    r"\d{4}-\d\d-\d\d([T ].*)?|\d{1,2}[./-]\d{1,2}[./-](\d{2}|\d{4})|\d{1,2}[ -]?[A-Za-z]{3}[ -]?\d{2,4}"
+    r"|\d{1,2}:\d\d(:\d\d)?"
+)
+# Digits with the signs of numbers, dates, ranges, percent and money around them.
+_NUMERIC = re.compile(
+    r"[<>≤≥~$€£+\-(]{0,2}\s*\d[\d.,:/'’\s-]*(e[+-]?\d+)?\s*[)%€$£]?", re.IGNORECASE
+)
+_ADDRESS = re.compile(r"[^@\s]+@[^@\s]+\.[^@\s]+")
+
+
+def table_of(
+    where: str,
+    rows: Sequence[Row],
+    *,
+    header_line: int | None = None,
+    as_is: bool = False,
+    unit: str = "line",
+    read: Callable[[list[Row]], None] = lambda body: None,
+) -> TextTable:
+    """The table of a file's rows; ``read`` may change the rows below the header, in place.
+
+    Raises: ``DataError`` as the module says, for a column without a name or with another's, and for a row of another
+    length than the header.
+    """
+    if not any(any(cells) for _, cells in rows):
+        raise DataError(f"{where}: is empty; a header row is needed")
+    position, notes = _position(where, rows, header_line, unit)
+    if header_line == 0:
+        width = max(len(cells) for _, cells in rows)
+        line, header = 0, [f"column_{i}" for i in range(1, width + 1)]
+    else:
+        line, header = rows[position][0], list(rows[position][1])
+    body = list(rows[position + 1 :])
+    place = f"{where}, {unit} {line}"
+    if not as_is:
+        body, ends = _without_end(header, body, unit)
+        notes = (*notes, *ends)
+    if header_line is None:
+        _check_header(place, header, body, unit)
+    header, cut = _cut(place, header, body, unit)
+    read(body)
+    return _table(place, header, body, unit, (*notes, *cut), as_is=as_is)
+
+
+def is_table(rows: Sequence[Row]) -> bool:
+    """Rows among which a header of several names stands above others, whatever else may be wrong with them."""
+    filled = [sum(map(bool, cells)) for _, cells in rows]
+    return sum(count > 1 for count in filled) >= 2
+
+
+def looks_like_value(text: str) -> bool:
+    """A number, a date, a time, a range, an amount or an address: what is in a table, and seldom above it."""
+    return any(form.fullmatch(text) for form in (_NUMERIC, _DATE, _ADDRESS))
+
+
+def _position(
+    where: str, rows: Sequence[Row], header_line: int | None, unit: str
+) -> tuple[int, tuple[str, ...]]:
+    """Which row is the header, -1 for none, and a note on those above it."""
+    if header_line == 0:
+        return -1, (f"no {unit} has names: columns are called column_1, column_2 and so on",)
+    if header_line is None:
+        return _below_title(where, rows, unit)
+    lines = [line for line, _ in itertools.takewhile(lambda row: row[0] <= header_line, rows)]
+    if not lines or lines[-1] != header_line:
+        raise DataError(
+            f"{where}: no row begins at {unit} {header_line}; expected the {unit} of the columns' names ({OPTION})"
+        )
+    return len(lines) - 1, _skipped_note(rows, len(lines) - 1, unit)
+
+
+def _below_title(where: str, rows: Sequence[Row], unit: str) -> tuple[int, tuple[str, ...]]:
+    """The first row that is as wide as most are; those above it are a title, if they are narrow."""
+    sample = [cells for _, cells in rows[:_SAMPLE_ROWS]]
+    widths = [_width(cells) for cells in sample]
+    width = Counter(map(len, sample)).most_common(1)[0][0]
+    # Rows of a sheet are of one length: what is filled in tells more.
+    counts = Counter(widths)
+    common = max(max(counts, key=lambda found: (counts[found], found * (counts[found] > 1))), 1)
+    filled = [sum(map(bool, cells)) for cells in sample]
+    full = [
+        number
+        for number, cells in enumerate(sample[: _TITLE_ROWS + 1])
+        if len(cells) >= min(width, common) - 1 and filled[number] * 2 > common
+    ]
+    first = full[0] if full else 0
+    if not any(filled[:first]):
+        return first, ()
+    names, below = sample[first], sample[first + 1 :]
+    if _is_above(names, below):
+        return first, _skipped_note(rows, first, unit)
+    raise DataError(
+        f"{where}, {_range(rows, first, unit)}: narrower than the rows below, as a title is; give {OPTION} "
+        f"{rows[first][0]} if the names of the columns stand there, or {OPTION} {rows[0][0]} if they stand first"
+    )
+
+
+def _is_above(names: list[str], below: list[list[str]]) -> bool:
+    """A full row of names, over a column of numbers or dates."""
+    named = [name for name in names if name]
+    if len(set(named)) < len(named) or any(map(looks_like_value, named)):
+        return False
+    return any(map(_is_typed, _columns(below, len(names))))
+
+
+def _skipped_note(rows: Sequence[Row], first: int, unit: str) -> tuple[str, ...]:
+    if not any(any(cells) for _, cells in rows[:first]):
+        return ()
+    return (f"{_range(rows, first, unit)} above the header skipped",)
+
+
+def _range(rows: Sequence[Row], first: int, unit: str) -> str:
+    start, end = rows[0][0], rows[first - 1][0]
+    return f"{unit} {start}" if start == end else f"{unit}s {start} to {end}"
+
+
+def _without_end(
+    header: list[str], body: list[Row], unit: str
+) -> tuple[list[Row], tuple[str, ...]]:
+    """The rows without those at the end that are none: separators alone, as spreadsheets write them, and remarks."""
+    end = len(body)
+    while end and (not any(body[end - 1][1]) or _is_remark(header, body[end - 1][1])):
+        end -= 1
+    tail = body[end:]
+    if not end or not tail or len(header) < 2:
+        return body, ()
+    remarks = [line for line, cells in tail if any(cells)]
+    # In a sheet all rows are of one length; there an empty row tells a remark from a row.
+    apart = not any(tail[0][1]) or body[end - 1][0] + 1 < tail[0][0]
+    short = any(len(cells) < len(header) for _, cells in tail)
+    if remarks and (len(remarks) > _FOOTER_ROWS or not (apart or short)):
+        return body, ()
+    notes = []
+    if blank := [line for line, cells in tail if not any(cells)]:
+        notes.append(f"{_lines(unit, blank)} without values left out")
+    if remarks:
+        notes.append(f"{_lines(unit, remarks)} below the table, of a few words, left out")
+    return body[:end], tuple(notes)
+
+
+def _is_remark(header: list[str], cells: list[str]) -> bool:
+    """Words in the first of several columns, and nothing else."""
+    said = cells[0] if cells and not any(cells[1:]) else ""
+    return len(header) > 1 and " " in said and not looks_like_value(said)
+
+
+def _check_header(place: str, header: list[str], body: list[Row], unit: str) -> None:
+    """Raises ``DataError`` where the header may be none, or not all of it."""
+    sample = [cells for _, cells in body[:_SAMPLE_ROWS]]
+    if repeats := [line for line, cells in body if cells == header]:
+        raise DataError(
+            f"{place}: the header comes again in {_lines(unit, repeats)}; remove it there, or give {OPTION} "
+            f"{_line_of(place)} if these are values"
+        )
+    if _is_counted(header):
+        return
+    if reason := _value_in(header, sample, body):
+        raise DataError(
+            f"{place}, {reason}: the first row of a table has the names of its columns, which are published; add such "
+            f"a row, or give {OPTION} {_line_of(place)} if this is it, {OPTION} 0 if there is none"
+        )
+    if sample and _is_second_header(header, sample):
+        raise DataError(
+            f"{place}: {unit} {body[0][0]} looks like a second header; give {OPTION} {body[0][0]} if the names of the "
+            f"columns stand there, or remove one of the two; {OPTION} {_line_of(place)} takes the second for values"
+        )
+
+
+def _line_of(place: str) -> str:
+    return place.rpartition(" ")[2]
+
+
+def _is_counted(header: list[str]) -> bool:
+    """What pandas calls columns without a name: 0, 1, 2 and so on."""
+    named = header if header[0] else header[1:]
+    return len(named) > 2 and named == [str(i) for i in range(len(named))]
+
+
+def _value_in(header: list[str], sample: list[list[str]], body: list[Row]) -> str:
+    """Which cell of a header is a value and why; "" where none is."""
+    named = [(number, name) for number, name in enumerate(header) if name]
+    columns = _columns(sample, len(header))
+    for number, name in named:
+        said = f"column {number + 1}: {_shown(name)}"
+        if looks_like_value(name):
+            return f"{said} looks like a value"
+        if len(sample) >= _FEWEST_ROWS and _is_code(name):
+            alike = sum(_shape(value) == _shape(name) for value in columns[number])
+            if alike >= _ALIKE * len(sample):
+                return f"{said} is written like the values below it"
+    again = [
+        (number, name)
+        for number, name in named
+        if any(number < len(cells) and cells[number] == name for _, cells in body)
+    ]
+    # A word above numbers is a name, and then one that is a value as well may be.
+    sure = any(
+        name not in _MISSING and (number, name) not in again and _is_typed(columns[number])
+        for number, name in named
+    )
+    if not again or (sure and len(again) * 2 < len(named)):
+        return ""
+    return f"column {again[0][0] + 1}: {_shown(again[0][1])} is a value of other rows, too"
+
+
+def _is_code(text: str) -> bool:
+    return len(text) > 3 and sum(map(str.isdigit, text)) > 1
+
+
+def _shape(text: str) -> str:
+    return re.sub(r"[^\W\d_]", "a", re.sub(r"\d", "9", text))
+
+
+def _is_second_header(header: list[str], sample: list[list[str]]) -> bool:
+    """A first row that has words in every column whose other values are numbers or dates."""
+    second, rest = sample[0], sample[1:]
+    if len(rest) < _FEWEST_ROWS:
+        return False
+    columns = _columns(rest, len(header))
+    typed = [number for number, column in enumerate(columns) if _is_typed(column)]
+    words = [second[number] for number in typed if number < len(second)]
+    said = [word for word in words if word]
+    if not said or len(said) * 2 <= len(typed):
+        return False
+    if any(word in _MISSING or looks_like_value(word) for word in said):
+        return False
+    # What other rows have, too, is a value.
+    return not any(cell and cell in column for cell, column in zip(second, columns, strict=False))
+
+
+def _is_typed(column: Sequence[str]) -> bool:
+    """A column of numbers or dates, few words among them."""
+    values = [value for value in column if value not in _MISSING]
+    return len(values) >= 2 and sum(map(looks_like_value, values)) >= _TYPED * len(values)
+
+
+def _columns(rows: Sequence[Sequence[str]], width: int) -> list[list[str]]:
+    """The columns of rows, however long each is."""
+    return [[row[i] if i < len(row) else "" for row in rows] for i in range(width)]
+
+
+def _cut(
+    place: str, header: list[str], body: list[Row], unit: str
+) -> tuple[list[str], tuple[str, ...]]:
+    """Header and rows without the empty ends that trailing separators make; rows are cut in place."""
+    names = header[: _width(header)]
+    if not names:
+        raise DataError(f"{place}: column 1 has no name")
+    width = len(names)
+    longer = [row for row in body if len(row[1]) > width]
+    if longer and width == len(header) and names[0] and _has_row_names(body, width):
+        return ["", *names], ()
+    for line, cells in longer:
+        end = _width(cells)
+        if end > width:
+            if width < len(header):
+                raise DataError(
+                    f"{place}: column {end} has no name, and {unit} {line} has a value there; name it"
+                )
+            continue
+        del cells[width:]
+    trailing = len(header) > width or any(len(cells) == width for _, cells in longer)
+    return names, ("empty values after the last separator left out",) if trailing else ()
+
+
+def _has_row_names(body: list[Row], width: int) -> bool:
+    """What R writes without a name for its row names: every row is one longer than the header, and begins with one."""
+    rows = [cells for _, cells in body]
+    whole = len(rows) >= _FEWEST_ROWS and all(len(cells) == width + 1 for cells in rows)
+    return whole and any(cells[-1] for cells in rows) and _counts_up([cells[0] for cells in rows])
+
+
+def _counts(values: Sequence[str]) -> bool:
+    """Whole numbers that are all different, as an index has them."""
+    return all(map(str.isdecimal, values)) and len(set(values)) == len(values)
+
+
+def _counts_up(values: Sequence[str]) -> bool:
+    start = 1 if values and values[0] == "1" else 0
+    return list(values) == [str(i) for i in range(start, start + len(values))]
+
+
+def _table(
+    place: str,
+    header: list[str],
+    body: list[Row],
+    unit: str,
+    notes: tuple[str, ...],
+    *,
+    as_is: bool,
+) -> TextTable:
+    """The table without columns that are none. Raises ``DataError`` for ragged rows and for names."""
+    _check_lengths(place, header, body, unit)
+    cells = (row for _, row in body)
+    columns = list(zip(*cells, strict=True)) if body else [()] * len(header)
+    kept: dict[str, Sequence[str]] = {}
+    said = list(notes)
+    for number, (name, values) in enumerate(zip(header, columns, strict=True), start=1):
+        if not name and number == 1 and _counts(values):
+            said.append("the index, a first column without a name, left out")
+        elif number == 1 and not as_is and name in _PANDAS_INDEX and _counts_up(values):
+            said.append(f"the index, column {name!r}, left out")
+        elif not name and not any(values):
+            said.append(f"column {number}, without name and values, left out")
+        elif not name:
+            raise DataError(f"{place}: column {number} has no name; name it, or remove it")
+        elif name in kept:
+            first = header.index(name) + 1
+            raise DataError(
+                f"{place}: column {name!r} appears twice, as column {first} and as column {number}; rename one"
+            )
+        else:
+            kept[name] = values
+    if not kept:
+        raise DataError(f"{place}: has no column with a name")
+    return TextTable(kept, [line for line, _ in body], unit, tuple(said))
+
+
+def _check_lengths(place: str, header: list[str], body: list[Row], unit: str) -> None:
+    where = place.rpartition(f", {unit} ")[0]
+    ragged = [(line, len(row)) for line, row in body if len(row) != len(header)]
+    if not ragged:
+        return
+    line, found = ragged[0]
+    more = f" ({len(ragged)} such {unit}s: {_listed([line for line, _ in ragged])})"
+    raise DataError(
+        f"{where}, {unit} {line}: {found} values; the header has {len(header)} columns"
+        + (more if len(ragged) > 1 else "")
+    )
+
+
+def _lines(unit: str, lines: Sequence[int]) -> str:
+    return f"{unit} {lines[0]}" if len(lines) == 1 else f"{unit}s {_listed(lines)}"
+
+
+def _listed(lines: Sequence[int]) -> str:
+    return ", ".join(map(str, lines[:_SEVERAL_RAGGED])) + ", ..." * (len(lines) > _SEVERAL_RAGGED)
+
+
+def _width(cells: Sequence[str]) -> int:
+    """How many cells there are up to the last that is not empty."""
+    return next((i for i in range(len(cells), 0, -1) if cells[i - 1]), 0)
+
+
+def _shown(text: str) -> str:
+    return repr(text if len(text) <= 40 else text[:37] + "...")

@@ -1,0 +1,139 @@
+"""The form of a text table that is written: delimiter, encoding, decimal sign, quotes, line ends, empty columns.
+
+Provides ``TextFormat``, ``PLAIN_FORMAT``, and ``form_of_text``. A draft has the format of the table that it was drafted
+from, as a configuration's ``[format]``, so that a synthetic table opens in its owner's program as the real one does.
+
+Public: all of it; a format says nothing of a row.
+Limits: a decimal comma is written in columns of numbers (`mechanisms.typed`), not in categories that are text.
+"""
+
+from __future__ import annotations
+
+import codecs
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+
+from mechanisms.dialect import COMMA, PLAIN, Dialect
+from mechanisms.errors import DataError, DomainError
+
+NEEDED, ALL = "needed", "all"
+_SAMPLE_LINES = 20
+_LINE_END = re.compile(r"\r\n|\r|\n")
+LINE_ENDS = {"lf": "\n", "crlf": "\r\n", "cr": "\r"}
+
+
+@dataclass(frozen=True, slots=True)
+class TextFormat:
+    """How a text table is written. ``quoting`` is "needed" or "all", ``line_end`` "lf", "crlf" or "cr".
+
+    ``columns`` names all columns of the table in order, where those that are left out are to be there, and empty.
+    Raises ``DomainError`` for what is none of these.
+    """
+
+    delimiter: str = COMMA
+    decimal: str = "."
+    encoding: str = "utf-8"
+    quote: str = '"'
+    quoting: str = NEEDED
+    line_end: str = "lf"
+    columns: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        try:
+            Dialect(self.delimiter, self.decimal, self.encoding)
+        except DataError as error:
+            raise DomainError(f"[format] {error}") from None
+        if self.quote not in ('"', "'") or self.quote == self.delimiter:
+            raise DomainError(f"[format] quote = {self.quote!r}; it is \" or '")
+        if self.quoting not in (NEEDED, ALL):
+            raise DomainError(f'[format] quoting = {self.quoting!r}; it is "needed" or "all"')
+        if self.line_end not in LINE_ENDS:
+            raise DomainError(
+                f"[format] line_end = {self.line_end!r}; it is one of {', '.join(LINE_ENDS)}"
+            )
+        if self.decimal == self.delimiter:
+            raise DomainError("[format] decimal and delimiter are the same sign; choose another")
+        if len(set(self.columns)) < len(self.columns):
+            raise DomainError("[format] columns: a name stands twice; names are unique")
+
+    @property
+    def newline(self) -> str:
+        """The characters that end a line."""
+        return LINE_ENDS[self.line_end]
+
+    @property
+    def dialect(self) -> Dialect:
+        """How a table in this format is read, cells as they stand: decimal commas are left to the reader."""
+        return replace(PLAIN, delimiter=self.delimiter, encoding=self.encoding, quote=self.quote)
+
+    def cannot_write(self, texts: Sequence[str]) -> str | None:
+        """The first text that the encoding has no characters for; None where it has all."""
+        encode = codecs.lookup(self.encoding).encode
+        for text in texts:
+            try:
+                encode(text)
+            except UnicodeError:
+                return text
+        return None
+
+    def to_dict(self) -> dict[str, object]:
+        """The keys of ``[format]`` that say something: nothing for a plain table."""
+        said = {item.name: getattr(self, item.name) for item in fields(self)}
+        plain = {item.name: item.default for item in fields(self)}
+        different = {key: value for key, value in said.items() if value != plain[key]}
+        return different | ({"columns": list(self.columns)} if self.columns else {})
+
+    @classmethod
+    def from_dict(cls, table: object) -> TextFormat:
+        """The format of a ``[format]`` table. Raises ``DomainError`` on an unknown key or a value of another type."""
+        if not isinstance(table, Mapping):
+            raise DomainError('format: a table is needed, such as [format] delimiter = ";"')
+        known = [item.name for item in fields(cls)]
+        if unknown := [key for key in table if key not in known]:
+            raise DomainError(
+                f"[format] {unknown[0]!r} is an unknown key; expected one of {', '.join(known)}"
+            )
+        values = dict(table)
+        columns = values.pop("columns", ())
+        listed = isinstance(columns, Sequence) and not isinstance(columns, str)
+        if not listed or not all(isinstance(name, str) for name in columns):
+            raise DomainError("[format] columns: a list of names is needed")
+        if wrong := [key for key, value in values.items() if not isinstance(value, str)]:
+            raise DomainError(f"[format] {wrong[0]} = {values[wrong[0]]!r}; text is needed")
+        return cls(**values, columns=tuple(columns))
+
+
+PLAIN_FORMAT = TextFormat()
+"""Commas, points, UTF-8: what a table is written in where nothing else is said."""
+
+
+def form_of_text(text: str, found: Dialect) -> TextFormat:
+    """The format of a text that was read, of which the dialect ``found`` is known; plain where none can be written."""
+    delimiter, quote = found.delimiter or COMMA, found.quote or '"'
+    first = _LINE_END.search(text)
+    ends = {characters: name for name, characters in LINE_ENDS.items()}
+    # A decimal comma between commas stands in quotes; it is written with a point.
+    decimal = found.decimal if found.decimal and found.decimal != delimiter else "."
+    return TextFormat(
+        delimiter,
+        decimal,
+        _encoding_name(found.encoding),
+        quote,
+        ALL if _quotes_all(text, delimiter, quote) else NEEDED,
+        ends[first[0]] if first else "lf",
+    )
+
+
+def _encoding_name(encoding: str | None) -> str:
+    """One spelling of each encoding; UTF-8 where everything is."""
+    name = codecs.lookup(encoding or "utf-8").name
+    return {"ascii": "utf-8", "iso8859-1": "latin-1"}.get(name, name)
+
+
+def _quotes_all(text: str, delimiter: str, quote: str) -> bool:
+    """The first lines have every value in quotes."""
+    lines = [line for line in _LINE_END.split(text[: 1 << 16])[:-1] if line][:_SAMPLE_LINES]
+    value = f"{re.escape(quote)}[^{re.escape(quote)}]*{re.escape(quote)}"
+    row = re.compile(f"{value}({re.escape(delimiter)}{value})*")
+    return len(lines) > 1 and all(row.fullmatch(line) for line in lines)

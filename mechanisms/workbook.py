@@ -1,0 +1,128 @@
+"""Workbooks: which sheet is the table, and its rows.
+
+Provides ``read_workbook``. Secret: the table, at its owner.
+Limits: of several sheets that are tables one has to be named; formulas have the values that were saved with them.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from typing import Any
+
+from mechanisms.cell_text import column_texts, failures, text, texts
+from mechanisms.dialect import Row
+from mechanisms.errors import DataError
+from mechanisms.extras import extra_module
+from mechanisms.header import is_table, table_of
+from mechanisms.text_table import TextTable
+from mechanisms.unpacking import Content, check_archive
+
+_MUCH_LARGER = 20
+"""A sheet of so many times the cells of every other one is the table."""
+_Cells = list[tuple[int, list[object]]]
+
+
+def read_workbook(
+    content: Content, sheet: str | None, header_line: int | None
+) -> tuple[TextTable, str]:
+    """The table of the sheet that is one, or of the one called ``sheet``; and in words which it is.
+
+    Raises: ``DataError`` as ``table_of``, and where no sheet, or several, may be the table.
+    """
+    openpyxl = extra_module("openpyxl", content.where)
+    check_archive(content)
+    with failures(content.where):
+        book = openpyxl.load_workbook(io.BytesIO(content.data), read_only=True, data_only=True)
+        sheets = {str(each.title): _cells(each) for each in book.worksheets}
+        book.close()
+    title = _chosen(content.where, sheets, sheet)
+    where = f"{content.where}, sheet {title!r}"
+    cells = sheets[title]
+    if not cells:
+        raise DataError(f"{where}: is empty; a header row is needed")
+    _check_formulas(openpyxl, content, title, where=where, cells=cells)
+    table = table_of(where, _rows(where, cells), header_line=header_line, unit="row")
+    others = len(sheets) - 1
+    return table, f"Excel, sheet {title!r}" + (f" ({others} others left out)" if others else "")
+
+
+def _cells(sheet: Any) -> _Cells:
+    """The rows that are not empty, from 1."""
+    rows = [(i, list(row)) for i, row in enumerate(sheet.iter_rows(values_only=True), start=1)]
+    return [(i, row) for i, row in rows if any(value is not None for value in row)]
+
+
+def _chosen(where: str, sheets: dict[str, _Cells], wanted: str | None) -> str:
+    names = ", ".join(repr(name) for name in sheets)
+    if wanted is not None:
+        if wanted not in sheets:
+            raise DataError(f"{where}: has no sheet {wanted!r}; its sheets are {names}")
+        return wanted
+    if len(sheets) == 1:
+        return next(iter(sheets))
+    sizes = {
+        name: sum(value is not None for _, row in cells for value in row)
+        for name, cells in sheets.items()
+        if is_table([(i, ["" if v is None else "x" for v in row]) for i, row in cells])
+    }
+    ranked = sorted(sizes, key=lambda name: -sizes[name])
+    if not ranked:
+        return next((name for name, cells in sheets.items() if cells), next(iter(sheets)))
+    if len(ranked) > 1 and sizes[ranked[0]] < _MUCH_LARGER * sizes[ranked[1]]:
+        several = ", ".join(repr(name) for name in sheets if name in sizes)
+        raise DataError(f"{where}: the sheets {several} may all be the table; give --sheet NAME")
+    return ranked[0]
+
+
+def _rows(where: str, cells: _Cells) -> list[Row]:
+    """Rows of one length, as text; columns that are empty at the sides are left out."""
+    width = max(len(row) for _, row in cells)
+    padded = [[*row, *[None] * (width - len(row))] for _, row in cells]
+    filled = [
+        i
+        for i, column in enumerate(zip(*padded, strict=True))
+        if any(v is not None for v in column)
+    ]
+    columns = []
+    for i in range(filled[0], filled[-1] + 1):
+        values: Sequence[object] = [row[i] for row in padded]
+        columns.append(_column(where, values))
+    lines = [i for i, _ in cells]
+    return list(zip(lines, map(list, zip(*columns, strict=True)), strict=True))
+
+
+def _column(where: str, values: Sequence[object]) -> list[str]:
+    """The first words stand above, in title and header; what is below them is of one type."""
+    above = next(
+        (i for i, value in enumerate(values) if not isinstance(value, str | None)), len(values)
+    )
+    name = next((str(value) for value in reversed(values[:above]) if value is not None), "")
+    try:
+        return [*map(text, values[:above]), *texts(values[above:])]
+    except TypeError:
+        return column_texts(where, name, values)
+
+
+def _check_formulas(
+    openpyxl: Any, content: Content, title: str, *, where: str, cells: _Cells
+) -> None:
+    """Raises ``DataError`` for a column of formulas of which no value was saved: programs write such workbooks."""
+    width = max(len(row) for _, row in cells)
+    body = [row for _, row in cells if sum(value is not None for value in row) * 2 >= width]
+    blank = [
+        i for i in range(width) if sum(i < len(row) and row[i] is not None for row in body) <= 1
+    ]
+    if not blank or len(body) < 2:
+        return
+    with failures(content.where):
+        book = openpyxl.load_workbook(io.BytesIO(content.data), read_only=True)
+        last = cells[-1][0]
+        for row in book[title].iter_rows(min_row=last, max_row=last):
+            for i, cell in enumerate(row):
+                if i in blank and cell.data_type == "f":
+                    raise DataError(
+                        f"{where}, row {last}, column {cell.column_letter}: has a formula whose value was not saved; "
+                        "open the workbook in Excel or LibreOffice and save it"
+                    )
+        book.close()

@@ -1,0 +1,92 @@
+"""Workbooks: which sheet is the table, titles above it, formulas, times."""
+
+from datetime import date, time, timedelta
+from pathlib import Path
+
+import pytest
+
+from mechanisms.dialect import Dialect
+from mechanisms.errors import DataError
+from mechanisms.reading import read_recognised, read_text
+from mechanisms.source import TableSource
+
+openpyxl = pytest.importorskip("openpyxl", reason="the extra 'tables' is not installed")
+
+TABLE = [["age", "sex", "day"], [41, "M", date(2024, 1, 5)], [7, "F", date(2024, 2, 5)]]
+COLUMNS = {"age": ["41", "7"], "sex": ["M", "F"], "day": ["2024-01-05", "2024-02-05"]}
+README = [["This workbook has the stays of 2024."], [None], ["Ask the office."]]
+
+
+def workbook(folder: Path, **sheets: list[list[object]]) -> Path:
+    book = openpyxl.Workbook()
+    book.remove(book.active)
+    for title, rows in sheets.items():
+        sheet = book.create_sheet(title)
+        for row in rows:
+            sheet.append(row)
+    path = folder / "t.xlsx"
+    book.save(path)
+    return path
+
+
+def columns_of(source: Path | TableSource) -> dict[str, list[str]]:
+    return {name: list(values) for name, values in read_text(source).columns.items()}
+
+
+def test_read_text_takes_the_sheet_that_is_a_table(tmp_path: Path) -> None:
+    path = workbook(tmp_path, Readme=README, Data=TABLE, Empty=[])
+    assert columns_of(path) == COLUMNS
+    assert read_recognised(path)[1] == "Excel, sheet 'Data' (2 others left out)"
+
+
+def test_read_text_asks_which_sheet_where_several_are_tables(tmp_path: Path) -> None:
+    path = workbook(tmp_path, north=TABLE, south=TABLE[::-1], Readme=README)
+    with pytest.raises(DataError, match=r"sheets 'north', 'south' may all be the table; .*--sheet"):
+        read_text(path)
+    assert columns_of(TableSource(str(path), sheet="north")) == COLUMNS
+    with pytest.raises(DataError, match=r"no sheet 'west'; its sheets are 'north', 'south'"):
+        read_text(TableSource(str(path), sheet="west"))
+
+
+def test_read_text_takes_the_sheet_that_is_much_larger(tmp_path: Path) -> None:
+    book = [["column", "meaning"], ["age", "years"]]
+    path = workbook(tmp_path, codes=book, stays=[TABLE[0], *TABLE[1:] * 50])
+    assert len(read_text(path)) == 100
+
+
+@pytest.mark.parametrize("above", [[["Stays 2024"]], [["Stays"], [], ["of the office", None]]])
+@pytest.mark.parametrize("shift", [0, 2])
+def test_read_text_skips_a_title_and_empty_columns(
+    tmp_path: Path, above: list[list[object]], shift: int
+) -> None:
+    rows = [[None] * shift + row for row in [*above, *TABLE, [], ["Source: the office"]]]
+    path = workbook(tmp_path, stays=rows)
+    assert columns_of(path) == COLUMNS
+    notes = read_text(path).notes
+    assert any("above the header skipped" in note for note in notes)
+    assert any("below the table" in note for note in notes)
+    told = TableSource(str(path), dialect=Dialect(header_line=len(above) + 1))
+    assert columns_of(told) == COLUMNS
+
+
+def test_read_text_refuses_a_sheet_without_a_header(tmp_path: Path) -> None:
+    path = workbook(tmp_path, stays=[[i, *TABLE[1][1:]] for i in range(41, 50)])
+    with pytest.raises(
+        DataError, match=r"t\.xlsx, sheet 'stays', row 1, column 1: '41' looks like .*--header-line"
+    ):
+        read_text(path)
+
+
+def test_read_text_reads_times_and_durations(tmp_path: Path) -> None:
+    rows = [["at", "took"], [time(7, 30), timedelta(days=2, hours=18)], [time(9), None]]
+    path = workbook(tmp_path, stays=rows)
+    assert columns_of(path) == {"at": ["07:30:00", "09:00:00"], "took": ["66:00:00", ""]}
+
+
+def test_read_text_says_where_a_formula_has_no_value(tmp_path: Path) -> None:
+    rows = [["age", "twice"], *([i, f"=2*A{i}"] for i in range(2, 9))]
+    path = workbook(tmp_path, stays=rows)
+    with pytest.raises(
+        DataError, match=r"sheet 'stays', row 8, column B: has a formula whose value was not saved"
+    ):
+        read_text(path)
