@@ -1,8 +1,9 @@
 """How far a synthetic table's marginals are from the real ones, at most, as what was released says.
 
-Provides ``Released`` and ``Choice``, what a run released, ``Interval`` and ``marginal_intervals``. The distance is the
-L1 one of normalised marginals, 0 to 2. All intervals hold at once with probability ``CONFIDENCE``, over the run's noise
-and choices; README.md, Intervals, has what is proved and how.
+Provides ``Released`` and ``Choice``, what a run released, ``Interval`` and ``marginal_intervals``, ``Prefixes`` and
+``prefix_bounds`` (of columns whose fine cells were measured). The distance is the L1 one of normalised marginals, 0 to
+2. All intervals hold at once with probability ``CONFIDENCE``, over the run's noise and choices; README.md, Intervals,
+has what is proved and how.
 
 Public: everything; it is post-processing of released values.
 
@@ -93,24 +94,55 @@ def marginal_intervals(
     rounds: int,
     choice: Choice | None = None,
     sizes: Mapping[int, int] | None = None,
+    fine: Sequence[Released] = (),
 ) -> tuple[Interval, ...]:
     """An interval for each candidate: how far ``synthetic`` is from the table of all ``owners``.
 
     ``synthetic`` (workload.cells,): the synthetic table's counts. ``rounds``: how many there could have been at most,
-    after round 0. ``sizes``: the rows of each owner, where they are public. Raises ``ValueError`` without synthetic
-    rows.
+    after round 0. ``sizes``: the rows of each owner, where they are public. ``fine``: see ``prefix_bounds``. Raises
+    ``ValueError`` without synthetic rows.
     """
     total = float(synthetic[workload.slice(0)].sum())
     if not total > 0:
         raise ValueError("a synthetic table without rows has no marginals")
     shares = synthetic / total
-    bounds = _Bounds(workload, released, owners, rounds, sizes)
+    bounds = _Bounds(workload, released, owners, rounds, sizes, fine)
     found = [bounds.measured(i, shares[workload.slice(i)]) for i in range(len(workload.candidates))]
     if choice is not None:
         for i, high in bounds.not_chosen(choice, shares):
             if high < found[i].high:
                 found[i] = replace(found[i], high=high, basis=SELECTION)
     return _consistent(workload, found)
+
+
+@dataclass(frozen=True, slots=True)
+class Prefixes:
+    """What is known of all sums of a candidate's first cells at once: none is off by more than ``noise`` rows.
+
+    The table has between ``rows`` rows; ``elsewhere`` is the share of them that may not have been in it then.
+    """
+
+    candidate: int
+    noise: float
+    rows: tuple[float, float]
+    elsewhere: float
+
+
+def prefix_bounds(
+    workload: Workload,
+    released: Sequence[Released],
+    fine: Sequence[Released],
+    *,
+    owners: frozenset[int],
+    rounds: int,
+) -> tuple[Prefixes, ...]:
+    """For each of ``fine`` that rows are known of: columns' counts by cells of their own, which are no candidate's.
+
+    They hold together with the intervals that ``marginal_intervals`` makes of the same measurements. Sums of the first
+    k cells are a martingale, so that the largest is no larger than the last one's bound (Doob).
+    """
+    bounds = _Bounds(workload, released, owners, rounds, None, fine)
+    return tuple(found for one in fine if (found := bounds.prefixes(one)) is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,14 +234,15 @@ class _Bounds:
         owners: frozenset[int],
         rounds: int,
         sizes: Mapping[int, int] | None,
+        fine: Sequence[Released],
     ) -> None:
         self._workload = workload
         self._owners = owners
         self._rounds = rounds + 1
         self._sizes = sizes
-        self._in_round = Counter(r.round for r in released)
+        self._in_round = Counter(r.round for r in (*released, *fine))
         self._levels = sorted({r.deviation for r in released}, reverse=True)
-        self._totals = [] if sizes is not None else list(self._totals_of(released))
+        self._totals = [] if sizes is not None else list(self._totals_of([*released, *fine]))
         self._rows: dict[frozenset[int], _Rows | None] = {}
         self._numbers = {q: i for i, q in enumerate(workload.candidates)}
         # How many candidates contain each one, itself among them; and what was measured of these.
@@ -228,6 +261,17 @@ class _Bounds:
         whole = [view.deviation for view in views if view.rows.share == 1]
         basis = MEASURED if high < LARGEST else NOTHING
         return Interval(max(0.0, low), min(high, LARGEST), basis, min(whole, default=None))
+
+    def prefixes(self, one: Released) -> Prefixes | None:
+        """Of the first cells of a measurement by cells of its own, its missing values last."""
+        rows = self._rows_of(one.owners)
+        if rows is None:
+            return None
+        events = self._rounds * self._in_round[one.round]
+        log_chance = self._log_share(_SINGLE / events) - math.log(2)
+        cells = one.noisy.size
+        noise = linear_bound(cells, one.deviation, log_chance=log_chance) + cells * one.rounding
+        return Prefixes(one.candidate, noise, (rows.low, rows.high), rows.elsewhere / 2)
 
     def not_chosen(
         self, choice: Choice, shares: NDArray[np.float64]

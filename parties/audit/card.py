@@ -12,6 +12,7 @@ from typing import Any
 from parties.cards import grouped, words
 from parties.config import Config
 from parties.report.about import about, in_words, method_name, privacy_in_words
+from parties.report.claimed import CLAIM_HEADS, CLAIMS_SAID, claim_rows
 from parties.report.quality import NOISE
 
 _SIGNS = re.compile(r"([\\`*_{}\[\]#|])")
@@ -45,6 +46,7 @@ def model_card(config: Config, report: Mapping[str, object]) -> str:
         "## What it is not good for",
         _list([*_LIMITS, *_verdict(report, "not_for")]),
         _quality(report),
+        _claims(report),
         "## How it was made",
         _method(config, report),
         "## Privacy",
@@ -121,6 +123,16 @@ def _quality(report: Mapping[str, object]) -> str:
         else ""
     )
     return f"## How good it is\n\n{said}\n\n{_table(('query', 'expected', 'at most'), rows)}{more}"
+
+
+def _claims(report: Mapping[str, object]) -> str:
+    """What is claimed of each column in its values; never what only a trial's real table knows."""
+    quality = report.get("quality")
+    claims = _tables(quality.get("columns")) if isinstance(quality, Mapping) else []
+    if not claims:
+        return ""
+    rows = [tuple(map(_text, row)) for row in claim_rows(claims)]
+    return f"## What holds of each column\n\n{CLAIMS_SAID}\n\n{_table(CLAIM_HEADS, rows)}"
 
 
 def _method(config: Config, report: Mapping[str, object]) -> str:

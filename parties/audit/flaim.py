@@ -22,7 +22,7 @@ from mechanisms.workload import Workload
 from parties.audit import identity, publication
 from parties.audit.evidence import Attempt, Entry, Evidence, event_of, require_whole
 from parties.audit.findings import Failed, require
-from parties.audit.quality import check_columns, check_verdict, written_table
+from parties.audit.quality import check_claims, check_columns, check_verdict, written_table
 from parties.audit.report import (
     FIGURES,
     UNJUDGED,
@@ -463,6 +463,8 @@ def _report(evidence: Evidence, terms: FlaimTerms) -> str:
         check_verdict(said, config.domain)
     if (table := written_table(config, evidence.directory)) is not None:
         check_columns(document, config.domain, table.values)
+        if isinstance(said, dict):
+            check_claims(said, config.domain, table)
     noted = {
         (note.number("round"), candidate)
         for attempt in transcript.attempts

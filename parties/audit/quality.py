@@ -1,9 +1,10 @@
 """The check ``quality``: what report.json says of the table's quality follows from what was opened.
 
-Provides ``quality``; ``check_verdict``, ``check_columns`` and ``written_table`` for FLAIM, of which no more is judged.
-The auditor computes every interval and estimate anew, with its own models, makes the verdict from the report's figures
-by the same rules, and takes the columns' figures from the table. Public: everything. Known limits: a bound may be said
-to be wider than it has to be; ``TOLERANCE`` is the lead's room; what only a trial knows of a real table is not judged.
+Provides ``quality``; ``check_verdict``, ``check_claims``, ``check_columns`` and ``written_table`` for FLAIM, of which
+no more is judged. The auditor computes every interval and estimate anew, with its own models, makes claims and verdict
+from the report's figures by the same rules, and takes the columns' figures from the table. Public: everything. Known
+limits: a bound may be said to be wider than it has to be; ``TOLERANCE`` is the lead's room; what only a trial knows of
+a real table is not judged.
 """
 
 import math
@@ -30,6 +31,7 @@ from parties.config import Config
 from parties.distaim.planning import make_plan, noise_kind, rule_of
 from parties.errors import PartyError
 from parties.published import MODEL, TABLE
+from parties.report.claims import column_claims
 from parties.report.columns import column_summaries
 from parties.report.quality import NOISE, aim_quality
 from parties.report.result import SyntheticTable, read_table_of
@@ -68,6 +70,7 @@ def quality(evidence: Evidence, terms: Terms) -> str:
         )
         problems.append(next(_differences(said, own), ""))
     require("" in problems, problems[0])
+    check_claims(said, terms.released.domain, table)
     return (
         f"No interval of {len(said['marginals'])} marginals is narrower than what follows from the openings; expected "
         "errors, dependencies, the verdict and the columns' figures follow, too. True errors, which only a trial "
@@ -91,6 +94,20 @@ def check_verdict(said: Mapping[str, Any], domain: Domain) -> None:
         said.get("verdict") == verdict(said, domain),
         f"{NAME} has a verdict that does not follow from its own figures",
     )
+
+
+def check_claims(said: Mapping[str, Any], domain: Domain, table: SyntheticTable) -> None:
+    """Raises Failed unless what is claimed of each column follows from the report's intervals and the table."""
+    claims = said.get("columns")
+    if claims is None:
+        return
+    own = column_claims(said, domain, table.codes, table.values)
+    require(len(claims) == len(own), f"{NAME} has not exactly one claim for each column")
+    for claimed, follows in zip(claims, own, strict=True):
+        require(
+            _follows(claimed, follows),
+            f"{NAME} claims something else of the column {follows['column']} than follows from its intervals",
+        )
 
 
 def check_columns(
@@ -175,6 +192,8 @@ def _differences(said: Mapping[str, Any], own: Mapping[str, Any]) -> Iterator[st
         yield f"{NAME} claims another confidence than {own['confidence']}"
     if said["dependencies"] != own["dependencies"]:
         yield f"{NAME} has other dependencies than those of what was measured"
+    if not _follows(said.get("fine", []), own["fine"]):
+        yield f"{NAME} has other bounds on fine cells than those that follow from the openings"
     if len(said["marginals"]) != len(own["marginals"]):
         yield f"{NAME} has not exactly one interval for each marginal"
     for claimed, follows in zip(said["marginals"], own["marginals"], strict=False):
@@ -203,6 +222,19 @@ def _expects_less(claimed: Mapping[str, Any], follows: Mapping[str, Any]) -> boo
     if claimed["expected_is"] == NOISE:
         return not _alike(claimed["expected"], follows["expected"])
     return bool(claimed["expected"] < follows["expected"] - TOLERANCE)
+
+
+def _follows(claimed: object, follows: object) -> bool:
+    """Does a claim have what follows, in all of its parts? It may have more: what only a trial knows is not judged."""
+    if isinstance(follows, Mapping):
+        return isinstance(claimed, Mapping) and all(
+            _follows(claimed.get(key), value) for key, value in follows.items()
+        )
+    if isinstance(follows, list):
+        if not isinstance(claimed, list) or len(claimed) != len(follows):
+            return False
+        return all(map(_follows, claimed, follows))
+    return _alike(claimed, follows)
 
 
 def _alike(one: object, other: object) -> bool:

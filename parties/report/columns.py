@@ -1,9 +1,9 @@
 """Columns at the resolution of the input: what values a synthetic table has, beside the real one's where it is at hand.
 
-Provides ``column_summaries``, the section `columns` of report.json. Bins cannot show what a bin does to its values;
-therefore shares of single values, of zeros and of atoms, means and quantiles are taken of the tables as they are
-written. Secret: the real table's values, in trials only: whatever is under "real", and distances to it, is computed
-without noise and not private.
+Provides ``column_summaries``, the section `columns` of report.json, and the figures that it is made of. Bins cannot
+show what a bin does to its values; therefore shares of single values, of zeros and of atoms, means and quantiles are
+taken of the tables as they are written. Secret: the real table's values, in trials only: whatever is under "real", and
+distances to it, is computed without noise and not private.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from mechanisms.column_bounds import kolmogorov
 from mechanisms.column_values import ColumnValues, number_text
 from mechanisms.columns import Categorical, Column, Moment
 from mechanisms.domain import Domain
@@ -59,18 +60,18 @@ def _numbers(column: Column, tables: Mapping[str, ColumnValues]) -> dict[str, ob
     """What only numbers and moments have."""
     document: dict[str, object] = {}
     if not isinstance(column, Moment):
-        document["zeros"] = {name: _share(v, 0) for name, v in tables.items()}
+        document["zeros"] = {name: share_of(v, 0) for name, v in tables.items()}
     if atoms := _atoms(column):
         document["atoms"] = {
-            name: sum(_share(v, atom) for atom in atoms) for name, v in tables.items()
+            name: sum(share_of(v, atom) for atom in atoms) for name, v in tables.items()
         }
     if all(len(v.counts) for v in tables.values()):
         document["mean"] = {
-            name: _shown(column, round(_mean(v)) if isinstance(column, Moment) else _mean(v))
+            name: _shown(column, round(mean_of(v)) if isinstance(column, Moment) else mean_of(v))
             for name, v in tables.items()
         }
         document["quantiles"] = {
-            f"{q:g}": {name: _shown(column, _quantile(v, q)) for name, v in tables.items()}
+            f"{q:g}": {name: _shown(column, quantile_of(v, q)) for name, v in tables.items()}
             for q in QUANTILES
         }
     document["values"] = _listed_numbers(column, atoms, tables)
@@ -92,16 +93,17 @@ def _shown(column: Column, number: float) -> float | str:
     return number
 
 
-def _share(values: ColumnValues, number: float) -> float:
+def share_of(values: ColumnValues, number: float) -> float:
     """The share of all rows that have a number."""
     return float(values.counts[_all_numbers(values) == number].sum() / values.rows)
 
 
-def _mean(values: ColumnValues) -> float:
+def mean_of(values: ColumnValues) -> float:
+    """The mean of the numbers."""
     return float(np.average(_all_numbers(values).astype(np.float64), weights=values.counts))
 
 
-def _quantile(values: ColumnValues, share: float) -> float:
+def quantile_of(values: ColumnValues, share: float) -> float:
     """The least number that at least ``share`` of the rows with a number do not exceed."""
     sums = np.cumsum(values.counts)
     # As whole numbers of rows, up to what a product of doubles is off by.
@@ -129,7 +131,7 @@ def _listed_numbers(
         {
             "value": number_text(column, number),
             "atom": number in atoms,
-            **{name: _share(v, number) for name, v in tables.items()},
+            **{name: share_of(v, number) for name, v in tables.items()},
         }
         for number in (*atoms, *others)
     ]
@@ -138,14 +140,15 @@ def _listed_numbers(
 def _listed_texts(tables: Mapping[str, ColumnValues]) -> list[dict[str, object]]:
     of = tables.get("real", tables["synthetic"])
     order = np.argsort(-of.counts, kind="stable")[:_TEXTS_LISTED]
-    shares = {name: _text_shares(v) for name, v in tables.items()}
+    shares = {name: text_shares(v) for name, v in tables.items()}
     return [
         {"value": of.texts[i], **{name: by.get(of.texts[i], 0.0) for name, by in shares.items()}}
         for i in order
     ]
 
 
-def _text_shares(values: ColumnValues) -> dict[str, float]:
+def text_shares(values: ColumnValues) -> dict[str, float]:
+    """The share of all rows that each text has."""
     return {
         text: int(count) / values.rows
         for text, count in zip(values.texts, values.counts, strict=True)
@@ -159,17 +162,9 @@ def distance(one: ColumnValues, other: ColumnValues) -> float:
     with a value; 1 where only one table has any. Of texts the total variation, missing values counting as one text.
     """
     if one.numbers is None or other.numbers is None:
-        shares = [{**_text_shares(v), None: v.missing / v.rows} for v in (one, other)]
+        shares = [{**text_shares(v), None: v.missing / v.rows} for v in (one, other)]
         return _total_variation(shares[0], shares[1])
-    if not len(one.counts) or not len(other.counts):
-        return float(len(one.counts) != len(other.counts))
-    points = np.union1d(one.numbers, other.numbers)
-    functions = [
-        np.append(0, np.cumsum(v.counts))[np.searchsorted(_all_numbers(v), points, side="right")]
-        / v.counts.sum()
-        for v in (one, other)
-    ]
-    return float(np.abs(functions[0] - functions[1]).max())
+    return kolmogorov(one, other)
 
 
 def _total_variation(one: Mapping[str | None, float], other: Mapping[str | None, float]) -> float:

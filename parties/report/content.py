@@ -294,6 +294,9 @@ class RunReport:
             found += ["columns[].*.real", "columns[].values[].real", "columns[].distance"]
         if self.quality is not None and "held" in self.quality:
             found += ["quality.held", "quality.marginals[].true_error", "quality.marginals[].held"]
+        if self.quality is not None and "truth" in self.quality:
+            found += ["quality.truth", "quality.columns[].true", "quality.columns[].wrong"]
+            found += ["quality.columns[].values[].true"]
         return found
 
 

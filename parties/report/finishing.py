@@ -8,6 +8,7 @@ from pathlib import Path
 
 from mechanisms.workload import Workload
 from parties.config import Config
+from parties.report.claims import column_claims
 from parties.report.columns import column_summaries
 from parties.report.comparison import compare_tables
 from parties.report.content import RunReport
@@ -23,10 +24,13 @@ def write_without_real(
     """Add the synthetic table's own columns to a report and write its two files. Raises StoreError, DataError."""
     table = read_table_of(config, directory)
     quality = read_quality(directory)
+    if quality is not None:
+        quality["columns"] = column_claims(quality, config.domain, table.codes, table.values)
+        quality["verdict"] = verdict(quality, config.domain)
     whole = replace(
         report,
         columns=column_summaries(config.domain, table.values),
-        quality=quality and quality | {"verdict": verdict(quality, config.domain)},
+        quality=quality,
     )
     shown = compare_tables(workload, table.codes)
     write_report(directory, whole.to_dict(), pictures=shown)

@@ -6,6 +6,7 @@ adds, which is computed from the real table without noise.
 """
 
 import itertools
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,11 +15,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mechanisms.aim import AimResult, Measurement
+from mechanisms.column_values import ColumnValues
 from mechanisms.domain import Clique
 from mechanisms.events import NoiseKind, noise_deviation
 from mechanisms.expected_errors import Expected, expected_errors
 from mechanisms.flaim import FlaimResult, Participant
-from mechanisms.intervals import CONFIDENCE, Choice, Interval, Released, marginal_intervals
+from mechanisms.intervals import (
+    CONFIDENCE,
+    Choice,
+    Interval,
+    Released,
+    marginal_intervals,
+    prefix_bounds,
+)
 from mechanisms.metrics import table_answers
 from mechanisms.model import Model
 from mechanisms.numbers import Integer, Real
@@ -27,6 +36,7 @@ from mechanisms.workload import Workload
 from parties.config import ANNEALED, Config
 from parties.errors import StoreError
 from parties.files import write_json
+from parties.report.claims import claims_with_truth, truth_in_words
 from parties.texts import json_of
 
 QUALITY = "quality.json"
@@ -64,17 +74,54 @@ def aim_quality(
         share = 1 / (number * (number + 1)) if config.run.schedule == ANNEALED else 1.0
         of = next(r for r in reversed(released) if r.round == number)
         choice = Choice(result.last.spec, result.last.position, of, share)
-    synthetic = table_answers(workload, codes)
+    synthetic, fine = table_answers(workload, codes), _fine(workload, result, noise)
+    owners = frozenset(range(result.clients))
     intervals = marginal_intervals(
         workload,
         synthetic,
         released,
-        owners=frozenset(range(result.clients)),
+        owners=owners,
         rounds=config.run.rounds,
         choice=choice,
+        fine=fine,
     )
     expected = expected_errors(workload, synthetic, intervals, rows=result.total, choice=choice)
-    return _document(workload, intervals, expected, released, model)
+    prefixes = prefix_bounds(workload, released, fine, owners=owners, rounds=config.run.rounds)
+    names = workload.domain.names
+    return _document(workload, intervals, expected, released, model) | {
+        "fine": [
+            {
+                "column": names[of.candidate],
+                "noise": of.noise,
+                "rows": list(of.rows),
+                "elsewhere": of.elsewhere,
+            }
+            for of in prefixes
+            if math.isfinite(of.rows[1])
+        ]
+    }
+
+
+def _fine(workload: Workload, result: AimResult, noise: NoiseKind) -> list[Released]:
+    """What round 0 measured of columns with private bins, by their fine cells, the missing values last."""
+    found = []
+    for m in result.measurements:
+        column = workload.domain.columns[m.candidate] if _chose_bins(workload, m) else None
+        if isinstance(column, Integer | Real) and column.private is not None:
+            counts = [*column.private.histogram, *(m.noisy[-1:] if column.missing else ())]
+            # The histogram is kept in whole numbers, which noise of this kind is not.
+            rounding = 0.5 + 2.0**-NOISE_BITS if noise == "box-muller" else 0.0
+            found.append(
+                Released(
+                    0,
+                    m.candidate,
+                    np.array(counts, np.float64),
+                    column.private.deviation,
+                    frozenset(range(m.clients)),
+                    rounding,
+                )
+            )
+    return found
 
 
 def _chose_bins(workload: Workload, measurement: Measurement) -> bool:
@@ -174,10 +221,13 @@ def with_truth(
     workload: Workload,
     synthetic: NDArray[np.int32],
     real: NDArray[np.int32],
+    *,
+    values: tuple[Sequence[ColumnValues], Sequence[ColumnValues]] = ((), ()),
 ) -> dict[str, Any]:
-    """The section with every marginal's true error, and whether its interval held; not private.
+    """The section with every marginal's true error, and whether intervals and columns' claims held; not private.
 
-    ``real``: the rows (rows, columns) of the owners that were counted.
+    ``real``: the rows (rows, columns) of the owners that were counted. ``values``: what values the columns of the
+    synthetic table and of those rows have; without any, nothing is said of claims.
     """
     answers = table_answers(workload, real), table_answers(workload, synthetic)
     numbers = {clique: i for i, clique in enumerate(workload.candidates)}
@@ -190,7 +240,16 @@ def with_truth(
         held = marginal["low"] - 1e-9 <= error <= marginal["high"] + 1e-9
         marginals.append({**marginal, "true_error": error, "held": held})
     held = sum(marginal["held"] for marginal in marginals)
-    return {**quality, "marginals": marginals, "held": {"intervals": len(marginals), "held": held}}
+    found = {
+        **quality,
+        "marginals": marginals,
+        "held": {"intervals": len(marginals), "held": held},
+    }
+    made, beside = values
+    if beside and "columns" in quality:
+        claims = claims_with_truth(quality["columns"], workload.domain, made, beside)
+        found |= {"columns": claims, "truth": truth_in_words(claims)}
+    return found
 
 
 def write_quality(directory: Path, quality: Mapping[str, object]) -> None:

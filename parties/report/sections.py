@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from mechanisms.intervals import MEASURED, NOTHING, SELECTION, WIDER
 from parties.report import page
+from parties.report.claimed import claims_section
 from parties.report.content import NOT_PRIVATE
 from parties.report.parts import fold, items, number, optional, tables
 from parties.report.quality import AT_MOST
@@ -36,8 +37,9 @@ def quality_section(report: Mapping[str, object]) -> str:
     queries = [m for m in marginals if m["query"]]
     others = [m for m in marginals if not m["query"]]
     return (
-        f"<h2>How good the table is</h2>\n{_verdict(quality)}"
+        f"<h2>How good the table is</h2>\n{_verdict(quality)}{_truth(quality)}"
         f'<p class="quiet">{page.text(told)}</p>\n'
+        + claims_section(quality)
         + fold("Each query", _marginals(queries, truth=bool(truth)))
         + (fold("Each column and pair", _marginals(others, truth=bool(truth))) if others else "")
         + fold("What the model knows of pairs of columns", _dependencies(quality))
@@ -60,6 +62,15 @@ def _verdict(quality: Mapping[str, object]) -> str:
             points = "".join(f"<li>{page.text(sentence)}</li>" for sentence in sentences)
             parts.append(f"<p><b>{title}</b></p>\n<ul>{points}</ul>\n")
     return "".join(parts)
+
+
+def _truth(quality: Mapping[str, object]) -> str:
+    """In a trial, which claims the real table contradicts."""
+    sentences = items(quality.get("truth"))
+    if not sentences:
+        return ""
+    said = " ".join(map(str, sentences))
+    return f'<p class="warning">{page.text(said)} {page.text(NOT_PRIVATE)}</p>\n'
 
 
 def _marginals(marginals: Sequence[Mapping[str, object]], *, truth: bool) -> str:

@@ -2,8 +2,13 @@
 
 Provides ``verdict``. It goes by the section `quality` of a report and the public domain alone, so that whoever has
 these two gets the same sentences. Public: everything; true errors, which a trial adds, are not looked at.
+
+A mark is for values and not for cells. What a marginal may be off counts what noise and model leave, over its cells,
+and what each of its columns of numbers or dates loses within a cell, as a claim of `quality.columns` has it: so fewer
+cells never make a better mark. README.md of parties, The verdict, says why.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,12 +16,15 @@ from mechanisms.columns import Categorical
 from mechanisms.domain import Domain
 
 CLOSE, ROUGH = 0.05, 0.15
-"""Shares of the rows that may be in a wrong cell, half of the L1 distance: up to CLOSE a marginal is called close, up
-to ROUGH rough; beyond that nothing is promised."""
+"""Shares of the rows that may be elsewhere: up to CLOSE a marginal is called close, up to ROUGH rough; beyond that
+nothing is promised."""
+MOST = 0.5
+"""A cell of more than one value that is more than this of a column's range, or of its rows, is most of it."""
 _NAMED = 6
 """So many columns, pairs or queries are named; the rest is counted."""
 
 Marginal = Mapping[str, Any]
+Claim = Mapping[str, Any]
 
 
 def verdict(quality: Mapping[str, Any], domain: Domain) -> dict[str, list[str]]:
@@ -25,10 +33,12 @@ def verdict(quality: Mapping[str, Any], domain: Domain) -> dict[str, list[str]]:
     good: list[str] = []
     bad: list[str] = []
     marginals: Sequence[Marginal] = quality["marginals"]
+    columns = _Columns(domain, quality.get("columns", ()))
     for size, kind in ((1, "single columns"), (2, "pairs of columns")):
-        _judge([m for m in marginals if len(m["columns"]) == size], kind, good, bad)
+        _judge([m for m in marginals if len(m["columns"]) == size], kind, columns, good, bad)
     queries = [m for m in marginals if m["query"] and len(m["columns"]) > 2]
-    _judge(queries, "queries of three columns or more", good, bad)
+    _judge(queries, "queries of three columns or more", columns, good, bad)
+    bad += columns.coarse()
     _relations(quality["dependencies"], good, bad)
     if groups := _groups(marginals):
         bad.append(groups)
@@ -43,24 +53,88 @@ def verdict(quality: Mapping[str, Any], domain: Domain) -> dict[str, list[str]]:
     return {"good_for": good, "not_for": bad, "confidence": [sure]}
 
 
-def _judge(marginals: Sequence[Marginal], kind: str, good: list[str], bad: list[str]) -> None:
+class _Columns:
+    """What the claims say of columns: by how much more than its cells a marginal of them may be off in values."""
+
+    def __init__(self, domain: Domain, claims: Sequence[Claim]) -> None:
+        self._claims = {claim["column"]: claim for claim in claims}
+        self._wide = frozenset(_binned(domain))
+
+    def off(self, marginal: Marginal) -> float:
+        """The share of the rows that may be elsewhere: of one column its claim, else cells and what columns lose.
+
+        Of a number or a date, elsewhere means on the other side of some limit.
+        """
+        names, cells = marginal["columns"], float(marginal["high"]) / 2
+        if len(names) == 1 and names[0] in self._claims:
+            return float(self._claims[names[0]]["off"])
+        return min(1.0, cells + sum(self._lost(name) for name in names))
+
+    def trusted(self, marginal: Marginal) -> bool:
+        """Is none of its columns in one cell for the most part?"""
+        return not any(self._mostly(name) for name in marginal["columns"])
+
+    def coarse(self) -> list[str]:
+        """A sentence for each column of which one cell is most."""
+        found = [said for name in self._claims if (said := self._mostly(name))]
+        more = len(found) - _NAMED
+        return found[:_NAMED] + (
+            [f"{more} more columns of which one bin is most."] if more > 0 else []
+        )
+
+    def _lost(self, name: str) -> float:
+        """Of a column of wide cells without a claim everything."""
+        claim = self._claims.get(name)
+        return float(name in self._wide) if claim is None else float(claim["lost"])
+
+    def _mostly(self, name: str) -> str:
+        claim = self._claims.get(name)
+        if claim is None:
+            return ""
+        heaviest, widest = claim.get("heaviest"), claim.get("widest")
+        if heaviest is not None and claim["lost"] > MOST:
+            what = f"{heaviest['low']} to {heaviest['high']}, has {claim['lost']:.0%} of the rows"
+        elif widest is not None and widest["of_range"] > MOST:
+            what = f"{widest['low']} to {widest['high']}, is {widest['of_range']:.0%} of the range"
+        else:
+            return ""
+        return (
+            f"Values of {name}: one bin, {what}, and where in it they lie is not known. Bounds nearer to the values, "
+            "marks such as 9999 as atoms, a log scale, edges or private bins would help."
+        )
+
+
+def _judge(
+    marginals: Sequence[Marginal], kind: str, columns: _Columns, good: list[str], bad: list[str]
+) -> None:
     """Which marginals of one kind are close, rough, or without a promise."""
-    ordered = sorted(marginals, key=lambda m: m["high"])
-    close = [m for m in ordered if m["high"] / 2 <= CLOSE]
-    rough = [m for m in ordered if CLOSE < m["high"] / 2 <= ROUGH]
-    rest = [m for m in reversed(ordered) if m["high"] / 2 > ROUGH]
+    off = {tuple(m["columns"]): columns.off(m) for m in marginals}
+    ordered = sorted(marginals, key=lambda m: off[tuple(m["columns"])])
+
+    def between(low: float, high: float) -> list[Marginal]:
+        return [m for m in ordered if low < off[tuple(m["columns"])] <= high and columns.trusted(m)]
+
+    close, rough = between(-1.0, CLOSE), between(CLOSE, ROUGH)
     for some, shares in ((close, "Shares"), (rough, "Rough shares")):
         if some:
-            worst, which = some[-1]["high"] / 2, _which(some, ordered)
+            worst, which = off[tuple(some[-1]["columns"])], _which(some, ordered)
             good.append(
-                f"{shares} in {kind}: {which} {_are(some)} off by no more than {worst:.1%} of the rows."
+                f"{shares} in {kind}: {which} {_are(some)} off by no more than {_percent(worst)} of the rows."
             )
-    if rest:
-        noisy = sum(m["noise"] is not None for m in rest)
+    if rest := [m for m in reversed(ordered) if m not in close and m not in rough]:
+        noisy = sum(m["noise"] is not None and m["high"] / 2 > ROUGH for m in rest)
         hint = f" {noisy} of these {_were(noisy)} measured, with too much noise." if noisy else ""
+        within = sum(m["high"] / 2 <= ROUGH for m in rest)
+        if within:
+            hint += f" Of {within} the cells are closer, but bins are too wide to tell values in them apart."
         bad.append(
             f"Shares in {kind}: {_which(rest, ordered)} may be off by more than {ROUGH:.0%} of the rows.{hint}"
         )
+
+
+def _percent(share: float) -> str:
+    """Rounded up: what is claimed has to be true as it is written."""
+    return f"{math.ceil(share * 1000 - 1e-6) / 10:.1f}%"
 
 
 def _relations(

@@ -17,11 +17,12 @@ from numpy.typing import NDArray
 from mechanisms.metrics import nll, table_answers, workload_error
 from mechanisms.model import Model
 from parties.files import disk_errors
+from parties.report.claims import column_claims
 from parties.report.columns import column_summaries
 from parties.report.comparison import compare_tables
 from parties.report.content import RunReport, Utility
 from parties.report.quality import QUALITY, read_quality, with_truth
-from parties.report.result import read_result, read_table_of
+from parties.report.result import SyntheticTable, read_result, read_table_of
 from parties.report.verdict import verdict
 from parties.report.writing import write_report
 from parties.trial.folder import REGISTER, Folder, default_place
@@ -71,7 +72,7 @@ def finish_trial(trial: Trial, folder: Folder, report: RunReport) -> Mapping[str
     synthetic = read_table_of(trial.config, folder.path)
     measured = utility(trial, synthetic.codes, model)
     columns = column_summaries(trial.config.domain, synthetic.values, trial.values or None)
-    quality = _quality(trial, folder, synthetic.codes)
+    quality = _quality(trial, folder, synthetic)
     document = replace(report, utility=measured, columns=columns, quality=quality).to_dict()
     shown = compare_tables(trial.workload, synthetic.codes, trial.codes)
     write_report(folder.path, document, pictures=shown)
@@ -81,7 +82,7 @@ def finish_trial(trial: Trial, folder: Folder, report: RunReport) -> Mapping[str
 
 
 def _quality(
-    trial: Trial, folder: Folder, synthetic: NDArray[np.int32]
+    trial: Trial, folder: Folder, synthetic: SyntheticTable
 ) -> Mapping[str, object] | None:
     """What the run says of its table's quality, with the true errors beside it; not private. Raises StoreError."""
     quality = read_quality(folder.party(0))
@@ -89,8 +90,14 @@ def _quality(
         return None
     counted = _counted(trial, folder)
     real = trial.counted(counted)
-    quality["verdict"] = verdict(quality, trial.config.domain)
-    return with_truth(quality, trial.workload, synthetic, real)
+    domain = trial.config.domain
+    quality["columns"] = column_claims(quality, domain, synthetic.codes, synthetic.values)
+    quality["verdict"] = verdict(quality, domain)
+    # Values are those of all owners; of some of them alone there are only cells.
+    values = trial.values if counted.all() else ()
+    return with_truth(
+        quality, trial.workload, synthetic.codes, real, values=(synthetic.values, values)
+    )
 
 
 def _counted(trial: Trial, folder: Folder) -> NDArray[np.bool_]:

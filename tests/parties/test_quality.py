@@ -187,27 +187,29 @@ def marginal(columns: str, high: float, *, noise: float | None = None) -> dict[s
     }
 
 
+def claim(column: str, off: float, lost: float, **more: object) -> dict[str, object]:
+    return {"column": column, "kind": "integer", "off": off, "lost": lost, **more}
+
+
 def section(*marginals: dict[str, object], **pairs: list[list[str]]) -> dict[str, object]:
     kinds = {"measured": [], "through_others": [], "independent": [], **pairs}
     return {"confidence": 0.95, "marginals": list(marginals), "dependencies": kinds}
 
 
 def test_verdict_says_what_is_close_rough_and_without_a_promise() -> None:
-    found = verdict(
-        section(
-            marginal("sex", 0.02, noise=12.0),
-            marginal("age", 0.09, noise=12.0),
-            marginal("sex age", 0.2),
-            marginal("sex few", 0.4, noise=40.0),
-            measured=[["sex", "few"]],
-            through_others=[["sex", "age"]],
-            independent=[["age", "few"]],
-        ),
-        DOMAIN,
+    said = section(
+        marginal("sex", 0.02, noise=12.0),
+        marginal("age", 0.02, noise=12.0),
+        marginal("sex age", 0.2),
+        marginal("sex few", 0.4, noise=40.0),
+        measured=[["sex", "few"]],
+        through_others=[["sex", "age"]],
+        independent=[["age", "few"]],
     )
+    found = verdict({**said, "columns": [claim("age", 0.045, 0.035)]}, DOMAIN)
     assert found["good_for"] == [
         "Shares in single columns: all 2 are off by no more than 4.5% of the rows.",
-        "Rough shares in pairs of columns: 1 of 2 (sex × age) is off by no more than 10.0% of the rows.",
+        "Rough shares in pairs of columns: 1 of 2 (sex × age) is off by no more than 13.5% of the rows.",
         "Relations between columns that were measured together: 1 of 3 pairs, sex and few.",
     ]
     bad = found["not_for"]
@@ -220,6 +222,42 @@ def test_verdict_says_what_is_close_rough_and_without_a_promise() -> None:
     assert bad[3].startswith("Differences within a bin of age:")
     assert bad[4].startswith("Single rows")
     assert found["confidence"] == ["Bounds hold with 95% confidence, all of them at once."]
+
+
+def test_verdict_counts_what_is_lost_within_cells() -> None:
+    """A column that noise hardly touches, in cells that are too wide: neither it nor a pair with it is good."""
+    said = section(marginal("age", 0.02), marginal("few", 0.02), marginal("age few", 0.06))
+    narrow = verdict({**said, "columns": [claim("age", 0.04, 0.03)]}, DOMAIN)
+    assert narrow["good_for"][0].startswith("Shares in single columns: all 2 are")
+    assert narrow["good_for"][1].startswith(
+        "Rough shares in pairs of columns: all 1 is off by no more than 6.0%"
+    )
+    wide = verdict({**said, "columns": [claim("age", 0.21, 0.2)]}, DOMAIN)
+    assert wide["good_for"] == [
+        "Shares in single columns: 1 of 2 (few) is off by no more than 1.0% of the rows."
+    ]
+    assert wide["not_for"][0] == (
+        "Shares in single columns: 1 of 2 (age) may be off by more than 15% of the rows. Of 1 the cells are closer, "
+        "but bins are too wide to tell values in them apart."
+    )
+    # Without a claim nothing is known of values in bins.
+    assert verdict(said, DOMAIN)["good_for"] == wide["good_for"]
+
+
+def test_verdict_trusts_no_column_of_which_one_cell_is_most() -> None:
+    said = section(marginal("age", 0.02), marginal("few", 0.02))
+    bin_ = {"low": 3, "high": 99}
+    for more, why in (
+        ({"heaviest": bin_, "widest": {**bin_, "of_range": 0.97}}, "is 97% of the range"),
+        ({"heaviest": bin_, "widest": {**bin_, "of_range": 0.3}}, ""),
+    ):
+        found = verdict({**said, "columns": [claim("age", 0.03, 0.02, **more)]}, DOMAIN)
+        assert ("all 2" in found["good_for"][0]) == (not why)
+        assert any(why in line and "one bin, 3 to 99" in line for line in found["not_for"]) == bool(
+            why
+        )
+    found = verdict({**said, "columns": [claim("age", 0.85, 0.8, heaviest=bin_)]}, DOMAIN)
+    assert "has 80% of the rows" in found["not_for"][1]
 
 
 def test_verdict_does_not_look_at_true_errors() -> None:

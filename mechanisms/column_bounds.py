@@ -1,0 +1,233 @@
+"""Bounds on a column's values, in the units of its reader: what its cells and their noisy counts leave open.
+
+Provides ``ValueCells`` and ``value_cells`` (the cells of a column as intervals of numbers), ``ColumnBounds`` and
+``column_bounds``, ``prefix_error`` (of fine cells), and for tables at hand ``kolmogorov`` and ``wasserstein``.
+
+A value may lie anywhere in its cell, so every bound takes the worst place in it: a wide cell makes wide bounds.
+README.md, Intervals of values, has what is proved. Public: bounds, which are post-processing of released values.
+Secret: a real table's values, in trials only. Limits: numbers beyond 2^53 are compared as doubles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mechanisms.column_values import ColumnValues
+from mechanisms.columns import Moment
+from mechanisms.numbers import Integer, Real, fine_cells
+from mechanisms.written import first_multiple
+
+QUANTILES = (0.1, 0.5, 0.9)
+# What sums of shares are off by as doubles.
+_ROUNDING = 1e-9
+
+Numbers = NDArray[np.int64] | NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ValueCells:
+    """The cells of a column: the numbers ``ranges`` by code, both ends included; ``atoms`` are declared apart.
+
+    ``atoms`` (cells,) marks those that a configuration lists; a bin of one value is none of them, but is as narrow.
+    """
+
+    ranges: tuple[tuple[float, float], ...]
+    atoms: tuple[bool, ...]
+
+    @property
+    def low(self) -> NDArray[np.float64]:
+        """The least number of each cell."""
+        return np.array([low for low, _ in self.ranges], np.float64)
+
+    @property
+    def high(self) -> NDArray[np.float64]:
+        """The largest number of each cell."""
+        return np.array([high for _, high in self.ranges], np.float64)
+
+    @property
+    def wide(self) -> NDArray[np.bool_]:
+        """The cells of more than one value."""
+        return np.array([low < high for low, high in self.ranges], np.bool_)
+
+    @property
+    def span(self) -> float:
+        """The distance of the largest number from the least."""
+        return float(self.high.max() - self.low.min())
+
+    @property
+    def widest(self) -> tuple[int, float] | None:
+        """The widest cell and its part of the range of all bins; None where no cell is wide.
+
+        Atoms are no part of that range: a mark for "unknown" far from all values would make every bin look narrow.
+        """
+        if not self.wide.any():
+            return None
+        binned = ~np.array(self.atoms, np.bool_)
+        width = np.where(self.wide, self.high - self.low, -1.0)
+        cell = int(width.argmax())
+        return cell, float(width[cell] / (self.high[binned].max() - self.low[binned].min()))
+
+
+def value_cells(column: Integer | Real | Moment, *, fine: bool = False) -> ValueCells:
+    """The cells of a column, or with ``fine`` those that private bins were measured by. Moments are whole units."""
+    cells = fine_cells(column) if fine and not isinstance(column, Moment) else column.cells
+    listed = set(cells.atoms.values())
+    atoms = tuple(code in listed for code in range(len(cells.ranges)))
+    if not isinstance(column, Real):
+        return ValueCells(cells.ranges, atoms)
+    if column.decimals is not None:
+        unit = 10**column.decimals
+        return ValueCells(tuple((low / unit, high / unit) for low, high in cells.ranges), atoms)
+    # Without decimals a bin takes all doubles up to its upper edge, and an atom the one double.
+    edges = column.bin_edges
+    ranges: dict[int, tuple[float, float]] = {
+        code: (edges[i], edges[i + 1]) for i, code in enumerate(cells.bins)
+    }
+    for atom in column.atoms:
+        ranges[cells.atoms[first_multiple(atom, column.places)]] = (atom, atom)
+    return ValueCells(tuple(ranges[code] for code in range(len(cells.ranges))), atoms)
+
+
+def cell_counts(cells: ValueCells, values: ColumnValues) -> NDArray[np.int64]:
+    """How many rows lie in each of ``cells`` (cells,), which lie side by side."""
+    if values.numbers is None:
+        raise ValueError(f"column {values.column!r} has no numbers")
+    places = np.searchsorted(cells.low, values.numbers, side="right") - 1
+    return np.bincount(places, values.counts, minlength=len(cells.ranges)).astype(np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnBounds:
+    """What holds of the rows of a real column that have a value.
+
+    ``off``: the Kolmogorov distance of the synthetic column, at most. ``lost``: the part of it that cells leave open,
+    the share of the synthetic rows in the heaviest cell of more than one value, which is ``heaviest`` (None without).
+    ``moved``: the Wasserstein distance, at most. ``quantiles`` and ``mean`` are intervals.
+    """
+
+    off: float
+    lost: float
+    heaviest: int | None
+    moved: float
+    quantiles: tuple[tuple[float, float], ...]
+    mean: tuple[float, float]
+
+
+def column_bounds(
+    cells: ValueCells, shares: NDArray[np.float64], off: float, at: Sequence[float] = QUANTILES
+) -> ColumnBounds:
+    """Bounds of a real column, by the synthetic one's ``shares`` (cells,) of its rows with a value.
+
+    ``off``: by how much the share of the rows in a set of cells may differ, any that is needed here: all cells up to
+    some place, and atoms. Raises ``ValueError`` for shares that do not sum to 1.
+    """
+    if not abs(float(shares.sum()) - 1) < _ROUNDING:
+        raise ValueError("the shares of a column's cells sum to 1")
+    off = min(1.0, off)
+    wide = cells.wide
+    heaviest = int(np.where(wide, shares, -1.0).argmax()) if wide.any() else None
+    lost = 0.0 if heaviest is None else float(shares[heaviest])
+    inside = float((shares * (cells.high - cells.low)).sum())
+    return ColumnBounds(
+        min(1.0, off + lost),
+        lost,
+        heaviest,
+        min(cells.span, off * cells.span + inside),
+        tuple(_quantile(cells, shares, off, share) for share in at),
+        _mean(cells, shares, off),
+    )
+
+
+def _quantile(
+    cells: ValueCells, shares: NDArray[np.float64], off: float, share: float
+) -> tuple[float, float]:
+    """Where the least number lies that ``share`` of the rows do not exceed.
+
+    At its lowest all values lie at the lower ends of their cells and ``off`` more rows are below; at its highest, at
+    the upper ends, and so many fewer.
+    """
+    by_low, by_high = (np.argsort(ends, kind="stable") for ends in (cells.low, cells.high))
+    below = np.cumsum(shares[by_low]) + off
+    low = int(np.searchsorted(below, share - _ROUNDING))
+    above = np.cumsum(shares[by_high]) - off
+    high = int(np.searchsorted(above, share + _ROUNDING))
+    last = len(cells.ranges) - 1
+    return cells.ranges[by_low[min(low, last)]][0], cells.ranges[by_high[min(high, last)]][1]
+
+
+def _mean(cells: ValueCells, shares: NDArray[np.float64], off: float) -> tuple[float, float]:
+    """Where the mean lies: ``off`` of the rows, the highest or the lowest, may lie at the other end of the range."""
+    low, high = cells.low, cells.high
+    return (
+        float((shares * low).sum()) - _moved(low.max() - low, low.max() - low.min(), shares, off),
+        float((shares * high).sum())
+        + _moved(high - high.min(), high.max() - high.min(), shares, off),
+    )
+
+
+def _moved(
+    gone: NDArray[np.float64], whole: float, shares: NDArray[np.float64], off: float
+) -> float:
+    """What a mean gains where ``off`` of the rows go to the end of a range, those farthest from it first.
+
+    ``gone`` (cells,): how far each cell is from the other end already; ``whole``: the range.
+    """
+    order = np.argsort(gone, kind="stable")
+    before = np.cumsum(shares[order]) - shares[order]
+    taken = np.clip(off - before, 0.0, shares[order])
+    return float((taken * (whole - gone[order])).sum())
+
+
+def prefix_error(
+    shares: NDArray[np.float64],
+    counts: NDArray[np.float64],
+    *,
+    noise: float,
+    rows: tuple[float, float],
+) -> float:
+    """By how much the share of the rows in the first k cells differs from the real one, at most, for all k at once.
+
+    ``shares`` (cells,) are those of all synthetic rows, ``counts`` (cells,) noisy ones of which no sum of the first k
+    is off by more than ``noise``, of a table with between ``rows`` rows. Convex in 1 / rows, so that an end is worst.
+    """
+    made, real = np.cumsum(shares), np.cumsum(counts)
+    return max(float(np.abs(made - real / n).max()) + noise / n for n in rows)
+
+
+def kolmogorov(one: ColumnValues, other: ColumnValues) -> float:
+    """The largest difference of two columns' distribution functions, over the rows with a number; 0 to 1.
+
+    1 where only one has any. Raises ``ValueError`` for a column without numbers.
+    """
+    if not len(one.counts) or not len(other.counts):
+        return float(len(one.counts) != len(other.counts))
+    _, (first, second) = _functions(one, other)
+    return float(np.abs(first - second).max())
+
+
+def wasserstein(one: ColumnValues, other: ColumnValues) -> float:
+    """How far a row's number has to be moved on average to make one column of the other.
+
+    Raises ``ValueError`` for a column without numbers, or without rows that have one.
+    """
+    points, (first, second) = _functions(one, other)
+    return float((np.abs(first - second)[:-1] * np.diff(points.astype(np.float64))).sum())
+
+
+def _functions(
+    one: ColumnValues, other: ColumnValues
+) -> tuple[Numbers, tuple[NDArray[np.float64], ...]]:
+    """The distribution functions of both at all numbers that either has."""
+    if one.numbers is None or other.numbers is None:
+        raise ValueError("columns of texts have no distribution function")
+    points: Numbers = np.union1d(one.numbers, other.numbers)
+    return points, tuple(
+        np.append(0, np.cumsum(of.counts))[np.searchsorted(of.numbers, points, side="right")]
+        / of.counts.sum()
+        for of in (one, other)
+        if of.numbers is not None
+    )

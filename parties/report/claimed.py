@@ -1,0 +1,106 @@
+"""What is claimed of each column, as tables of a report's page and of a model card.
+
+Provides ``claims_section`` (HTML) and ``claim_rows`` with ``CLAIM_HEADS``, the same as texts. Every text of the page is
+escaped. Secret: nothing; figures of a real table are in the page alone, and marked.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from parties.report import page
+from parties.report.content import NOT_PRIVATE
+from parties.report.parts import fold, items, number, optional, tables
+
+CLAIM_HEADS = ("column", "off at most", "of it within bins", "10 %", "median", "90 %", "mean")
+CLAIMS_SAID = (
+    "Off: of numbers and dates, by how much the share of the rows up to any limit may differ; of categories, the share "
+    "of the rows in another one. Between the two figures of a column the real one lies. Both take the worst place that "
+    "a value may have in its bin, so a wide bin makes wide figures."
+)
+_QUANTILES = ("0.1", "0.5", "0.9")
+
+
+def claims_section(quality: Mapping[str, object]) -> str:
+    """Two tables: each column's figures, and the shares of single values; nothing where there are no claims."""
+    claims = tables(quality.get("columns"))
+    if not claims:
+        return ""
+    truth = any("true" in claim for claim in claims)
+    said = f"{CLAIMS_SAID} All of them hold at once with {number(quality['confidence']):.0%} confidence."
+    if truth:
+        said += (
+            " In brackets what is true. Moved: how far a number has to be moved on average to make the real column of "
+            f"this one, in parts of the range. True figures: {NOT_PRIVATE}"
+        )
+    heads = [*CLAIM_HEADS, "moved at most", *(["true off", "wrong"] if truth else [])]
+    rows = [_row(claim, truth=truth) for claim in claims]
+    values = [row for claim in claims for row in _values(claim)]
+    body = (
+        f'<p class="quiet">{page.text(said)}</p>\n'
+        + page.table(heads, rows)
+        + page.table(
+            ("column", "value", "synthetic", "at least", "at most", *(["true"] if truth else [])),
+            values,
+        )
+    )
+    return fold("Each column, in its values", body)
+
+
+def claim_rows(claims: Sequence[Mapping[str, object]]) -> list[tuple[str, ...]]:
+    """A row for each claim under CLAIM_HEADS, without what only a trial knows."""
+    return [
+        (
+            str(claim["column"]),
+            _percent(claim["off"]),
+            _percent(claim["lost"]) if number(claim["lost"]) else "",
+            *(_interval(optional(claim, "quantiles").get(q)) for q in _QUANTILES),
+            _interval(claim.get("mean")),
+        )
+        for claim in claims
+    ]
+
+
+def _row(claim: Mapping[str, object], *, truth: bool) -> list[str]:
+    (texts,) = claim_rows([claim])
+    true = optional(claim, "true")
+    of = optional(true, "quantiles")
+    beside = [None, None, None, *(of.get(q) for q in _QUANTILES), true.get("mean")]
+    cells = [
+        text + (f" ({_plain(real)})" if real is not None else "")
+        for text, real in zip(texts, beside, strict=True)
+    ]
+    moved = _percent(claim["moved_of_range"]) if "moved_of_range" in claim else ""
+    if "moved_of_range" in true:
+        moved += f" ({_percent(true['moved_of_range'])})"
+    held = ", ".join(map(str, items(claim.get("wrong")))) or "nothing"
+    return [*cells, moved, *([_percent(true["off"]), held] if truth else [])]
+
+
+def _values(claim: Mapping[str, object]) -> list[list[object]]:
+    named = [(str(item["value"]), item) for item in tables(claim.get("values"))]
+    missing = optional(claim, "missing")
+    if missing:
+        named.append(("(missing)", {**missing, "true": optional(claim, "true").get("missing")}))
+    return [
+        [
+            claim["column"],
+            f"{name} (atom)" if item.get("atom") else name,
+            *(_percent(item[key]) for key in ("synthetic", "low", "high")),
+            *([_percent(item["true"])] if item.get("true") is not None else []),
+        ]
+        for name, item in named
+    ]
+
+
+def _interval(value: object) -> str:
+    if not isinstance(value, Mapping):
+        return ""
+    low, high = _plain(value["low"]), _plain(value["high"])
+    return low if low == high else f"{low} to {high}"
+
+
+def _plain(value: object) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def _percent(share: object) -> str:
+    return f"{100 * number(share):.3g} %"

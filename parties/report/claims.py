@@ -1,0 +1,300 @@
+"""What is claimed of each column of a synthetic table, in its reader's units: the part `columns` of `quality`.
+
+Provides ``column_claims``, and for trials ``claims_with_truth`` and ``truth_in_words``. Claims follow from the
+intervals of `quality`, the public domain and the table alone. Public: everything but what ``claims_with_truth`` adds,
+which is computed from the real table without noise.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mechanisms.column_bounds import (
+    QUANTILES,
+    ColumnBounds,
+    ValueCells,
+    cell_counts,
+    column_bounds,
+    kolmogorov,
+    prefix_error,
+    value_cells,
+    wasserstein,
+)
+from mechanisms.column_values import ColumnValues, number_text
+from mechanisms.columns import Categorical, Column, Moment
+from mechanisms.domain import Domain
+from mechanisms.numbers import Integer, Real
+from parties.report.columns import distance, mean_of, quantile_of, share_of, text_shares
+
+_LISTED = 6
+"""So many single values of a column are listed, the commonest ones."""
+_OFTEN = 0.005
+"""The least synthetic share of a listed value that is no atom."""
+_ROUNDING = 1e-9
+"""What sums of doubles are off by."""
+
+Ordered = Integer | Real | Moment
+Claim = dict[str, Any]
+
+
+def column_claims(
+    quality: Mapping[str, Any],
+    domain: Domain,
+    codes: NDArray[np.int32],
+    values: Sequence[ColumnValues],
+) -> list[Claim]:
+    """One for each column of the domain; see parties/README.md for the keys.
+
+    ``codes`` (rows, columns) and ``values`` are the synthetic table's.
+    """
+    highs = {tuple(m["columns"]): float(m["high"]) for m in quality["marginals"]}
+    known = {of["column"]: of for of in quality.get("fine", ())}
+    by_name = {of.column: of for of in values}
+    claims = []
+    for i, column in enumerate(domain.columns):
+        shares = np.bincount(codes[:, i], minlength=column.size) / len(codes)
+        off = highs.get((column.name,), 2.0) / 2
+        if isinstance(column, Categorical):
+            claims.append(_of_categories(column, shares, off))
+        else:
+            claims.append(
+                _of_numbers(column, shares, off, by_name[column.name], known.get(column.name))
+            )
+    return claims
+
+
+def _of_categories(column: Categorical, shares: NDArray[np.float64], off: float) -> Claim:
+    often = np.argsort(-shares[: len(column.categories)], kind="stable")[:_LISTED]
+    return {
+        "column": column.name,
+        "kind": column.kind,
+        "off": min(1.0, off),
+        "lost": 0.0,
+        **_missing(column, shares, off),
+        "values": [_value(column.categories[i], float(shares[i]), off) for i in often],
+    }
+
+
+def _of_numbers(
+    column: Ordered,
+    shares: NDArray[np.float64],
+    off: float,
+    values: ColumnValues,
+    fine: Mapping[str, Any] | None,
+) -> Claim:
+    """By the column's own cells, or by its fine ones where those say more."""
+    present = float(shares[: column.size - column.missing].sum())
+    if not present > 0:
+        # Nothing is known of the values of a column that has none.
+        return _document(column, value_cells(column), None, shares, off=1.0, single=min(1.0, off))
+    by_cells = _bounds(value_cells(column), shares[: column.size - column.missing], off / present)
+    if fine is None or isinstance(column, Moment):
+        return _document(column, *by_cells, shares, off=off / present, single=off)
+    cells = value_cells(column, fine=True)
+    exact = cell_counts(cells, values) / values.rows
+    prefix = _prefix_error(column, exact, fine)
+    # Of rows with a value: their share is such a prefix, too.
+    of_values = prefix * (2 / present if column.missing else 1)
+    by_fine = _bounds(cells, exact, of_values)
+    if by_fine[1].off >= by_cells[1].off:
+        return _document(column, *by_cells, shares, off=off / present, single=off)
+    # A cell by itself is the difference of two prefixes.
+    return _document(
+        column, *by_fine, np.append(exact, shares[-1]), off=of_values, single=2 * prefix
+    )
+
+
+def _bounds(
+    cells: ValueCells, shares: NDArray[np.float64], off: float
+) -> tuple[ValueCells, ColumnBounds]:
+    return cells, column_bounds(cells, shares / shares.sum(), off)
+
+
+def _prefix_error(
+    column: Integer | Real, shares: NDArray[np.float64], fine: Mapping[str, Any]
+) -> float:
+    histogram = () if column.private is None else column.private.histogram
+    low, high = fine["rows"]
+    error = prefix_error(
+        shares, np.array(histogram, np.float64), noise=fine["noise"], rows=(low, high)
+    )
+    return error + float(fine["elsewhere"])
+
+
+def _document(
+    column: Ordered,
+    cells: ValueCells,
+    bounds: ColumnBounds | None,
+    shares: NDArray[np.float64],
+    *,
+    off: float,
+    single: float,
+) -> Claim:
+    """``shares`` (cells, and missing last) of all rows; ``off`` is of sets of cells, ``single`` of one by itself."""
+    document: Claim = {"column": column.name, "kind": column.kind}
+    document |= {"off": 1.0, "lost": 0.0} if bounds is None else _off(column, cells, bounds, off)
+    document |= _missing(column, shares, single)
+    if bounds is not None:
+        low, high = bounds.mean
+        document["mean"] = _interval(column, low, high)
+        document["quantiles"] = {
+            f"{q:g}": _interval(column, *ends)
+            for q, ends in zip(QUANTILES, bounds.quantiles, strict=True)
+        }
+    document["values"] = [
+        {**_value(number_text(column, cells.ranges[i][0]), float(shares[i]), single), "atom": atom}
+        for i, atom in _singled(cells, shares)
+    ]
+    return document
+
+
+def _off(column: Ordered, cells: ValueCells, bounds: ColumnBounds, off: float) -> Claim:
+    span = cells.span
+    document: Claim = {
+        "off": bounds.off,
+        "cells_off": min(1.0, off),
+        "lost": bounds.lost,
+        "moved": bounds.moved,
+        "moved_of_range": bounds.moved / span if span > 0 else 0.0,
+    }
+    if isinstance(column, Moment):
+        document["unit"] = column.unit
+    if bounds.heaviest is not None:
+        document["heaviest"] = _interval(column, *cells.ranges[bounds.heaviest])
+    if cells.widest is not None:
+        cell, part = cells.widest
+        document["widest"] = {**_interval(column, *cells.ranges[cell]), "of_range": part}
+    return document
+
+
+def _singled(cells: ValueCells, shares: NDArray[np.float64]) -> list[tuple[int, bool]]:
+    """The commonest of the cells of one value: atoms, and others that enough rows have."""
+    found = [
+        (i, atom)
+        for i, atom in enumerate(cells.atoms)
+        if atom or (not cells.wide[i] and shares[i] >= _OFTEN)
+    ]
+    return sorted(found, key=lambda item: (-shares[item[0]], item[0]))[:_LISTED]
+
+
+def _missing(column: Column, shares: NDArray[np.float64], off: float) -> Claim:
+    if not column.missing:
+        return {}
+    return {"missing": _share(float(shares[-1]), off)}
+
+
+def _value(text: str, share: float, off: float) -> Claim:
+    return {"value": text, **_share(share, off)}
+
+
+def _share(share: float, off: float) -> Claim:
+    return {"synthetic": share, "low": max(0.0, share - off), "high": min(1.0, share + off)}
+
+
+def _interval(column: Ordered, low: float, high: float) -> Claim:
+    return {"low": _shown(column, low, down=True), "high": _shown(column, high, down=False)}
+
+
+def _shown(column: Ordered, number: float, *, down: bool) -> float | str:
+    """A number for JSON; a moment as it is written, rounded outwards."""
+    if not isinstance(column, Moment):
+        return number
+    return number_text(column, np.floor(number) if down else np.ceil(number))
+
+
+def claims_with_truth(
+    claims: Sequence[Mapping[str, Any]],
+    domain: Domain,
+    synthetic: Sequence[ColumnValues],
+    real: Sequence[ColumnValues],
+) -> list[Claim]:
+    """The claims with what is true of the real table under "true", and under "wrong" which of them do not hold."""
+    columns = {column.name: column for column in domain.columns}
+    made, beside = ({of.column: of for of in table} for table in (synthetic, real))
+    return [
+        _with_truth(claim, columns[claim["column"]], made[claim["column"]], beside[claim["column"]])
+        for claim in claims
+    ]
+
+
+def truth_in_words(claims: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Which claims were wrong, in sentences: one that none was, or one for each column of which some were."""
+    wrong = [claim for claim in claims if claim["wrong"]]
+    if not wrong:
+        return [f"Held against the real table, no claim on {len(claims)} columns is wrong."]
+    return [
+        f"Held against the real table, what is claimed of {claim['column']} is wrong: {', '.join(claim['wrong'])}. Off "
+        f"is {claim['true']['off']:.1%} where at most {claim['off']:.1%} was claimed."
+        for claim in wrong
+    ]
+
+
+def _with_truth(
+    claim: Mapping[str, Any], column: Column, synthetic: ColumnValues, real: ColumnValues
+) -> Claim:
+    true: Claim = {}
+    wrong: list[str] = []
+    if isinstance(column, Categorical):
+        true["off"] = distance(synthetic, real)
+        shares = text_shares(real)
+        of_values = [shares.get(item["value"], 0.0) for item in claim["values"]]
+    else:
+        true["off"] = kolmogorov(synthetic, real)
+        of_values = [share_of(real, _number(column, item["value"])) for item in claim["values"]]
+        if len(synthetic.counts) and len(real.counts):
+            true |= _moved(claim, synthetic, real)
+            wrong += _wrong_numbers(claim, column, real, true)
+    if true["off"] > claim["off"] + _ROUNDING:
+        wrong.insert(0, "how far it is off")
+    if "missing" in claim:
+        true["missing"] = real.missing / real.rows
+        wrong += ["share of missing values"] * (not _inside(claim["missing"], true["missing"]))
+    values = [
+        {**item, "true": share} for item, share in zip(claim["values"], of_values, strict=True)
+    ]
+    wrong += [f"share of {item['value']}" for item in values if not _inside(item, item["true"])]
+    return {**claim, "values": values, "true": true, "wrong": wrong}
+
+
+def _moved(claim: Mapping[str, Any], synthetic: ColumnValues, real: ColumnValues) -> Claim:
+    moved = wasserstein(synthetic, real)
+    span = claim["moved"] / claim["moved_of_range"] if claim.get("moved_of_range") else 0.0
+    return {"moved": moved, "moved_of_range": moved / span if span else 0.0}
+
+
+def _wrong_numbers(
+    claim: Mapping[str, Any], column: Ordered, real: ColumnValues, true: Claim
+) -> list[str]:
+    """Which of a column's own figures do not hold; the true ones are added to ``true``."""
+    if "mean" not in claim:
+        return []
+    wrong = ["how far values are moved"] * (
+        true["moved"] > claim["moved"] * (1 + _ROUNDING) + _ROUNDING
+    )
+    mean, by = mean_of(real), {q: quantile_of(real, float(q)) for q in claim["quantiles"]}
+    true["mean"] = _shown(column, mean, down=True)
+    true["quantiles"] = {q: _shown(column, number, down=True) for q, number in by.items()}
+    if not _holds(column, claim["mean"], mean):
+        wrong.append("mean")
+    return wrong + [
+        f"{float(q):.0%} quantile"
+        for q, number in by.items()
+        if not _holds(column, claim["quantiles"][q], number)
+    ]
+
+
+def _holds(column: Ordered, interval: Mapping[str, Any], number: float) -> bool:
+    low, high = (_number(column, interval[end]) for end in ("low", "high"))
+    room = _ROUNDING * max(1.0, abs(low), abs(high))
+    return low - room <= number <= high + room
+
+
+def _inside(interval: Mapping[str, Any], share: float) -> bool:
+    return bool(interval["low"] - _ROUNDING <= share <= interval["high"] + _ROUNDING)
+
+
+def _number(column: Ordered, shown: float | str) -> float:
+    """What a figure of a claim stands for."""
+    return column.tick(str(shown)) if isinstance(column, Moment) else float(shown)
