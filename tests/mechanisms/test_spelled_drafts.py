@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from mechanisms.date_patterns import Pattern
 from mechanisms.domain import Categorical, Column, Domain, Integer, Moment, Real
 from mechanisms.draft import Draft, draft_of
+from mechanisms.private_bins import PrivateBins
+from mechanisms.resolving import places, resolve
 from mechanisms.sampling import public_generator
 from mechanisms.table import decode, encode
 from mechanisms.text_table import TextTable
@@ -374,3 +376,15 @@ def test_draft_in_private_bins_keeps_format_and_marks(tmp_path: Path) -> None:
     assert column.private is not None
     assert (column.form, column.marks) == ("$#,##0.00", ("refused",))
     assert column.code_of("refused") == column.size - 1
+
+
+def test_private_bins_that_were_measured_keep_marks_and_missing_ones_apart() -> None:
+    fine = Integer("x", 0, 99, missing=True, private=PrivateBins(), marks=("<5", "refused"))
+    noisy = np.full(fine.size, 50.0)
+    (column,) = resolve(Domain((fine,)), {0: noisy}, 1.0).columns
+    assert isinstance(column, Integer)
+    moved = places(column)
+    assert moved.shape == (fine.size,)
+    for mark in fine.marks:
+        assert moved[fine.code_of(mark)] == column.code_of(mark)
+    assert moved[-1] == column.size - 1
