@@ -1,8 +1,7 @@
 """The cells of an ordered column, from its values: bounds, bins, end cells, and values with a cell of their own.
 
-Provides ``shape_of`` and ``Shape``, ``cells_for``, and ``widest_share`` and ``widest_width``, which bound what cells
-lose. Numbers, cents, days: all values are whole numbers of the column's unit, so that no shape depends on how a value
-is written.
+Provides ``shape_of`` and ``Shape``, ``cells_for``, and ``widest_width``, which bounds what cells lose. Numbers, cents,
+days: all values are whole numbers of the column's unit, so that no shape depends on how a value is written.
 
 Four rules, in this order. Few different values are cells of themselves. A value that stands out is an atom: many more
 rows than its neighbours have, or a repeated value apart from the others. Far outside, beyond the *fences*, is one cell
@@ -119,15 +118,6 @@ def widest_width(ranges: Iterable[tuple[int, int]]) -> float:
     known = list(ranges)
     whole = max(last for _, last in known) - min(first for first, _ in known) + 1
     return max(last - first for first, last in known) / whole
-
-
-def widest_share(ranges: Sequence[tuple[int, int]], counts: NDArray[np.float64]) -> float:
-    """The part of the rows that is in the fullest cell of more than one value, by ``counts`` (cells,), 0 to 1."""
-    total = float(np.maximum(counts, 0).sum())
-    wide = [
-        float(count) for (first, last), count in zip(ranges, counts, strict=True) if last > first
-    ]
-    return max(0.0, *wide) / total if total > 0 and wide else 0.0
 
 
 def _without(values: Values, atoms: set[int]) -> NDArray[np.bool_]:

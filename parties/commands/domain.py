@@ -47,7 +47,6 @@ def domain(
         draft, sources = draft_sources(_read(table), private_bins=private_bins)
     else:
         draft = draft_domain(table.source, private_bins=private_bins)
-    _summarise(draft)
     text, offers = text_with_offers(name_of(table), draft, sources)
     if as_json:
         document = {

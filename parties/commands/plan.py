@@ -8,6 +8,9 @@ from pathlib import Path
 
 import click
 
+from mechanisms.columns import Categorical
+from mechanisms.discretising import widest_width
+from mechanisms.domain import Domain
 from mechanisms.events import noise_deviation
 from mechanisms.workload import Workload
 from parties.commands.running import common_options
@@ -33,6 +36,8 @@ from parties.pulse import duration
 
 _SUBMIT_BITS_S = 10e6
 """An upload that needs a faster line than this to be through in time is worth a warning."""
+_WIDE = 0.5
+"""Of a column's range: a cell that has more of it is worth a warning."""
 _QUIET_SHARE = 0.5
 """Of timeouts.receive_s: a server that computes for longer by itself is worth a warning."""
 _QUIET_S_A_CELL = 150e-9
@@ -165,7 +170,11 @@ def make(
     if config.flaim is not None:
         check_flaim(config, workload)
         noise.append(Noise("flaim", *flaim_noise(config, workload, total)))
-    warnings = [*_noise_warnings(noise), *_warnings(config, workload, needs, memory)]
+    warnings = [
+        *_noise_warnings(noise),
+        *_wide_cells(config.domain),
+        *_warnings(config, workload, needs, memory),
+    ]
     counting = effort_text(declared, workload)
     given = rows is not None
     joining = schedule.tree_rounds
@@ -196,6 +205,23 @@ def _noise_warnings(noise: Sequence[Noise]) -> list[str]:
                 f"{where}the noise drowns even columns: {', '.join(lost)}; fewer bins, or edges where the values are"
             )
     return found
+
+
+def _wide_cells(domain: Domain) -> list[str]:
+    """Columns of numbers or dates of which one bin has most of the range: where rows are in it nobody will know."""
+    wide = [
+        column.name
+        for column in domain.columns
+        if not isinstance(column, Categorical)
+        and len(column.cells.bins) > 1
+        and widest_width(column.cells.ranges) > _WIDE
+    ]
+    if not wide:
+        return []
+    return [
+        f"one cell has most of the range of {', '.join(wide)}: rows in it come out anywhere between its ends; expected "
+        "closer bounds, or atoms for values that stand for something else, unless few rows are there"
+    ]
 
 
 def _warnings(config: Config, workload: Workload, needs: Needs, memory: int | None) -> list[str]:

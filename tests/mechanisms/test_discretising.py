@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from mechanisms.discretising import roundest, shape_of, widest_share, widest_width
+from mechanisms.discretising import roundest, shape_of, widest_width
 from mechanisms.domain import Domain, Integer, Moment, Real
 from mechanisms.draft import draft_of
 from mechanisms.moments import roundest_tick, tick_of
@@ -225,11 +225,9 @@ def test_roundest_tick_is_the_first_of_a_year_or_month() -> None:
     assert roundest_tick("day", day("2012-02-03"), day("2012-02-10")) == day("2012-02-03")
 
 
-def test_widest_cells_say_what_a_domain_loses() -> None:
+def test_widest_width_says_what_a_domain_loses() -> None:
     ranges = [(0, 0), (1, 99), (100, 999)]
     assert widest_width(ranges) == 0.899
-    assert widest_share(ranges, np.array([600.0, 300.0, 100.0])) == 0.3
-    assert widest_share(ranges, np.array([-5.0, 0.0, 0.0])) == 0.0
     assert math.isclose(widest_width([(5, 5)]), 0.0)
 
 
