@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from mechanisms.cell_text import column_texts, failures, text, texts
@@ -41,8 +42,8 @@ def read_workbook(
     cells = sheets[title]
     if not cells:
         raise DataError(f"{where}: is empty; a header row is needed")
-    _check_formulas(openpyxl, content, title, where=where, cells=cells)
     table = table_of(where, _rows(where, cells), header_line=header_line, unit="row")
+    table = _without(table, _unsaved(openpyxl, content, title, cells))
     others = len(sheets) - 1
     return table, f"Excel, sheet {title!r}" + (f" ({others} others left out)" if others else "")
 
@@ -104,25 +105,35 @@ def _column(where: str, values: Sequence[object]) -> list[str]:
         return column_texts(where, name, values)
 
 
-def _check_formulas(
-    openpyxl: Any, content: Content, title: str, *, where: str, cells: _Cells
-) -> None:
-    """Raises ``DataError`` for a column of formulas of which no value was saved: programs write such workbooks."""
+def _unsaved(openpyxl: Any, content: Content, title: str, cells: _Cells) -> set[str]:
+    """The names of columns of formulas of which no value was saved: programs write such workbooks."""
     width = max(len(row) for _, row in cells)
     body = [row for _, row in cells if sum(value is not None for value in row) * 2 >= width]
     blank = [
         i for i in range(width) if sum(i < len(row) and row[i] is not None for row in body) <= 1
     ]
     if not blank or len(body) < 2:
-        return
+        return set()
     with failures(content.where):
         book = openpyxl.load_workbook(io.BytesIO(content.data), read_only=True)
         last = cells[-1][0]
-        for row in book[title].iter_rows(min_row=last, max_row=last):
-            for i, cell in enumerate(row):
-                if i in blank and cell.data_type == "f":
-                    raise DataError(
-                        f"{where}, row {last}, column {cell.column_letter}: has a formula whose value was not saved; "
-                        "open the workbook in Excel or LibreOffice and save it"
-                    )
+        formulas = [
+            i
+            for row in book[title].iter_rows(min_row=last, max_row=last)
+            for i, cell in enumerate(row)
+            if i in blank and cell.data_type == "f"
+        ]
         book.close()
+    return {text(row[i]) for i in formulas for row in body if i < len(row)} - {""}
+
+
+def _without(table: TextTable, names: set[str]) -> TextTable:
+    """The table without those columns, if they have no value, and with a note on each."""
+    out = [name for name in table.columns if name in names and not any(table.columns[name])]
+    notes = [
+        f"column {name!r} left out: it has formulas whose values were not saved; open the workbook in Excel or "
+        "LibreOffice and save it if the column is to be used"
+        for name in out
+    ]
+    columns = {name: values for name, values in table.columns.items() if name not in out}
+    return replace(table, columns=columns, notes=(*table.notes, *notes))

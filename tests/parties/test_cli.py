@@ -9,6 +9,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+import tomllib
 from pathlib import Path
 
 import click
@@ -528,10 +529,47 @@ def test_domain_reads_what_spreadsheets_write_and_can_be_told(tmp_path: Path) ->
     assert guarded(cli, ["domain", str(table), "--encoding", "utf-8"]) == Status.DATA
 
 
+def test_domain_says_beside_the_draft_what_is_not_in_it(tmp_path: Path) -> None:
+    table = tmp_path / "t.csv"
+    rows = "".join(f"{i};{i % 7},5;P{i:05d}\n" for i in range(40))
+    table.write_text(f"Stays, 2024\n;cost;number\n{rows}")
+    done = CliRunner().invoke(cli, ["domain", str(table)])
+    assert done.stderr.splitlines() == [
+        "read: line 1 above the header skipped",
+        "read: the index, a first column without a name, left out",
+        "left out: number: looks like an identifier or free text: 40 different values in 40 rows",
+    ]
+    document = tomllib.loads(done.stdout)
+    assert document["format"] == {"delimiter": ";", "decimal": ","}
+    assert [column["name"] for column in document["column"]] == ["cost"]
+    told = CliRunner().invoke(cli, ["domain", str(table), "--json"])
+    assert json.loads(told.stdout)["skipped"] == [
+        "line 1 above the header skipped",
+        "the index, a first column without a name, left out",
+    ]
+
+
+def test_domain_publishes_no_row_as_names_of_columns(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = tmp_path / "t.csv"
+    table.write_text("".join(f"Ann{i},{i % 7},north\n" for i in range(40)))
+    out = tmp_path / "t.toml"
+    assert guarded(cli, ["domain", str(table), "--out", str(out)]) == Status.DATA
+    said = capsys.readouterr().err
+    assert "line 1, column 2: '0' looks like a value" in said
+    assert "--header-line 0 if there is none" in said
+    assert not out.exists()
+    command = ["domain", str(table), "--header-line", "0", "--out", str(out)]
+    assert guarded(cli, command) == Status.DONE
+    assert load_config(out).domain.names == ("column_2", "column_3")
+
+
 @pytest.mark.parametrize("command", ["run", "flaim", "submit", "flaim-client"])
 def test_commands_that_read_tables_have_the_same_options(command: str) -> None:
     shown = CliRunner().invoke(cli, [command, "--help"]).output
-    for option in ("--data", "--sql", "--delimiter", "--decimal", "--encoding", "--ignore-extra"):
+    options = ["--data", "--sql", "--delimiter", "--decimal", "--encoding", "--header-line"]
+    for option in (*options, "--sheet", "--ignore-extra"):
         assert f"  {option} " in shown
 
 

@@ -14,6 +14,7 @@ from parties.commands.main import cli
 from parties.commands.running import guarded
 from parties.config import Config
 from parties.distaim.outputs import write_synthetic
+from parties.report.result import read_table_of
 from parties.statuses import Status
 from tests.parties.commands import ROOT
 from tests.parties.support import make_config
@@ -79,6 +80,27 @@ def test_sample_writes_what_the_ending_says(
     for path in (text, out):
         assert sampled(run, "-n", 50, "--out", path, "--seed", 1) == Status.DONE
     assert read_table(out).to_numpy().tolist() == read_table(text).to_numpy().tolist()
+
+
+def test_sample_writes_as_the_real_table_is_written_or_plainly(tmp_path: Path) -> None:
+    said = {"delimiter": ";", "encoding": "utf-8-sig", "line_end": "crlf"}
+    config = make_config({"run.seed": 7, "format": said})
+    uniform = np.full(config.domain.size(config.domain.names), 1.0).reshape(config.domain.shape)
+    model = Model(config.domain, (config.domain.names,), (-1,), (uniform / uniform.sum(),))
+    run = tmp_path / "run"
+    run.mkdir()
+    write_synthetic(run, model, config, total=ROWS)
+    table = (run / "synthetic.csv").read_bytes()
+    assert table.startswith(b"\xef\xbb\xbfsex;")
+    assert b"\r\n" in table
+    own, plain = tmp_path / "own.csv", tmp_path / "plain.csv"
+    assert sampled(run, "-n", ROWS, "--out", own, "--seed", 7) == Status.DONE
+    assert own.read_bytes() == table
+    assert sampled(run, "-n", ROWS, "--out", plain, "--seed", 7, "--plain") == Status.DONE
+    assert plain.read_bytes().startswith(b"sex,")
+    assert read_table(plain).to_numpy().tolist() == read_table(own).to_numpy().tolist()
+    codes = read_table_of(config, run).codes
+    assert codes.tolist() == encode(config.domain, read_table(plain)).tolist()
 
 
 def test_sample_takes_a_bundle_and_the_models_folder(run: Path, tmp_path: Path) -> None:
