@@ -20,6 +20,7 @@ import itertools
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
+from operator import itemgetter
 
 from mechanisms.dialect import Row
 from mechanisms.errors import DataError
@@ -226,11 +227,8 @@ def _value_in(header: list[str], sample: list[list[str]], body: list[Row]) -> st
             alike = sum(_shape(value) == _shape(name) for value in columns[number])
             if alike >= _ALIKE * len(sample):
                 return f"{said} is written like the values below it"
-    again = [
-        (number, name)
-        for number, name in named
-        if any(number < len(cells) and cells[number] == name for _, cells in body)
-    ]
+    rows = [cells for _, cells in body]
+    again = [(number, name) for number, name in named if _has(rows, number, name)]
     # A word above numbers is a name, and then one that is a value as well may be.
     sure = any(
         name not in _MISSING and (number, name) not in again and _is_typed(columns[number])
@@ -239,6 +237,14 @@ def _value_in(header: list[str], sample: list[list[str]], body: list[Row]) -> st
     if not again or (sure and len(again) * 2 < len(named)):
         return ""
     return f"column {again[0][0] + 1}: {_shown(again[0][1])} is a value of other rows, too"
+
+
+def _has(rows: list[list[str]], number: int, value: str) -> bool:
+    """A row has the value in the column of that number."""
+    try:
+        return value in map(itemgetter(number), rows)
+    except IndexError:
+        return any(number < len(cells) and cells[number] == value for cells in rows)
 
 
 def _is_code(text: str) -> bool:
