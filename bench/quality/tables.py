@@ -123,18 +123,12 @@ def _private_bins(column: Column) -> Column:
 def _equal_bins(column: Column) -> Column:
     if isinstance(column, Integer):
         low, high = min((*column.atoms, column.low)), max((*column.atoms, column.high))
-        return replace(column, low=low, high=high, edges=(), scale="linear", atoms=())
+        plain = replace(column, edges=(), within=(), atoms=(), scale="linear", bins=DEFAULT_BINS)
+        return replace(plain, low=low, high=high)
     if isinstance(column, Real):
-        return replace(
-            column,
-            low=min((*column.atoms, column.low)),
-            high=max((*column.atoms, column.high)),
-            bins=DEFAULT_BINS,
-            edges=(),
-            scale="linear",
-            atoms=(),
-            within=(),
-        )
+        bounds = min((*column.atoms, column.low)), max((*column.atoms, column.high))
+        real = replace(column, edges=(), within=(), atoms=(), scale="linear", bins=DEFAULT_BINS)
+        return replace(real, low=bounds[0], high=bounds[1])
     return column
 
 
