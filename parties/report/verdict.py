@@ -14,6 +14,7 @@ from typing import Any
 
 from mechanisms.columns import Categorical
 from mechanisms.domain import Domain
+from parties.report.shuffling import shuffling_in_words
 
 CLOSE, ROUGH = 0.05, 0.15
 """Shares of the rows that may be elsewhere: up to CLOSE a marginal is called close, up to ROUGH rough; beyond that
@@ -39,6 +40,11 @@ def verdict(quality: Mapping[str, Any], domain: Domain) -> dict[str, list[str]]:
     queries = [m for m in marginals if m["query"] and len(m["columns"]) > 2]
     _judge(queries, "queries of three columns or more", columns, good, bad)
     bad += columns.coarse()
+    if "shuffling" in quality and (said := shuffling_in_words(quality["shuffling"])):
+        if quality["shuffling"]["better"]:
+            good.append(said)
+        else:
+            bad.insert(0, said)
     _relations(quality["dependencies"], good, bad)
     if groups := _groups(marginals):
         bad.append(groups)

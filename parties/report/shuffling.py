@@ -1,0 +1,63 @@
+"""Is a table better than columns drawn independently: the part `shuffling` of `quality`, and its sentence.
+
+Provides ``shuffling``, by what was released, and ``shuffling_in_words``. Public: everything.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from mechanisms.independence import PairGain
+
+WOULD_HELP = "More rows, a larger epsilon, fewer columns or fewer cells in each would help."
+
+
+def shuffling(gains: Sequence[PairGain], pairs: int) -> dict[str, Any]:
+    """The figures of ``pairs`` pairs of columns, of which ``gains`` were measured; errors are shares of the rows."""
+    shown = [gain for gain in gains if gain.shown]
+    expected, independent = (
+        sum(errors) / max(1, len(gains)) / 2
+        for errors in ([g.expected for g in gains], [g.independent for g in gains])
+    )
+    return {
+        "pairs": pairs,
+        "measured": len(gains),
+        "shown": len(shown),
+        "proven": sum(gain.proven for gain in gains),
+        "expected": expected,
+        "independent": independent,
+        "better": bool(shown) and expected < independent,
+        "each": [
+            {
+                "columns": list(gain.pair),
+                "expected": gain.expected / 2,
+                "independent": gain.independent / 2,
+                "shown": gain.shown,
+            }
+            for gain in gains
+        ],
+    }
+
+
+def shuffling_in_words(found: Mapping[str, Any]) -> str:
+    """Whether what was released shows that pairs are closer to the data than independent columns; "" without pairs."""
+    if not found["pairs"]:
+        return ""
+    measured, shown = found["measured"], found["shown"]
+    errors = (
+        f"expected to be off by {found['expected']:.1%} of the rows on average, independent columns by "
+        f"{found['independent']:.1%}"
+    )
+    if found["better"]:
+        return (
+            f"Pairs of columns beyond what columns drawn independently would show: {shown} of {measured} that were "
+            f"measured. The measured pairs are {errors}."
+        )
+    if not measured:
+        why = "no pair of columns was measured in a way that the table goes by"
+    elif not shown:
+        why = f"noise alone could explain how the columns of the {measured} measured pairs go together"
+    else:
+        why = f"the {measured} measured pairs are {errors}"
+    return (
+        f"This run is not shown to be better than columns drawn independently: {why}. {WOULD_HELP}"
+    )
