@@ -1,7 +1,7 @@
 """Are the pairs of a synthetic table closer to the data than those of columns drawn independently?
 
-Provides ``PairGain`` and ``pair_gains``, by what was released; and for tables at hand ``mean_pair_distance`` and
-``shuffled``. Public: estimates, which are post-processing of released values. Secret: a real table's codes, in trials.
+Provides ``PairGain`` and ``pair_gains``. Public: everything; it is post-processing of released values. Where the real
+table is at hand, `value_pairs` measures it.
 
 A measured pair's table s is at an L1 distance D from the product of its two columns. Part of D is noise: with
 independent columns, too, s would be off the product by what noise leaves of the measurement, E. Squares of independent
@@ -12,9 +12,8 @@ freedom. README.md, Shuffling, has why.
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 
@@ -24,13 +23,10 @@ from numpy.typing import NDArray
 from mechanisms.domain import Clique
 from mechanisms.expected_errors import Expected
 from mechanisms.intervals import LARGEST, Interval
-from mechanisms.sampling import public_generator
 from mechanisms.workload import Workload
 
 BY_CHANCE = 0.05
 """With about this chance some pair of independent columns is taken for a related one."""
-MAX_ROWS = 100_000
-"""Rows of a table at hand that are compared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,34 +96,3 @@ def _by_chance(freedom: int, chance: float) -> float:
     """What a mean of ``freedom`` squared Gaussians exceeds with a small chance: Wilson and Hilferty's cube."""
     spread = 2 / (9 * freedom)
     return (1 - spread + NormalDist().inv_cdf(1 - chance) * math.sqrt(spread)) ** 3
-
-
-def mean_pair_distance(
-    one: NDArray[np.int64], other: NDArray[np.int64], sizes: Sequence[int]
-) -> float:
-    """The mean total variation, 0 to 1, of two tables over all pairs of their columns.
-
-    ``one`` and ``other`` (rows, columns) are cells below ``sizes``. Raises ``ValueError`` where a table has no rows, or
-    fewer than two columns.
-    """
-    if not (len(one) and len(other)) or len(sizes) < 2:
-        raise ValueError("tables with rows and two columns have pairs")
-    return float(np.mean(list(_distances(one, other, sizes))))
-
-
-def _distances(
-    one: NDArray[np.int64], other: NDArray[np.int64], sizes: Sequence[int]
-) -> Iterator[float]:
-    for i, j in itertools.combinations(range(len(sizes)), 2):
-        shares = [
-            np.bincount(of[:, i] * sizes[j] + of[:, j], minlength=sizes[i] * sizes[j]) / len(of)
-            for of in (one, other)
-        ]
-        yield float(np.abs(shares[0] - shares[1]).sum()) / 2
-
-
-def shuffled(codes: NDArray[np.int64]) -> NDArray[np.int64]:
-    """A table (rows, columns) with each column in an order of its own: what joins its columns is gone."""
-    return np.stack(
-        [of[public_generator(i).permutation(len(of))] for i, of in enumerate(codes.T)], axis=1
-    )

@@ -1,12 +1,16 @@
 """Is a table better than columns drawn independently: the part `shuffling` of `quality`, and its sentence.
 
-Provides ``shuffling``, by what was released, and ``shuffling_in_words``. Public: everything.
+Provides ``shuffling``, by what was released, and ``shuffling_in_words``; for trials ``shuffling_with_truth`` and
+``measured_in_words``. Public: everything but what the last two have, which is computed from the real table without
+noise.
 """
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mechanisms.independence import PairGain
+from mechanisms.text_table import TextTable
+from mechanisms.value_pairs import ValuePairs
 
 WOULD_HELP = "More rows, a larger epsilon, fewer columns or fewer cells in each would help."
 
@@ -61,3 +65,39 @@ def shuffling_in_words(found: Mapping[str, Any]) -> str:
     return (
         f"This run is not shown to be better than columns drawn independently: {why}. {WOULD_HELP}"
     )
+
+
+def shuffling_with_truth(
+    found: Mapping[str, Any], real: ValuePairs, synthetic: TextTable
+) -> dict[str, Any]:
+    """The figures with what is true of the real table: mean distances of pairs in values, shares of rows; not private.
+
+    "synthetic" is the table's, "shuffled" that of its columns each in another order, "real_shuffled" that of the real
+    ones, which is the least that columns without relations come to.
+    """
+    true = {
+        "synthetic": real.distance(synthetic),
+        "shuffled": real.shuffled_distance(synthetic),
+        "real_shuffled": real.best_shuffled(),
+    }
+    return {**found, "true": true}
+
+
+def measured_in_words(found: Mapping[str, Any]) -> str:
+    """What a trial measured; "" elsewhere."""
+    true = found.get("true")
+    if true is None:
+        return ""
+    better = true["synthetic"] < true["shuffled"]
+    said = (
+        f"Measured on the real table, pairs of columns are off by {true['synthetic']:.1%} of the rows on average; with "
+        f"each column shuffled the table would be off by {true['shuffled']:.1%}, and the real one by "
+        f"{true['real_shuffled']:.1%}."
+    )
+    if not better:
+        said += " So it is no better than columns drawn independently."
+    elif true["synthetic"] >= true["real_shuffled"]:
+        said += " Columns without noise, drawn independently, would be better."
+    if found["better"] and not better:
+        said += " What is said above of pairs beyond independent columns is wrong here."
+    return said
