@@ -57,7 +57,7 @@ def shuffling_in_words(found: Mapping[str, Any]) -> str:
             f"measured. The measured pairs are {errors}."
         )
     if not measured:
-        why = "no pair of columns was measured in a way that the table goes by"
+        why = "no measurement of a pair of columns says anything above the noise"
     elif not shown:
         why = f"noise alone could explain how the columns of the {measured} measured pairs go together"
     else:
