@@ -1,6 +1,6 @@
 """Which values a table's columns have and how often, as they are written and not as bins have them.
 
-Provides ``ColumnValues``, ``column_values``, ``number_of`` and ``number_text``.
+Provides ``ColumnValues``, ``column_values``, ``number_of``, ``number_text`` and ``is_missing``.
 
 Secret: the values of a real table; they print as nothing. Public: those of a synthetic one.
 
@@ -105,7 +105,7 @@ def number_of(column: Integer | Real | Moment, value: str) -> float:
 
 def _modelled(domain: Domain, column: Column, values: Iterable[str]) -> ColumnValues:
     counted = Counter(values)
-    absent = {value for value in counted if _is_missing(domain, column, value)}
+    absent = {value for value in counted if is_missing(domain, column, value)}
     if isinstance(column, Categorical):
         return _texts(column.name, column.kind, counted, absent)
     absent |= set(column.marks) & counted.keys()
@@ -133,6 +133,6 @@ def _texts(name: str, kind: str, counted: dict[str, int], absent: set[str]) -> C
     return ColumnValues(name, kind, None, tuple(present), counts, missing)
 
 
-def _is_missing(domain: Domain, column: Column, value: str) -> bool:
+def is_missing(domain: Domain, column: Column, value: str) -> bool:
     """As ``mechanisms.table.encode`` has it: what is in the domain is a value, however missing ones are written."""
     return column.missing and value in domain.missing_values and column.code_of(value) is None

@@ -194,6 +194,8 @@ def _differences(said: Mapping[str, Any], own: Mapping[str, Any]) -> Iterator[st
         yield f"{NAME} has other dependencies than those of what was measured"
     if not _follows(said.get("fine", []), own["fine"]):
         yield f"{NAME} has other bounds on fine cells than those that follow from the openings"
+    if not _follows(said.get("shuffling"), own["shuffling"]):
+        yield f"{NAME} compares the pairs with independent columns otherwise than what was opened does"
     if len(said["marginals"]) != len(own["marginals"]):
         yield f"{NAME} has not exactly one interval for each marginal"
     for claimed, follows in zip(said["marginals"], own["marginals"], strict=False):

@@ -4,6 +4,7 @@ Provides ``claims_section`` (HTML) and ``claim_rows`` with ``CLAIM_HEADS``, the 
 escaped. Secret: nothing; figures of a real table are in the page alone, and marked.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 
 from parties.report import page
@@ -50,8 +51,8 @@ def claim_rows(claims: Sequence[Mapping[str, object]]) -> list[tuple[str, ...]]:
     return [
         (
             str(claim["column"]),
-            _percent(claim["off"]),
-            _percent(claim["lost"]) if number(claim["lost"]) else "",
+            _at_most(claim["off"]),
+            _at_most(claim["lost"]) if number(claim["lost"]) else "",
             *(_interval(optional(claim, "quantiles").get(q)) for q in _QUANTILES),
             _interval(claim.get("mean")),
         )
@@ -68,7 +69,7 @@ def _row(claim: Mapping[str, object], *, truth: bool) -> list[str]:
         text + (f" ({_plain(real)})" if real is not None else "")
         for text, real in zip(texts, beside, strict=True)
     ]
-    moved = _percent(claim["moved_of_range"]) if "moved_of_range" in claim else ""
+    moved = _at_most(claim["moved_of_range"]) if "moved_of_range" in claim else ""
     if "moved_of_range" in true:
         moved += f" ({_percent(true['moved_of_range'])})"
     held = ", ".join(map(str, items(claim.get("wrong")))) or "nothing"
@@ -100,6 +101,11 @@ def _interval(value: object) -> str:
 
 def _plain(value: object) -> str:
     return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def _at_most(share: object) -> str:
+    """Rounded up: what is claimed has to be true as it is written."""
+    return f"{math.ceil(number(share) * 1000 - 1e-6) / 10:g} %"
 
 
 def _percent(share: object) -> str:

@@ -99,7 +99,9 @@ def _of_numbers(
     of_values = prefix * (2 / present if column.missing else 1)
     by_fine = _bounds(cells, exact, of_values)
     if by_fine[1].off >= by_cells[1].off:
-        return _document(column, *by_cells, shares, off=off / present, single=off)
+        # Values lie within a cell as the fine counts have them, so that the fine cells' width counts.
+        claim = _document(column, *by_cells, shares, off=off / present, single=off)
+        return claim | _widest(column, cells)
     # A cell by itself is the difference of two prefixes.
     return _document(
         column, *by_fine, np.append(exact, shares[-1]), off=of_values, single=2 * prefix
@@ -163,10 +165,14 @@ def _off(column: Ordered, cells: ValueCells, bounds: ColumnBounds, off: float) -
         document["unit"] = column.unit
     if bounds.heaviest is not None:
         document["heaviest"] = _interval(column, *cells.ranges[bounds.heaviest])
-    if cells.widest is not None:
-        cell, part = cells.widest
-        document["widest"] = {**_interval(column, *cells.ranges[cell]), "of_range": part}
-    return document
+    return document | _widest(column, cells)
+
+
+def _widest(column: Ordered, cells: ValueCells) -> Claim:
+    if cells.widest is None:
+        return {}
+    cell, part = cells.widest
+    return {"widest": {**_interval(column, *cells.ranges[cell]), "of_range": part}}
 
 
 def _singled(cells: ValueCells, shares: NDArray[np.float64]) -> list[tuple[int, bool]]:
@@ -223,12 +229,16 @@ def truth_in_words(claims: Sequence[Mapping[str, Any]]) -> list[str]:
     """Which claims were wrong, in sentences: one that none was, or one for each column of which some were."""
     wrong = [claim for claim in claims if claim["wrong"]]
     if not wrong:
-        return [f"Held against the real table, no claim on {len(claims)} columns is wrong."]
+        return [f"Held against the real table, no claim on {_columns(len(claims))} is wrong."]
     return [
         f"Held against the real table, what is claimed of {claim['column']} is wrong: {', '.join(claim['wrong'])}. Off "
         f"is {claim['true']['off']:.1%} where at most {claim['off']:.1%} was claimed."
         for claim in wrong
     ]
+
+
+def _columns(number: int) -> str:
+    return "one column" if number == 1 else f"{number} columns"
 
 
 def _with_truth(

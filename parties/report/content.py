@@ -287,6 +287,10 @@ class RunReport:
         }
         return {key: value for key, value in document.items() if value is not None}
 
+    def _shuffling(self) -> Mapping[str, object]:
+        found = (self.quality or {}).get("shuffling")
+        return found if isinstance(found, Mapping) else {}
+
     def _not_private(self) -> list[str]:
         """The keys of what was computed from a real table without noise."""
         found = ["utility"] if self.utility else []
@@ -297,6 +301,8 @@ class RunReport:
         if self.quality is not None and "truth" in self.quality:
             found += ["quality.truth", "quality.columns[].true", "quality.columns[].wrong"]
             found += ["quality.columns[].values[].true"]
+        if "true" in self._shuffling():
+            found += ["quality.shuffling.true"]
         return found
 
 

@@ -20,6 +20,7 @@ from mechanisms.domain import Clique
 from mechanisms.events import NoiseKind, noise_deviation
 from mechanisms.expected_errors import Expected, expected_errors
 from mechanisms.flaim import FlaimResult, Participant
+from mechanisms.independence import pair_gains
 from mechanisms.intervals import (
     CONFIDENCE,
     Choice,
@@ -37,6 +38,7 @@ from parties.config import ANNEALED, Config
 from parties.errors import StoreError
 from parties.files import write_json
 from parties.report.claims import claims_with_truth, truth_in_words
+from parties.report.shuffling import shuffling
 from parties.texts import json_of
 
 QUALITY = "quality.json"
@@ -88,7 +90,7 @@ def aim_quality(
     expected = expected_errors(workload, synthetic, intervals, rows=result.total, choice=choice)
     prefixes = prefix_bounds(workload, released, fine, owners=owners, rounds=config.run.rounds)
     names = workload.domain.names
-    return _document(workload, intervals, expected, released, model) | {
+    return _document(workload, synthetic, intervals, expected, released, model) | {
         "fine": [
             {
                 "column": names[of.candidate],
@@ -153,7 +155,7 @@ def flaim_quality(
         sizes=_declared(result.population),
     )
     expected = expected_errors(workload, synthetic, intervals, rows=result.total)
-    return _document(workload, intervals, expected, released, result.model)
+    return _document(workload, synthetic, intervals, expected, released, result.model)
 
 
 def _declared(population: Sequence[Participant]) -> dict[int, int] | None:
@@ -164,6 +166,7 @@ def _declared(population: Sequence[Participant]) -> dict[int, int] | None:
 
 def _document(
     workload: Workload,
+    synthetic: NDArray[np.float64],
     intervals: Sequence[Interval],
     expected: Sequence[Expected],
     released: Sequence[Released],
@@ -171,6 +174,9 @@ def _document(
 ) -> dict[str, object]:
     queries = set(workload.queries)
     measured = [workload.candidates[one.candidate] for one in released]
+    related = dependencies(workload.domain.names, measured, model.cliques)
+    pairs = [(one, other) for one, other in related["measured"]]
+    gains = pair_gains(workload, synthetic, pairs, intervals, expected)
     return {
         "confidence": CONFIDENCE,
         "marginals": [
@@ -189,7 +195,8 @@ def _document(
                 zip(workload.candidates, intervals, expected, strict=True)
             )
         ],
-        "dependencies": dependencies(workload.domain.names, measured, model.cliques),
+        "dependencies": related,
+        "shuffling": shuffling(gains, sum(map(len, related.values()))),
     }
 
 

@@ -37,16 +37,17 @@ def read_result(directory: Path) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SyntheticTable:
-    """A synthetic table: its codes (rows, columns of the domain), and which values its columns have."""
+    """A synthetic table: its codes (rows, columns of the domain), which values its columns have, and its ``text``."""
 
     codes: NDArray[np.int32]
     values: tuple[ColumnValues, ...]
+    text: TextTable
 
 
 def read_table_of(config: Config, directory: Path) -> SyntheticTable:
     """The run's ``synthetic.csv``. Raises DataError."""
     table, codes = _read(config, directory)
-    return SyntheticTable(codes, column_values(config.domain, table))
+    return SyntheticTable(codes, column_values(config.domain, table), table)
 
 
 def read_synthetic(config: Config, directory: Path) -> NDArray[np.int32]:

@@ -12,6 +12,7 @@ from parties.report.claimed import claims_section
 from parties.report.content import NOT_PRIVATE
 from parties.report.parts import fold, items, number, optional, tables
 from parties.report.quality import AT_MOST
+from parties.report.shuffling import measured_in_words
 
 _SHOWN_QUANTILES = ("0.05", "0.5", "0.95")
 
@@ -66,7 +67,8 @@ def _verdict(quality: Mapping[str, object]) -> str:
 
 def _truth(quality: Mapping[str, object]) -> str:
     """In a trial, which claims the real table contradicts."""
-    sentences = items(quality.get("truth"))
+    sentences = [*items(quality.get("truth"))]
+    sentences += filter(None, [measured_in_words(optional(quality, "shuffling"))])
     if not sentences:
         return ""
     said = " ".join(map(str, sentences))

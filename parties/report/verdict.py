@@ -14,6 +14,7 @@ from typing import Any
 
 from mechanisms.columns import Categorical
 from mechanisms.domain import Domain
+from parties.report.shuffling import shuffling_in_words
 
 CLOSE, ROUGH = 0.05, 0.15
 """Shares of the rows that may be elsewhere: up to CLOSE a marginal is called close, up to ROUGH rough; beyond that
@@ -39,7 +40,15 @@ def verdict(quality: Mapping[str, Any], domain: Domain) -> dict[str, list[str]]:
     queries = [m for m in marginals if m["query"] and len(m["columns"]) > 2]
     _judge(queries, "queries of three columns or more", columns, good, bad)
     bad += columns.coarse()
-    _relations(quality["dependencies"], good, bad)
+    better = True
+    if "shuffling" in quality and (said := shuffling_in_words(quality["shuffling"])):
+        better = quality["shuffling"]["better"]
+        if better:
+            good.append(said)
+        else:
+            bad.insert(0, said)
+    # What was measured is no good where noise may have made it.
+    _relations(quality["dependencies"], good if better else [], bad)
     if groups := _groups(marginals):
         bad.append(groups)
     if binned := _binned(domain):
@@ -72,14 +81,14 @@ class _Columns:
 
     def trusted(self, marginal: Marginal) -> bool:
         """Is none of its columns in one cell for the most part?"""
-        return not any(self._mostly(name) for name in marginal["columns"])
+        return not any(self._in_one(name, MOST) for name in marginal["columns"])
 
     def coarse(self) -> list[str]:
-        """A sentence for each column of which one cell is most."""
-        found = [said for name in self._claims if (said := self._mostly(name))]
+        """A sentence for each column of which one cell is most of the range, or too much of the rows."""
+        found = [said for name in self._claims if (said := self._in_one(name, ROUGH))]
         more = len(found) - _NAMED
         return found[:_NAMED] + (
-            [f"{more} more columns of which one bin is most."] if more > 0 else []
+            [f"{more} more columns of which one bin has too much."] if more > 0 else []
         )
 
     def _lost(self, name: str) -> float:
@@ -87,12 +96,13 @@ class _Columns:
         claim = self._claims.get(name)
         return float(name in self._wide) if claim is None else float(claim["lost"])
 
-    def _mostly(self, name: str) -> str:
+    def _in_one(self, name: str, rows: float) -> str:
+        """What to say of a column of which one cell has more than ``rows`` of its rows, or MOST of its range."""
         claim = self._claims.get(name)
         if claim is None:
             return ""
         heaviest, widest = claim.get("heaviest"), claim.get("widest")
-        if heaviest is not None and claim["lost"] > MOST:
+        if heaviest is not None and claim["lost"] > rows:
             what = f"{heaviest['low']} to {heaviest['high']}, has {claim['lost']:.0%} of the rows"
         elif widest is not None and widest["of_range"] > MOST:
             what = f"{widest['low']} to {widest['high']}, is {widest['of_range']:.0%} of the range"

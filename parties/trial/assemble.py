@@ -23,6 +23,7 @@ from parties.report.comparison import compare_tables
 from parties.report.content import RunReport, Utility
 from parties.report.quality import QUALITY, read_quality, with_truth
 from parties.report.result import SyntheticTable, read_result, read_table_of
+from parties.report.shuffling import shuffling_with_truth
 from parties.report.verdict import verdict
 from parties.report.writing import write_report
 from parties.trial.folder import REGISTER, Folder, default_place
@@ -95,9 +96,12 @@ def _quality(
     quality["verdict"] = verdict(quality, domain)
     # Values are those of all owners; of some of them alone there are only cells.
     values = trial.values if counted.all() else ()
-    return with_truth(
+    found = with_truth(
         quality, trial.workload, synthetic.codes, real, values=(synthetic.values, values)
     )
+    if trial.pairs is not None and counted.all() and "shuffling" in found:
+        found["shuffling"] = shuffling_with_truth(found["shuffling"], trial.pairs, synthetic.text)
+    return found
 
 
 def _counted(trial: Trial, folder: Folder) -> NDArray[np.bool_]:

@@ -20,6 +20,7 @@ from mechanisms.errors import DataError
 from mechanisms.resolving import coarse_codes
 from mechanisms.table import encode
 from mechanisms.text_table import TextTable
+from mechanisms.value_pairs import ValuePairs
 from mechanisms.workload import Workload
 from parties.config import MAX_ROWS, Config
 from parties.config.reading import source_dict
@@ -68,6 +69,8 @@ class Trial:
     partition: Partition
     fingerprint: str
     values: tuple[ColumnValues, ...] = ()
+    pairs: ValuePairs | None = None
+    """The pairs of the table's columns, as it is written; None where there are none, or one column."""
     linked: LinkedTables | None = None
     """With sources: their tables, of which ``codes`` are the join; ``partition`` is of all their rows."""
 
@@ -136,8 +139,8 @@ def load_trial(
     _check_capacity(config, request, int(partition.sizes.max()))
     digest = _fingerprint(config, request, label)
     digest.update(codes.tobytes())
-    values = column_values(config.domain, frame)
-    return Trial(request, config, workload, codes, partition, digest.hexdigest(), values)
+    values, pairs = column_values(config.domain, frame), _pairs(config, frame)
+    return Trial(request, config, workload, codes, partition, digest.hexdigest(), values, pairs)
 
 
 def load_linked_trial(
@@ -169,8 +172,17 @@ def load_linked_trial(
     digest, codes = _fingerprint(config, request, request.label), linked.codes(rows)
     # Keys count as well: the configuration without servers salts them here.
     digest.update(linked.shared(config).tobytes() + linked.owners.tobytes())
-    values = column_values(config.domain, linked.text(rows))
-    return Trial(request, config, workload, codes, partition, digest.hexdigest(), values, linked)
+    text = linked.text(rows)
+    values, pairs = column_values(config.domain, text), _pairs(config, text)
+    return Trial(
+        request, config, workload, codes, partition, digest.hexdigest(), values, pairs, linked
+    )
+
+
+def _pairs(config: Config, frame: "TextTable | pd.DataFrame") -> ValuePairs | None:
+    if len(config.domain.columns) < 2:
+        return None
+    return ValuePairs.of(config.domain, TextTable.of(frame))
 
 
 def _checked(config: Config, request: Request) -> tuple[Config, Workload]:

@@ -5,13 +5,16 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from mechanisms.accounting import Ledger
 from mechanisms.aim import AimResult, run_aim
+from mechanisms.column_values import column_values
 from mechanisms.domain import Categorical, Domain, Integer
 from mechanisms.flaim import FlaimMeasurement, FlaimResult, FlaimRound, Participant
 from mechanisms.flaim_settings import FlaimSettings
+from mechanisms.independence import PairGain
 from mechanisms.intervals import LARGEST, MEASURED, SELECTION
 from mechanisms.metrics import table_answers
 from mechanisms.model import Model
@@ -23,6 +26,7 @@ from parties.config import Config
 from parties.distaim.planning import make_plan, noise_kind
 from parties.errors import StoreError
 from parties.flaim.simulation import simulate
+from parties.report.claims import claims_with_truth, column_claims, truth_in_words
 from parties.report.content import NOT_PRIVATE, ReportPictures
 from parties.report.html import render_html
 from parties.report.quality import (
@@ -34,6 +38,7 @@ from parties.report.quality import (
     with_truth,
     write_quality,
 )
+from parties.report.shuffling import shuffling
 from parties.report.verdict import verdict
 from tests.mechanisms.tables import domain_of, random_codes
 from tests.parties.support import make_codes, make_config
@@ -258,6 +263,78 @@ def test_verdict_trusts_no_column_of_which_one_cell_is_most() -> None:
         )
     found = verdict({**said, "columns": [claim("age", 0.85, 0.8, heaviest=bin_)]}, DOMAIN)
     assert "has 80% of the rows" in found["not_for"][1]
+
+
+def test_verdict_says_where_a_run_is_not_better_than_independent_columns() -> None:
+    said = section(marginal("sex", 0.02), marginal("sex age", 0.5), measured=[["sex", "age"]])
+    gain = PairGain(("sex", "age"), 0.04, 0.3, seen=True, proven=False)
+    good = verdict({**said, "shuffling": shuffling([gain], 3)}, DOMAIN)
+    assert good["good_for"][1] == (
+        "Pairs of columns beyond what columns drawn independently would show: 1 of 1 that were measured. The measured "
+        "pairs are expected to be off by 2.0% of the rows on average, independent columns by 15.0%."
+    )
+    assert "Relations between columns" in good["good_for"][2]
+    for gains, why in (
+        ([], "no measurement of a pair of columns says anything above the noise"),
+        (
+            [replace(gain, seen=False)],
+            "noise alone could explain how the columns of the 1 measured",
+        ),
+        (
+            [gain, replace(gain, expected=0.9, seen=False)],
+            "are expected to be off by 23.5% of the rows",
+        ),
+    ):
+        found = verdict({**said, "shuffling": shuffling(gains, 3)}, DOMAIN)
+        first = found["not_for"][0]
+        assert first.startswith(
+            "This run is not shown to be better than columns drawn independently: "
+        )
+        assert why in first
+        assert first.endswith("fewer cells in each would help.")
+        assert not any("columns" in line and "Relations" in line for line in found["good_for"])
+    # One column has no pairs.
+    assert verdict({**said, "shuffling": shuffling([], 0)}, DOMAIN) == verdict(said, DOMAIN)
+
+
+def test_claims_with_truth_say_which_of_them_are_wrong() -> None:
+    """Of a table of ages and of one in which nearly all are older than was claimed."""
+    column = Integer("age", 0, 99, 100)
+    domain = Domain((column,))
+    codes = np.repeat(np.arange(20, 40, dtype=np.int32), 5)[:, None]
+    made, near, far = (
+        column_values(domain, pd.DataFrame({"age": [str(n + more) for n in codes[:, 0]]}))
+        for more in (0, 1, 40)
+    )
+    quality = {"marginals": [marginal("age", 0.2)]}
+    claims = column_claims(quality, domain, codes, made)
+    (right,) = claims_with_truth(claims, domain, made, near)
+    assert right["wrong"] == []
+    assert right["true"]["off"] == pytest.approx(0.05)
+    assert right["true"]["moved"] == pytest.approx(1)
+    (wrong,) = claims_with_truth(claims, domain, made, far)
+    assert {"how far it is off", "10% quantile", "50% quantile"} <= set(wrong["wrong"])
+    assert truth_in_words([right]) == [
+        "Held against the real table, no claim on one column is wrong."
+    ]
+    (said,) = truth_in_words([wrong])
+    assert said.startswith(
+        "Held against the real table, what is claimed of age is wrong: how far it is off"
+    )
+    assert said.endswith("Off is 100.0% where at most 10.0% was claimed.")
+    # The page has them, and marks them.
+    pairs = {**shuffling([], 3), "true": {"synthetic": 0.2, "shuffled": 0.1, "real_shuffled": 0.1}}
+    of_trial = {**section(), "held": {"intervals": 0, "held": 0}, "columns": [wrong]}
+    of_trial |= {"truth": [said], "shuffling": pairs}
+    document = replace(example(), utility=None, quality=of_trial).to_dict()
+    assert {"quality.truth", "quality.columns[].true", "quality.shuffling.true"} <= set(
+        document["not_private"]  # type: ignore[call-overload]
+    )
+    text = Page(render_html(document, ReportPictures())).text
+    assert said in text
+    assert "no better than columns drawn independently" in text
+    assert "27 to 31" in text
+    assert NOT_PRIVATE in text
 
 
 def test_verdict_does_not_look_at_true_errors() -> None:

@@ -1,0 +1,103 @@
+"""Is a table better than columns drawn independently: the part `shuffling` of `quality`, and its sentence.
+
+Provides ``shuffling``, by what was released, and ``shuffling_in_words``; for trials ``shuffling_with_truth`` and
+``measured_in_words``. Public: everything but what the last two have, which is computed from the real table without
+noise.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from mechanisms.independence import PairGain
+from mechanisms.text_table import TextTable
+from mechanisms.value_pairs import ValuePairs
+
+WOULD_HELP = "More rows, a larger epsilon, fewer columns or fewer cells in each would help."
+
+
+def shuffling(gains: Sequence[PairGain], pairs: int) -> dict[str, Any]:
+    """The figures of ``pairs`` pairs of columns, of which ``gains`` were measured; errors are shares of the rows."""
+    shown = [gain for gain in gains if gain.shown]
+    expected, independent = (
+        sum(errors) / max(1, len(gains)) / 2
+        for errors in ([g.expected for g in gains], [g.independent for g in gains])
+    )
+    return {
+        "pairs": pairs,
+        "measured": len(gains),
+        "shown": len(shown),
+        "proven": sum(gain.proven for gain in gains),
+        "expected": expected,
+        "independent": independent,
+        "better": bool(shown) and expected < independent,
+        "each": [
+            {
+                "columns": list(gain.pair),
+                "expected": gain.expected / 2,
+                "independent": gain.independent / 2,
+                "shown": gain.shown,
+            }
+            for gain in gains
+        ],
+    }
+
+
+def shuffling_in_words(found: Mapping[str, Any]) -> str:
+    """Whether what was released shows that pairs are closer to the data than independent columns; "" without pairs."""
+    if not found["pairs"]:
+        return ""
+    measured, shown = found["measured"], found["shown"]
+    errors = (
+        f"expected to be off by {found['expected']:.1%} of the rows on average, independent columns by "
+        f"{found['independent']:.1%}"
+    )
+    if found["better"]:
+        return (
+            f"Pairs of columns beyond what columns drawn independently would show: {shown} of {measured} that were "
+            f"measured. The measured pairs are {errors}."
+        )
+    if not measured:
+        why = "no measurement of a pair of columns says anything above the noise"
+    elif not shown:
+        why = f"noise alone could explain how the columns of the {measured} measured pairs go together"
+    else:
+        why = f"the {measured} measured pairs are {errors}"
+    return (
+        f"This run is not shown to be better than columns drawn independently: {why}. {WOULD_HELP}"
+    )
+
+
+def shuffling_with_truth(
+    found: Mapping[str, Any], real: ValuePairs, synthetic: TextTable
+) -> dict[str, Any]:
+    """The figures with what is true of the real table: mean distances of pairs in values, shares of rows; not private.
+
+    "synthetic" is the table's, "shuffled" that of its columns each in another order, "real_shuffled" that of the real
+    ones, which is the least that columns without relations come to.
+    """
+    true = {
+        "synthetic": real.distance(synthetic),
+        "shuffled": real.shuffled_distance(synthetic),
+        "real_shuffled": real.best_shuffled(),
+    }
+    return {**found, "true": true}
+
+
+def measured_in_words(found: Mapping[str, Any]) -> str:
+    """What a trial measured; "" elsewhere."""
+    true = found.get("true")
+    if true is None:
+        return ""
+    better = true["synthetic"] < true["shuffled"]
+    said = (
+        f"Measured on the real table, pairs of columns are off by {true['synthetic']:.1%} of the rows on average; with "
+        f"each column shuffled the table would be off by {true['shuffled']:.1%}, and the real one by "
+        f"{true['real_shuffled']:.1%}."
+    )
+    if not better:
+        said += " So it is no better than columns drawn independently."
+    elif true["synthetic"] >= true["real_shuffled"]:
+        said += " Columns without noise, drawn independently, would be better."
+    if found["better"] and not better:
+        said += " What is said above of pairs beyond independent columns is wrong here."
+    return said
