@@ -15,7 +15,7 @@ values. Public: the rules. Source: none; the fences are a wide version of Tukey'
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -94,8 +94,15 @@ def roundest(low: int, high: int) -> int:
     return low
 
 
-def shape_of(rows: Mapping[int, int], *, rounder: Rounder = roundest) -> Shape:
-    """The shape of a column by how many ``rows`` have each value, one at least. ``rounder`` finds a round number.
+def shape_of(
+    rows: Mapping[int, int],
+    *,
+    rounder: Rounder = roundest,
+    marks: Container[int] = SENTINELS,
+) -> Shape:
+    """The shape of a column by how many ``rows`` have each value, one at least.
+
+    ``rounder`` finds a round number; ``marks`` are values that stand for something else, in the column's unit.
 
     Raises ``ValueError`` without values.
     """
@@ -110,7 +117,7 @@ def shape_of(rows: Mapping[int, int], *, rounder: Rounder = roundest) -> Shape:
         return Shape(low, high, MOST_CELLS)
     if len(values) <= MOST_CELLS and total >= ROWS_A_VALUE * len(values):
         return Shape(low, high, 1, atoms=tuple(int(value) for value in values))
-    atoms = _apart(values, counts)
+    atoms = _apart(values, counts, marks)
     kept = _without(values, atoms)
     atoms |= _heaps(values[kept], counts[kept], total)
     kept = _without(values, atoms)
@@ -123,14 +130,23 @@ def shape_of(rows: Mapping[int, int], *, rounder: Rounder = roundest) -> Shape:
 
 
 def widest_width(ranges: Iterable[tuple[int, int]]) -> float:
-    """The widest cell's part of the range of all, 0 to 1; ``ranges`` are those of cells, both ends included."""
-    known = list(ranges)
-    whole = max(last for _, last in known) - min(first for first, _ in known) + 1
-    return max(last - first for first, last in known) / whole
+    """The widest cell's part of the range of all cells of several values, 0 to 1: no data are needed for it.
+
+    ``ranges`` are those of a column's cells, ``column.cells.ranges``, both ends included. Values with a cell of their
+    own count for nothing: no mark such as 9999-12-31 makes the other cells look narrow.
+    """
+    wide = [(first, last) for first, last in ranges if last > first]
+    if not wide:
+        return 0.0
+    whole = max(last for _, last in wide) - min(first for first, _ in wide) + 1
+    return max(last - first for first, last in wide) / whole
 
 
 def widest_share(ranges: Sequence[tuple[int, int]], counts: NDArray[np.float64]) -> float:
-    """The part of the rows that is in the fullest cell of more than one value, by ``counts`` (cells,), 0 to 1."""
+    """The part of the rows that is in the fullest cell of several values, by ``counts`` (cells,), 0 to 1.
+
+    ``counts`` are released ones, without that of missing values; negative ones are none.
+    """
     total = float(np.maximum(counts, 0).sum())
     wide = [
         float(count) for (first, last), count in zip(ranges, counts, strict=True) if last > first
@@ -142,18 +158,22 @@ def _without(values: Values, atoms: set[int]) -> NDArray[np.bool_]:
     return np.array([int(value) not in atoms for value in values], np.bool_)
 
 
-def _apart(values: Values, counts: Whole) -> set[int]:
+def _apart(values: Values, counts: Whole, marks: Container[int]) -> set[int]:
     """Repeated values at either end, far from the next one inwards; and known marks outside of all others."""
     found: set[int] = set()
     usual = _quantile(values, counts, 0.95) - _quantile(values, counts, 0.05)
     for ends in (range(len(values) - 1), range(len(values) - 1, 0, -1)):
+        outer: list[int] = []
         for i in [*ends][:MOST_FAR]:
-            beside = i + 1 if ends.step > 0 else i - 1
-            value, gap = int(values[i]), abs(int(values[beside]) - int(values[i]))
-            known = value in SENTINELS and (value < 0 <= values[beside] or gap > GAP / 4 * usual)
-            if counts[i] < REPEATED or not (gap > GAP * usual or known):
+            inwards = int(values[i + ends.step])
+            value, gap = int(values[i]), abs(inwards - int(values[i]))
+            if counts[i] < REPEATED:
                 break
-            found.add(value)
+            # Marks may lie side by side, as 998 and 999 do: the innermost is far from all others.
+            outer.append(value)
+            known = value in marks and (value < 0 <= inwards or gap > GAP / 4 * usual)
+            if gap > GAP * usual or known:
+                found.update(outer)
     return found
 
 
@@ -162,7 +182,11 @@ def _heaps(values: Values, counts: Whole, total: int) -> set[int]:
     least = max(HEAP_ROWS, HEAP_SHARE * total)
     found = []
     for i in np.flatnonzero(counts >= least).tolist():
-        usual = _usual(counts, i, [*range(i - NEIGHBOURS, i), *range(i + 1, i + 1 + NEIGHBOURS)])
+        # On either side: where most values end, those beyond are few.
+        usual = max(
+            _usual(counts, i, range(i - NEIGHBOURS, i)),
+            _usual(counts, i, range(i + 1, i + 1 + NEIGHBOURS)),
+        )
         if counts[i] >= HEAP_FACTOR * max(1.0, usual):
             found.append((usual - counts[i], i))
     factor = ROUND_FACTOR if len(found) <= MANY_HEAPS else LATTICE_FACTOR

@@ -22,7 +22,7 @@ from pathlib import Path
 from statistics import median
 
 from mechanisms.column_parts import DEFAULT_BINS
-from mechanisms.discretising import shape_of
+from mechanisms.discretising import SENTINELS, shape_of
 from mechanisms.domain import (
     DEFAULT_MISSING_VALUES,
     Categorical,
@@ -56,14 +56,22 @@ LONG_TEXT, LONGEST_TEXT = 40, 200
 """Many texts half of which are longer than the first, or one that is longer than the second, are free text."""
 MOST_DIGITS = 17
 """Digits of the largest number of a column, as a whole multiple of its last decimal."""
-APART = 0.95
-"""Of different numbers as many are different when they are rounded to such a multiple, or none is rounded."""
+RARE = 0.001
+"""This part of the rows may have more decimals than the column, and is rounded."""
+FEWEST_APART = 20
+"""Of different numbers so many, or half, are different when they are rounded to such a multiple."""
+DATE_MARKS = (
+    *((1, 1, 1), (1753, 1, 1), (1800, 1, 1), (1899, 12, 30), (1899, 12, 31), (1900, 1, 1)),
+    *((1970, 1, 1), (2099, 12, 31), (2100, 1, 1), (2999, 12, 31), (9999, 12, 31)),
+)
+"""Year, month and day of dates that stand for none."""
 DISTINCT_MOMENTS = 5
 """Fewer different moments do not tell that all lie on the first of a month."""
 
 _IDENTIFIER = re.compile(
     r"(?i:(^|[^a-z])(id|ids|uuid|guid|key|ssn|mrn|iban)($|[^a-z]))|[a-z]I[dD]$"
 )
+_MOST_MULTIPLE = 2**60
 _PLAUSIBLE_YEARS = range(1900, 2101)
 
 
@@ -238,13 +246,14 @@ def _draft_integer(column: _Column, whole: Mapping[str, int]) -> Integer:
 
 
 def _draft_real(column: _Column, reals: Mapping[str, float]) -> Real:
-    places = _places(reals)
+    places = _places(column, reals)
     multiples = {value: k for value in reals if (k := multiple_of(value, places)) is not None}
-    if len(set(multiples.values())) < APART * len(set(reals.values())):
-        # Numbers too small to be multiples of anything that 64 bits hold beside the largest of them.
+    least = min(FEWEST_APART, len(set(reals.values())) // 2 + 1)
+    if len(set(multiples.values())) < least or max(map(abs, multiples.values())) >= _MOST_MULTIPLE:
+        # Numbers too large, or too small to be multiples of anything that 64 bits hold beside the largest of them.
         low, high = min(reals.values()), max(reals.values())
         return Real(column.name, low, high if high > low else low + 1, missing=column.missing)
-    found = shape_of(_rows_of(column, multiples))
+    found = shape_of(_rows_of(column, multiples), marks={mark * 10**places for mark in SENTINELS})
     unit = 10**places
     high = found.high if found.high > found.low else found.low + unit
     return Real(
@@ -260,9 +269,14 @@ def _draft_real(column: _Column, reals: Mapping[str, float]) -> Real:
     )
 
 
-def _places(reals: Mapping[str, float]) -> int:
-    """Decimals that tell the numbers apart, as many as the largest leaves of ``MOST_DIGITS``."""
-    needed = max(-_exponent(value) for value in reals)
+def _places(column: _Column, reals: Mapping[str, float]) -> int:
+    """Decimals that nearly all rows' numbers are written in, as many as the largest leaves of ``MOST_DIGITS``."""
+    rows = Counter[int]()
+    for value in reals:
+        rows[-_exponent(value)] += column.counts[value]
+    needed = max(rows)
+    while needed and sum(n for places, n in rows.items() if places >= needed) <= RARE * column.rows:
+        needed -= 1
     before = len(str(int(max(map(abs, reals.values())))))
     return max(0, min(needed, MOST_DIGITS - before, MAX_DECIMALS))
 
@@ -293,7 +307,8 @@ def _draft_moment(column: _Column) -> Moment | None:
     rows = Counter[int]()
     for value, moment in moments.items():
         rows[tick_of(moment, unit)] += column.counts[value]
-    found = shape_of(rows, rounder=partial(roundest_tick, unit))
+    marks = {tick_of(datetime(*day), unit) for day in DATE_MARKS}
+    found = shape_of(rows, rounder=partial(roundest_tick, unit), marks=marks)
 
     def written(ticks: Sequence[int]) -> tuple[str, ...]:
         return tuple(form.write(moment_of(tick, unit)) for tick in ticks)

@@ -226,10 +226,10 @@ def test_roundest_tick_is_the_first_of_a_year_or_month() -> None:
 
 
 def test_widest_cells_say_what_a_domain_loses() -> None:
-    ranges = [(0, 0), (1, 99), (100, 999)]
-    assert widest_width(ranges) == 0.899
-    assert widest_share(ranges, np.array([600.0, 300.0, 100.0])) == 0.3
-    assert widest_share(ranges, np.array([-5.0, 0.0, 0.0])) == 0.0
+    ranges = [(0, 0), (1, 99), (100, 999), (10**9, 10**9)]
+    assert widest_width(ranges) == 899 / 999
+    assert widest_share(ranges, np.array([500.0, 300.0, 100.0, 100.0])) == 0.3
+    assert widest_share(ranges, np.array([-5.0, 0.0, 0.0, 0.0])) == 0.0
     assert math.isclose(widest_width([(5, 5)]), 0.0)
 
 
