@@ -168,7 +168,7 @@ def _apart(values: Values, counts: Whole, marks: Container[int]) -> set[int]:
             inwards = int(values[i + ends.step])
             value, gap = int(values[i]), abs(inwards - int(values[i]))
             if counts[i] < REPEATED:
-                break
+                continue
             # Marks may lie side by side, as 998 and 999 do: the innermost is far from all others.
             outer.append(value)
             known = value in marks and (value < 0 <= inwards or gap > GAP / 4 * usual)

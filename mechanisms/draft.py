@@ -246,10 +246,11 @@ def _draft_integer(column: _Column, whole: Mapping[str, int]) -> Integer:
 
 
 def _draft_real(column: _Column, reals: Mapping[str, float]) -> Real:
-    places = _places(column, reals)
-    multiples = {value: k for value in reals if (k := multiple_of(value, places)) is not None}
-    least = min(FEWEST_APART, len(set(reals.values())) // 2 + 1)
-    if len(set(multiples.values())) < least or max(map(abs, multiples.values())) >= _MOST_MULTIPLE:
+    places, multiples = _multiples(column, reals, RARE)
+    if not _tell_apart(reals, multiples):
+        places, multiples = _multiples(column, reals, 0.0)
+    largest = max(map(abs, multiples.values()))
+    if largest >= _MOST_MULTIPLE or not _tell_apart(reals, multiples):
         # Numbers too large, or too small to be multiples of anything that 64 bits hold beside the largest of them.
         low, high = min(reals.values()), max(reals.values())
         return Real(column.name, low, high if high > low else low + 1, missing=column.missing)
@@ -269,13 +270,26 @@ def _draft_real(column: _Column, reals: Mapping[str, float]) -> Real:
     )
 
 
-def _places(column: _Column, reals: Mapping[str, float]) -> int:
-    """Decimals that nearly all rows' numbers are written in, as many as the largest leaves of ``MOST_DIGITS``."""
+def _multiples(
+    column: _Column, reals: Mapping[str, float], rare: float
+) -> tuple[int, dict[str, int]]:
+    """Decimals, and the numbers as multiples of the last of them."""
+    places = _places(column, reals, rare)
+    return places, {value: k for value in reals if (k := multiple_of(value, places)) is not None}
+
+
+def _tell_apart(reals: Mapping[str, float], multiples: Mapping[str, int]) -> bool:
+    """Rounded to multiples enough of the numbers are still different."""
+    return len(set(multiples.values())) >= min(FEWEST_APART, len(set(reals.values())) // 2 + 1)
+
+
+def _places(column: _Column, reals: Mapping[str, float], rare: float) -> int:
+    """Decimals of all rows but this part, as many as the largest number leaves of ``MOST_DIGITS``."""
     rows = Counter[int]()
     for value in reals:
         rows[-_exponent(value)] += column.counts[value]
     needed = max(rows)
-    while needed and sum(n for places, n in rows.items() if places >= needed) <= RARE * column.rows:
+    while needed and sum(n for places, n in rows.items() if places >= needed) <= rare * column.rows:
         needed -= 1
     before = len(str(int(max(map(abs, reals.values())))))
     return max(0, min(needed, MOST_DIGITS - before, MAX_DECIMALS))
