@@ -56,7 +56,7 @@ LONG_TEXT, LONGEST_TEXT = 40, 200
 """Many texts half of which are longer than the first, or one that is longer than the second, are free text."""
 MOST_DIGITS = 17
 """Digits of the largest number of a column, as a whole multiple of its last decimal."""
-RARE = 0.001
+RARE = 0.002
 """This part of the rows may have more decimals than the column, and is rounded."""
 FEWEST_APART = 20
 """Of different numbers so many, or half, are different when they are rounded to such a multiple."""
