@@ -14,7 +14,7 @@ values. Public: the rules. Source: none; the fences are a wide version of Tukey'
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,25 +22,31 @@ from numpy.typing import NDArray
 
 MOST_CELLS, LEAST_CELLS = 32, 8
 """Bins of a column of very many rows, and of very few."""
-FEWEST_ROWS = 100
-"""In fewer rows no shape is seen: equal bins, between the least and the greatest value that is no atom."""
+FEWEST_ROWS, CROWDED = 100, 0.5
+"""In fewer rows no shape is seen: equal bins, between the least and the greatest value that is no atom, unless one of
+them holds more than this part of the rows."""
 DENSE = 12
 """Whole numbers up to so many, or twice the bins that so many rows have, are cells of themselves."""
 ROWS_A_VALUE = 5
 """Rows that a value has on average where all values are cells of themselves."""
 HEAP_ROWS, HEAP_SHARE, HEAP_FACTOR = 10, 0.003, 5
 """Rows, share of all rows, and times its neighbours' median: what a heap has at least."""
-NEIGHBOURS = 20
-"""Different values on each side that a heap is compared with."""
-MOST_HEAPS = 12
+NEIGHBOURS, LATTICE = 20, 400
+"""Different values on each side that a heap is compared with; and among which are those that are as round."""
+FEWEST_ROUND, ROUND_FACTOR, LATTICE_FACTOR = 4, 1.4, 3
+"""Of so many as round values at least a heap has so many times the median; and where many values look like heaps."""
+MOST_HEAPS, MANY_HEAPS = 12, 24
+"""Heaps that get cells at most; more than the second look like numbers of fewer digits among others."""
 SENTINELS = (-9, -99, -999, -9999, 99, 999, 9999, 99999, 2**31 - 1, -(2**31))
 """Numbers that stand for something else where they lie outside of all others."""
 REPEATED, GAP, MOST_FAR = 3, 0.2, 8
 """Rows of a value apart, at least; and what lies between it and the next, in nine tenths of the values' range."""
-FAR = 5
-"""Times the distance from the median to the first percent: a fence."""
-PARTS, PART_ROWS = 4, 3
-"""Parts of a cell at most, and rows of a part at least."""
+FAR, FAR_OF_FEW, FEW_ROWS = (0.01, 5), (0.1, 20), 500
+"""A fence: at which share, and how many times its distance from the median; the same in fewer rows."""
+WIDER = 3
+"""Times as wide is the next part of an end cell that has too few rows to show a shape."""
+PARTS, PART_ROWS, MOST_TAIL_PARTS = 4, 3, 16
+"""Parts of a cell at most, rows of a part at least, and parts of an end cell at most, which is as wide as its tail."""
 TAILS, WIDE = 2, 3
 """How often a tail is cut at most: where its outermost part is so many times as wide as the next."""
 EVEN = 1.6
@@ -85,8 +91,15 @@ def roundest(low: int, high: int) -> int:
     return low
 
 
-def shape_of(rows: Mapping[int, int], *, rounder: Rounder = roundest) -> Shape:
-    """The shape of a column by how many ``rows`` have each value, one at least. ``rounder`` finds a round number.
+def shape_of(
+    rows: Mapping[int, int],
+    *,
+    rounder: Rounder = roundest,
+    marks: Container[int] = SENTINELS,
+) -> Shape:
+    """The shape of a column by how many ``rows`` have each value, one at least.
+
+    ``rounder`` finds a round number; ``marks`` are values that stand for something else, in the column's unit.
 
     Raises ``ValueError`` without values.
     """
@@ -101,41 +114,51 @@ def shape_of(rows: Mapping[int, int], *, rounder: Rounder = roundest) -> Shape:
         return Shape(low, high, MOST_CELLS)
     if len(values) <= MOST_CELLS and total >= ROWS_A_VALUE * len(values):
         return Shape(low, high, 1, atoms=tuple(int(value) for value in values))
-    atoms = _apart(values, counts)
+    atoms = _apart(values, counts, marks)
     kept = _without(values, atoms)
     atoms |= _heaps(values[kept], counts[kept], total)
     kept = _without(values, atoms)
     if kept.sum() < 2:
         return Shape(low, high, 1, atoms=tuple(sorted(atoms)))
-    if total < FEWEST_ROWS:
-        rest = values[kept]
+    rest = values[kept]
+    if total < FEWEST_ROWS and not _crowded(rest, counts[kept], total):
         return Shape(int(rest[0]), int(rest[-1]), MOST_CELLS, atoms=tuple(sorted(atoms)))
-    return _cut(values[kept], counts[kept], total, sorted(atoms), rounder)
+    return _cut(rest, counts[kept], total, sorted(atoms), rounder)
 
 
 def widest_width(ranges: Iterable[tuple[int, int]]) -> float:
-    """The widest cell's part of the range of all, 0 to 1; ``ranges`` are those of cells, both ends included."""
-    known = list(ranges)
-    whole = max(last for _, last in known) - min(first for first, _ in known) + 1
-    return max(last - first for first, last in known) / whole
+    """The widest cell's part of the range of all cells of several values, 0 to 1: no data are needed for it.
+
+    ``ranges`` are those of a column's cells, ``column.cells.ranges``, both ends included. Values with a cell of their
+    own count for nothing: no mark such as 9999-12-31 makes the other cells look narrow.
+    """
+    wide = [(first, last) for first, last in ranges if last > first]
+    if not wide:
+        return 0.0
+    whole = max(last for _, last in wide) - min(first for first, _ in wide) + 1
+    return max(last - first for first, last in wide) / whole
 
 
 def _without(values: Values, atoms: set[int]) -> NDArray[np.bool_]:
     return np.array([int(value) not in atoms for value in values], np.bool_)
 
 
-def _apart(values: Values, counts: Whole) -> set[int]:
+def _apart(values: Values, counts: Whole, marks: Container[int]) -> set[int]:
     """Repeated values at either end, far from the next one inwards; and known marks outside of all others."""
     found: set[int] = set()
     usual = _quantile(values, counts, 0.95) - _quantile(values, counts, 0.05)
     for ends in (range(len(values) - 1), range(len(values) - 1, 0, -1)):
+        outer: list[int] = []
         for i in [*ends][:MOST_FAR]:
-            beside = i + 1 if ends.step > 0 else i - 1
-            value, gap = int(values[i]), abs(int(values[beside]) - int(values[i]))
-            known = value in SENTINELS and (value < 0 <= values[beside] or gap > GAP / 4 * usual)
-            if counts[i] < REPEATED or not (gap > GAP * usual or known):
-                break
-            found.add(value)
+            inwards = int(values[i + ends.step])
+            value, gap = int(values[i]), abs(inwards - int(values[i]))
+            if counts[i] < REPEATED:
+                continue
+            # Marks may lie side by side, as 998 and 999 do: the innermost is far from all others.
+            outer.append(value)
+            known = value in marks and (value < 0 <= inwards or gap > GAP / 4 * usual)
+            if gap > GAP * usual or known:
+                found.update(outer)
     return found
 
 
@@ -143,23 +166,59 @@ def _heaps(values: Values, counts: Whole, total: int) -> set[int]:
     """Values with many more rows than those beside them, the largest first."""
     least = max(HEAP_ROWS, HEAP_SHARE * total)
     found = []
-    for i in np.flatnonzero(counts >= least):
-        beside = np.concatenate(
-            [counts[max(0, i - NEIGHBOURS) : i], counts[i + 1 : i + 1 + NEIGHBOURS]]
+    for i in np.flatnonzero(counts >= least).tolist():
+        # On either side: where most values end, those beyond are few.
+        usual = max(
+            _usual(counts, i, range(i - NEIGHBOURS, i)),
+            _usual(counts, i, range(i + 1, i + 1 + NEIGHBOURS)),
         )
-        usual = float(np.median(beside)) if beside.size else 0.0
         if counts[i] >= HEAP_FACTOR * max(1.0, usual):
-            found.append((usual - counts[i], int(values[i])))
-    return {value for _, value in sorted(found)[:MOST_HEAPS]}
+            found.append((usual - counts[i], i))
+    factor = ROUND_FACTOR if len(found) <= MANY_HEAPS else LATTICE_FACTOR
+    rising = [(above, i) for above, i in found if _rises(values, counts, i, factor)]
+    return {int(values[i]) for _, i in sorted(rising)[:MOST_HEAPS]}
+
+
+def _usual(counts: Whole, place: int, others: Sequence[int]) -> float:
+    """The median of the counts at other places, those that there are."""
+    known = [int(counts[i]) for i in others if 0 <= i < len(counts) and i != place]
+    return float(np.median(known)) if known else 0.0
+
+
+def _rises(values: Values, counts: Whole, place: int, factor: float) -> bool:
+    """The value has ``factor`` times the rows of those near it that are multiples of the same power of ten.
+
+    Where most numbers are written with one decimal, and a few with two, each of one decimal has many more rows than
+    those beside it, and is no heap.
+    """
+    value = int(values[place])
+    step = 10 ** (len(str(value)) - len(str(value).rstrip("0"))) if value else 1
+    sides = (
+        range(place - 1, max(-1, place - 1 - LATTICE), -1),
+        range(place + 1, min(len(values), place + 1 + LATTICE)),
+    )
+    found = [[i for i in side if values[i] % step == 0][: NEIGHBOURS // 2] for side in sides]
+    alike = [i for side in found for i in side]
+    return len(alike) < FEWEST_ROUND or counts[place] >= factor * _usual(counts, place, alike)
+
+
+def _crowded(values: Values, counts: Whole, total: int) -> bool:
+    """One of equal bins would hold most rows, of several values."""
+    low, high = int(values[0]), int(values[-1])
+    places = np.array([int((value - low) * MOST_CELLS // (high - low + 1)) for value in values])
+    several = np.bincount(places, minlength=MOST_CELLS) > 1
+    held = np.bincount(places, counts, minlength=MOST_CELLS)
+    return bool(held[several].max(initial=0) > CROWDED * total)
 
 
 def _fences(values: Values, counts: Whole) -> tuple[int, int]:
     """From where to where values are no farther out than the middle ones make likely."""
-    first, middle, last = (_quantile(values, counts, share) for share in (0.01, 0.5, 0.99))
+    share, times = FAR if counts.sum() >= FEW_ROWS else FAR_OF_FEW
+    first, middle, last = (_quantile(values, counts, at) for at in (share, 0.5, 1 - share))
     spread = max(last - first, 1)
     return (
-        first - FAR * max(middle - first, spread // 10),
-        last + FAR * max(last - middle, spread // 10),
+        first - times * max(middle - first, spread // 10),
+        last + times * max(last - middle, spread // 10),
     )
 
 
@@ -187,12 +246,19 @@ def _cut(
     if least >= low and most <= high and _even(inner, weights, low, high, bins):
         return Shape(low, high, bins, atoms=tuple(atoms))
     edges, within = _quantiles(inner, weights, (low, high), bins, rounder)
+    width = max(high - low, 1)
     if least < low:
-        edges = [rounder(2 * least - low, least), *edges]
-        within = [*_quarters(values, counts, (least, low)), *within]
+        # The tail's parts are those of its mirror image.
+        mirror = _tail(
+            -values[::-1], counts[::-1], (-low, -least), width, lambda a, b: -rounder(-b, -a)
+        )
+        edges = [-mirror[-1], *edges]
+        within = [*(-number for number in mirror[-2::-1]), *within]
     if most > high:
-        edges = [*edges[:-1], high + 1, rounder(most, 2 * most - high)]
-        within += _quarters(values, counts, (high + 1, most))
+        edge = rounder(high + 1, max(high + 1, min(most, high + 1 + slack)))
+        tail = _tail(values, counts, (edge, most), width, rounder)
+        edges = [*edges[:-1], edge, tail[-1]]
+        within += tail[:-1]
     bins = MOST_CELLS if len(edges) > 2 else 1
     return Shape(
         edges[0],
@@ -246,14 +312,32 @@ def _quantiles(
     return [*edges, high], within
 
 
-def _quarters(values: Values, counts: Whole, bounds: tuple[int, int]) -> list[int]:
-    """Numbers that cut the cell of an end into four parts, where it has as many rows."""
-    first, last = bounds
-    inside = np.array([first < value < last for value in values])
-    if counts[inside].sum() < PARTS:
-        return []
-    places = sorted({_quantile(values[inside], counts[inside], i / PARTS) for i in range(1, PARTS)})
-    return [place for place in places if first < place < last]
+def _tail(
+    values: Values, counts: Whole, ends: tuple[int, int], width: int, rounder: Rounder
+) -> list[int]:
+    """Round numbers that cut an end cell, upwards from the body, into parts, and its end.
+
+    Parts of as many rows where there are enough. Else each is three times as wide as the one before: what is drawn
+    there, by noise as well, is seldom absurd.
+    """
+    first, most = ends
+    inside = np.array([value > first for value in values])
+    last = rounder(max(most, first + 1), max(most, first) + max(1, (most - first) // PARTS))
+    parts = min(MOST_TAIL_PARTS, int(counts[inside].sum()) // PART_ROWS)
+    if parts >= PARTS:
+        places = [_quantile(values[inside], counts[inside], i / parts) for i in range(1, parts)]
+    else:
+        places = []
+        while width * WIDER < most - first:
+            places.append(first + width)
+            width *= WIDER
+    found = [first]
+    for place in places:
+        slack = int(NEARBY * (place - found[-1]))
+        number = rounder(place - slack, place)
+        if found[-1] < number < last:
+            found.append(number)
+    return [*found[1:], last]
 
 
 def _shares(values: Values, counts: Whole, bounds: tuple[int, int], bins: int) -> dict[float, bool]:

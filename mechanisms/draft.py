@@ -24,7 +24,7 @@ from typing import TypeAlias
 
 from mechanisms.column_parts import DEFAULT_BINS, LINEAR, SYMLOG
 from mechanisms.date_patterns import Pattern, form_of
-from mechanisms.discretising import shape_of
+from mechanisms.discretising import SENTINELS, shape_of
 from mechanisms.domain import (
     DEFAULT_MISSING_VALUES,
     Categorical,
@@ -66,8 +66,15 @@ FINE_CELLS = 192
 """Fine cells of a column with private bins: fewer than there may be, since each has noise of its own."""
 FINE_ENOUGH = 64
 """Numbers in a fine cell of equal width, at most; where there would be more, cells are alike in proportion."""
-APART = 0.95
-"""Of different numbers as many are different when they are rounded to such a multiple, or none is rounded."""
+RARE = 0.002
+"""This part of the rows may have more decimals than the column, and is rounded."""
+FEWEST_APART = 20
+"""Of different numbers so many, or half, are different when they are rounded to such a multiple."""
+DATE_MARKS = (
+    *((1, 1, 1), (1753, 1, 1), (1800, 1, 1), (1899, 12, 30), (1899, 12, 31), (1900, 1, 1)),
+    *((1970, 1, 1), (2099, 12, 31), (2100, 1, 1), (2999, 12, 31), (9999, 12, 31)),
+)
+"""Year, month and day of dates that stand for none."""
 MOST_APART, APART_ROWS = 50, 20
 """Of many codes so many keep a cell of their own, each with so many rows at least; others are grouped by a prefix."""
 SEPARATORS = (";", "|", ",", "/")
@@ -79,6 +86,7 @@ _IDENTIFIER = re.compile(
     r"(?i:(^|[^a-z])(id|ids|uuid|guid|key|ssn|mrn|iban)($|[^a-z]))|[a-z]I[dD]$"
 )
 _EXACT = 2**53
+_MOST_MULTIPLE = 2**60
 _Reading: TypeAlias = MomentReading | NumberReading
 
 
@@ -367,13 +375,15 @@ def _draft_integer(column: _Column, whole: Mapping[str, int]) -> Integer:
 
 
 def _draft_real(column: _Column, reals: Mapping[str, float]) -> Real:
-    places = _places(reals)
-    multiples = {value: k for value in reals if (k := multiple_of(value, places)) is not None}
-    if len(set(multiples.values())) < APART * len(set(reals.values())):
-        # Numbers too small to be multiples of anything that 64 bits hold beside the largest of them.
+    places, multiples = _multiples(column, reals, RARE)
+    if not _tell_apart(reals, multiples):
+        places, multiples = _multiples(column, reals, 0.0)
+    largest = max(map(abs, multiples.values()))
+    if largest >= _MOST_MULTIPLE or not _tell_apart(reals, multiples):
+        # Numbers too large, or too small to be multiples of anything that 64 bits hold beside the largest of them.
         low, high = min(reals.values()), max(reals.values())
         return Real(column.name, low, high if high > low else low + 1, missing=column.missing)
-    found = shape_of(_rows_of(column, multiples))
+    found = shape_of(_rows_of(column, multiples), marks={mark * 10**places for mark in SENTINELS})
     unit = 10**places
     high = found.high if found.high > found.low else found.low + unit
     return Real(
@@ -389,9 +399,27 @@ def _draft_real(column: _Column, reals: Mapping[str, float]) -> Real:
     )
 
 
-def _places(reals: Mapping[str, float]) -> int:
-    """Decimals that tell the numbers apart, as many as the largest leaves of ``MOST_DIGITS``."""
-    needed = max(-_exponent(value) for value in reals)
+def _multiples(
+    column: _Column, reals: Mapping[str, float], rare: float
+) -> tuple[int, dict[str, int]]:
+    """Decimals, and the numbers as multiples of the last of them."""
+    places = _places(column, reals, rare)
+    return places, {value: k for value in reals if (k := multiple_of(value, places)) is not None}
+
+
+def _tell_apart(reals: Mapping[str, float], multiples: Mapping[str, int]) -> bool:
+    """Rounded to multiples enough of the numbers are still different."""
+    return len(set(multiples.values())) >= min(FEWEST_APART, len(set(reals.values())) // 2 + 1)
+
+
+def _places(column: _Column, reals: Mapping[str, float], rare: float) -> int:
+    """Decimals of all rows but this part, as many as the largest number leaves of ``MOST_DIGITS``."""
+    rows = Counter[int]()
+    for value in reals:
+        rows[-_exponent(value)] += column.counts[value]
+    needed = max(rows)
+    while needed and sum(n for places, n in rows.items() if places >= needed) <= rare * column.rows:
+        needed -= 1
     before = len(str(int(max(map(abs, reals.values())))))
     return max(0, min(needed, MOST_DIGITS - before, MAX_DECIMALS))
 
@@ -416,7 +444,8 @@ def _draft_moment(column: _Column, reading: MomentReading) -> Moment:
     rows = Counter[int]()
     for value, moment in moments.items():
         rows[tick_of(moment, unit)] += column.counts[value]
-    found = shape_of(rows, rounder=partial(roundest_tick, unit))
+    marks = {tick_of(datetime(*day), unit) for day in DATE_MARKS}
+    found = shape_of(rows, rounder=partial(roundest_tick, unit), marks=marks)
     kind = "datetime" if form.time else "date"
     usual = form_of(DEFAULT_FORMS[kind]) if isinstance(form, Pattern) else form
     # Bounds of patterns are in ISO 8601, which nobody can read in two ways; quarters and weeks as they are written.

@@ -82,8 +82,9 @@ def _summarise(draft: Draft) -> None:
     for note in draft.skipped:
         click.echo(f"read: {note}", err=True)
     if draft.left_out:
-        columns = len(draft.domain.columns)
-        click.echo(f"{columns} columns drafted, {len(draft.left_out)} left out:", err=True)
+        drafted = len(draft.domain.columns)
+        columns = "column" if drafted == 1 else "columns"
+        click.echo(f"{drafted} {columns} drafted, {len(draft.left_out)} left out:", err=True)
     for reason in draft.left_out:
         click.echo(f"  {reason}", err=True)
     if draft.questions:

@@ -179,6 +179,150 @@ def test_random_columns_come_back_as_they_were(start: int) -> None:
             assert (drawn == common).mean() == pytest.approx(times / len(values), abs=0.02), seed
 
 
+def ugly_dates(seed: int) -> list[str]:
+    """Random dates with marks of no end, a default birthday and typing errors."""
+    g = np.random.default_rng(seed)
+    rows = int(10 ** g.uniform(2.3, 3.7))
+    first = date(int(g.integers(1920, 2020)), 1, 1)
+    offsets = g.exponential(10 ** g.uniform(1.5, 4), rows)
+    days = [str(first + timedelta(min(int(n), 25_000))) for n in offsets]
+    share, mark = g.uniform(0.005, 0.3), str(g.choice(["9999-12-31", "2099-12-31", "1800-01-01"]))
+    for i in np.flatnonzero(g.random(rows) < share):
+        days[int(i)] = mark
+    days[:3] = [mark] * 3
+    if g.random() < 0.5:
+        days[3:5] = ["0202-03-04", "8201-06-07"]
+    return days
+
+
+@pytest.mark.parametrize("start", range(1000, 1100, 20))
+def test_random_dates_come_back_as_they_were(start: int) -> None:
+    for seed in range(start, start + 20):
+        texts = ugly_dates(seed)
+        domain, back = there_and_back(texts)
+        column = domain.columns[0]
+        assert isinstance(column, Moment), seed
+        assert texts[0] in column.atoms, seed
+        for atom in column.atoms:
+            assert back.count(atom) == texts.count(atom), (seed, atom)
+        values, drawn = (
+            np.array([column.tick(text) for text in of], np.float64) for of in (texts, back)
+        )
+        assert distance(values, drawn) < 0.03 + 1 / math.sqrt(len(values)), seed
+
+
+@pytest.mark.parametrize("start", range(400, 600, 50))
+def test_no_cell_of_several_values_holds_a_quarter_of_the_rows(start: int) -> None:
+    """Nor does a median move by more than chance and a fiftieth of the rows."""
+    for seed in range(start, start + 50):
+        texts, _ = ugly(seed)
+        frame = pd.DataFrame({"x": texts, "ward": [str(i % 3) for i in range(len(texts))]})
+        table = TextTable.of(frame)
+        domain = draft_of(table, "table", "a table").domain
+        column, codes = domain.columns[0], encode(domain, table)
+        assert isinstance(column, Integer | Real), seed
+        ranges = column.cells.ranges
+        counts = np.bincount(codes[:, 0], minlength=column.size).astype(float)
+        several = [
+            count for (first, last), count in zip(ranges, counts, strict=False) if last > first
+        ]
+        assert max(several, default=0) <= 0.25 * counts.sum(), seed
+        drawn = np.sort(decode(domain, codes, public_generator(7))["x"].to_numpy(float))
+        middle = float(drawn[len(drawn) // 2])
+        ordered = np.sort([float(text) for text in texts])
+        slack = 0.02 + 1 / math.sqrt(len(texts))
+        least, most = np.quantile(ordered, [0.5 - slack, 0.5 + slack])
+        rounding = 1e-6 * abs(middle)
+        assert least - rounding <= middle <= most + rounding, seed
+
+
+def test_one_absurd_value_takes_no_bins_of_few_rows() -> None:
+    values = np.round(np.random.default_rng(9).normal(1260, 210, 60), 1)
+    values[7] = 4e9
+    _, back = there_and_back([repr(float(x)) for x in values])
+    drawn = np.array(back, float)
+    assert np.median(drawn) == pytest.approx(np.median(values), rel=0.1)
+    assert distance(values, drawn) < 0.2
+    assert drawn.max() > 1e4
+
+
+def test_an_end_cell_of_few_rows_has_parts_three_times_as_wide_as_the_one_before() -> None:
+    body = np.random.default_rng(10).normal(500, 100, 4000).astype(int)
+    found = shape_of(Counter([*body.tolist(), 98_765_432]))
+    assert found.edges[-2] < 1100
+    outer = [number for number in found.within if number > found.edges[-2]]
+    assert len(outer) > 8
+    assert found.edges[-1] == 100_000_000
+    low = shape_of(Counter([*(-body).tolist(), -98_765_432]))
+    assert [-number for number in low.edges] == pytest.approx(list(found.edges[::-1]), abs=60)
+
+
+def test_shapes_have_no_value_of_the_tails_themselves() -> None:
+    generator = np.random.default_rng(11)
+    values = np.round(generator.standard_t(1.3, 4000) * 100_000).astype(int)
+    found = shape_of(Counter(values.tolist()))
+    digits = [len(str(abs(number)).rstrip("0")) for number in (*found.edges, *found.within)]
+    assert max(digits) <= 4
+    assert len({*found.edges, *found.within} & {n for n in values.tolist() if abs(n) > 10**7}) == 0
+
+
+def test_numbers_of_one_decimal_are_no_heaps_among_a_few_of_two() -> None:
+    generator = np.random.default_rng(12)
+    weights = np.round(generator.normal(70, 12, 12_000), 1)
+    weights[:600] = np.round(weights[:600] + 0.04, 2)
+    domain, back = there_and_back([f"{x:g}" for x in weights])
+    assert domain.columns[0].atoms == ()  # type: ignore[union-attr]
+    assert distance(weights, np.array(back, float)) < 0.03
+
+
+def test_whole_numbers_stay_whole_beside_a_few_decimals() -> None:
+    generator = np.random.default_rng(13)
+    pressure = np.round(generator.normal(80, 10, 8000))
+    pressure[:4] += 0.5
+    domain, back = there_and_back([f"{x:.1f}" for x in pressure])
+    assert isinstance(domain.columns[0], Real)
+    assert domain.columns[0].decimals == 0
+    assert np.mean(np.array(back, float)) == pytest.approx(pressure.mean(), abs=0.2)
+
+
+@pytest.mark.parametrize("marks", [(-9,), (-8, -9), (998, 999), (97, 98, 99), (-99, 9999)])
+@pytest.mark.parametrize("write", ["{:d}".format, "{:.2f}".format])
+def test_marks_side_by_side_are_atoms_however_written(
+    marks: tuple[int, ...], write: Callable[[int], str]
+) -> None:
+    generator = np.random.default_rng(14)
+    hours = generator.poisson(22, 3000) + 1
+    for i, mark in enumerate(marks):
+        hours[20 * i : 20 * i + 20 - i] = mark
+    texts = [write(int(n)) for n in hours]
+    texts[-9:] = [f"{n / 4:g}" for n in range(40, 49)]
+    domain, back = there_and_back(texts)
+    column = domain.columns[0]
+    assert isinstance(column, Integer | Real)
+    assert set(marks) <= {*column.atoms}
+    for mark in marks:
+        assert [float(text) for text in back].count(mark) == int((hours == mark).sum())
+
+
+def test_numbers_over_many_powers_of_ten_have_more_than_equal_bins() -> None:
+    generator = np.random.default_rng(15)
+    values = 10.0 ** generator.uniform(-13, 6, 2000)
+    domain, back = there_and_back([repr(float(x)) for x in values])
+    assert len(domain.columns[0].edges) > 4  # type: ignore[union-attr]
+    large = values > 1e-3
+    drawn = np.array(back, float)
+    assert distance(values[large], drawn[drawn > 1e-3]) < 0.05
+
+
+def test_a_column_with_45_percent_zeros_keeps_them() -> None:
+    generator = np.random.default_rng(16)
+    values = np.where(generator.random(2500) < 0.45, 0.0, generator.gamma(0.7, 900, 2500))
+    _, back = there_and_back([repr(float(x)) for x in values])
+    drawn = np.array(back, float)
+    assert (drawn == 0).sum() == (values == 0).sum()
+    assert distance(values, drawn) < 0.03
+
+
 def test_shape_of_nothing_is_refused() -> None:
     with pytest.raises(ValueError, match="no shape"):
         shape_of({})
@@ -226,8 +370,8 @@ def test_roundest_tick_is_the_first_of_a_year_or_month() -> None:
 
 
 def test_widest_width_says_what_a_domain_loses() -> None:
-    ranges = [(0, 0), (1, 99), (100, 999)]
-    assert widest_width(ranges) == 0.899
+    ranges = [(0, 0), (1, 99), (100, 999), (10**9, 10**9)]
+    assert widest_width(ranges) == 899 / 999
     assert math.isclose(widest_width([(5, 5)]), 0.0)
 
 

@@ -537,7 +537,8 @@ def test_domain_says_beside_the_draft_what_is_not_in_it(tmp_path: Path) -> None:
     assert done.stderr.splitlines() == [
         "read: line 1 above the header skipped",
         "read: the index, a first column without a name, left out",
-        "left out: number: looks like an identifier or free text: 40 different values in 40 rows",
+        "1 column drafted, 1 left out:",
+        "  number: looks like an identifier or free text: 40 different values in 40 rows",
     ]
     document = tomllib.loads(done.stdout)
     assert document["format"] == {"delimiter": ";", "decimal": ","}
