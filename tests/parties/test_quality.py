@@ -333,7 +333,7 @@ def test_claims_with_truth_say_which_of_them_are_wrong() -> None:
     text = Page(render_html(document, ReportPictures())).text
     assert said in text
     assert "no better than columns drawn independently" in text
-    assert "27 to 31" in text
+    assert "27 to 32" in text
     assert NOT_PRIVATE in text
 
 
