@@ -103,9 +103,10 @@ def _of_numbers(
         claim = _document(column, *by_cells, shares, off=off / present, single=off)
         return claim | _widest(column, cells)
     # A cell by itself is the difference of two prefixes.
-    return _document(
-        column, *by_fine, np.append(exact, shares[-1]), off=of_values, single=2 * prefix
-    )
+    exact = np.append(exact, shares[-1])
+    claim = _document(column, *by_fine, exact, off=of_values, single=2 * prefix)
+    # Of what goes with which of its values, fine cells say nothing.
+    return claim | {"bin_lost": by_cells[1].lost}
 
 
 def _bounds(
@@ -158,6 +159,7 @@ def _off(column: Ordered, cells: ValueCells, bounds: ColumnBounds, off: float) -
         "off": bounds.off,
         "cells_off": min(1.0, off),
         "lost": bounds.lost,
+        "bin_lost": bounds.lost,
         "moved": bounds.moved,
         "moved_of_range": bounds.moved / span if span > 0 else 0.0,
     }

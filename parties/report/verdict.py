@@ -92,9 +92,9 @@ class _Columns:
         )
 
     def _lost(self, name: str) -> float:
-        """Of a column of wide cells without a claim everything."""
+        """What a marginal with other columns loses in one's bins; of wide ones without a claim everything."""
         claim = self._claims.get(name)
-        return float(name in self._wide) if claim is None else float(claim["lost"])
+        return float(name in self._wide) if claim is None else float(claim.get("bin_lost", 0.0))
 
     def _in_one(self, name: str, rows: float) -> str:
         """What to say of a column of which one cell has more than ``rows`` of its rows, or MOST of its range."""

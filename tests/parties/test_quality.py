@@ -193,7 +193,7 @@ def marginal(columns: str, high: float, *, noise: float | None = None) -> dict[s
 
 
 def claim(column: str, off: float, lost: float, **more: object) -> dict[str, object]:
-    return {"column": column, "kind": "integer", "off": off, "lost": lost, **more}
+    return {"column": column, "kind": "integer", "off": off, "lost": lost, "bin_lost": lost, **more}
 
 
 def section(*marginals: dict[str, object], **pairs: list[list[str]]) -> dict[str, object]:
@@ -237,6 +237,9 @@ def test_verdict_counts_what_is_lost_within_cells() -> None:
     assert narrow["good_for"][1].startswith(
         "Rough shares in pairs of columns: all 1 is off by no more than 6.0%"
     )
+    # Fine cells tell values apart in the column by itself alone.
+    fine = verdict({**said, "columns": [claim("age", 0.04, 0.03, bin_lost=0.13)]}, DOMAIN)
+    assert fine["good_for"] == narrow["good_for"][:1]
     wide = verdict({**said, "columns": [claim("age", 0.21, 0.2)]}, DOMAIN)
     assert wide["good_for"] == [
         "Shares in single columns: 1 of 2 (few) is off by no more than 1.0% of the rows."
