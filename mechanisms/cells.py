@@ -2,7 +2,7 @@
 
 Every column of numbers or dates is one of whole numbers in some unit: years, cents, days. Provides ``Cells``,
 ``PartedCells``, whose bins have parts, and
-where bins begin that are alike (``equal_starts``) or alike in proportion (``log_starts``).
+where bins begin that are alike (``equal_starts``) or alike in proportion (``log_starts``, ``symlog_starts``).
 
 Public: all of it. Representation: codes follow the smallest number of their cells. A bin has no numbers of
 its own left where atoms take all of them, and then is no cell.
@@ -127,6 +127,32 @@ def log_starts(low: int, high: int, bins: int) -> list[int]:
         edge = _KEPT.multiply(factor, low)
         starts.add(int(edge.to_integral_value(ROUND_CEILING, _DIGITS)))
     return sorted(start for start in starts if start <= high)
+
+
+def symlog_starts(low: int, high: int, bins: int) -> list[int]:
+    """Where at most ``bins`` bins begin that are alike in proportion on both sides of zero, which has one of its own.
+
+    Each side has bins by how many times its numbers double; a side that ends above zero begins there.
+    """
+    if low > 0:
+        return log_starts(low, high, bins)
+    if high < 0:
+        return _mirrored(log_starts(-high, -low, bins), -low)
+    below, above = (-low).bit_length(), high.bit_length()
+    left = max(0, bins - 1)
+    of_below = left * below // max(1, below + above)
+    starts = [0]
+    if below:
+        starts = [*_mirrored(log_starts(1, -low, max(1, of_below)), -low), *starts]
+    if above:
+        starts += log_starts(1, high, max(1, left - of_below))
+    return starts
+
+
+def _mirrored(starts: Sequence[int], last: int) -> list[int]:
+    """Where bins begin whose numbers are minus those of the bins from ``starts`` up to ``last``."""
+    ends = [*(start - 1 for start in starts[1:]), last]
+    return [-end for end in reversed(ends)]
 
 
 def _without_ends(first: int, last: int, atoms: frozenset[int]) -> tuple[int, int]:

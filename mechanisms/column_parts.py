@@ -15,7 +15,7 @@ from mechanisms.errors import DomainError
 DEFAULT_BINS = 32
 PRIVATE = "private"
 """What stands for a number of bins where they are chosen from noisy counts."""
-SCALES = LINEAR, LOG = "linear", "log"
+SCALES = LINEAR, LOG, SYMLOG = "linear", "log", "symlog"
 
 
 def check_name(name: str) -> None:

@@ -1,7 +1,8 @@
 """The cells of an ordered column, from its values: bounds, bins, end cells, and values with a cell of their own.
 
-Provides ``shape_of`` and ``Shape``, and ``widest_share`` and ``widest_width``, which bound what cells lose. Numbers,
-cents, days: all values are whole numbers of the column's unit, so that no shape depends on how a value is written.
+Provides ``shape_of`` and ``Shape``, ``cells_for``, and ``widest_share`` and ``widest_width``, which bound what cells
+lose. Numbers, cents, days: all values are whole numbers of the column's unit, so that no shape depends on how a value
+is written.
 
 Four rules, in this order. Few different values are cells of themselves. A value that stands out is an atom: many more
 rows than its neighbours have, or a repeated value apart from the others. Far outside, beyond the *fences*, is one cell
@@ -14,7 +15,6 @@ values. Public: the rules. Source: none; the fences are a wide version of Tukey'
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -23,8 +23,6 @@ from numpy.typing import NDArray
 
 MOST_CELLS, LEAST_CELLS = 32, 8
 """Bins of a column of very many rows, and of very few."""
-CELLS_A_CUBE_ROOT = 0.6
-"""Bins by the cube root of the rows."""
 FEWEST_ROWS, CROWDED = 100, 0.5
 """In fewer rows no shape is seen: equal bins, between the least and the greatest value that is no atom, unless one of
 them holds more than this part of the rows."""
@@ -293,10 +291,18 @@ def _cut(
     )
 
 
+def cells_for(rows: int) -> int:
+    """How many cells a column of so many rows has: 0.6 of their cube root, from 8 to 32."""
+    # In whole numbers, the same on every machine: the largest n with (n / 0.6)^3 <= rows.
+    found = LEAST_CELLS
+    while found < MOST_CELLS and 125 * (found + 1) ** 3 <= 27 * rows:
+        found += 1
+    return found
+
+
 def _bins(rows: int, total: int) -> int:
     """How many bins so many of all rows are cut into."""
-    whole = min(MOST_CELLS, max(LEAST_CELLS, round(CELLS_A_CUBE_ROOT * math.cbrt(total))))
-    return max(LEAST_CELLS // 2, -(-whole * rows // total))
+    return max(LEAST_CELLS // 2, -(-cells_for(total) * rows // total))
 
 
 def _even(values: Values, counts: Whole, low: int, high: int, bins: int) -> bool:

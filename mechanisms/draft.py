@@ -13,7 +13,7 @@ import contextlib
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 from functools import partial
@@ -21,7 +21,7 @@ from itertools import pairwise
 from pathlib import Path
 from statistics import median
 
-from mechanisms.column_parts import DEFAULT_BINS
+from mechanisms.column_parts import DEFAULT_BINS, LINEAR, SYMLOG
 from mechanisms.discretising import SENTINELS, shape_of
 from mechanisms.domain import (
     DEFAULT_MISSING_VALUES,
@@ -56,6 +56,10 @@ LONG_TEXT, LONGEST_TEXT = 40, 200
 """Many texts half of which are longer than the first, or one that is longer than the second, are free text."""
 MOST_DIGITS = 17
 """Digits of the largest number of a column, as a whole multiple of its last decimal."""
+FINE_CELLS = 192
+"""Fine cells of a column with private bins: fewer than there may be, since each has noise of its own."""
+FINE_ENOUGH = 64
+"""Numbers in a fine cell of equal width, at most; where there would be more, cells are alike in proportion."""
 RARE = 0.002
 """This part of the rows may have more decimals than the column, and is rounded."""
 FEWEST_APART = 20
@@ -203,21 +207,47 @@ def _draft_column(column: _Column) -> Column:
 
 
 def _with_private_bins(column: Column) -> Column:
-    """The same between the bounds of all its values; a column that has a bin for each number already stays."""
-    if not isinstance(column, Integer | Real):
-        return column
+    """The same between powers of ten, which say its sign and size; a column with a bin for each number stays."""
     if isinstance(column, Integer):
-        ends = [column.low, column.high, *column.atoms]
-        whole = replace(column, low=min(ends), high=max(ends), edges=(), atoms=(), within=())
-        whole = replace(whole, bins=DEFAULT_BINS)
-        return replace(whole, private=PrivateBins()) if whole.values > DEFAULT_BINS else column
-    if column.decimals is None:
+        least, most = min((column.low, *column.atoms)), max((column.high, *column.atoms))
+        if most - least < DEFAULT_BINS:
+            return column
+        low, high = -_power(-least), _power(most)
+        scale = _fine_scale(high - low)
+        return Integer(
+            column.name,
+            low,
+            high,
+            missing=column.missing,
+            scale=scale,
+            private=PrivateBins(FINE_CELLS),
+        )
+    if not isinstance(column, Real) or column.decimals is None:
         return column
-    bounds = [column.low, column.high, *column.atoms]
-    real = replace(
-        column, low=min(bounds), high=max(bounds), edges=(), within=(), atoms=(), bins=DEFAULT_BINS
+    low = -_power(-min((column.low, *column.atoms)))
+    high = _power(max((column.high, *column.atoms)))
+    return Real(
+        column.name,
+        float(low),
+        float(high),
+        missing=column.missing,
+        scale=_fine_scale((high - low) * 10**column.decimals),
+        decimals=column.decimals,
+        private=PrivateBins(FINE_CELLS),
     )
-    return replace(real, private=PrivateBins())
+
+
+def _fine_scale(numbers: int) -> str:
+    """How fine cells of so many numbers are cut: alike, or where these would be wide in proportion."""
+    return LINEAR if numbers <= FINE_ENOUGH * FINE_CELLS else SYMLOG
+
+
+def _power(number: float) -> int:
+    """The least power of ten from a number on, or 0 for one that is not above it."""
+    power = 1
+    while power < number:
+        power *= 10
+    return power if number > 0 else 0
 
 
 def _draft_numbers(column: _Column) -> Integer | Real:

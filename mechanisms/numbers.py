@@ -1,10 +1,11 @@
 """Columns of numbers: whole ones, and ones with decimals.
 
 Numbers are cut into bins: ``bins`` of equal width between public bounds, both included; or alike in proportion
-(``scale = "log"``); or between given ``edges``, the last bin closed. ``atoms`` are values with a cell of their own,
-within the bounds or not; the bins are without them. ``within`` cuts bins between edges into parts; a value is drawn
-from one of them, each as likely, and no cell is more for it. With ``private`` bins the cells are fine ones until they
-have been measured, and those that follow from the measurement from then on (`mechanisms.private_bins`).
+(``scale = "log"``, or ``"symlog"`` on both sides of zero); or between given ``edges``, the last bin closed. ``atoms``
+are values with a cell of their own, within the bounds or not; the bins are without them. ``within`` cuts bins between
+edges into parts; a value is drawn from one of them, each as likely, and no cell is more for it. With ``private`` bins
+the cells are fine ones until they have been measured, and those that follow from the measurement from then on
+(`mechanisms.private_bins`).
 
 Public: all of it. Secret: nothing. Source: FLAIM paper, section 5 (32 uniform bins).
 """
@@ -21,13 +22,14 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from mechanisms.cells import Cells, PartedCells, equal_starts, log_starts
+from mechanisms.cells import Cells, PartedCells, equal_starts, log_starts, symlog_starts
 from mechanisms.column_parts import (
     DEFAULT_BINS,
     LINEAR,
     LOG,
     PRIVATE,
     SCALES,
+    SYMLOG,
     cell_labels,
     check_atoms,
     check_bins,
@@ -103,7 +105,7 @@ class Integer:
     @property
     def used_bins(self) -> int:
         """The cells there are, the missing one left out: never more than values."""
-        if self.edges or self.atoms or self.private or self.scale == LOG:
+        if self.edges or self.atoms or self.private or self.scale != LINEAR:
             return len(self.cells.ranges)
         return min(self.bins, self.values)
 
@@ -205,6 +207,10 @@ class Real:
         """The edges of the bins; bin i is [edge i, edge i+1), the last one closed."""
         if self.edges:
             return self.edges
+        if self.scale == SYMLOG:
+            unit = 10 ** (self.decimals or 0)
+            low, high = (_rounded(bound, self.decimals or 0) for bound in (self.low, self.high))
+            return (*(start / unit for start in symlog_starts(low, high, self.bins)), self.high)
         if self.scale == LOG:
             ratio = (self.high / self.low) ** (1 / self.bins)
             return (*(self.low * ratio**i for i in range(self.bins)), self.high)
@@ -217,7 +223,7 @@ class Real:
         if self.decimals is not None:
             return self.decimals
         width = (self.high - self.low) / self.bins
-        if self.edges or self.scale == LOG:
+        if self.edges or self.scale != LINEAR:
             width = min(after - before for before, after in pairwise(self.bin_edges))
         return max(0, 2 - math.floor(math.log10(width)))
 
@@ -316,11 +322,17 @@ class Real:
 def _check_cells(column: Integer | Real, *, zero: str) -> None:
     name = column.name
     if column.scale not in SCALES:
-        raise DomainError(f'column {name!r}: scale = {column.scale!r}; it is "linear" or "log"')
+        raise DomainError(
+            f'column {name!r}: scale = {column.scale!r}; it is "linear", "log" or "symlog"'
+        )
     if column.scale == LOG and column.low <= 0:
         raise DomainError(
             f'column {name!r}: scale = "log" needs low above 0; a zero gets a cell of its own with'
-            f" atoms = [{zero}], and negative numbers have no place on it"
+            f' atoms = [{zero}], and negative numbers have no place on it; "symlog" has both'
+        )
+    if column.scale == SYMLOG and isinstance(column, Real) and column.decimals is None:
+        raise DomainError(
+            f'column {name!r}: scale = "symlog" needs decimals, to which values are rounded'
         )
     if not all(math.isfinite(atom) for atom in column.atoms):
         raise DomainError(f"column {name!r}: atoms are finite numbers")
@@ -329,8 +341,10 @@ def _check_cells(column: Integer | Real, *, zero: str) -> None:
         check_edges(name, column.edges)
         if (column.edges[0], column.edges[-1]) != (column.low, column.high):
             raise DomainError(f"column {name!r}: low and high are the first and the last edge")
-        if column.scale == LOG:
-            raise DomainError(f'column {name!r}: edges stand beside scale = "log"; give one')
+        if column.scale != LINEAR:
+            raise DomainError(
+                f'column {name!r}: edges stand beside scale = "{column.scale}"; give one'
+            )
     check_within(name, column.edges, column.within)
     if column.private is not None:
         _check_private(column)
@@ -399,9 +413,16 @@ def _fine_cells(column: Integer | Real) -> Cells:
         low, high = column.low, column.high
     resolution = MAX_RESOLUTION if column.private is None else column.private.resolution
     bins = equal_cells(resolution, high - low + 1)
-    equal = equal_starts(low, high - low + 1, bins)
-    starts = log_starts(low, high, bins) if column.scale == LOG else equal
-    return Cells.cut(fine_starts(starts, low, high), high)
+    return Cells.cut(fine_starts(_starts(column.scale, low, high, bins), low, high), high)
+
+
+def _starts(scale: str, low: int, high: int, bins: int) -> list[int]:
+    """Where bins begin on a scale."""
+    if scale == LOG:
+        return log_starts(low, high, bins)
+    if scale == SYMLOG:
+        return symlog_starts(low, high, bins)
+    return equal_starts(low, high - low + 1, bins)
 
 
 def _private_cells(column: Integer | Real) -> Cells:
@@ -418,10 +439,8 @@ def _integer_cells(column: Integer) -> Cells:
         return _private_cells(column)
     if column.edges:
         starts: Sequence[int] = column.edges[:-1]
-    elif column.scale == LOG:
-        starts = log_starts(column.low, column.high, column.bins)
     else:
-        starts = equal_starts(column.low, column.values, column.bins)
+        starts = _starts(column.scale, column.low, column.high, column.bins)
     return Cells.cut(starts, column.high, column.atoms)
 
 
@@ -439,10 +458,8 @@ def _real_cells(column: Real) -> Cells:
     if column.edges:
         inner = [first_multiple(edge, places) for edge in column.edges[1:-1]]
         starts = sorted({low, *(start for start in inner if low < start <= high)})
-    elif column.scale == LOG:
-        starts = log_starts(low, high, column.bins)
     else:
-        starts = equal_starts(low, high - low + 1, column.bins)
+        starts = _starts(column.scale, low, high, column.bins)
     return Cells.cut(starts, high, atoms)
 
 

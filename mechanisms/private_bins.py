@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mechanisms.column_parts import DEFAULT_BINS, PRIVATE
+from mechanisms.discretising import cells_for
 from mechanisms.errors import DomainError
 from mechanisms.sampling import PublicGenerator
 
@@ -108,12 +109,14 @@ def group(histogram: Sequence[int], coarse: int, deviation: float) -> tuple[int,
 
     First spikes: the largest fine cells that exceed ``SEEN`` deviations and one row in ``SPIKE_SHARE`` x ``coarse``,
     and each neighbour twice over; as many as leave room for what is between them. Then, again and again, the heaviest
-    group that can be told from nothing is cut where its halves are most nearly equal.
+    group that can be told from nothing is cut where its halves are most nearly equal, until there are as many cells
+    beside the spikes as so many rows have (``discretising.cells_for``).
     """
     cells = len(histogram)
     starts = {0}
     for spike in _spikes(histogram, coarse, deviation):
         starts |= {spike, spike + 1} - {cells}
+    coarse = min(coarse, len(starts) + cells_for(max(0, sum(histogram))))
     variance = math.ceil(deviation * deviation)
     sums = [0]
     for count in histogram:

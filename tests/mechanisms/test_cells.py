@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mechanisms.cells import Cells, equal_starts, log_starts
+from mechanisms.cells import Cells, equal_starts, log_starts, symlog_starts
 from mechanisms.sampling import public_generator
 
 
@@ -92,3 +92,30 @@ def test_log_starts_ascend_from_low_and_hold_a_number_each(low: int, span: int, 
     assert starts == sorted(set(starts))
     assert starts[-1] <= low + span
     assert len(starts) <= bins
+
+
+@given(
+    st.integers(-(10**15), 10**15),
+    st.integers(0, 10**15),
+    st.integers(3, 400),
+)
+def test_symlog_starts_are_alike_in_proportion_on_both_sides(
+    low: int, width: int, bins: int
+) -> None:
+    high = low + width
+    starts = symlog_starts(low, high, bins)
+    assert starts[0] == low
+    assert starts == sorted(set(starts))
+    assert starts[-1] <= high
+    assert len(starts) <= bins + 1
+    if low <= 0 <= high:
+        # Zero is by itself.
+        assert 0 in starts
+        assert high == 0 or 1 in starts
+    ends = [*(start - 1 for start in starts[1:]), high]
+    octaves = max(1, (-low).bit_length() if low < 0 else 0) + max(1, high.bit_length())
+    for first, last in zip(starts, ends, strict=True):
+        assert first <= last
+        near, far = sorted((abs(first), abs(last)))
+        # No bin is much wider than what its share of the octaves comes to.
+        assert far - near <= near * (2 ** (2 * octaves / max(1, bins // 2 - 2)) - 1) + 1 or bins < 8

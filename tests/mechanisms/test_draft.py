@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mechanisms.domain import Categorical, Integer, Moment, Real
-from mechanisms.draft import KNOWN_MISSING, Draft, draft_domain
+from mechanisms.draft import FINE_CELLS, KNOWN_MISSING, Draft, draft_domain
 from mechanisms.errors import DataError
 from mechanisms.private_bins import PrivateBins
 from mechanisms.reading import read_table
@@ -149,8 +149,10 @@ def test_draft_domain_with_private_bins_says_nothing_of_values_within_the_bounds
     path = write(tmp_path, f"gain,price,ward,sex\n{rows}\n")
     draft = draft_domain(path, private_bins=True)
     gain, price, ward, sex = draft.domain.columns
-    assert gain == Integer("gain", 0, 99999, private=PrivateBins())
-    assert price == Real("price", 0.0, 250.0, decimals=2, private=PrivateBins())
+    # Sign and size alone.
+    fine = PrivateBins(FINE_CELLS)
+    assert gain == Integer("gain", 0, 100_000, scale="symlog", private=fine)
+    assert price == Real("price", 0.0, 1000.0, scale="symlog", decimals=2, private=fine)
     assert ward == Integer("ward", 0, 3)
     assert isinstance(sex, Categorical)
     assert "atoms" not in draft_text("table", draft)
