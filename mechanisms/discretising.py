@@ -35,12 +35,15 @@ NEIGHBOURS, LATTICE = 20, 400
 """Different values on each side that a heap is compared with; and among which are those that are as round."""
 FEWEST_ROUND, ROUND_FACTOR, LATTICE_FACTOR = 4, 1.4, 3
 """Of so many as round values at least a heap has so many times the median; and where many values look like heaps."""
+FULL = 0.75
+"""This part of a bin's rows makes a value a cell of its own, heap or not: there would be as many cells without it."""
 MOST_HEAPS, MANY_HEAPS = 12, 24
 """Heaps that get cells at most; more than the second look like numbers of fewer digits among others."""
 SENTINELS = (-9, -99, -999, -9999, 99, 999, 9999, 99999, 2**31 - 1, -(2**31))
 """Numbers that stand for something else where they lie outside of all others."""
-REPEATED, GAP, MOST_FAR = 3, 0.2, 8
-"""Rows of a value apart, at least; and what lies between it and the next, in nine tenths of the values' range."""
+REPEATED, GAP, MOST_FAR, MOST_OF_ONE = 3, 0.2, 8, 0.02
+"""Rows of a value apart, at least; what lies between it and the next, in nine tenths of the values' range;
+of the values at an end how many are looked at; and the part of the rows that one value counts for in that range."""
 FAR, FAR_OF_FEW, FEW_ROWS = (0.01, 5), (0.1, 20), 500
 """A fence: at which share, and how many times its distance from the median; the same in fewer rows."""
 WIDER = 3
@@ -117,6 +120,9 @@ def shape_of(
     atoms = _apart(values, counts, marks)
     kept = _without(values, atoms)
     atoms |= _heaps(values[kept], counts[kept], total)
+    full = FULL * total / _bins(total, total)
+    if total >= FEWEST_ROWS:
+        atoms |= {int(value) for value in values[counts >= full]}
     kept = _without(values, atoms)
     if kept.sum() < 2:
         return Shape(low, high, 1, atoms=tuple(sorted(atoms)))
@@ -146,7 +152,9 @@ def _without(values: Values, atoms: set[int]) -> NDArray[np.bool_]:
 def _apart(values: Values, counts: Whole, marks: Container[int]) -> set[int]:
     """Repeated values at either end, far from the next one inwards; and known marks outside of all others."""
     found: set[int] = set()
-    usual = _quantile(values, counts, 0.95) - _quantile(values, counts, 0.05)
+    # As if no value had more than a part of the rows: beside 95 % zeros all others would be far apart.
+    even = np.minimum(counts, max(1, int(MOST_OF_ONE * counts.sum())))
+    usual = _quantile(values, even, 0.95) - _quantile(values, even, 0.05)
     for ends in (range(len(values) - 1), range(len(values) - 1, 0, -1)):
         outer: list[int] = []
         for i in [*ends][:MOST_FAR]:

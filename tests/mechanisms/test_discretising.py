@@ -323,6 +323,13 @@ def test_a_column_with_45_percent_zeros_keeps_them() -> None:
     assert distance(values, drawn) < 0.03
 
 
+def test_beside_many_zeros_repeated_values_are_not_apart() -> None:
+    generator = np.random.default_rng(17)
+    losses = np.round(generator.normal(1870, 380, 900), -1).astype(int)
+    found = shape_of(Counter([0] * 17_000 + losses.tolist()))
+    assert found.atoms == (0,)
+
+
 def test_shape_of_nothing_is_refused() -> None:
     with pytest.raises(ValueError, match="no shape"):
         shape_of({})
