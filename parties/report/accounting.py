@@ -45,7 +45,7 @@ def _budget(report: Mapping[str, object]) -> str:
     figure = draw.draw_budget(charges, rho_total=total)
     return fold(
         f"Privacy budget: {len(rows)} charges",
-        picture(figure, caption, alt="Budget charged per round and spent so far")
+        picture(draw.to_svg(figure), caption, alt="Budget charged per round and spent so far")
         + page.table(("round", "step", "event", "rho"), rows),
     )
 
@@ -105,7 +105,11 @@ def _bytes(report: Mapping[str, object]) -> str:
         rows = [(step, *sent, sum(sent)) for step, sent in by_step.items()]
     return fold(
         "Bytes per step",
-        picture(draw.draw_bytes(by_step), caption, alt="Bytes sent by the servers in each step")
+        picture(
+            draw.to_svg(draw.draw_bytes(by_step)),
+            caption,
+            alt="Bytes sent by the servers in each step",
+        )
         + page.table(heads, rows),
     )
 

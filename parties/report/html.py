@@ -106,7 +106,7 @@ def _pairs(found: Associations | None) -> str:
     if found.real is not None:
         caption += f" The real table: {NOT_PRIVATE}"
     alt = "Association of each two columns"
-    drawn = picture(draw.draw_associations(found), caption, alt=alt)
+    drawn = picture(draw.to_svg(draw.draw_associations(found)), caption, alt=alt)
     return f"<h2>Pairs of columns</h2>\n{drawn}{_named_pairs(found)}"
 
 
@@ -137,7 +137,7 @@ def _errors(report: Mapping[str, object], pictures: ReportPictures) -> str:
         drawn = draw.draw_expected_errors(errors)
     else:
         return ""
-    return f"<h2>{title}</h2>\n" + picture(drawn, caption, alt=title)
+    return f"<h2>{title}</h2>\n" + picture(draw.to_svg(drawn), caption, alt=title)
 
 
 def _expected_errors(quality: Mapping[str, object]) -> list[ExpectedError]:
@@ -162,7 +162,9 @@ def _columns(pictures: ReportPictures) -> str:
         f" The real shares: {NOT_PRIVATE}" if real else ""
     )
     caption += f" {left_out} more columns are not drawn." if left_out > 0 else ""
-    return f"<h2>{title}</h2>\n" + picture(draw.draw_columns(columns), caption, alt=title)
+    return f"<h2>{title}</h2>\n" + picture(
+        draw.to_svg(draw.draw_columns(columns)), caption, alt=title
+    )
 
 
 def _sources(report: Mapping[str, object]) -> str:

@@ -6,10 +6,7 @@ Secret: nothing. Raises ValueError where a report lacks what every report has.
 import base64
 from collections.abc import Mapping, Sequence
 
-from matplotlib.figure import Figure
-
 from parties.report import page
-from parties.report import pictures as draw
 
 
 def section(report: Mapping[str, object], key: str) -> Mapping[str, object]:
@@ -43,9 +40,9 @@ def number(value: object) -> float:
     return float(value)
 
 
-def picture(figure: Figure, caption: str, *, alt: str) -> str:
-    """A figure with its caption; ``alt`` is for who cannot see it."""
-    data = base64.b64encode(draw.to_svg(figure).encode("utf-8")).decode("ascii")
+def picture(svg: str, caption: str, *, alt: str) -> str:
+    """A drawing with its caption; ``alt`` is for who cannot see it."""
+    data = base64.b64encode(svg.encode("utf-8")).decode("ascii")
     source = f"data:image/svg+xml;base64,{data}"
     return (
         f'<figure><img alt="{page.text(alt)}" src="{source}">\n'
