@@ -124,7 +124,7 @@ class Accountant(Protocol):
         """The largest sum of costs that implies (epsilon, delta), rounded down: see ``rho_from_epsilon_delta``."""
 
     def distance(self, noise: NoiseKind, budget: float) -> float:
-        """How far a cell of noise that costs ``budget`` at most is from what is charged for it, statistically."""
+        """The statistical distance of a cell of noise that costs ``budget`` at most from what is charged for it."""
 
 
 @dataclass(frozen=True, slots=True)

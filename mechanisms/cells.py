@@ -130,7 +130,7 @@ def log_starts(low: int, high: int, bins: int) -> list[int]:
 
 
 def symlog_starts(low: int, high: int, bins: int) -> list[int]:
-    """Where at most ``bins`` bins begin that are alike in proportion on both sides of zero, which has one of its own.
+    """Starts of at most ``bins`` bins that are alike in proportion on both sides of zero, which is a bin by itself.
 
     Each side has bins by how many times its numbers double; a side that ends above zero begins there.
     """
@@ -150,7 +150,7 @@ def symlog_starts(low: int, high: int, bins: int) -> list[int]:
 
 
 def _mirrored(starts: Sequence[int], last: int) -> list[int]:
-    """Where bins begin whose numbers are minus those of the bins from ``starts`` up to ``last``."""
+    """Starts of the bins that mirror those from ``starts`` up to ``last`` at zero."""
     ends = [*(start - 1 for start in starts[1:]), last]
     return [-end for end in reversed(ends)]
 

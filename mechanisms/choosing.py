@@ -1,4 +1,4 @@
-"""What a round chooses among, and by which public numbers.
+"""The candidates of a round's choice, and the public numbers that it goes by.
 
 Provides ``choice_spec``, ``selectable``, ``worthwhile``, ``joining``, ``connected`` and ``tree_rounds``. Public:
 everything. It depends on released measurements and models alone, so that servers and auditors that are told the same

@@ -93,7 +93,7 @@ def value_cells(column: Integer | Real | Moment, *, fine: bool = False) -> Value
 
 
 def cell_counts(cells: ValueCells, values: ColumnValues) -> NDArray[np.int64]:
-    """How many rows lie in each of ``cells`` (cells,), which lie side by side."""
+    """Numbers of rows in each of ``cells`` (cells,), which lie side by side."""
     if values.numbers is None:
         raise ValueError(f"column {values.column!r} has no numbers")
     places = np.searchsorted(cells.low, values.numbers, side="right") - 1

@@ -107,7 +107,7 @@ def check_marks(name: str, marks: Sequence[str], plain: Callable[[str], object |
 
 
 def mark_labels(marks: Sequence[str]) -> tuple[str, ...]:
-    """What the codes of marks stand for."""
+    """The texts of the codes of marks."""
     return tuple(f"= {mark}" for mark in marks)
 
 

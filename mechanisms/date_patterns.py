@@ -74,7 +74,7 @@ _CENTURY_BEGINS = 69
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """How moments are written, by ``text`` with directives; ``letters`` are those of its directives."""
+    """A spelling of moments: ``text`` with directives; ``letters`` are those of its directives."""
 
     text: str
     letters: str

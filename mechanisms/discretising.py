@@ -279,7 +279,7 @@ def _cut(
 
 
 def cells_for(rows: int) -> int:
-    """How many cells a column of so many rows has: 0.6 of their cube root, from 8 to 32."""
+    """The number of cells of a column of so many rows: 0.6 of their cube root, from 8 to 32."""
     # In whole numbers, the same on every machine: the largest n with (n / 0.6)^3 <= rows.
     found = LEAST_CELLS
     while found < MOST_CELLS and 125 * (found + 1) ** 3 <= 27 * rows:
@@ -288,7 +288,7 @@ def cells_for(rows: int) -> int:
 
 
 def _bins(rows: int, total: int) -> int:
-    """How many bins so many of all rows are cut into."""
+    """The number of bins for so many of all rows."""
     return max(LEAST_CELLS // 2, -(-cells_for(total) * rows // total))
 
 

@@ -201,7 +201,7 @@ def _column(name: str, values: Sequence[str]) -> _Column:
 
 
 def _reading(column: _Column, *, dotted_thousands: bool) -> _Reading | None:
-    """How the values write dates or numbers, None where they are texts, codes among them."""
+    """The spelling of the values as dates or numbers, None where they are texts, codes among them."""
     if all(value in KNOWN_MISSING for value in column.counts):
         return None
     if moments := read_moments(column.counts):
@@ -332,7 +332,7 @@ def _with_private_bins(column: Column) -> Column:
 
 
 def _fine_scale(numbers: int) -> str:
-    """How fine cells of so many numbers are cut: alike, or where these would be wide in proportion."""
+    """The scale of fine cells for so many numbers: linear, or symlog where equal cells would be too wide."""
     return LINEAR if numbers <= FINE_ENOUGH * FINE_CELLS else SYMLOG
 
 

@@ -95,7 +95,7 @@ def looks_like_value(text: str) -> bool:
 def _position(
     where: str, rows: Sequence[Row], header_line: int | None, unit: str
 ) -> tuple[int, tuple[str, ...]]:
-    """Which row is the header, -1 for none, and a note on those above it."""
+    """The row of the header, -1 for none, and a note on the rows above it."""
     if header_line == 0:
         return -1, (f"no {unit} has names: columns are called column_1, column_2 and so on",)
     if header_line is None:
@@ -210,13 +210,13 @@ def _line_of(place: str) -> str:
 
 
 def _is_counted(header: list[str]) -> bool:
-    """What pandas calls columns without a name: 0, 1, 2 and so on."""
+    """Pandas' names of columns without a name: 0, 1, 2 and so on."""
     named = header if header[0] else header[1:]
     return len(named) > 2 and named == [str(i) for i in range(len(named))]
 
 
 def _value_in(header: list[str], sample: list[list[str]], body: list[Row]) -> str:
-    """Which cell of a header is a value and why; "" where none is."""
+    """The cell of a header that is a value, and why; "" where none is."""
     named = [(number, name) for number, name in enumerate(header) if name]
     columns = _columns(sample, len(header))
     for number, name in named:
@@ -382,7 +382,7 @@ def _listed(lines: Sequence[int]) -> str:
 
 
 def _width(cells: Sequence[str]) -> int:
-    """How many cells there are up to the last that is not empty."""
+    """The number of cells up to the last that is not empty."""
     return next((i for i in range(len(cells), 0, -1) if cells[i - 1]), 0)
 
 

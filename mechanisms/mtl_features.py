@@ -97,7 +97,7 @@ def _features(column: Column, table: TextTable, codes: NDArray[np.int32]) -> NDA
 
 
 def _others(column: Column) -> int:
-    """How many codes stand for no number: marks, and the missing one."""
+    """The number of codes that stand for no number: marks, and the missing one."""
     return column.missing + (0 if isinstance(column, Categorical) else len(column.marks))
 
 

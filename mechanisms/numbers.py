@@ -487,7 +487,7 @@ def _fine_cells(column: Integer | Real) -> Cells:
 
 
 def _starts(scale: str, low: int, high: int, bins: int) -> list[int]:
-    """Where bins begin on a scale."""
+    """Starts of bins on a scale."""
     if scale == LOG:
         return log_starts(low, high, bins)
     if scale == SYMLOG:

@@ -1,4 +1,4 @@
-"""How a column's texts write numbers, recognised from the texts: signs, decimals, durations, marks among them.
+"""Spellings of numbers, recognised from a column's texts: signs, decimals, durations, marks among them.
 
 Provides ``NumberReading`` and ``read_numbers``. What can be read in two ways is read in one, and ``question`` says so.
 
@@ -85,7 +85,7 @@ class NumberReading:
 def read_numbers(
     counts: Mapping[str, int], *, dotted_thousands: bool = False
 ) -> NumberReading | None:
-    """How a column's texts write numbers, None if they are none; ``counts`` are the rows of each.
+    """The spelling of a column's numbers, None if its texts are none; ``counts`` are the rows of each.
 
     ``dotted_thousands`` tells that, where nothing else does, ``1.234`` is a whole number in the table.
     """
@@ -300,7 +300,7 @@ def _core_regex(thousands: str, decimal: str) -> re.Pattern[str]:
 
 
 def _without_sign(before: str, behind: str) -> tuple[str, str]:
-    """What stands around a number that is not negative."""
+    """The signs around a number that is not negative."""
     if before.endswith("(") and behind.startswith(")"):
         return before[:-1], behind[1:]
     if before.startswith("(") and behind.endswith(")"):

@@ -1,4 +1,4 @@
-"""How a column's texts write dates and times, recognised from the texts.
+"""Spellings of dates and times, recognised from a column's texts.
 
 Provides ``MomentReading`` and ``read_moments``. Where days and months can be read in either order, one is chosen and
 ``question`` says so.
@@ -84,7 +84,7 @@ class MomentReading:
 
 
 def read_moments(counts: Mapping[str, int]) -> MomentReading | None:
-    """How a column's texts write dates or times, None if they do not; ``counts`` are the rows of each."""
+    """The spelling of a column's dates or times, None if its texts are none; ``counts`` are the rows of each."""
     words = {text for text in counts if not re.search(r"[1-9]", text)}
     marks = marks_among(counts, counts.keys() - words)
     for others in ((), marks) if marks else ((),):

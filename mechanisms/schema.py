@@ -90,7 +90,7 @@ def _field(column: Column | Implied, kind: ValueType, *, required: bool) -> dict
 
 
 def _is_spelt(column: Integer | Real | Moment, kind: ValueType) -> bool:
-    """Whether the values are texts that no pattern of the standard describes, with their bounds."""
+    """Values are texts that no pattern of the standard describes, with their bounds."""
     if isinstance(column, Moment):
         return bool(column.marks) or (
             isinstance(column.shape, Pattern) and not column.shape.is_strptime

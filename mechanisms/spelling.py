@@ -1,4 +1,4 @@
-"""How a column writes its numbers: signs around and between digits, and durations and times of day as numbers.
+"""Spellings of a column's numbers: signs around and between digits, durations and times of day.
 
 Provides ``Spelling`` (``read`` turns what is written into a plain number such as ``-1234.5``, ``write`` turns it back)
 ``spelling_of``, which reads one of its two notations, and for columns ``plain_number`` and ``spelt_number``:

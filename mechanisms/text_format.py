@@ -25,7 +25,7 @@ LINE_ENDS = {"lf": "\n", "crlf": "\r\n", "cr": "\r"}
 
 @dataclass(frozen=True, slots=True)
 class TextFormat:
-    """How a text table is written. ``quoting`` is "needed" or "all", ``line_end`` "lf", "crlf" or "cr".
+    """The form of a text table. ``quoting`` is "needed" or "all", ``line_end`` "lf", "crlf" or "cr".
 
     ``columns`` names all columns of the table in order, where those that are left out are to be there, and empty.
     Raises ``DomainError`` for what is none of these.
@@ -64,7 +64,7 @@ class TextFormat:
 
     @property
     def dialect(self) -> Dialect:
-        """How a table in this format is read, cells as they stand: decimal commas are left to the reader."""
+        """The dialect to read a table in this format by; decimal commas are left to the reader."""
         return replace(PLAIN, delimiter=self.delimiter, encoding=self.encoding, quote=self.quote)
 
     def cannot_write(self, texts: Sequence[str]) -> str | None:

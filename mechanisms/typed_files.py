@@ -81,7 +81,7 @@ def check_installed(path: Path) -> None:
 
 
 def kind_of(content: Content) -> str:
-    """What kind of file this is. Raises ``DataError`` for one that is none of a table, and says what to do."""
+    """The kind of a file, by its content. Raises ``DataError`` for one that holds no table, and says what to do."""
     data = content.data
     for magic, what, instead in _REFUSED:
         if data[:64].lstrip().startswith(magic):

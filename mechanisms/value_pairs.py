@@ -38,7 +38,7 @@ class _Cells(Protocol):
 
     @property
     def size(self) -> int:
-        """How many there are."""
+        """Their number."""
 
     def of(self, values: Sequence[str]) -> NDArray[np.int64]:
         """That of each value."""

@@ -144,7 +144,7 @@ class Dataset:
         return tuple(run for run in self.runs if run.returned is None)
 
     def limit_with(self, *more: Release) -> float:
-        """What the rho of all releases and ``more`` may come to: ``rho_limit``, or more where all are Gaussians."""
+        """The limit on the rho of all releases and ``more``: ``rho_limit``, or more where all are Gaussians."""
         releases = [*(run.release for run in self.spending), *more]
         if not _are_gaussian(releases):
             return self.rho_limit

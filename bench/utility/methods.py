@@ -147,7 +147,7 @@ def _schedule(settings: Settings, workload: Workload) -> Schedule:
 
 
 def study_section(settings: Settings, workload: Workload) -> RunSection:
-    """What a study would have in [run]."""
+    """The section [run] of a study."""
     rounds = CENTRAL_ROUNDS * len(workload.one_way) if settings.annealed else settings.rounds
     return RunSection(
         id="bench",

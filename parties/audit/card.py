@@ -126,7 +126,7 @@ def _quality(report: Mapping[str, object]) -> str:
 
 
 def _claims(report: Mapping[str, object]) -> str:
-    """What is claimed of each column in its values; never what only a trial's real table knows."""
+    """Claims on each column in its values; nothing that only a trial's real table tells."""
     quality = report.get("quality")
     claims = _tables(quality.get("columns")) if isinstance(quality, Mapping) else []
     if not claims:

@@ -133,7 +133,7 @@ def _resource(file: Packed, form: TextFormat) -> dict[str, object]:
 
 
 def _dialect(form: TextFormat) -> dict[str, str]:
-    """What of a format is not the standard's default."""
+    """The parts of a format that are not the standard's default."""
     written = {"delimiter": form.delimiter, "quoteChar": form.quote}
     usual = {"delimiter": ",", "quoteChar": '"'}
     return {key: value for key, value in written.items() if value != usual[key]}

@@ -318,7 +318,7 @@ def lines_of(made: Plan) -> list[str]:
 
 
 def _otherwise(made: Plan) -> str:
-    """What the same release costs by another way of counting."""
+    """The epsilon of the same release by another way of counting, in words."""
     for epsilon, counted in ((made.plain, "by zCDP"), (made.composed, "composed numerically")):
         if epsilon is not None:
             return f" ({math.ceil(1000 * epsilon) / 1000:g} {counted})"

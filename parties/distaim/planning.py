@@ -159,7 +159,7 @@ def _division(
 
 
 def _accountants(run: RunSection, shape: _Shape) -> list[Accountant]:
-    """What may charge the run's events: zCDP always, and a Gaussian's loss where it knows what a choice costs."""
+    """Accountants for the run's events: zCDP always, and a Gaussian's loss where a choice has a known factor."""
     if run.accountant != GAUSSIAN:
         return [ZCDP]
     rounds = CENTRAL_ROUNDS * shape.columns if run.schedule == ANNEALED else run.rounds
@@ -333,7 +333,7 @@ class _Paid:
 
 @dataclass(frozen=True, slots=True)
 class _Sampling:
-    """How exact a run samples, what that takes at most, and the rho that is left of epsilon and delta for a unit.
+    """Precision of a run's samples, their distance at most, and the budget that epsilon and delta leave for a unit.
 
     The ``distance`` has what the ``accountant`` takes noise for another one by.
     """

@@ -160,7 +160,7 @@ def notes(result: Mapping[str, Any], config: Config) -> tuple[str, ...]:
 
 
 def _accounting(config: Config) -> tuple[str, ...]:
-    """How epsilon was counted, and what the other way of counting says."""
+    """The way that epsilon was counted, and the figure of the other way, in sentences."""
     workload = config.build_workload()
     plain = zcdp_epsilon(config, workload)
     if plain is not None:

@@ -1,4 +1,4 @@
-"""What is claimed of each column, as tables of a report's page and of a model card.
+"""Claims on each column, as tables of a report's page and of a model card.
 
 Provides ``claims_section`` (HTML) and ``claim_rows`` with ``CLAIM_HEADS``, the same as texts. Every text of the page is
 escaped. Secret: nothing; figures of a real table are in the page alone, and marked.

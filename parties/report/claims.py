@@ -1,4 +1,4 @@
-"""What is claimed of each column of a synthetic table, in its reader's units: the part `columns` of `quality`.
+"""Claims on each column of a synthetic table, in its reader's units: the part `columns` of `quality`.
 
 Provides ``column_claims``, and for trials ``claims_with_truth`` and ``truth_in_words``. Claims follow from the
 intervals of `quality`, the public domain and the table alone. Public: everything but what ``claims_with_truth`` adds,
@@ -228,7 +228,7 @@ def claims_with_truth(
 
 
 def truth_in_words(claims: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Which claims were wrong, in sentences: one that none was, or one for each column of which some were."""
+    """The claims that were wrong, in sentences: one that none was, or one for each column with a wrong claim."""
     wrong = [claim for claim in claims if claim["wrong"]]
     if not wrong:
         return [f"Held against the real table, no claim on {_columns(len(claims))} is wrong."]
@@ -279,7 +279,7 @@ def _moved(claim: Mapping[str, Any], synthetic: ColumnValues, real: ColumnValues
 def _wrong_numbers(
     claim: Mapping[str, Any], column: Ordered, real: ColumnValues, true: Claim
 ) -> list[str]:
-    """Which of a column's own figures do not hold; the true ones are added to ``true``."""
+    """The column's figures that do not hold; the true ones are added to ``true``."""
     if "mean" not in claim:
         return []
     wrong = ["how far values are moved"] * (
@@ -308,5 +308,5 @@ def _inside(interval: Mapping[str, Any], share: float) -> bool:
 
 
 def _number(column: Ordered, shown: float | str) -> float:
-    """What a figure of a claim stands for."""
+    """The meaning of a figure of a claim."""
     return column.tick(str(shown)) if isinstance(column, Moment) else float(shown)

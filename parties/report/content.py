@@ -89,7 +89,7 @@ class SourceSize:
 
 @dataclass(frozen=True, slots=True)
 class Privacy:
-    """The budget in zCDP, what was charged, and what the implementation adds to delta.
+    """The budget, the charges against it in the run's currency, and the part of delta that sampling takes.
 
     Raises ValueError when the ledger's sum is above the budget, beyond the rounding of its sum.
     """

@@ -105,7 +105,7 @@ def aim_quality(
 
 
 def _fine(workload: Workload, result: AimResult, noise: NoiseKind) -> list[Released]:
-    """What round 0 measured of columns with private bins, by their fine cells, the missing values last."""
+    """Round 0's measurements of columns with private bins, by their fine cells, the missing values last."""
     found = []
     for m in result.measurements:
         column = workload.domain.columns[m.candidate] if _chose_bins(workload, m) else None

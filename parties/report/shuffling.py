@@ -43,7 +43,7 @@ def shuffling(gains: Sequence[PairGain], pairs: int) -> dict[str, Any]:
 
 
 def shuffling_in_words(found: Mapping[str, Any]) -> str:
-    """Whether what was released shows that pairs are closer to the data than independent columns; "" without pairs."""
+    """The finding on pairs beside independent columns, by what was released; "" without pairs."""
     if not found["pairs"]:
         return ""
     measured, shown = found["measured"], found["shown"]
@@ -84,7 +84,7 @@ def shuffling_with_truth(
 
 
 def measured_in_words(found: Mapping[str, Any]) -> str:
-    """What a trial measured; "" elsewhere."""
+    """The measurement of a trial; "" elsewhere."""
     true = found.get("true")
     if true is None:
         return ""

@@ -92,7 +92,7 @@ class _Columns:
         )
 
     def _lost(self, name: str) -> float:
-        """What a marginal with other columns loses in one's bins; of wide ones without a claim everything."""
+        """The loss of a marginal in one column's bins; everything for wide bins without a claim."""
         claim = self._claims.get(name)
         return float(name in self._wide) if claim is None else float(claim.get("bin_lost", 0.0))
 

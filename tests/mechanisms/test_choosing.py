@@ -1,4 +1,4 @@
-"""What a round chooses among: while the tree grows pairs that join, unless noise would drown them."""
+"""Candidates of a round: while the tree grows pairs that join, unless noise would drown them."""
 
 import itertools
 

@@ -383,7 +383,7 @@ def test_widest_width_says_what_a_domain_loses() -> None:
 
 
 def test_drafts_of_one_column_load(tmp_path: Path) -> None:
-    """What a draft says is what its own values are taken by."""
+    """A draft takes its own values."""
     for seed in range(300, 310):
         domain, _ = there_and_back(ugly(seed)[0])
         assert domain.columns[0].size >= 1

@@ -48,7 +48,7 @@ def zipped(files: dict[str, bytes]) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Disguise:
-    """How the table is written."""
+    """The form of the table."""
 
     delimiter: str = ","
     encoding: str = "utf-8"

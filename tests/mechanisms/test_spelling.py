@@ -1,4 +1,4 @@
-"""How numbers are spelt: signs around digits, durations and times of day."""
+"""Spellings of numbers: signs around digits, durations and times of day."""
 
 import pytest
 from hypothesis import given

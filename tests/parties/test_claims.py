@@ -1,4 +1,4 @@
-"""What is claimed of columns in their reader's units holds, whatever bins they have; a mark by cells would not."""
+"""Claims on columns in their reader's units hold, whatever bins they have; a mark by cells would not."""
 
 import itertools
 import re

@@ -60,7 +60,7 @@ def _times(plan: Schedule, event: Event) -> int:
 
 
 def rounded(config: Config, plan: Schedule) -> float:
-    """What a marginal's noise is from that of the accountant's, for all rows of a unit."""
+    """The distance of a marginal's noise from the accountant's, for all rows of a unit."""
     run, rows = config.run, config.rows_of_unit
     largest = row_budget(plan.accountant.budget(run.epsilon, run.delta), rows)
     return rows * plan.accountant.distance(noise_kind(config), largest)
