@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import codecs
 import re
+import string
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 
@@ -21,6 +22,15 @@ NEEDED, ALL = "needed", "all"
 _SAMPLE_LINES = 20
 _LINE_END = re.compile(r"\r\n|\r|\n")
 LINE_ENDS = {"lf": "\n", "crlf": "\r\n", "cr": "\r"}
+
+
+def _writes_text(encoding: str) -> bool:
+    """An encoding gives back what every table is made of: no compression, no cipher, no names of hosts."""
+    table = f"{string.printable}\r\n"
+    try:
+        return table.encode(encoding).decode(encoding) == table
+    except (LookupError, UnicodeError):
+        return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +54,10 @@ class TextFormat:
             Dialect(self.delimiter, self.decimal, self.encoding)
         except DataError as error:
             raise DomainError(f"[format] {error}") from None
+        if not _writes_text(self.encoding):
+            raise DomainError(
+                f"[format] encoding = {self.encoding!r}; it is none of text, as utf-8, cp1252 or utf-16 are"
+            )
         if self.quote not in ('"', "'") or self.quote == self.delimiter:
             raise DomainError(f"[format] quote = {self.quote!r}; it is \" or '")
         if self.quoting not in (NEEDED, ALL):

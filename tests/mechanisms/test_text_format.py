@@ -103,6 +103,9 @@ def test_a_draft_has_the_format_of_its_table_and_writes_one_that_is_alike(tmp_pa
     [
         ({"delimiter": ";;"}, "one character is needed"),
         ({"encoding": "klingon"}, "is unknown"),
+        ({"encoding": "zlib_codec"}, "none of text"),
+        ({"encoding": "rot13"}, "none of text"),
+        ({"encoding": "idna"}, "none of text"),
         ({"encoding": "ascii"}, r'"ascii" has no characters for'),
         ({"quote": "q"}, "it is"),
         ({"quoting": "some"}, '"needed" or "all"'),
