@@ -13,14 +13,15 @@ AT_ONCE = 4096
 """Samples made at a time, at most, unless one selection takes more: they cost hardly more than 250 do."""
 
 
-def lacking(samples: int, count: int, selections: int) -> int:
+def lacking(samples: int, count: int, most: int, selections: int) -> int:
     """How many to make where ``samples`` are there, before one of so many ``selections`` to come takes ``count``.
 
-    None while there are enough; else what all of these selections take, or as many whole ones as ``AT_ONCE`` allows.
+    None while there are enough; else what all of these selections take if each is among ``most``, or as many whole ones
+    as ``AT_ONCE`` allows. However many each is among then, no more are made in all, nor more often.
     """
     if samples >= count:
         return 0
-    return count * max(1, min(selections, AT_ONCE // count))
+    return most * max(1, min(selections, AT_ONCE // most))
 
 
 class GumbelSupply:
@@ -36,10 +37,6 @@ class GumbelSupply:
     def samples(self) -> int:
         """How many are there."""
         return 0 if self._held is None else self._held.size
-
-    def lacking(self, count: int, selections: int) -> int:
-        """As ``lacking``, by what is there."""
-        return lacking(self.samples, count, selections)
 
     async def take(
         self,

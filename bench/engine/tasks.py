@@ -37,7 +37,7 @@ from protocols.ring import BITS, R32, R64
 from protocols.row_plan import CountPlan, plan_counting
 from protocols.select_spec import SelectSpec, integer_bits
 from protocols.shares import Share
-from protocols.supply import AT_ONCE, GumbelSupply
+from protocols.supply import AT_ONCE, GumbelSupply, lacking
 
 GROUPS = 64
 CANDIDATES = 250
@@ -169,9 +169,9 @@ def whole_select(ctx: Context, cells: int) -> Job:
 async def _selections(
     ctx: Context, x_sh: Share, spec: SelectSpec, kept: count_bits.CountBits | None = None
 ) -> None:
-    noise = GumbelSupply()
+    noise, count = GumbelSupply(), len(spec.sizes)
     for left in range(SELECTIONS, 0, -1):
-        samples = noise.lacking(len(spec.sizes), left)
+        samples = lacking(noise.samples, count, count, left)
         await select.select(ctx, x_sh, spec, kept=kept, noise=partial(noise.take, lacking=samples))
 
 

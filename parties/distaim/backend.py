@@ -19,6 +19,7 @@ from mechanisms.scores import ScoreSpec
 from mechanisms.workload import Workload
 from parties.distaim.agreement import save_selection
 from parties.distaim.arrivals import Arrivals
+from parties.distaim.feasible import selectable
 from parties.distaim.kept_bits import KeptBits
 from parties.distaim.notes import INPUTS, REPEATED, ROUND, SELECTED, SELECTING
 from parties.distaim.openings import Openings, choice_name, commit, measurement_name
@@ -97,6 +98,7 @@ class MpcBackend:
     ) -> None:
         self._ctx = ctx
         self._workload = workload
+        self._most = len(selectable(workload))
         self._plan = plan
         self._arrivals = arrivals
         self._ledger = ledger
@@ -297,9 +299,9 @@ class MpcBackend:
     def _inputs_of(self, spec: ScoreSpec, scale: float, count: int, left: int) -> Inputs:
         """What the round goes by, with the samples of noise that its choice takes: those that are left, or new ones."""
         digest = self._openings.selection(self._round, self._digest, self._members, spec, scale)
-        if self._openings.is_avoided(self._round) or self._gumbels.lacking(count, left):
+        if self._openings.is_avoided(self._round) or self._gumbels.samples < count:
             noise = self._openings.noise(self._round, digest)
-            return Inputs(self._round, digest, noise, lacking(0, count, left))
+            return Inputs(self._round, digest, noise, lacking(0, count, self._most, left))
         used = self._pool_size - self._gumbels.samples
         return Inputs(self._round, digest, self._pool, self._pool_size, used)
 

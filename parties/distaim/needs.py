@@ -261,7 +261,7 @@ def _samples_made(count: int, selections: int) -> Counter[int]:
     """How many samples of noise so many selections among ``count`` make, and how many of them make as many."""
     made, left = Counter[int](), 0
     for still in range(selections, 0, -1):
-        samples = lacking(left, count, still)
+        samples = lacking(left, count, count, still)
         made[samples] += 1
         left += samples - count
     return made
