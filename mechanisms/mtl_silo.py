@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,12 @@ from mechanisms.errors import RequestRefused
 from mechanisms.fixed_point import encode, encode_rows, unpack_arrays
 from mechanisms.mr_mtl import MODELS, VOTE_BITS, VOTES, MtlSettings, is_fedavg
 from mechanisms.noise_stream import DiscreteGaussianStream
-from mechanisms.rdp import RdpLedger, gaussian, least_multiplier, sampled_gaussian
+from mechanisms.sampled_loss import (
+    SampledGaussian,
+    SampledLedger,
+    least_multiplier,
+    multiplier_on_lattice,
+)
 from mechanisms.sampling import RandomBytes
 from mechanisms.silos import Request
 
@@ -42,9 +48,10 @@ class SiloRows:
         return "SiloRows()"
 
 
+@lru_cache(maxsize=1024)
 def multiplier_of(q: float, steps: int, epsilon: float, delta: float) -> float:
     """The noise multiplier that keeps (epsilon, delta) over ``steps`` noisy sums at the sampling rate ``q``."""
-    return least_multiplier(lambda z: steps * sampled_gaussian(q, z), epsilon, delta)
+    return least_multiplier(lambda z: {SampledGaussian(q, z): steps}, epsilon, delta)
 
 
 class MtlSilo:
@@ -74,8 +81,8 @@ class MtlSilo:
             if not all(np.isfinite(numbers).all() for numbers in part):
                 raise ValueError("a feature or a label is not finite")
         self._size = len(y)
-        self.training = RdpLedger(epsilon, delta)
-        self.voting = RdpLedger(epsilon, delta)
+        self.training = SampledLedger(epsilon, delta)
+        self.voting = SampledLedger(epsilon, delta)
         self._settings = settings
         self._rows = rows
         self._random_bytes = random_bytes
@@ -83,9 +90,15 @@ class MtlSilo:
         self._q = settings.sampling_rate(self._size)
         steps = settings.total_steps(self._size)
         z = multiplier or multiplier_of(self._q, steps, epsilon, delta)
-        self._step_cost = sampled_gaussian(self._q, z)
+        self._step = SampledGaussian(self._q, z)
+        if multiplier is None:
+            # All at once: rounds that are part of this are not composed one by one.
+            self.training.require(MODELS, self._step, steps)
         self._noise = noise_for(
-            z, random_bytes, clip=settings.clip, scale_bits=settings.gradient_bits
+            multiplier_on_lattice(z, math.ldexp(settings.clip, settings.gradient_bits)),
+            random_bytes,
+            clip=settings.clip,
+            scale_bits=settings.gradient_bits,
         )
         self._models = np.tile(settings.start, (len(settings.lambdas), 1))
         self._chosen: int | None = None if settings.tuning_rounds else 0
@@ -153,10 +166,9 @@ class MtlSilo:
     def resume(self, state: Mapping[str, Any]) -> None:
         """Go on where a process before this one was, whose ``state`` that is; charges are entered again."""
         if state["steps"]:
-            self.training.charge(f"{MODELS}, before", self._step_cost, state["steps"])
+            self.training.charge(f"{MODELS}, before", self._step, state["steps"])
         if state["votes"] is not None:
-            z = least_multiplier(gaussian, self.voting.epsilon, self.voting.delta)
-            self.voting.charge(VOTES, gaussian(z), 1)
+            self.voting.charge(VOTES, self._vote_cost(), 1)
             self._votes = np.array(state["votes"], np.int64)
         self._round, self._chosen = state["round"], state["chosen"]
         self._models = np.array(state["models"], np.float64).reshape(self._models.shape)
@@ -184,7 +196,7 @@ class MtlSilo:
         if number > self._round:
             steps = settings.steps(self._size)
             # Charged before a row is looked at. A silo that missed rounds has made fewer steps, and is charged fewer.
-            self.training.charge(f"{MODELS}, round {number}", self._step_cost, steps * count)
+            self.training.charge(f"{MODELS}, round {number}", self._step, steps * count)
             self._round = number
             if not tuning:
                 self._chosen = candidates[0]
@@ -231,6 +243,9 @@ class MtlSilo:
             w = np.clip(w, -settings.bound, settings.bound)
         self._models[candidate] = w
 
+    def _vote_cost(self) -> SampledGaussian:
+        return SampledGaussian(1, multiplier_of(1, 1, self.voting.epsilon, self.voting.delta))
+
     def _vote(self, request: Request) -> NDArray[np.int64]:
         """Sums over held-out rows of how the candidates' losses differ, with this silo's own noise."""
         settings = self._settings
@@ -244,8 +259,8 @@ class MtlSilo:
             return self._votes
         (means,) = unpack_arrays(request.payload, self._models.shape)
         x, y = self._rows.held_out
-        z = least_multiplier(gaussian, self.voting.epsilon, self.voting.delta)
-        self.voting.charge(VOTES, gaussian(z), 1)
+        vote = self._vote_cost()
+        self.voting.charge(VOTES, vote, 1)
         judged = [
             self._in_box(mean) if is_fedavg(lambda_) else model
             for lambda_, mean, model in zip(settings.lambdas, means, self._models, strict=True)
@@ -254,8 +269,7 @@ class MtlSilo:
         # What a row says of all candidates alike does not choose between them.
         differences = (losses - losses.mean(axis=1, keepdims=True)) / settings.vote_norm
         votes = encode_rows(differences, scale_bits=VOTE_BITS, norm=1.0).sum(axis=0)
-        noise = DiscreteGaussianStream(
-            math.nextafter(z * 2**VOTE_BITS, math.inf), self._random_bytes
-        )
+        sigma = multiplier_on_lattice(vote.z, 2.0**VOTE_BITS) * 2**VOTE_BITS
+        noise = DiscreteGaussianStream(math.nextafter(sigma, math.inf), self._random_bytes)
         self._votes = np.clip(votes + noise.draw(len(votes)), expected.low, expected.high)
         return self._votes

@@ -1,7 +1,7 @@
-"""Renyi differential privacy of sampled Gaussian noise, what it means in epsilon and delta, and a ledger in it.
+"""Renyi differential privacy of sampled Gaussian noise, and what it means in epsilon and delta.
 
-Provides ``ORDERS``, ``sampled_gaussian`` (one step of DP-SGD), ``gaussian``, ``epsilon_of``, ``least_multiplier`` and
-``RdpLedger``. A curve is float64 (len(ORDERS),): the Renyi divergence at each order; those of steps add up, also where
+Provides ``ORDERS``, ``sampled_gaussian`` (one step of DP-SGD), ``gaussian``, ``epsilon_of`` and ``least_multiplier``.
+A curve is float64 (len(ORDERS),): the Renyi divergence at each order; those of steps add up, also where
 a step is chosen by what the ones before have released.
 
 Public: everything here. Neighbouring tables: one example is there or is not, and the declared number of rows, which
@@ -15,19 +15,17 @@ That bounds continuous and discrete noise in either direction, and (a - 1) D_a i
 interpolated (README, "What a step of DP-SGD costs", has the proofs). Rounding goes against us by 1e-9 of each curve.
 
 Source: Mironov, Talwar, Zhang 2019 (whole orders); Canonne, Kamath, Steinke 2020, Proposition 12 (conversion).
-Limits: orders up to 512; no tighter account by numerical composition.
+Limits: orders up to 512. ``sampled_loss`` says less epsilon of the same steps.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mechanisms.errors import BudgetExceeded
 from mechanisms.events import check_positive
 
 _WHOLE = (*range(2, 65), *range(68, 129, 4), *range(144, 513, 16))
@@ -123,56 +121,3 @@ def least_multiplier(
         low, high = (low, middle) if keeps(middle) else (middle, high)
     # Charged step by step the sum is rounded otherwise; it has to fit all the same.
     return high * (1 + 1e-8)
-
-
-@dataclass(frozen=True, slots=True)
-class RdpEntry:
-    """``steps`` releases of one kind, ``name``, whose curve is that of one times their number."""
-
-    name: str
-    steps: int
-    epsilon_after: float
-
-
-class RdpLedger:
-    """What one silo has released, against its own (``epsilon``, ``delta``); kept in memory.
-
-    Raises ``ValueError`` for numbers out of range.
-    """
-
-    def __init__(self, epsilon: float, delta: float) -> None:
-        check_positive("epsilon", epsilon)
-        self.epsilon, self.delta = epsilon, delta
-        self._curve = np.zeros(len(ORDERS))
-        self._entries: list[RdpEntry] = []
-        epsilon_of(self._curve, delta)
-
-    def __repr__(self) -> str:
-        return f"RdpLedger(spent={self.spent:.4g} of {self.epsilon:.4g}, delta={self.delta:g})"
-
-    @property
-    def spent(self) -> float:
-        """The epsilon, at ``delta``, of everything that was charged; 0 where nothing was."""
-        return epsilon_of(self._curve, self.delta) if self._entries else 0.0
-
-    @property
-    def entries(self) -> list[RdpEntry]:
-        """All charges, in their order."""
-        return list(self._entries)
-
-    def charge(self, name: str, curve: NDArray[np.float64], steps: int) -> None:
-        """Enters ``steps`` releases of ``curve`` each; call it before anything of them is computed.
-
-        Raises ``BudgetExceeded``, and enters nothing, where that is more than the budget.
-        """
-        if steps < 1 or curve.shape != self._curve.shape or not (curve >= 0).all():
-            raise ValueError(f"{name}: {steps} steps of a curve of shape {curve.shape}")
-        after = self._curve + steps * curve
-        epsilon = epsilon_of(after, self.delta)
-        if epsilon > self.epsilon:
-            raise BudgetExceeded(
-                f"{name}: {steps} steps were refused: with them epsilon is {epsilon:.6g} at delta {self.delta:g}, "
-                f"and the budget is {self.epsilon:.6g}"
-            )
-        self._curve = after
-        self._entries.append(RdpEntry(name, steps, epsilon))

@@ -9,10 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mechanisms.errors import BudgetExceeded
 from mechanisms.rdp import (
     ORDERS,
-    RdpLedger,
     epsilon_of,
     gaussian,
     least_multiplier,
@@ -110,22 +108,3 @@ def test_least_multiplier_keeps_its_epsilon_and_hardly_less() -> None:
     assert 5.9999 < epsilon_of(600 * sampled_gaussian(0.3, z), 1e-3) <= 6.0
     with pytest.raises(ValueError, match="no noise"):
         least_multiplier(lambda z: 10**9 * gaussian(z), 1e-3, 1e-9)
-
-
-def test_ledger_takes_what_fits_step_by_step_and_not_one_more() -> None:
-    z = least_multiplier(lambda z: 600 * sampled_gaussian(0.3, z), 6.0, 1e-3)
-    ledger, curve = RdpLedger(6.0, 1e-3), sampled_gaussian(0.3, z)
-    assert ledger.spent == 0
-    for _ in range(200):
-        ledger.charge("models", curve, 3)
-    spent = ledger.spent
-    assert spent == pytest.approx(6.0, rel=1e-4)
-    with pytest.raises(BudgetExceeded, match="1 steps were refused"):
-        ledger.charge("models", curve, 1)
-    assert ledger.spent == spent
-    assert len(ledger.entries) == 200
-    assert "spent=" in repr(ledger)
-    with pytest.raises(ValueError, match="steps"):
-        ledger.charge("models", -curve, 1)
-    with pytest.raises(ValueError, match="delta"):
-        RdpLedger(1.0, 0.0)

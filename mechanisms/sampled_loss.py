@@ -1,0 +1,390 @@
+"""The privacy loss of sampled Gaussian noise, composed numerically: what the steps of DP-SGD cost together.
+
+Provides ``SampledGaussian`` (one step), ``delta_of``, ``epsilon_of`` and ``least_multiplier`` of many, and
+``SampledLedger``. Public: everything here. Neighbouring tables: one example is there or is not, and the declared number
+of rows stays. A step may be chosen by what the ones before have released.
+
+A step is dominated by a pair of distributions on the line, one for each direction (Zhu, Dong, Wang 2022, Theorem 11):
+P = N(0, 1) and the mixture M = (1-q) P + q N(1/z, 1), whose loss log M/P grows with the answer. Pairs compose; delta is
+the larger one of the two directions'.
+
+Representation: losses on a grid of step h, doubles. The probability between two points of the grid goes to these two
+so that it stays under both distributions: that is a straight line, over e^x, above a convex curve (Doroshenko et al.
+2022), and adds h^2 / 4 to a variance at most. What lies beyond the grid is moved up, or is counted as delta. Sums of
+losses are powers of one Fourier transform of the probabilities p e^(t x) in place of p, with t such that their mean is
+about epsilon: what rounds there is small beside delta itself, whatever delta is. What the transform's period folds over
+adds to delta where it comes from below; where it comes from above, Markov's bound on e^(t x) is added. Rounding goes
+against us by 1e-6 of delta.
+
+Discrete noise of a variance 4 units^2 larger costs no more than continuous noise, but for a distance of 1e-33 for each
+coordinate (README, "What a step of DP-SGD costs"): ``multiplier_on_lattice``, and 1e-20 of every delta.
+
+Source: Koskela, Jalko, Honkela 2020 (Fourier transforms); Gopi, Lee, Wutschitz 2021; the names above. Never above what
+``rdp`` says. Limits: a delta below 1e-15 and an epsilon above 100 are left to that.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mechanisms import rdp
+from mechanisms.errors import BudgetExceeded
+from mechanisms.events import check_positive
+
+__all__ = [
+    "SampledGaussian",
+    "SampledLedger",
+    "delta_of",
+    "epsilon_of",
+    "least_multiplier",
+    "multiplier_on_lattice",
+]
+
+_REACH = 13.0
+"""Deviations beyond which a normal variable has a probability below 1e-38."""
+_POINTS_A_DEVIATION = 24
+_DEVIATIONS = 14
+_MOST_LINES, _MOST_POINTS = 1 << 16, 1 << 22
+_SLACK = 1 + 1e-6
+_ROUNDED = 1e-20
+_LEAST_DELTA, _MOST_EPSILON = 1e-15, 100.0
+_LARGEST = 500.0
+"""A loss, beyond which probabilities count as delta."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class SampledGaussian:
+    """A noisy sum over a Poisson sample: every row is in it with probability ``q`` at most.
+
+    ``z``: the noise's deviation in multiples of the most that one row adds to the sum, in Euclidean norm. Raises
+    ``ValueError`` unless q lies in (0, 1] and z is positive and finite.
+    """
+
+    q: float
+    z: float
+
+    def __post_init__(self) -> None:
+        check_positive("z", self.z)
+        if not 0 < self.q <= 1:
+            raise ValueError(f"q = {self.q}; a sampling rate lies above 0 and is at most 1")
+
+
+Steps = Mapping[SampledGaussian, int]
+"""How many of each kind."""
+
+
+def multiplier_on_lattice(z: float, units: float) -> float:
+    """That of discrete noise which costs no more than continuous noise of ``z``: one row adds ``units`` at most."""
+    return math.sqrt(z * z + 4 / (units * units)) * (1 + 1e-15)
+
+
+def delta_of(steps: Steps, epsilon: float) -> float:
+    """A delta with which ``steps`` together are (epsilon, delta)-private; 1 where nothing can be said.
+
+    Raises ``ValueError`` unless epsilon is positive and finite.
+    """
+    check_positive("epsilon", epsilon)
+    if not sum(steps.values()):
+        return 0.0
+    found = (_composed(steps, epsilon, added=added).delta(epsilon) for added in (True, False))
+    return min(1.0, max(found) * _SLACK + _ROUNDED)
+
+
+def epsilon_of(steps: Steps, delta: float) -> float:
+    """An epsilon with which ``steps`` together are (epsilon, delta)-private, to 1e-6; never above that by Renyi curves.
+
+    Raises ``ValueError`` unless delta lies between 0 and 1.
+    """
+    by_curve = rdp.epsilon_of(_curve(steps), delta)
+    if not sum(steps.values()):
+        return 0.0
+    if delta < _LEAST_DELTA or not 0 < by_curve < _MOST_EPSILON:
+        return by_curve
+    allowed = (delta - _ROUNDED) / _SLACK
+    # Tilted for one epsilon, the probabilities serve for those near it; the last is looked at by its own.
+    parts = [_composed(steps, by_curve, added=added) for added in (True, False)]
+    low, high = 0.0, by_curve
+    while high - low > 1e-7 * by_curve:
+        middle = (low + high) / 2
+        keeps = all(part.delta(middle) <= allowed for part in parts)
+        low, high = (low, middle) if keeps else (middle, high)
+    found = min(by_curve, high * (1 + 1e-7))
+    return found if delta_of(steps, found) <= delta else by_curve
+
+
+def least_multiplier(steps_of: Callable[[float], Steps], epsilon: float, delta: float) -> float:
+    """The least noise multiplier z, to 1e-6 and rounded up, whose steps ``steps_of(z)`` keep (epsilon, delta).
+
+    Raises ``ValueError`` for numbers out of range, or where not even z = 10^6 is enough.
+    """
+    high = rdp.least_multiplier(lambda z: _curve(steps_of(z)), epsilon, delta)
+    if delta < _LEAST_DELTA or epsilon > _MOST_EPSILON:
+        return high
+
+    def keeps(z: float) -> bool:
+        return delta_of(steps_of(z), epsilon) <= delta
+
+    low = high / 2
+    while keeps(low):
+        low, high = low / 2, low
+    while high - low > 1e-6 * high:
+        middle = (low + high) / 2
+        low, high = (low, middle) if keeps(middle) else (middle, high)
+    return high
+
+
+@dataclass(frozen=True, slots=True)
+class SampledEntry:
+    """``steps`` releases of one kind, ``event``, for what ``name`` says."""
+
+    name: str
+    event: SampledGaussian
+    steps: int
+
+
+class SampledLedger:
+    """What one silo has released, against its own (``epsilon``, ``delta``); kept in memory.
+
+    Raises ``ValueError`` for numbers out of range.
+    """
+
+    def __init__(self, epsilon: float, delta: float) -> None:
+        check_positive("epsilon", epsilon)
+        if not 0 < delta < 1:
+            raise ValueError(f"delta = {delta}; it lies between 0 and 1")
+        self.epsilon, self.delta = epsilon, delta
+        self._spent = Counter[SampledGaussian]()
+        self._affordable = Counter[SampledGaussian]()
+        self._entries: list[SampledEntry] = []
+
+    def __repr__(self) -> str:
+        return f"SampledLedger(spent={self.spent:.4g} of {self.epsilon:.4g}, delta={self.delta:g})"
+
+    @property
+    def spent(self) -> float:
+        """The epsilon, at ``delta``, of everything that was charged; 0 where nothing was."""
+        return min(self.epsilon, epsilon_of(self._spent, self.delta))
+
+    @property
+    def entries(self) -> list[SampledEntry]:
+        """All charges, in their order."""
+        return list(self._entries)
+
+    def require(self, name: str, event: SampledGaussian, steps: int) -> None:
+        """Raises ``BudgetExceeded`` where so many ``steps`` more are above the budget. Fewer are not, then."""
+        check_positive(f"{name}: steps", steps)
+        after = self._spent + Counter({event: steps})
+        if after <= self._affordable:
+            return
+        if rdp.epsilon_of(_curve(after), self.delta) > self.epsilon:
+            found = delta_of(after, self.epsilon)
+            if found > self.delta:
+                raise BudgetExceeded(
+                    f"{name}: {steps} steps were refused: with them delta is {found:.6g} at epsilon "
+                    f"{self.epsilon:.6g}, and the budget is {self.delta:g}"
+                )
+        self._affordable = after
+
+    def charge(self, name: str, event: SampledGaussian, steps: int) -> None:
+        """Enters ``steps`` releases of ``event`` each; call it before anything of them is computed.
+
+        Raises ``BudgetExceeded``, and enters nothing, where that is more than the budget.
+        """
+        self.require(name, event, steps)
+        self._spent[event] += steps
+        self._entries.append(SampledEntry(name, event, steps))
+
+
+def _curve(steps: Steps) -> NDArray[np.float64]:
+    total = np.zeros(len(rdp.ORDERS))
+    for event, count in steps.items():
+        total += count * rdp.sampled_gaussian(event.q, event.z)
+    return total
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Composed:
+    """The sum of all losses: at ``losses`` (n,) it has the probability ``tilted`` e^(``scale`` - ``tilt`` loss).
+
+    ``beyond`` is delta whatever epsilon is.
+    """
+
+    losses: NDArray[np.float64]
+    tilted: NDArray[np.float64]
+    tilt: float
+    scale: float
+    beyond: float
+
+    def delta(self, epsilon: float) -> float:
+        """The expected part of a loss above ``epsilon``: E max(0, 1 - e^(epsilon - loss))."""
+        over = self.losses > epsilon
+        losses = self.losses[over]
+        weights = -np.expm1(epsilon - losses) * np.exp(self.scale - self.tilt * losses)
+        return float(self.tilted[over] @ weights) + self.beyond
+
+
+_NOTHING = _Composed(np.zeros(0), np.zeros(0), 1.0, 0.0, 1.0)
+"""Where nothing is known."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Tilted:
+    """``weights``, probabilities times e^(t loss) by their sum, the logarithm of that sum, and the losses' moments."""
+
+    weights: NDArray[np.float64]
+    log: float
+    mean: float
+    variance: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Part:
+    """Of one kind of step: logarithms of the probabilities of the losses ``(first + i) h``.
+
+    ``beyond`` is the probability of a loss of any size.
+    """
+
+    first: int
+    logs: NDArray[np.float64]
+    beyond: float
+    count: int
+
+    def tilted(self, tilt: float, step: float) -> _Tilted:
+        """One step's losses under probabilities that grow with them."""
+        losses = step * (self.first + np.arange(self.logs.size))
+        exponents = self.logs + tilt * losses
+        peak = float(exponents.max())
+        weights = np.exp(exponents - peak)
+        total = float(weights.sum())
+        weights /= total
+        mean = float(weights @ losses)
+        variance = float(weights @ (losses - mean) ** 2)
+        return _Tilted(weights, peak + math.log(total), mean, variance)
+
+
+def _composed(steps: Steps, epsilon: float, *, added: bool) -> _Composed:
+    """All losses together, tilted for ``epsilon``; ``added``: the example is there, or is not."""
+    used = {event: count for event, count in steps.items() if count}
+    step = _step(used)
+    parts = [_part(event, count, step, added=added) for event, count in sorted(used.items())]
+    beyond = sum(part.count * part.beyond for part in parts)
+    if beyond > 0.5:
+        return _NOTHING
+    tilt = _tilt(parts, step, epsilon)
+    moments = [part.tilted(tilt, step) for part in parts]
+    mean = sum(part.count * m.mean for part, m in zip(parts, moments, strict=True))
+    variance = sum(part.count * m.variance for part, m in zip(parts, moments, strict=True))
+    reach = _DEVIATIONS * math.sqrt(variance) + max(p.logs.size for p in parts) * step
+    # Markov's bound on what is above is small where e^(-tilt reach) is.
+    low, high = mean - reach, max(mean, epsilon) + reach + 40 / tilt
+    if (high - low) / step > _MOST_POINTS:
+        return _NOTHING
+    points = 1 << math.ceil((high - low) / step).bit_length()
+    transform = np.ones(points // 2 + 1, np.complex128)
+    start, scale = 0, 0.0
+    for part, moment in zip(parts, moments, strict=True):
+        folded = np.zeros(points)
+        folded[: moment.weights.size] = moment.weights
+        transform *= np.fft.rfft(folded) ** part.count
+        start += part.count * part.first
+        scale += part.count * moment.log
+    sums = np.fft.irfft(transform, points)
+    # Position k is of the loss (start + k) h, up to a multiple of the period.
+    first = math.ceil(low / step)
+    positions = (first + np.arange(points) - start) % points
+    above = math.exp(min(0.0, scale - tilt * step * (first + points)))
+    losses: NDArray[np.float64] = step * (first + np.arange(points, dtype=np.float64))
+    tilted = np.maximum(0.0, sums[positions])
+    return _Composed(losses, tilted, tilt, scale, beyond + above)
+
+
+def _tilt(parts: Sequence[_Part], step: float, epsilon: float) -> float:
+    """A t for which the losses, tilted, have a mean of about ``epsilon``."""
+    low, high = 1e-3, 1e3
+    for _ in range(24):
+        middle = math.sqrt(low * high)
+        mean = sum(part.count * part.tilted(middle, step).mean for part in parts)
+        low, high = (low, middle) if mean > epsilon else (middle, high)
+    return high
+
+
+def _step(steps: Steps) -> float:
+    """The step of the grid: so small that the losses' deviations hardly grow, unless there are too many points."""
+    least, span = min(_deviation(event) for event in steps), max(_span(event) for event in steps)
+    return max(least / _POINTS_A_DEVIATION, span / _MOST_LINES)
+
+
+def _span(event: SampledGaussian) -> float:
+    """From the least loss of one step that is looked at to the largest."""
+    low, high = _ends(event)
+    return high - low
+
+
+def _deviation(event: SampledGaussian) -> float:
+    """About that of one loss where the example is there: of its variance under P, (e^(1/z^2) - 1) q^2 at small q."""
+    return min(event.q * math.sqrt(math.expm1(min(50.0, event.z**-2))), 1 / event.z)
+
+
+def _part(event: SampledGaussian, count: int, step: float, *, added: bool) -> _Part:
+    """The grid's probabilities of one step's loss."""
+    q, mu = event.q, 1 / event.z
+    least, most = _ends(event)
+    lines = np.arange(math.floor(least / step), math.ceil(most / step) + 1)
+    ends = np.full(lines.size, -np.inf)
+    odds = (np.expm1(lines * step) + q) / q
+    ends[odds > 0] = np.log(odds[odds > 0]) / mu + mu / 2
+    if q == 1:
+        ends = lines * step / mu + mu / 2
+    absent, shifted = _between(ends), _between(ends - mu)
+    present = (1 - q) * absent + q * shifted
+    of_absent_below, of_shifted_below = _below(np.array([ends[0], ends[0] - mu])).tolist()
+    of_absent_above, of_shifted_above = _below(np.array([-ends[-1], mu - ends[-1]])).tolist()
+    of_present_below = (1 - q) * of_absent_below + q * of_shifted_below
+    of_present_above = (1 - q) * of_absent_above + q * of_shifted_above
+    masses = np.zeros(lines.size)
+    width = -math.expm1(-step)
+    if added:
+        # Between lines j and j + 1, with the likelihood ratios e^l: to the upper one goes (M - P e^(l_j)) / (1 - e^-h).
+        upper = np.clip((present - absent * np.exp(lines[:-1] * step)) / width, 0, present)
+        masses[1:] += upper
+        masses[:-1] += present - upper
+        masses[0] += of_present_below
+        return _Part(int(lines[0]), _log(masses), of_present_above, count)
+    # The loss is log P/M, and its upper end the lower line.
+    upper = np.clip((absent - present * np.exp(-lines[1:] * step)) / width, 0, absent)
+    masses[:-1] += upper
+    masses[1:] += absent - upper
+    masses[-1] += of_absent_above
+    return _Part(-int(lines[-1]), _log(masses[::-1]), of_absent_below, count)
+
+
+def _log(masses: NDArray[np.float64]) -> NDArray[np.float64]:
+    with np.errstate(divide="ignore"):
+        return np.log(masses)
+
+
+def _ends(event: SampledGaussian) -> tuple[float, float]:
+    """The losses log M/P: from log(1-q), or the least that is looked at, to that of the largest answer."""
+    q, mu = event.q, 1 / event.z
+    moved = math.log(q) + mu * (_REACH + mu / 2)
+    if q == 1:
+        return -min(_LARGEST, mu * (_REACH + mu / 2)), min(_LARGEST, moved)
+    return math.log1p(-q), min(_LARGEST, float(np.logaddexp(math.log1p(-q), moved)))
+
+
+def _between(ends: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The normal probabilities between neighbours, from the side where there is less, so that little cancels."""
+    below, above = _below(ends), _below(-ends)
+    between: NDArray[np.float64] = np.where(ends[:-1] > 0, -np.diff(above), np.diff(below))
+    return between
+
+
+def _below(ends: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The normal probability of less."""
+    return np.array([math.erfc(-end * math.sqrt(0.5)) / 2 for end in ends.tolist()])
