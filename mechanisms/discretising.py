@@ -48,7 +48,7 @@ FAR, FAR_OF_FEW, FEW_ROWS = (0.01, 5), (0.1, 20), 500
 """A fence: at which share, and how many times its distance from the median; the same in fewer rows."""
 WIDER = 3
 """Times as wide is the next part of an end cell that has too few rows to show a shape."""
-PARTS, PART_ROWS, MOST_TAIL_PARTS = 4, 3, 16
+PARTS, PART_ROWS, MOST_TAIL_PARTS = 6, 3, 16
 """Parts of a cell at most, rows of a part at least, and parts of an end cell at most, which is as wide as its tail."""
 TAILS, WIDE = 2, 3
 """How often a tail is cut at most: where its outermost part is so many times as wide as the next."""
