@@ -18,7 +18,7 @@ import json
 import math
 import struct
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from lzma import LZMAError
 from operator import index
@@ -32,6 +32,7 @@ from numpy.typing import NDArray
 
 from mechanisms.domain import Clique, Domain
 from mechanisms.errors import DomainError, EstimationError
+from mechanisms.tree_pairs import TreePairs
 
 LOG_FLOOR = 100.0
 
@@ -92,11 +93,11 @@ class Model:
     def answers(self, cliques: Iterable[Clique]) -> list[NDArray[np.float64]]:
         """The marginals of some sets of columns, each of shape ``domain.sizes(clique)``, sum 1.
 
-        A set inside a clique is summed out of it; any other is one contraction of conditionals over
-        the part of the tree that connects it.
+        A set inside a clique is summed out of it; a pair comes from what one of its columns tells the other
+        (``tree_pairs``), and any other set is one contraction of conditionals over the part of the tree that connects
+        it.
         """
-        conditionals = [self._conditional(i) for i in range(len(self.cliques))]
-        return [self._answer(clique, conditionals) for clique in cliques]
+        return list(self._answers(cliques))
 
     def answers_q32(self, cliques: Iterable[Clique]) -> NDArray[np.uint32]:
         """The marginals of some sets of columns, one after the other in C order, in units of 2^-32.
@@ -105,10 +106,10 @@ class Model:
         """
         cliques = list(cliques)
         units = np.empty(sum(map(self.domain.size, cliques)), np.uint32)
-        conditionals, start = [self._conditional(i) for i in range(len(self.cliques))], 0
+        start = 0
         # One after the other: in doubles all of them are several times what is returned.
-        for clique in cliques:
-            answer = self._answer(clique, conditionals).reshape(-1) * 2.0**32
+        for marginal in self._answers(cliques):
+            answer = marginal.reshape(-1) * 2.0**32
             np.clip(np.rint(answer, out=answer), 0, 2.0**32 - 1, out=answer)
             units[start : start + answer.size] = answer
             start += answer.size
@@ -225,14 +226,32 @@ class Model:
         given = np.asarray(marginal.sum(axis=axes, keepdims=True))
         return np.asarray(np.divide(marginal, given, out=np.zeros_like(marginal), where=given > 0))
 
-    def _answer(
+    def _answers(self, cliques: Iterable[Clique]) -> Iterator[NDArray[np.float64]]:
+        """See ``answers``. Pairs with the same first column cost little one after the other."""
+        sets = [set(clique) for clique in self.cliques]
+        pairs = TreePairs(self.domain, self.cliques, self.parents, self.marginals)
+        first, of_first = "", dict[str, NDArray[np.float64]]()
+        conditionals: list[NDArray[np.float64]] = []
+        for clique in cliques:
+            wanted = set(clique)
+            holders = [i for i, other in enumerate(sets) if wanted <= other]
+            if holders:
+                i = min(holders, key=lambda i: self.marginals[i].size)
+                axes = tuple(a for a, name in enumerate(self.cliques[i]) if name not in clique)
+                yield np.asarray(self.marginals[i].sum(axis=axes))
+            elif len(clique) == 2:
+                if first != clique[0]:
+                    first, of_first = clique[0], pairs.of(clique[0])
+                yield of_first[clique[1]]
+            else:
+                conditionals = conditionals or [
+                    self._conditional(i) for i in range(len(self.cliques))
+                ]
+                yield self._contracted(clique, conditionals)
+
+    def _contracted(
         self, clique: Clique, conditionals: Sequence[NDArray[np.float64]]
     ) -> NDArray[np.float64]:
-        holders = [i for i, other in enumerate(self.cliques) if set(clique) <= set(other)]
-        if holders:
-            i = min(holders, key=lambda i: self.marginals[i].size)
-            axes = tuple(a for a, name in enumerate(self.cliques[i]) if name not in clique)
-            return np.asarray(self.marginals[i].sum(axis=axes))
         symbols = {name: opt_einsum.get_symbol(i) for i, name in enumerate(self.domain.names)}
         part = self._connecting(clique)
         # The part's distribution is its roots' marginals times every other clique given its parent's columns; what is

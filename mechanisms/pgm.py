@@ -34,7 +34,7 @@ from mechanisms.descent import (
 from mechanisms.domain import Clique, Domain
 from mechanisms.errors import EstimationError
 from mechanisms.inference import JunctionTree
-from mechanisms.junction_tree import model_cells
+from mechanisms.junction_tree import cells_with_each, model_cells
 from mechanisms.model import LOG_FLOOR, Model
 from mechanisms.workload import Workload
 
@@ -257,12 +257,11 @@ def allowed_candidates(
     workload: Workload, model: Model, measured: Mapping[Clique, object], limit: float
 ) -> NDArray[np.bool_]:
     """The candidates inside the model, and those that leave it at ``limit`` cells or below (Alg. 2, line 12)."""
-    cells = model_cells(workload.domain)
     inside = [set(clique) for clique in model.cliques]
-    return np.array(
-        [
-            any(set(candidate) <= clique for clique in inside)
-            or cells([*measured, candidate]) <= limit
-            for candidate in workload.candidates
-        ]
+    allowed = np.array(
+        [any(set(each) <= clique for clique in inside) for each in workload.candidates]
     )
+    outside = np.flatnonzero(~allowed)
+    candidates = [workload.candidates[i] for i in outside]
+    allowed[outside] = cells_with_each(workload.domain, list(measured), candidates) <= limit
+    return allowed

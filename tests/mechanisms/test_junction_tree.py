@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mechanisms.domain import Clique, Domain
-from mechanisms.junction_tree import junction_tree, model_cells
+from mechanisms.junction_tree import cells_with_each, junction_tree, model_cells
 from tests.mechanisms.tables import domain_of
 
 DOMAINS = [domain_of(3, 2, 4, 2, 3), domain_of(2, 2, 2, 2, 2, 2), domain_of(9, 7, 5, 3, 2)]
@@ -88,3 +88,25 @@ def test_model_cells_are_those_of_mbis_tree(domain: Domain, data: st.DataObject)
         mbi().Domain(domain.names, domain.shape), cliques
     )
     assert model_cells(domain)(cliques) == round(size_mb * 2**20 / 8)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    shape=st.lists(st.integers(2, 40), min_size=2, max_size=14),
+    longest=st.integers(2, 3),
+    data=st.data(),
+)
+def test_cells_with_each_are_those_with_every_candidate_by_itself(
+    shape: list[int], longest: int, data: st.DataObject
+) -> None:
+    """Equal sizes make ties, which decide the order: both have to break them alike."""
+    domain = domain_of(*shape)
+    every = [q for k in range(1, longest + 1) for q in itertools.combinations(domain.names, k)]
+    measured = data.draw(st.lists(st.sampled_from(every), max_size=20))
+    cells = model_cells(domain)
+    expected = [cells([*measured, candidate]) for candidate in every]
+    assert cells_with_each(domain, measured, every).tolist() == expected
+
+
+def test_cells_with_each_of_nothing_are_none() -> None:
+    assert cells_with_each(domain_of(2, 3), [("c0",)], []).size == 0

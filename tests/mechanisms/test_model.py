@@ -5,10 +5,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from mechanisms.domain import Domain
 from mechanisms.errors import EstimationError
+from mechanisms.junction_tree import junction_tree
 from mechanisms.model import Model
 from mechanisms.sampling import public_generator
 from tests.mechanisms.tables import domain_of
@@ -189,3 +192,20 @@ def test_model_is_checked_when_made() -> None:
         Model(domain, (("c0",), ("c1",)), (1, -1), (one, one))
     with pytest.raises(ValueError, match="shape"):
         Model(domain, (("c0",), ("c1",)), (-1, -1), (one, np.ones(3)))
+
+
+@settings(max_examples=40, deadline=None)
+@given(data=st.data())
+def test_answers_of_pairs_are_those_of_the_joint_whatever_the_tree(data: st.DataObject) -> None:
+    """Trees of drawn sets: separators of several columns, columns in many cliques, parts that nothing joins."""
+    names = DOMAIN.names
+    every = [q for k in (1, 2, 3) for q in itertools.combinations(names, k)]
+    contained = data.draw(st.lists(st.sampled_from(every), max_size=7))
+    cliques, parents = junction_tree(DOMAIN, contained)
+    rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
+    joint = rng.dirichlet(np.full(np.prod(DOMAIN.shape), 0.2)).reshape(DOMAIN.shape)
+    model = Model(DOMAIN, cliques, parents, tuple(marginal(joint, DOMAIN, q) for q in cliques))
+    expected = joint_of(model)
+    pairs = [pair for pair in itertools.permutations(names, 2) if pair[0] < pair[1]]
+    for pair, answer in zip(pairs, model.answers(pairs), strict=True):
+        assert np.allclose(answer, marginal(expected, DOMAIN, pair), atol=1e-12)
