@@ -7,7 +7,7 @@ come to the same.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,8 +38,14 @@ def choice_spec(
     ``build_spec``.
     """
     candidates = selectable(workload, allowed)
+    left: Mapping[int, int] | None = None
     if rule != AIM:
-        candidates = worthwhile(workload, candidates, answers_q32, total, plan.noise_sigma)
+        answers = scale_answers(workload.gather(answers_q32, candidates), total)
+        sizes = [workload.offsets[i + 1] - workload.offsets[i] for i in candidates]
+        errors = remaining_errors(answers, sizes, plan.noise_sigma, fraction_bits=FRACTION_BITS)
+        rows = np.add.reduceat(answers.astype(np.uint64), np.cumsum([0, *sizes[:-1]])).tolist()
+        left = dict(zip(candidates, errors, strict=True))
+        candidates = worthwhile(left, rows)
     if round <= plan.tree_rounds:
         candidates = joining(workload, candidates, measured) or candidates
     return build_spec(
@@ -50,7 +56,7 @@ def choice_spec(
         sigma=plan.noise_sigma,
         epsilon=plan.epsilon,
         max_rows=max_rows,
-        rule=rule,
+        left=left,
     )
 
 
@@ -88,22 +94,11 @@ def tree_rounds(workload: Workload) -> int:
     return len(workload.domain.names) - len({*connected(workload, pairs).values()})
 
 
-def worthwhile(
-    workload: Workload,
-    candidates: Sequence[int],
-    answers_q32: NDArray[np.uint32],
-    total: int,
-    sigma: float,
-) -> list[int]:
-    """Those of the ``candidates`` of which noise leaves less than half of the error that two tables can have.
+def worthwhile(left: Mapping[int, int], rows: Sequence[int]) -> list[int]:
+    """The candidates of which noise leaves less than half of the error that two tables can have.
 
-    All of them where there is none: what is chosen then is chance.
+    ``left``: by candidate the error that noise leaves, ``rows`` those of its marginal, in the same units. All of them
+    where there is none: what is chosen then is chance.
     """
-    answers = [scale_answers(answers_q32[workload.slice(i)], total) for i in candidates]
-    sizes = [each.size for each in answers]
-    left = remaining_errors(np.concatenate(answers), sizes, sigma, fraction_bits=FRACTION_BITS)
-    most = [int(each.sum(dtype=np.uint64)) for each in answers]
-    kept = [
-        i for i, error, all_of_it in zip(candidates, left, most, strict=True) if error < all_of_it
-    ]
-    return kept or list(candidates)
+    kept = [i for (i, error), most in zip(left.items(), rows, strict=True) if error < most]
+    return kept or list(left)

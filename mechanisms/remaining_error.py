@@ -22,7 +22,8 @@ straight. Limits: marginals of fewer than 2^27 cells.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from decimal import Decimal, localcontext
 from fractions import Fraction
 from functools import lru_cache
@@ -45,7 +46,7 @@ _UNIT = 1 << 28
 _SMALL, _LOWERED, _LARGE = 6 * _STEPS, 8 * _STEPS, 16 * _STEPS
 _PI = Decimal("3.14159265358979323846264338327950288419716939937510")
 _DIGITS = 50
-_GROUPS_AT_ONCE = 256
+_CELLS_AT_ONCE = 1 << 18
 
 
 def remaining_errors(
@@ -64,29 +65,42 @@ def remaining_errors(
     scaled_sigma = Fraction(sigma) * (1 << fraction_bits)
     found: list[int] = []
     ends = np.cumsum(sizes)
-    for first in range(0, len(sizes), _GROUPS_AT_ONCE):
-        groups = range(first, min(first + _GROUPS_AT_ONCE, len(sizes)))
-        histograms = np.zeros((len(groups), _LARGE + 1), np.int64)
-        large, lost, totals = [], [], []
-        for row, i in enumerate(groups):
-            part = answers[ends[i] - sizes[i] : ends[i]]
-            fine = _in_fine_steps(part, scaled_sigma)
-            cut = fine < _LARGE * _PARTS
-            steps, parts = fine[cut] >> _PARTS_BITS, fine[cut] & (_PARTS - 1)
-            for which, weights in ((steps, _PARTS - parts), (steps + 1, parts)):
-                # Sums of small whole numbers, which doubles hold.
-                held = np.bincount(which, weights, minlength=_LARGE + 1)
-                histograms[row] += held.astype(np.int64)
-            large.append(part.size - len(steps))
-            small = fine < _SMALL_COUNT
-            exact = int(part[small].sum(dtype=np.uint64)) * _UNIT / scaled_sigma
-            lost.append(round(exact) - int(fine[small].sum()) * _UNIT // (_STEPS * _PARTS))
-            totals.append(int(part.sum(dtype=np.uint64)))
+    for groups in _together(sizes):
+        lengths = sizes[groups.start : groups.stop]
+        first = int(ends[groups.start]) - lengths[0]
+        part = answers[first : int(ends[groups.stop - 1])]
+        starts = np.cumsum([0, *lengths[:-1]])
+        fine = _in_fine_steps(part, scaled_sigma)
+        many = part.size > _LARGE and len(groups) == 1
+        counts = _Held.by_steps(fine) if many else _Held.of(fine, starts)
+        small = fine < _SMALL_COUNT
+        smalls = np.add.reduceat(np.where(small, part, 0).astype(np.uint64), starts).tolist()
+        rounded = np.add.reduceat(np.where(small, fine, 0), starts).tolist()
+        lost = [
+            round(exact * _UNIT / scaled_sigma) - steps * _UNIT // (_STEPS * _PARTS)
+            for exact, steps in zip(smalls, rounded, strict=True)
+        ]
+        totals = np.add.reduceat(part.astype(np.uint64), starts).tolist()
         found += [
             min(round(error * scaled_sigma / _UNIT), 2 * total)
-            for error, total in zip(_errors(histograms, large, lost), totals, strict=True)
+            for error, total in zip(_errors(counts, lost), totals, strict=True)
         ]
     return found
+
+
+def _together(sizes: Sequence[int]) -> Iterator[range]:
+    """Neighbouring groups that are looked at together: not too many cells, and large ones by themselves."""
+    first, held = 0, 0
+    for i, size in enumerate(sizes):
+        if i > first and (held + size > _CELLS_AT_ONCE or size > _LARGE):
+            yield range(first, i)
+            first, held = i, 0
+        held += size
+        if size > _LARGE:
+            yield range(first, i + 1)
+            first, held = i + 1, 0
+    if first < len(sizes):
+        yield range(first, len(sizes))
 
 
 def remaining_error(counts: NDArray[np.float64], sigma: float) -> float:
@@ -117,54 +131,91 @@ def _in_fine_steps(answers: NDArray[np.uint32], scaled_sigma: Fraction) -> NDArr
     return found
 
 
-def _errors(histograms: NDArray[np.int64], large: list[int], lost: list[int]) -> list[Fraction]:
-    """The errors (G,) in deviations and units of m; ``histograms`` (G, steps), in parts, of counts not ``large``.
+@dataclass(frozen=True, slots=True, eq=False)
+class _Held:
+    """Counts below 16 deviations of G groups, with how many groups each is held in ``parts`` of a sixteenth.
+
+    ``steps`` (n,) are what they are, ``parts`` (n,) how often, those of a group one after the other from ``starts``
+    (G,). ``large`` (G,): how many counts are beyond.
+    """
+
+    steps: NDArray[np.int64]
+    parts: NDArray[np.int64]
+    starts: NDArray[np.int64]
+    large: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, fine: NDArray[np.int64], starts: NDArray[np.int64]) -> _Held:
+        """Each count between two steps, as two."""
+        held = fine < _LARGE * _PARTS
+        steps, parts = fine >> _PARTS_BITS, fine & (_PARTS - 1)
+        both = np.stack([np.where(held, steps, 0), np.where(held, steps + 1, 0)], axis=1)
+        often = np.stack([np.where(held, _PARTS - parts, 0), np.where(held, parts, 0)], axis=1)
+        large = np.add.reduceat(~held, starts, dtype=np.int64)
+        return cls(both.reshape(-1), often.reshape(-1), 2 * starts, large)
+
+    @classmethod
+    def by_steps(cls, fine: NDArray[np.int64]) -> _Held:
+        """Of one group of very many counts: how many are at each step."""
+        often, large = np.zeros(_LARGE + 1, np.int64), np.zeros(1, np.int64)
+        for first in range(0, fine.size, _CELLS_AT_ONCE):
+            one = cls.of(fine[first : first + _CELLS_AT_ONCE], np.zeros(1, np.int64))
+            # Sums of small whole numbers, which doubles hold.
+            held = np.bincount(one.steps, one.parts, minlength=_LARGE + 1)
+            often, large = often + held.astype(np.int64), large + one.large
+        return cls(np.arange(often.size), often, np.zeros(1, np.int64), large)
+
+    def sums(self, table: NDArray[np.int64], at: NDArray[np.int64]) -> NDArray[np.int64]:
+        """By group (G,): the sum of ``table`` at the steps moved by ``at`` (G,), in parts."""
+        lengths = np.diff(np.append(self.starts, self.steps.size))
+        found = table[self.steps + np.repeat(at, lengths)] * self.parts
+        return np.asarray(np.add.reduceat(found, self.starts))
+
+
+def _errors(held: _Held, lost: Sequence[int]) -> list[Fraction]:
+    """The errors (G,) in deviations and units of m.
 
     Of a large count u, m(u - t) = u - t. ``lost``: what rounding took from the sums of small counts, of which there
     may be many; to them everything is nearly straight.
     """
     above = _mean_above()
+    mirrored = above[::-1].copy()
     zero = len(above) // 2
-    sizes = [int(n) // _PARTS for n in histograms.sum(axis=1)]
-    sums = [int(n) * _UNIT // _STEPS // _PARTS for n in histograms @ np.arange(_LARGE + 1)]
+    nothing = np.zeros(len(lost), np.int64)
+    sizes = held.sums(np.ones(_LARGE + 2, np.int64), nothing) // _PARTS
+    sums = held.sums(np.arange(_LARGE + 2), nothing) * _UNIT // _STEPS // _PARTS
+    of_lost = np.array(lost, np.int64)
 
-    def slope(x: int) -> int:
-        """Of m at ``x`` steps, in units."""
-        return int(above[zero + x + 1] - above[zero + x]) * _STEPS
+    def slope(x: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Of m at ``x`` steps, in units, times what rounding took, in units."""
+        of_m = (above[zero + x + 1] - above[zero + x]) * _STEPS
+        # The product has up to 72 bits: two halves, and the floor of the whole.
+        product: NDArray[np.int64] = (of_lost >> 14) * of_m + ((of_lost & 0x3FFF) * of_m >> 14)
+        return product >> 14
 
-    def excess(t: int, rows: Sequence[int]) -> list[int]:
+    def excess(t: NDArray[np.int64]) -> NDArray[np.int64]:
         """By how much the counts lowered by ``t`` steps and cut have too large a sum."""
-        cut = histograms[rows] @ above[zero - t : zero - t + _LARGE + 1]
-        return [
-            int(of) // _PARTS
-            + lost[row] * slope(-t) // _UNIT
-            - (sums[row] + lost[row] + large[row] * (t * _UNIT // _STEPS))
-            for row, of in zip(rows, cut, strict=True)
-        ]
+        cut = held.sums(above, zero - t) // _PARTS + slope(-t)
+        return cut - (sums + of_lost + held.large * (t * _UNIT // _STEPS))
 
     # The largest t with an excess that is not negative: one bit after the other.
-    lowered = [0] * len(sizes)
+    lowered = nothing
     step = _LOWERED // 2
     while step:
-        for t in sorted({low + step for low in lowered}):
-            rows = [row for row, low in enumerate(lowered) if low + step == t]
-            for row, over in zip(rows, excess(t, rows), strict=True):
-                if over >= 0:
-                    lowered[row] = t
+        lowered = np.where(excess(lowered + step) >= 0, lowered + step, lowered)
         step //= 2
-    errors = []
-    for row, t in enumerate(lowered):
-        at, beyond = excess(t, [row])[0], excess(t + 1, [row])[0]
-        low, high = (
-            (sizes[row] + large[row]) * (int(above[zero - s]) + int(above[zero + s]))
-            - int(histograms[row] @ above[zero + s : zero + s - _LARGE - 1 : -1]) // _PARTS
-            + lost[row] * slope(s) // _UNIT
-            for s in (t, t + 1)
-        )
+
+    def error(s: NDArray[np.int64]) -> NDArray[np.int64]:
+        both = (sizes + held.large) * (above[zero - s] + above[zero + s])
+        return both - held.sums(mirrored, zero - s) // _PARTS + slope(s)
+
+    ends = [excess(lowered), excess(lowered + 1), error(lowered), error(lowered + 1)]
+    found = []
+    for at, beyond, low, high in zip(*(end.tolist() for end in ends), strict=True):
         # Between two steps both sides are nearly straight.
         share = Fraction(min(max(at, 0), at - beyond), at - beyond) if at > beyond else Fraction(0)
-        errors.append(low + (high - low) * share)
-    return errors
+        found.append(low + (high - low) * share)
+    return found
 
 
 @lru_cache(maxsize=1)

@@ -16,7 +16,7 @@ Limits: ``max_rows`` below 2^25.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal, localcontext
 from fractions import Fraction
@@ -27,7 +27,6 @@ from typing import Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from mechanisms.remaining_error import remaining_errors
 from mechanisms.workload import Workload
 
 Rule: TypeAlias = Literal["aim", "remaining-error"]
@@ -103,13 +102,14 @@ def build_spec(
     sigma: float,
     epsilon: float,
     max_rows: int,
-    rule: Rule = AIM,
+    left: Mapping[int, int] | None = None,
 ) -> ScoreSpec:
     """The specification of AIM's selection among some of the workload's candidates.
 
     The score s_q = w_q (||x - y||_1 - e_q) has sensitivity Delta, the largest weight, and t_q = epsilon s_q /
-    (2 Delta). e_q is the error that the measurement would leave, by the ``rule``: sqrt(2/pi) sigma n_q, or
-    ``remaining_errors``; both are public. Gains are rounded down: one row changes t by no more than epsilon / 2.
+    (2 Delta). e_q is the error that the measurement would leave: sqrt(2/pi) sigma n_q, or by candidate what is in
+    ``left`` (``remaining_errors``); both are public. Gains are rounded down: one row changes t by no more than
+    epsilon / 2.
 
     Shapes: answers_q32 (workload.cells,), probabilities in units of 2^-32; ``total`` is the number
     of rows they are scaled to. Raises ``ValueError`` if ``total`` is not in 1 .. max_rows, no
@@ -123,11 +123,10 @@ def build_spec(
     sizes = [workload.offsets[i + 1] - workload.offsets[i] for i in candidates]
     gains = [score_gain(epsilon, workload.weights[i], delta) for i in candidates]
     answers = scale_answers(workload.gather(answers_q32, candidates), total)
-    if rule == AIM:
+    if left is None:
         offsets = [score_offset(gain, sigma, size) for gain, size in zip(gains, sizes, strict=True)]
     else:
-        left = remaining_errors(answers, sizes, sigma, fraction_bits=FRACTION_BITS)
-        offsets = [gain * error for gain, error in zip(gains, left, strict=True)]
+        offsets = [gain * left[i] for gain, i in zip(gains, candidates, strict=True)]
     return ScoreSpec(
         tuple(candidates),
         np.array(sizes, np.int64),

@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from mechanisms.accounting import Schedule
-from mechanisms.scores import build_spec
+from mechanisms.scores import AIM, build_spec
 from parties.audit.evidence import Attempt, Entry, Evidence, Session
 from parties.audit.findings import require
 from parties.audit.links import capacities_of, is_linked, linked_facts
@@ -374,7 +374,8 @@ def _selection(candidates: list[int], plan: Schedule, terms: Terms, samples: int
         sigma=plan.noise_sigma,
         epsilon=plan.epsilon,
         max_rows=terms.config.max_rows,
-        rule=rule_of(terms.config),
+        # Of no rows noise leaves no error.
+        left=None if rule_of(terms.config) == AIM else dict.fromkeys(candidates, 0),
     )
     return Selection([int(size) for size in spec.sizes], *bounds(spec), samples)
 

@@ -120,3 +120,23 @@ def test_remaining_errors_refuse_what_does_not_fit() -> None:
         remaining_errors(np.zeros(3, np.uint32), [3], 0.0, fraction_bits=6)
     with pytest.raises(ValueError, match="without rows"):
         remaining_error(np.zeros(3), 1.0)
+
+
+@given(seed=st.integers(0, 2**32), sigma=st.floats(2**-6, 2**10))
+@settings(max_examples=30, deadline=None)
+def test_remaining_errors_together_are_those_of_each_alone(seed: int, sigma: float) -> None:
+    """Small marginals are looked at cell by cell, very large ones by how many counts are at each step."""
+    draw = np.random.default_rng(seed)
+    sizes = [1, 7, 300, 2049, 2050, 9000, 3]
+    counts = draw.exponential(10 ** draw.uniform(0, 6), sum(sizes)) * (
+        draw.random(sum(sizes)) < 0.6
+    )
+    answers = np.minimum(counts, 2**31).astype(np.uint32)
+    together = remaining_errors(answers, sizes, sigma, fraction_bits=8)
+    parts = np.split(answers, np.cumsum(sizes)[:-1])
+    alone = [remaining_errors(p, [p.size], sigma, fraction_bits=8)[0] for p in parts]
+    assert together == alone
+    # The same counts four times are four times the error, but for rounding: by another path from 2049 cells on.
+    four = np.tile(parts[3], 4)
+    (error,) = remaining_errors(four, [four.size], sigma, fraction_bits=8)
+    assert error == pytest.approx(4 * together[3], rel=1e-4, abs=8)
