@@ -17,7 +17,7 @@ from parties.commands.running import common_options
 from parties.config import ANNEALED, Config, load_config
 from parties.distaim.effort import effort_text
 from parties.distaim.feasible import check_feasible, check_memory, gigabytes
-from parties.distaim.inputs.own import declared_capacity
+from parties.distaim.inputs.own import capacity_for, declared_capacity
 from parties.distaim.link_needs import most_joined
 from parties.distaim.needs import (
     BASIS,
@@ -70,6 +70,7 @@ class Plan:
     workload: Workload
     rows: int
     rows_given: bool
+    capacity: int
     needs: Needs
     counting: str | None
     noise: Sequence[Noise]
@@ -85,13 +86,15 @@ class Plan:
     "--rows",
     type=click.IntRange(1),
     default=None,
-    help="Rows of all owners together, of several sources those of their join; by default as many as there may be.",
+    help="Rows of all owners together, of several sources those of their join; by default as many as there may be. "
+    "Owners declare their even part of them, rounded up, unless --capacity says what.",
 )
 @click.option(
     "--capacity",
     type=click.IntRange(1),
     default=None,
-    help="What owners declare, each at most so many rows; by default clients.rows_per_client. See submit --capacity.",
+    help="What owners declare, each at most so many rows; by default clients.rows_per_client, or less by "
+    "--rows. See submit --capacity.",
 )
 @click.option(
     "--memory",
@@ -160,7 +163,11 @@ def make(
     schedule = check_feasible(config, workload)
     check_memory(config, server_memory(config, workload, 0), "compute server 0", memory=memory)
     # What owners declare is what they send, and what servers count.
-    declared = config.override({"clients.rows_per_client": declared_capacity(config, capacity)})
+    if capacity is None and rows is not None and not config.sources:
+        even = -(-rows // config.clients.expected)
+        capacity = capacity_for(even, config.clients.rows_per_client)
+    declares = declared_capacity(config, capacity)
+    declared = config.override({"clients.rows_per_client": declares})
     needs = needs_of(declared, workload, schedule, network=network)
     most = most_joined(declared) if config.sources else declared.max_rows
     total = most if rows is None else rows
@@ -180,7 +187,17 @@ def make(
     joining = schedule.tree_rounds
     epsilons = composed_epsilon(config, workload), zcdp_epsilon(config, workload)
     return Plan(
-        config, workload, total, given, needs, counting, noise, warnings, joining, *epsilons
+        config,
+        workload,
+        total,
+        given,
+        declares,
+        needs,
+        counting,
+        noise,
+        warnings,
+        joining,
+        *epsilons,
     )
 
 
@@ -261,6 +278,7 @@ def document_of(made: Plan) -> dict[str, object]:
         "config": config.digest(),
         "rows": made.rows,
         "rows_given": made.rows_given,
+        "capacity": made.capacity,
         "tree_rounds": made.tree_rounds,
         "epsilon_composed": made.composed,
         "epsilon_zcdp": made.plain,
@@ -303,10 +321,15 @@ def lines_of(made: Plan) -> list[str]:
         ("largest query", f"{', '.join(largest)}: {workload.domain.size(largest):,} cells"),
         ("an owner sends", _sends(config, needs)),
         ("", f"and needs {gigabytes(needs.owner_memory_bytes)} of memory beside its table"),
+        ("", f"and declares {made.capacity:,} rows at most (submit --capacity)"),
         ("servers send", f"{bound} {sent}, in {needs.rounds_of_messages:,} rounds of messages"),
         ("", f"and {gigabytes(needs.passed_on_bytes)} of uploads that they pass on to one another"),
         ("servers need", f"{memory} of memory, {gigabytes(needs.server_disk_bytes)} on disk"),
-        ("", f"party 0 up to {gigabytes(needs.model_memory_bytes)} more for the model"),
+        (
+            "",
+            f"party 0 about {gigabytes(needs.usual_model_bytes)} more for a model that grows as most do, up to "
+            f"{gigabytes(needs.model_memory_bytes)}",
+        ),
         *([("counting", made.counting)] if made.counting else []),
         ("time", _times(needs)),
         ("model", _model(needs)),

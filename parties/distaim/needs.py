@@ -28,6 +28,7 @@ from parties.distaim.feasible import (
     selection_bounds,
     sizes_of,
 )
+from parties.distaim.growth import Stage, usual_growth
 from parties.distaim.inputs import form_for
 from parties.distaim.inputs.rows import counting_plan
 from parties.distaim.link_needs import link_cost, link_memory, link_seconds, most_joined
@@ -71,14 +72,18 @@ MODEL_TABLES = 10
 PAYLOAD_BYTES_S = 70e6
 ANSWER_S_A_CELL = 130e-9
 OWNER_S, OWNER_S_A_CELL = 0.01, 100e-9
-ITERATION_S, ITERATION_S_A_CELL = 1e-3, 50e-9
+ITERATION_S_A_TARGET, ITERATION_S_A_CELL = 50e-6, 50e-9
+"""Of one step of a fit: for each set of columns that was measured, and for each cell of the model."""
+CANDIDATE_S = 3e-4
+"""Of a round, for each candidate: its size in the model, its answers, what noise would leave of it."""
 START_S = 3.0
 BATCHES = 25
 """In so many owners are counted, if they come one after the other: 100 did in 12 to 26."""
 BASIS = (
     "Memory was measured with 9 and 30 million cells and is within a fifth. Seconds are those of three servers on two "
     "cores of one machine (70 MB of messages a second and server, 130 ns a cell for a model's answers, 50 ns a cell of "
-    "the model and iteration) and may be three times as long or a third. What is chosen decides how the model grows."
+    "the model and iteration) and may be twice as long or half, or otherwise where what is chosen makes the model grow "
+    "otherwise than most do."
 )
 
 
@@ -112,8 +117,8 @@ class Needs:
     """See the module. What owners send is by form, what servers send at most and need of memory by party.
 
     ``passed_on_bytes`` is what servers send of uploads to one another, all three together. ``seconds`` are by phase
-    with a model of single columns; ``estimate_most_s`` and ``model_memory_bytes`` (at party 0, besides) are of one
-    that grows up to its limit.
+    with a model that grows as most do, as ``usual_model_bytes`` is (at party 0, besides); ``estimate_most_s`` and
+    ``model_memory_bytes`` are of one that grows up to its limit.
     """
 
     owner_sent_bytes: Mapping[str, int]
@@ -122,6 +127,7 @@ class Needs:
     server_sent_bytes: tuple[int, int, int]
     passed_on_bytes: int
     server_memory_bytes: tuple[int, int, int]
+    usual_model_bytes: int
     model_memory_bytes: int
     server_disk_bytes: int
     rounds_of_messages: int
@@ -163,7 +169,8 @@ def needs_of(
     # Whichever server takes an upload passes two of its three parts on.
     passed_on = 2 * sum(map(sizes.passed_on, range(3))) // 3
     network = network or Network()
-    most_s, seconds = _seconds(config, workload, plan, costs=costs, network=network)
+    growth = usual_growth(workload, plan, rounds_expected(plan), limit_mb=config.run.max_model_mb)
+    most_s, seconds = _seconds(config, workload, plan, costs=costs, growth=growth, network=network)
     return Needs(
         owner_sent_bytes=offer.sent_bytes,
         owner_form=offer.form,
@@ -171,6 +178,7 @@ def needs_of(
         server_sent_bytes=(first + lead + echoes, second + echoes, third + echoes),
         passed_on_bytes=config.clients.expected * passed_on,
         server_memory_bytes=(memory[0], memory[1], memory[2]),
+        usual_model_bytes=int(8 * MODEL_TABLES * growth[-1].cells),
         model_memory_bytes=int(8 * MODEL_TABLES * _model_cells(workload, config.run.max_model_mb)),
         # An upload is kept whole until all have it, and then as a body; of totals the last two.
         server_disk_bytes=2 * offer.sent_bytes[offer.form] * config.clients.expected
@@ -315,9 +323,10 @@ def _seconds(
     plan: Schedule,
     *,
     costs: Mapping[str, Cost],
+    growth: Sequence[Stage],
     network: Network,
 ) -> tuple[float, Mapping[str, float]]:
-    """Of the estimates at most, and of all phases with a model of single columns."""
+    """Of the estimates at most, and of all phases with a model that grows as most do."""
     rate = min(PAYLOAD_BYTES_S, network.bytes_s)
     seconds = {
         phase: max(cost.sent) / rate + cost.rounds * network.latency_s
@@ -334,12 +343,17 @@ def _seconds(
             seconds["share"] += 3 * counted.plan.proof_seconds(counted.rows) / 2
     answers = workload.cells * ANSWER_S_A_CELL + estimate_bytes(workload) / rate
     run, rounds = config.run, range(1, rounds_expected(plan) + 1)
-    iterations = run.iterations * rounds_expected(plan) + run.final_iterations
+    steps = [run.iterations * (s.targets * ITERATION_S_A_TARGET) for s in growth[:-1]]
+    usual = [run.iterations * (s.cells * ITERATION_S_A_CELL) for s in growth[:-1]]
+    steps.append(run.final_iterations * growth[-1].targets * ITERATION_S_A_TARGET)
+    usual.append(run.final_iterations * growth[-1].cells * ITERATION_S_A_CELL)
     shares = [plan.spent_after(number) / plan.rho for number in rounds]
     grown = [_model_cells(workload, run.max_model_mb * share) for share in shares]
     visited = run.iterations * sum(grown) + run.final_iterations * grown[-1]
-    seconds["estimate"] = (rounds_expected(plan) + 1) * answers + iterations * ITERATION_S
-    most_s = seconds["estimate"] + visited * ITERATION_S_A_CELL
+    answers += len(workload.candidates) * CANDIDATE_S
+    each = (rounds_expected(plan) + 1) * answers + sum(steps)
+    seconds["estimate"] = each + sum(usual)
+    most_s = each + max(sum(usual), visited * ITERATION_S_A_CELL)
     return most_s, {"setup": START_S, **seconds}
 
 

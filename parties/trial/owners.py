@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from parties.budget import Account, Budget, Source
 from parties.config import CertificateFiles, Config, load_config
+from parties.distaim.inputs.own import capacity_for
 from parties.distaim.planning import release_of
 from parties.distaim.submit import Submitted, status, submit
 from parties.errors import SubmitError
@@ -100,9 +101,7 @@ def trial_capacity(rows: int, declared: int | None, bound: int) -> int:
 
     Here, where nothing else was ``declared``, its rows rounded up to two digits; at most the run's ``bound``.
     """
-    unit = 10 ** max(0, len(str(rows)) - 2)
-    more = max(1, -(-rows // unit) * unit) if declared is None else declared
-    return min(more, bound)
+    return capacity_for(rows, bound) if declared is None else min(declared, bound)
 
 
 def _rows_by_owner(job: OwnersJob, config: Config) -> list[NDArray[np.int32]]:

@@ -1,6 +1,7 @@
 """What cannot work is refused by the key to change, at the start of every command; what works takes what plan says."""
 
 import asyncio
+import itertools
 import json
 import math
 from collections.abc import Mapping
@@ -13,6 +14,7 @@ from click.testing import CliRunner
 import parties.distaim.feasible
 import parties.distaim.server
 import parties.host
+from mechanisms.pgm import CELLS_PER_MB
 from mechanisms.scores import build_spec
 from parties.commands.main import cli
 from parties.commands.plan import Network, make
@@ -20,6 +22,7 @@ from parties.commands.plan import plan as plan_command
 from parties.config import CertificateFiles, Config
 from parties.distaim import feasible
 from parties.distaim.feasible import check_feasible, check_memory, selectable, selection_bounds
+from parties.distaim.growth import usual_growth
 from parties.distaim.needs import cell_noise, needs_of
 from parties.distaim.planning import make_plan
 from parties.distaim.server import run_party
@@ -385,7 +388,7 @@ def test_plan_says_cells_bytes_memory_seconds_and_noise(tmp_path: Path) -> None:
         "with 600 rows",
         "of 3 columns an error of 0.0",
         "of at most 2",
-        "may be three times as long or a third",
+        "may be twice as long or half",
     ):
         assert text in done.output, done.output
     assert "noise flaim" not in done.output
@@ -437,6 +440,47 @@ def test_plan_goes_by_the_rows_that_owners_declare(tmp_path: Path) -> None:
     assert needs[0]["server_sent_bytes"][1] > needs[1]["server_sent_bytes"][1]
     done = CliRunner().invoke(plan_command, [str(path), "--capacity", "10001"])
     assert "a capacity of 10001 rows; expected 1 to 10000" in str(done.exception)
+
+
+def test_plan_goes_by_the_owners_even_part_of_the_rows(tmp_path: Path) -> None:
+    """Where nothing is said of what they declare: else it would be as much as any owner may."""
+    bound = 100_000
+    config = make_config({"clients.rows_per_client": bound, "run.input": "rows"})
+    path, _ = write(config, tmp_path)
+
+    def planned(*more: str) -> dict[str, object]:
+        found = CliRunner().invoke(plan_command, [str(path), "--json", *more])
+        document: dict[str, object] = json.loads(found.stdout)
+        return document
+
+    expected = config.clients.expected
+    by_rows, by_hand = planned("--rows", str(123 * expected)), planned("--capacity", "130")
+    assert by_rows["capacity"] == 130
+    assert by_rows["needs"] == by_hand["needs"]
+    assert (
+        planned()["capacity"] == planned("--rows", str(2 * bound * expected))["capacity"] == bound
+    )
+    both = planned("--rows", str(123 * expected), "--capacity", "500")
+    assert both["capacity"] == 500
+    text = CliRunner().invoke(plan_command, [str(path), "--rows", str(123 * expected)]).output
+    assert "declares 130 rows at most (submit --capacity)" in text
+
+
+def test_usual_growth_joins_all_columns_then_adds_now_and_then() -> None:
+    columns = [{"name": f"c{n}", "kind": "integer", "low": 0, "high": 1} for n in range(12)]
+    annealed = {"run.schedule": "annealed", "run.rounds": None, "run.rule": "remaining-error"}
+    pairs = {"workload.degree": 2, "workload.count": "all", "workload.seed": None}
+    config = make_config({"column": columns, **annealed, **pairs})
+    workload = config.build_workload()
+    plan = make_plan(config, workload)
+    stages = usual_growth(workload, plan, 31, limit_mb=1.0)
+    assert [stage.targets for stage in stages[:12]] == list(range(12, 24))
+    # A tree of 11 pairs of 2 x 2 cells.
+    assert (plan.tree_rounds, stages[0].cells, stages[11].cells) == (11, 24, 44)
+    assert stages[-1].targets == 23 + 20 // 4
+    assert all(a.cells <= b.cells for a, b in itertools.pairwise(stages))
+    small = usual_growth(workload, plan, 31, limit_mb=45 / CELLS_PER_MB)
+    assert small[-1].cells <= 45
 
 
 def test_plan_says_the_noise_of_flaim_where_the_config_has_it(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """What one owner shares of its table, and in which form: the owner's side of the input forms.
 
-Provides ``OwnInput`` and ``declared_capacity``. Secret: its values and its rows. Public: the form and the capacity;
-they follow from the configuration and from what the owner declares, and never from its rows.
+Provides ``OwnInput``, ``declared_capacity`` and ``capacity_for``. Secret: its values and its rows. Public: the form and
+the capacity; they follow from the configuration and from what the owner declares, and never from its rows.
 """
 
 from dataclasses import dataclass, field
@@ -25,6 +25,12 @@ def declared_capacity(config: Config, capacity: int | None) -> int:
             f"a capacity of {declared} rows; expected 1 to {bound} (clients.rows_per_client in {config.source})"
         )
     return declared
+
+
+def capacity_for(rows: int, bound: int) -> int:
+    """What an owner of ``rows`` rows may well declare: its rows rounded up to two digits; at most the ``bound``."""
+    unit = int(10 ** max(0, len(str(rows)) - 2))
+    return min(max(1, -(-rows // unit) * unit), bound)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
