@@ -475,8 +475,8 @@ def test_usual_growth_joins_all_columns_then_adds_now_and_then() -> None:
     plan = make_plan(config, workload)
     stages = usual_growth(workload, plan, 31, limit_mb=1.0)
     assert [stage.targets for stage in stages[:12]] == list(range(12, 24))
-    # A tree of 11 pairs of 2 x 2 cells.
-    assert (plan.tree_rounds, stages[0].cells, stages[11].cells) == (11, 24, 44)
+    # After 10 of the 11 rounds that join them 10 pairs of 2 x 2 cells, and a column by itself.
+    assert (plan.tree_rounds, stages[0].cells, stages[10].cells) == (11, 24, 42)
     assert stages[-1].targets == 23 + 20 // 4
     assert all(a.cells <= b.cells for a, b in itertools.pairwise(stages))
     small = usual_growth(workload, plan, 31, limit_mb=45 / CELLS_PER_MB)
