@@ -13,6 +13,7 @@ from parties.commands.on_one_machine import (
     run_in_folder,
     section,
     time_line,
+    verdict_lines,
 )
 from parties.commands.running import common_options
 from parties.commands.table_options import PLAIN_FORMAT, plain_option, table_options
@@ -164,6 +165,7 @@ def closing_lines(report: Mapping[str, object]) -> list[tuple[str, str]]:
             f"{choosers['chosen_queries']}, {choosers['with_a_single_chooser']} by a single client",
         ),
         error_line(report),
+        *verdict_lines(report),
         time_line(report, ("setup", "join", "choose", "aggregate", "estimate")),
         ("a client", f"sent {sent:.3f} MB and received {received:.3f} MB on average"),
     ]

@@ -1,7 +1,7 @@
 """What `run`, `demo` and `flaim` have in common: a run folder, progress while it runs, a report, closing lines.
 
-Provides ``run_in_folder`` and ``print_result``, and the closing lines that
-all of them have (``budget_line``, ``error_line``, ``time_line``; ``section`` for the others). Secret: the table.
+Provides ``run_in_folder`` and ``print_result``, and the closing lines that all of them have (``budget_line``,
+``error_line``, ``verdict_lines``, ``time_line``; ``section`` for the others). Secret: the table.
 """
 
 import json
@@ -17,6 +17,9 @@ from parties.trial.assemble import finish_trial
 from parties.trial.folder import Folder
 from parties.trial.processes import Supervision
 from parties.trial.request import Trial
+
+_SENTENCES = 3
+"""Of a verdict on the terminal, of each kind at most."""
 
 
 def run_in_folder(
@@ -81,6 +84,21 @@ def error_line(report: Mapping[str, object]) -> tuple[str, str]:
     """How far the synthetic table is from the real one, which a trial has."""
     error = section(report, "utility").get("workload_error", float("nan"))
     return "workload error", f"{error:.3f} (0 to 2; from the real table)"
+
+
+def verdict_lines(report: Mapping[str, object]) -> list[tuple[str, str]]:
+    """What the table is good for and not for, as the report says; the first sentences where there are many."""
+    quality = report.get("quality")
+    verdict = quality.get("verdict") if isinstance(quality, Mapping) else None
+    if not isinstance(verdict, Mapping):
+        return []
+    lines = []
+    for key, name in (("good_for", "good for"), ("not_for", "not for")):
+        sentences = [str(sentence) for sentence in verdict.get(key, [])]
+        more = [f"{len(sentences) - _SENTENCES} more in report.html"]
+        shown = sentences[:_SENTENCES] + (more if len(sentences) > _SENTENCES else [])
+        lines += [(name if not i else "", sentence) for i, sentence in enumerate(shown)]
+    return lines
 
 
 def time_line(report: Mapping[str, object], phases: Sequence[str]) -> tuple[str, str]:

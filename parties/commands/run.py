@@ -13,6 +13,7 @@ from parties.commands.on_one_machine import (
     run_in_folder,
     section,
     time_line,
+    verdict_lines,
 )
 from parties.commands.running import common_options
 from parties.commands.table_options import PLAIN_FORMAT, plain_option, table_options
@@ -166,6 +167,7 @@ def closing_lines(report: Mapping[str, object]) -> list[tuple[str, str]]:
         budget_line(report),
         ("chosen queries", f"{len(queries)}: {shown}{more}"),
         error_line(report),
+        *verdict_lines(report),
         time_line(report, ("setup", "share", "count", "select", "measure", "estimate")),
     ]
     return [*lines, _sent_line(report)] if report.get("method") == "distaim" else lines

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mechanisms.columns import Categorical
-from mechanisms.domain import Domain
+from mechanisms.domain import Domain, Integer, Real
 from parties.report.shuffling import shuffling_in_words
 
 CLOSE, ROUGH = 0.05, 0.15
@@ -68,6 +68,11 @@ class _Columns:
     def __init__(self, domain: Domain, claims: Sequence[Claim]) -> None:
         self._claims = {claim["column"]: claim for claim in claims}
         self._wide = frozenset(_binned(domain))
+        self._measured = frozenset(
+            column.name
+            for column in domain.columns
+            if isinstance(column, Integer | Real) and column.private is not None
+        )
 
     def off(self, marginal: Marginal) -> float:
         """The share of the rows that may be elsewhere: of one column its claim, else cells and what columns lose.
@@ -108,10 +113,15 @@ class _Columns:
             what = f"{widest['low']} to {widest['high']}, is {widest['of_range']:.0%} of the range"
         else:
             return ""
-        return (
-            f"Values of {name}: one bin, {what}, and where in it they lie is not known. Bounds nearer to the values, "
-            "marks such as 9999 as atoms, a log scale, edges or private bins would help."
-        )
+        if name in self._measured:
+            # The run found these bins: more of them take more rows, or more epsilon.
+            remedy = "More rows or a larger epsilon would give its private bins more cells."
+        else:
+            remedy = (
+                "Bounds nearer to the values, marks such as 9999 as atoms, a log scale, edges or private bins would "
+                "help."
+            )
+        return f"Values of {name}: one bin, {what}, and where in it they lie is not known. {remedy}"
 
 
 def _judge(

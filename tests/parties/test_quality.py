@@ -20,6 +20,7 @@ from mechanisms.metrics import table_answers
 from mechanisms.model import Model
 from mechanisms.pgm import PgmEstimator
 from mechanisms.plaintext import PlaintextBackend
+from mechanisms.private_bins import PrivateBins
 from mechanisms.sampling import public_generator
 from mechanisms.workload import Workload, draw_workload
 from parties.config import Config
@@ -266,6 +267,11 @@ def test_verdict_trusts_no_column_of_which_one_cell_is_most() -> None:
         )
     found = verdict({**said, "columns": [claim("age", 0.85, 0.8, heaviest=bin_)]}, DOMAIN)
     assert "has 80% of the rows" in found["not_for"][1]
+    assert "private bins would help" in found["not_for"][1]
+    sex, _, few = DOMAIN.columns
+    private = Domain((sex, Integer("age", 0, 99, private=PrivateBins()), few))
+    found = verdict({**said, "columns": [claim("age", 0.85, 0.8, heaviest=bin_)]}, private)
+    assert "private bins more cells" in found["not_for"][1]
 
 
 def test_verdict_says_where_a_run_is_not_better_than_independent_columns() -> None:

@@ -438,3 +438,20 @@ def test_report_lists_the_keys_that_are_not_private() -> None:
     text = Page(render_html(deployed.to_dict(), ReportPictures())).text
     assert "Columns as they are written" in text
     assert NOT_PRIVATE not in text
+
+
+def test_closing_lines_have_the_verdict_and_say_where_the_rest_is() -> None:
+    document = example().to_dict()
+    document["quality"] = {
+        "verdict": {"good_for": ["Sums."], "not_for": [f"{n}." for n in range(5)], "confidence": []}
+    }
+    lines = closing_lines(document)
+    first = lines.index(("good for", "Sums."))
+    assert lines[first + 1 : first + 5] == [
+        ("not for", "0."),
+        ("", "1."),
+        ("", "2."),
+        ("", "2 more in report.html"),
+    ]
+    del document["quality"]
+    assert "good for" not in dict(closing_lines(document))
