@@ -22,7 +22,7 @@ _BINNED = frozenset(
 )
 _PRIVATE = frozenset({"resolution", "coarse", "histogram", "deviation"})
 _KEYS = {
-    "categorical": frozenset({"name", "kind", "categories", "missing", "prefix", "atoms"}),
+    "categorical": frozenset({"name", "kind", "categories", "missing", "prefix", "atoms", "other"}),
     "integer": _BINNED | _PRIVATE | {"scale", "format"},
     "real": _BINNED | _PRIVATE | {"scale", "decimals", "format"},
     "date": _BINNED | {"unit", "format"},
@@ -53,7 +53,9 @@ def read_column(position: int, table: object) -> Column | Implied:
         name, missing = _value(where, table, "name", str), _missing(where, table)
         prefix = _value(where, table, "prefix", int) if "prefix" in table else 0
         atoms = read_strings(where, table, "atoms") if "atoms" in table else ()
-        return Categorical(name, read_strings(where, table, "categories"), missing, prefix, atoms)
+        other = _value(where, table, "other", str) if "other" in table else ""
+        categories = read_strings(where, table, "categories")
+        return Categorical(name, categories, missing, prefix, atoms, other)
     if kind in _UNITS:
         return _read_moment(where, table, kind)
     return _read_integer(where, table) if kind == "integer" else _read_real(where, table)

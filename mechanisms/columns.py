@@ -49,9 +49,10 @@ class Categorical:
 
     ``categories`` are the values as they are written in the table; code i is the i-th of them. With ``prefix`` those
     that begin with the same so many characters share a code, and each of them comes out alike often; ``atoms`` are the
-    categories that keep a code of their own.
+    categories that keep a code of their own. ``other`` is written for all values that are not listed, which share the
+    last code; without it they are refused.
 
-    Raises ``DomainError`` if there is no category, one is listed twice, or an atom is none.
+    Raises ``DomainError`` if there is no category, one is listed twice, an atom is none, or ``other`` is one.
     """
 
     name: str
@@ -59,6 +60,7 @@ class Categorical:
     missing: bool = False
     prefix: int = 0
     atoms: tuple[str, ...] = ()
+    other: str = ""
 
     def __post_init__(self) -> None:
         check_name(self.name)
@@ -76,11 +78,25 @@ class Categorical:
         check_atoms(self.name, self.atoms)
         if unknown := sorted(set(self.atoms) - set(self.categories)):
             raise DomainError(f"column {self.name!r}: the atom {unknown[0]!r} is no category")
+        if self.other and self.other in self.categories:
+            raise DomainError(
+                f"column {self.name!r}: other = {self.other!r} is a category; expected a word that stands for values "
+                "that are not listed"
+            )
 
     @property
     def kind(self) -> str:
         """Its word in a configuration."""
         return "categorical"
+
+    @property
+    def values(self) -> tuple[str, ...]:
+        """All that is ever written into the column."""
+        return (*self.categories, *self._others)
+
+    @property
+    def _others(self) -> tuple[str, ...]:
+        return (self.other,) if self.other else ()
 
     @property
     def size(self) -> int:
@@ -97,19 +113,24 @@ class Categorical:
     @property
     def labels(self) -> tuple[str, ...]:
         """What each code stands for, the missing one left out."""
-        return _groups(self).labels if self.prefix else self.categories
+        return (*_groups(self).labels, *self._others) if self.prefix else self.values
 
     def code_of(self, value: str) -> int | None:
-        """The code of a written value that is not missing, or None if it is not allowed."""
+        """The code of a listed value that is not missing, or of ``other``; None for values that are not listed."""
+        if self.other and value == self.other:
+            return len(self.labels) - 1
         return _groups(self).codes.get(value)
 
     def write(self, codes: NDArray[np.int32], generator: PublicGenerator) -> NDArray[np.object_]:
         """A value for each code that is not the missing one, as the table would have it."""
         if not self.prefix:
-            return np.array(self.categories, object)[codes]
+            return np.array(self.values, object)[codes]
         groups = _groups(self)
-        first, last = groups.ends[:, 0][codes], groups.ends[:, 1][codes]
-        return groups.sorted[generator.integers(first, last, endpoint=True)]
+        place = len(groups.sorted)
+        ends = np.vstack([groups.ends, [[place, place]]])
+        first, last = ends[:, 0][codes], ends[:, 1][codes]
+        of_all = np.append(groups.sorted, self.other)
+        return np.asarray(of_all[generator.integers(first, last, endpoint=True)], object)
 
     def to_dict(self) -> dict[str, object]:
         """The ``[[column]]`` table of a configuration."""
@@ -120,7 +141,8 @@ class Categorical:
             "missing": self.missing,
         }
         document |= {"prefix": self.prefix} if self.prefix else {}
-        return document | ({"atoms": list(self.atoms)} if self.atoms else {})
+        document |= {"atoms": list(self.atoms)} if self.atoms else {}
+        return document | ({"other": self.other} if self.other else {})
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -166,10 +166,7 @@ class Domain:
         """Its encoding has every character, and its columns are all that are written and others that are ignored."""
         texts = [*self.written_names, *self.missing_values]
         texts += [
-            c
-            for column in self.columns
-            if isinstance(column, Categorical)
-            for c in column.categories
+            c for column in self.columns if isinstance(column, Categorical) for c in column.values
         ]
         texts += [value for column in self.implied for _, value in column.values]
         if (wrong := self.format.cannot_write(texts)) is not None:
@@ -215,7 +212,7 @@ class Domain:
 def _all_values(column: Column) -> set[str] | None:
     """Everything that is ever written into the column, None where that cannot be listed."""
     if isinstance(column, Categorical):
-        return set(column.categories)
+        return set(column.values)
     if not isinstance(column, Integer) or column.values > MAX_IMPLIED or column.form:
         return None
     return {str(number) for number in (*range(column.low, column.high + 1), *column.atoms)} | {

@@ -57,6 +57,11 @@ NEARLY_UNIQUE, ENOUGH_ROWS = 0.9, 10
 """So many different values a row, in so many rows at least, make an identifier."""
 MANY_TEXTS = ((20, 0.5), (MANY_CATEGORIES, 0.1))
 """Texts of which there are more than the first number, and the second of the rows, look like identifiers, too."""
+RARE_ROWS, FOLDED_FROM = 20, 400
+"""Categories of fewer rows are one in a draft, since a person may be known by them; in tables of so many rows or more,
+where that is a twentieth at most."""
+OTHERS = ("other", "(other)", "all others")
+"""What is written for these: the first that is no category."""
 LONG_TEXT, LONGEST_TEXT, ANSWER_ROWS = 40, 200, 10
 """Many texts half of which are longer than the first are free text, and ones longer than the second, too, unless they
 are answers that so many rows have on average."""
@@ -282,6 +287,11 @@ def _draft_column(column: _Column, reading: _Reading | None) -> Column:
     missing = column.missing and not all(value in KNOWN_MISSING for value in column.counts)
     if len(categories) > MANY_CATEGORIES and code_shaped(column.counts):
         return _draft_codes(column, categories)
+    rare = {value for value, rows in column.counts.items() if rows < RARE_ROWS}
+    known = tuple(value for value in categories if value not in rare)
+    other = next((each for each in OTHERS if each not in categories), "")
+    if rare and len(known) > 1 and other and column.rows >= FOLDED_FROM:
+        return Categorical(column.name, known, missing, other=other)
     return Categorical(column.name, categories, missing)
 
 
@@ -496,6 +506,12 @@ def _note(column: Column, values: _Column) -> str:
     name = _named(column.name)
     if isinstance(column, Categorical):
         note = f"{name}: its {len(column.categories)} categories were read from the data"
+        rare = sum(rows < RARE_ROWS for rows in values.counts.values())
+        if column.other:
+            note += f"; {rare} with fewer than {RARE_ROWS} rows are left out and written {column.other!r}: list those"
+            note += " that are public"
+        elif rare:
+            note += f"; {rare} with fewer than {RARE_ROWS} rows, by which a person may be known"
         if column.prefix:
             note += f"; those with the same first {_count(column.prefix, 'character')} share a cell"
             note += f", but for {len(column.atoms)} frequent ones (atoms)" if column.atoms else ""

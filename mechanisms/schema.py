@@ -80,7 +80,7 @@ def _field(column: Column | Implied, kind: ValueType, *, required: bool) -> dict
         field |= {"description": f"{places} decimals"} if places else {}
         constraints |= _number_bounds(column, kind, places)
     elif isinstance(column, Categorical):
-        constraints["enum"] = [kind.value(value) for value in column.categories]
+        constraints["enum"] = [kind.value(value) for value in column.values]
     else:
         field["description"] = f"follows from {column.source}"
         constraints["enum"] = sorted({kind.value(value) for _, value in column.values}, key=str)

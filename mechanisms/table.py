@@ -221,6 +221,8 @@ def _implied_value(
     if not isinstance(source, Categorical):
         number = parse_whole(written)
         written = written if number is None else str(number)
+    elif source.other and source.code_of(written) is None and written not in domain.missing_values:
+        written = source.other
     return known.get(written)
 
 
@@ -239,6 +241,8 @@ def _code(domain: Domain, column: Column, value: object) -> int | None:
     code = column.code_of(value)
     if code is None and column.missing and value in domain.missing_values:
         return column.size - 1
+    if code is None and isinstance(column, Categorical) and column.other:
+        return None if value in domain.missing_values else column.code_of(column.other)
     return code
 
 

@@ -67,7 +67,7 @@ def value_types(domain: Domain) -> dict[str, ValueType]:
 
 def written_texts(domain: Domain) -> tuple[str, ...]:
     """All text that a table may have in it: names, categories, and what follows from others."""
-    listed = [c.categories for c in domain.columns if isinstance(c, Categorical)]
+    listed = [c.values for c in domain.columns if isinstance(c, Categorical)]
     listed += [tuple(value for _, value in column.values) for column in domain.implied]
     return (*domain.written_names, *(text for texts in listed for text in texts))
 
@@ -87,7 +87,7 @@ def absent_in(domain: Domain, name: str) -> frozenset[str]:
     """What stands for a missing value in a written column: no category, which is a value whatever it looks like."""
     if name not in missing_columns(domain):
         return frozenset()
-    listed = (c.categories for c in domain.columns if isinstance(c, Categorical) and c.name == name)
+    listed = (c.values for c in domain.columns if isinstance(c, Categorical) and c.name == name)
     return frozenset(domain.missing_values[:1]).difference(*listed)
 
 
@@ -171,7 +171,7 @@ def _type_of(column: Column | Implied) -> ValueType:
         return ValueType(DAY if form.date in _WHOLE_DAYS else TEXT)
     if isinstance(column, Implied):
         return _type_of_all([value for _, value in column.values])
-    return _type_of_all(column.categories)
+    return _type_of_all(column.values)
 
 
 def _type_of_numbers(column: Integer | Real) -> ValueType:

@@ -24,6 +24,7 @@ _READ = (
     "format",
     "marks",
     "prefix",
+    "other",
 )
 """Keys of a column whose values came out of the table."""
 _FEW_COLUMNS = 5

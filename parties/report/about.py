@@ -188,7 +188,8 @@ def _values(column: Column) -> str:
     if isinstance(column, Categorical):
         shown = ", ".join(column.categories[:_SHOWN_VALUES])
         more = len(column.categories) - _SHOWN_VALUES
-        return f"{shown} and {more} more" if more > 0 else shown
+        shown = f"{shown} and {more} more" if more > 0 else shown
+        return f"{shown}; all others are {column.other!r}" if column.other else shown
     said = f"{column.low} to {column.high}"
     if isinstance(column, Moment):
         said += f", to the {column.unit}"

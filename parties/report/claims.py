@@ -66,14 +66,14 @@ def column_claims(
 
 
 def _of_categories(column: Categorical, shares: NDArray[np.float64], off: float) -> Claim:
-    often = np.argsort(-shares[: len(column.categories)], kind="stable")[:_LISTED]
+    often = np.argsort(-shares[: len(column.labels)], kind="stable")[:_LISTED]
     return {
         "column": column.name,
         "kind": column.kind,
         "off": min(1.0, off),
         "lost": 0.0,
         **_missing(column, shares, off),
-        "values": [_value(column.categories[i], float(shares[i]), off) for i in often],
+        "values": [_value(column.labels[i], float(shares[i]), off) for i in often],
     }
 
 
