@@ -363,11 +363,22 @@ def _draft_numbers(column: _Column, reading: NumberReading) -> Integer | Real:
     whole = {value: n for value in counts if (n := parse_whole(value)) is not None}
     drafted: Integer | Real
     if len(whole) == len(counts):
-        drafted = _draft_integer(numbers, whole)
+        drafted = _of_a_day(_draft_integer(numbers, whole), reading.form, max(whole.values()))
     else:
         reals = {value: x for value in counts if (x := parse_number(value)) is not None}
         drafted = _draft_real(numbers, reals)
     return replace(drafted, form=reading.form, marks=reading.marks)
+
+
+def _of_a_day(column: Integer, form: str, last: int) -> Integer:
+    """The column without what is no time of a day, where all values up to the ``last`` are: 24:10 is none."""
+    spelling = spelling_of(form) if form else None
+    day = spelling.day if isinstance(spelling, Clock) else None
+    if day is None or not last < day <= column.high:
+        return column
+    edges = (*column.edges[:-1], day - 1) if column.edges else ()
+    within = tuple(value for value in column.within if value < day - 1)
+    return replace(column, high=day - 1, edges=edges, within=within)
 
 
 def _draft_integer(column: _Column, whole: Mapping[str, int]) -> Integer:

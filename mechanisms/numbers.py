@@ -420,6 +420,14 @@ def _check_written(column: Integer | Real) -> None:
                 f'column {column.name!r}: format = {column.form!r}; numbers are written as in "$#,##0.00",'
                 ' "0.0%" or "#.##0,00;(#.##0,00)", whole units of time as in "%H:%M" or "%-Hh %-Mm"'
             )
+        if isinstance(spelling, Clock) and spelling.within_a_day:
+            last = (spelling.day or 0) - 1
+            ends = [column.low, column.high, *column.atoms]
+            if min(ends) < 0 or max(ends) > last:
+                raise DomainError(
+                    f"column {column.name!r}: {min(ends)} to {max(ends)} with format = {column.form!r}; times of a day "
+                    f"are 0 to {last}"
+                )
     check_marks(column.name, column.marks, lambda mark: parse_number(column.plain(mark)))
 
 

@@ -48,6 +48,10 @@ _CODE = re.compile(r"[A-Za-z]{1,3}\d{1,4}(?:[.-]?[0-9A-Za-z]{1,4})?", re.ASCII)
 _AFFIXED = re.compile(rf"([^\d]*?)(\d(?:[\d{THOUSANDS}]*\d)?)([^\d]*)", re.ASCII)
 _MINUS = "-\u2212"
 _DURATION = re.compile(r"(\d+)( ?)([A-Za-z]+)([ ,]*)", re.ASCII)
+_OF_TWELVE = re.compile(r"(\d{1,2}):\d{2}(:\d{2})?( ?)([AP]M|[ap]m)", re.ASCII)
+_ISO_DURATION = re.compile(
+    r"-?P(?:(?P<D>\d+)D)?(?P<T>T)?(?:(?P<H>\d+)H)?(?:(?P<M>\d+)M)?(?:(?P<S>\d+)S)?", re.ASCII
+)
 _CLOCK = re.compile(r"-?(?:(\d+)( ?d(?:ays?)?,? ))?(\d+):(\d\d)(:\d\d)?", re.ASCII)
 _UNIT_WORDS = {
     "D": ("d", "day"),
@@ -166,7 +170,7 @@ def _with_decimals(numeral: Numeral, plain: Mapping[str, str]) -> Numeral:
 
 
 def _clock(counts: Mapping[str, int]) -> NumberReading | None:
-    for pattern in (_colons(counts), _unit_words(counts)):
+    for pattern in (_colons(counts), _halves(counts), _iso_durations(counts), _unit_words(counts)):
         clock = Clock.parse(pattern) if pattern else None
         if clock is None:
             continue
@@ -193,6 +197,33 @@ def _colons(counts: Mapping[str, int]) -> str:
             unpadded = unpadded or len(match[3]) == 1
     commonest = found.most_common(1)[0][0] if found else ""
     return commonest.replace("%H", "%-H") if unpadded else commonest
+
+
+def _halves(counts: Mapping[str, int]) -> str:
+    """The pattern of times of day such as ``9:05 PM``, "" if most are none."""
+    found = Counter[str]()
+    unpadded = False
+    for text, rows in counts.items():
+        if match := _OF_TWELVE.fullmatch(text):
+            hour, seconds, gap, half = match.groups()
+            found[f"%I:%M{':%S' if seconds else ''}{gap}{'%p' if half.isupper() else '%P'}"] += rows
+            unpadded = unpadded or len(hour) == 1
+    commonest = found.most_common(1)[0][0] if found else ""
+    return commonest.replace("%I", "%-I") if unpadded else commonest
+
+
+def _iso_durations(counts: Mapping[str, int]) -> str:
+    """The pattern of ISO 8601 durations such as ``PT2H5M``, the units that only some have in brackets, "" if none."""
+    matches = [found for text in counts if (found := _ISO_DURATION.fullmatch(text))]
+    units = [unit for unit in "DHMS" if any(found[unit] for found in matches)]
+    if not matches or not any(found["T"] for found in matches):
+        return ""
+    written = ""
+    for unit in units:
+        part = f"%-{unit}{unit}"
+        part = part if all(found[unit] for found in matches) else f"[{part}]"
+        written += part + ("T" if unit == "D" else "")
+    return f"P{'' if 'D' in units else 'T'}{written}"
 
 
 def _unit_words(counts: Mapping[str, int]) -> str:

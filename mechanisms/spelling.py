@@ -9,7 +9,8 @@ Provides ``Spelling`` (``read`` turns what is written into a plain number such a
   written, if not with a minus in front. Signs are what they are: ``0.0%`` writes 12.3 as ``12.3%``.
 - ``Clock``, as ``strftime`` has it: ``%H:%M``, ``%-Hh %-Mm``, ``%-D day(s) %H:%M:%S``. The number counts the finest of
   ``%D``, ``%H``, ``%M`` and ``%S``; the coarsest has no bound. ``(s)`` is left out where the number before it is 1, and
-  what stands in brackets where its number is 0: ``[%-Hh ][%-Mm]``.
+  what stands in brackets where its number is 0: ``[%-Hh ][%-Mm]``, ``PT[%-HH][%-MM]``. ``%I`` is the hour from 1 to 12,
+  with ``%p`` (AM, PM) or ``%P`` (am, pm) behind.
 
 Public: the notations. Secret: at its owner, the values that are read.
 Limits: groups of three digits; whole units of time.
@@ -24,6 +25,7 @@ from typing import TypeAlias
 
 THOUSANDS = ",.'\u2019 \u00a0\u202f"
 """Signs that stand between thousands."""
+_HALF_DAY = 12
 SECONDS = {"D": 86_400, "H": 3_600, "M": 60, "S": 1}
 
 _CORE = re.compile(
@@ -31,7 +33,8 @@ _CORE = re.compile(
 )
 _SPECIAL = re.compile("[#0;]")
 _PLAIN = re.compile(r"(-?)(\d+)(?:\.(\d+))?", re.ASCII)
-_DIRECTIVE = re.compile(r"%(?P<flag>-?)(?P<letter>[DHMS])")
+_DIRECTIVE = re.compile(r"%(?P<flag>-?)(?P<letter>[DHMSIpP])")
+_HALVES = {"p": ("AM", "PM"), "P": ("am", "pm")}
 _PIECE = re.compile(rf"{_DIRECTIVE.pattern}|\(s\)")
 
 
@@ -126,7 +129,10 @@ class Clock:
     @classmethod
     def parse(cls, text: str) -> Clock | None:
         """The spelling in directives, or None if it is none: the units are there once, from the coarsest on."""
-        letters = [found["letter"] for found in _DIRECTIVE.finditer(text)]
+        written = "".join(found["letter"] for found in _DIRECTIVE.finditer(text))
+        twelve = written.startswith("I") and written[-1] in _HALVES
+        # An hour of twelve is an hour with its half of the day.
+        letters = list(written[:-1].replace("I", "H") if twelve else written)
         order = [letter for letter in SECONDS if letter in letters]
         without_gap = "".join(order) in "DHMS"
         left = _DIRECTIVE.sub("", text)
@@ -141,7 +147,18 @@ class Clock:
     @property
     def letters(self) -> str:
         """The units, from the coarsest to the finest."""
-        return "".join(found["letter"] for found in _DIRECTIVE.finditer(self.text))
+        written = "".join(found["letter"] for found in _DIRECTIVE.finditer(self.text))
+        return written.rstrip("pP").replace("I", "H")
+
+    @property
+    def day(self) -> int | None:
+        """How many of the finest unit a day has; None where days are written."""
+        return None if self.letters[0] != "H" else SECONDS["D"] // SECONDS[self.letters[-1]]
+
+    @property
+    def within_a_day(self) -> bool:
+        """Does it tell times of a day alone?"""
+        return "%I" in self.text.replace("%-", "%")
 
     @property
     def bare(self) -> bool:
@@ -156,9 +173,13 @@ class Clock:
         bounds = dict(
             zip(self.letters[1:], map(_ratio, self.letters, self.letters[1:]), strict=False)
         )
-        total = 0
+        total, half = 0, found.groupdict().get("half")
         for letter in self.letters:
             number = int(found[letter] or 0)
+            if half and letter == "H":
+                if not 1 <= number <= _HALF_DAY:
+                    return None
+                number = number % _HALF_DAY + _HALF_DAY * (half.lower() == "pm")
             if number >= bounds.get(letter, number + 1):
                 return None
             total = total * bounds.get(letter, 1) + number
@@ -170,13 +191,14 @@ class Clock:
         for before, letter in reversed([*zip(self.letters, self.letters[1:], strict=False)]):
             left, numbers[letter] = divmod(left, _ratio(before, letter))
         numbers[self.letters[0]] = left
-        written = [
-            _written_part(part, numbers)
-            for part, optional in _parts(self.text)
-            if not optional or any(numbers[m["letter"]] for m in _DIRECTIVE.finditer(part))
-        ]
-        if not any(written):
-            written = [_written_part(_parts(self.text)[-1][0], numbers)]
+        parts, chosen = _parts(self.text), list[str]()
+        for part, optional in parts:
+            letters = [found["letter"] for found in _DIRECTIVE.finditer(part)]
+            if not optional or any(numbers[letter] for letter in letters):
+                chosen.append(part)
+        if not any(_DIRECTIVE.search(part) for part in chosen):
+            chosen.append(parts[-1][0])
+        written = [_written_part(part, numbers) for part in chosen]
         sign = "-" if plain.startswith("-") and int(plain) else ""
         return f"{sign}{''.join(written)}".strip()
 
@@ -244,7 +266,10 @@ def _written_part(part: str, numbers: dict[str, int]) -> str:
         nonlocal last
         if found["letter"] is None:
             return "" if last == 1 else "s"
-        last = numbers[found["letter"]]
+        if found["letter"] in _HALVES:
+            return _HALVES[found["letter"]][numbers["H"] % (2 * _HALF_DAY) >= _HALF_DAY]
+        twelve = found["letter"] == "I"
+        last = (numbers["H"] - 1) % _HALF_DAY + 1 if twelve else numbers[found["letter"]]
         return str(last) if found["flag"] else f"{last:02d}"
 
     return _PIECE.sub(written, part)
@@ -257,10 +282,14 @@ def _clock_regex(text: str) -> re.Pattern[str]:
         pattern, end = "", 0
         for found in _PIECE.finditer(part):
             pattern += re.escape(part[end : found.start()])
-            many = found["flag"] or (coarsest and found["letter"] == coarsest["letter"])
+            letter, end = found["letter"], found.end()
+            many = found["flag"] or (coarsest and letter == coarsest["letter"] != "I")
             digits = "[0-9]+" if many else "[0-9][0-9]"
-            pattern += f"(?P<{found['letter']}>{digits})" if found["letter"] else "s?"
-            end = found.end()
+            if letter in _HALVES:
+                pattern += "(?P<half>[AaPp][Mm])"
+            else:
+                name = "H" if letter == "I" else letter
+                pattern += f"(?P<{name}>{digits})" if letter else "s?"
         rest = part[end:]
         # The blank at the end of a part in brackets is not there where nothing follows.
         pattern += (

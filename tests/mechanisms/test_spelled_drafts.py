@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from mechanisms.date_patterns import Pattern
 from mechanisms.domain import Categorical, Column, Domain, Integer, Moment, Real
 from mechanisms.draft import Draft, draft_of
+from mechanisms.errors import DomainError
 from mechanisms.private_bins import PrivateBins
 from mechanisms.resolving import places, resolve
 from mechanisms.sampling import public_generator
@@ -129,12 +130,38 @@ def test_zero_among_long_decimals_comes_back_as_the_table_wrote_it() -> None:
             lambda m: " ".join([f"{m // 60}h"] * (m >= 60) + [f"{m % 60}m"] * (m % 60 > 0)) or "0m",
             "[%-Hh ][%-Mm]",
         ),
+        (
+            lambda m: f"{(m // 60 - 1) % 12 + 1}:{m % 60:02d} {'AP'[m % 1440 >= 720]}M",
+            "%-I:%M %p",
+        ),
+        (
+            lambda m: f"{(m // 60 - 1) % 12 + 1:02d}:{m % 60:02d}:00{'ap'[m % 1440 >= 720]}m",
+            "%I:%M:%S%P",
+        ),
+        (
+            lambda m: "PT" + f"{m // 60}H" * (m >= 60) + f"{m % 60}M" * (m % 60 > 0 or not m),
+            "PT[%-HH][%-MM]",
+        ),
+        (lambda m: f"P{m // 1440}DT{m % 1440 // 60}H", "P%-DDT%-HH"),
     ],
 )
 def test_draft_finds_durations_and_times_of_day(write: Callable[[int], str], form: str) -> None:
     column = comes_back([write(m) for m in minutes()])
     assert isinstance(column, Integer)
     assert column.form == form
+
+
+def test_times_of_day_come_out_within_a_day() -> None:
+    """Bounds go outwards to round numbers; 24:10 is no time of a day."""
+    late = [f"{h:02d}:{m:02d}" for h in range(3, 24) for m in range(60)]
+    column = comes_back(late)
+    assert isinstance(column, Integer)
+    assert column.high == 1439
+    durations = comes_back([f"{h:02d}:{m:02d}" for h in range(3, 27) for m in range(60)])
+    assert isinstance(durations, Integer)
+    assert durations.high > 1600
+    with pytest.raises(DomainError, match="times of a day are 0 to 1439"):
+        Integer("t", 0, 1440, form="%I:%M %p")
 
 
 def test_draft_says_what_a_clock_counts() -> None:

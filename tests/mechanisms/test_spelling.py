@@ -15,6 +15,7 @@ NUMERALS = [
 ]
 CLOCKS = [
     *("%H:%M", "%-H:%M", "%H:%M:%S", "%-Hh %-Mm", "%-D days %H:%M:%S", "%-D day(s)", "%-S s"),
+    *("PT[%-HH][%-MM]", "PT[%-HH][%-MM][%-SS]", "P%-DDT[%-HH][%-MM]"),
     *("[%-Hh ][%-Mm]", "[%-D day(s) ][%-H hour(s)]", "[%-Dd ]%H:%M"),
 ]
 
@@ -31,6 +32,11 @@ CLOCKS = [
         ("0.0", "1973.0", "1973.0"),
         ("%H:%M", "03:56", "236"),
         ("%H:%M", "103:05", "6185"),
+        ("%-I:%M %p", "12:05 AM", "5"),
+        ("%-I:%M %p", "12:05 PM", "725"),
+        ("%I:%M:%S %P", "11:59:59 pm", "86399"),
+        ("PT[%-HH][%-MM]", "PT0M", "0"),
+        ("PT[%-HH][%-MM]", "PT2H5M", "125"),
         ("%-Hh %-Mm", "2h 5m", "125"),
         ("%-D days %H:%M:%S", "2 days 00:00:07", "172807"),
         ("%-D day(s)", "1 day", "1"),
@@ -73,6 +79,10 @@ def test_spelling_writes_decimals_as_it_says(form: str, plain: str, written: str
         ("$#,##0.00", "€5"),
         ("#.##0,00", "1.5"),
         ("%H:%M", "03:75"),
+        ("%-I:%M %p", "13:05 PM"),
+        ("%-I:%M %p", "0:05 PM"),
+        ("%I:%M %p", "1:05 PM"),
+        ("PT[%-HH][%-MM]", "PT"),
         ("%H:%M", "3h"),
         ("[%-Hh ][%-Mm]", ""),
         ("%-D days %H:%M", "1 days 24:00"),
@@ -88,7 +98,7 @@ def test_spelling_reads_no_other(form: str, written: str) -> None:
     "form",
     [
         *("", "abc", "#,##0,00", "0;1", "0;0;0", "00.0", "%H:%M:%H", "%M:%H", "%D %S"),
-        *("%H:%M %p", "[x]%H", "#"),
+        *("%H:%M %p", "[x]%H", "#", "%I:%M", "%p %I", "%D %I %p", "%I:%M %p %p"),
     ],
 )
 def test_spelling_of_refuses_what_is_none(form: str) -> None:
