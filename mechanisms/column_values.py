@@ -1,6 +1,6 @@
 """Which values a table's columns have and how often, as they are written and not as bins have them.
 
-Provides ``ColumnValues``, ``column_values``, ``number_of``, ``number_text`` and ``is_missing``.
+Provides ``ColumnValues``, ``column_values``, ``number_of``, ``number_text``, ``has_number`` and ``is_missing``.
 
 Secret: the values of a real table; they print as nothing. Public: those of a synthetic one.
 
@@ -32,9 +32,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ColumnValues:
-    """The distinct values of one column and how many rows have each, int64; ``missing`` rows have none, or a mark.
+    """The distinct values of one column and how many rows have each, int64; ``absent`` rows have none, or a mark.
 
-    Of a column of numbers or moments ``numbers`` are its values, ascending; of any other ``texts``.
+    Of a column of numbers or moments ``numbers`` are its values, ascending; of any other ``texts``. ``marked`` of the
+    absent rows have a mark. Values that a column does not list count as its word for others.
     Raises ``ValueError`` unless every value has a count.
     """
 
@@ -43,17 +44,23 @@ class ColumnValues:
     numbers: NDArray[np.int64] | NDArray[np.float64] | None = field(repr=False)
     texts: tuple[str, ...] = field(repr=False)
     counts: NDArray[np.int64] = field(repr=False)
-    missing: int = field(repr=False)
+    absent: int = field(repr=False)
+    marked: int = field(default=0, repr=False)
 
     def __post_init__(self) -> None:
         values = len(self.texts) if self.numbers is None else len(self.numbers)
-        if self.counts.shape != (values,) or self.missing < 0:
+        if self.counts.shape != (values,) or not 0 <= self.marked <= self.absent:
             raise ValueError(f"column {self.column!r}: every value needs a count")
 
     @property
     def rows(self) -> int:
         """All rows, those without a value included."""
-        return int(self.counts.sum()) + self.missing
+        return int(self.counts.sum()) + self.absent
+
+    @property
+    def missing(self) -> float:
+        """The share of rows whose value is missing; 0 without rows."""
+        return (self.absent - self.marked) / self.rows if self.rows else 0.0
 
 
 def column_values(domain: Domain, frame: TextTable | pd.DataFrame) -> tuple[ColumnValues, ...]:
@@ -107,8 +114,15 @@ def _modelled(domain: Domain, column: Column, values: Iterable[str]) -> ColumnVa
     counted = Counter(values)
     absent = {value for value in counted if is_missing(domain, column, value)}
     if isinstance(column, Categorical):
+        if column.other:
+            listed = Counter[str]()
+            for value, count in counted.items():
+                known = value in absent or column.code_of(value) is not None
+                listed[value if known else column.other] += count
+            counted = listed
         return _texts(column.name, column.kind, counted, absent)
-    absent |= set(column.marks) & counted.keys()
+    marks = set(column.marks) & counted.keys()
+    absent |= marks
     numbers: dict[float, int] = {}
     for value, count in counted.items():
         if value not in absent:
@@ -123,6 +137,7 @@ def _modelled(domain: Domain, column: Column, values: Iterable[str]) -> ColumnVa
         (),
         np.array([numbers[number] for number in ordered], np.int64),
         sum(counted[value] for value in absent),
+        sum(counted[value] for value in marks),
     )
 
 
@@ -131,6 +146,11 @@ def _texts(name: str, kind: str, counted: dict[str, int], absent: set[str]) -> C
     missing = sum(counted.values()) - sum(present.values())
     counts = np.array(list(present.values()), np.int64)
     return ColumnValues(name, kind, None, tuple(present), counts, missing)
+
+
+def has_number(domain: Domain, column: Integer | Real | Moment, value: str) -> bool:
+    """Whether a written value stands for a number: it is neither missing nor a mark."""
+    return not is_missing(domain, column, value) and value not in column.marks
 
 
 def is_missing(domain: Domain, column: Column, value: str) -> bool:

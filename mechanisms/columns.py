@@ -90,6 +90,14 @@ class Categorical:
         return "categorical"
 
     @property
+    def alike(self) -> NDArray[np.int64]:
+        """By code, the missing one left out: how many listed values share it; one for those that are not listed."""
+        if not self.prefix:
+            return np.ones(len(self.labels), np.int64)
+        ends = _groups(self).ends
+        return np.append(ends[:, 1] - ends[:, 0] + 1, np.ones(len(self._others), np.int64))
+
+    @property
     def values(self) -> tuple[str, ...]:
         """All that is ever written into the column."""
         return (*self.categories, *self._others)

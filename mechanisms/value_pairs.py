@@ -20,7 +20,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from mechanisms.column_values import is_missing, number_of
+from mechanisms.column_values import has_number, number_of
 from mechanisms.columns import Categorical, Column
 from mechanisms.domain import Domain
 from mechanisms.sampling import public_generator
@@ -139,8 +139,7 @@ def _numbers(domain: Domain, column: Column, values: Sequence[str]) -> NDArray[n
     known: dict[str, float] = {}
     for value in values:
         if value not in known and not isinstance(column, Categorical):
-            missing = is_missing(domain, column, value)
-            known[value] = np.nan if missing else number_of(column, value)
+            known[value] = number_of(column, value) if has_number(domain, column, value) else np.nan
     return np.array([known[value] for value in values], np.float64)
 
 

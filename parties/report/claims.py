@@ -66,12 +66,15 @@ def column_claims(
 
 
 def _of_categories(column: Categorical, shares: NDArray[np.float64], off: float) -> Claim:
-    often = np.argsort(-shares[: len(column.labels)], kind="stable")[:_LISTED]
+    of_labels = shares[: len(column.labels)]
+    often = np.argsort(-of_labels, kind="stable")[:_LISTED]
+    # Of values that share a code each comes out alike often, whatever the real ones do.
+    lost = float(of_labels[column.alike > 1].sum())
     return {
         "column": column.name,
         "kind": column.kind,
-        "off": min(1.0, off),
-        "lost": 0.0,
+        "off": min(1.0, off + lost + (off if lost else 0.0)),
+        "lost": lost,
         **_missing(column, shares, off),
         "values": [_value(column.labels[i], float(shares[i]), off) for i in often],
     }
@@ -85,25 +88,28 @@ def _of_numbers(
     fine: Mapping[str, Any] | None,
 ) -> Claim:
     """By the column's own cells, or by its fine ones where those say more."""
-    present = float(shares[: column.size - column.missing].sum())
+    # Behind the cells of values are those of marks, and of missing values.
+    cells_of_values = column.size - column.missing - len(column.marks)
+    of_cells = shares[:cells_of_values]
+    present = float(of_cells.sum())
     if not present > 0:
         # Nothing is known of the values of a column that has none.
         return _document(column, value_cells(column), None, shares, off=1.0, single=min(1.0, off))
-    by_cells = _bounds(value_cells(column), shares[: column.size - column.missing], off / present)
+    by_cells = _bounds(value_cells(column), of_cells, off / present)
     if fine is None or isinstance(column, Moment):
         return _document(column, *by_cells, shares, off=off / present, single=off)
     cells = value_cells(column, fine=True)
     exact = cell_counts(cells, values) / values.rows
     prefix = _prefix_error(column, exact, fine)
     # Of rows with a value: their share is such a prefix, too.
-    of_values = prefix * (2 / present if column.missing else 1)
+    of_values = prefix * (2 / present if column.missing or column.marks else 1)
     by_fine = _bounds(cells, exact, of_values)
     if by_fine[1].off >= by_cells[1].off:
         # Values lie within a cell as the fine counts have them, so that the fine cells' width counts.
         claim = _document(column, *by_cells, shares, off=off / present, single=off)
         return claim | _widest(column, cells)
     # A cell by itself is the difference of two prefixes.
-    exact = np.append(exact, shares[-1])
+    exact = np.append(exact, shares[cells_of_values:])
     claim = _document(column, *by_fine, exact, off=of_values, single=2 * prefix)
     # Of what goes with which of its values, fine cells say nothing.
     return claim | {"bin_lost": by_cells[1].lost}
@@ -135,7 +141,7 @@ def _document(
     off: float,
     single: float,
 ) -> Claim:
-    """``shares`` (cells, and missing last) of all rows; ``off`` is of sets of cells, ``single`` of one by itself."""
+    """``shares`` (cells, marks, missing) of all rows; ``off`` is of sets of cells, ``single`` of one by itself."""
     document: Claim = {"column": column.name, "kind": column.kind}
     document |= {"off": 1.0, "lost": 0.0} if bounds is None else _off(column, cells, bounds, off)
     document |= _missing(column, shares, single)
@@ -250,7 +256,7 @@ def _with_truth(
     wrong: list[str] = []
     if isinstance(column, Categorical):
         true["off"] = distance(synthetic, real)
-        shares = text_shares(real)
+        shares = _label_shares(column, real)
         of_values = [shares.get(item["value"], 0.0) for item in claim["values"]]
     else:
         true["off"] = kolmogorov(synthetic, real)
@@ -261,13 +267,24 @@ def _with_truth(
     if true["off"] > claim["off"] + _ROUNDING:
         wrong.insert(0, "how far it is off")
     if "missing" in claim:
-        true["missing"] = real.missing / real.rows
+        true["missing"] = real.missing
         wrong += ["share of missing values"] * (not _inside(claim["missing"], true["missing"]))
     values = [
         {**item, "true": share} for item, share in zip(claim["values"], of_values, strict=True)
     ]
     wrong += [f"share of {item['value']}" for item in values if not _inside(item, item["true"])]
     return {**claim, "values": values, "true": true, "wrong": wrong}
+
+
+def _label_shares(column: Categorical, real: ColumnValues) -> Mapping[str, float]:
+    """By what codes stand for, what share of the real rows has it."""
+    shares: dict[str, float] = {}
+    for text, share in text_shares(real).items():
+        code = column.code_of(text)
+        if code is not None:
+            label = column.labels[code]
+            shares[label] = shares.get(label, 0.0) + share
+    return shares
 
 
 def _moved(claim: Mapping[str, Any], synthetic: ColumnValues, real: ColumnValues) -> Claim:

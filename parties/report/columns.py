@@ -46,7 +46,7 @@ def _summary(
     if not all(values.rows for values in tables.values()):
         raise ValueError("a table without rows has no values to compare")
     document: dict[str, object] = {"column": synthetic.column, "kind": synthetic.kind}
-    document["missing"] = {name: v.missing / v.rows for name, v in tables.items()}
+    document["missing"] = {name: v.missing for name, v in tables.items()}
     if column is None or isinstance(column, Categorical):
         document["values"] = _listed_texts(tables)
     else:
@@ -162,7 +162,7 @@ def distance(one: ColumnValues, other: ColumnValues) -> float:
     with a value; 1 where only one table has any. Of texts the total variation, missing values counting as one text.
     """
     if one.numbers is None or other.numbers is None:
-        shares = [{**text_shares(v), None: v.missing / v.rows} for v in (one, other)]
+        shares = [{**text_shares(v), None: v.absent / v.rows} for v in (one, other)]
         return _total_variation(shares[0], shares[1])
     return kolmogorov(one, other)
 

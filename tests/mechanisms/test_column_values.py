@@ -47,12 +47,13 @@ def test_column_values_counts_numbers_that_are_one_value_together() -> None:
 
 def test_column_values_takes_a_listed_category_for_a_value_where_it_also_spells_missing() -> None:
     ward, floor = by_name()["ward"], by_name()["floor"]
-    assert (dict(zip(ward.texts, ward.counts.tolist(), strict=True)), ward.missing) == (
+    assert (dict(zip(ward.texts, ward.counts.tolist(), strict=True)), ward.absent) == (
         {"a": 2, "?": 1},
         1,
     )
-    assert (floor.texts, floor.missing, floor.rows) == (("1",), 1, 4)
-    assert (by_name()["hours"].missing, by_name()["cost"].missing) == (1, 0)
+    assert (floor.texts, floor.absent, floor.rows) == (("1",), 1, 4)
+    assert (by_name()["hours"].absent, by_name()["cost"].absent) == (1, 0)
+    assert floor.missing == 1 / 4
 
 
 def test_number_text_writes_as_the_column_does() -> None:

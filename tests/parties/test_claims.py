@@ -3,7 +3,7 @@
 import itertools
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from typing import Any
 
@@ -32,7 +32,7 @@ from tests.parties.support import make_config
 
 ROWS = 4000
 KIND = "discrete-gaussian"
-Column = Integer | Real | Moment
+Column = Integer | Real | Moment | Categorical
 Rng = np.random.Generator
 
 
@@ -240,3 +240,45 @@ def test_nothing_good_is_said_of_a_column_that_is_mostly_one_bin(
             assert widest > 0.5
         if widest > 0.5 or of.claim["lost"] > 0.5:
             assert of.said is None
+
+
+def texts_of(rng: Rng) -> list[str]:
+    """Codes of few rows and many, and values of which none is a number; a tenth is missing."""
+    often = 0.75 ** np.arange(40)
+    places = rng.choice(40, ROWS, p=often / often.sum())
+    gone = rng.random(ROWS) < 0.1
+    return ["" if no else f"{'ABCD'[p % 4]}{p:02d}" for p, no in zip(places, gone, strict=True)]
+
+
+@pytest.mark.parametrize("sigma", [2.0, 30.0])
+@pytest.mark.parametrize("kind", ["all", "others", "prefix", "prefix, others"])
+def test_no_claim_on_texts_is_wrong(kind: str, sigma: float) -> None:
+    """Values that are not listed are one word in both tables; those that share a code come out alike often."""
+    for seed in range(10):
+        texts = texts_of(np.random.default_rng(seed))
+        listed = sorted({text for text in texts if text})
+        frequent = [text for text in listed if texts.count(text) >= 20]
+        column = {
+            "all": Categorical("x", tuple(listed), missing=True),
+            "others": Categorical("x", tuple(frequent), missing=True, other="rest"),
+            "prefix": Categorical("x", tuple(listed), True, 1, tuple(frequent[:3])),
+            "prefix, others": Categorical("x", tuple(frequent), True, 1, (), "rest"),
+        }[kind]
+        outcome = released_table(column, texts, sigma, seed)
+        assert outcome.claim["wrong"] == [], (seed, outcome.claim)
+        assert (outcome.claim["lost"] > 0.1) == ("prefix" in kind)
+
+
+@pytest.mark.parametrize("missing", [False, True])
+def test_marks_are_not_counted_as_missing(missing: bool) -> None:
+    column = Integer("x", 0, 10**6, bins=100, missing=missing, marks=("<5", "refused"))
+    for seed in range(5):
+        rng = np.random.default_rng(seed)
+        texts = written(replace(column, marks=()), np.floor(even(rng)), rng)
+        marked = rng.random(ROWS) < 0.2
+        texts = ["<5" if mark else text for mark, text in zip(marked, texts, strict=True)]
+        outcome = released_table(column, texts, 2.0, seed)
+        assert outcome.claim["wrong"] == [], outcome.claim
+        if missing:
+            share = outcome.claim["missing"]["synthetic"]
+            assert share == pytest.approx(texts.count("") / ROWS, abs=0.02)
