@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 class ColumnValues:
     """The distinct values of one column and how many rows have each, int64; ``absent`` rows have none, or a mark.
 
-    Of a column of numbers or moments ``numbers`` are its values, ascending; of any other ``texts``. ``marked`` of the
-    absent rows have a mark. Values that a column does not list count as its word for others.
+    Of a column of numbers or moments ``numbers`` are its values, ascending; of any other ``texts``. ``marks`` has the
+    marks and how many of the absent rows have each. Values that a column does not list count as its word for others.
     Raises ``ValueError`` unless every value has a count.
     """
 
@@ -45,7 +45,7 @@ class ColumnValues:
     texts: tuple[str, ...] = field(repr=False)
     counts: NDArray[np.int64] = field(repr=False)
     absent: int = field(repr=False)
-    marked: int = field(default=0, repr=False)
+    marks: tuple[tuple[str, int], ...] = field(default=(), repr=False)
 
     def __post_init__(self) -> None:
         values = len(self.texts) if self.numbers is None else len(self.numbers)
@@ -56,6 +56,11 @@ class ColumnValues:
     def rows(self) -> int:
         """All rows, those without a value included."""
         return int(self.counts.sum()) + self.absent
+
+    @property
+    def marked(self) -> int:
+        """The rows with a mark."""
+        return sum(count for _, count in self.marks)
 
     @property
     def missing(self) -> float:
@@ -137,7 +142,7 @@ def _modelled(domain: Domain, column: Column, values: Iterable[str]) -> ColumnVa
         (),
         np.array([numbers[number] for number in ordered], np.int64),
         sum(counted[value] for value in absent),
-        sum(counted[value] for value in marks),
+        tuple((mark, counted[mark]) for mark in column.marks if mark in marks),
     )
 
 

@@ -155,6 +155,9 @@ def _document(
     document["values"] = [
         {**_value(number_text(column, cells.ranges[i][0]), float(shares[i]), single), "atom": atom}
         for i, atom in _singled(cells, shares)
+    ] + [
+        {**_value(mark, float(shares[len(cells.ranges) + i]), single), "mark": True}
+        for i, mark in enumerate(column.marks)
     ]
     return document
 
@@ -260,7 +263,13 @@ def _with_truth(
         of_values = [shares.get(item["value"], 0.0) for item in claim["values"]]
     else:
         true["off"] = kolmogorov(synthetic, real)
-        of_values = [share_of(real, _number(column, item["value"])) for item in claim["values"]]
+        marks = dict(real.marks)
+        of_values = [
+            marks.get(item["value"], 0) / real.rows
+            if item.get("mark")
+            else share_of(real, _number(column, item["value"]))
+            for item in claim["values"]
+        ]
         if len(synthetic.counts) and len(real.counts):
             true |= _moved(claim, synthetic, real)
             wrong += _wrong_numbers(claim, column, real, true)

@@ -279,6 +279,8 @@ def test_marks_are_not_counted_as_missing(missing: bool) -> None:
         texts = ["<5" if mark else text for mark, text in zip(marked, texts, strict=True)]
         outcome = released_table(column, texts, 2.0, seed)
         assert outcome.claim["wrong"] == [], outcome.claim
+        marks = {v["value"]: v["true"] for v in outcome.claim["values"] if v.get("mark")}
+        assert marks == {"<5": texts.count("<5") / ROWS, "refused": 0.0}
         if missing:
             share = outcome.claim["missing"]["synthetic"]
             assert share == pytest.approx(texts.count("") / ROWS, abs=0.02)
