@@ -17,10 +17,11 @@ adds to delta where it comes from below; where it comes from above, Markov's bou
 against us by 1e-6 of delta.
 
 Discrete noise of a variance 4 units^2 larger costs no more than continuous noise, but for a distance of 1e-33 for each
-coordinate (README, "What a step of DP-SGD costs"): ``multiplier_on_lattice``, and 1e-20 of every delta.
+coordinate (README, "What a step of DP-SGD costs"): ``multiplier_on_lattice``. Of 10^10 coordinates, all steps together,
+that is 1e-23 (1 + e^epsilon) of delta, which is added to each.
 
 Source: Koskela, Jalko, Honkela 2020 (Fourier transforms); Gopi, Lee, Wutschitz 2021; the names above. Never above what
-``rdp`` says. Limits: a delta below 1e-15 and an epsilon above 100 are left to that.
+``rdp`` says. Limits: a delta below 1e-15 and an epsilon above 40 are left to that.
 """
 
 from __future__ import annotations
@@ -51,9 +52,10 @@ _REACH = 13.0
 _POINTS_A_DEVIATION = 24
 _DEVIATIONS = 14
 _MOST_LINES, _MOST_POINTS = 1 << 16, 1 << 22
+_STEEPEST = 600.0
 _SLACK = 1 + 1e-6
-_ROUNDED = 1e-20
-_LEAST_DELTA, _MOST_EPSILON = 1e-15, 100.0
+_ROUNDED = 1e-23
+_LEAST_DELTA, _MOST_EPSILON = 1e-15, 40.0
 _LARGEST = 500.0
 """A loss, beyond which probabilities count as delta."""
 
@@ -92,8 +94,7 @@ def delta_of(steps: Steps, epsilon: float) -> float:
     check_positive("epsilon", epsilon)
     if not sum(steps.values()):
         return 0.0
-    found = (_composed(steps, epsilon, added=added).delta(epsilon) for added in (True, False))
-    return min(1.0, max(found) * _SLACK + _ROUNDED)
+    return _bounded([_composed(steps, epsilon, added=added) for added in (True, False)], epsilon)
 
 
 def epsilon_of(steps: Steps, delta: float) -> float:
@@ -106,15 +107,16 @@ def epsilon_of(steps: Steps, delta: float) -> float:
         return 0.0
     if delta < _LEAST_DELTA or not 0 < by_curve < _MOST_EPSILON:
         return by_curve
-    allowed = (delta - _ROUNDED) / _SLACK
-    # Tilted for one epsilon, the probabilities serve for those near it; the last is looked at by its own.
-    parts = [_composed(steps, by_curve, added=added) for added in (True, False)]
-    low, high = 0.0, by_curve
-    while high - low > 1e-7 * by_curve:
-        middle = (low + high) / 2
-        keeps = all(part.delta(middle) <= allowed for part in parts)
-        low, high = (low, middle) if keeps else (middle, high)
-    found = min(by_curve, high * (1 + 1e-7))
+    found = by_curve
+    for _ in range(2):
+        # Tilted for one epsilon, the probabilities serve for those near it: once more for what was found.
+        parts = [_composed(steps, found, added=added) for added in (True, False)]
+        low, high = 0.0, by_curve
+        while high - low > 1e-7 * by_curve:
+            middle = (low + high) / 2
+            low, high = (low, middle) if _bounded(parts, middle) <= delta else (middle, high)
+        found = min(by_curve, high * (1 + 1e-7))
+    # Far from it rounding may be more than is left: the last word has the one that is tilted for it.
     return found if delta_of(steps, found) <= delta else by_curve
 
 
@@ -201,6 +203,12 @@ class SampledLedger:
         self._entries.append(SampledEntry(name, event, steps))
 
 
+def _bounded(directions: Sequence[_Composed], epsilon: float) -> float:
+    """The larger delta of both directions, with what rounds and what noise on a lattice is off."""
+    off = _ROUNDED * (1 + math.exp(min(epsilon, _MOST_EPSILON)))
+    return min(1.0, max(each.delta(epsilon) for each in directions) * _SLACK + off)
+
+
 def _curve(steps: Steps) -> NDArray[np.float64]:
     total = np.zeros(len(rdp.ORDERS))
     for event, count in steps.items():
@@ -225,7 +233,9 @@ class _Composed:
         """The expected part of a loss above ``epsilon``: E max(0, 1 - e^(epsilon - loss))."""
         over = self.losses > epsilon
         losses = self.losses[over]
-        weights = -np.expm1(epsilon - losses) * np.exp(self.scale - self.tilt * losses)
+        # Where the exponent is large, epsilon is far from what this was tilted for; rounding alone is above any delta.
+        exponents = np.minimum(self.scale - self.tilt * losses, _STEEPEST)
+        weights = -np.expm1(epsilon - losses) * np.exp(exponents)
         return float(self.tilted[over] @ weights) + self.beyond
 
 
