@@ -53,6 +53,8 @@ _POINTS_A_DEVIATION = 24
 _DEVIATIONS = 14
 _MOST_LINES, _MOST_POINTS = 1 << 16, 1 << 22
 _STEEPEST = 600.0
+_FADED = 16.0
+"""Markov's bound on what is above the grid is e^-16 of delta, or less."""
 _SLACK = 1 + 1e-6
 _ROUNDED = 1e-23
 _LEAST_DELTA, _MOST_EPSILON = 1e-15, 40.0
@@ -291,8 +293,10 @@ def _composed(steps: Steps, epsilon: float, *, added: bool) -> _Composed:
     mean = sum(part.count * m.mean for part, m in zip(parts, moments, strict=True))
     variance = sum(part.count * m.variance for part, m in zip(parts, moments, strict=True))
     reach = _DEVIATIONS * math.sqrt(variance) + max(p.logs.size for p in parts) * step
-    # Markov's bound on what is above is small where e^(-tilt reach) is.
-    low, high = mean - reach, max(mean, epsilon) + reach + 40 / tilt
+    low, high = mean - reach, max(mean, epsilon) + reach + _FADED / tilt
+    least = step * sum(part.count * part.first for part in parts)
+    most = least + step * sum(part.count * (part.logs.size - 1) for part in parts)
+    low, high = max(low, least), min(high, most + step)
     if (high - low) / step > _MOST_POINTS:
         return _NOTHING
     points = 1 << math.ceil((high - low) / step).bit_length()
@@ -308,7 +312,8 @@ def _composed(steps: Steps, epsilon: float, *, added: bool) -> _Composed:
     # Position k is of the loss (start + k) h, up to a multiple of the period.
     first = math.ceil(low / step)
     positions = (first + np.arange(points) - start) % points
-    above = math.exp(min(0.0, scale - tilt * step * (first + points)))
+    top = step * (first + points)
+    above = 0.0 if top > most else math.exp(min(0.0, scale - tilt * top))
     losses: NDArray[np.float64] = step * (first + np.arange(points, dtype=np.float64))
     tilted = np.maximum(0.0, sums[positions])
     return _Composed(losses, tilted, tilt, scale, beyond + above)
