@@ -1,4 +1,4 @@
-"""Which values a table's columns have and how often, as they are written and not as bins have them.
+"""The values of a table's columns and how often each is there, as they are written and not as bins have them.
 
 Provides ``ColumnValues``, ``column_values``, ``number_of``, ``number_text``, ``has_number`` and ``is_missing``.
 
@@ -154,7 +154,7 @@ def _texts(name: str, kind: str, counted: dict[str, int], absent: set[str]) -> C
 
 
 def has_number(domain: Domain, column: Integer | Real | Moment, value: str) -> bool:
-    """Whether a written value stands for a number: it is neither missing nor a mark."""
+    """A written value that is neither missing nor a mark stands for a number."""
     return not is_missing(domain, column, value) and value not in column.marks
 
 

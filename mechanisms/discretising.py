@@ -51,11 +51,11 @@ WIDER = 3
 PARTS, PART_ROWS, MOST_TAIL_PARTS = 6, 3, 16
 """Parts of a cell at most, rows of a part at least, and parts of an end cell at most, which is as wide as its tail."""
 TAILS, WIDE = 2, 3
-"""How often a tail is cut at most: where its outermost part is so many times as wide as the next."""
+"""The most cuts of a tail, each where its outermost part is so many times as wide as the next."""
 EVEN = 1.6
 """Bins of equal width do where none has more than this many times its part of the rows."""
 OUTWARDS, NEARBY = 0.02, 0.3
-"""How far a bound moves to a round number, of the range, and an edge, of the distance to the nearer one, at most."""
+"""The farthest that a bound moves to a round number, of the range, and an edge, of the distance to the nearer one."""
 
 Values = NDArray[np.object_]
 Whole = NDArray[np.int64]

@@ -61,7 +61,7 @@ RARE_ROWS, FOLDED_FROM = 20, 400
 """Categories of fewer rows are one in a draft, since a person may be known by them; in tables of so many rows or more,
 where that is a twentieth at most."""
 OTHERS = ("other", "(other)", "all others")
-"""What is written for these: the first that is no category."""
+"""Words for these; a draft takes the first that is no category."""
 LONG_TEXT, LONGEST_TEXT, ANSWER_ROWS = 40, 200, 10
 """Many texts half of which are longer than the first are free text, and ones longer than the second, too, unless they
 are answers that so many rows have on average."""
@@ -83,7 +83,7 @@ DATE_MARKS = (
 MOST_APART, APART_ROWS = 50, 20
 """Of many codes so many keep a cell of their own, each with so many rows at least; others are grouped by a prefix."""
 SEPARATORS = (";", "|", ",", "/")
-"""What stands between several answers in a cell."""
+"""Signs between several answers in a cell."""
 DISTINCT_MOMENTS = 5
 """Fewer different moments do not tell that all lie on the first of a month."""
 
@@ -509,7 +509,7 @@ def _coarsest_unit(form: Form | Pattern, moments: set[datetime]) -> str:
 
 
 def _has_leading_zero(value: str) -> bool:
-    """Whether a number is written as codes are (``007``), which a number column would not give back."""
+    """A number that is written as codes are (``007``), which a number column would not give back."""
     return bool(re.match(r"[+-]?0\d", value)) and parse_number(value) is not None
 
 
@@ -528,7 +528,9 @@ def _note(column: Column, values: _Column) -> str:
             note += f", but for {len(column.atoms)} frequent ones (atoms)" if column.atoms else ""
         elif len(column.categories) > MANY_CATEGORIES:
             note += "; that many look like an identifier: group them or drop the column"
-        note += _why_not_numbers(values.values)
+        # A value that is folded since a person may be known by it is not shown either.
+        listed = set(column.values)
+        note += _why_not_numbers([value for value in values.values if value in listed])
     else:
         note = f"{name}: low = {column.low} and high = {column.high} were read from the data"
         if column.atoms:
@@ -553,7 +555,7 @@ def _count(number: int, noun: str) -> str:
 
 
 def _clock_words(form: str) -> str:
-    """What a clock's numbers count, so that minutes and seconds are not taken for hours and minutes in silence."""
+    """The unit that a clock's numbers count: nobody should take minutes and seconds for hours and minutes."""
     spelling = spelling_of(form)
     if not isinstance(spelling, Clock):
         return ""
@@ -568,7 +570,7 @@ def _named(name: str) -> str:
 
 
 def _why_not_numbers(present: list[str]) -> str:
-    """What made categories of a column that has numbers; "" where it has none."""
+    """The reason for categories in a column that has numbers; "" where it has none."""
     others = [value for value in present if parse_number(value) is None]
     if len(others) == len(present):
         return ""

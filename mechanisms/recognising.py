@@ -42,7 +42,7 @@ CURRENCIES = (
     "PLN",
     "CZK",
 )
-"""What stands before an amount; other letters before digits make a code."""
+"""Signs before an amount; other letters before digits make a code."""
 
 _CODE = re.compile(r"[A-Za-z]{1,3}\d{1,4}(?:[.-]?[0-9A-Za-z]{1,4})?", re.ASCII)
 _AFFIXED = re.compile(rf"([^\d]*?)(\d(?:[\d{THOUSANDS}]*\d)?)([^\d]*)", re.ASCII)

@@ -1,4 +1,4 @@
-"""The privacy loss of sampled Gaussian noise, composed numerically: what the steps of DP-SGD cost together.
+"""The privacy loss of sampled Gaussian noise, composed numerically: the cost of all steps of DP-SGD together.
 
 Provides ``SampledGaussian`` (one step), ``delta_of``, ``epsilon_of`` and ``least_multiplier`` of many, and
 ``SampledLedger``. Public: everything here. Neighbouring tables: one example is there or is not, and the declared number
@@ -80,7 +80,7 @@ class SampledGaussian:
 
 
 Steps = Mapping[SampledGaussian, int]
-"""How many of each kind."""
+"""The number of steps of each kind."""
 
 
 def multiplier_on_lattice(z: float, units: float) -> float:
@@ -89,13 +89,15 @@ def multiplier_on_lattice(z: float, units: float) -> float:
 
 
 def delta_of(steps: Steps, epsilon: float) -> float:
-    """A delta with which ``steps`` together are (epsilon, delta)-private; 1 where nothing can be said.
+    """A delta with which ``steps`` together are (epsilon, delta)-private; 1 where nothing can be said, as above 40.
 
     Raises ``ValueError`` unless epsilon is positive and finite.
     """
     check_positive("epsilon", epsilon)
     if not sum(steps.values()):
         return 0.0
+    if epsilon > _MOST_EPSILON:
+        return 1.0
     return _bounded([_composed(steps, epsilon, added=added) for added in (True, False)], epsilon)
 
 
@@ -153,7 +155,7 @@ class SampledEntry:
 
 
 class SampledLedger:
-    """What one silo has released, against its own (``epsilon``, ``delta``); kept in memory.
+    """The releases of one silo, against its own (``epsilon``, ``delta``); kept in memory.
 
     Raises ``ValueError`` for numbers out of range.
     """
@@ -207,7 +209,7 @@ class SampledLedger:
 
 def _bounded(directions: Sequence[_Composed], epsilon: float) -> float:
     """The larger delta of both directions, with what rounds and what noise on a lattice is off."""
-    off = _ROUNDED * (1 + math.exp(min(epsilon, _MOST_EPSILON)))
+    off = _ROUNDED * (1 + math.exp(epsilon))
     return min(1.0, max(each.delta(epsilon) for each in directions) * _SLACK + off)
 
 
@@ -242,7 +244,7 @@ class _Composed:
 
 
 _NOTHING = _Composed(np.zeros(0), np.zeros(0), 1.0, 0.0, 1.0)
-"""Where nothing is known."""
+"""A sum of losses of which nothing is known."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from mechanisms.workload import Workload
 
 Rule: TypeAlias = Literal["aim", "remaining-error"]
-"""What a measurement is taken to leave: AIM's norm of raw noise, or the error once it is brought back to counts."""
+"""The error that a measurement is taken to leave: AIM's norm of raw noise, or that of counts made of it."""
 AIM: Rule = "aim"
 REMAINING_ERROR: Rule = "remaining-error"
 RULES: tuple[Rule, ...] = (REMAINING_ERROR, AIM)
@@ -199,7 +199,7 @@ def score_gain(epsilon: float, weight: int, delta: int) -> int:
 
 @lru_cache(maxsize=4096)
 def score_offset(gain: int, sigma: float, size: int) -> int:
-    """What the gain makes of the distance that noise alone is expected to leave."""
+    """The gain times the distance that noise alone is expected to leave."""
     noise = Fraction(math.sqrt(2 / math.pi)) * Fraction(sigma) * (size << FRACTION_BITS)
     return round(gain * noise)
 

@@ -1,4 +1,4 @@
-"""What type the values of each written column have, and tables of text as tables of such values.
+"""The type of each written column's values, and tables of text as tables of such values.
 
 Provides ``ValueType``, ``value_types``, ``typed_table`` and ``as_types``. A table's cells are text everywhere else
 (`mechanisms.table`); Parquet, Excel, a table schema and pandas want numbers, truth values, days and moments.
@@ -84,7 +84,7 @@ def missing_columns(domain: Domain) -> frozenset[str]:
 
 
 def absent_in(domain: Domain, name: str) -> frozenset[str]:
-    """What stands for a missing value in a written column: no category, which is a value whatever it looks like."""
+    """The texts that stand for a missing value in a written column; a category is a value, whatever it looks like."""
     if name not in missing_columns(domain):
         return frozenset()
     listed = (c.values for c in domain.columns if isinstance(c, Categorical) and c.name == name)

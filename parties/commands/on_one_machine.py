@@ -1,4 +1,4 @@
-"""What `run`, `demo` and `flaim` have in common: a run folder, progress while it runs, a report, closing lines.
+"""The common parts of `run`, `demo` and `flaim`: a run folder, progress while it runs, a report, closing lines.
 
 Provides ``run_in_folder`` and ``print_result``, and the closing lines that all of them have (``budget_line``,
 ``error_line``, ``verdict_lines``, ``time_line``; ``section`` for the others). Secret: the table.
@@ -71,7 +71,7 @@ def section(document: Mapping[str, object], name: str) -> Mapping[str, float]:
 
 
 def budget_line(report: Mapping[str, object]) -> tuple[str, str]:
-    """What was asked for, and what of it was spent."""
+    """The budget that was asked for, and the part of it that was spent."""
     asked, privacy = section(report, "parameters"), section(report, "privacy")
     return (
         "privacy",
@@ -81,13 +81,13 @@ def budget_line(report: Mapping[str, object]) -> tuple[str, str]:
 
 
 def error_line(report: Mapping[str, object]) -> tuple[str, str]:
-    """How far the synthetic table is from the real one, which a trial has."""
+    """The distance of the synthetic table from the real one, which a trial has."""
     error = section(report, "utility").get("workload_error", float("nan"))
     return "workload error", f"{error:.3f} (0 to 2; from the real table)"
 
 
 def verdict_lines(report: Mapping[str, object]) -> list[tuple[str, str]]:
-    """What the table is good for and not for, as the report says; the first sentences where there are many."""
+    """The purposes that the table is good for and not for, as the report says; the first of many sentences."""
     quality = report.get("quality")
     verdict = quality.get("verdict") if isinstance(quality, Mapping) else None
     if not isinstance(verdict, Mapping):

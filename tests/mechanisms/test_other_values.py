@@ -118,3 +118,13 @@ def test_the_word_for_others_is_none_of_the_values(tmp_path: Path) -> None:
     column = draft_domain(tmp_path / "t.csv").domain.columns[0]
     assert isinstance(column, Categorical)
     assert column.other == "(other)"
+
+
+def test_a_note_does_not_show_a_rare_value_as_the_reason_for_categories(tmp_path: Path) -> None:
+    """Grades among which one person has a word of its own: nothing of the draft says the word."""
+    (tmp_path / "t.csv").write_text(
+        "grade,n\nwithheld by court,1\n" + "1,1\n" * 300 + "2,2\n" * 200 + "A,2\n" * 300
+    )
+    draft = draft_domain(tmp_path / "t.csv")
+    assert "court" not in json.dumps([draft.domain.to_dict(), draft.notes, draft.questions])
+    assert "since 'A' is no number" in " ".join(draft.notes)

@@ -171,3 +171,13 @@ def test_what_was_required_of_one_kind_does_not_pay_for_another() -> None:
     ledger.require("models", SampledGaussian(0.1, 10.0), 50)
     with pytest.raises(BudgetExceeded):
         ledger.charge("votes", dear, 5)
+
+
+def test_nothing_is_said_numerically_of_an_epsilon_so_large_that_the_lattice_shows() -> None:
+    assert delta_of({SampledGaussian(1, 5.0): 1}, 40.0) < 1e-5
+    assert delta_of({SampledGaussian(1, 5.0): 1}, 41.0) == 1.0
+    z = rdp.least_multiplier(rdp.gaussian, 1e6, 1e-3)
+    ledger = SampledLedger(1e6, 1e-3)
+    ledger.charge("votes", SampledGaussian(1, z), 1)
+    with pytest.raises(BudgetExceeded):
+        ledger.charge("votes", SampledGaussian(1, z), 1)
