@@ -48,7 +48,8 @@ def read_column(position: int, table: object) -> Column | Implied:
         required = {"name", "kind", "categories"}
     else:
         required = {"name", "kind"} | (set() if "edges" in table else {"low", "high"})
-    check_keys(where, table, required=required, optional=_KEYS[kind] - required)
+    # `mechanisms.provenance` reads where its values are from.
+    check_keys(where, table, required=required, optional=_KEYS[kind] - required | {"from"})
     if kind == "categorical":
         name, missing = _value(where, table, "name", str), _missing(where, table)
         prefix = _value(where, table, "prefix", int) if "prefix" in table else 0
@@ -148,7 +149,7 @@ def _read_moment(where: str, table: Mapping[str, object], kind: str) -> Moment:
 
 
 def _read_implied(where: str, table: Mapping[str, object], position: int) -> Implied:
-    check_keys(where, table, required={"name", "implied_by", "values"}, optional=set())
+    check_keys(where, table, required={"name", "implied_by", "values"}, optional={"from"})
     values = table["values"]
     if not isinstance(values, Mapping) or not all(
         isinstance(value, str | int | float) and not isinstance(value, bool)

@@ -20,6 +20,7 @@ from mechanisms.column_reading import check_keys, read_column, read_strings
 from mechanisms.columns import Categorical, Column, Implied, Moment
 from mechanisms.errors import DomainError
 from mechanisms.numbers import Integer, Real
+from mechanisms.provenance import PRIVATE, Provenance
 from mechanisms.text_format import PLAIN_FORMAT, TextFormat
 from mechanisms.written import parse_number, parse_whole
 
@@ -51,7 +52,8 @@ class Domain:
 
     ``columns`` are those that have codes. ``implied`` are filled in from them, ``ignore`` are names of columns that
     tables may have and that nothing is done with. A value that a categorical column lists is that category even if
-    ``missing_values`` holds it too. Synthetic tables of text are written in ``format``. Raises ``DomainError`` without
+    ``missing_values`` holds it too. Synthetic tables of text are written in ``format``. ``provenance`` says
+    of columns where their values are from. Raises ``DomainError`` without
     columns, if two have the same name, if the table of an implied column is not one for its source, or if the format
     cannot hold every value.
     """
@@ -61,6 +63,7 @@ class Domain:
     implied: tuple[Implied, ...] = ()
     ignore: tuple[str, ...] = ()
     format: TextFormat = PLAIN_FORMAT
+    provenance: tuple[Provenance, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.columns:
@@ -77,6 +80,8 @@ class Domain:
             self._check_implied(column)
         if self.format != PLAIN_FORMAT:
             self._check_format()
+        for said in self.provenance:
+            self._check_provenance(said)
 
     @property
     def names(self) -> Clique:
@@ -116,14 +121,16 @@ class Domain:
     def to_dict(self) -> dict[str, object]:
         """The ``[[column]]`` and ``[missing]`` tables of a configuration; ``ignore``, ``[format]`` if there are any."""
         tables = {column.name: column.to_dict() for column in (*self.columns, *self.implied)}
+        for said in self.provenance:
+            tables[said.column]["from"] = said.to_config()
         document: dict[str, object] = {
             "column": [tables[name] for name in self.written_names],
             "missing": {"values": list(self.missing_values)},
         }
         document |= {"ignore": list(self.ignore)} if self.ignore else {}
         # What says nothing leaves no trace, so that digests stay.
-        said = self.format.to_dict()
-        return document | ({"format": said} if said else {})
+        form = self.format.to_dict()
+        return document | ({"format": form} if form else {})
 
     @classmethod
     def from_dict(cls, tables: Mapping[str, object]) -> Domain:
@@ -149,12 +156,18 @@ class Domain:
             else DEFAULT_MISSING_VALUES
         )
         read = [read_column(i, column) for i, column in enumerate(columns)]
+        said = tuple(
+            Provenance.read(column.name, table["from"], table)
+            for column, table in zip(read, columns, strict=True)
+            if "from" in table
+        )
         return cls(
             tuple(column for column in read if not isinstance(column, Implied)),
             spellings,
             tuple(column for column in read if isinstance(column, Implied)),
             read_strings("the domain", tables, "ignore") if "ignore" in tables else (),
             TextFormat.from_dict(tables["format"]) if "format" in tables else PLAIN_FORMAT,
+            said,
         )
 
     def digest(self) -> str:
@@ -184,6 +197,18 @@ class Domain:
             raise DomainError(
                 f"[format] columns: {unknown[0]!r} is neither described nor in ignore; expected one of these"
             )
+
+    def _check_provenance(self, said: Provenance) -> None:
+        """It is of a column that is there, and private of nothing but private bins."""
+        if said.column not in self.written_names:
+            raise DomainError(f"column {said.column!r} has a provenance and is not described")
+        column = next((c for c in self.columns if c.name == said.column), None)
+        measured = isinstance(column, Integer | Real) and column.private is not None
+        for key, text in said.said:
+            if text.partition(":")[0].strip() == PRIVATE and not (measured and key == "bins"):
+                raise DomainError(
+                    f'column {said.column!r}: from = {text!r}; private are bins that a run chooses (bins = "private")'
+                )
 
     def _check_implied(self, column: Implied) -> None:
         """Its table has every value of its source, and no other."""

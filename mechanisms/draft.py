@@ -40,6 +40,7 @@ from mechanisms.errors import DataError, DomainError
 from mechanisms.moments import DEFAULT_FORMS, UNITS, Form, moment_of, roundest_tick, tick_of
 from mechanisms.numbers import MAX_DECIMALS
 from mechanisms.private_bins import PrivateBins
+from mechanisms.provenance import TABLE, WHOLE, Provenance
 from mechanisms.reading import read_recognised
 from mechanisms.recognising import NumberReading, ambiguous_versions, code_shaped, read_numbers
 from mechanisms.recognising_moments import MomentReading, read_moments
@@ -189,7 +190,13 @@ def draft_of(table: TextTable, where: str, read_as: str, *, private_bins: bool =
     if not columns:
         raise DataError(f"{where}: no column is left to model; {'; '.join(reasons)}")
     missing = tuple(value for value, _ in spellings.most_common()) or DEFAULT_MISSING_VALUES
-    domain = Domain(tuple(columns), missing, ignore=tuple(left_out), format=table.form)
+    domain = Domain(
+        tuple(columns),
+        missing,
+        ignore=tuple(left_out),
+        format=table.form,
+        provenance=tuple(Provenance(column.name, ((WHOLE, TABLE),)) for column in columns),
+    )
     return Draft(domain, tuple(notes), tuple(reasons), read_as, tuple(questions), table.notes)
 
 

@@ -14,6 +14,7 @@ from mechanisms.date_patterns import Pattern
 from mechanisms.domain import Domain
 from mechanisms.moments import Form, moment_of
 from mechanisms.numbers import Integer, Real
+from mechanisms.origins import column_in_words, counted
 from mechanisms.typed import (
     DAY,
     NUMBER,
@@ -62,8 +63,11 @@ def table_schema(domain: Domain) -> dict[str, object]:
         # A category that is written like a missing value is that category.
         if spellings and field["type"] == "string" and not absent_in(domain, name):
             field["missingValues"] = []
+        if domain.provenance:
+            field["provenance"] = column_in_words(domain, name)
         fields.append(field)
-    return {"fields": fields, "missingValues": spellings}
+    schema: dict[str, object] = {"fields": fields, "missingValues": spellings}
+    return schema | ({"provenance": counted(domain)} if domain.provenance else {})
 
 
 def _field(column: Column | Implied, kind: ValueType, *, required: bool) -> dict[str, object]:

@@ -19,6 +19,7 @@ from parties.cards import Card, Request, load_card, load_request, public_key
 from parties.config import Config, apply_overrides, load_config
 from parties.errors import CertificateError, ConfigError, StoreError
 from parties.files import disk_errors, write_new, write_whole
+from parties.provenance import check_confirmed
 from parties.texts import toml_of
 from parties.tls import Authority, for_servers, load_certificate, public_pem
 from protocols.mesh import key_hash
@@ -50,7 +51,7 @@ def merge(
     """
     servers = _servers(cards)
     tables = _added_tables(study, servers)
-    load_config(study, tables)
+    check_confirmed(load_config(study, tables))
     text = _merged_text(study, tables)
     issuer = Authority.load(authority)
     for server in servers:

@@ -47,7 +47,8 @@ def draft_text(
 # A draft from {json.dumps(name)}, read as {draft.read_as}.
 {_comments(draft.skipped)}\
 # WARNING: the following was READ FROM THE DATA, and a domain is published with the result. Replace or confirm each of
-# these from public knowledge before a run in earnest:
+# these from public knowledge before a run in earnest, and write from = "public: " and its name (a code book, say)
+# instead of from = "table". A trial runs without that; founding a study, and sending it a table, do not.
 {_comments(draft.notes)}
 {_questions(draft)}{_left_out(draft)}{ignored}
 [run]
@@ -124,10 +125,11 @@ def _format(drafted: Domain) -> str:
 def _columns(drafted: Domain) -> str:
     """One [[column]] after another, with a mark above what was read; `tomli_w` would write short ones on one line."""
     tables = []
+    said = {each.column: {"from": each.to_config()} for each in drafted.provenance}
     for column in drafted.columns:
         lines = [
             f"{_MARK}\n{line}" if key in _READ else line
-            for key, value in column.to_dict().items()
+            for key, value in (column.to_dict() | said[column.name]).items()
             for line in [tomli_w.dumps({key: value}).rstrip("\n")]
         ]
         tables.append("\n".join(["[[column]]", *lines, ""]))

@@ -15,6 +15,7 @@ from parties.distaim.part import look, take_part
 from parties.distaim.preview import Preview
 from parties.distaim.submit import Submitted
 from parties.owner import Owner
+from parties.provenance import check_confirmed
 
 PathLike = str | Path
 """Where a file is."""
@@ -101,8 +102,10 @@ def _owner(
             "a DataFrame has no place to be recognised by; expected dataset, the name that its budget has"
         )
     ca, cert, key = map(_path, identity)
+    loaded = config_of(config, {})
+    check_confirmed(loaded)
     return Owner.of(
-        config_of(config, {}),
+        loaded,
         given,
         dataset=dataset,
         budget=_path(budget),

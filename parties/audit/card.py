@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from mechanisms.origins import counted_in_words
 from parties.cards import grouped, words
 from parties.config import Config
 from parties.report.about import about, in_words, method_name, privacy_in_words
@@ -174,16 +175,25 @@ def _operators(config: Config) -> str:
 
 
 def _columns(config: Config) -> str:
+    told = about(config, ended=0.0)
     rows = [
-        (_text(item.name), item.kind, item.cells or "", _text(item.values))
-        for item in about(config, ended=0.0).columns
+        (
+            _text(item.name),
+            item.kind,
+            item.cells or "",
+            _text(item.values),
+            _text(item.provenance),
+        )
+        for item in told.columns
     ]
     missing = config.domain.missing_values[:1]
     spelt = f"\n\nA missing value is written `{missing[0]}`." if missing and missing[0] else ""
     if missing == ("",):
         spelt = "\n\nA missing value is an empty cell."
     optional = any(column.missing for column in config.domain.columns)
-    return _table(("column", "kind", "cells", "values"), rows) + (spelt if optional else "")
+    said = f"{counted_in_words(told.provenance)}\n\n"
+    heads = ("column", "kind", "cells", "values", "from")
+    return said + _table(heads, rows) + (spelt if optional else "")
 
 
 def _checks(config: Config) -> str:

@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from mechanisms.origins import counted
 from mechanisms.schema import table_schema
 from mechanisms.text_format import TextFormat
 from parties.audit.card import model_card
@@ -98,6 +99,7 @@ def datapackage(
         "title": f"Synthetic table of the study {config.run.id}",
         "description": f"Differentially private; see {CARD}. The id is the digest of the configuration.",
         **({"created": ended} if ended else {}),
+        **({"provenance": counted(config.domain)} if config.domain.provenance else {}),
         "licenses": [{"path": TERMS, "title": "Terms of use"}],
         "resources": [
             _resource(file, config.domain.format)

@@ -107,13 +107,16 @@ def judge_about(document: Mapping[str, object], config: Config, transcript: Path
     for name in ("study", "configuration", "ended"):
         _same(facts.get(name), made[name], f"about.{name}")
     _same(_shapes(facts.get("columns")), _shapes(made["columns"]), "about.columns")
+    # Reports of configurations that say nothing of it may be older.
+    if config.domain.provenance or "provenance" in facts:
+        _same(facts.get("provenance"), made["provenance"], "about.provenance")
 
 
 def _shapes(columns: object) -> list[object]:
-    """Columns without the words for their values."""
+    """Columns without the words for their values and provenance."""
     listed = columns if isinstance(columns, list) else []
     return [
-        {key: value for key, value in item.items() if key != "values"}
+        {key: value for key, value in item.items() if key not in ("values", "provenance")}
         if isinstance(item, dict)
         else item
         for item in listed

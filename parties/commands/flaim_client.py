@@ -13,6 +13,7 @@ from parties.flaim.guarantee import unit
 from parties.flaim.sums import release_of, section_of
 from parties.owner import Owner
 from parties.progress import Lines
+from parties.provenance import check_confirmed
 from parties.trial.processes import Supervision
 
 
@@ -34,6 +35,7 @@ def flaim_client(owner: Owner, directory: Path | None, as_json: bool) -> None:
     released.
     """
     config = owner.config
+    check_confirmed(config)
     ledger_folder = directory or owner.beside("flaim")
     codes = owner.table.codes(config.domain)
     account, progress = owner.account(release_of(config)), Lines()

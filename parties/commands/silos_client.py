@@ -10,6 +10,7 @@ from parties.commands.running import common_options, make_private, run_supervise
 from parties.config import Config
 from parties.owner import Owner
 from parties.progress import Lines
+from parties.provenance import check_confirmed
 from parties.silos.algorithms import plan_of
 from parties.silos.client import SiloReport, release_of, run_silo
 from parties.trial.processes import Supervision
@@ -45,6 +46,7 @@ def silos_client(
     --not-private. Prints what was released.
     """
     config, plan = owner.config, plan_of(owner.config)
+    check_confirmed(config)
     if not plan.private and not not_private:
         raise click.UsageError(
             f"{plan.guarantee} Say --not-private to take part all the same, or ask for a run with noise."

@@ -38,6 +38,7 @@ from parties.distaim.taking_back import TakenBack
 from parties.errors import SubmitError
 from parties.owner import Owner
 from parties.progress import Lines
+from parties.provenance import check_confirmed
 from parties.statuses import Status, Stopped
 from parties.trial.processes import Supervision
 
@@ -109,6 +110,7 @@ def submit(
         )
     path, may_ask = state_of(owner, state), not yes and _in_terminal()
     if not (asks or withdraws):
+        check_confirmed(owner.config)
         check_owner(owner.config, owner.config.build_workload())
     if asks:
         _ask(owner, path, as_json=as_json)

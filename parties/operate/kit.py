@@ -22,6 +22,7 @@ from parties.errors import CertificateError, ConfigError, StoreError
 from parties.files import disk_errors, write_whole
 from parties.operate.identity import ServerFile
 from parties.operate.kit_texts import SERVICE_DESCRIPTION, Part, owner_text, server_text
+from parties.provenance import check_confirmed
 
 _PRIVATE = b"PRIVATE KEY"
 _TEMPLATES = "kit_files"
@@ -55,6 +56,7 @@ def make_kits(
 
 def _kits(path: Path, cards: Sequence[Path], owners: Sequence[str]) -> Kits:
     config = load_config(path)
+    check_confirmed(config)
     # It stands in units and commands.
     check_name("the file's name", path.name)
     servers = _server_names(config)

@@ -8,13 +8,15 @@ import json
 import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 from mechanisms.columns import Categorical, Column, Implied, Moment
 from mechanisms.domain import Domain
 from mechanisms.numbers import Integer, Real
+from mechanisms.origins import column_in_words, counted
+from mechanisms.provenance import TABLE
 from parties.config import Config
 from parties.report.units import ROW_OF_ALL, unit_in_words
 from parties.version import version
@@ -28,19 +30,21 @@ _SHOWN_VALUES = 6
 
 @dataclass(frozen=True, slots=True)
 class ColumnAbout:
-    """A column: its ``kind``, ``cells`` (0 for one that is filled in), and in words which ``values`` it has."""
+    """A column: its ``kind``, ``cells`` (0 for one that is filled in), and in words its ``values`` and provenance."""
 
     name: str
     kind: str
     cells: int
     values: str
+    provenance: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class About:
     """Of a run: the study's id, the configuration's digest (hex), when it ``ended`` (ISO 8601, UTC), who made it.
 
-    ``version`` is that of the program, ``unit`` whom the guarantee is for, in words.
+    ``version`` is that of the program, ``unit`` whom the guarantee is for, in words; ``provenance`` has the numbers of
+    the domain's values that are public, private, from a table (`mechanisms.provenance.counted`).
     """
 
     study: str
@@ -49,6 +53,7 @@ class About:
     version: str
     unit: str
     columns: tuple[ColumnAbout, ...]
+    provenance: Mapping[str, int] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, object]:
         """The `about` section of report.json."""
@@ -65,6 +70,7 @@ def about(config: Config, *, ended: float | None, unit: str | None = None) -> Ab
         version(),
         unit_in_words(config) if unit is None else unit,
         _columns(config.domain),
+        counted(config.domain),
     )
 
 
@@ -125,8 +131,9 @@ def privacy_in_words(report: Mapping[str, object]) -> tuple[str, ...]:
         f"published here comes out at most {_factor(epsilon)} times as likely (e to the power of epsilon), but for a "
         f"chance of 1 in {1 / delta:,.0f}."
     )
+    meanings = (meaning, *_not_covered(report))
     if "rho_spent" not in privacy:
-        return (meaning,)
+        return meanings
     spent, total = float(privacy["rho_spent"]), float(privacy["rho_total"])  # type: ignore[arg-type]
     rows = int(float(parameters.get("rows_of_unit", 1)))  # type: ignore[arg-type]
     of_person = f" for a row ({total * rows * rows:.4g} for {rows} of them)" if rows > 1 else ""
@@ -134,7 +141,19 @@ def privacy_in_words(report: Mapping[str, object]) -> tuple[str, ...]:
         f"The budget is rho = {total:.4g} in zCDP{of_person}, of which {100 * spent / total:.1f} % was spent"
         f"{_spent_on(privacy.get('ledger'))}."
     )
-    return meaning, budget
+    return *meanings, budget
+
+
+def _not_covered(report: Mapping[str, object]) -> tuple[str, ...]:
+    """The sentence on what of the domain was read from a table; none where nothing was."""
+    counts = _table(_table(report, "about"), "provenance")
+    read = counts.get(TABLE)
+    if not isinstance(read, int) or not read:
+        return ()
+    return (
+        f"Not covered by this: {_count(read, 'value')} of the domain (categories, bounds, bins, values by themselves) "
+        "were read from a table, and are published as they are.",
+    )
 
 
 def _spent_on(ledger: object) -> str:
@@ -174,7 +193,10 @@ def _table(report: Mapping[str, object], key: str) -> Mapping[str, object]:
 
 def _columns(domain: Domain) -> tuple[ColumnAbout, ...]:
     columns: dict[str, Column | Implied] = {c.name: c for c in (*domain.columns, *domain.implied)}
-    return tuple(_column(columns[name]) for name in domain.written_names)
+    return tuple(
+        replace(_column(columns[name]), provenance=column_in_words(domain, name))
+        for name in domain.written_names
+    )
 
 
 def _column(column: Column | Implied) -> ColumnAbout:

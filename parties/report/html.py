@@ -11,6 +11,7 @@ import json
 import math
 from collections.abc import Mapping
 
+from mechanisms.origins import counted_in_words
 from parties.config import BY_ORDER
 from parties.report import page
 from parties.report import pictures as draw
@@ -262,14 +263,22 @@ def _domain(report: Mapping[str, object]) -> str:
     """The columns, as the public configuration describes them."""
     facts = optional(report, "about")
     rows = [
-        (item["name"], item["kind"], item["cells"] or "", item["values"])
+        (
+            item["name"],
+            item["kind"],
+            item["cells"] or "",
+            item["values"],
+            item.get("provenance", ""),
+        )
         for item in tables(facts.get("columns"))
     ]
     if not rows:
         return ""
     said = (
-        f"The domain of the study {facts.get('study')}, public before any table was read; its configuration has the "
-        f"digest {facts.get('configuration')}."
+        f"The domain of the study {facts.get('study')}; the digest of its configuration is "
+        f"{facts.get('configuration')}."
     )
-    heads = ("column", "kind", "cells", "values")
+    if counts := {name: int(number(n)) for name, n in optional(facts, "provenance").items()}:
+        said += f" {counted_in_words(counts)}"
+    heads = ("column", "kind", "cells", "values", "from")
     return f"<h2>The columns</h2>\n<p>{page.text(said)}</p>\n" + page.table(heads, rows)

@@ -44,6 +44,7 @@ values = [""]
 [[column]]
 name = "age"
 kind = "integer"
+from = "public: invented with the table"
 low = 0
 high = 99
 bins = 20
@@ -51,27 +52,32 @@ bins = 20
 [[column]]
 name = "sex"
 kind = "categorical"
+from = "public: invented with the table"
 categories = ["female", "male"]
 
 [[column]]
 name = "smoker"
 kind = "categorical"
+from = "public: invented with the table"
 categories = ["never", "former", "current"]
 missing = true
 
 [[column]]
 name = "ward"
 kind = "categorical"
+from = "public: invented with the table"
 categories = ["cardiology", "surgery", "pulmonology", "general", "paediatrics"]
 
 [[column]]
 name = "diagnosis"
 kind = "categorical"
+from = "public: invented with the table"
 categories = ["heart failure", "arrhythmia", "fracture", "appendicitis", "pneumonia", "copd", "infection", "other"]
 
 [[column]]
 name = "systolic_mmhg"
 kind = "real"
+from = "public: invented with the table"
 low = 80.0
 high = 220.0
 bins = 14
@@ -80,6 +86,7 @@ missing = true
 [[column]]
 name = "stay_days"
 kind = "integer"
+from = "public: invented with the table"
 low = 0
 high = 29
 bins = 15
@@ -87,6 +94,7 @@ bins = 15
 [[column]]
 name = "readmitted"
 kind = "categorical"
+from = "public: invented with the table"
 categories = ["no", "yes"]
 """
 

@@ -253,7 +253,7 @@ def test_audit_wants_one_account_of_where_a_run_went_on(
     assert "values" in failed(audit_folder(forger.run))
 
 
-@pytest.mark.parametrize("forged", ["ended", "configuration", "columns", "all"])
+@pytest.mark.parametrize("forged", ["ended", "configuration", "columns", "provenance", "all"])
 def test_audit_holds_what_a_report_says_it_is_about_to_the_transcripts(
     forged: str, honest_run: Path, tmp_path: Path
 ) -> None:
@@ -264,6 +264,7 @@ def test_audit_holds_what_a_report_says_it_is_about_to_the_transcripts(
         "ended": "2020-01-01T00:00:00Z",
         "configuration": "0" * 64,
         "columns": facts["columns"][:-1],
+        "provenance": {"public": 1},
     }
     document["about"] = "x" if forged == "all" else {**facts, forged: changed[forged]}
     (run / "report.json").write_text(json.dumps(document))

@@ -1,0 +1,101 @@
+"""Origins of a domain's values, counted: how many are public, private, from a table, or said nothing of.
+
+Provides ``origins`` (of each key of each column), ``counted``, ``column_in_words`` and ``counted_in_words``. Public:
+all of it. Secret: nothing. Bins that a run chooses from noisy counts are ``private`` by themselves; everything else is
+as `mechanisms.provenance` has it, or ``unsaid``.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from mechanisms.column_parts import PRIVATE as PRIVATE_BINS
+from mechanisms.columns import Column, Implied
+from mechanisms.domain import Domain
+from mechanisms.provenance import NAMING, PRIVATE, PUBLIC, TABLE, Provenance
+
+UNSAID = "unsaid"
+ORIGINS = (PUBLIC, PRIVATE, TABLE, UNSAID)
+_MEASURED = frozenset({"histogram", "deviation"})
+_VALUES = ("categories", "low", "high", "edges", "within", "atoms", "marks", "values")
+"""Keys whose values stand for something that a table has; the others say how it is written or cut."""
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """The provenance of ``count`` values that one ``key`` of a column has: one of ``ORIGINS``, and ``words``."""
+
+    column: str
+    key: str
+    count: int
+    origin: str
+    words: str
+
+
+def origins(domain: Domain) -> tuple[Origin, ...]:
+    """Every key of every column with what is said of it, in the domain's order."""
+    columns: dict[str, Column | Implied] = {c.name: c for c in (*domain.columns, *domain.implied)}
+    said = {each.column: each for each in domain.provenance}
+    return tuple(
+        origin
+        for name in domain.written_names
+        for origin in _origins(columns[name], said.get(name))
+    )
+
+
+def counted(domain: Domain) -> dict[str, int]:
+    """The number of values of each of ``ORIGINS``, zeros left out."""
+    counts = Counter[str]()
+    for origin in origins(domain):
+        counts[origin.origin] += origin.count
+    return {origin: counts[origin] for origin in ORIGINS if counts[origin]}
+
+
+def column_in_words(domain: Domain, column: str) -> str:
+    """The provenance of one column's values in a few words, such as ``public: code book; table (atoms)``."""
+    texts: dict[str, list[str]] = {}
+    for origin in origins(domain):
+        if origin.column == column and origin.count:
+            text = f"{origin.origin}: {origin.words}" if origin.words else origin.origin
+            texts.setdefault(text, []).append(origin.key)
+    if len(texts) == 1:
+        return next(iter(texts))
+    return "; ".join(f"{text} ({', '.join(keys)})" for text, keys in texts.items())
+
+
+def counted_in_words(counts: Mapping[str, int]) -> str:
+    """The counts of ``counted`` in a sentence on what a domain was made of."""
+    total = sum(counts.values())
+    if counts.get(PUBLIC, 0) + counts.get(PRIVATE, 0) == total and counts.get(PUBLIC):
+        bins = ", but for bins that noisy counts chose" if counts.get(PRIVATE) else ""
+        return (
+            f"Its {total:,} values were public before any table was read{bins}: so its author says."
+        )
+    parts = []
+    if table := counts.get(TABLE):
+        parts.append(
+            f"{table:,} of its {total:,} values were read from a table, and no epsilon covers what they tell"
+        )
+    if unsaid := counts.get(UNSAID):
+        parts.append(f"of {unsaid:,} its author does not say where they are from")
+    return f"{'; '.join(parts)}." if parts else "Noisy counts chose its values."
+
+
+def _origins(column: Column | Implied, said: Provenance | None) -> list[Origin]:
+    found = []
+    for key, value in column.to_dict().items():
+        if key in NAMING | _MEASURED:
+            continue
+        if key == "bins" and value == PRIVATE_BINS:
+            found.append(Origin(column.name, key, 1, PRIVATE, "noisy counts of the run"))
+            continue
+        origin, _, words = (said.of(key) if said else "").partition(":")
+        size = _size(value) if key in _VALUES else 0
+        found.append(Origin(column.name, key, size, origin.strip() or UNSAID, words.strip()))
+    return found
+
+
+def _size(value: object) -> int:
+    return len(value) if isinstance(value, list | dict) else 1
