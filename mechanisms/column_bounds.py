@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mechanisms.column_values import ColumnValues
-from mechanisms.columns import Moment
-from mechanisms.numbers import Integer, Real, fine_cells
+from mechanisms.columns import Ordered, fine_cells
+from mechanisms.numbers import Real
 from mechanisms.written import first_multiple
 
 QUANTILES = (0.1, 0.5, 0.9)
@@ -72,9 +72,9 @@ class ValueCells:
         return cell, float(width[cell] / (self.high[binned].max() - self.low[binned].min()))
 
 
-def value_cells(column: Integer | Real | Moment, *, fine: bool = False) -> ValueCells:
+def value_cells(column: Ordered, *, fine: bool = False) -> ValueCells:
     """The cells of a column, or with ``fine`` those that private bins were measured by. Moments are whole units."""
-    cells = fine_cells(column) if fine and not isinstance(column, Moment) else column.cells
+    cells = fine_cells(column) if fine else column.cells
     listed = set(cells.atoms.values())
     atoms = tuple(code in listed for code in range(len(cells.ranges)))
     if not isinstance(column, Real):

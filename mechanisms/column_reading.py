@@ -25,8 +25,8 @@ _KEYS = {
     "categorical": frozenset({"name", "kind", "categories", "missing", "prefix", "atoms", "other"}),
     "integer": _BINNED | _PRIVATE | {"scale", "format"},
     "real": _BINNED | _PRIVATE | {"scale", "decimals", "format"},
-    "date": _BINNED | {"unit", "format"},
-    "datetime": _BINNED | {"unit", "format"},
+    "date": _BINNED | _PRIVATE | {"unit", "format"},
+    "datetime": _BINNED | _PRIVATE | {"unit", "format"},
 }
 _UNITS = {"date": "day", "datetime": "second"}
 
@@ -145,6 +145,7 @@ def _read_moment(where: str, table: Mapping[str, object], kind: str) -> Moment:
         _format(where, table),
         _array(where, table, "within", _moment),
         _marks(where, table),
+        _private(where, table),
     )
 
 
@@ -220,7 +221,7 @@ def _moment(where: str, key: str, value: object) -> str:
 
 
 def _bins(where: str, table: Mapping[str, object]) -> int:
-    if table.get("bins") == PRIVATE and table.get("kind") not in _UNITS:
+    if table.get("bins") == PRIVATE:
         return DEFAULT_BINS
     return _value(where, table, "bins", int) if "bins" in table else DEFAULT_BINS
 

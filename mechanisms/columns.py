@@ -37,7 +37,8 @@ from mechanisms.column_parts import (
 )
 from mechanisms.date_patterns import Pattern, form_of
 from mechanisms.errors import DomainError
-from mechanisms.numbers import Integer, Real
+from mechanisms.numbers import Integer, Real, fine_number_cells
+from mechanisms.private_bins import MAX_RESOLUTION, PrivateBins, check_private
 from mechanisms.sampling import PublicGenerator
 
 _SHOWN_CATEGORIES = 8
@@ -171,7 +172,8 @@ class Moment:
     written as its first moment in ``form`` (see `mechanisms.moments`, time zones included, and
     `mechanisms.date_patterns`). Bins are of equal numbers of units (months and years differ in days), or between
     ``edges``. All moments are texts in the form or in any ISO 8601 spelling. ``marks`` are texts that stand among them
-    and are none (``unknown``): each has a code of its own, behind those of the moments.
+    and are none (``unknown``): each has a code of its own, behind those of the moments. With ``private`` bins a run
+    measures fine cells first (`mechanisms.moments.calendar_starts`).
 
     Raises ``DomainError`` for a moment, unit or form that is none, bounds out of order, or no bin.
     """
@@ -188,6 +190,7 @@ class Moment:
     form: str = ""
     within: tuple[str, ...] = ()
     marks: tuple[str, ...] = ()
+    private: PrivateBins | None = None
 
     def __post_init__(self) -> None:
         check_name(self.name)
@@ -210,6 +213,8 @@ class Moment:
         check_within(self.name, edges, within)
         check_atoms(self.name, [self.tick(atom) for atom in self.atoms])
         check_marks(self.name, self.marks, lambda mark: form.read(mark, self.unit))
+        if self.private is not None:
+            check_private(self, self.private, len(_fine_moments(self).ranges))
 
     @property
     def shape(self) -> moments.Form | Pattern:
@@ -264,10 +269,9 @@ class Moment:
 
     def write(self, codes: NDArray[np.int32], generator: PublicGenerator) -> NDArray[np.object_]:
         """For each code that is not the missing one a unit uniform among those of its cell, or a mark, as text."""
-        cells = _parted(self) if self.within else self.cells
 
         def write(present: NDArray[np.int32]) -> NDArray[np.object_]:
-            drawn = cells.draw(present, generator).tolist()
+            drawn = _drawn(self, present, generator).tolist()
             texts = {tick: self._written(tick) for tick in dict.fromkeys(drawn)}
             return np.array([texts[tick] for tick in drawn], object)
 
@@ -285,6 +289,7 @@ class Moment:
             atoms=self.atoms,
             within=self.within,
             marks=self.marks,
+            private=self.private.to_dict() if self.private else None,
         ) | {"unit": self.unit}
         return document | ({"format": self.form} if self.form else {})
 
@@ -316,6 +321,18 @@ class Implied:
 
 
 Column: TypeAlias = Categorical | Integer | Real | Moment
+Ordered: TypeAlias = Integer | Real | Moment
+"""The kinds whose values have an order, and may have private bins."""
+
+
+def private_of(column: Column) -> PrivateBins | None:
+    """The private bins of a column, None where it has none."""
+    return None if isinstance(column, Categorical) else column.private
+
+
+def fine_cells(column: Ordered) -> Cells:
+    """The cells that a column with private bins has before they were measured."""
+    return _fine_moments(column) if isinstance(column, Moment) else fine_number_cells(column)
 
 
 @lru_cache(512)
@@ -335,7 +352,27 @@ def _groups(column: Categorical) -> _Groups:
 
 
 @lru_cache(512)
+def _fine_moments(column: Moment) -> Cells:
+    low, high = column.tick(column.low), column.tick(column.high)
+    resolution = MAX_RESOLUTION if column.private is None else column.private.resolution
+    return Cells.cut(moments.calendar_starts(column.unit, low, high, resolution), high)
+
+
+def _drawn(
+    column: Moment, codes: NDArray[np.int32], generator: PublicGenerator
+) -> NDArray[np.int64]:
+    """A unit for each code: of a part of its cell, or of a fine cell where one was measured."""
+    if column.within:
+        return _parted(column).draw(codes, generator)
+    if column.private is None or not column.private.measured:
+        return column.cells.draw(codes, generator)
+    return column.private.draw_within(_fine_moments(column), codes, generator)
+
+
+@lru_cache(512)
 def _moment_cells(column: Moment) -> Cells:
+    if column.private is not None:
+        return column.private.cells_of(_fine_moments(column))
     low, high = column.tick(column.low), column.tick(column.high)
     if column.edges:
         starts = [column.tick(edge) for edge in column.edges[:-1]]

@@ -17,7 +17,7 @@ from typing import TypeAlias
 
 from mechanisms.column_parts import DEFAULT_BINS, duplicates
 from mechanisms.column_reading import check_keys, read_column, read_strings
-from mechanisms.columns import Categorical, Column, Implied, Moment
+from mechanisms.columns import Categorical, Column, Implied, Moment, private_of
 from mechanisms.errors import DomainError
 from mechanisms.numbers import Integer, Real
 from mechanisms.provenance import PRIVATE, Provenance
@@ -203,7 +203,7 @@ class Domain:
         if said.column not in self.written_names:
             raise DomainError(f"column {said.column!r} has a provenance and is not described")
         column = next((c for c in self.columns if c.name == said.column), None)
-        measured = isinstance(column, Integer | Real) and column.private is not None
+        measured = column is not None and private_of(column) is not None
         for key, text in said.said:
             if text.partition(":")[0].strip() == PRIVATE and not (measured and key == "bins"):
                 raise DomainError(

@@ -37,7 +37,15 @@ from mechanisms.domain import (
     parse_whole,
 )
 from mechanisms.errors import DataError, DomainError
-from mechanisms.moments import DEFAULT_FORMS, UNITS, Form, moment_of, roundest_tick, tick_of
+from mechanisms.moments import (
+    DATE_MARKS,
+    DEFAULT_FORMS,
+    UNITS,
+    Form,
+    moment_of,
+    roundest_tick,
+    tick_of,
+)
 from mechanisms.numbers import MAX_DECIMALS
 from mechanisms.private_bins import PrivateBins
 from mechanisms.provenance import TABLE, WHOLE, Provenance
@@ -76,11 +84,6 @@ RARE = 0.002
 """This part of the rows may have more decimals than the column, and is rounded."""
 FEWEST_APART = 20
 """Of different numbers so many, or half, are different when they are rounded to such a multiple."""
-DATE_MARKS = (
-    *((1, 1, 1), (1753, 1, 1), (1800, 1, 1), (1899, 12, 30), (1899, 12, 31), (1900, 1, 1)),
-    *((1970, 1, 1), (2099, 12, 31), (2100, 1, 1), (2999, 12, 31), (9999, 12, 31)),
-)
-"""Year, month and day of dates that stand for none."""
 MOST_APART, APART_ROWS = 50, 20
 """Of many codes so many keep a cell of their own, each with so many rows at least; others are grouped by a prefix."""
 SEPARATORS = (";", "|", ",", "/")
@@ -101,7 +104,8 @@ class Draft:
     """A ``domain``, ``notes`` on what was read from the table for each column, and on what was left out and why.
 
     ``read_as`` is how the table was recognised, ``questions`` are about what can be read in more than one way, and
-    ``skipped`` is what of the file is not in the table.
+    ``skipped`` is what of the file is not in the table. A ``private`` draft has no value of the table, and names the
+    columns that are left ``to_list`` (`mechanisms.private_draft`).
     """
 
     domain: Domain
@@ -110,6 +114,8 @@ class Draft:
     read_as: str
     questions: tuple[str, ...] = ()
     skipped: tuple[str, ...] = ()
+    private: bool = False
+    to_list: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)

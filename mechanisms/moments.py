@@ -1,6 +1,7 @@
 """Dates and times of day as tables write them (ISO 8601), and as whole numbers of a unit.
 
-Provides ``Form`` (how values of a column are written), ``UNITS``, ``tick_of``, ``moment_of`` and ``roundest_tick``.
+Provides ``Form`` (how values of a column are written), ``UNITS``, ``tick_of``, ``moment_of``, ``roundest_tick`` and
+``calendar_starts``.
 A form is written as an example in letters: ``YYYY-MM-DD``, ``YYYY-MM``, ``YYYY-Www``, ``YYYY-MM-DDTHH:MM:SS+01:00``.
 
 Time zones: a form without one is local time wherever the table comes from, and takes no value with a zone. A form
@@ -23,12 +24,21 @@ from datetime import UTC, date, datetime, timedelta, timezone
 from functools import lru_cache
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+from mechanisms.cells import equal_starts
+
 UNITS = (
     *("microsecond", "millisecond", "second", "minute", "hour"),
     *("day", "week", "month", "quarter", "year"),
 )
 """From the finest to the coarsest."""
 DEFAULT_FORMS = {"date": "YYYY-MM-DD", "datetime": "YYYY-MM-DDTHH:MM:SS"}
+DATE_MARKS = (
+    *((1, 1, 1), (1753, 1, 1), (1800, 1, 1), (1899, 12, 30), (1899, 12, 31), (1900, 1, 1)),
+    *((1970, 1, 1), (2099, 12, 31), (2100, 1, 1), (2999, 12, 31), (9999, 12, 31)),
+)
+"""Year, month and day of dates that stand for none."""
+NEAR_YEARS = (1900, 2100)
+"""From and up to which year fine cells are alike; before and after they are centuries."""
 
 _MICROSECONDS = {
     "microsecond": 1,
@@ -161,6 +171,23 @@ def named_zone(text: str) -> ZoneInfo | None:
         return ZoneInfo(text[1:-1])
     except (ZoneInfoNotFoundError, ValueError, OSError):
         return None
+
+
+def calendar_starts(unit: str, low: int, high: int, cells: int) -> list[int]:
+    """Starts of at most ``cells`` fine cells of the units low .. high: centuries, and equal ones within ``NEAR_YEARS``.
+
+    Dates that stand for none (``DATE_MARKS``) are by themselves. Where that leaves no room, all cells are equal.
+    """
+    marks = {tick_of(datetime(*day), unit) for day in DATE_MARKS}
+    apart = {start for mark in marks for start in (mark, mark + 1)}
+    apart |= {tick_of(datetime(year, 1, 1), unit) for year in range(1, 9999, 100)}
+    near = [tick_of(datetime(year, 1, 1), unit) for year in NEAR_YEARS]
+    apart = {start for start in {*apart, *near, low, low + 1, high} if low <= start <= high}
+    first, end = max(low, near[0]), min(high + 1, near[1])
+    left = cells - len(apart)
+    if left < 1 or end <= first:
+        return equal_starts(low, high - low + 1, cells)
+    return sorted({*apart, *equal_starts(first, end - first, left)})
 
 
 def tick_of(moment: datetime, unit: str) -> int:

@@ -49,9 +49,9 @@ from mechanisms.errors import DomainError
 from mechanisms.private_bins import (
     MAX_RESOLUTION,
     PrivateBins,
+    check_private,
     equal_cells,
     fine_starts,
-    place_of,
 )
 from mechanisms.sampling import PublicGenerator
 from mechanisms.spelling import Clock, plain_number, spelling_of, spelt_number
@@ -390,26 +390,13 @@ def _check_cells(column: Integer | Real, *, zero: str) -> None:
                 f'column {name!r}: edges stand beside scale = "{column.scale}"; give one'
             )
     check_within(name, column.edges, column.within)
-    if column.private is not None:
-        _check_private(column)
-
-
-def _check_private(column: Integer | Real) -> None:
-    name, private = column.name, column.private
-    if column.edges or column.atoms:
-        raise DomainError(
-            f'column {name!r}: bins = "{PRIVATE}" stands beside {"edges" if column.edges else "atoms"}, which are found'
-            " by it; give one"
-        )
+    if column.private is None:
+        return
     if isinstance(column, Real) and column.decimals is None:
         raise DomainError(
             f'column {name!r}: bins = "{PRIVATE}" needs decimals, to which values are rounded'
         )
-    fine = len(fine_cells(column).ranges)
-    if private is not None and private.histogram and len(private.histogram) != fine:
-        raise DomainError(
-            f"column {name!r}: its histogram has {len(private.histogram)} counts; it has {fine} fine cells"
-        )
+    check_private(column, column.private, len(fine_number_cells(column).ranges))
 
 
 def _check_written(column: Integer | Real) -> None:
@@ -445,17 +432,9 @@ def _written(
     return np.array([texts[number] for number in drawn], object)
 
 
-def fine_cells(column: Integer | Real) -> Cells:
+def fine_number_cells(column: Integer | Real) -> Cells:
     """The cells that a column with private bins has before they were measured."""
     return _fine_cells(column)
-
-
-def place_in_cells(column: Integer | Real) -> NDArray[np.int32]:
-    """The code of each fine one of a column whose private bins were measured, int32 (codes,); marks, missing last."""
-    groups = _groups(column)
-    places = place_of(groups, len(fine_cells(column).ranges))
-    others = np.arange(len(column.marks) + column.missing) + len(groups)
-    return np.append(places, others).astype(np.int32)
 
 
 def _drawn(
@@ -466,8 +445,7 @@ def _drawn(
         return _parted(column).draw(codes, generator)
     if column.private is None or not column.private.measured:
         return column.cells.draw(codes, generator)
-    fine = fine_cells(column)
-    return fine.draw(column.private.draw(codes, len(fine.ranges), generator), generator)
+    return column.private.draw_within(_fine_cells(column), codes, generator)
 
 
 @lru_cache(512)
@@ -475,11 +453,6 @@ def _parted(column: Integer | Real) -> PartedCells:
     """Its cells with the parts that ``within`` cuts them into."""
     finer = replace(column, edges=tuple(sorted({*column.edges, *column.within})), within=())
     return PartedCells.of(column.cells, finer.cells)
-
-
-@lru_cache(512)
-def _groups(column: Integer | Real) -> tuple[int, ...]:
-    return column.private.groups() if column.private is not None else ()
 
 
 @lru_cache(512)
@@ -503,18 +476,10 @@ def _starts(scale: str, low: int, high: int, bins: int) -> list[int]:
     return equal_starts(low, high - low + 1, bins)
 
 
-def _private_cells(column: Integer | Real) -> Cells:
-    fine = fine_cells(column)
-    if column.private is None or not column.private.measured:
-        return fine
-    starts = [fine.ranges[first][0] for first in _groups(column)]
-    return Cells.cut(starts, fine.ranges[-1][1])
-
-
 @lru_cache(512)
 def _integer_cells(column: Integer) -> Cells:
     if column.private is not None:
-        return _private_cells(column)
+        return column.private.cells_of(_fine_cells(column))
     if column.edges:
         starts: Sequence[int] = column.edges[:-1]
     else:
@@ -525,7 +490,7 @@ def _integer_cells(column: Integer) -> Cells:
 @lru_cache(512)
 def _real_cells(column: Real) -> Cells:
     if column.private is not None:
-        return _private_cells(column)
+        return column.private.cells_of(_fine_cells(column))
     places = column.places
     atoms = [first_multiple(atom, places) for atom in column.atoms]
     if column.decimals is None:

@@ -1,9 +1,9 @@
-"""Numbers by their own resolution: bins that are chosen from a noisy fine histogram (``bins = "private"``).
+"""Numbers and dates by their own resolution: bins that are chosen from a noisy fine histogram (``bins = "private"``).
 
-A column begins with up to ``resolution`` fine cells between its public bounds, the bounds and zero by themselves.
-Round 0 measures how many rows each has, under the budget. From these noisy counts ``group`` makes up to ``coarse``
-cells, by which the column is modelled: spikes by themselves, the rest cut into bins of similar mass. A value is drawn
-from the noisy histogram within its cell (``fine_weights``).
+A column begins with up to ``resolution`` fine cells between its public bounds, the bounds and zero by themselves (of
+dates those that stand for none). Round 0 measures how many rows each has, under the budget. From these noisy counts
+``group`` makes up to ``coarse`` cells, by which the column is modelled: spikes by themselves, the rest cut into bins of
+similar mass. A value is drawn from the noisy histogram within its cell (``fine_weights``).
 
 Public: all of it. The histogram is a released value, and what is made of it post-processing, which costs nothing more.
 Representation: counts are whole numbers and the rule is integer arithmetic, the same to the bit on every machine.
@@ -16,11 +16,14 @@ import math
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import pairwise
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from mechanisms.cells import Cells
 from mechanisms.column_parts import DEFAULT_BINS, PRIVATE
 from mechanisms.discretising import cells_for
 from mechanisms.errors import DomainError
@@ -30,6 +33,8 @@ MAX_RESOLUTION = 1024
 LEAST_COARSE = 4
 SEEN = 4
 """Deviations of its own noise that a count has to exceed to be told from nothing."""
+WINDOWS_SEEN = 5
+"""The same of windows of cells, of which there are ten times as many."""
 SPIKE_SHARE = 8
 """A spike has at least one part in ``SPIKE_SHARE`` x coarse of all rows."""
 _SINGLED = 4
@@ -80,6 +85,24 @@ class PrivateBins:
         """The first fine cell of each coarse cell, ascending, from 0."""
         return group(self.histogram, self.coarse, self.deviation)
 
+    def cells_of(self, fine: Cells) -> Cells:
+        """The cells that a column is modelled by: the ``fine`` ones, and once they were measured their groups."""
+        if not self.measured:
+            return fine
+        return Cells.cut([fine.ranges[first][0] for first in _groups_of(self)], fine.ranges[-1][1])
+
+    def places(self, fine: Cells, others: int) -> NDArray[np.int32]:
+        """The code of each fine one once they were measured, int32 (codes,); ``others`` (marks, missing) behind."""
+        groups = _groups_of(self)
+        behind = np.arange(others) + len(groups)
+        return np.append(place_of(groups, len(fine.ranges)), behind).astype(np.int32)
+
+    def draw_within(
+        self, fine: Cells, codes: NDArray[np.int32], generator: PublicGenerator
+    ) -> NDArray[np.int64]:
+        """For each coarse code a number, uniform within one of its ``fine`` cells, as they were measured."""
+        return fine.draw(self.draw(codes, len(fine.ranges), generator), generator)
+
     def draw(
         self, codes: NDArray[np.int32], fine: int, generator: PublicGenerator
     ) -> NDArray[np.int32]:
@@ -90,6 +113,30 @@ class PrivateBins:
         before = np.array([0, *ends], np.int64)[starts]
         points = generator.integers(before[codes], before[np.asarray(codes) + 1])
         return np.searchsorted(ends, points, side="right").astype(np.int32)
+
+
+class _Binned(Protocol):
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def edges(self) -> Sequence[object]: ...
+
+    @property
+    def atoms(self) -> Sequence[object]: ...
+
+
+def check_private(column: _Binned, private: PrivateBins, fine: int) -> None:
+    """Raises ``DomainError`` for a column of ``fine`` cells with other bins beside, or counts of other cells."""
+    if column.edges or column.atoms:
+        raise DomainError(
+            f'column {column.name!r}: bins = "{PRIVATE}" stands beside {"edges" if column.edges else "atoms"}, which '
+            "are found by it; give one"
+        )
+    if private.histogram and len(private.histogram) != fine:
+        raise DomainError(
+            f"column {column.name!r}: its histogram has {len(private.histogram)} counts; it has {fine} fine cells"
+        )
 
 
 def fine_starts(starts: Sequence[int], low: int, high: int) -> list[int]:
@@ -110,24 +157,26 @@ def group(histogram: Sequence[int], coarse: int, deviation: float) -> tuple[int,
     First spikes: the largest fine cells that exceed ``SEEN`` deviations and one row in ``SPIKE_SHARE`` x ``coarse``,
     and each neighbour twice over; as many as leave room for what is between them. Then, again and again, the heaviest
     group that can be told from nothing is cut where its halves are most nearly equal, until there are as many cells
-    beside the spikes as so many rows have (``discretising.cells_for``).
+    beside the spikes as so many rows have (``discretising.cells_for``). Cells outside of the ``support`` count for
+    nothing, and no group is of such cells alone.
     """
     cells = len(histogram)
+    known = support(histogram, deviation)
     starts = {0}
     for spike in _spikes(histogram, coarse, deviation):
         starts |= {spike, spike + 1} - {cells}
     coarse = min(coarse, len(starts) + cells_for(max(0, sum(histogram))))
     variance = math.ceil(deviation * deviation)
     sums = [0]
-    for count in histogram:
+    for count in np.where(known, np.array(histogram, np.int64), 0).tolist():
         sums.append(sums[-1] + count)
     while len(starts) < coarse:
-        bounds = pairwise([*sorted(starts), cells])
-        masses = [
-            (sums[last] - sums[first], -first, last)
-            for first, last in bounds
-            if last - first > 1 and seen(sums[last] - sums[first], last - first, variance)
-        ]
+        masses = []
+        for first, last in pairwise([*sorted(starts), cells]):
+            inside = np.flatnonzero(known[first:last])
+            if len(inside) > 1 and seen(sums[last] - sums[first], len(inside), variance):
+                ends = int(first + inside[0]), int(first + inside[-1]) + 1
+                masses.append((sums[last] - sums[first], -ends[0], ends[1]))
         if not masses:
             break
         _, first, last = max(masses)
@@ -135,21 +184,56 @@ def group(histogram: Sequence[int], coarse: int, deviation: float) -> tuple[int,
     return tuple(sorted(starts))
 
 
+def support(histogram: Sequence[int], deviation: float) -> NDArray[np.bool_]:
+    """The fine cells (cells,) in which the noisy counts show rows; all of them where they show none anywhere.
+
+    A cell that exceeds ``SEEN`` deviations has rows; then, windows of 2, 4, 8, ... cells whose other cells exceed
+    ``WINDOWS_SEEN`` of theirs. What is left is too little to be told from the noise of many empty cells: it would put
+    rows where no value is, and far out between wide bounds.
+    """
+    counts = np.array(histogram, np.int64)
+    known = counts > SEEN * deviation
+    width = 2
+    while width < 2 * len(counts):
+        # Windows overlap by half.
+        for first in range(0, len(counts), width // 2):
+            window = slice(first, first + width)
+            left = ~known[window]
+            mass = int(counts[window][left].sum())
+            if mass > WINDOWS_SEEN * deviation * math.sqrt(int(left.sum())):
+                known[window] = True
+        width *= 2
+    return known if known.any() else np.ones(len(counts), np.bool_)
+
+
+@lru_cache(512)
+def _groups_of(private: PrivateBins) -> tuple[int, ...]:
+    return private.groups()
+
+
 def fine_weights(
     histogram: Sequence[int], groups: Sequence[int], deviation: float
 ) -> NDArray[np.int64]:
     """How likely each fine cell is within its group: whole numbers, int64 (cells,), some positive in each group.
 
-    The nonnegative counts of the group's sum that are nearest to the noisy ones; where that sum cannot be told
-    from nothing, all cells alike.
+    The nonnegative counts of the sum over the group's cells of the ``support`` that are nearest to the noisy ones;
+    where that sum cannot be told from nothing, all of them alike. In a group without such a cell it is the one nearest
+    to the support: whatever noise puts there stays near to where values are.
     """
-    counts = np.array(histogram, np.int64)
+    counts, known = np.array(histogram, np.int64), support(histogram, deviation)
     weights = np.ones(len(counts), np.int64)
     variance = math.ceil(deviation * deviation)
     for first, last in pairwise([*groups, len(counts)]):
-        part = counts[first:last]
-        if seen(int(part.sum()), last - first, variance):
-            weights[first:last] = _nonnegative(part)
+        inside = known[first:last]
+        found = weights[first:last]
+        if not inside.any():
+            found[:] = 0
+            found[0 if known[:first].any() else -1] = 1
+            continue
+        part = counts[first:last][inside]
+        found[~inside] = 0
+        if seen(int(part.sum()), len(part), variance):
+            found[inside] = _nonnegative(part)
     return weights
 
 

@@ -14,9 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mechanisms.aim import Measurement
-from mechanisms.columns import Column
+from mechanisms.columns import Categorical, Column, Moment, fine_cells, private_of
 from mechanisms.domain import Domain
-from mechanisms.numbers import Integer, Real, place_in_cells
 
 
 def unmeasured(domain: Domain) -> tuple[int, ...]:
@@ -39,7 +38,7 @@ def resolve(
     columns = list(domain.columns)
     for i, noisy in histograms.items():
         column = columns[i]
-        if not isinstance(column, Integer | Real) or column.private is None:
+        if isinstance(column, Categorical) or column.private is None:
             raise ValueError(f"column {column.name!r} has no private bins")
         fine = noisy[: noisy.size - column.missing - len(column.marks)]
         columns[i] = replace(column, private=column.private.having(fine, deviation))
@@ -56,9 +55,9 @@ def coarse_codes(fine: Domain, resolved: Domain, codes: NDArray[np.int32]) -> ND
 
 def places(column: Column) -> NDArray[np.int32]:
     """The code of each fine code of a measured column: int32 (fine codes,), ascending."""
-    if not isinstance(column, Integer | Real):
+    if isinstance(column, Categorical) or column.private is None:
         raise ValueError(f"column {column.name!r} has no private bins")
-    return place_in_cells(column)
+    return column.private.places(fine_cells(column), len(column.marks) + column.missing)
 
 
 def coarse_measurement(
@@ -76,13 +75,14 @@ def coarse_measurement(
 
 
 def _is_unmeasured(column: Column) -> bool:
-    if not isinstance(column, Integer | Real) or column.private is None:
-        return False
-    return not column.private.measured
+    private = private_of(column)
+    return private is not None and not private.measured
 
 
 def _standing_in(column: Column) -> Column:
-    if not isinstance(column, Integer | Real) or not _is_unmeasured(column):
+    if isinstance(column, Categorical) or column.private is None or column.private.measured:
         return column
-    coarse = 1 if column.private is None else column.private.coarse
+    coarse = column.private.coarse
+    if isinstance(column, Moment):
+        return replace(column, private=None, bins=coarse)
     return replace(column, private=None, bins=coarse, scale="linear")

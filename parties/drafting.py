@@ -45,12 +45,7 @@ def draft_text(
     ignored = tomli_w.dumps({"ignore": list(drafted.ignore)}) if drafted.ignore else ""
     return f"""\
 # A draft from {json.dumps(name)}, read as {draft.read_as}.
-{_comments(draft.skipped)}\
-# WARNING: the following was READ FROM THE DATA, and a domain is published with the result. Replace or confirm each of
-# these from public knowledge before a run in earnest, and write from = "public: " and its name (a code book, say)
-# instead of from = "table". A trial runs without that; founding a study, and sending it a table, do not.
-{_comments(draft.notes)}
-{_questions(draft)}{_left_out(draft)}{ignored}
+{_private_head(draft) if draft.private else _head(draft)}{ignored}
 [run]
 epsilon = 1.0
 delta = 1e-5
@@ -63,9 +58,35 @@ expected = {_OWNERS_OF_A_SOURCE * len(sources) or 10:<14}# how many data owners 
 rows_per_client = 100000 # public bound on the rows of one owner
 {_comments(remarks)}
 {_sources(sources)}[missing]
-{_MARK}
-{tomli_w.dumps({"values": list(drafted.missing_values)})}
-{_format(drafted)}{_columns(drafted)}"""
+{"" if draft.private else f"{_MARK}{chr(10)}"}{tomli_w.dumps({"values": list(drafted.missing_values)})}
+{_format(drafted)}{_columns(draft)}"""
+
+
+def _head(draft: Draft) -> str:
+    """The warning, and what was read from the table."""
+    return f"""\
+{_comments(draft.skipped)}\
+# WARNING: the following was READ FROM THE DATA, and a domain is published with the result. Replace or confirm each of
+# these from public knowledge before a run in earnest, and write from = "public: " and its name (a code book, say)
+# instead of from = "table". A trial runs without that; founding a study, and sending it a table, do not.
+{_comments(draft.notes)}
+{_questions(draft)}{_left_out(draft)}"""
+
+
+def _private_head(draft: Draft) -> str:
+    """The promise of a private draft, and a table to be filled in for each column of categories."""
+    text = """\
+# No value of the table is in this file: only names, kinds, decimals, units and formats of its columns, and how the file
+# is written. Bounds are such that any number keeps; narrower ones, from public knowledge, make finer cells.
+"""
+    if not draft.to_list:
+        return text
+    text += "# TO BE LISTED from a code book: columns that are ignored until they are described here and taken out.\n"
+    for name in draft.to_list:
+        table = tomli_w.dumps({"name": name, "kind": "categorical", "categories": [""]})
+        lines = ["[[column]]", *table.replace('""', '"..."').splitlines(), 'from = "public: ..."']
+        text += _comments(lines) + "\n"
+    return text
 
 
 def _workload(drafted: Domain) -> str:
@@ -122,13 +143,14 @@ def _format(drafted: Domain) -> str:
     )
 
 
-def _columns(drafted: Domain) -> str:
+def _columns(draft: Draft) -> str:
     """One [[column]] after another, with a mark above what was read; `tomli_w` would write short ones on one line."""
-    tables = []
+    drafted, tables = draft.domain, []
+    read = () if draft.private else _READ
     said = {each.column: {"from": each.to_config()} for each in drafted.provenance}
     for column in drafted.columns:
         lines = [
-            f"{_MARK}\n{line}" if key in _READ else line
+            f"{_MARK}\n{line}" if key in read else line
             for key, value in (column.to_dict() | said[column.name]).items()
             for line in [tomli_w.dumps({key: value}).rstrip("\n")]
         ]

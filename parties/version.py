@@ -3,14 +3,15 @@
 import functools
 import importlib.metadata
 
-WIRE_VERSION = 15
-"""Of what servers say to one another in a run. Raised whenever the order or form of messages changes."""
+WIRE_VERSION = 16
+"""Of what servers say to one another in a run. Raised whenever the order or form of messages changes, or what all make of an
+opened value."""
 
 INGEST_VERSION = 2
 """Of what data owners and servers say to one another over HTTPS, and servers that pass uploads on; 1 did not say it."""
 INGEST_HEADER = "Syncret-Messages"
 
-STORE_VERSION = 4
+STORE_VERSION = 5
 """Of a compute server's store, the database in its folder and the files beside it; 0 are those that do not say."""
 
 

@@ -9,6 +9,7 @@ import click
 
 from mechanisms.draft import Draft, draft_domain
 from mechanisms.linked_draft import SourceDraft, TableRead, draft_sources
+from mechanisms.private_draft import without_values
 from mechanisms.reading import read_recognised
 from parties.commands.running import common_options
 from parties.commands.table_options import table_options
@@ -30,9 +31,19 @@ from parties.owner import Table, name_of
     is_flag=True,
     help="Leave bins and values of their own to the run, which chooses them from noisy counts.",
 )
+@click.option(
+    "--private",
+    is_flag=True,
+    help="Write no value of the table at all: the run finds bins and bounds of numbers and dates from noisy counts, "
+    "and categories are left to be listed.",
+)
 @common_options
 def domain(
-    table: Table | Mapping[str, Table], out: Path | None, private_bins: bool, as_json: bool
+    table: Table | Mapping[str, Table],
+    out: Path | None,
+    private_bins: bool,
+    private: bool,
+    as_json: bool,
 ) -> None:
     """Draft a config from a table: columns, kinds, categories, bounds, values with a cell of their own.
 
@@ -43,16 +54,20 @@ def domain(
     key by which rows are linked, else what looks like an identifier.
     """
     sources: tuple[SourceDraft, ...] = ()
+    if private and isinstance(table, Mapping):
+        raise click.UsageError("--private is for one table; draft each source by itself")
     if isinstance(table, Mapping):
         draft, sources = draft_sources(_read(table), private_bins=private_bins)
     else:
         draft = draft_domain(table.source, private_bins=private_bins)
+        draft = without_values(draft) if private else draft
     text, offers = text_with_offers(name_of(table), draft, sources)
     if as_json:
         document = {
             "domain": draft.domain.to_dict(),
             "notes": list(draft.notes),
             "left_out": list(draft.left_out),
+            "to_list": list(draft.to_list),
             "questions": list(draft.questions),
             "read_as": draft.read_as,
             "skipped": list(draft.skipped),
@@ -87,6 +102,10 @@ def _summarise(draft: Draft) -> None:
         click.echo(f"{drafted} {columns} drafted, {len(draft.left_out)} left out:", err=True)
     for reason in draft.left_out:
         click.echo(f"  {reason}", err=True)
+    if draft.to_list:
+        click.echo("To be listed from a code book, and ignored until then:", err=True)
+    for name in draft.to_list:
+        click.echo(f"  {name}", err=True)
     if draft.questions:
         click.echo("To be asked, since it can be read in two ways:", err=True)
     for question in draft.questions:

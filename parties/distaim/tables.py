@@ -57,6 +57,13 @@ def _named_charges(db: sqlite3.Connection) -> str | None:
     return None
 
 
-STEPS = {0: _first_version, 2: _named_charges}
+def _same_bins(db: sqlite3.Connection) -> str | None:
+    """A run that has charged anything goes on with the version that began it: it may have private bins."""
+    if db.execute("SELECT 1 FROM ledger LIMIT 1").fetchone():
+        return "its private bins were chosen by another rule"
+    return None
+
+
+STEPS = {0: _first_version, 2: _named_charges, 4: _same_bins}
 """How an older store becomes one of ``STORE_VERSION``, by its version. From 1 to 2 nothing changes but that small
 bodies that come from then on are in the table ``body``."""

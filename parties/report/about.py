@@ -219,7 +219,7 @@ def _values(column: Column) -> str:
         said += f", {_count(column.decimals, 'decimal')}"
     if isinstance(column, Integer | Real) and column.scale != "linear":
         said += ", log scale"
-    if isinstance(column, Integer | Real) and column.private is not None:
+    if column.private is not None:
         said += ", bins from noisy counts"
     if column.atoms:
         atoms = ", ".join(str(atom) for atom in column.atoms[:_SHOWN_VALUES])

@@ -23,9 +23,8 @@ from mechanisms.column_bounds import (
     wasserstein,
 )
 from mechanisms.column_values import ColumnValues, number_text
-from mechanisms.columns import Categorical, Column, Moment
+from mechanisms.columns import Categorical, Column, Moment, Ordered
 from mechanisms.domain import Domain
-from mechanisms.numbers import Integer, Real
 from parties.report.columns import distance, mean_of, quantile_of, share_of, text_shares
 
 _LISTED = 6
@@ -35,7 +34,6 @@ _OFTEN = 0.005
 _ROUNDING = 1e-9
 """What sums of doubles are off by."""
 
-Ordered = Integer | Real | Moment
 Claim = dict[str, Any]
 
 
@@ -96,7 +94,7 @@ def _of_numbers(
         # Nothing is known of the values of a column that has none.
         return _document(column, value_cells(column), None, shares, off=1.0, single=min(1.0, off))
     by_cells = _bounds(value_cells(column), of_cells, off / present)
-    if fine is None or isinstance(column, Moment):
+    if fine is None:
         return _document(column, *by_cells, shares, off=off / present, single=off)
     cells = value_cells(column, fine=True)
     exact = cell_counts(cells, values) / values.rows
@@ -121,9 +119,7 @@ def _bounds(
     return cells, column_bounds(cells, shares / shares.sum(), off)
 
 
-def _prefix_error(
-    column: Integer | Real, shares: NDArray[np.float64], fine: Mapping[str, Any]
-) -> float:
+def _prefix_error(column: Ordered, shares: NDArray[np.float64], fine: Mapping[str, Any]) -> float:
     histogram = () if column.private is None else column.private.histogram
     low, high = fine["rows"]
     error = prefix_error(

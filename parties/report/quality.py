@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from mechanisms.aim import AimResult, Measurement
 from mechanisms.column_values import ColumnValues
+from mechanisms.columns import private_of
 from mechanisms.domain import Clique
 from mechanisms.events import NoiseKind, noise_deviation
 from mechanisms.expected_errors import Expected, expected_errors
@@ -31,7 +32,6 @@ from mechanisms.intervals import (
 )
 from mechanisms.metrics import table_answers
 from mechanisms.model import Model
-from mechanisms.numbers import Integer, Real
 from mechanisms.sampling import NOISE_BITS
 from mechanisms.workload import Workload
 from parties.config import ANNEALED, Config
@@ -109,8 +109,8 @@ def _fine(workload: Workload, result: AimResult, noise: NoiseKind) -> list[Relea
     found = []
     for m in result.measurements:
         column = workload.domain.columns[m.candidate] if _chose_bins(workload, m) else None
-        if isinstance(column, Integer | Real) and column.private is not None:
-            counts = [*column.private.histogram, *(m.noisy[-1:] if column.missing else ())]
+        if column is not None and (private := private_of(column)) is not None:
+            counts = [*private.histogram, *(m.noisy[-1:] if column.missing else ())]
             # The histogram is kept in whole numbers, which noise of this kind is not.
             rounding = 0.5 + 2.0**-NOISE_BITS if noise == "box-muller" else 0.0
             found.append(
@@ -118,7 +118,7 @@ def _fine(workload: Workload, result: AimResult, noise: NoiseKind) -> list[Relea
                     0,
                     m.candidate,
                     np.array(counts, np.float64),
-                    column.private.deviation,
+                    private.deviation,
                     frozenset(range(m.clients)),
                     rounding,
                 )
@@ -129,7 +129,7 @@ def _fine(workload: Workload, result: AimResult, noise: NoiseKind) -> list[Relea
 def _chose_bins(workload: Workload, measurement: Measurement) -> bool:
     """Whether a column's cells were chosen by this noise, so that no bound on fresh noise holds of their counts."""
     column = workload.domain.columns[measurement.candidate] if measurement.round == 0 else None
-    return isinstance(column, Integer | Real) and column.private is not None
+    return column is not None and private_of(column) is not None
 
 
 def flaim_quality(

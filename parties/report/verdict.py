@@ -12,8 +12,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from mechanisms.columns import Categorical
-from mechanisms.domain import Domain, Integer, Real
+from mechanisms.columns import Categorical, private_of
+from mechanisms.domain import Domain
 from parties.report.shuffling import shuffling_in_words
 
 CLOSE, ROUGH = 0.05, 0.15
@@ -69,9 +69,7 @@ class _Columns:
         self._claims = {claim["column"]: claim for claim in claims}
         self._wide = frozenset(_binned(domain))
         self._measured = frozenset(
-            column.name
-            for column in domain.columns
-            if isinstance(column, Integer | Real) and column.private is not None
+            column.name for column in domain.columns if private_of(column) is not None
         )
 
     def off(self, marginal: Marginal) -> float:

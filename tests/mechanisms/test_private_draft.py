@@ -1,0 +1,122 @@
+"""Drafts without a value of the table: what differs between two tables of the same kind is not in them."""
+
+import io
+import tomllib
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from click.testing import CliRunner
+
+from mechanisms.draft import draft_domain
+from mechanisms.errors import DataError
+from mechanisms.origins import counted
+from mechanisms.private_draft import without_values
+from mechanisms.reading import read_table
+from mechanisms.table import encode
+from parties.commands.main import cli
+from parties.config import load_config
+from parties.distaim.drafts import text_with_offers
+from parties.progress import Lines
+from parties.trial.assemble import finish_trial
+from parties.trial.methods import open_method_folder, run_method
+from parties.trial.request import Request, load_trial
+
+ROWS = 3000
+
+
+def stays(seed: int, *, year: int = 2019, cost: float = 7.0, age: float = 55.0) -> pd.DataFrame:
+    """Stays with ugly columns: full-precision costs with zeros, ends at 9999-12-31, codes, times, German dates."""
+    rng = np.random.default_rng(seed)
+    admitted = pd.to_datetime(f"{year}-01-01") + pd.to_timedelta(rng.integers(0, 700, ROWS), "D")
+    end = (
+        (admitted + pd.to_timedelta(rng.integers(0, 30, ROWS), "D")).strftime("%Y-%m-%d").to_numpy()
+    )
+    end = np.where(rng.random(ROWS) < 0.05, "9999-12-31", end)
+    costs = np.where(rng.random(ROWS) < 0.6, 0.0, np.exp(rng.normal(cost, 1.2, ROWS)))
+    minutes = rng.integers(0, 24 * 60, ROWS)
+    ages = [str(int(n)) for n in np.clip(rng.normal(age, 18, ROWS), 0, 120)]
+    ages[7] = ""
+    return pd.DataFrame(
+        {
+            "sex": rng.choice(["f", "m"], ROWS),
+            "age": ages,
+            "cost": [repr(float(value)) for value in costs],
+            "admitted": admitted.strftime("%d.%m.%Y"),
+            "end": end,
+            "at": [f"{m // 60:02d}:{m % 60:02d}" for m in minutes],
+            "code": rng.choice(["A00", "B11", "C22"], ROWS),
+        }
+    )
+
+
+def draft_text_of(table: pd.DataFrame, path: Path) -> str:
+    table.to_csv(path, index=False)
+    return text_with_offers("stays", without_values(draft_domain(path)))[0]
+
+
+def test_two_tables_without_a_value_in_common_have_the_same_draft(tmp_path: Path) -> None:
+    one = draft_text_of(stays(1), tmp_path / "one.csv")
+    other = stays(2, year=1981, cost=3.0, age=20.0)
+    other["sex"] = other["sex"].map({"f": "x", "m": "y"})
+    other["code"] = other["code"].str.lower()
+    assert draft_text_of(other, tmp_path / "other.csv") == one
+    # The control: the usual draft tells them apart.
+    usual = [
+        text_with_offers("stays", draft_domain(tmp_path / name))[0]
+        for name in ("one.csv", "other.csv")
+    ]
+    assert usual[0] != usual[1]
+
+
+def test_a_private_draft_is_public_takes_the_table_and_names_what_is_to_be_listed(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "stays.csv"
+    stays(1).to_csv(path, index=False)
+    shown = CliRunner().invoke(
+        cli, ["domain", str(path), "--private", "--out", str(tmp_path / "d.toml")]
+    )
+    assert shown.exit_code == 0, shown.output
+    assert "To be listed from a code book" in shown.output
+    config = load_config(tmp_path / "d.toml")
+    assert "table" not in counted(config.domain)
+    assert "unsaid" not in counted(config.domain)
+    assert config.domain.names == ("age", "cost", "admitted", "end", "at")
+    assert set(config.domain.ignore) == {"sex", "code"}
+    assert encode(config.domain, read_table(path), ignore_extra=True).shape == (ROWS, 5)
+    document = tomllib.loads((tmp_path / "d.toml").read_text())
+    assert {table["bins"] for table in document["column"]} == {"private"}
+
+
+def test_a_table_of_categories_alone_has_no_private_draft(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("sex\n" + "f\nm\n" * 20)
+    with pytest.raises(DataError, match="list them from a code book"):
+        without_values(draft_domain(path))
+
+
+async def test_a_run_finds_bounds_and_heaps_by_noisy_counts_alone(tmp_path: Path) -> None:
+    table, path, study = stays(3), tmp_path / "stays.csv", tmp_path / "stays.toml"
+    study.write_text(draft_text_of(table, path))
+    request = Request("aim", "stays", None, "iid", None, 0)
+    config = load_config(study).override({"run.epsilon": 2.0})
+    trial = load_trial(config, read_table(path), request, source=str(path))
+    folder = open_method_folder(trial, tmp_path / "run")
+    document = finish_trial(
+        trial, folder, await run_method(trial, folder, Lines(stream=io.StringIO()))
+    )
+    assert document["about"]["provenance"]["private"] == 5  # type: ignore[index]
+    drawn = pd.read_csv(folder.path / "synthetic.csv", dtype=str, keep_default_na=False)
+    cost, real = (pd.to_numeric(each["cost"], errors="coerce") for each in (drawn, table))
+    assert (cost == 0).mean() == pytest.approx((real == 0).mean(), abs=0.03)
+    assert cost.quantile(0.75) == pytest.approx(real.quantile(0.75), rel=0.3)
+    assert cost.quantile(0.95) == pytest.approx(real.quantile(0.95), rel=0.5)
+    age, real_age = (pd.to_numeric(each["age"], errors="coerce") for each in (drawn, table))
+    assert age.median() == pytest.approx(real_age.median(), abs=4)
+    assert ((age > -30) & (age < 200)).mean() > 0.97
+    assert (drawn["end"] == "9999-12-31").mean() == pytest.approx(0.05, abs=0.03)
+    near = drawn["admitted"].str[-4:].isin(["2018", "2019", "2020", "2021"])
+    assert near.mean() > 0.95
+    assert drawn["at"].str.fullmatch(r"([01]\d|2[0-3]):[0-5]\d|").all()
